@@ -1,0 +1,184 @@
+//! Builds the C++ half: plan -> headers -> bridge -> backends. Probes no GPU and no network.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Everything that decides what is built.
+struct Plan {
+    root: PathBuf,
+    cuda: Option<Cuda>,
+}
+
+/// An nvcc toolchain and the architectures to build for.
+struct Cuda {
+    home: PathBuf,
+    archs: Vec<String>,
+}
+
+fn main() {
+    if let Err(error) = Plan::new().and_then(|plan| plan.run()) {
+        println!("cargo::error={error}");
+        std::process::exit(1);
+    }
+}
+
+impl Plan {
+    fn new() -> Result<Self> {
+        let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+        let cuda = match env::var_os("CARGO_FEATURE_CUDA") {
+            Some(_) => Some(Cuda::find()?),
+            None => None,
+        };
+        Ok(Self { root, cuda })
+    }
+
+    fn run(&self) -> Result<()> {
+        for folder in ["cpp", "kernels", "include", "src/ffi"] {
+            println!("cargo::rerun-if-changed={folder}");
+        }
+        self.headers();
+        self.bridge()?;
+        self.host_kernels()?;
+        if let Some(cuda) = &self.cuda {
+            cuda.kernels(self)?;
+            cuda.link()?;
+        }
+        Ok(())
+    }
+
+    /// Headers for dependents: `DEP_SYMMETRA_INCLUDE`, and cxx's own export.
+    fn headers(&self) {
+        println!("cargo::metadata=include={}", self.root.join("include").display());
+        cxx_build::CFG.include_prefix = "symmetra";
+    }
+
+    /// The cxx bridges and everything in `cpp/`.
+    fn bridge(&self) -> Result<()> {
+        let mut build = cxx_build::bridges(bridges(&self.root)?);
+        self.cpp(&mut build);
+        build.files(sources(&self.root, "cpp/core")?);
+        build.files(sources(&self.root, "cpp/device")?);
+        build.files(sources(&self.root, "cpp/device/host")?);
+        if let Some(cuda) = &self.cuda {
+            build.define("SYMMETRA_CUDA", None);
+            build.include(cuda.home.join("include"));
+            build.files(sources(&self.root, "cpp/device/cuda")?);
+        }
+        build.try_compile("symmetra_core")?;
+        Ok(())
+    }
+
+    /// The kernels for the CPU: always optimised, like those of a device.
+    fn host_kernels(&self) -> Result<()> {
+        let mut build = cc::Build::new();
+        build.cpp(true).opt_level(3).file("kernels/host/kernels.cc");
+        self.cpp(&mut build);
+        build.try_compile("symmetra_kernels_host")?;
+        Ok(())
+    }
+
+    fn cpp(&self, build: &mut cc::Build) {
+        build.std("c++20").include(&self.root).include(self.root.join("include"));
+        build.flag_if_supported("-Wall").flag_if_supported("-Wextra");
+    }
+}
+
+impl Cuda {
+    /// CUDA_HOME, CUDA_PATH, or the nvcc in PATH.
+    fn find() -> Result<Self> {
+        for name in ["CUDA_HOME", "CUDA_PATH", "PATH", "SYMMETRA_CUDA_ARCHS"] {
+            println!("cargo::rerun-if-env-changed={name}");
+        }
+        let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+        let path = env::var_os("PATH").unwrap_or_default();
+        let on_path = env::split_paths(&path).filter_map(|folder| folder.parent().map(Path::to_owned));
+        let home = named
+            .chain(on_path)
+            .find(|home| home.join("bin/nvcc").is_file())
+            .ok_or("feature `cuda` needs nvcc: set CUDA_HOME or CUDA_PATH to a CUDA toolkit, or put nvcc in PATH")?;
+        let archs = env::var("SYMMETRA_CUDA_ARCHS").unwrap_or_else(|_| "80,90a,100a".to_owned());
+        let archs: Vec<String> =
+            archs.split([',', ';', ' ']).filter(|arch| !arch.is_empty()).map(str::to_owned).collect();
+        match archs.iter().find(|arch| !valid_arch(arch)) {
+            Some(bad) => Err(format!("SYMMETRA_CUDA_ARCHS: `{bad}` is not an architecture like 80 or 90a").into()),
+            None if archs.is_empty() => Err("SYMMETRA_CUDA_ARCHS names no architecture".into()),
+            None => Ok(Self { home, archs }),
+        }
+    }
+
+    /// One translation unit: two would switch on relocatable device code.
+    fn kernels(&self, plan: &Plan) -> Result<()> {
+        let mut build = cc::Build::new();
+        build
+            .cuda(true)
+            .cudart("none")
+            .compiler(self.home.join("bin/nvcc"))
+            .debug(false) // cc would add -G, which turns optimisation off
+            .opt_level(3)
+            .flag("-std=c++20")
+            .flag("-Xcompiler=-fPIC")
+            .flag("-lineinfo")
+            .include(&plan.root)
+            .include(plan.root.join("include"))
+            .file("kernels/cuda/kernels.cu");
+        for arch in &self.archs {
+            build.flag(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
+        }
+        // PTX of the newest architecture that is not bound to one chip, for chips to come.
+        let newest = self.archs.iter().filter_map(|arch| arch.trim_end_matches('a').parse::<u32>().ok()).max();
+        if let (Some(newest), true) = (newest, self.archs.len() > 1) {
+            build.flag(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
+        }
+        build.try_compile("symmetra_kernels_cuda")?;
+        Ok(())
+    }
+
+    /// The static runtime: the binary starts where there is no driver.
+    fn link(&self) -> Result<()> {
+        let folder = ["lib64", "lib"]
+            .map(|name| self.home.join(name))
+            .into_iter()
+            .find(|folder| folder.join("libcudart_static.a").is_file())
+            .ok_or_else(|| format!("no libcudart_static.a in lib64 or lib of {}", self.home.display()))?;
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        println!("cargo::rustc-link-lib=static=cudart_static");
+        for library in ["dl", "rt", "pthread"] {
+            println!("cargo::rustc-link-lib={library}");
+        }
+        Ok(())
+    }
+}
+
+fn valid_arch(arch: &str) -> bool {
+    let digits = arch.trim_end_matches(['a', 'f']);
+    digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The files of `src/ffi` that hold a bridge.
+fn bridges(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for name in ["device.rs", "export.rs"] {
+        let path = Path::new("src/ffi").join(name);
+        if root.join(&path).is_file() {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// The `.cc` files directly in a folder, in order.
+fn sources(root: &Path, folder: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root.join(folder))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "cc") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

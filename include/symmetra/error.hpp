@@ -1,0 +1,46 @@
+/// \file
+/// The one exception type of symmetra.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace symmetra {
+
+/// What went wrong. The numbers are stable.
+enum class ErrorKind : std::uint32_t {
+  kInternal = 0,         ///< a defect in symmetra
+  kInvalidArgument = 1,  ///< a value outside its limit; the message names both
+  kUnsupported = 2,      ///< a valid request that this build, device or algorithm cannot serve
+  kOutOfMemory = 3,      ///< too little arena or device memory
+  kDevice = 4,           ///< a call of the device runtime failed; native_code() is its code
+  kSystem = 5,           ///< a system call failed; native_code() is errno
+  kBootstrap = 6,        ///< ranks could not meet: wrong size, rank, secret, or a stranger
+  kTimeout = 7,          ///< a deadline passed; rank() is who was waited for, or -1
+  kPeerLost = 8,         ///< a rank died; rank() is who
+  kAborted = 9,          ///< the group was aborted
+  kMismatch = 10,        ///< ranks disagree; rank() is who differs
+  kClosed = 11,          ///< the group was closed
+  kNotRegistered = 12,   ///< a graph was replayed before its pointers were registered
+};
+
+/// Thrown by every function of symmetra that fails.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message, std::int64_t native_code = 0, std::int32_t rank = -1)
+      : std::runtime_error(message), kind_(kind), native_code_(native_code), rank_(rank) {}
+
+  ErrorKind kind() const noexcept { return kind_; }
+  /// The device runtime's or the system's own code, 0 where there is none.
+  std::int64_t native_code() const noexcept { return native_code_; }
+  /// The rank concerned, -1 where there is none.
+  std::int32_t rank() const noexcept { return rank_; }
+
+ private:
+  ErrorKind kind_;
+  std::int64_t native_code_;
+  std::int32_t rank_;
+};
+
+}  // namespace symmetra

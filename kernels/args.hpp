@@ -1,0 +1,150 @@
+// Argument blocks of the kernels: plain data, the one truth for both languages.
+// src/kernel/args.rs mirrors this file; sizes and offsets are asserted on both sides.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace symmetra::kernels {
+
+/// Most ranks a group may have.
+constexpr uint32_t kMaxWorld = 16;
+/// Most blocks a launch may have; every per-block table has this many entries.
+constexpr uint32_t kMaxBlocks = 256;
+
+/// Element types. The numbers cross the language boundary.
+constexpr uint32_t kF32 = 0;
+constexpr uint32_t kF64 = 1;
+constexpr uint32_t kF16 = 2;
+constexpr uint32_t kBF16 = 3;
+constexpr uint32_t kI32 = 4;
+constexpr uint32_t kI64 = 5;
+
+/// All-reduce algorithms.
+constexpr uint32_t kOneShotLL = 0;        ///< one hop; 8 data bytes and two epochs a packet
+constexpr uint32_t kOneShotSentinel = 1;  ///< one hop; 16 data bytes a packet, floating types
+constexpr uint32_t kTwoShotLL = 2;        ///< reduce-scatter and all-gather, both pushed, LL packets
+constexpr uint32_t kTwoShotSentinel = 3;  ///< the same with sentinel packets, floating types
+constexpr uint32_t kTwoShotZeroCopy = 4;  ///< pull-reduce and push between the operands themselves
+
+/// What a waiting kernel was doing; the `op` of Status.
+constexpr uint32_t kOpAllReduce = 0;
+constexpr uint32_t kOpSignalWait = 1;
+constexpr uint32_t kOpSignalBarrier = 2;
+constexpr uint32_t kOpAgree = 3;
+
+/// Values of Status::code.
+constexpr uint32_t kStatusOk = 0;
+constexpr uint32_t kStatusTimeout = 1;   ///< a wait passed its deadline
+constexpr uint32_t kStatusAborted = 2;   ///< a wait saw the abort word
+constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from ours
+
+/// Why a kernel gave up, one a group, in host memory the device addresses.
+/// The host writes `abort`; the first wait that gives up writes the rest, `code` last.
+struct Status {
+  uint32_t abort;      ///< nonzero: every wait of the group gives up
+  uint32_t code;       ///< kStatus*
+  uint32_t op;         ///< kOp*
+  uint32_t peer;       ///< the rank that was waited for
+  uint64_t sequence;   ///< operations of the group finished on this device before this one
+  uint32_t epoch;      ///< the epoch that was waited for
+  uint32_t reserved;
+  uint64_t theirs[2];  ///< kStatusMismatch: the peer's descriptor
+};
+
+/// Where a rank's device is; in its arena, so peers can read it when it has died.
+struct Progress {
+  uint64_t started;  ///< operations whose block 0 began
+  uint64_t done;     ///< operations whose block 0 ended
+  uint32_t failed;   ///< nonzero once a wait gave up: all others give up too
+  uint32_t reserved;
+};
+
+/// How a kernel waits: never for ever.
+struct Wait {
+  Status* status;      ///< host memory
+  Progress* progress;  ///< own arena
+  uint64_t timeout_ns; ///< a wait gives up after this long
+};
+
+/// Per-block protocol state, own device memory, kMaxBlocks entries a region. All
+/// entries advance together, one step a call, whatever the grid: block b of a grid
+/// of g reads entry b and writes entries b, b + g, b + 2g...
+struct BlockState {
+  uint32_t epoch;     ///< calls made in this region, modulo kEpochModulus
+  uint32_t previous;  ///< packets per source of the call before (sentinel regions)
+};
+/// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
+constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
+
+/// The same object in every rank's memory, as this rank addresses it.
+struct PeerTable {
+  void* address[kMaxWorld];
+};
+
+/// One all-reduce (sum).
+struct AllReduceArgs {
+  const void* input;
+  void* output;
+  uint64_t count;             ///< elements
+  uint8_t* peers[kMaxWorld];  ///< scratch region of this protocol in every rank; the own at [rank]
+  uint64_t slot_packets;      ///< room for one source in one buffer of the region
+  BlockState* state;          ///< own, of this region
+  const PeerTable* inputs;    ///< kTwoShotZeroCopy: device memory
+  const PeerTable* outputs;   ///< kTwoShotZeroCopy: device memory
+  Wait wait;
+  uint32_t rank;
+  uint32_t world;
+  uint32_t dtype;
+  uint32_t algorithm;
+  uint32_t lanes_log2;  ///< packets of one source a block handles at once
+  uint32_t reserved;
+};
+
+/// What a signal kernel does.
+constexpr uint32_t kSignalPut = 0;
+constexpr uint32_t kSignalWait = 1;
+constexpr uint32_t kSignalBarrier = 2;
+
+/// One operation on a signal pad. A pad is channels x kMaxWorld words, [channel][source].
+struct SignalArgs {
+  uint32_t* pads[kMaxWorld];  ///< the pad of every rank
+  uint32_t* sent;             ///< own: signals put so far, [channel][target]
+  uint32_t* awaited;          ///< own: signals waited for so far, [channel][source]
+  Wait wait;
+  uint32_t rank;
+  uint32_t world;
+  uint32_t channel;
+  uint32_t peer;    ///< put, wait
+  uint32_t action;  ///< kSignal*
+  uint32_t reserved;
+};
+
+/// All ranks compare what they are about to call. LL packets, two a rank.
+struct AgreeArgs {
+  uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][2] packets
+  BlockState* state;          ///< own; entry 0 only
+  uint64_t ours[2];           ///< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16
+  Wait wait;
+  uint32_t rank;
+  uint32_t world;
+};
+
+/// Launch shape, a pure function of world, bytes, type and algorithm.
+struct Geometry {
+  uint32_t blocks;
+  uint32_t threads;       ///< a block
+  uint32_t shared_bytes;  ///< a block
+  uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
+};
+
+static_assert(sizeof(Status) == 48, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Progress) == 24, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(AllReduceArgs) == 232, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(SignalArgs) == 192, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(AgreeArgs) == 184, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");
+
+}  // namespace symmetra::kernels

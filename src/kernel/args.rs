@@ -1,0 +1,175 @@
+//! Argument blocks of the kernels: `kernels/args.hpp` as bindgen mirrors it.
+//! Generated: run `SYMMETRA_UPDATE=1 cargo test --test bindings` after changing the header.
+#![allow(missing_docs, non_upper_case_globals, unreachable_pub, unused, clippy::all)]
+
+#[doc = " Most ranks a group may have."]
+pub const kMaxWorld: u32 = 16;
+#[doc = " Most blocks a launch may have; every per-block table has this many entries."]
+pub const kMaxBlocks: u32 = 256;
+#[doc = " Element types. The numbers cross the language boundary."]
+pub const kF32: u32 = 0;
+pub const kF64: u32 = 1;
+pub const kF16: u32 = 2;
+pub const kBF16: u32 = 3;
+pub const kI32: u32 = 4;
+pub const kI64: u32 = 5;
+#[doc = "< one hop; 8 data bytes and two epochs a packet"]
+pub const kOneShotLL: u32 = 0;
+#[doc = "< one hop; 16 data bytes a packet, floating types"]
+pub const kOneShotSentinel: u32 = 1;
+#[doc = "< reduce-scatter and all-gather, both pushed, LL packets"]
+pub const kTwoShotLL: u32 = 2;
+#[doc = "< the same with sentinel packets, floating types"]
+pub const kTwoShotSentinel: u32 = 3;
+#[doc = "< pull-reduce and push between the operands themselves"]
+pub const kTwoShotZeroCopy: u32 = 4;
+#[doc = " What a waiting kernel was doing; the `op` of Status."]
+pub const kOpAllReduce: u32 = 0;
+pub const kOpSignalWait: u32 = 1;
+pub const kOpSignalBarrier: u32 = 2;
+pub const kOpAgree: u32 = 3;
+#[doc = " Values of Status::code."]
+pub const kStatusOk: u32 = 0;
+#[doc = "< a wait passed its deadline"]
+pub const kStatusTimeout: u32 = 1;
+#[doc = "< a wait saw the abort word"]
+pub const kStatusAborted: u32 = 2;
+#[doc = "< a peer's call differs from ours"]
+pub const kStatusMismatch: u32 = 3;
+#[doc = " Why a kernel gave up, one a group, in host memory the device addresses.\n The host writes `abort`; the first wait that gives up writes the rest, `code` last."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Status {
+    #[doc = "< nonzero: every wait of the group gives up"]
+    pub abort: u32,
+    #[doc = "< kStatus*"]
+    pub code: u32,
+    #[doc = "< kOp*"]
+    pub op: u32,
+    #[doc = "< the rank that was waited for"]
+    pub peer: u32,
+    #[doc = "< operations of the group finished on this device before this one"]
+    pub sequence: u64,
+    #[doc = "< the epoch that was waited for"]
+    pub epoch: u32,
+    pub reserved: u32,
+    #[doc = "< kStatusMismatch: the peer's descriptor"]
+    pub theirs: [u64; 2usize],
+}
+#[doc = " Where a rank's device is; in its arena, so peers can read it when it has died."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Progress {
+    #[doc = "< operations whose block 0 began"]
+    pub started: u64,
+    #[doc = "< operations whose block 0 ended"]
+    pub done: u64,
+    #[doc = "< nonzero once a wait gave up: all others give up too"]
+    pub failed: u32,
+    pub reserved: u32,
+}
+#[doc = " How a kernel waits: never for ever."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Wait {
+    #[doc = "< host memory"]
+    pub status: *mut Status,
+    #[doc = "< own arena"]
+    pub progress: *mut Progress,
+    #[doc = "< a wait gives up after this long"]
+    pub timeout_ns: u64,
+}
+#[doc = " Per-block protocol state, own device memory, kMaxBlocks entries a region. All\n entries advance together, one step a call, whatever the grid: block b of a grid\n of g reads entry b and writes entries b, b + g, b + 2g..."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct BlockState {
+    #[doc = "< calls made in this region, modulo kEpochModulus"]
+    pub epoch: u32,
+    #[doc = "< packets per source of the call before (sentinel regions)"]
+    pub previous: u32,
+}
+#[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
+pub const kEpochModulus: u32 = 4294967292;
+#[doc = " The same object in every rank's memory, as this rank addresses it."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PeerTable {
+    pub address: [*mut core::ffi::c_void; 16usize],
+}
+#[doc = " One all-reduce (sum)."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct AllReduceArgs {
+    pub input: *const core::ffi::c_void,
+    pub output: *mut core::ffi::c_void,
+    #[doc = "< elements"]
+    pub count: u64,
+    #[doc = "< scratch region of this protocol in every rank; the own at [rank]"]
+    pub peers: [*mut u8; 16usize],
+    #[doc = "< room for one source in one buffer of the region"]
+    pub slot_packets: u64,
+    #[doc = "< own, of this region"]
+    pub state: *mut BlockState,
+    #[doc = "< kTwoShotZeroCopy: device memory"]
+    pub inputs: *const PeerTable,
+    #[doc = "< kTwoShotZeroCopy: device memory"]
+    pub outputs: *const PeerTable,
+    pub wait: Wait,
+    pub rank: u32,
+    pub world: u32,
+    pub dtype: u32,
+    pub algorithm: u32,
+    #[doc = "< packets of one source a block handles at once"]
+    pub lanes_log2: u32,
+    pub reserved: u32,
+}
+#[doc = " What a signal kernel does."]
+pub const kSignalPut: u32 = 0;
+pub const kSignalWait: u32 = 1;
+pub const kSignalBarrier: u32 = 2;
+#[doc = " One operation on a signal pad. A pad is channels x kMaxWorld words, [channel][source]."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct SignalArgs {
+    #[doc = "< the pad of every rank"]
+    pub pads: [*mut u32; 16usize],
+    #[doc = "< own: signals put so far, [channel][target]"]
+    pub sent: *mut u32,
+    #[doc = "< own: signals waited for so far, [channel][source]"]
+    pub awaited: *mut u32,
+    pub wait: Wait,
+    pub rank: u32,
+    pub world: u32,
+    pub channel: u32,
+    #[doc = "< put, wait"]
+    pub peer: u32,
+    #[doc = "< kSignal*"]
+    pub action: u32,
+    pub reserved: u32,
+}
+#[doc = " All ranks compare what they are about to call. LL packets, two a rank."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct AgreeArgs {
+    #[doc = "< scratch region: [epoch parity][source][2] packets"]
+    pub peers: [*mut u8; 16usize],
+    #[doc = "< own; entry 0 only"]
+    pub state: *mut BlockState,
+    #[doc = "< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16"]
+    pub ours: [u64; 2usize],
+    pub wait: Wait,
+    pub rank: u32,
+    pub world: u32,
+}
+#[doc = " Launch shape, a pure function of world, bytes, type and algorithm."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Geometry {
+    pub blocks: u32,
+    #[doc = "< a block"]
+    pub threads: u32,
+    #[doc = "< a block"]
+    pub shared_bytes: u32,
+    #[doc = "< nonzero: may start while its predecessor drains (dependent launch)"]
+    pub programmatic: u32,
+}
