@@ -1,0 +1,13 @@
+// Launchers of the kernels compiled by nvcc, as the CUDA room calls them. No CUDA types,
+// so that the room is built by the host compiler alone. All return a cudaError_t.
+#pragma once
+#include "kernels/args.hpp"
+
+namespace symmetra::kernels::cuda {
+
+/// `stream` is a cudaStream_t. cudaErrorInvalidValue where there is no such kernel.
+int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept;
+int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept;
+int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept;
+
+}  // namespace symmetra::kernels::cuda
