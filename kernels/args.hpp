@@ -41,12 +41,12 @@ constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from ours
 /// Why a kernel gave up, one a group, in host memory the device addresses.
 /// The host writes `abort`; the first wait that gives up writes the rest, `code` last.
 struct Status {
-  uint32_t abort;      ///< nonzero: every wait of the group gives up
-  uint32_t code;       ///< kStatus*
-  uint32_t op;         ///< kOp*
-  uint32_t peer;       ///< the rank that was waited for
-  uint64_t sequence;   ///< operations of the group finished on this device before this one
-  uint32_t epoch;      ///< the epoch that was waited for
+  uint32_t abort;     ///< nonzero: every wait of the group gives up
+  uint32_t code;      ///< kStatus*
+  uint32_t op;        ///< kOp*
+  uint32_t peer;      ///< the rank that was waited for
+  uint64_t sequence;  ///< operations of the group finished on this device before this one
+  uint32_t epoch;     ///< the epoch that was waited for
   uint32_t reserved;
   uint64_t theirs[2];  ///< kStatusMismatch: the peer's descriptor
 };
@@ -61,9 +61,9 @@ struct Progress {
 
 /// How a kernel waits: never for ever.
 struct Wait {
-  Status* status;      ///< host memory
-  Progress* progress;  ///< own arena
-  uint64_t timeout_ns; ///< a wait gives up after this long
+  Status* status;       ///< host memory
+  Progress* progress;   ///< own arena
+  uint64_t timeout_ns;  ///< a wait gives up after this long
 };
 
 /// Per-block protocol state, own device memory, kMaxBlocks entries a region. All
@@ -85,12 +85,14 @@ struct PeerTable {
 struct AllReduceArgs {
   const void* input;
   void* output;
-  uint64_t count;             ///< elements
-  uint8_t* peers[kMaxWorld];  ///< scratch region of this protocol in every rank; the own at [rank]
-  uint64_t slot_packets;      ///< room for one source in one buffer of the region
-  BlockState* state;          ///< own, of this region
-  const PeerTable* inputs;    ///< kTwoShotZeroCopy: device memory
-  const PeerTable* outputs;   ///< kTwoShotZeroCopy: device memory
+  uint64_t count;                 ///< elements
+  uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol in every rank; the own at [rank]
+  uint64_t slot_packets;          ///< room for one source in one buffer of the region
+  BlockState* state;              ///< own, of this region
+  const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
+  const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory
+  uint64_t inputs_offset_bytes;   ///< from every address of `inputs` to the operand
+  uint64_t outputs_offset_bytes;  ///< from every address of `outputs` to the operand
   Wait wait;
   uint32_t rank;
   uint32_t world;
@@ -142,7 +144,7 @@ static_assert(sizeof(Progress) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(AllReduceArgs) == 232, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(AllReduceArgs) == 248, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(SignalArgs) == 192, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(AgreeArgs) == 184, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");

@@ -94,8 +94,9 @@ class Device {
 
   /// Device memory of this rank alone. `bytes` may not be 0. Contents undefined.
   virtual std::unique_ptr<Memory> allocate(size_t bytes) const = 0;
-  /// Host memory, zeroed, at one address for host and device.
-  virtual std::unique_ptr<Memory> allocate_pinned(size_t bytes) const = 0;
+  /// Makes host memory of the caller's (page-aligned, whole pages, may be shared with other
+  /// processes) addressable by the device at the same address until the result is destroyed.
+  virtual std::unique_ptr<Memory> pin(uint8_t* address, size_t bytes) const = 0;
   /// Device memory that other ranks can import; `bytes` is a multiple of shared_granularity(). Zeroed.
   virtual std::unique_ptr<Memory> allocate_shared(size_t bytes) const = 0;
   virtual size_t shared_granularity() const = 0;

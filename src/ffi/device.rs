@@ -67,7 +67,7 @@ plain_data! {
     PointerInfo => "symmetra::device::PointerInfo", 24;
     IpcHandle => "symmetra::device::IpcHandle", 64;
     Keepalive => "symmetra::device::Keepalive", 16;
-    AllReduceArgs => "symmetra::kernels::AllReduceArgs", 232;
+    AllReduceArgs => "symmetra::kernels::AllReduceArgs", 248;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
     AgreeArgs => "symmetra::kernels::AgreeArgs", 184;
     Geometry => "symmetra::kernels::Geometry", 16;
@@ -105,7 +105,7 @@ mod bridge {
         fn versions(self: &Device) -> &CxxString;
         fn describe(self: &Device, native_code: i32) -> *const c_char;
         fn allocate(self: &Device, bytes: usize) -> Result<UniquePtr<Memory>>;
-        fn allocate_pinned(self: &Device, bytes: usize) -> Result<UniquePtr<Memory>>;
+        unsafe fn pin(self: &Device, address: *mut u8, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn allocate_shared(self: &Device, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn shared_granularity(self: &Device) -> Result<usize>;
         fn import_shared(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<Memory>>;
