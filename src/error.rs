@@ -39,14 +39,10 @@ impl fmt::Display for Operation {
 #[non_exhaustive]
 pub enum Error {
     /// A value outside its limit. Nothing was done.
-    #[error("{what} is {value}, but {limit}")]
+    #[error("invalid argument: {message}")]
     InvalidArgument {
-        /// What the value is.
-        what: &'static str,
-        /// The value.
-        value: String,
-        /// What it must be.
-        limit: String,
+        /// What the value is, the value, and its limit.
+        message: String,
     },
     /// A valid request that this build, device or algorithm cannot serve. Nothing was done.
     #[error("{what} is not supported: {reason}")]
@@ -57,14 +53,10 @@ pub enum Error {
         reason: String,
     },
     /// Too little memory in the arena or on the device. Nothing was allocated.
-    #[error("{what} needs {needed_bytes} bytes, {available_bytes} are free")]
+    #[error("out of memory: {message}")]
     OutOfMemory {
-        /// What the memory is for.
-        what: &'static str,
-        /// Bytes asked for.
-        needed_bytes: u64,
-        /// Bytes there are.
-        available_bytes: u64,
+        /// What the memory is for, how much it needs and how much there is.
+        message: String,
     },
     /// A call of the device runtime failed.
     #[error("device error {code}: {message}")]
@@ -117,14 +109,16 @@ pub enum Error {
         detail: String,
     },
     /// The ranks disagree. The same error on every rank where it is found while opening.
-    #[error("rank {rank} disagrees on {what}: {theirs} there, {ours} here")]
+    #[error("ranks {against} and {rank} disagree on {what}: {ours} and {theirs}")]
     Mismatch {
-        /// The rank that differs.
-        rank: usize,
         /// On what.
         what: String,
-        /// Our value.
+        /// The rank the others are compared with: rank 0 while opening, else this one.
+        against: usize,
+        /// Its value.
         ours: String,
+        /// The rank that differs.
+        rank: usize,
         /// Its value.
         theirs: String,
     },
@@ -166,8 +160,26 @@ impl fmt::Display for Rank {
 }
 
 impl Error {
-    pub(crate) fn invalid(what: &'static str, value: impl fmt::Display, limit: impl Into<String>) -> Self {
-        Self::InvalidArgument { what, value: value.to_string(), limit: limit.into() }
+    /// The error whose kind, code and rank crossed the language boundary; the numbers are
+    /// those of `symmetra::ErrorKind`.
+    pub(crate) fn from_parts(kind: i64, native_code: i64, rank: i64, message: &str) -> Self {
+        let message = message.to_owned();
+        let rank = usize::try_from(rank).ok();
+        match kind {
+            1 => Self::InvalidArgument { message },
+            2 => Self::unsupported("this request", message),
+            3 => Self::OutOfMemory { message },
+            4 => Self::Device { code: native_code, message },
+            5 => Self::System { errno: i32::try_from(native_code).unwrap_or(0), message },
+            6 => Self::bootstrap(message),
+            7 => Self::exchange_timeout(rank, Duration::ZERO, message),
+            _ => Self::Internal { message },
+        }
+    }
+
+    /// `what` is `value`, but `limit`.
+    pub(crate) fn invalid(what: &str, value: impl fmt::Display, limit: impl fmt::Display) -> Self {
+        Self::InvalidArgument { message: format!("{what} is {value}, but {limit}") }
     }
 
     pub(crate) fn unsupported(what: impl Into<String>, reason: impl Into<String>) -> Self {

@@ -1,10 +1,22 @@
-//! GPU collectives for LLM inference inside one host.
+//! GPU collectives for LLM inference inside one host, over memory that every rank can address.
 
 pub mod bootstrap;
+mod collective;
+mod device;
 mod error;
 mod ffi;
+mod group;
 mod kernel;
+mod memory;
+mod stream;
 mod types;
 
+pub use collective::{Algorithm, Communicator, Range, explain};
+pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};
+pub use group::{Config, Deadlines, Group, MAX_WORLD_SIZE};
+pub use memory::{
+    Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
+};
+pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element};

@@ -1,3 +1,6 @@
-//! *How*: launch shapes and the argument blocks the kernels take. Names no stage.
+//! *How*: argument blocks and launch shapes of the kernels. Names no stage.
+//!
+//! [`args`] is the contract with `kernels/args.hpp` and may be read by every stage.
 
 pub(crate) mod args;
+pub(crate) mod geometry;

@@ -1,0 +1,44 @@
+//! One operation at a time: scratch and epochs belong to a lane, so its calls are ordered even
+//! when they come on different streams.
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::stream::{Enqueue, Event, Stream};
+
+/// The order of a communicator's eager calls and graph launches.
+pub(super) struct Lane {
+    /// Where the last call went.
+    last: Option<Stream>,
+    event: Event,
+    /// Whether nothing has run yet: a peer may still be loading.
+    pub(super) fresh: bool,
+}
+
+impl Lane {
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        Ok(Self { last: None, event: Event::new(device)?, fresh: true })
+    }
+
+    /// Makes what `stream` does next wait for the lane's last call.
+    pub(super) fn order(&mut self, stream: &Stream) -> Result<()> {
+        match &self.last {
+            Some(last) if last.same(stream) => return Ok(()),
+            Some(last) => {
+                last.record(&self.event)?;
+                stream.wait(&self.event)?;
+            }
+            None => {}
+        }
+        self.last = Some(stream.clone());
+        Ok(())
+    }
+
+    /// The same for a call on a queue. What a capture records is ordered by its graph, and the
+    /// graph by [`order`](Self::order) at each launch.
+    pub(super) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
+        match queue.recording() {
+            None => self.order(queue.stream()),
+            Some(_) => Ok(()),
+        }
+    }
+}

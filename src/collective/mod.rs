@@ -1,0 +1,160 @@
+//! *What*: operations of a group on memory, enqueued on a stream.
+//!
+//! Every call goes validate -> plan -> enqueue, and blocks in none of them.
+
+mod all_reduce;
+mod lane;
+mod record;
+mod select;
+mod signal;
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::bootstrap::Bootstrap;
+use crate::device::{Device, DeviceKind};
+use crate::error::Result;
+use crate::group::{Config, Group};
+use crate::kernel::geometry::Shape;
+use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
+use crate::stream::Stream;
+use crate::types::{Dtype, Element};
+
+use lane::Lane;
+use select::Reach;
+pub use select::{Algorithm, Range};
+
+/// A group with memory: what runs collectives. Cheap to clone; usable from any thread.
+///
+/// All ranks make the same calls in the same order. Calls on one stream run in its order; a
+/// call on another stream than the last waits for the last, so that two streams never meet in
+/// the same scratch. Calls enqueue and return: errors of the device come with a later call, or
+/// from [`synchronize`](Self::synchronize).
+#[derive(Clone)]
+pub struct Communicator(Arc<Inner>);
+
+struct Inner {
+    group: Group,
+    arena: Arc<Arena>,
+    lane: Mutex<Lane>,
+}
+
+impl Communicator {
+    /// Opens a group of all ranks of `bootstrap` and its memory. Collective; blocks.
+    ///
+    /// # Errors
+    /// As [`Group::open`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) when the device cannot hold the arena.
+    pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
+        Self::on(Group::open(bootstrap, device, config)?)
+    }
+
+    /// Gives a group its memory. Collective; blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn on(group: Group) -> Result<Self> {
+        let arena = Arena::open(&group)?;
+        let lane = Mutex::new(Lane::new(group.device())?);
+        Ok(Self(Arc::new(Inner { group, arena, lane })))
+    }
+
+    /// Splits as [`Group::split`] does and gives the new group its memory. Collective; blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        self.0.group.split(color, key)?.map(Self::on).transpose()
+    }
+
+    /// The ranks.
+    pub fn group(&self) -> &Group {
+        &self.0.group
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.0.group.rank()
+    }
+
+    /// How many ranks there are.
+    pub fn world_size(&self) -> usize {
+        self.0.group.world_size()
+    }
+
+    /// The device of this rank.
+    pub fn device(&self) -> &Device {
+        self.0.group.device()
+    }
+
+    /// Makes a zeroed symmetric buffer of `len` elements. Collective; blocks.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when the heap has no such gap,
+    /// [`Error::Mismatch`](crate::Error::Mismatch) when ranks ask for different sizes.
+    pub fn symmetric<T: Element>(&self, len: usize) -> Result<SymmetricBuffer<T>> {
+        SymmetricBuffer::new(&self.0.arena, len)
+    }
+
+    /// Makes foreign memory known to all ranks, which adopt one each of the same length.
+    /// Collective; blocks. `memory` must stay allocated until the communicator is closed.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`](crate::Error::Mismatch) when the lengths differ,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when all registrations are in use.
+    pub fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
+        Adopted::new(&self.0.arena, memory)
+    }
+
+    /// Blocks until all work of `stream` is done, then says whether it was done well.
+    ///
+    /// # Errors
+    /// The group's error when a collective gave up, the device's when work failed.
+    pub fn synchronize(&self, stream: &Stream) -> Result<()> {
+        stream.synchronize()?;
+        self.0.group.check()
+    }
+
+    /// As [`Group::abort`].
+    pub fn abort(&self) {
+        self.0.group.abort();
+    }
+
+    /// Closes the group: waits for the device, unmaps what peers share, and leaves in good order.
+    /// Collective; blocks. Later calls, also on clones, buffers and graphs, fail with
+    /// [`Error::Closed`](crate::Error::Closed).
+    ///
+    /// # Errors
+    /// The group's error when it had failed: it is closed all the same.
+    pub fn close(self) -> Result<()> {
+        self.0.arena.close()
+    }
+
+    /// Which algorithm serves which size for operands that peers can address (symmetric,
+    /// adopted) or cannot, smallest first.
+    pub fn explain(&self, dtype: Dtype, direct: bool) -> Vec<Range> {
+        let reach = if direct { Reach::Direct } else { Reach::Pushed };
+        select::ranges(self.device().kind(), self.world_size(), dtype, reach)
+    }
+}
+
+/// As [`Communicator::explain`], before there is one.
+pub fn explain(kind: DeviceKind, world_size: usize, dtype: Dtype, direct: bool) -> Vec<Range> {
+    let reach = if direct { Reach::Direct } else { Reach::Pushed };
+    select::ranges(kind, world_size, dtype, reach)
+}
+
+/// How launches on a device may look.
+fn shape_of(device: &Device) -> Shape {
+    match device.kind() {
+        DeviceKind::Host => Shape::Host { blocks: device.shape().blocks, threads: device.shape().threads },
+        DeviceKind::Cuda => Shape::Gpu,
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Communicator({:?})", self.0.group)
+    }
+}

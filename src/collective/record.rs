@@ -1,0 +1,95 @@
+//! What a communicator adds to a graph: its memory stays, its pointers are registered once, and
+//! every launch takes its turn in the lane.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Inner;
+use crate::error::{Error, Result};
+use crate::group::Call;
+use crate::memory::{Pointer, Registration, register};
+use crate::stream::{Part, Stream};
+
+/// The operations of one communicator in one graph.
+pub(super) struct Recorded {
+    inner: Arc<Inner>,
+    pointers: Mutex<Vec<Captured>>,
+    calls: Mutex<Vec<Call>>,
+    registered: AtomicBool,
+}
+
+/// A pointer captured before its peers' were known: its table is filled by `register`.
+struct Captured {
+    registration: Registration,
+    address: usize,
+    bytes: usize,
+}
+
+impl Recorded {
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        Self {
+            inner: inner.clone(),
+            pointers: Mutex::default(),
+            calls: Mutex::default(),
+            registered: AtomicBool::new(false),
+        }
+    }
+
+    /// A table for a plain pointer: the same one for the same memory.
+    pub(super) fn table(&self, address: *mut u8, bytes: usize) -> Result<u32> {
+        let mut pointers = self.pointers.lock();
+        let known = pointers.iter().find(|captured| captured.address == address as usize && captured.bytes == bytes);
+        if let Some(captured) = known {
+            return Ok(captured.registration.slot());
+        }
+        let registration = Registration::reserve(&self.inner.arena)?;
+        let slot = registration.slot();
+        pointers.push(Captured { registration, address: address as usize, bytes });
+        Ok(slot)
+    }
+
+    pub(super) fn note(&self, call: Call) {
+        self.calls.lock().push(call);
+    }
+}
+
+impl Part for Recorded {
+    fn before_launch(&self, stream: &Stream) -> Result<()> {
+        self.inner.group.check()?;
+        let pointers = self.pointers.lock().len();
+        if pointers > 0 && !self.registered.load(Ordering::Acquire) {
+            return Err(Error::NotRegistered { pointers });
+        }
+        let mut lane = self.inner.lane.lock();
+        lane.order(stream)?;
+        self.calls.lock().iter().for_each(|call| self.inner.group.note(*call));
+        Ok(())
+    }
+
+    fn register(&self) -> Result<()> {
+        self.inner.group.check()?;
+        if self.registered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let pointers = self.pointers.lock();
+        let asked: Vec<Pointer<'_>> = pointers
+            .iter()
+            .map(|captured| Pointer {
+                registration: &captured.registration,
+                address: captured.address as *mut u8,
+                bytes: captured.bytes,
+            })
+            .collect();
+        let shared = register(&self.inner.arena, &asked)?;
+        if let Some(item) = shared.iter().position(|shared| !shared) {
+            return Err(Error::unsupported(
+                format!("pointer {item} of {} in a captured collective", shared.len()),
+                "some rank's memory there cannot be shared: capture symmetric or adopted memory instead",
+            ));
+        }
+        self.registered.store(true, Ordering::Release);
+        Ok(())
+    }
+}

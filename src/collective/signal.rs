@@ -1,0 +1,57 @@
+//! Signals on a stream.
+#![allow(unsafe_code)]
+
+use crate::error::Result;
+use crate::kernel::{args, geometry};
+use crate::memory::SignalPad;
+use crate::stream::{Enqueue, Queue};
+
+use super::shape_of;
+
+impl<'buffer> SignalPad<'buffer> {
+    /// Raises `peer`'s count for this rank on `channel` after all earlier work of the queue, which
+    /// the peer then sees. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a channel or peer there is not; the group's error when it failed.
+    pub fn put<'op>(&self, channel: usize, peer: usize, queue: impl Queue<'op>) -> Result<()>
+    where
+        'buffer: 'op,
+    {
+        self.enqueue(args::kSignalPut, channel, peer, &queue)
+    }
+
+    /// Makes the queue wait until `peer` has put once more on `channel` than was waited for so
+    /// far. Does not block the caller. Gives up after `deadlines.steady`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn wait<'op>(&self, channel: usize, peer: usize, queue: impl Queue<'op>) -> Result<()>
+    where
+        'buffer: 'op,
+    {
+        self.enqueue(args::kSignalWait, channel, peer, &queue)
+    }
+
+    /// Makes the queues of all ranks meet: a put to everyone and a wait for everyone on `channel`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn barrier<'op>(&self, channel: usize, queue: impl Queue<'op>) -> Result<()>
+    where
+        'buffer: 'op,
+    {
+        let own = self.arena().group().rank();
+        self.enqueue(args::kSignalBarrier, channel, own, &queue)
+    }
+
+    fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
+        let group = self.arena().group();
+        group.check()?;
+        let args = self.args(action, channel, peer)?;
+        let launch = geometry::single(shape_of(group.device()), args.world);
+        // SAFETY: the pads lie in arenas that live as long as the buffer (liveness, bounds); the
+        // borrow keeps the buffer for a capture, and reclaiming waits for the device.
+        queue.enqueue("launch a signal", |raw| unsafe { raw.launch_signal(&args, &launch.geometry) })
+    }
+}

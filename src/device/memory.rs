@@ -1,0 +1,80 @@
+//! Memory of a device, or a mapping of a peer's, as its owner holds it.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use cxx::UniquePtr;
+
+use super::Device;
+use crate::error::{Error, Result};
+use crate::ffi::device as sys;
+
+/// One allocation or mapping. Freed or unmapped on drop, after the device's work.
+///
+/// Never read or written through a reference: a device or a peer may write it any time.
+pub(crate) struct Memory {
+    raw: UniquePtr<sys::Memory>,
+    /// Freed after `raw`: memory must not outlive its device.
+    _device: Device,
+}
+
+impl Memory {
+    fn new(device: &Device, raw: UniquePtr<sys::Memory>) -> Result<Self> {
+        if raw.is_null() {
+            return Err(Error::Internal { message: "a device room returned no memory".to_owned() });
+        }
+        Ok(Self { raw, _device: device.clone() })
+    }
+
+    /// Memory for this rank alone, contents undefined.
+    pub(crate) fn plain(device: &Device, bytes: usize) -> Result<Self> {
+        Self::new(device, device.raw().allocate(bytes)?)
+    }
+
+    /// Zeroed memory that peers can import, at least `bytes` long.
+    pub(crate) fn shared(device: &Device, bytes: usize) -> Result<Self> {
+        let granularity = device.raw().shared_granularity()?;
+        Self::new(device, device.raw().allocate_shared(bytes.next_multiple_of(granularity))?)
+    }
+
+    /// A peer's shared memory.
+    pub(crate) fn import(device: &Device, fd: OwnedFd, bytes: usize) -> Result<Self> {
+        Self::new(device, device.raw().import_shared(fd.into_raw_fd(), bytes)?)
+    }
+
+    /// Shared memory of this process, for another device. `owner` must outlive the result.
+    pub(crate) fn alias(device: &Device, owner: &Self) -> Result<Self> {
+        Self::new(device, device.raw().alias_shared(&owner.raw)?)
+    }
+
+    /// A legacy export of another process.
+    pub(crate) fn import_ipc(device: &Device, handle: &sys::IpcHandle, bytes: usize) -> Result<Self> {
+        Self::new(device, device.raw().import_ipc(handle, bytes)?)
+    }
+
+    /// Makes host memory addressable by the device.
+    ///
+    /// # Safety
+    /// `address` is page-aligned and mapped for `bytes` bytes for as long as the result lives.
+    pub(crate) unsafe fn pin(device: &Device, address: *mut u8, bytes: usize) -> Result<Self> {
+        // SAFETY: the caller's promise is the one `Device::pin` asks for.
+        Self::new(device, unsafe { device.raw().pin(address, bytes) }?)
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.raw.address()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.raw.bytes()
+    }
+
+    /// A file descriptor that peers can import.
+    pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
+        let fd = self.raw.export_fd()?;
+        // SAFETY: `Memory::export_fd` gives a new descriptor to its caller.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        debug_assert!(fd.as_raw_fd() >= 0);
+        Ok(fd)
+    }
+}

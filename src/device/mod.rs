@@ -1,0 +1,226 @@
+//! A device as one rank uses it: the CPU or a GPU behind one type.
+
+mod memory;
+
+use std::ffi::CStr;
+use std::fmt;
+use std::sync::Arc;
+
+use cxx::SharedPtr;
+
+use crate::error::{Error, Result};
+use crate::ffi::device as sys;
+
+pub(crate) use crate::ffi::device::{IpcHandle, POINTER_DEVICE, PointerInfo};
+pub(crate) use memory::Memory;
+
+/// Which backend a device belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// The CPU: the same kernels, compiled by the host compiler.
+    Host = sys::KIND_HOST,
+    /// An NVIDIA GPU (feature `cuda`).
+    Cuda = sys::KIND_CUDA,
+}
+
+impl DeviceKind {
+    /// The name used on the command line and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// How the host device lays out a launch. Ranks of one group must agree.
+///
+/// The default is fastest: one block of one thread, run by the stream's own worker. More
+/// threads exist to exercise the kernels' synchronisation, under a race detector say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostShape {
+    /// Blocks a launch, 1 to 16.
+    pub blocks: u32,
+    /// Threads a block, 1 to 64.
+    pub threads: u32,
+}
+
+impl Default for HostShape {
+    fn default() -> Self {
+        Self { blocks: 1, threads: 1 }
+    }
+}
+
+/// A device, opened. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    raw: SharedPtr<sys::Device>,
+    properties: sys::Properties,
+    shape: HostShape,
+}
+
+impl Device {
+    /// The CPU.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the system refuses memory or threads.
+    pub fn host() -> Result<Self> {
+        Self::open(DeviceKind::Host, 0, HostShape::default())
+    }
+
+    /// The CPU with launches of another shape.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a shape outside its limits.
+    pub fn host_with(shape: HostShape) -> Result<Self> {
+        if !(1..=16).contains(&shape.blocks) {
+            return Err(Error::invalid("blocks", shape.blocks, "it must be 1 to 16"));
+        }
+        if !(1..=64).contains(&shape.threads) {
+            return Err(Error::invalid("threads", shape.threads, "it must be 1 to 64"));
+        }
+        Self::open(DeviceKind::Host, 0, shape)
+    }
+
+    /// The CUDA device with this ordinal among the visible ones.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without the feature `cuda`, [`Error::InvalidArgument`] for an
+    /// ordinal there is not, [`Error::Device`] when the driver fails.
+    pub fn cuda(ordinal: usize) -> Result<Self> {
+        let count = Self::count(DeviceKind::Cuda);
+        if cfg!(not(feature = "cuda")) {
+            return Err(Error::unsupported("a CUDA device", "this library was built without the feature `cuda`"));
+        }
+        if ordinal >= count {
+            return Err(Error::invalid("device ordinal", ordinal, format!("there are {count} CUDA devices")));
+        }
+        let ordinal = i32::try_from(ordinal).map_err(|_| Error::invalid("device ordinal", ordinal, "it must fit an i32"))?;
+        Self::open(DeviceKind::Cuda, ordinal, HostShape::default())
+    }
+
+    /// How many devices of a kind there are; 0 where the backend is not built or has no driver.
+    pub fn count(kind: DeviceKind) -> usize {
+        sys::count(kind as u32) as usize
+    }
+
+    fn open(kind: DeviceKind, ordinal: i32, shape: HostShape) -> Result<Self> {
+        let raw = sys::open(kind as u32, ordinal)?;
+        let properties = raw.properties();
+        Ok(Self(Arc::new(Inner { raw, properties, shape })))
+    }
+
+    /// Its backend.
+    pub fn kind(&self) -> DeviceKind {
+        match self.0.properties.kind {
+            sys::KIND_CUDA => DeviceKind::Cuda,
+            _ => DeviceKind::Host,
+        }
+    }
+
+    /// Its number among the visible devices of its kind.
+    pub fn ordinal(&self) -> i32 {
+        self.0.properties.ordinal
+    }
+
+    /// The vendor's name for it.
+    pub fn name(&self) -> String {
+        self.0.raw.name().to_string_lossy().into_owned()
+    }
+
+    /// Versions of the driver and runtime behind it.
+    pub fn versions(&self) -> String {
+        self.0.raw.versions().to_string_lossy().into_owned()
+    }
+
+    /// Its memory in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.properties.memory_bytes
+    }
+
+    /// Its multiprocessors; hardware threads on the host.
+    pub fn multiprocessors(&self) -> u32 {
+        self.0.properties.multiprocessors
+    }
+
+    /// Its compute capability; (0, 0) on the host.
+    pub fn compute_capability(&self) -> (u32, u32) {
+        (self.0.properties.major, self.0.properties.minor)
+    }
+
+    /// What identifies it across processes and orders of devices; zero on the host.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.0.properties.uuid
+    }
+
+    /// Whether it reports that it can address memory of device `ordinal` of its kind.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the driver fails.
+    pub fn can_access(&self, ordinal: i32) -> Result<bool> {
+        Ok(self.0.raw.can_access(ordinal)?)
+    }
+
+    /// Blocks until all work this process gave the device is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when some of that work failed.
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(self.0.raw.synchronize()?)
+    }
+
+    /// How launches are laid out on the host.
+    pub(crate) fn shape(&self) -> HostShape {
+        self.0.shape
+    }
+
+    /// Whether memory can be shared by file descriptor.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.0.properties.shared_fd != 0
+    }
+
+    /// Whether plain allocations can be exported to other processes.
+    pub(crate) fn exports_plain_memory(&self) -> bool {
+        self.0.properties.legacy_ipc != 0
+    }
+
+    pub(crate) fn raw(&self) -> &sys::Device {
+        &self.0.raw
+    }
+
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.kind() == other.kind() && self.ordinal() == other.ordinal())
+    }
+
+    /// Turns the status of a hot call into an error.
+    pub(crate) fn check(&self, call: &'static str, status: i32) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let words = self.0.raw.describe(status);
+        let words = if words.is_null() {
+            "no description".into()
+        } else {
+            // SAFETY: `Device::describe` returns a static NUL-terminated string.
+            #[allow(unsafe_code)]
+            unsafe { CStr::from_ptr(words) }.to_string_lossy()
+        };
+        Err(Error::Device { code: status.into(), message: format!("{call}: {words}") })
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Device({} {})", self.kind(), self.ordinal())
+    }
+}

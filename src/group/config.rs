@@ -1,0 +1,116 @@
+//! What can be set when a group opens. Ranks must agree on all of it.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// How long things may take before they fail. All finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Opening, splitting and closing a group, and every exchange between. Default 120 s.
+    pub open: Duration,
+    /// A wait of the first operation on the device, when a peer may still load or compile. Default 120 s.
+    pub first_use: Duration,
+    /// A wait of any later operation. Default 30 s.
+    pub steady: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { open: Duration::from_secs(120), first_use: Duration::from_secs(120), steady: Duration::from_secs(30) }
+    }
+}
+
+/// The settings of a group and its communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Deadlines of every wait.
+    pub deadlines: Deadlines,
+    /// Room for symmetric buffers in the arena, in bytes. Default 64 MiB.
+    pub heap_bytes: u64,
+    /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Default 64 KiB.
+    pub one_shot_ll_bytes: u64,
+    /// The same for one-shot with sentinels. `None`, the default, is 16 MiB / (world size squared)
+    /// within 256 KiB and 4 MiB.
+    pub one_shot_sentinel_bytes: Option<u64>,
+    /// The same for two-shot LL. Default 1 MiB.
+    pub two_shot_ll_bytes: u64,
+    /// The same for two-shot with sentinels. Default 4 MiB.
+    pub two_shot_sentinel_bytes: u64,
+    /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
+    pub registrations: u32,
+    /// Whether every call is compared across ranks before it runs (bytes, type, operation,
+    /// algorithm), at the price of one more small kernel. Default: in debug builds.
+    pub check_calls: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            deadlines: Deadlines::default(),
+            heap_bytes: 64 << 20,
+            one_shot_ll_bytes: 64 << 10,
+            one_shot_sentinel_bytes: None,
+            two_shot_ll_bytes: 1 << 20,
+            two_shot_sentinel_bytes: 4 << 20,
+            registrations: 1024,
+            check_calls: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// Most bytes any of the size settings may have: keeps every sum of them far from overflow.
+const MAX_BYTES: u64 = 1 << 44;
+
+impl Config {
+    /// The largest one-shot sentinel call for `world_size` ranks, in bytes.
+    pub fn one_shot_sentinel_bytes_for(&self, world_size: usize) -> u64 {
+        let world = world_size.max(1) as u64;
+        self.one_shot_sentinel_bytes.unwrap_or_else(|| ((16 << 20) / (world * world)).clamp(256 << 10, 4 << 20))
+    }
+
+    /// Every setting by name, as the ranks compare them and `symmetra info` prints them.
+    pub fn entries(&self, world_size: usize) -> Vec<(&'static str, String)> {
+        vec![
+            ("deadlines.open", format!("{:?}", self.deadlines.open)),
+            ("deadlines.first_use", format!("{:?}", self.deadlines.first_use)),
+            ("deadlines.steady", format!("{:?}", self.deadlines.steady)),
+            ("heap_bytes", self.heap_bytes.to_string()),
+            ("one_shot_ll_bytes", self.one_shot_ll_bytes.to_string()),
+            ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size).to_string()),
+            ("two_shot_ll_bytes", self.two_shot_ll_bytes.to_string()),
+            ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes.to_string()),
+            ("registrations", self.registrations.to_string()),
+            ("check_calls", self.check_calls.to_string()),
+        ]
+    }
+
+    /// Refuses values outside their limits.
+    pub(crate) fn validate(&self, world_size: usize) -> Result<()> {
+        let scratch = [
+            ("one_shot_ll_bytes", self.one_shot_ll_bytes),
+            ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size)),
+            ("two_shot_ll_bytes", self.two_shot_ll_bytes),
+            ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes),
+        ];
+        for (name, bytes) in scratch {
+            if !(1024..=MAX_BYTES).contains(&bytes) {
+                return Err(Error::invalid(name, bytes, format!("it must be 1024 to {MAX_BYTES}")));
+            }
+        }
+        if self.heap_bytes > MAX_BYTES {
+            return Err(Error::invalid("heap_bytes", self.heap_bytes, format!("it must be at most {MAX_BYTES}")));
+        }
+        if !(1..=1 << 20).contains(&self.registrations) {
+            return Err(Error::invalid("registrations", self.registrations, "it must be 1 to 1048576"));
+        }
+        let Deadlines { open, first_use, steady } = self.deadlines;
+        for (name, limit) in [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)] {
+            if limit < Duration::from_millis(1) || limit > Duration::from_secs(86_400) {
+                return Err(Error::invalid(name, format!("{limit:?}"), "it must be 1 ms to 24 h"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! What a rank enqueued last: a ring with one writer that peers read, also after its death.
+//!
+//! A seqlock an entry. The writer takes the stamp away, writes, and puts the new stamp; a
+//! reader takes an entry only when the stamp was the same before and after. The two fences
+//! make a reader that saw a new field also see that the old stamp is gone.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(loom)]
+const ENTRIES: usize = 2;
+#[cfg(not(loom))]
+const ENTRIES: usize = 256;
+
+/// One call, as its rank enqueued it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Size of the message.
+    pub(crate) bytes: u64,
+    /// Operation, element type and algorithm, packed as `AgreeArgs` packs them.
+    pub(crate) descriptor: u64,
+}
+
+/// The last calls of one rank. Lives in memory shared with its peers; all zero is empty.
+#[repr(C)]
+pub(crate) struct History {
+    enqueued: AtomicU64,
+    entries: [Entry; ENTRIES],
+}
+
+#[repr(C)]
+struct Entry {
+    /// Number of the call plus one; 0 while the entry is being written.
+    stamp: AtomicU64,
+    bytes: AtomicU64,
+    descriptor: AtomicU64,
+}
+
+impl History {
+    /// How many calls the rank has enqueued.
+    pub(crate) fn enqueued(&self) -> u64 {
+        self.enqueued.load(Ordering::Acquire)
+    }
+
+    /// Adds a call. Only the rank itself, and only one thread of it at a time.
+    pub(crate) fn push(&self, call: Call) {
+        let number = self.enqueued.load(Ordering::Relaxed);
+        let entry = self.entry(number);
+        entry.stamp.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        entry.bytes.store(call.bytes, Ordering::Relaxed);
+        entry.descriptor.store(call.descriptor, Ordering::Relaxed);
+        entry.stamp.store(number + 1, Ordering::Release);
+        self.enqueued.store(number + 1, Ordering::Release);
+    }
+
+    /// The call with this number, unless it is too old or being written.
+    pub(crate) fn get(&self, number: u64) -> Option<Call> {
+        let entry = self.entry(number);
+        let before = entry.stamp.load(Ordering::Acquire);
+        let call = Call {
+            bytes: entry.bytes.load(Ordering::Relaxed),
+            descriptor: entry.descriptor.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        let after = entry.stamp.load(Ordering::Relaxed);
+        (before == after && before == number + 1).then_some(call)
+    }
+
+    fn entry(&self, number: u64) -> &Entry {
+        &self.entries[(number % ENTRIES as u64) as usize]
+    }
+
+    #[cfg(test)]
+    fn empty() -> Self {
+        let entry = || Entry { stamp: AtomicU64::new(0), bytes: AtomicU64::new(0), descriptor: AtomicU64::new(0) };
+        Self { enqueued: AtomicU64::new(0), entries: std::array::from_fn(|_| entry()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(number: u64) -> Call {
+        Call { bytes: number * 3, descriptor: number * 7 }
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn keeps_the_last_entries() {
+        let history = History::empty();
+        for number in 0..1000 {
+            history.push(call(number));
+        }
+        assert_eq!(history.enqueued(), 1000);
+        assert_eq!(history.get(999), Some(call(999)));
+        assert_eq!(history.get(744), Some(call(744)));
+        assert_eq!(history.get(743), None);
+        assert_eq!(history.get(1000), None);
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn a_reader_never_sees_half_a_call() {
+        loom::model(|| {
+            let history = loom::sync::Arc::new(History::empty());
+            let writer = history.clone();
+            let thread = loom::thread::spawn(move || (0..3).for_each(|number| writer.push(call(number))));
+            for number in [0, 2] {
+                if let Some(seen) = history.get(number) {
+                    assert_eq!(seen, call(number));
+                }
+            }
+            thread.join().unwrap();
+            assert_eq!(history.get(2), Some(call(2)));
+        });
+    }
+}

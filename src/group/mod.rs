@@ -1,0 +1,184 @@
+//! *We*: the ranks that work together, agreed on how, and who of them is alive.
+
+mod config;
+mod health;
+mod history;
+mod open;
+mod page;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+
+use crate::bootstrap::{Mesh, Monitor};
+use crate::device::{Device, Memory};
+use crate::error::{Error, Result};
+
+pub use config::{Config, Deadlines};
+pub(crate) use history::Call;
+use page::{Cause, PageMapping, Stop};
+
+/// Most ranks a group may have.
+pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
+
+/// The ranks of one host that work together. Cheap to clone; usable from any thread.
+///
+/// Opened by every rank at once; fails as one: after a rank died, a deadline passed or
+/// somebody called [`abort`](Self::abort), every call returns the same error, on every rank,
+/// and nothing spins. Dropped without [`close`](crate::Communicator::close), the rank counts
+/// as lost by the others.
+#[derive(Clone)]
+pub struct Group(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    rank: usize,
+    world_size: usize,
+    device: Device,
+    config: Config,
+    /// The device's view of the own page; dropped before `health` unmaps it.
+    _pinned: Memory,
+    health: Arc<Health>,
+    /// For every rank the lowest rank of its process.
+    processes: Vec<usize>,
+    mesh: Mutex<Mesh>,
+    monitor: Mutex<Option<Monitor>>,
+    closed: AtomicBool,
+}
+
+/// What is known of the ranks' lives.
+struct Health {
+    rank: usize,
+    /// The page of every rank.
+    pages: Vec<PageMapping>,
+    /// The first failure, kept for good.
+    failure: OnceCell<Error>,
+    deadlines: Deadlines,
+}
+
+/// Numbers groups of this process.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Group {
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    /// How many ranks there are.
+    pub fn world_size(&self) -> usize {
+        self.0.world_size
+    }
+
+    /// The device of this rank.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The settings all ranks agreed on.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Blocks until every rank called it. Says nothing about work on streams.
+    ///
+    /// # Errors
+    /// The group's error; [`Error::Timeout`] after `deadlines.open`.
+    pub fn barrier(&self) -> Result<()> {
+        self.exchange(|mesh, deadline| crate::bootstrap::Bootstrap::barrier(mesh, deadline))
+    }
+
+    /// Gives `bytes` to every rank and returns those of every rank, in rank order. Blocks.
+    ///
+    /// # Errors
+    /// As [`barrier`](Self::barrier).
+    pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.exchange(|mesh, deadline| crate::bootstrap::Bootstrap::all_gather(mesh, bytes, deadline))
+    }
+
+    /// Stops the group on every rank: waits on all devices give up within milliseconds and every
+    /// later call fails with [`Error::Aborted`]. Only writes flags: may be called from any thread
+    /// at any time, more than once.
+    pub fn abort(&self) {
+        let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
+        self.0.health.pages.iter().for_each(|page| page.stop(stop));
+    }
+
+    /// Whether the group is open and every rank well, as far as this rank knows. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], or what went wrong first.
+    pub fn check(&self) -> Result<()> {
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        self.0.health.check()
+    }
+
+    /// For every rank the lowest rank of its process: equal for ranks that are threads of one.
+    pub(crate) fn processes(&self) -> &[usize] {
+        &self.0.processes
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Runs a collective exchange of the host. A failure is the group's failure.
+    pub(crate) fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
+        self.check()?;
+        self.exchange_unchecked(run)
+    }
+
+    /// The same while the group closes.
+    pub(crate) fn exchange_unchecked<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
+        let deadline = Instant::now() + self.0.config.deadlines.open;
+        let result = run(&mut self.0.mesh.lock(), deadline);
+        if let Err(error @ (Error::PeerLost { .. } | Error::Timeout { .. } | Error::Bootstrap { .. })) = &result {
+            self.0.health.fail(error.clone());
+        }
+        result
+    }
+
+    /// Status block of this rank, at its address for host and device.
+    pub(crate) fn status_address(&self) -> *mut u8 {
+        self.0.health.pages[self.0.rank].address()
+    }
+
+    /// Notes a call in the own history. One thread at a time.
+    pub(crate) fn note(&self, call: Call) {
+        self.0.health.pages[self.0.rank].history.push(call);
+    }
+
+    /// Makes the waits of the own device give up, for good.
+    pub(crate) fn stop_own_device(&self) {
+        let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
+        self.0.health.pages[self.0.rank].stop(stop);
+    }
+
+    /// From here on every call fails; peers may leave without being lost.
+    pub(crate) fn begin_close(&self) -> Result<()> {
+        if self.0.closed.swap(true, Ordering::AcqRel) {
+            return Err(Error::Closed);
+        }
+        // Its drop joins the thread: from here on a peer that closes first is not taken for dead.
+        drop(self.0.monitor.lock().take());
+        self.0.health.check()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        drop(self.monitor.get_mut().take());
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Group(rank {} of {} on {:?})", self.0.rank, self.0.world_size, self.0.device)
+    }
+}

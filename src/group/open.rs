@@ -1,0 +1,200 @@
+//! Opening and splitting: every rank leaves with the same group or the same error.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::page::{PAGE_BYTES, PageMapping};
+use super::{Config, Group, Health, Inner, MAX_WORLD_SIZE, NEXT_ID};
+use crate::bootstrap::{Bootstrap, Mesh, Monitor};
+use crate::device::{Device, DeviceKind, Memory};
+use crate::error::{Error, Result};
+
+/// What a rank says of itself before there is a group.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    /// Why it cannot take part.
+    error: Option<String>,
+    /// What must be equal everywhere, by name.
+    agreed: Vec<(String, String)>,
+}
+
+impl Group {
+    /// Opens a group of all ranks of `bootstrap`. Collective; blocks.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a world size above 16 or a setting outside its limits,
+    /// [`Error::Mismatch`] when ranks differ in version, device kind or settings,
+    /// [`Error::Peer`] when another rank cannot take part, [`Error::Timeout`] and
+    /// [`Error::PeerLost`] when one does not answer.
+    pub fn open(mut bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
+        let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
+        if !(1..=MAX_WORLD_SIZE).contains(&world_size) {
+            return Err(Error::invalid("world size", world_size, format!("it must be 1 to {MAX_WORLD_SIZE}")));
+        }
+        if rank >= world_size {
+            return Err(Error::invalid("rank", rank, format!("it must be below the world size {world_size}")));
+        }
+        let deadline = Instant::now() + config.deadlines.open.min(Duration::from_secs(86_400));
+        let fit = config.validate(world_size).and_then(|()| capable(device));
+        let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed: agreed(device, &config, world_size) };
+        let hello = serde_json::to_vec(&hello).map_err(|error| Error::Internal { message: error.to_string() })?;
+        let answers = bootstrap.all_gather(&hello, deadline)?;
+        fit?;
+        compare(rank, &answers)?;
+        let mesh = Mesh::open(&mut bootstrap, deadline)?;
+        Self::on_mesh(mesh, device, config, deadline)
+    }
+
+    /// Splits the group: ranks with the same colour form a new one, in the order of `key`, then of
+    /// rank; `None` takes part in no new group. Collective over all ranks of this group; blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); the group's error when it failed.
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let deadline = Instant::now() + self.config().deadlines.open;
+        let mesh = self.exchange(|mesh, deadline| {
+            let own = serde_json::to_vec(&(color, key)).map_err(|error| Error::Internal { message: error.to_string() })?;
+            let all = mesh.all_gather(&own, deadline)?;
+            let members = members(&all, color)?;
+            mesh.split(members.as_deref(), deadline)
+        })?;
+        mesh.map(|mesh| Self::on_mesh(mesh, self.device(), self.config().clone(), deadline)).transpose()
+    }
+
+    fn on_mesh(mut mesh: Mesh, device: &Device, config: Config, deadline: Instant) -> Result<Self> {
+        let (rank, world_size) = (mesh.rank(), mesh.world_size());
+        let processes = processes(&mut mesh, deadline)?;
+        let own = PageMapping::create();
+        let own = mesh.agree("create a control page", own, deadline)?;
+        let fds = mesh.all_gather_fds(own.fd(), deadline)?;
+        let pages = map_pages(own, fds);
+        let pages = mesh.agree("map the control pages", pages, deadline)?;
+        // SAFETY: the page is mapped for PAGE_BYTES until `health` is dropped, after the pin.
+        let pinned = unsafe { Memory::pin(device, pages[rank].address(), PAGE_BYTES) };
+        let pinned = mesh.agree("pin the control page", pinned, deadline)?;
+        let health = Arc::new(Health { rank, pages, failure: OnceCell::new(), deadlines: config.deadlines });
+        let watched = health.clone();
+        let monitor = Monitor::start(&mesh, move |lost| watched.lost(lost));
+        let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
+        Ok(Self(Arc::new(Inner {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            rank,
+            world_size,
+            device: device.clone(),
+            config,
+            health,
+            _pinned: pinned,
+            processes,
+            mesh: Mutex::new(mesh),
+            monitor: Mutex::new(Some(monitor)),
+            closed: AtomicBool::new(false),
+        })))
+    }
+}
+
+/// For every rank the lowest rank of its process.
+fn processes(mesh: &mut Mesh, deadline: Instant) -> Result<Vec<usize>> {
+    let lowest = (0..mesh.world_size()).find(|rank| mesh.same_process(*rank)).unwrap_or(mesh.rank());
+    let all = mesh.all_gather(&[lowest as u8], deadline)?;
+    Ok(all.iter().map(|lowest| lowest.first().copied().unwrap_or(u8::MAX).into()).collect())
+}
+
+/// Every page in rank order, the own among them.
+fn map_pages(own: PageMapping, fds: Vec<Option<std::os::fd::OwnedFd>>) -> Result<Vec<PageMapping>> {
+    let mut own = Some(own);
+    let mut pages = Vec::with_capacity(fds.len());
+    for fd in fds {
+        match (fd, own.take()) {
+            (Some(fd), kept) => {
+                own = kept;
+                pages.push(PageMapping::map(fd)?);
+            }
+            (None, Some(page)) => pages.push(page),
+            (None, None) => return Err(Error::Internal { message: "two own entries in an exchange".to_owned() }),
+        }
+    }
+    Ok(pages)
+}
+
+/// Whether the device can hold an arena that peers map.
+fn capable(device: &Device) -> Result<()> {
+    if device.shares_memory() {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("symmetric memory on {}", device.name()), "it cannot share memory by file descriptor"))
+}
+
+/// What must be equal on every rank.
+fn agreed(device: &Device, config: &Config, world_size: usize) -> Vec<(String, String)> {
+    let shape = device.shape();
+    let mut agreed = vec![
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("host", boot_id()),
+        ("device kind", device.kind().to_string()),
+    ];
+    if device.kind() == DeviceKind::Host {
+        agreed.push(("host launch shape", format!("{} x {}", shape.blocks, shape.threads)));
+    }
+    agreed.extend(config.entries(world_size));
+    agreed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Tells hosts apart where host names do not.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
+}
+
+/// The first complaint, else the first difference to rank 0: the same on every rank.
+fn compare(own: usize, answers: &[Vec<u8>]) -> Result<()> {
+    let mut hellos = Vec::with_capacity(answers.len());
+    for (rank, answer) in answers.iter().enumerate() {
+        let hello: Hello = serde_json::from_slice(answer)
+            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
+        hellos.push(hello);
+    }
+    for (rank, hello) in hellos.iter().enumerate() {
+        if let (Some(message), true) = (&hello.error, rank != own) {
+            return Err(Error::Peer { rank, message: message.clone() });
+        }
+    }
+    let Some(first) = hellos.first() else { return Ok(()) };
+    for (rank, hello) in hellos.iter().enumerate() {
+        let differs = first.agreed.iter().zip(&hello.agreed).find(|(ours, theirs)| ours != theirs);
+        if let Some((ours, theirs)) = differs {
+            let what = ours.0.clone();
+            return Err(Error::Mismatch { what, against: 0, ours: ours.1.clone(), rank, theirs: theirs.1.clone() });
+        }
+        if hello.agreed.len() != first.agreed.len() {
+            let count = |hello: &Hello| format!("{} settings", hello.agreed.len());
+            return Err(Error::Mismatch {
+                what: "what to agree on".to_owned(),
+                against: 0,
+                ours: count(first),
+                rank,
+                theirs: count(hello),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Who has this colour, in the order of key, then rank.
+fn members(all: &[Vec<u8>], color: Option<u32>) -> Result<Option<Vec<usize>>> {
+    let mut chosen = Vec::new();
+    for (rank, bytes) in all.iter().enumerate() {
+        let (theirs, key): (Option<u32>, i32) = serde_json::from_slice(bytes)
+            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
+        if theirs.is_some() && theirs == color {
+            chosen.push((key, rank));
+        }
+    }
+    chosen.sort_unstable();
+    Ok(color.map(|_| chosen.into_iter().map(|(_, rank)| rank).collect()))
+}

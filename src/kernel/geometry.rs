@@ -1,0 +1,96 @@
+//! Launch shapes: pure functions, so that every rank launches alike.
+
+use super::args::Geometry;
+
+/// Bytes of a packet, and of what a block keeps of one in shared memory.
+const PACKET_BYTES: u32 = 16;
+
+/// What a device's launches may look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A GPU: as many threads as a block has items.
+    Gpu,
+    /// The CPU: any number does.
+    Host {
+        /// Blocks a launch.
+        blocks: u32,
+        /// Threads a block.
+        threads: u32,
+    },
+}
+
+/// A launch and the packets of one source that a block handles at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    pub(crate) geometry: Geometry,
+    pub(crate) lanes_log2: u32,
+}
+
+impl Launch {
+    fn new(blocks: u32, threads: u32, shared_bytes: u32, programmatic: bool, lanes_log2: u32) -> Self {
+        Self { geometry: Geometry { blocks, threads, shared_bytes, programmatic: programmatic.into() }, lanes_log2 }
+    }
+}
+
+/// A push algorithm that moves `packets` packets from every source.
+pub(crate) fn push(shape: Shape, world: u32, packets: u64) -> Launch {
+    let lanes_log2 = match shape {
+        Shape::Host { .. } => 8,
+        Shape::Gpu => lanes_log2(world),
+    };
+    let lanes = 1 << lanes_log2;
+    let shared_bytes = world * lanes * PACKET_BYTES;
+    match shape {
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared_bytes, false, lanes_log2),
+        Shape::Gpu => {
+            let blocks = packets.div_ceil(lanes.into()).clamp(1, 128) as u32;
+            Launch::new(blocks, world * lanes, shared_bytes, true, lanes_log2)
+        }
+    }
+}
+
+/// Lanes that fill a block of 256 threads or, in a large world, give each rank a warp.
+fn lanes_log2(world: u32) -> u32 {
+    (256 / world).max(32).ilog2()
+}
+
+/// The zero-copy two-shot over a share of `packets` packets.
+pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
+    const THREADS: u32 = 512;
+    match shape {
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, 0, false, 0),
+        Shape::Gpu => {
+            let blocks = packets.div_ceil(THREADS.into()).clamp(1, 112) as u32;
+            Launch::new(blocks, THREADS, 0, true, 0)
+        }
+    }
+}
+
+/// One block with an item for every rank, or for every packet of its descriptor.
+pub(crate) fn single(shape: Shape, items: u32) -> Launch {
+    let threads = match shape {
+        Shape::Host { threads, .. } => threads,
+        Shape::Gpu => items.next_multiple_of(32),
+    };
+    Launch::new(1, threads, items * PACKET_BYTES, true, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn launches_fit_every_device(world in 2u32..=16, packets in 0u64..1 << 40) {
+            for launch in [push(Shape::Gpu, world, packets), zero_copy(Shape::Gpu, packets), single(Shape::Gpu, 2 * world)] {
+                let geometry = launch.geometry;
+                prop_assert!((1..=crate::kernel::args::kMaxBlocks).contains(&geometry.blocks));
+                prop_assert!((1..=1024).contains(&geometry.threads));
+                prop_assert!(geometry.shared_bytes <= 48 << 10);
+            }
+            let launch = push(Shape::Gpu, world, packets);
+            prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
+        }
+    }
+}

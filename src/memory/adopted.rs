@@ -1,0 +1,60 @@
+//! The caller's memory, made known to all ranks where it can be shared.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::arena::Arena;
+use super::operand::{Operand, Place, Sealed, View};
+use super::plain::Ref;
+use super::registration::{Pointer, Registration, register};
+use crate::error::Result;
+use crate::types::Element;
+
+/// Foreign memory in collectives: every rank adopts its own, all of the same length.
+///
+/// Where every rank's memory can be shared, peers address it directly. Where one's cannot (from a
+/// pool, mapped by address ranges, managed, of the host), nothing is exported blindly: messages
+/// are pushed through the arena, with the same result. [`is_shared`](Self::is_shared) tells.
+pub struct Adopted<'a, T: Element> {
+    memory: Ref<'a, T>,
+    registration: Option<Arc<Registration>>,
+}
+
+impl<'a, T: Element> Adopted<'a, T> {
+    /// Collective.
+    pub(crate) fn new(arena: &Arc<Arena>, memory: Ref<'a, T>) -> Result<Self> {
+        let registration = Registration::reserve(arena)?;
+        let (address, bytes) = (memory.as_raw().cast(), memory.len() * size_of::<T>());
+        let shared = register(arena, &[Pointer { registration: &registration, address, bytes }])?;
+        let registration = shared.first().copied().unwrap_or(false).then(|| Arc::new(registration));
+        Ok(Self { memory, registration })
+    }
+
+    /// Whether peers address the memory directly. The same on every rank.
+    pub fn is_shared(&self) -> bool {
+        self.registration.is_some()
+    }
+
+    /// The memory itself.
+    pub fn memory(&self) -> &Ref<'a, T> {
+        &self.memory
+    }
+}
+
+impl<T: Element> Sealed for &Adopted<'_, T> {
+    fn view(&self) -> View<'_> {
+        let place = match &self.registration {
+            Some(registration) => Place::Registered { group: registration.group_id(), slot: registration.slot() },
+            None => Place::Plain,
+        };
+        View { address: self.memory.as_raw().cast(), elems: self.memory.len(), place, device: self.memory.device() }
+    }
+}
+impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &'op Adopted<'a, T> {}
+
+impl<T: Element> fmt::Debug for Adopted<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.is_shared() { "shared" } else { "pushed" };
+        write!(out, "Adopted({} {}, {how})", self.memory.len(), T::DTYPE)
+    }
+}

@@ -1,0 +1,344 @@
+//! The symmetric memory of a group: allocated once, laid out alike, mapped by every rank.
+//!
+//! Invariants, cited by the SAFETY comments of this stage:
+//! * *Liveness*: the own memory and every peer's mapping live until the arena is dropped or
+//!   closed; closing waits for the device first, and no launch succeeds afterwards.
+//! * *Exclusion*: regions are disjoint, and a heap block is handed out again only after every
+//!   rank dropped it and the device is idle.
+//! * *Bounds*: every address handed out is an offset inside the layout, checked when made.
+#![allow(unsafe_code)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::heap::{BlockId, Heap};
+use super::layout::{ArenaLayout, Region};
+use crate::bootstrap::Bootstrap;
+use crate::device::Memory;
+use crate::error::{Error, Result};
+use crate::group::{Group, MAX_WORLD_SIZE};
+use crate::kernel::args;
+use crate::stream::Stream;
+
+/// The arena of this rank and its view of the others'.
+pub(crate) struct Arena {
+    group: Group,
+    layout: ArenaLayout,
+    memory: Arc<Memory>,
+    /// Peers' mappings; emptied when the group closes.
+    peers: Mutex<Vec<Mapping>>,
+    /// Base of every rank's arena as addressed here.
+    bases: Bases,
+    /// For cold copies; nothing of the caller's runs on it.
+    stream: Stream,
+    heap: Mutex<Heap>,
+    slots: Mutex<Slots>,
+}
+
+/// Peer tables and the mappings behind them.
+struct Slots {
+    free: Vec<u32>,
+    used: HashMap<u32, Vec<Memory>>,
+    /// What kernels in flight may still use: freed when the device is known to be idle.
+    retired: Vec<(u32, Vec<Memory>)>,
+}
+
+/// A peer's arena. Of the same process it also keeps the owner's memory alive.
+struct Mapping {
+    _mapped: Memory,
+    _owner: Option<Arc<Memory>>,
+}
+
+/// Addresses are numbers to Rust: only devices follow them.
+#[derive(Clone, Copy)]
+struct Bases([*mut u8; MAX_WORLD_SIZE]);
+
+// SAFETY: Rust never dereferences these; devices do, and any thread may launch.
+unsafe impl Send for Bases {}
+// SAFETY: as above; the array never changes.
+unsafe impl Sync for Bases {}
+
+/// What a rank wants of the next collective allocation.
+#[derive(Serialize, Deserialize)]
+struct Wish {
+    bytes: u64,
+    dropped: BTreeSet<BlockId>,
+}
+
+/// Arenas of this process by token, so that ranks that are threads find each other's memory.
+static LOCAL: Lazy<Mutex<HashMap<u64, Weak<Memory>>>> = Lazy::new(Mutex::default);
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+
+impl Arena {
+    /// Allocates and maps the arena of every rank. Collective.
+    pub(crate) fn open(group: &Group) -> Result<Arc<Self>> {
+        let layout = ArenaLayout::new(group.world_size(), group.config())?;
+        let bytes = usize::try_from(layout.bytes).map_err(|_| too_large(layout.bytes))?;
+        let own = allocate(group, &layout, bytes);
+        let (memory, stream) = group.exchange(|mesh, deadline| mesh.agree("allocate the arena", own, deadline))?;
+        let memory = Arc::new(memory);
+        let mapped = exchange(group, &memory)?;
+        let mut bases = [std::ptr::null_mut(); MAX_WORLD_SIZE];
+        for (base, mapping) in bases.iter_mut().zip(&mapped) {
+            *base = mapping.as_ref().map_or(memory.address(), |mapping| mapping._mapped.address());
+        }
+        let arena = Self {
+            group: group.clone(),
+            layout,
+            memory,
+            peers: Mutex::new(mapped.into_iter().flatten().collect()),
+            bases: Bases(bases),
+            stream,
+            heap: Mutex::new(Heap::new(layout.heap)),
+            // Slot 0 is the table of the arenas.
+            slots: Mutex::new(Slots {
+                free: (1..group.config().registrations).rev().collect(),
+                used: HashMap::new(),
+                retired: Vec::new(),
+            }),
+        };
+        let filled = arena.write_table(0, &arena.bases.0);
+        group.exchange(|mesh, deadline| mesh.agree("fill the peer table", filled, deadline))?;
+        Ok(Arc::new(arena))
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    pub(crate) fn layout(&self) -> &ArenaLayout {
+        &self.layout
+    }
+
+    /// Where `offset` of the own arena is.
+    pub(crate) fn own(&self, offset: u64) -> *mut u8 {
+        self.at(self.group.rank(), offset)
+    }
+
+    /// Where `offset` of a rank's arena is, as this device addresses it.
+    pub(crate) fn at(&self, rank: usize, offset: u64) -> *mut u8 {
+        debug_assert!(offset <= self.layout.bytes);
+        self.bases.0[rank].wrapping_add(offset as usize)
+    }
+
+    /// `offset` in every rank's arena; null beyond the world.
+    pub(crate) fn everywhere(&self, offset: u64) -> [*mut u8; MAX_WORLD_SIZE] {
+        let world = self.group.world_size();
+        std::array::from_fn(|rank| if rank < world { self.at(rank, offset) } else { std::ptr::null_mut() })
+    }
+
+    /// How kernels of this group wait.
+    pub(crate) fn wait(&self, first: bool) -> args::Wait {
+        let deadlines = self.group.config().deadlines;
+        let timeout = if first { deadlines.first_use } else { deadlines.steady };
+        args::Wait {
+            status: self.group.status_address().cast(),
+            progress: self.own(self.layout.progress.offset).cast(),
+            timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The stream for cold copies.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Cuts a zeroed block of `bytes` at the same offset on every rank. Collective; frees what
+    /// every rank has dropped, and waits for the device when there is any.
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<(BlockId, Region)> {
+        let wish = Wish { bytes, dropped: self.heap.lock().dropped().clone() };
+        let wish = serde_json::to_vec(&wish).map_err(|error| Error::Internal { message: error.to_string() })?;
+        let wishes = self.group.exchange(|mesh, deadline| mesh.all_gather(&wish, deadline))?;
+        let everywhere = self.compare(bytes, &wishes)?;
+        if !everywhere.is_empty() || !self.slots.lock().retired.is_empty() {
+            self.drain()?;
+        }
+        let mut heap = self.heap.lock();
+        heap.reclaim(&everywhere);
+        let block = heap.allocate(bytes).map_err(|largest| Error::OutOfMemory {
+            message: format!(
+                "a symmetric buffer needs {bytes} bytes, the largest gap of the heap has {largest} (heap_bytes is {})",
+                self.group.config().heap_bytes
+            ),
+        });
+        drop(heap);
+        let zeroed = block.and_then(|(id, region)| self.zero(region).map(|()| (id, region)));
+        // The agreement is the barrier after which peers may write here.
+        self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline))
+    }
+
+    /// This rank dropped a block.
+    pub(crate) fn drop_block(&self, id: BlockId) {
+        self.heap.lock().drop_block(id);
+    }
+
+    /// Takes a peer table of this rank.
+    pub(crate) fn take_slot(&self) -> Result<u32> {
+        let mut slots = self.slots.lock();
+        let slot = slots.free.pop().ok_or_else(|| Error::OutOfMemory {
+            message: format!("all {} registrations are in use", self.group.config().registrations),
+        })?;
+        slots.used.insert(slot, Vec::new());
+        Ok(slot)
+    }
+
+    /// Keeps the mappings that a table's addresses lie in.
+    pub(crate) fn attach(&self, slot: u32, mappings: Vec<Memory>) {
+        self.slots.lock().used.entry(slot).or_default().extend(mappings);
+    }
+
+    /// Gives a table back once no kernel can read it any more.
+    pub(crate) fn retire_slot(&self, slot: u32) {
+        let mut slots = self.slots.lock();
+        if let Some(mappings) = slots.used.remove(&slot) {
+            slots.retired.push((slot, mappings));
+        }
+    }
+
+    /// Where a table is, for kernels.
+    pub(crate) fn table(&self, slot: u32) -> *const args::PeerTable {
+        let offset = self.layout.tables.offset + u64::from(slot) * size_of::<args::PeerTable>() as u64;
+        self.own(offset).cast_const().cast()
+    }
+
+    /// Fills a table with addresses and waits until it is there.
+    pub(crate) fn write_table(&self, slot: u32, addresses: &[*mut u8; MAX_WORLD_SIZE]) -> Result<()> {
+        let table = addresses.map(|address| address as u64);
+        let bytes: &[u8] = bytemuck::cast_slice(&table);
+        self.copy_in(self.table(slot).cast_mut().cast(), bytes)
+    }
+
+    /// Closes the group's memory: waits for the device, unmaps, and lets peers free theirs.
+    pub(crate) fn close(&self) -> Result<()> {
+        let healthy = self.group.begin_close();
+        if healthy == Err(Error::Closed) {
+            return healthy;
+        }
+        self.drain()?;
+        healthy?;
+        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
+        self.peers.lock().clear();
+        self.slots.lock().used.clear();
+        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))
+    }
+
+    /// Waits for the device, whose waits are bounded, and frees what was retired.
+    fn drain(&self) -> Result<()> {
+        self.group.device().synchronize()?;
+        let mut slots = self.slots.lock();
+        let Slots { free, retired, .. } = &mut *slots;
+        free.extend(retired.drain(..).map(|(slot, _mappings)| slot));
+        Ok(())
+    }
+
+    fn zero(&self, region: Region) -> Result<()> {
+        fill(&self.stream, self.own(region.offset), 0, region.bytes)?;
+        self.stream.synchronize()
+    }
+
+    fn copy_in(&self, to: *mut u8, bytes: &[u8]) -> Result<()> {
+        // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the synchronisation.
+        let copy = |raw: &crate::ffi::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
+        self.stream.enqueue("copy", copy)?;
+        self.stream.synchronize()
+    }
+
+    /// Blocks that every rank has dropped; an error, the same everywhere, when the wishes differ.
+    fn compare(&self, bytes: u64, wishes: &[Vec<u8>]) -> Result<BTreeSet<BlockId>> {
+        let mut everywhere: Option<BTreeSet<BlockId>> = None;
+        let mut first = bytes;
+        for (rank, wish) in wishes.iter().enumerate() {
+            let wish: Wish = serde_json::from_slice(wish)
+                .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
+            if rank == 0 {
+                first = wish.bytes;
+            }
+            if wish.bytes != first {
+                let what = "the bytes of a symmetric buffer".to_owned();
+                let (ours, theirs) = (first.to_string(), wish.bytes.to_string());
+                return Err(Error::Mismatch { what, against: 0, ours, rank, theirs });
+            }
+            everywhere = Some(match everywhere {
+                None => wish.dropped,
+                Some(sofar) => sofar.intersection(&wish.dropped).copied().collect(),
+            });
+        }
+        Ok(everywhere.unwrap_or_default())
+    }
+}
+
+impl Drop for Arena {
+    /// Never fails and asks nothing of peers. Stops the own kernels and waits for the device;
+    /// where that fails, what a kernel may still use is leaked: a leak is a nuisance, memory
+    /// unmapped under a kernel is not.
+    fn drop(&mut self) {
+        self.group.stop_own_device();
+        if let Err(error) = self.group.device().synchronize() {
+            tracing::warn!(group = ?self.group, %error, "the device does not settle: the arena is leaked");
+            std::mem::forget(std::mem::take(self.peers.get_mut()));
+            let slots = self.slots.get_mut();
+            std::mem::forget((std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired)));
+            std::mem::forget(self.memory.clone());
+        }
+    }
+}
+
+fn too_large(bytes: u64) -> Error {
+    Error::invalid("the arena", format!("{bytes} bytes"), "it must fit the address space")
+}
+
+/// The own memory, with every packet absent.
+fn allocate(group: &Group, layout: &ArenaLayout, bytes: usize) -> Result<(Memory, Stream)> {
+    let memory = Memory::shared(group.device(), bytes)?;
+    let stream = Stream::new(group.device())?;
+    for region in layout.sentinel_regions() {
+        fill(&stream, memory.address().wrapping_add(region.offset as usize), 0xFF, region.bytes)?;
+    }
+    stream.synchronize()?;
+    Ok((memory, stream))
+}
+
+/// Fills device memory that the caller owns, on `stream`.
+fn fill(stream: &Stream, to: *mut u8, value: u8, bytes: u64) -> Result<()> {
+    // SAFETY: callers pass a region of their own arena (bounds, liveness).
+    stream.enqueue("fill", |raw| unsafe { raw.fill(to, value, bytes as usize) })
+}
+
+/// Every rank's arena mapped here, `None` for the own.
+fn exchange(group: &Group, memory: &Arc<Memory>) -> Result<Vec<Option<Mapping>>> {
+    let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+    LOCAL.lock().insert(token, Arc::downgrade(memory));
+    let result = group.exchange(|mesh, deadline| {
+        let fd = mesh.agree("export the arena", memory.export_fd(), deadline)?;
+        let tokens = mesh.all_gather(&token.to_le_bytes(), deadline)?;
+        let fds = mesh.all_gather_fds(fd.as_fd(), deadline)?;
+        let mut mapped = Ok(Vec::with_capacity(fds.len()));
+        for (rank, (fd, token)) in fds.into_iter().zip(tokens).enumerate() {
+            let mapping = match fd {
+                None => Ok(None),
+                Some(_) if mesh.same_process(rank) => alias(group, rank, &token).map(Some),
+                Some(fd) => Memory::import(group.device(), fd, memory.bytes())
+                    .map(|mapped| Some(Mapping { _mapped: mapped, _owner: None })),
+            };
+            mapped = mapped.and_then(|mut all| mapping.map(|mapping| all.push(mapping)).map(|()| all));
+        }
+        mesh.agree("map the arenas", mapped, deadline)
+    });
+    LOCAL.lock().remove(&token);
+    result
+}
+
+/// The arena of a rank that is a thread of this process.
+fn alias(group: &Group, rank: usize, token: &[u8]) -> Result<Mapping> {
+    let token = token.try_into().map(u64::from_le_bytes).unwrap_or(0);
+    let owner = LOCAL.lock().get(&token).and_then(Weak::upgrade);
+    let gone = || Error::PeerLost { rank, detail: ": its arena is gone".to_owned() };
+    let owner = owner.ok_or_else(gone)?;
+    Ok(Mapping { _mapped: Memory::alias(group.device(), &owner)?, _owner: Some(owner) })
+}

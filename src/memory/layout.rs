@@ -1,0 +1,183 @@
+//! Where everything lies in an arena: the same on every rank, known before anything is allocated.
+
+use crate::error::{Error, Result};
+use crate::group::Config;
+use crate::kernel::args;
+
+/// Every region starts at a multiple of this.
+pub(crate) const ALIGN: u64 = 256;
+
+/// A stretch of the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Scratch of one push protocol: what a peer may write, and how much of it one call may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scratch {
+    pub(crate) region: Region,
+    /// Block states of the protocol.
+    pub(crate) state: Region,
+    /// Packets one source has room for in one buffer.
+    pub(crate) slot_packets: u64,
+    /// Largest message of one call, in bytes.
+    pub(crate) max_bytes: u64,
+}
+
+/// The arena of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArenaLayout {
+    pub(crate) progress: Region,
+    /// Peer tables; entry 0 holds the arenas themselves.
+    pub(crate) tables: Region,
+    pub(crate) agree: Scratch,
+    /// Barrier flags of the zero-copy algorithms.
+    pub(crate) flags: Scratch,
+    pub(crate) one_shot_ll: Scratch,
+    pub(crate) two_shot_ll: Scratch,
+    pub(crate) one_shot_sentinel: Scratch,
+    pub(crate) two_shot_sentinel: Scratch,
+    /// Symmetric buffers.
+    pub(crate) heap: Region,
+    /// Size of the whole.
+    pub(crate) bytes: u64,
+}
+
+const PACKET_BYTES: u64 = 16;
+const LL_DATA_BYTES: u64 = 8;
+const SENTINEL_DATA_BYTES: u64 = 16;
+
+/// Lays regions one after the other.
+struct Cursor(u64);
+
+impl Cursor {
+    fn take(&mut self, bytes: u64) -> Result<Region> {
+        let overflow = || Error::invalid("the arena", format!("{} + {bytes} bytes", self.0), "it must fit 64 bits");
+        let region = Region { offset: self.0, bytes };
+        let end = self.0.checked_add(bytes).ok_or_else(overflow)?;
+        self.0 = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
+        Ok(region)
+    }
+
+    fn state(&mut self) -> Result<Region> {
+        self.take(u64::from(args::kMaxBlocks) * size_of::<args::BlockState>() as u64)
+    }
+
+    /// `buffers` rotating buffers, each with a slot for every source of every hop.
+    fn scratch(&mut self, buffers: u64, sources: u64, slot_packets: u64, max_bytes: u64) -> Result<Scratch> {
+        let state = self.state()?;
+        let region = self.take(buffers * sources * slot_packets * PACKET_BYTES)?;
+        Ok(Scratch { region, state, slot_packets, max_bytes })
+    }
+}
+
+impl ArenaLayout {
+    /// The layout for `world_size` ranks. Pure.
+    pub(crate) fn new(world_size: usize, config: &Config) -> Result<Self> {
+        let world = world_size as u64;
+        let mut cursor = Cursor(0);
+        let progress = cursor.take(size_of::<args::Progress>() as u64)?;
+        let tables = cursor.take(u64::from(config.registrations) * size_of::<args::PeerTable>() as u64)?;
+        let flag_bytes = u64::from(args::kMaxBlocks) * u64::from(args::kMaxWorld) * 4;
+        let flags = cursor.scratch(1, 1, flag_bytes.div_ceil(PACKET_BYTES), u64::MAX)?;
+        let agree = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
+        // One shot: a source sends the message. Two shot: a share of it, once a hop.
+        let share = |bytes: u64, data: u64| bytes.div_ceil(data).div_ceil(world);
+        let max = config.one_shot_ll_bytes;
+        let one_shot_ll = cursor.scratch(2, world, max.div_ceil(LL_DATA_BYTES), max)?;
+        let max = config.two_shot_ll_bytes;
+        let two_shot_ll = cursor.scratch(2, 2 * world, share(max, LL_DATA_BYTES), max)?;
+        let max = config.one_shot_sentinel_bytes_for(world_size);
+        let one_shot_sentinel = cursor.scratch(3, world, max.div_ceil(SENTINEL_DATA_BYTES), max)?;
+        let max = config.two_shot_sentinel_bytes;
+        let two_shot_sentinel = cursor.scratch(3, 2 * world, share(max, SENTINEL_DATA_BYTES), max)?;
+        let heap = cursor.take(config.heap_bytes)?;
+        Ok(Self {
+            progress,
+            tables,
+            agree,
+            flags,
+            one_shot_ll,
+            two_shot_ll,
+            one_shot_sentinel,
+            two_shot_sentinel,
+            heap,
+            bytes: cursor.0,
+        })
+    }
+
+    /// Regions whose packets are absent when all bits are set; everything else starts as zero.
+    pub(crate) fn sentinel_regions(&self) -> [Region; 2] {
+        [self.one_shot_sentinel.region, self.two_shot_sentinel.region]
+    }
+}
+
+/// Bytes of device memory that a communicator of `world_size` ranks takes on each rank, before
+/// rounding up to the device's granularity (2 MiB on current GPUs, a page on the host). Exact:
+/// nothing grows after opening.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a setting outside its limits.
+pub fn required_bytes(world_size: usize, config: &Config) -> Result<u64> {
+    config.validate(world_size)?;
+    ArenaLayout::new(world_size, config).map(|layout| layout.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn regions(layout: &ArenaLayout) -> Vec<Region> {
+        let scratch = [
+            layout.agree,
+            layout.flags,
+            layout.one_shot_ll,
+            layout.two_shot_ll,
+            layout.one_shot_sentinel,
+            layout.two_shot_sentinel,
+        ];
+        let mut all = vec![layout.progress, layout.tables, layout.heap];
+        all.extend(scratch.iter().flat_map(|scratch| [scratch.region, scratch.state]));
+        all.sort_by_key(|region| region.offset);
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn regions_are_aligned_disjoint_and_inside(
+            world in 1usize..=16,
+            ll in 1024u64..1 << 22,
+            sentinel in 1024u64..1 << 24,
+            heap in 0u64..1 << 30,
+        ) {
+            let config = Config {
+                one_shot_ll_bytes: ll,
+                two_shot_ll_bytes: ll + 1,
+                one_shot_sentinel_bytes: Some(sentinel),
+                two_shot_sentinel_bytes: sentinel + 1,
+                heap_bytes: heap,
+                ..Config::default()
+            };
+            let layout = ArenaLayout::new(world, &config).unwrap();
+            let all = regions(&layout);
+            for region in &all {
+                prop_assert_eq!(region.offset % ALIGN, 0);
+                prop_assert!(region.offset + region.bytes <= layout.bytes);
+            }
+            for pair in all.windows(2) {
+                prop_assert!(pair[0].offset + pair[0].bytes <= pair[1].offset);
+            }
+            prop_assert!(layout.two_shot_sentinel.slot_packets * 16 * world as u64 >= layout.two_shot_sentinel.max_bytes);
+            prop_assert_eq!(required_bytes(world, &config).unwrap(), layout.bytes);
+        }
+    }
+
+    #[test]
+    fn default_scratch_of_eight_ranks_is_at_most_64_mib() {
+        let config = Config { heap_bytes: 0, ..Config::default() };
+        assert!(required_bytes(8, &config).unwrap() <= 64 << 20);
+    }
+}

@@ -1,0 +1,23 @@
+//! *Where*: memory that devices and peers address. Rust never forms a reference to any of it.
+
+mod adopted;
+mod arena;
+mod heap;
+mod layout;
+mod operand;
+mod plain;
+mod registration;
+mod signal;
+mod symmetric;
+
+pub use adopted::Adopted;
+pub use layout::required_bytes;
+pub use operand::Operand;
+pub use plain::{DeviceBuffer, Ref};
+pub use signal::{SIGNAL_CHANNELS, SignalPad};
+pub use symmetric::{SymmetricBuffer, SymmetricSlice};
+
+pub(crate) use arena::Arena;
+pub(crate) use layout::Scratch;
+pub(crate) use operand::{Place, View, WithView};
+pub(crate) use registration::{Pointer, Registration, register};

@@ -1,0 +1,58 @@
+//! What a collective may read or write.
+
+use crate::device::Device;
+use crate::types::Element;
+
+mod sealed {
+    /// Says where an operand is; unnameable outside, so that no other type can be one.
+    pub trait Sealed {
+        fn view(&self) -> super::View<'_>;
+    }
+}
+
+/// Memory of `T` that is borrowed for `'op`: a [`SymmetricBuffer`](crate::SymmetricBuffer) or a
+/// slice of one, a [`DeviceBuffer`](crate::DeviceBuffer), an [`Adopted`](crate::Adopted) or a
+/// [`Ref`](crate::Ref). Sealed.
+pub trait Operand<'op, T: Element>: sealed::Sealed {}
+
+pub(crate) use sealed::Sealed;
+
+/// An operand, addressable by its device and not readable by Rust.
+pub struct View<'a> {
+    pub(crate) address: *mut u8,
+    pub(crate) elems: usize,
+    pub(crate) place: Place,
+    pub(crate) device: &'a Device,
+}
+
+/// How peers reach an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the arena of this group, at the same offset on every rank.
+    Symmetric {
+        /// Of the group.
+        group: u64,
+        /// In the arena.
+        offset_bytes: u64,
+    },
+    /// Through a table of addresses.
+    Registered {
+        /// Of the group.
+        group: u64,
+        /// Number of the table.
+        slot: u32,
+    },
+    /// Not at all.
+    Plain,
+}
+
+/// Crate-side access to [`View`].
+pub(crate) trait WithView {
+    fn view_of(&self) -> View<'_>;
+}
+
+impl<S: Sealed> WithView for S {
+    fn view_of(&self) -> View<'_> {
+        self.view()
+    }
+}

@@ -1,0 +1,212 @@
+//! Memory of one rank: allocated here, or the caller's.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::operand::{Operand, Place, Sealed, View};
+use crate::device::{Device, Memory};
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::types::Element;
+
+/// Device memory for `len` elements that no peer can address. Contents start undefined.
+///
+/// Dropping waits for the device, as the runtime's own free does.
+pub struct DeviceBuffer<T: Element> {
+    /// `None` for a buffer of no elements.
+    memory: Option<Memory>,
+    len: usize,
+    device: Device,
+    _type: PhantomData<T>,
+}
+
+impl<T: Element> DeviceBuffer<T> {
+    /// Allocates `len` elements on `device`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or [`Error::InvalidArgument`] when the size overflows.
+    pub fn new(device: &Device, len: usize) -> Result<Self> {
+        let bytes = size_bytes::<T>(len)?;
+        let memory = (bytes > 0).then(|| Memory::plain(device, bytes)).transpose()?;
+        Ok(Self { memory, len, device: device.clone(), _type: PhantomData })
+    }
+
+    /// Allocates and copies `values`. Blocks.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new) and [`write`](Self::write).
+    pub fn from_slice(values: &[T], stream: &Stream) -> Result<Self> {
+        let buffer = Self::new(stream.device(), values.len())?;
+        buffer.write(values, stream)?;
+        Ok(buffer)
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its address, for the device; null when empty.
+    pub fn as_raw(&self) -> *mut T {
+        self.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().cast())
+    }
+
+    /// The whole buffer as a [`Ref`].
+    pub fn borrow(&self) -> Ref<'_, T> {
+        Ref { address: self.as_raw(), len: self.len, device: self.device.clone(), _memory: PhantomData }
+    }
+
+    /// Copies `values` in after what `stream` does so far. Blocks until they are there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the length differs, [`Error::Device`] when the copy fails.
+    pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
+        self.borrow().write(values, stream)
+    }
+
+    /// Copies the elements out after what `stream` does so far. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the copy fails.
+    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.borrow().read(stream)
+    }
+}
+
+impl<T: Element> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "DeviceBuffer({} {} on {:?})", self.len, T::DTYPE, self.device)
+    }
+}
+
+/// A borrowed stretch of memory that a device addresses.
+#[derive(Clone)]
+pub struct Ref<'a, T: Element> {
+    address: *mut T,
+    len: usize,
+    device: Device,
+    _memory: PhantomData<&'a ()>,
+}
+
+// SAFETY: an address and a length, never followed by Rust; devices may follow it from any thread.
+unsafe impl<T: Element> Send for Ref<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Element> Sync for Ref<'_, T> {}
+
+impl<'a, T: Element> Ref<'a, T> {
+    /// The caller's memory: `len` elements at `address`, which `device` can read and write.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a null or misaligned address, a length that overflows, or
+    /// memory of another device.
+    ///
+    /// # Safety
+    /// The memory is valid for reads and writes by `device` for `'a` and until all work that was
+    /// enqueued with the result is done; Rust holds no reference to it meanwhile. Contents are
+    /// whatever the streams' order makes them.
+    pub unsafe fn from_raw(device: &Device, address: *mut T, len: usize) -> Result<Self> {
+        let bytes = size_bytes::<T>(len)?;
+        if bytes > 0 {
+            if address.is_null() {
+                return Err(Error::invalid("the address", "null", format!("{len} elements need memory")));
+            }
+            if !(address as usize).is_multiple_of(align_of::<T>()) {
+                let limit = format!("{} must be aligned to {} bytes", T::DTYPE, align_of::<T>());
+                return Err(Error::invalid("the address", format!("{address:p}"), limit));
+            }
+            // SAFETY: only looked up in the runtime's tables, not followed.
+            let info = unsafe { device.raw().classify(address.cast_const().cast()) }?;
+            if info.device >= 0 && info.device != device.ordinal() {
+                let limit = format!("this rank works on device {}", device.ordinal());
+                return Err(Error::invalid("the owner of the memory", format!("device {}", info.device), limit));
+            }
+            if info.bytes > 0 && (address as u64 - info.base).saturating_add(bytes as u64) > info.bytes {
+                let limit = format!("its allocation has {} bytes from {:#x}", info.bytes, info.base);
+                return Err(Error::invalid("the memory", format!("{bytes} bytes at {address:p}"), limit));
+            }
+        }
+        Ok(Self { address, len, device: device.clone(), _memory: PhantomData })
+    }
+
+    pub(crate) fn new(address: *mut T, len: usize, device: &Device) -> Self {
+        Self { address, len, device: device.clone(), _memory: PhantomData }
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its address, for the device.
+    pub fn as_raw(&self) -> *mut T {
+        self.address
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Copies `values` in after what `stream` does so far. Blocks until they are there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the length differs, [`Error::Device`] when the copy fails.
+    pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
+        if values.len() != self.len {
+            return Err(Error::invalid("the number of values", values.len(), format!("the buffer has {}", self.len)));
+        }
+        if values.is_empty() {
+            return Ok(());
+        }
+        let (to, bytes) = (self.address.cast(), size_of_val(values));
+        // SAFETY: `self` is valid for `bytes` (liveness, bounds); `values` outlives the synchronisation.
+        stream.enqueue("copy to the device", |raw| unsafe { raw.copy(to, values.as_ptr().cast(), bytes) })?;
+        stream.synchronize()
+    }
+
+    /// Copies the elements out after what `stream` does so far. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the copy fails.
+    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        let mut values = vec![T::zeroed(); self.len];
+        if values.is_empty() {
+            return Ok(values);
+        }
+        let (to, bytes) = (values.as_mut_ptr().cast(), size_of_val(values.as_slice()));
+        // SAFETY: as in `write`; `values` outlives the synchronisation.
+        let enqueued = stream.enqueue("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) });
+        stream.synchronize()?;
+        enqueued.map(|()| values)
+    }
+}
+
+/// Size of `len` elements.
+pub(crate) fn size_bytes<T: Element>(len: usize) -> Result<usize> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+    bytes.ok_or_else(|| Error::invalid("the number of elements", len, format!("{} of them must fit the address space", T::DTYPE)))
+}
+
+impl<T: Element> Sealed for &DeviceBuffer<T> {
+    fn view(&self) -> View<'_> {
+        View { address: self.as_raw().cast(), elems: self.len, place: Place::Plain, device: &self.device }
+    }
+}
+impl<'op, T: Element> Operand<'op, T> for &'op DeviceBuffer<T> {}
+
+impl<T: Element> Sealed for &Ref<'_, T> {
+    fn view(&self) -> View<'_> {
+        View { address: self.address.cast(), elems: self.len, place: Place::Plain, device: &self.device }
+    }
+}
+impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &Ref<'a, T> {}

@@ -1,0 +1,67 @@
+//! The signal pad of a symmetric buffer: where its words are.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::arena::Arena;
+use crate::error::{Error, Result};
+use crate::kernel::args;
+
+/// Independent channels of a pad.
+pub const SIGNAL_CHANNELS: usize = 16;
+
+/// One word for every channel and rank.
+const WORDS_BYTES: u64 = (SIGNAL_CHANNELS * args::kMaxWorld as usize * 4) as u64;
+/// The pad itself, and what this rank has sent and awaited.
+pub(crate) const PAD_BYTES: u64 = 3 * WORDS_BYTES;
+
+/// Signals between the ranks of a symmetric buffer, borrowed from it.
+///
+/// A signal is a count in the receiver's memory, one for every channel and sender. `put` raises
+/// it after all earlier work of its stream, with release order at system scope; `wait` blocks
+/// its stream until one more has come, with acquire order. Counts only grow and live in device
+/// memory, so both may be captured and replayed.
+#[derive(Clone, Copy)]
+pub struct SignalPad<'buffer> {
+    arena: &'buffer Arc<Arena>,
+    offset_bytes: u64,
+}
+
+impl<'buffer> SignalPad<'buffer> {
+    pub(crate) fn new(arena: &'buffer Arc<Arena>, offset_bytes: u64) -> Self {
+        Self { arena, offset_bytes }
+    }
+
+    pub(crate) fn arena(&self) -> &'buffer Arc<Arena> {
+        self.arena
+    }
+
+    /// The block for an action on a channel, towards `peer` where it has one.
+    pub(crate) fn args(&self, action: u32, channel: usize, peer: usize) -> Result<args::SignalArgs> {
+        let group = self.arena.group();
+        if channel >= SIGNAL_CHANNELS {
+            return Err(Error::invalid("channel", channel, format!("a pad has {SIGNAL_CHANNELS}")));
+        }
+        if peer >= group.world_size() {
+            return Err(Error::invalid("peer", peer, format!("the world size is {}", group.world_size())));
+        }
+        Ok(args::SignalArgs {
+            pads: self.arena.everywhere(self.offset_bytes).map(|pad| pad.cast()),
+            sent: self.arena.own(self.offset_bytes + WORDS_BYTES).cast(),
+            awaited: self.arena.own(self.offset_bytes + 2 * WORDS_BYTES).cast(),
+            wait: self.arena.wait(false),
+            rank: group.rank() as u32,
+            world: group.world_size() as u32,
+            channel: channel as u32,
+            peer: peer as u32,
+            action,
+            reserved: 0,
+        })
+    }
+}
+
+impl fmt::Debug for SignalPad<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "SignalPad({SIGNAL_CHANNELS} channels of {:?})", self.arena.group())
+    }
+}

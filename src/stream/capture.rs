@@ -1,0 +1,127 @@
+//! Closure-scoped capture of a stream's work.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::graph::{Graph, Part};
+use super::Stream;
+use crate::error::{Error, Result};
+
+/// A capture in progress, handed to the closure of [`Stream::capture`].
+///
+/// What is enqueued here is recorded, not run. Operands must live for `'env`, which outlives
+/// the graph. It cannot leave the closure, nor its thread.
+pub struct Capture<'env> {
+    recording: Recording,
+    /// Invariant in `'env`, so that no operand with a shorter life is accepted; not Send, not Sync.
+    _env: PhantomData<(Cell<&'env ()>, *const ())>,
+}
+
+impl Capture<'_> {
+    pub(super) fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// The stream that is being captured.
+    pub fn stream(&self) -> &Stream {
+        self.recording.stream()
+    }
+}
+
+/// What a capture has recorded beside the work itself.
+pub struct Recording {
+    stream: Stream,
+    parts: Mutex<Vec<(u64, Arc<dyn Part>)>>,
+}
+
+impl Recording {
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The part of the communicator with this id, made by `make` the first time.
+    pub(crate) fn part<P: Part>(&self, id: u64, make: impl FnOnce() -> P) -> Result<Arc<P>> {
+        let mut parts = self.parts.lock();
+        let part = match parts.iter().find(|(owner, _)| *owner == id) {
+            Some((_, part)) => part.clone(),
+            None => {
+                let part: Arc<dyn Part> = Arc::new(make());
+                parts.push((id, part.clone()));
+                part
+            }
+        };
+        let any: Arc<dyn std::any::Any + Send + Sync> = part;
+        any.downcast().map_err(|_| Error::Internal { message: format!("two kinds of part under id {id}") })
+    }
+}
+
+/// Marks a stream as captured for as long as it lives.
+struct Mark<'a>(&'a Stream);
+
+impl<'a> Mark<'a> {
+    fn set(stream: &'a Stream) -> Result<Self> {
+        let mut capturing = stream.0.capturing.lock();
+        if *capturing {
+            return Err(Error::unsupported("a capture inside a capture", "this stream is being captured already"));
+        }
+        *capturing = true;
+        Ok(Self(stream))
+    }
+}
+
+impl Drop for Mark<'_> {
+    fn drop(&mut self) {
+        *self.0.0.capturing.lock() = false;
+    }
+}
+
+impl Stream {
+    /// Records what the closure enqueues on the [`Capture`] into a [`Graph`].
+    ///
+    /// Nothing runs until [`Graph::launch`]. When the closure returns an error or panics the
+    /// capture ends, what was recorded is dropped and the stream is as before. Graphs that
+    /// hold plain or foreign pointers of large operands need [`Graph::register`] once.
+    ///
+    /// # Errors
+    /// The closure's error; [`Error::Unsupported`] for a capture inside a capture;
+    /// [`Error::Device`] when the runtime refuses.
+    ///
+    /// The operands must outlive the graph:
+    /// ```compile_fail,E0597
+    /// # use symmetra::*;
+    /// fn leak(device: &Device, communicator: &Communicator, stream: &Stream) -> Result<Graph<'static>> {
+    ///     let buffer = DeviceBuffer::<f32>::new(device, 8)?;
+    ///     stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture))
+    /// }
+    /// ```
+    /// as they do here:
+    /// ```
+    /// # use symmetra::*;
+    /// fn keep<'env>(buffer: &'env DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<Graph<'env>> {
+    ///     stream.capture(|capture| communicator.all_reduce_in_place(buffer, capture))
+    /// }
+    /// ```
+    /// The capture cannot leave the closure:
+    /// ```compile_fail,E0521
+    /// # use symmetra::*;
+    /// fn escape<'env>(stream: &Stream, slot: &mut Option<&'env Capture<'env>>) -> Result<()> {
+    ///     stream.capture(|capture| { *slot = Some(capture); Ok(()) }).map(drop)
+    /// }
+    /// ```
+    pub fn capture<'env, F>(&self, record: F) -> Result<Graph<'env>>
+    where
+        F: FnOnce(&Capture<'env>) -> Result<()>,
+    {
+        let _mark = Mark::set(self)?;
+        // SAFETY: `self` outlives the native capture, which ends in this function.
+        #[allow(unsafe_code)]
+        let native = unsafe { self.0.raw.begin_capture() }?;
+        let recording = Recording { stream: self.clone(), parts: Mutex::new(Vec::new()) };
+        let capture = Capture { recording, _env: PhantomData };
+        record(&capture)?;
+        Graph::finish(self.device(), native, capture.recording.parts.into_inner())
+    }
+}

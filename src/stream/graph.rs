@@ -1,0 +1,117 @@
+//! Captured work that can be launched any number of times.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+
+use cxx::UniquePtr;
+use once_cell::sync::OnceCell;
+
+use super::Stream;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::ffi::device as sys;
+
+/// What a communicator adds to a graph: it is asked before every launch and lives as long as
+/// the graph or a launch of it.
+pub(crate) trait Part: Any + Send + Sync {
+    /// Whether the graph may be launched on `stream` now; orders the launch after other work.
+    fn before_launch(&self, stream: &Stream) -> Result<()>;
+    /// Exchanges pointers captured for the first time. Collective.
+    fn register(&self) -> Result<()>;
+}
+
+/// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
+///
+/// `'env` is the life of the operands: the borrow checker keeps them until the graph is gone,
+/// and a keepalive inside the graph keeps their memory until the last launch is done.
+pub struct Graph<'env> {
+    raw: UniquePtr<sys::Graph>,
+    parts: Arc<Vec<(u64, Arc<dyn Part>)>>,
+    device: Device,
+    _env: PhantomData<&'env ()>,
+}
+
+impl Graph<'_> {
+    pub(super) fn finish(
+        device: &Device,
+        mut native: UniquePtr<sys::Capture<'_>>,
+        parts: Vec<(u64, Arc<dyn Part>)>,
+    ) -> Result<Self> {
+        let parts = Arc::new(parts);
+        let keepalive = keepalive(parts.clone())?;
+        let raw = match native.as_mut() {
+            // SAFETY: the capture is live; `finish` is called once, here.
+            Some(native) => unsafe { native.finish(keepalive) }?,
+            None => return Err(Error::Internal { message: "a device room returned no capture".to_owned() }),
+        };
+        if raw.is_null() {
+            return Err(Error::Internal { message: "a device room returned no graph".to_owned() });
+        }
+        Ok(Self { raw, parts, device: device.clone(), _env: PhantomData })
+    }
+
+    /// Exchanges between all ranks the pointers that were captured for the first time, so that
+    /// the graph can be launched. Collective over every communicator in the graph; blocks. A
+    /// graph without such pointers needs no call, and one more call does no harm.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] when the ranks captured different numbers of pointers.
+    pub fn register(&self) -> Result<()> {
+        self.parts.iter().try_for_each(|(_, part)| part.register())
+    }
+
+    /// Enqueues all of the captured work on `stream`. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::NotRegistered`] before [`register`](Self::register) where it is needed,
+    /// [`Error::Closed`] after the communicator was closed, the group's error when it failed,
+    /// [`Error::InvalidArgument`] for a stream of another device.
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        if !stream.device().same(&self.device) {
+            return Err(Error::invalid(
+                "the stream's device",
+                format!("{:?}", stream.device()),
+                format!("the graph was captured on {:?}", self.device),
+            ));
+        }
+        for (_, part) in self.parts.iter() {
+            part.before_launch(stream)?;
+        }
+        stream.enqueue("launch a graph", |raw| self.raw.launch(raw))
+    }
+}
+
+/// A bundle that C++ gives back through `release` when graph and launches are gone.
+type Bundle = Arc<Vec<(u64, Arc<dyn Part>)>>;
+
+fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
+    reaper()?;
+    Ok(sys::Keepalive { data: Box::into_raw(Box::new(bundle)).cast(), release })
+}
+
+/// Called from any thread, where no device call is allowed: so only hands the bundle on.
+extern "C" fn release(data: *mut c_void) {
+    // SAFETY: `data` came from `keepalive`, and C++ calls this once.
+    let bundle = unsafe { Box::from_raw(data.cast::<Bundle>()) };
+    if let Ok(reaper) = reaper() {
+        // A send fails only when the reaper is gone with its process.
+        let _ = reaper.send(*bundle);
+    }
+}
+
+/// The thread that drops bundles, started by the first capture.
+fn reaper() -> Result<&'static Sender<Bundle>> {
+    static REAPER: OnceCell<Sender<Bundle>> = OnceCell::new();
+    REAPER.get_or_try_init(|| {
+        let (sender, receiver) = mpsc::channel::<Bundle>();
+        std::thread::Builder::new()
+            .name("symmetra-reaper".to_owned())
+            .spawn(move || receiver.into_iter().for_each(drop))
+            .map_err(|error| Error::system("start the reaper thread", &error))?;
+        Ok(sender)
+    })
+}

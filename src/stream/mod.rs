@@ -1,0 +1,200 @@
+//! Streams, events, and the capture of work into graphs.
+
+mod capture;
+mod graph;
+mod queue;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cxx::UniquePtr;
+use parking_lot::Mutex;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::ffi::device as sys;
+
+pub use capture::Capture;
+pub use graph::Graph;
+pub use queue::Queue;
+
+pub(crate) use graph::Part;
+pub(crate) use queue::Enqueue;
+
+/// Work in order on a device. Cheap to clone; clones are the same stream.
+///
+/// Enqueueing returns at once; [`synchronize`](Self::synchronize) blocks. Dropping the last
+/// clone waits for work in flight on the host device and not on a GPU, as the runtime does.
+#[derive(Clone)]
+pub struct Stream(Arc<Inner>);
+
+struct Inner {
+    raw: UniquePtr<sys::Stream>,
+    device: Device,
+    id: u64,
+    /// Held while something is enqueued; says whether the stream is being captured.
+    capturing: Mutex<bool>,
+}
+
+/// Numbers streams, so that two can be told apart after one is gone.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Stream {
+    /// A new stream of `device`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] or [`Error::System`] when the runtime refuses.
+    pub fn new(device: &Device) -> Result<Self> {
+        Self::wrap(device, device.raw().create_stream()?)
+    }
+
+    /// A stream of the caller's: a `cudaStream_t` as an integer, 0 for the default stream.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on the host device, whose streams have no handle.
+    ///
+    /// # Safety
+    /// The handle belongs to `device` and stays valid until every clone of the result is
+    /// dropped, and until every communicator it was used with is closed or used with
+    /// another stream. While one `Stream` of a handle is being captured no other is used.
+    #[allow(unsafe_code)]
+    pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
+        // SAFETY: the caller's promise covers the life of the result.
+        let stream = unsafe { device.raw().borrow_stream(raw) }?;
+        Self::wrap(device, stream)
+    }
+
+    fn wrap(device: &Device, raw: UniquePtr<sys::Stream>) -> Result<Self> {
+        if raw.is_null() {
+            return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(Self(Arc::new(Inner { raw, device: device.clone(), id, capturing: Mutex::new(false) })))
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The runtime's handle as an integer; 0 on the host device.
+    pub fn as_raw(&self) -> u64 {
+        self.0.raw.raw()
+    }
+
+    /// Whether all work enqueued so far is done. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when some of that work failed.
+    pub fn is_done(&self) -> Result<bool> {
+        Ok(self.0.raw.done()?)
+    }
+
+    /// Blocks until all work enqueued so far is done. A collective that gave up counts as
+    /// done: ask its communicator.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when some of that work failed.
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(self.0.raw.synchronize()?)
+    }
+
+    /// Marks this point of the stream in `event`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        self.enqueue("record an event", |raw| raw.record(&event.raw))
+    }
+
+    /// Makes work enqueued from here on wait for `event`'s last recorded point.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+
+    /// Whether anybody captures this stream, the caller's own native capture included.
+    pub(crate) fn is_capturing(&self) -> Result<bool> {
+        Ok(self.0.raw.capturing()?)
+    }
+
+    /// Enqueues eagerly; refused while the stream is being captured, because what is captured
+    /// must be covered by the capture's lifetime.
+    pub(crate) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        let capturing = self.0.capturing.lock();
+        if *capturing {
+            return Err(Error::unsupported(
+                format!("to {call} on a stream that is being captured"),
+                "inside the closure enqueue on the capture instead",
+            ));
+        }
+        self.0.device.check(call, work(&self.0.raw))
+    }
+
+    /// Enqueues for the capture that holds the stream.
+    fn enqueue_captured(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        let _held = self.0.capturing.lock();
+        self.0.device.check(call, work(&self.0.raw))
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Stream({} of {:?})", self.0.id, self.0.device)
+    }
+}
+
+/// A point in a stream's work, with its time.
+pub struct Event {
+    raw: UniquePtr<sys::Event>,
+    _device: Device,
+}
+
+impl Event {
+    /// A new event of `device`, not recorded yet.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the runtime refuses.
+    pub fn new(device: &Device) -> Result<Self> {
+        let raw = device.raw().create_event()?;
+        if raw.is_null() {
+            return Err(Error::Internal { message: "a device room returned no event".to_owned() });
+        }
+        Ok(Self { raw, _device: device.clone() })
+    }
+
+    /// Whether the last recorded point was reached; true when none was recorded.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when work before it failed.
+    pub fn is_done(&self) -> Result<bool> {
+        Ok(self.raw.done()?)
+    }
+
+    /// Blocks until the last recorded point is reached.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when work before it failed.
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(self.raw.synchronize()?)
+    }
+
+    /// Microseconds from `start` to this event; both must have been reached.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when one has not.
+    pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
+        Ok(self.raw.elapsed_us(&start.raw)?)
+    }
+}

@@ -1,0 +1,73 @@
+//! Where an operation may be enqueued: a stream, or a capture of one.
+
+use super::capture::Recording;
+use super::{Capture, Stream};
+use crate::error::Result;
+use crate::ffi::device as sys;
+
+mod sealed {
+    /// Says what a queue is; unnameable outside, so that no other type can be one.
+    pub trait Sealed {
+        fn target(&self) -> super::Target<'_>;
+    }
+}
+
+/// Something work can be enqueued on whose operands are borrowed for `'op`.
+///
+/// `&Stream` takes operands of any lifetime, because memory waits for the device before it is
+/// freed; `&Capture<'env>` only such as live for `'env`, as long as the graph. Sealed.
+pub trait Queue<'op>: sealed::Sealed {}
+
+impl Queue<'_> for &Stream {}
+impl<'env> Queue<'env> for &Capture<'env> {}
+
+impl sealed::Sealed for &Stream {
+    fn target(&self) -> Target<'_> {
+        Target::Eager(self)
+    }
+}
+
+impl sealed::Sealed for &Capture<'_> {
+    fn target(&self) -> Target<'_> {
+        Target::Captured(self.recording())
+    }
+}
+
+/// What a [`Queue`] is.
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    /// Work that runs now.
+    Eager(&'a Stream),
+    /// Work that is recorded.
+    Captured(&'a Recording),
+}
+
+/// Crate-side view of a queue.
+pub(crate) trait Enqueue {
+    fn stream(&self) -> &Stream;
+    fn recording(&self) -> Option<&Recording>;
+    fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()>;
+}
+
+impl<Q: sealed::Sealed> Enqueue for Q {
+    fn stream(&self) -> &Stream {
+        match self.target() {
+            Target::Eager(stream) => stream,
+            Target::Captured(recording) => recording.stream(),
+        }
+    }
+
+    fn recording(&self) -> Option<&Recording> {
+        match self.target() {
+            Target::Eager(_) => None,
+            Target::Captured(recording) => Some(recording),
+        }
+    }
+
+    fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        match self.target() {
+            Target::Eager(stream) => stream.enqueue(call, work),
+            Target::Captured(recording) => recording.stream().enqueue_captured(call, work),
+        }
+    }
+}
