@@ -1,0 +1,191 @@
+#include "cpp/device/cuda/shared.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "cpp/device/cuda/error.hpp"
+
+namespace symmetra::device::cuda {
+namespace {
+
+CUmemLocation location(const Context& context) {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = context.ordinal;
+  return location;
+}
+
+CUmemAllocationProp allocation(const Context& context) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = location(context);
+  return properties;
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int32_t fd) : fd_(fd) {}
+  ~FileDescriptor() { close(fd_); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int32_t get() const { return fd_; }
+
+ private:
+  int32_t fd_;
+};
+
+/// A reference to physical memory.
+class Physical {
+ public:
+  /// `acquire` writes the handle and returns the driver's code.
+  template <typename Acquire>
+  Physical(const Context& context, Call call, Acquire acquire) : driver_(context.driver) {
+    check(acquire(&handle_), context, call);
+  }
+  ~Physical() { driver_.cuMemRelease(handle_); }
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+  CUmemGenericAllocationHandle get() const { return handle_; }
+
+ private:
+  const Driver& driver_;
+  CUmemGenericAllocationHandle handle_ = 0;
+};
+
+/// A range of addresses.
+class Reservation {
+ public:
+  Reservation(const Context& context, size_t bytes) : driver_(context.driver), bytes_(bytes) {
+    check(driver_.cuMemAddressReserve(&start_, bytes, 0, 0, 0), context, {"cuMemAddressReserve", bytes});
+  }
+  ~Reservation() { driver_.cuMemAddressFree(start_, bytes_); }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  CUdeviceptr start() const { return start_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const Driver& driver_;
+  size_t bytes_;
+  CUdeviceptr start_ = 0;
+};
+
+/// Physical memory at a range of addresses.
+class Mapping {
+ public:
+  Mapping(const Context& context, const Reservation& range, const Physical& memory) : context_(context), range_(range) {
+    check(context.driver.cuMemMap(range.start(), range.bytes(), 0, memory.get(), 0), context, {"cuMemMap", range.bytes()});
+  }
+  ~Mapping() {
+    // Unmapping does not wait for work that still uses the addresses, which would then fault.
+    const Cold cold(context_);
+    settle(cudaDeviceSynchronize());
+    context_.driver.cuMemUnmap(range_.start(), range_.bytes());
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  void allow_access() const {
+    CUmemAccessDesc access{};
+    access.location = location(context_);
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    check(context_.driver.cuMemSetAccess(range_.start(), range_.bytes(), &access, 1), context_, {"cuMemSetAccess", range_.bytes()});
+  }
+
+ private:
+  const Context& context_;
+  const Reservation& range_;
+};
+
+class Shared final : public Memory {
+ public:
+  /// Expects `context` to be current.
+  template <typename Acquire>
+  Shared(const Context& context, size_t bytes, Call call, Acquire acquire)
+      : context_(context), physical_(context, call, acquire), range_(context, bytes), mapping_(context, range_, physical_) {
+    mapping_.allow_access();
+  }
+  uint8_t* address() const noexcept override { return reinterpret_cast<uint8_t*>(range_.start()); }
+  size_t bytes() const noexcept override { return range_.bytes(); }
+
+  int32_t export_fd() const override {
+    const Cold cold(context_);
+    int fd = -1;
+    check(context_.driver.cuMemExportToShareableHandle(&fd, physical_.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), context_,
+          {"cuMemExportToShareableHandle", bytes()});
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
+  }
+
+  CUresult retain(CUmemGenericAllocationHandle* handle) const { return context_.driver.cuMemRetainAllocationHandle(handle, address()); }
+
+ private:
+  const Context& context_;
+  Physical physical_;
+  Reservation range_;
+  Mapping mapping_;
+};
+
+/// On a stream of its own: the default stream would wait for, or be refused by, the caller's.
+void zero(const Context& context, const Memory& memory) {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), context, {"cudaStreamCreateWithFlags"});
+  cudaError_t code = cudaMemsetAsync(memory.address(), 0, memory.bytes(), stream);
+  if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
+  settle(cudaStreamDestroy(stream));
+  check(code, context, {"cudaMemsetAsync", memory.bytes()});
+}
+
+void require_granularity(const Context& context, size_t bytes) {
+  const size_t granularity = shared_granularity(context);
+  if (bytes == 0 || bytes % granularity != 0) {
+    throw Error(ErrorKind::kInvalidArgument, "shared memory of " + std::to_string(bytes) +
+                                                 " bytes, but it must be a positive multiple of " + std::to_string(granularity));
+  }
+}
+
+}  // namespace
+
+size_t shared_granularity(const Context& context) {
+  const Cold cold(context);
+  const CUmemAllocationProp properties = allocation(context);
+  size_t granularity = 0;
+  check(context.driver.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), context,
+        {"cuMemGetAllocationGranularity"});
+  return granularity;
+}
+
+std::unique_ptr<Memory> allocate_shared(const Context& context, size_t bytes) {
+  require_granularity(context, bytes);
+  const Cold cold(context);
+  const CUmemAllocationProp properties = allocation(context);
+  auto memory = std::make_unique<Shared>(context, bytes, Call{"cuMemCreate", bytes}, [&](CUmemGenericAllocationHandle* handle) {
+    return context.driver.cuMemCreate(handle, bytes, &properties, 0);
+  });
+  zero(context, *memory);
+  return memory;
+}
+
+std::unique_ptr<Memory> import_shared(const Context& context, int32_t fd, size_t bytes) {
+  const FileDescriptor owner(fd);
+  require_granularity(context, bytes);
+  const Cold cold(context);
+  return std::make_unique<Shared>(context, bytes, Call{"cuMemImportFromShareableHandle", bytes}, [&](CUmemGenericAllocationHandle* handle) {
+    void* const shareable = reinterpret_cast<void*>(static_cast<intptr_t>(owner.get()));
+    return context.driver.cuMemImportFromShareableHandle(handle, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  });
+}
+
+std::unique_ptr<Memory> alias_shared(const Context& context, const Memory& memory) {
+  const auto* const shared = dynamic_cast<const Shared*>(&memory);
+  if (shared == nullptr) throw Error(ErrorKind::kInvalidArgument, "alias_shared of memory that is not from allocate_shared");
+  const Cold cold(context);
+  return std::make_unique<Shared>(context, shared->bytes(), Call{"cuMemRetainAllocationHandle", shared->bytes()},
+                                  [&](CUmemGenericAllocationHandle* handle) { return shared->retain(handle); });
+}
+
+}  // namespace symmetra::device::cuda

@@ -1,0 +1,18 @@
+// Memory that other ranks map: physical memory by handle, passed on as a file descriptor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cpp/device/cuda/context.hpp"
+#include "cpp/device/device.hpp"
+
+namespace symmetra::device::cuda {
+
+size_t shared_granularity(const Context& context);
+std::unique_ptr<Memory> allocate_shared(const Context& context, size_t bytes);
+std::unique_ptr<Memory> import_shared(const Context& context, int32_t fd, size_t bytes);
+std::unique_ptr<Memory> alias_shared(const Context& context, const Memory& memory);
+
+}  // namespace symmetra::device::cuda

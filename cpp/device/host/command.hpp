@@ -1,0 +1,65 @@
+// One thing that a stream does, by value: what a queue holds and what a graph repeats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "cpp/device/host/launch.hpp"
+
+namespace symmetra::device::host {
+
+class Marker;
+class Program;
+class Queue;
+
+/// A place in a queue: reached when the queue has done that many commands.
+struct Point {
+  std::shared_ptr<Queue> queue;  ///< null: nothing to wait for
+  uint64_t position = 0;
+};
+
+struct Copy {
+  uint8_t* to;
+  const uint8_t* from;
+  size_t bytes;
+};
+
+struct Fill {
+  uint8_t* to;
+  uint8_t value;
+  size_t bytes;
+};
+
+struct Record {
+  std::shared_ptr<Marker> marker;
+};
+
+/// `point` is the marker's last record when this was enqueued, not when it was captured.
+struct Wait {
+  std::shared_ptr<Marker> marker;
+  Point point;
+};
+
+/// Ends a launch of a graph: until here the program is in use.
+struct Keep {
+  std::shared_ptr<const Program> program;
+};
+
+using Command = std::variant<std::monostate, Copy, Fill, Record, Wait, Kernel, Keep>;
+
+/// A capture in progress.
+struct Recording {
+  std::vector<Command> commands;
+  bool incomplete = false;  ///< a command could not be recorded: no graph comes of this
+
+  void append(std::span<const Command> more, const Keep& keep) {
+    commands.insert(commands.end(), more.begin(), more.end());
+    if (keep.program) commands.emplace_back(keep);
+  }
+};
+
+}  // namespace symmetra::device::host

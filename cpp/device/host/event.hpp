@@ -1,0 +1,55 @@
+// Events: a point in a queue and the time when it was reached.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "cpp/device/device.hpp"
+#include "cpp/device/host/command.hpp"
+
+namespace symmetra::device::host {
+
+/// The state of an event, which commands in flight share. A record that was captured
+/// takes effect at each launch of its graph.
+class Marker {
+ public:
+  /// A record was enqueued at `point`.
+  void set(Point point) noexcept;
+  /// The worker of `queue` runs the record at `position`. Stale when there was one since.
+  void stamp(const Queue* queue, uint64_t position) noexcept;
+  /// The last record, reached or not.
+  Point last() const noexcept;
+  /// Whether the last record has run, or there was none.
+  bool done() const noexcept;
+  /// When the last record ran. Throws when it did not yet, or there was none.
+  std::chrono::steady_clock::time_point time() const;
+
+  /// The unfinished capture that recorded this last; null for none.
+  std::shared_ptr<Recording> captured() const noexcept;
+  void set_captured(const std::shared_ptr<Recording>& recording) noexcept;
+
+ private:
+  mutable std::mutex mutex_;
+  Point last_;
+  bool reached_ = false;
+  std::chrono::steady_clock::time_point time_;
+  std::weak_ptr<Recording> captured_;
+};
+
+class Event final : public device::Event {
+ public:
+  Event() : marker_(std::make_shared<Marker>()) {}
+
+  bool done() const override;
+  void synchronize() const override;
+  double elapsed_us(const device::Event& start) const override;
+
+  const std::shared_ptr<Marker>& marker() const noexcept { return marker_; }
+
+ private:
+  std::shared_ptr<Marker> marker_;
+};
+
+}  // namespace symmetra::device::host

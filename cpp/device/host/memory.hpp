@@ -1,0 +1,25 @@
+// Memory of the host device: heap, and memfd for what ranks share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cpp/device/device.hpp"
+#include "cpp/device/host/registry.hpp"
+
+namespace symmetra::device::host {
+
+/// Bytes of physical memory: the most that one allocation may have.
+size_t physical_bytes() noexcept;
+/// The page size.
+size_t shared_granularity() noexcept;
+
+std::unique_ptr<Memory> allocate(const std::shared_ptr<Registry>& registry, size_t bytes);
+std::unique_ptr<Memory> pin(const std::shared_ptr<Registry>& registry, uint8_t* address, size_t bytes);
+std::unique_ptr<Memory> allocate_shared(const std::shared_ptr<Registry>& registry, size_t bytes);
+/// Takes ownership of `fd`, also when it throws.
+std::unique_ptr<Memory> import_shared(const std::shared_ptr<Registry>& registry, int32_t fd, size_t bytes);
+std::unique_ptr<Memory> alias_shared(const Memory& memory);
+
+}  // namespace symmetra::device::host

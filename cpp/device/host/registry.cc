@@ -1,0 +1,73 @@
+#include "cpp/device/host/registry.hpp"
+
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "cpp/device/host/queue.hpp"
+
+namespace symmetra::device::host {
+
+uint64_t Registry::add_queue(std::shared_ptr<Queue> queue) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t key = next_key_++;
+  queues_.emplace(key, std::move(queue));
+  return key;
+}
+
+void Registry::remove_queue(uint64_t key) noexcept {
+  const std::lock_guard lock(mutex_);
+  queues_.erase(key);
+}
+
+// Keys ascend and are never reused, so that the walk needs no copy of the map, which a
+// destructor could not be sure to get, and no lock while it waits.
+void Registry::drain() const noexcept {
+  uint64_t key = 0;
+  for (;;) {
+    std::shared_ptr<Queue> queue;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto next = queues_.upper_bound(key);
+      if (next == queues_.end()) return;
+      key = next->first;
+      queue = next->second;
+    }
+    queue->wait_for(queue->enqueued());
+  }
+}
+
+void Registry::throw_if_failed() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, queue] : queues_) queue->throw_if_failed("Device::synchronize");
+}
+
+void Registry::add_range(const PointerInfo& info) {
+  const std::lock_guard lock(mutex_);
+  const auto next = ranges_.lower_bound(info.base);
+  const bool meets_next = next != ranges_.end() && next->first - info.base < info.bytes;
+  const bool meets_previous = next != ranges_.begin() && info.base - std::prev(next)->first < std::prev(next)->second.bytes;
+  if (meets_next || meets_previous) {
+    throw Error(ErrorKind::kInvalidArgument, std::to_string(info.bytes) + " bytes at address " + std::to_string(info.base) +
+                                                 " overlap memory that this device knows already");
+  }
+  ranges_.emplace_hint(next, info.base, info);
+}
+
+void Registry::remove_range(uint64_t base) noexcept {
+  const std::lock_guard lock(mutex_);
+  ranges_.erase(base);
+}
+
+PointerInfo Registry::classify(const uint8_t* pointer) const {
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  const std::lock_guard lock(mutex_);
+  auto range = ranges_.upper_bound(address);
+  if (range != ranges_.begin()) {
+    --range;
+    if (address - range->second.base < range->second.bytes) return range->second;
+  }
+  return PointerInfo{kPointerUnknown, -1, 0, 0};
+}
+
+}  // namespace symmetra::device::host

@@ -1,0 +1,45 @@
+// What a device must know of the objects made from it: the queues that work, because
+// freeing memory waits for them, and the memory there is, to classify pointers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "cpp/device/device.hpp"
+
+namespace symmetra::device::host {
+
+class Queue;
+
+class Registry {
+ public:
+  explicit Registry(int32_t ordinal) noexcept : ordinal_(ordinal) {}
+
+  int32_t ordinal() const noexcept { return ordinal_; }
+
+  /// Returns the key to remove it by, once it is drained.
+  uint64_t add_queue(std::shared_ptr<Queue> queue);
+  void remove_queue(uint64_t key) noexcept;
+  /// Blocks until everything is done that was enqueued before the call.
+  void drain() const noexcept;
+  /// Throws when a command of any queue could not be run.
+  void throw_if_failed() const;
+
+  /// `info` names the whole allocation; `info.base` is the key to remove it by. Throws when
+  /// it overlaps another.
+  void add_range(const PointerInfo& info);
+  void remove_range(uint64_t base) noexcept;
+  PointerInfo classify(const uint8_t* pointer) const;
+
+ private:
+  const int32_t ordinal_;
+  mutable std::mutex mutex_;
+  uint64_t next_key_ = 1;
+  std::map<uint64_t, std::shared_ptr<Queue>> queues_;
+  std::map<uint64_t, PointerInfo> ranges_;
+};
+
+}  // namespace symmetra::device::host

@@ -1,0 +1,96 @@
+#include "cpp/device/host/stream.hpp"
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "cpp/device/host/event.hpp"
+#include "cpp/device/host/graph.hpp"
+#include "cpp/device/host/queue.hpp"
+#include "cpp/device/host/thread.hpp"
+
+namespace symmetra::device::host {
+
+Stream::Membership::Membership(std::shared_ptr<Registry> registry, const std::shared_ptr<Queue>& queue)
+    : registry_(std::move(registry)), key_(registry_->add_queue(queue)) {}
+
+Stream::Membership::~Membership() { registry_->remove_queue(key_); }
+
+Stream::Stream(std::shared_ptr<Registry> registry)
+    : queue_(std::make_shared<Queue>()),
+      membership_(std::move(registry), queue_),
+      worker_(start_thread("symmetra-stream", [queue = queue_.get()] { queue->serve(); })) {}
+
+Stream::~Stream() {
+  queue_->stop();
+  worker_.join();
+}
+
+void Stream::refuse_in_capture(const char* doing) const {
+  if (capturing()) throw Error(ErrorKind::kInvalidArgument, std::string(doing) + ": the stream is being captured");
+}
+
+bool Stream::done() const {
+  refuse_in_capture("Stream::done");
+  queue_->throw_if_failed("Stream::done");
+  return queue_->reached(queue_->enqueued());
+}
+
+void Stream::synchronize() const {
+  refuse_in_capture("Stream::synchronize");
+  queue_->wait_for(queue_->enqueued());
+  queue_->throw_if_failed("Stream::synchronize");
+}
+
+int32_t Stream::push(const Command& command) const noexcept { return queue_->push({&command, 1}); }
+
+int32_t Stream::copy(uint8_t* to, const uint8_t* from, size_t bytes) const noexcept {
+  if (bytes == 0) return 0;
+  return to && from ? push(Copy{to, from, bytes}) : EINVAL;
+}
+
+int32_t Stream::fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept {
+  if (bytes == 0) return 0;
+  return to ? push(Fill{to, value, bytes}) : EINVAL;
+}
+
+int32_t Stream::record(const device::Event& event) const noexcept {
+  const auto* own = dynamic_cast<const Event*>(&event);
+  if (!own) return EINVAL;
+  own->marker()->set_captured(queue_->recording());
+  return push(Record{own->marker()});
+}
+
+int32_t Stream::wait(const device::Event& event) const noexcept {
+  const auto* own = dynamic_cast<const Event*>(&event);
+  if (!own) return EINVAL;
+  const std::shared_ptr<Recording> captured = own->marker()->captured();
+  // Elsewhere this would draw the stream into the capture; running it now would be wrong in silence.
+  if (captured && captured != queue_->recording()) return EOPNOTSUPP;
+  return push(Wait{own->marker(), {}});
+}
+
+template <typename Args>
+int32_t Stream::launch(kernels::host::Entry entry, const kernels::Geometry& geometry, const Args& args) const noexcept {
+  if (!entry) return EINVAL;
+  if (const int32_t code = check_geometry(geometry); code != 0) return code;
+  return push(Kernel(entry, geometry, args));
+}
+
+int32_t Stream::launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept {
+  return launch(kernels::host::all_reduce(args.algorithm, args.dtype, args.world), geometry, args);
+}
+
+int32_t Stream::launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept {
+  return launch(kernels::host::signal(), geometry, args);
+}
+
+int32_t Stream::launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept {
+  return launch(kernels::host::agree(), geometry, args);
+}
+
+bool Stream::capturing() const { return queue_->recording() != nullptr; }
+
+std::unique_ptr<device::Capture> Stream::begin_capture() const { return std::make_unique<Capture>(queue_); }
+
+}  // namespace symmetra::device::host

@@ -1,0 +1,64 @@
+// Streams: a queue and the thread that serves it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "cpp/device/device.hpp"
+#include "cpp/device/host/command.hpp"
+#include "cpp/device/host/registry.hpp"
+
+namespace symmetra::device::host {
+
+class Stream final : public device::Stream {
+ public:
+  explicit Stream(std::shared_ptr<Registry> registry);
+  /// Runs what is enqueued, then ends the thread.
+  ~Stream() override;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  uint64_t raw() const noexcept override { return 0; }
+  bool done() const override;
+  void synchronize() const override;
+
+  int32_t copy(uint8_t* to, const uint8_t* from, size_t bytes) const noexcept override;
+  int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept override;
+  int32_t record(const device::Event& event) const noexcept override;
+  int32_t wait(const device::Event& event) const noexcept override;
+  int32_t launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept override;
+  int32_t launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept override;
+  int32_t launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept override;
+
+  bool capturing() const override;
+  std::unique_ptr<device::Capture> begin_capture() const override;
+
+  const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
+
+ private:
+  int32_t push(const Command& command) const noexcept;
+  template <typename Args>
+  int32_t launch(kernels::host::Entry entry, const kernels::Geometry& geometry, const Args& args) const noexcept;
+  void refuse_in_capture(const char* doing) const;
+
+  /// The queue's place among those that freeing memory waits for.
+  class Membership {
+   public:
+    Membership(std::shared_ptr<Registry> registry, const std::shared_ptr<Queue>& queue);
+    ~Membership();
+    Membership(const Membership&) = delete;
+    Membership& operator=(const Membership&) = delete;
+
+   private:
+    std::shared_ptr<Registry> registry_;
+    uint64_t key_;
+  };
+
+  std::shared_ptr<Queue> queue_;
+  Membership membership_;
+  std::thread worker_;
+};
+
+}  // namespace symmetra::device::host

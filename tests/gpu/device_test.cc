@@ -1,0 +1,737 @@
+// The CUDA device room on a machine with GPUs: between two processes and within one,
+// between two devices where there are two. Needs none of the kernels.
+#include "cpp/device/cuda/device.hpp"
+
+#include <cuda_runtime_api.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpp/device/cuda/driver.hpp"
+#include "kernels/cuda/kernels.hpp"
+
+// The room's launchers are linked but not called here.
+namespace symmetra::kernels::cuda {
+int32_t launch_all_reduce(void*, const AllReduceArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
+int32_t launch_signal(void*, const SignalArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
+int32_t launch_agree(void*, const AgreeArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
+}  // namespace symmetra::kernels::cuda
+
+namespace {
+
+using namespace symmetra;
+using namespace symmetra::device;
+
+std::atomic<int> checks{0};
+std::atomic<int> failures{0};
+
+void check(bool holds, const char* text, int line) {
+  checks += 1;
+  if (holds) return;
+  failures += 1;
+  std::printf("  line %d: %s\n", line, text);
+}
+#define CHECK(condition) check((condition), #condition, __LINE__)
+
+/// The kind of the error that `work` throws, or none.
+std::string thrown_message;
+bool throws(ErrorKind kind, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    thrown_message = error.what();
+    if (error.kind() != kind) std::printf("  threw kind %u: %s\n", static_cast<unsigned>(error.kind()), error.what());
+    return error.kind() == kind;
+  }
+  return false;
+}
+
+bool says(const char* words) { return thrown_message.find(words) != std::string::npos; }
+
+/// Polls, for what ends on another thread.
+bool within_5_s(const std::function<bool()>& holds) {
+  for (int tries = 0; tries < 5000; ++tries) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+constexpr size_t kHostBytes = 65536;
+
+/// Pages that every device may write.
+class HostPages {
+ public:
+  HostPages() : address_(mmap(nullptr, kHostBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (address_ == MAP_FAILED) std::abort();
+  }
+  ~HostPages() { munmap(address_, kHostBytes); }
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+  uint8_t* address() const { return static_cast<uint8_t*>(address_); }
+
+ private:
+  void* address_;
+};
+
+/// A device with a stream and a host buffer to look at its memory through.
+struct Bench {
+  explicit Bench(int32_t ordinal)
+      : device(cuda::open(ordinal)), stream(device->create_stream()), pinned(device->pin(pages.address(), kHostBytes)) {}
+
+  bool fill(uint8_t* address, uint8_t value, size_t bytes) const {
+    if (stream->fill(address, value, bytes) != 0) return false;
+    stream->synchronize();
+    return true;
+  }
+  /// Whether the memory (at most kHostBytes of it) holds `value` everywhere.
+  bool holds(const uint8_t* address, uint8_t value, size_t bytes) const {
+    std::memset(pages.address(), static_cast<uint8_t>(~value), kHostBytes);
+    if (stream->copy(pages.address(), address, bytes) != 0) return false;
+    stream->synchronize();
+    for (size_t i = 0; i < bytes; ++i) {
+      if (pages.address()[i] != value) return false;
+    }
+    return true;
+  }
+
+  std::shared_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+  HostPages pages;
+  std::unique_ptr<Memory> pinned;
+};
+
+// ---- two processes ----
+
+/// What an exporting process offers, beside the descriptor of its shared memory.
+struct Offer {
+  uint64_t shared_bytes;
+  uint64_t large_bytes;
+  uint64_t small_bytes;
+  IpcHandle large;
+  IpcHandle small[2];
+};
+
+bool send_offer(int socket, const Offer& offer, int fd) {
+  iovec part{const_cast<Offer*>(&offer), sizeof(offer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(offer));
+}
+
+/// Returns the descriptor, -1 where none came.
+int receive_offer(int socket, Offer* offer) {
+  iovec part{offer, sizeof(*offer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  if (recvmsg(socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*offer))) return -1;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr) return -1;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+  return fd;
+}
+
+bool send_byte(int socket) { return send(socket, "x", 1, MSG_NOSIGNAL) == 1; }
+bool receive_byte(int socket) {
+  char byte = 0;
+  return recv(socket, &byte, 1, 0) == 1;
+}
+
+/// The other process: allocates on the last device, offers, looks at what was written, and
+/// stays until its peer closes the socket.
+void export_memory(int socket) {
+  const Bench bench(static_cast<int32_t>(cuda::count()) - 1);
+  const Device& device = *bench.device;
+  Offer offer{};
+  offer.shared_bytes = 2 * device.shared_granularity();
+  offer.large_bytes = 4 << 20;
+  offer.small_bytes = 1024;
+  const auto shared = device.allocate_shared(offer.shared_bytes);
+  CHECK(bench.holds(shared->address(), 0, kHostBytes));
+  CHECK(bench.holds(shared->address() + offer.shared_bytes - kHostBytes, 0, kHostBytes));
+  const auto large = device.allocate(offer.large_bytes);
+  const std::unique_ptr<Memory> small[2] = {device.allocate(offer.small_bytes), device.allocate(offer.small_bytes)};
+  CHECK(bench.fill(shared->address(), 0x5a, offer.shared_bytes));
+  CHECK(bench.fill(large->address(), 0x33, offer.large_bytes));
+  CHECK(bench.fill(small[0]->address(), 0x11, offer.small_bytes));
+  CHECK(bench.fill(small[1]->address(), 0x22, offer.small_bytes));
+  offer.large = device.export_ipc(large->address());
+  offer.small[0] = device.export_ipc(small[0]->address());
+  offer.small[1] = device.export_ipc(small[1]->address());
+  // Pitfall 15: the exporting process cannot open its own handle; that must be an error.
+  CHECK(throws(ErrorKind::kDevice, [&] { device.import_ipc(offer.large, offer.large_bytes); }));
+  const int fd = shared->export_fd();
+  CHECK((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(send_offer(socket, offer, fd));
+  close(fd);
+  CHECK(receive_byte(socket));
+  CHECK(bench.holds(shared->address(), 0xa5, kHostBytes));
+  CHECK(bench.holds(large->address(), 0x44, kHostBytes));
+  CHECK(send_byte(socket));
+  receive_byte(socket);
+}
+
+/// A forked process and our end of the socket to it.
+struct Process {
+  pid_t pid;
+  int socket;
+};
+
+/// Forks before this process has touched CUDA, which does not survive a fork.
+Process start_exporter() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(ends[0]);
+    try {
+      export_memory(ends[1]);
+    } catch (const std::exception& error) {
+      std::printf("  exporter: %s\n", error.what());
+      failures += 1;
+    }
+    std::fflush(stdout);
+    _exit(failures == 0 ? 0 : 1);
+  }
+  close(ends[1]);
+  return {pid, ends[0]};
+}
+
+void between_processes(const Bench& bench, const Process& peer) {
+  const Device& device = *bench.device;
+  Offer offer{};
+  const int fd = receive_offer(peer.socket, &offer);
+  CHECK(fd >= 0);
+  auto shared = device.import_shared(fd, offer.shared_bytes);
+  CHECK(fcntl(fd, F_GETFD) == -1);
+  CHECK(shared->bytes() == offer.shared_bytes);
+  CHECK(bench.holds(shared->address(), 0x5a, kHostBytes));
+  CHECK(bench.fill(shared->address(), 0xa5, offer.shared_bytes));
+
+  auto large = device.import_ipc(offer.large, offer.large_bytes);
+  CHECK(bench.holds(large->address(), 0x33, kHostBytes));
+  // A second user of the handle gets the same mapping, which lives as long as either.
+  auto again = device.import_ipc(offer.large, offer.large_bytes);
+  CHECK(again->address() == large->address());
+  large.reset();
+  CHECK(bench.fill(again->address(), 0x44, offer.large_bytes));
+  // Pitfall 14: small allocations share a block; the mapping starts at the exported one.
+  auto first = device.import_ipc(offer.small[0], offer.small_bytes);
+  auto second = device.import_ipc(offer.small[1], offer.small_bytes);
+  CHECK(bench.holds(first->address(), 0x11, offer.small_bytes));
+  CHECK(bench.holds(second->address(), 0x22, offer.small_bytes));
+  first.reset();
+  CHECK(bench.holds(second->address(), 0x22, offer.small_bytes));
+  // What another process exported cannot be exported onwards, so it must not look so.
+  CHECK(device.classify(again->address()).kind != kPointerDevice);
+
+  CHECK(send_byte(peer.socket));
+  CHECK(receive_byte(peer.socket));
+  // Closed by its last user, a handle opens again.
+  again.reset();
+  large = device.import_ipc(offer.large, offer.large_bytes);
+  CHECK(bench.holds(large->address(), 0x44, kHostBytes));
+  large.reset();
+  second.reset();
+  shared.reset();
+  close(peer.socket);
+  int status = -1;
+  waitpid(peer.pid, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/// Pitfall 1: a peer killed while its memory is mapped here.
+void exporter_killed(const Bench& bench, const Process& peer) {
+  const Device& device = *bench.device;
+  Offer offer{};
+  const int fd = receive_offer(peer.socket, &offer);
+  CHECK(fd >= 0);
+  auto shared = device.import_shared(fd, offer.shared_bytes);
+  auto large = device.import_ipc(offer.large, offer.large_bytes);
+  kill(peer.pid, SIGKILL);
+  int status = 0;
+  waitpid(peer.pid, &status, 0);
+  close(peer.socket);
+  CHECK(WIFSIGNALED(status));
+  // The mapping keeps the memory.
+  CHECK(bench.holds(shared->address(), 0x5a, kHostBytes));
+  CHECK(bench.fill(shared->address(), 0x77, offer.shared_bytes));
+  CHECK(bench.holds(shared->address(), 0x77, kHostBytes));
+  large.reset();
+  shared.reset();
+  const auto own = device.allocate(kHostBytes);
+  CHECK(bench.fill(own->address(), 0x66, kHostBytes));
+  CHECK(bench.holds(own->address(), 0x66, kHostBytes));
+}
+
+// ---- one process ----
+
+void properties(const Bench& bench) {
+  const Properties found = bench.device->properties();
+  std::printf("  %s, %s\n", bench.device->name().c_str(), bench.device->versions().c_str());
+  CHECK(found.kind == kKindCuda && found.ordinal == 0);
+  CHECK(found.memory_bytes > (1u << 30) && found.multiprocessors > 0 && found.warp == 32);
+  CHECK(found.major >= 7);
+  CHECK(found.shared_fd != 0 && found.legacy_ipc != 0);
+  const uint8_t zero[16] = {};
+  CHECK(std::memcmp(found.uuid, zero, sizeof(zero)) != 0);
+  CHECK(bench.device->can_access(0));
+  CHECK(std::strlen(bench.device->describe(cudaErrorInvalidValue)) > 0);
+  CHECK(throws(ErrorKind::kInvalidArgument, [] { cuda::open(1000); }) && says("1000"));
+  CHECK(throws(ErrorKind::kInvalidArgument, [] { cuda::open(-1); }));
+}
+
+void alias(const Bench& bench, const Bench& other) {
+  const size_t bytes = other.device->shared_granularity();
+  const auto memory = other.device->allocate_shared(bytes);
+  auto mapped = bench.device->alias_shared(*memory);
+  CHECK(mapped->address() != memory->address() && mapped->bytes() == bytes);
+  CHECK(bench.holds(mapped->address(), 0, kHostBytes));
+  CHECK(bench.fill(mapped->address(), 0x3c, bytes));
+  CHECK(other.holds(memory->address(), 0x3c, kHostBytes));
+  // By descriptor it works within a process too.
+  const auto imported = bench.device->import_shared(memory->export_fd(), bytes);
+  CHECK(bench.holds(imported->address(), 0x3c, kHostBytes));
+  mapped.reset();
+  CHECK(other.holds(memory->address(), 0x3c, kHostBytes));
+}
+
+void peer_access(const Bench& bench, const Bench& other) {
+  const int32_t ordinal = other.device->properties().ordinal;
+  if (!bench.device->can_access(ordinal)) return;
+  bench.device->enable_peer(ordinal);
+  bench.device->enable_peer(ordinal);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  const auto memory = other.device->allocate(kHostBytes);
+  CHECK(bench.fill(memory->address(), 0x21, kHostBytes));
+  CHECK(other.holds(memory->address(), 0x21, kHostBytes));
+}
+
+/// Pitfall 13: what may be exported, and what may not.
+void classify(const Bench& bench) {
+  const Device& device = *bench.device;
+  const auto plain = device.allocate(1 << 20);
+  const PointerInfo inner = device.classify(plain->address() + 4097);
+  CHECK(inner.kind == kPointerDevice && inner.device == 0);
+  CHECK(inner.base == reinterpret_cast<uint64_t>(plain->address()) && inner.bytes == 1 << 20);
+
+  const auto shared = device.allocate_shared(device.shared_granularity());
+  const PointerInfo mapped = device.classify(shared->address() + 4096);
+  CHECK(mapped.kind == kPointerVmm && mapped.device == 0);
+  CHECK(mapped.base == reinterpret_cast<uint64_t>(shared->address()) && mapped.bytes == shared->bytes());
+
+  const PointerInfo host = device.classify(bench.pages.address() + 5);
+  CHECK(host.kind == kPointerPinned && host.device == -1);
+  CHECK(host.base == reinterpret_cast<uint64_t>(bench.pages.address()) && host.bytes == kHostBytes);
+
+  void* pointer = nullptr;
+  const auto stream = reinterpret_cast<cudaStream_t>(bench.stream->raw());
+  CHECK(cudaMallocAsync(&pointer, 1 << 20, stream) == cudaSuccess);
+  CHECK(device.classify(static_cast<uint8_t*>(pointer) + 16).kind == kPointerPool);
+  CHECK(cudaFreeAsync(pointer, stream) == cudaSuccess);
+  CHECK(cudaMallocManaged(&pointer, 4096) == cudaSuccess);
+  CHECK(device.classify(static_cast<uint8_t*>(pointer)).kind == kPointerManaged);
+  CHECK(cudaFree(pointer) == cudaSuccess);
+  CHECK(cudaHostAlloc(&pointer, 4096, cudaHostAllocDefault) == cudaSuccess);
+  CHECK(device.classify(static_cast<uint8_t*>(pointer)).kind == kPointerPinned);
+  CHECK(cudaFreeHost(pointer) == cudaSuccess);
+
+  const std::vector<uint8_t> pageable(4096);
+  for (const uint8_t* const unknown : {pageable.data(), static_cast<const uint8_t*>(nullptr)}) {
+    const PointerInfo info = device.classify(unknown);
+    CHECK(info.kind == kPointerUnknown && info.device == -1 && info.base == 0 && info.bytes == 0);
+  }
+}
+
+/// Host memory is pinned in place, once for all who pin it.
+void pin(const Bench& bench, const Bench& other) {
+  const HostPages pages;
+  auto first = bench.device->pin(pages.address(), kHostBytes);
+  auto second = other.device->pin(pages.address(), kHostBytes);
+  first.reset();
+  CHECK(other.fill(pages.address(), 0x19, kHostBytes));
+  CHECK(pages.address()[0] == 0x19 && pages.address()[kHostBytes - 1] == 0x19);
+  CHECK(second->address() == pages.address() && second->bytes() == kHostBytes);
+  second.reset();
+  CHECK(bench.device->classify(pages.address()).kind == kPointerUnknown);
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { bench.device->pin(pages.address() + 8, 4096); }));
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { bench.device->pin(pages.address(), 100); }) && says("100"));
+}
+
+void errors(const Bench& bench) {
+  const Device& device = *bench.device;
+  CHECK(throws(ErrorKind::kOutOfMemory, [&] { device.allocate(size_t{1} << 44); }) && says("17592186044416") && says("free"));
+  CHECK(throws(ErrorKind::kOutOfMemory, [&] { device.allocate_shared(size_t{1} << 44); }) && says("cuMemCreate"));
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { device.allocate(0); }));
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { device.allocate_shared(0); }));
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { device.allocate_shared(4096); }) && says("4096"));
+  const auto plain = device.allocate(4096);
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { plain->export_fd(); }));
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { device.alias_shared(*plain); }));
+  const int wrong = open("/dev/null", O_RDONLY);
+  CHECK(throws(ErrorKind::kDevice, [&] { device.import_shared(wrong, device.shared_granularity()); }));
+  CHECK(fcntl(wrong, F_GETFD) == -1);
+  const int unread = open("/dev/null", O_RDONLY);
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { device.import_shared(unread, 1); }));
+  CHECK(fcntl(unread, F_GETFD) == -1);
+  const IpcHandle garbage{};
+  CHECK(throws(ErrorKind::kDevice, [&] { device.import_ipc(garbage, 4096); }));
+  CHECK(bench.stream->copy(nullptr, plain->address(), 16) != 0);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(bench.fill(plain->address(), 1, 4096));
+}
+
+void events(const Bench& bench) {
+  const auto start = bench.device->create_event();
+  const auto end = bench.device->create_event();
+  CHECK(start->done());
+  std::atomic<bool> gate{false};
+  const auto wait = [](void* data) {
+    while (!*static_cast<std::atomic<bool>*>(data)) std::this_thread::yield();
+  };
+  const auto stream = reinterpret_cast<cudaStream_t>(bench.stream->raw());
+  CHECK(bench.stream->record(*start) == 0);
+  CHECK(cudaLaunchHostFunc(stream, wait, &gate) == cudaSuccess);
+  CHECK(bench.stream->record(*end) == 0);
+  const auto after = bench.device->create_stream();
+  CHECK(after->wait(*end) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(!end->done() && !after->done() && !bench.stream->done());
+  CHECK(cudaGetLastError() == cudaSuccess);
+  gate = true;
+  end->synchronize();
+  CHECK(end->done());
+  after->synchronize();
+  CHECK(end->elapsed_us(*start) >= 20000.0);
+  bench.device->synchronize();
+}
+
+void borrowed_streams(const Bench& bench, const Bench& other) {
+  const auto memory = bench.device->allocate(kHostBytes);
+  uint8_t value = 1;
+  for (const cudaStream_t raw : {static_cast<cudaStream_t>(nullptr), cudaStreamLegacy, cudaStreamPerThread}) {
+    const auto stream = bench.device->borrow_stream(reinterpret_cast<uint64_t>(raw));
+    CHECK(stream->raw() == reinterpret_cast<uint64_t>(raw));
+    CHECK(!stream->capturing());
+    CHECK(stream->fill(memory->address(), ++value, kHostBytes) == 0);
+    stream->synchronize();
+    CHECK(bench.holds(memory->address(), value, kHostBytes));
+  }
+  cudaStream_t blocking = nullptr;
+  CHECK(cudaSetDevice(0) == cudaSuccess && cudaStreamCreate(&blocking) == cudaSuccess);
+  const auto legacy = bench.device->borrow_stream(0);
+  CHECK(throws(ErrorKind::kUnsupported, [&] { legacy->begin_capture(); }));
+  {
+    const auto stream = bench.device->borrow_stream(reinterpret_cast<uint64_t>(blocking));
+    const auto capture = stream->begin_capture();
+    // Asking about the legacy stream, or about the captured one, spoils nothing.
+    CHECK(!legacy->capturing() && stream->capturing());
+    CHECK(bench.device->borrow_stream(reinterpret_cast<uint64_t>(blocking))->capturing());
+    CHECK(stream->fill(memory->address(), 9, kHostBytes) == 0);
+    static std::atomic<int> released{0};
+    const auto graph = capture->finish({&released, [](void* count) { *static_cast<std::atomic<int>*>(count) += 1; }});
+    CHECK(graph->launch(*stream) == 0);
+    stream->synchronize();
+    CHECK(bench.holds(memory->address(), 9, kHostBytes));
+  }
+  CHECK(cudaStreamQuery(blocking) == cudaSuccess);
+  CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
+  const bool two = other.device->properties().ordinal != 0;
+  CHECK(!two || throws(ErrorKind::kInvalidArgument, [&] { other.device->borrow_stream(bench.stream->raw()); }));
+}
+
+// ---- graphs ----
+
+/// Counts the releases of a keepalive.
+struct Released {
+  std::atomic<int> times{0};
+  Keepalive keepalive() {
+    return {this, [](void* self) { static_cast<Released*>(self)->times += 1; }};
+  }
+  bool exactly_once() {
+    const bool released = within_5_s([&] { return times != 0; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return released && times == 1;
+  }
+};
+
+void graph_replay(const Bench& bench) {
+  Released released;
+  const auto memory = bench.device->allocate(kHostBytes);
+  CHECK(bench.fill(memory->address(), 1, kHostBytes));
+  auto capture = bench.stream->begin_capture();
+  CHECK(bench.stream->capturing());
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { bench.stream->begin_capture(); }));
+  CHECK(bench.stream->fill(memory->address(), 2, kHostBytes) == 0);
+  auto graph = capture->finish(released.keepalive());
+  CHECK(!bench.stream->capturing());
+  Released second;
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { capture->finish(second.keepalive()); }));
+  CHECK(second.exactly_once());
+  capture.reset();
+  CHECK(bench.holds(memory->address(), 1, kHostBytes));
+  for (int replay = 0; replay < 3; ++replay) {
+    CHECK(bench.fill(memory->address(), 1, kHostBytes));
+    CHECK(graph->launch(*bench.stream) == 0);
+    CHECK(bench.holds(memory->address(), 2, kHostBytes));
+  }
+  CHECK(released.times == 0);
+  graph.reset();
+  CHECK(released.exactly_once());
+}
+
+void capture_abandoned(const Bench& bench) {
+  const auto memory = bench.device->allocate(kHostBytes);
+  {
+    const auto capture = bench.stream->begin_capture();
+    CHECK(bench.stream->fill(memory->address(), 3, kHostBytes) == 0);
+  }
+  CHECK(!bench.stream->capturing());
+  CHECK(bench.fill(memory->address(), 4, kHostBytes) && bench.holds(memory->address(), 4, kHostBytes));
+  // The same for a capture that somebody spoiled, finished or not.
+  const auto spoil = [&] { return cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(bench.stream->raw())); };
+  {
+    const auto capture = bench.stream->begin_capture();
+    CHECK(bench.stream->fill(memory->address(), 3, kHostBytes) == 0);
+    CHECK(spoil() != cudaSuccess);
+    cudaGetLastError();
+  }
+  CHECK(bench.fill(memory->address(), 5, kHostBytes) && bench.holds(memory->address(), 5, kHostBytes));
+  Released released;
+  {
+    const auto capture = bench.stream->begin_capture();
+    CHECK(spoil() != cudaSuccess);
+    cudaGetLastError();
+    CHECK(throws(ErrorKind::kDevice, [&] { capture->finish(released.keepalive()); }));
+    CHECK(released.exactly_once());
+  }
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(bench.fill(memory->address(), 6, kHostBytes) && bench.holds(memory->address(), 6, kHostBytes));
+}
+
+void graph_dropped_in_flight(const Bench& bench) {
+  Released released;
+  std::atomic<bool> gate{false};
+  const auto wait = [](void* data) {
+    while (!*static_cast<std::atomic<bool>*>(data)) std::this_thread::yield();
+  };
+  const auto memory = bench.device->allocate(kHostBytes);
+  CHECK(bench.fill(memory->address(), 1, kHostBytes));
+  auto capture = bench.stream->begin_capture();
+  CHECK(cudaLaunchHostFunc(reinterpret_cast<cudaStream_t>(bench.stream->raw()), wait, &gate) == cudaSuccess);
+  CHECK(bench.stream->fill(memory->address(), 8, kHostBytes) == 0);
+  auto graph = capture->finish(released.keepalive());
+  CHECK(graph->launch(*bench.stream) == 0);
+  graph.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(released.times == 0);
+  gate = true;
+  bench.stream->synchronize();
+  CHECK(bench.holds(memory->address(), 8, kHostBytes));
+  CHECK(released.exactly_once());
+}
+
+/// Cold calls, from the capturing thread and another, do not spoil what somebody else captures.
+void cold_calls_while_capturing(const Bench& bench) {
+  cudaStream_t theirs = nullptr;
+  CHECK(cudaSetDevice(0) == cudaSuccess && cudaStreamCreateWithFlags(&theirs, cudaStreamNonBlocking) == cudaSuccess);
+  const auto memory = bench.device->allocate(kHostBytes);
+  const auto event = bench.device->create_event();
+  CHECK(bench.stream->record(*event) == 0);
+  const HostPages pages;
+  const auto cold_calls = [&] {
+    bench.device->allocate(8 << 20);
+    bench.device->allocate_shared(bench.device->shared_granularity());
+    bench.device->pin(pages.address(), kHostBytes);
+    bench.device->create_stream();
+    bench.device->create_event();
+    event->synchronize();
+    CHECK(event->done() && bench.stream->done());
+    CHECK(bench.device->classify(memory->address()).kind == kPointerDevice);
+    CHECK(bench.device->borrow_stream(reinterpret_cast<uint64_t>(theirs))->capturing());
+  };
+  CHECK(cudaStreamBeginCapture(theirs, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  CHECK(cudaMemsetAsync(memory->address(), 7, kHostBytes, theirs) == cudaSuccess);
+  cold_calls();
+  std::thread(cold_calls).join();
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(theirs, &graph) == cudaSuccess);
+  CHECK(graph != nullptr && cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(theirs) == cudaSuccess);
+}
+
+/// Memory may be dropped while work that uses it is on its way.
+void dropped_in_use(const Bench& bench, const Bench& other) {
+  const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  const size_t bytes = bench.device->shared_granularity();
+  const auto owner = other.device->allocate_shared(bytes);
+  auto shared = bench.device->allocate_shared(bytes);
+  auto mapped = bench.device->alias_shared(*owner);
+  auto plain = bench.device->allocate(bytes);
+  for (std::unique_ptr<Memory>* const memory : {&shared, &mapped, &plain}) {
+    CHECK(cudaLaunchHostFunc(reinterpret_cast<cudaStream_t>(bench.stream->raw()), sleep, nullptr) == cudaSuccess);
+    CHECK(bench.stream->fill((*memory)->address(), 5, bytes) == 0);
+    memory->reset();
+    bench.stream->synchronize();
+  }
+  CHECK(other.holds(owner->address(), 5, kHostBytes));
+}
+
+// ---- threads, contexts, leaks ----
+
+void callers_context_restored(const Bench& bench, const Bench& other) {
+  const int32_t ordinal = other.device->properties().ordinal;
+  CHECK(cudaSetDevice(ordinal) == cudaSuccess);
+  const auto memory = bench.device->allocate(kHostBytes);
+  CHECK(bench.fill(memory->address(), 1, kHostBytes));
+  int now = -1;
+  CHECK(cudaGetDevice(&now) == cudaSuccess && now == ordinal);
+  CHECK(cudaSetDevice(0) == cudaSuccess);
+  std::thread([&] {
+    CHECK(bench.fill(memory->address(), 2, kHostBytes));
+    bench.device->allocate(4096);
+    CUcontext context = nullptr;
+    CHECK(cuda::driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context == nullptr);
+  }).join();
+}
+
+/// Ranks as threads, each with a device of its own opening.
+void ranks_as_threads(uint32_t devices) {
+  constexpr uint32_t kRanks = 4;
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([rank, devices] {
+      const Bench bench(static_cast<int32_t>(rank % devices));
+      const Bench next(static_cast<int32_t>((rank + 1) % devices));
+      for (int round = 0; round < 5; ++round) alias(bench, next);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+size_t free_bytes() {
+  size_t free = 0;
+  size_t total = 0;
+  CHECK(cudaSetDevice(0) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess);
+  return free;
+}
+
+int open_descriptors() {
+  int entries = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) entries += 1;
+  closedir(folder);
+  return entries;
+}
+
+void memory_flat(const Bench& bench) {
+  const Device& device = *bench.device;
+  const size_t bytes = 16 * device.shared_granularity();
+  const auto round = [&] {
+    const auto shared = device.allocate_shared(bytes);
+    const auto imported = device.import_shared(shared->export_fd(), bytes);
+    const auto mapped = device.alias_shared(*shared);
+    const auto plain = device.allocate(bytes);
+  };
+  for (int warm = 0; warm < 10; ++warm) round();
+  const size_t free_before = free_bytes();
+  const int descriptors_before = open_descriptors();
+  for (int times = 0; times < 200; ++times) round();
+  // One allocation lost in 200 rounds shows.
+  CHECK(free_bytes() + bytes > free_before);
+  CHECK(open_descriptors() == descriptors_before);
+}
+
+void graphs_flat(const Bench& bench) {
+  Released released;
+  const auto memory = bench.device->allocate(kHostBytes);
+  const auto round = [&] {
+    const auto capture = bench.stream->begin_capture();
+    for (int node = 0; node < 20; ++node) bench.stream->fill(memory->address(), 1, kHostBytes);
+    capture->finish(released.keepalive())->launch(*bench.stream);
+    bench.stream->synchronize();
+  };
+  for (int warm = 0; warm < 10; ++warm) round();
+  const size_t free_before = free_bytes();
+  for (int times = 0; times < 200; ++times) round();
+  CHECK(free_bytes() + (2 << 20) > free_before);
+  CHECK(within_5_s([&] { return released.times == 210; }));
+}
+
+void run(const char* name, const std::function<void()>& test) {
+  const int before = failures;
+  std::printf("%s\n", name);
+  try {
+    test();
+  } catch (const std::exception& error) {
+    std::printf("  threw: %s\n", error.what());
+    failures += 1;
+  }
+  if (failures != before) std::printf("  FAILED\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main() {
+  const Process living = start_exporter();
+  const Process dying = start_exporter();
+  const uint32_t devices = cuda::count();
+  if (devices == 0) {
+    std::printf("device_test: no CUDA device\n");
+    return 2;
+  }
+  const Bench bench(0);
+  const Bench other(static_cast<int32_t>(devices) - 1);
+  run("properties", [&] { properties(bench); });
+  run("between processes", [&] { between_processes(bench, living); });
+  run("exporter killed", [&] { exporter_killed(bench, dying); });
+  run("alias", [&] { alias(bench, other); });
+  run("peer access", [&] { peer_access(bench, other); });
+  run("classify", [&] { classify(bench); });
+  run("pin", [&] { pin(bench, other); });
+  run("errors", [&] { errors(bench); });
+  run("events", [&] { events(bench); });
+  run("borrowed streams", [&] { borrowed_streams(bench, other); });
+  run("graph replay", [&] { graph_replay(bench); });
+  run("capture abandoned", [&] { capture_abandoned(bench); });
+  run("graph dropped in flight", [&] { graph_dropped_in_flight(bench); });
+  run("cold calls while capturing", [&] { cold_calls_while_capturing(bench); });
+  run("dropped in use", [&] { dropped_in_use(bench, other); });
+  run("caller's context restored", [&] { callers_context_restored(bench, other); });
+  run("ranks as threads", [&] { ranks_as_threads(devices); });
+  run("memory flat", [&] { memory_flat(bench); });
+  run("graphs flat", [&] { graphs_flat(bench); });
+  std::printf("device_test: %u device(s), %d checks, %d failures\n", devices, checks.load(), failures.load());
+  return failures == 0 ? 0 : 1;
+}
