@@ -13,6 +13,8 @@ fn generate(root: &Path) -> String {
     bindgen::Builder::default()
         .header(root.join("kernels/args.hpp").to_str().unwrap())
         .clang_args(["-x", "c++", "-std=c++17"])
+        .clang_arg(format!("-I{}", root.display()))
+        .clang_arg(format!("-I{}", root.join("include").display()))
         .allowlist_item("symmetra::kernels::.*")
         .derive_default(false)
         .layout_tests(false)

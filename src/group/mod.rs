@@ -14,7 +14,9 @@ use std::time::Instant;
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
-use crate::bootstrap::{Mesh, Monitor};
+use crate::bootstrap::Bootstrap;
+use crate::bootstrap::mesh::Mesh;
+use crate::bootstrap::monitor::Monitor;
 use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
 
@@ -89,7 +91,7 @@ impl Group {
     /// # Errors
     /// The group's error; [`Error::Timeout`] after `deadlines.open`.
     pub fn barrier(&self) -> Result<()> {
-        self.exchange(|mesh, deadline| crate::bootstrap::Bootstrap::barrier(mesh, deadline))
+        self.exchange(|mesh, deadline| Bootstrap::barrier(mesh, deadline))
     }
 
     /// Gives `bytes` to every rank and returns those of every rank, in rank order. Blocks.
@@ -97,7 +99,7 @@ impl Group {
     /// # Errors
     /// As [`barrier`](Self::barrier).
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.exchange(|mesh, deadline| crate::bootstrap::Bootstrap::all_gather(mesh, bytes, deadline))
+        self.exchange(|mesh, deadline| Bootstrap::all_gather(mesh, bytes, deadline))
     }
 
     /// Stops the group on every rank: waits on all devices give up within milliseconds and every

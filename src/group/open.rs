@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::page::{PAGE_BYTES, PageMapping};
 use super::{Config, Group, Health, Inner, MAX_WORLD_SIZE, NEXT_ID};
-use crate::bootstrap::{Bootstrap, Mesh, Monitor};
+use crate::bootstrap::Bootstrap;
+use crate::bootstrap::mesh::Mesh;
+use crate::bootstrap::monitor::Monitor;
 use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
 

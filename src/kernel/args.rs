@@ -4,25 +4,6 @@
 
 #[doc = " Most ranks a group may have."]
 pub const kMaxWorld: u32 = 16;
-#[doc = " Most blocks a launch may have; every per-block table has this many entries."]
-pub const kMaxBlocks: u32 = 256;
-#[doc = " Element types. The numbers cross the language boundary."]
-pub const kF32: u32 = 0;
-pub const kF64: u32 = 1;
-pub const kF16: u32 = 2;
-pub const kBF16: u32 = 3;
-pub const kI32: u32 = 4;
-pub const kI64: u32 = 5;
-#[doc = "< one hop; 8 data bytes and two epochs a packet"]
-pub const kOneShotLL: u32 = 0;
-#[doc = "< one hop; 16 data bytes a packet, floating types"]
-pub const kOneShotSentinel: u32 = 1;
-#[doc = "< reduce-scatter and all-gather, both pushed, LL packets"]
-pub const kTwoShotLL: u32 = 2;
-#[doc = "< the same with sentinel packets, floating types"]
-pub const kTwoShotSentinel: u32 = 3;
-#[doc = "< pull-reduce and push between the operands themselves"]
-pub const kTwoShotZeroCopy: u32 = 4;
 #[doc = " What a waiting kernel was doing; the `op` of Status."]
 pub const kOpAllReduce: u32 = 0;
 pub const kOpSignalWait: u32 = 1;
@@ -79,6 +60,31 @@ pub struct Wait {
     #[doc = "< a wait gives up after this long"]
     pub timeout_ns: u64,
 }
+#[doc = " The same object in every rank's memory, as this rank addresses it."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PeerTable {
+    pub address: [*mut core::ffi::c_void; 16usize],
+}
+#[doc = " Most blocks a launch may have; every per-block table has this many entries."]
+pub const kMaxBlocks: u32 = 256;
+#[doc = " Element types. The numbers cross the language boundary."]
+pub const kF32: u32 = 0;
+pub const kF64: u32 = 1;
+pub const kF16: u32 = 2;
+pub const kBF16: u32 = 3;
+pub const kI32: u32 = 4;
+pub const kI64: u32 = 5;
+#[doc = "< one hop; 8 data bytes and two epochs a packet"]
+pub const kOneShotLL: u32 = 0;
+#[doc = "< one hop; 16 data bytes a packet, floating types"]
+pub const kOneShotSentinel: u32 = 1;
+#[doc = "< reduce-scatter and all-gather, both pushed, LL packets"]
+pub const kTwoShotLL: u32 = 2;
+#[doc = "< the same with sentinel packets, floating types"]
+pub const kTwoShotSentinel: u32 = 3;
+#[doc = "< pull-reduce and push between the operands themselves"]
+pub const kTwoShotZeroCopy: u32 = 4;
 #[doc = " Per-block protocol state, own device memory, kMaxBlocks entries a region. All\n entries advance together, one step a call, whatever the grid: block b of a grid\n of g reads entry b and writes entries b, b + g, b + 2g..."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -90,12 +96,6 @@ pub struct BlockState {
 }
 #[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
 pub const kEpochModulus: u32 = 4294967292;
-#[doc = " The same object in every rank's memory, as this rank addresses it."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct PeerTable {
-    pub address: [*mut core::ffi::c_void; 16usize],
-}
 #[doc = " One all-reduce (sum)."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -114,6 +114,10 @@ pub struct AllReduceArgs {
     pub inputs: *const PeerTable,
     #[doc = "< kTwoShotZeroCopy: device memory"]
     pub outputs: *const PeerTable,
+    #[doc = "< from every address of `inputs` to the operand"]
+    pub inputs_offset_bytes: u64,
+    #[doc = "< from every address of `outputs` to the operand"]
+    pub outputs_offset_bytes: u64,
     pub wait: Wait,
     pub rank: u32,
     pub world: u32,

@@ -29,7 +29,7 @@ impl sealed::Sealed for &Stream {
 
 impl sealed::Sealed for &Capture<'_> {
     fn target(&self) -> Target<'_> {
-        Target::Captured(self.recording())
+        Target::Captured(Capture::recording(self))
     }
 }
 
