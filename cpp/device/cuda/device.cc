@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 
+#include "cpp/device/cuda/drain.hpp"
 #include "cpp/device/cuda/error.hpp"
 #include "cpp/device/cuda/ipc.hpp"
 #include "cpp/device/cuda/memory.hpp"
@@ -88,8 +89,8 @@ class Opened final : public Device {
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(context_, raw); }
   std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(context_); }
   void synchronize() const override {
-    const Cold cold(context_);
-    check(cudaDeviceSynchronize(), context_, {"cudaDeviceSynchronize"});
+    Drain drain(context_);
+    check(drain.wait(), context_, {"synchronize"});
   }
 
  private:

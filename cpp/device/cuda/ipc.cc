@@ -2,10 +2,10 @@
 
 #include <array>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
+#include "cpp/device/cuda/drain.hpp"
 #include "cpp/device/cuda/error.hpp"
 #include "cpp/device/cuda/memory.hpp"
 #include "cpp/device/cuda/registry.hpp"
@@ -15,20 +15,24 @@ namespace {
 
 static_assert(sizeof(IpcHandle) == sizeof(cudaIpcMemHandle_t));
 
-/// A handle opened for a device, which must be current for both.
+/// A handle opened for a device. Expects its context to be current.
 class Opened {
  public:
-  Opened(const Context& context, const IpcHandle& handle, size_t bytes) {
+  Opened(const Context& context, const IpcHandle& handle, size_t bytes) : context_(context) {
     cudaIpcMemHandle_t native;
     std::memcpy(&native, &handle, sizeof(native));
     check(cudaIpcOpenMemHandle(&address_, native, cudaIpcMemLazyEnablePeerAccess), context, {"cudaIpcOpenMemHandle", bytes});
   }
-  ~Opened() { settle(cudaIpcCloseMemHandle(address_)); }
+  ~Opened() {
+    const Cold cold(context_);
+    settle(cudaIpcCloseMemHandle(address_));
+  }
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
   void* address() const noexcept { return address_; }
 
  private:
+  const Context& context_;
   void* address_ = nullptr;
 };
 
@@ -43,22 +47,15 @@ Key key(const Context& context, const IpcHandle& handle) {
 
 class Imported final : public LocalMemory {
  public:
-  /// Expects `context` to be current.
   Imported(const Context& context, const IpcHandle& handle, size_t bytes)
-      : context_(context), bytes_(bytes), opened_(std::in_place, key(context, handle), context, handle, bytes) {}
-  ~Imported() override {
-    const Cold cold(context_);
-    // Work of this device may still use the mapping.
-    settle(cudaDeviceSynchronize());
-    opened_.reset();
-  }
-  uint8_t* address() const noexcept override { return static_cast<uint8_t*>(opened_->thing().address()); }
+      : bytes_(bytes), opened_(key(context, handle), context, handle, bytes), drain_(context) {}
+  uint8_t* address() const noexcept override { return static_cast<uint8_t*>(opened_.thing().address()); }
   size_t bytes() const noexcept override { return bytes_; }
 
  private:
-  const Context& context_;
   size_t bytes_;
-  std::optional<Use<Key, Opened>> opened_;
+  Use<Key, Opened> opened_;
+  Drain drain_;
 };
 
 }  // namespace

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
 
+#include "cpp/device/cuda/drain.hpp"
 #include "cpp/device/cuda/error.hpp"
 #include "cpp/device/cuda/registry.hpp"
 
@@ -35,39 +35,35 @@ class Plain final : public LocalMemory {
 /// A range of host addresses.
 using Range = std::pair<uint8_t*, size_t>;
 
-/// Host memory made known to the device runtime, for all devices; one must be current for both.
+/// Host memory made known to the device runtime, for all devices. Expects the context to be current.
 class Registered {
  public:
-  Registered(const Context& context, const Range& range) : address_(range.first) {
+  Registered(const Context& context, const Range& range) : context_(context), address_(range.first) {
     const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
     check(cudaHostRegister(address_, range.second, flags), context, {"cudaHostRegister", range.second});
   }
-  ~Registered() { settle(cudaHostUnregister(address_)); }
+  ~Registered() {
+    const Cold cold(context_);
+    settle(cudaHostUnregister(address_));
+  }
   Registered(const Registered&) = delete;
   Registered& operator=(const Registered&) = delete;
 
  private:
+  const Context& context_;
   uint8_t* address_;
 };
 
 class Pinned final : public LocalMemory {
  public:
-  /// Expects `context` to be current.
-  Pinned(const Context& context, const Range& range)
-      : context_(context), range_(range), registered_(std::in_place, range, context, range) {}
-  ~Pinned() override {
-    const Cold cold(context_);
-    // Work of this device may still use the memory.
-    settle(cudaDeviceSynchronize());
-    registered_.reset();
-  }
+  Pinned(const Context& context, const Range& range) : range_(range), registered_(range, context, range), drain_(context) {}
   uint8_t* address() const noexcept override { return range_.first; }
   size_t bytes() const noexcept override { return range_.second; }
 
  private:
-  const Context& context_;
   Range range_;
-  std::optional<Use<Range, Registered>> registered_;
+  Use<Range, Registered> registered_;
+  Drain drain_;
 };
 
 void require_pages(const uint8_t* address, size_t bytes) {

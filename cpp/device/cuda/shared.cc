@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cpp/device/cuda/drain.hpp"
 #include "cpp/device/cuda/error.hpp"
 
 namespace symmetra::device::cuda {
@@ -80,12 +81,7 @@ class Mapping {
   Mapping(const Context& context, const Reservation& range, const Physical& memory) : context_(context), range_(range) {
     check(context.driver.cuMemMap(range.start(), range.bytes(), 0, memory.get(), 0), context, {"cuMemMap", range.bytes()});
   }
-  ~Mapping() {
-    // Unmapping does not wait for work that still uses the addresses, which would then fault.
-    const Cold cold(context_);
-    settle(cudaDeviceSynchronize());
-    context_.driver.cuMemUnmap(range_.start(), range_.bytes());
-  }
+  ~Mapping() { context_.driver.cuMemUnmap(range_.start(), range_.bytes()); }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
@@ -106,7 +102,11 @@ class Shared final : public Memory {
   /// Expects `context` to be current.
   template <typename Acquire>
   Shared(const Context& context, size_t bytes, Call call, Acquire acquire)
-      : context_(context), physical_(context, call, acquire), range_(context, bytes), mapping_(context, range_, physical_) {
+      : context_(context),
+        physical_(context, call, acquire),
+        range_(context, bytes),
+        mapping_(context, range_, physical_),
+        drain_(context) {
     mapping_.allow_access();
   }
   uint8_t* address() const noexcept override { return reinterpret_cast<uint8_t*>(range_.start()); }
@@ -128,6 +128,7 @@ class Shared final : public Memory {
   Physical physical_;
   Reservation range_;
   Mapping mapping_;
+  Drain drain_;  ///< unmapping does not wait for work that still uses the addresses, which would then fault
 };
 
 /// On a stream of its own: the default stream would wait for, or be refused by, the caller's.

@@ -74,7 +74,8 @@ double Event::elapsed_us(const device::Event& start) const {
 Stream::Stream(const Context& context) : context_(context), owned_(new_stream(context)), handle_(owned_.get()) {}
 
 Stream::Stream(const Context& context, uint64_t raw) : context_(context), handle_(reinterpret_cast<cudaStream_t>(raw)) {
-  if (is_default(handle_)) return;
+  // To ask a stream that is being captured for its device invalidates the capture.
+  if (is_default(handle_) || capturing()) return;
   const Cold cold(context_);
   int ordinal = -1;
   check(cudaStreamGetDevice(handle_, &ordinal), context_, {"cudaStreamGetDevice"});

@@ -43,7 +43,7 @@ class Stream final : public device::Stream {
  public:
   /// A new stream, which does not wait for the legacy default stream.
   explicit Stream(const Context& context);
-  /// The caller's. Throws where it belongs to another device.
+  /// The caller's. Throws where it belongs to another device, unless it is being captured.
   Stream(const Context& context, uint64_t raw);
   ~Stream() override;
 
