@@ -2,7 +2,7 @@
 //! when they come on different streams.
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Event, Stream};
 
 /// The order of a communicator's eager calls and graph launches.
@@ -20,9 +20,19 @@ impl Lane {
     }
 
     /// Makes what `stream` does next wait for the lane's last call.
+    ///
+    /// A stream that its owner captures natively is left alone: an event recorded outside a
+    /// capture cannot be waited for inside. The order of that graph's launches is its owner's.
     pub(super) fn order(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
             Some(last) if last.same(stream) => return Ok(()),
+            Some(_) if stream.is_capturing()? => return Ok(()),
+            Some(last) if last.is_capturing()? => {
+                return Err(Error::unsupported(
+                    "a call on another stream",
+                    "the stream of the last call is being captured, so this one cannot be ordered after it",
+                ));
+            }
             Some(last) => {
                 last.record(&self.event)?;
                 stream.wait(&self.event)?;

@@ -144,11 +144,6 @@ impl Arena {
         }
     }
 
-    /// The stream for cold copies.
-    pub(crate) fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
     /// Cuts a zeroed block of `bytes` at the same offset on every rank. Collective; frees what
     /// every rank has dropped, and waits for the device when there is any.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<(BlockId, Region)> {

@@ -27,7 +27,7 @@ pub struct View<'a> {
 
 /// How peers reach an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// In the arena of this group, at the same offset on every rank.
     Symmetric {
         /// Of the group.

@@ -116,10 +116,6 @@ impl Stream {
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.0.id
-    }
-
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.0.id == other.0.id
     }
