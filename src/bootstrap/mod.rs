@@ -3,7 +3,29 @@
 //! A [`Bootstrap`] moves a few bytes between all ranks while a group opens; after that the
 //! group speaks over its own sockets.
 
+mod channel;
+mod endpoint;
+mod frame;
+mod handshake;
+mod hub;
+mod lobby;
+mod local;
+pub(crate) mod mesh;
+pub(crate) mod monitor;
+mod notice;
+mod spoke;
+mod star;
+mod tcp;
+mod threads;
+mod unique_id;
+mod wait;
+
 use std::time::Instant;
+
+pub use local::Local;
+pub use tcp::{Tcp, TcpConfig};
+pub use threads::Threads;
+pub use unique_id::UniqueId;
 
 use crate::error::Result;
 

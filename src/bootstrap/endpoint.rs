@@ -1,0 +1,162 @@
+//! Where rank 0 listens and the others dial.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_tcp_nodelay, socket_error, socket_peercred};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, getpeername, getsockname, socket_with,
+};
+use rustix::process::geteuid;
+
+use super::wait::wait;
+use crate::error::{Error, Result};
+
+/// How long one attempt to reach one address may take.
+const DIAL: Duration = Duration::from_secs(2);
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// Where rank 0 listens.
+#[derive(Clone, Debug)]
+pub(super) enum Endpoint {
+    /// Any of these addresses.
+    Tcp(Vec<SocketAddr>),
+    /// A socket in a directory of ours. Both sides check that the other runs as the same user.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(out, "{}", path.display()),
+            Self::Tcp(addresses) => {
+                let texts: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+                out.write_str(&texts.join(" or "))
+            }
+        }
+    }
+}
+
+/// Why an attempt to join failed.
+pub(super) enum Setback {
+    /// Rank 0 may not be there yet: trying again may help.
+    Again(String),
+    /// Trying again does not help.
+    Final(Error),
+}
+
+impl From<Error> for Setback {
+    fn from(error: Error) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl Endpoint {
+    /// A connected, non-blocking socket.
+    pub(super) fn dial(&self, deadline: Instant) -> Result<OwnedFd, Setback> {
+        match self {
+            Self::Unix(path) => dial_unix(path),
+            Self::Tcp(addresses) => {
+                let mut last = Setback::Again("no address".to_owned());
+                for address in addresses {
+                    match dial_tcp(address, deadline.min(Instant::now() + DIAL)) {
+                        Ok(socket) => return Ok(socket),
+                        Err(setback) => last = setback,
+                    }
+                }
+                Err(last)
+            }
+        }
+    }
+
+    /// The next connection that waits at `listener`; none when none waits or a stranger was turned away.
+    pub(super) fn accept(&self, listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
+        let socket = match accept_with(listener, FLAGS) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        match self {
+            Self::Tcp(_) => set_tcp_nodelay(&socket, true).or_else(ignore_gone)?,
+            Self::Unix(_) => {
+                if let Err(words) = check_user(socket.as_fd()) {
+                    tracing::warn!("turned away a connection to {self}: {words}");
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(socket))
+    }
+}
+
+/// A connection that was closed while it waited is found out by the first read.
+fn ignore_gone(errno: Errno) -> Result<(), Errno> {
+    if errno == Errno::INVAL { Ok(()) } else { Err(errno) }
+}
+
+/// Says in words why the other side of a unix socket is not to be trusted.
+pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), String> {
+    let peer = socket_peercred(socket).map_err(|errno| format!("its user is unknown: {errno}"))?;
+    let (ours, theirs) = (geteuid(), peer.uid);
+    if ours != theirs {
+        return Err(format!("it runs as user {}, this rank as user {}", theirs.as_raw(), ours.as_raw()));
+    }
+    Ok(())
+}
+
+/// Makes a non-blocking stream socket.
+pub(super) fn stream(family: AddressFamily) -> Result<OwnedFd> {
+    socket_with(family, SocketType::STREAM, FLAGS, None).map_err(|errno| Error::system("socket", &errno.into()))
+}
+
+/// The address of a unix socket, which the system limits to 107 bytes.
+pub(super) fn unix_address(path: &std::path::Path) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|_| {
+        let limit =
+            "a unix socket's path must be at most 107 bytes: use a shorter directory (TMPDIR for temporary ones)";
+        Error::invalid("socket path", path.display(), limit)
+    })
+}
+
+fn dial_unix(path: &std::path::Path) -> Result<OwnedFd, Setback> {
+    let socket = stream(AddressFamily::UNIX)?;
+    match connect(&socket, &unix_address(path)?) {
+        Ok(()) => {}
+        Err(errno @ (Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR)) => {
+            return Err(Setback::Again(errno.to_string()));
+        }
+        Err(errno) => return Err(Error::system(format_args!("connect to {}", path.display()), &errno.into()).into()),
+    }
+    check_user(socket.as_fd()).map_err(|words| Error::bootstrap(format!("{}: {words}", path.display())))?;
+    Ok(socket)
+}
+
+fn dial_tcp(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Setback> {
+    let again = |errno: Errno| Setback::Again(errno.to_string());
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    // A machine without IPv6 cannot make the socket; another address may serve.
+    let socket = stream(family).map_err(|error| Setback::Again(error.to_string()))?;
+    match connect(&socket, address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            let ready = wait(&mut [PollFd::new(&socket, PollFlags::OUT)], deadline)?;
+            if ready.iter().all(|flags| flags.is_empty()) {
+                return Err(Setback::Again("no answer".to_owned()));
+            }
+            socket_error(&socket).and_then(|outcome| outcome).map_err(again)?;
+        }
+        Err(errno) => return Err(again(errno)),
+    }
+    // Dialling a free port of this machine can end in a connection of the socket with itself.
+    let ends = (getsockname(&socket).map_err(again)?, getpeername(&socket).map_err(again)?);
+    if Some(ends.0) == ends.1 {
+        return Err(Setback::Again(Errno::CONNREFUSED.to_string()));
+    }
+    set_tcp_nodelay(&socket, true).map_err(again)?;
+    Ok(socket)
+}

@@ -1,0 +1,186 @@
+//! The door of rank 0: everybody may knock, nobody may hold up the others.
+//!
+//! Whoever connects has [`PENDING_TIME`] and a few hundred bytes to prove that it knows the
+//! secret; at most [`MAX_PENDING`] may try at once, and the oldest goes when one more comes.
+//! All of them are served by the one poll of the hub.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use super::channel::Channel;
+use super::endpoint::Endpoint;
+use super::frame::{Frame, Kind};
+use super::handshake::{self, MAX_PENDING_BYTES, Nonces, Secret};
+use crate::error::{Error, Result};
+
+/// How long a newcomer may take from connecting to proving itself.
+const PENDING_TIME: Duration = Duration::from_secs(3);
+/// Most newcomers at once.
+const MAX_PENDING: usize = 128;
+
+/// A newcomer that proved that it knows the secret.
+pub(super) struct Claim {
+    pub(super) channel: Channel,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+}
+
+enum Stage {
+    Hello,
+    Claim(Nonces),
+    /// Refused; leaves when it was told.
+    Leaving,
+}
+
+struct Pending {
+    channel: Channel,
+    until: Instant,
+    stage: Stage,
+}
+
+/// What came of serving one newcomer.
+enum Outcome {
+    Stay(Pending),
+    Claim(Claim),
+    Gone,
+}
+
+/// The listening socket and those who connected but did not prove themselves yet.
+pub(super) struct Lobby {
+    endpoint: Endpoint,
+    listener: OwnedFd,
+    secret: Secret,
+    pending: VecDeque<Pending>, // oldest first
+}
+
+impl Lobby {
+    /// Takes a listening, non-blocking socket.
+    pub(super) fn new(endpoint: Endpoint, listener: OwnedFd, secret: Secret) -> Self {
+        Self { endpoint, listener, secret, pending: VecDeque::new() }
+    }
+
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// What poll is to watch; [`serve`](Self::serve) takes what is ready of it, in this order.
+    pub(super) fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let pending = self.pending.iter().map(|pending| pending.channel.interest(PollFlags::IN));
+        std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(pending)
+    }
+
+    /// How many [`interests`](Self::interests) there are.
+    pub(super) fn interest_count(&self) -> usize {
+        1 + self.pending.len()
+    }
+
+    /// When the next newcomer runs out of time.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.pending.iter().map(|pending| pending.until).min()
+    }
+
+    /// Serves the newcomers that are ready and lets new ones in.
+    pub(super) fn serve(&mut self, ready: &[PollFlags]) -> Result<Vec<Claim>> {
+        let now = Instant::now();
+        let (door, ready) = ready.split_first().unwrap_or((&PollFlags::IN, &[]));
+        let mut claims = Vec::new();
+        for (index, mut pending) in std::mem::take(&mut self.pending).into_iter().enumerate() {
+            let idle = ready.get(index).is_none_or(|flags| flags.is_empty());
+            let outcome = match idle {
+                true => Outcome::Stay(pending),
+                false => {
+                    let progress = self.step(&mut pending);
+                    outcome_of(pending, progress)
+                }
+            };
+            match outcome {
+                Outcome::Stay(pending) if pending.until > now => self.pending.push_back(pending),
+                Outcome::Stay(_) => tracing::debug!("a connection to {} did not prove itself in time", self.endpoint),
+                Outcome::Claim(claim) => claims.push(claim),
+                Outcome::Gone => {}
+            }
+        }
+        if !door.is_empty() {
+            self.let_in(now)?;
+        }
+        Ok(claims)
+    }
+
+    /// Tells a newcomer that proved itself why it may not join.
+    pub(super) fn refuse(&mut self, mut channel: Channel, why: &str) {
+        tracing::warn!("refused a connection to {}: {why}", self.endpoint);
+        channel.queue(handshake::refusal(why));
+        let until = Instant::now() + PENDING_TIME;
+        if channel.flush().is_ok() && !channel.is_flushed() {
+            self.pending.push_back(Pending { channel, until, stage: Stage::Leaving });
+        }
+    }
+
+    /// Accepts who waits, up to a round's worth, so that a flood leaves time for the rest.
+    fn let_in(&mut self, now: Instant) -> Result<()> {
+        for _ in 0..MAX_PENDING {
+            match self.endpoint.accept(self.listener.as_fd()) {
+                Ok(Some(socket)) => {
+                    if self.pending.len() == MAX_PENDING {
+                        self.pending.pop_front();
+                    }
+                    let channel = Channel::new(socket, MAX_PENDING_BYTES);
+                    self.pending.push_back(Pending { channel, until: now + PENDING_TIME, stage: Stage::Hello });
+                }
+                Ok(None) => return Ok(()),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) if !self.pending.is_empty() => {
+                    self.pending.pop_front();
+                }
+                Err(errno) => return Err(Error::system(format_args!("accept at {}", self.endpoint), &errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with one newcomer. An error in words is told to it, an empty one is not worth it.
+    fn step(&self, pending: &mut Pending) -> Result<Option<(u32, u32)>, String> {
+        let quietly = |_| String::new();
+        pending.channel.flush().map_err(quietly)?;
+        if matches!(pending.stage, Stage::Leaving) {
+            return Ok(None);
+        }
+        let Some(Frame { header, payload, .. }) = pending.channel.receive().map_err(quietly)? else {
+            return Ok(None);
+        };
+        match (&pending.stage, header.kind) {
+            (Stage::Hello, Kind::Hello) => {
+                let newcomer = handshake::read_hello(&payload)?;
+                let rank0 = handshake::random().map_err(|error| error.to_string())?;
+                let nonces = Nonces { newcomer, rank0 };
+                pending.channel.queue(handshake::challenge(&self.secret, &nonces));
+                pending.channel.flush().map_err(quietly)?;
+                pending.stage = Stage::Claim(nonces);
+                Ok(None)
+            }
+            (Stage::Claim(nonces), Kind::Claim) => handshake::read_claim(&self.secret, nonces, &payload).map(Some),
+            _ => Err(String::new()),
+        }
+    }
+}
+
+fn outcome_of(mut pending: Pending, progress: Result<Option<(u32, u32)>, String>) -> Outcome {
+    match progress {
+        Ok(Some((rank, world_size))) => Outcome::Claim(Claim { channel: pending.channel, rank, world_size }),
+        Ok(None) if matches!(pending.stage, Stage::Leaving) && pending.channel.is_flushed() => Outcome::Gone,
+        Ok(None) => Outcome::Stay(pending),
+        Err(why) if why.is_empty() => Outcome::Gone,
+        Err(why) => {
+            tracing::warn!("refused a connection: {why}");
+            pending.channel.queue(handshake::refusal(&why));
+            pending.stage = Stage::Leaving;
+            match pending.channel.flush() {
+                Ok(()) if !pending.channel.is_flushed() => Outcome::Stay(pending),
+                _ => Outcome::Gone,
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Ranks that meet at a unix socket in a directory of their user.
+
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, open, renameat, unlinkat};
+use rustix::io::Errno;
+use rustix::net::listen;
+use rustix::process::geteuid;
+
+use super::Bootstrap;
+use super::endpoint::{Endpoint, unix_address};
+use super::frame::check_rank;
+use super::spoke::Newcomer;
+use super::star::Star;
+use super::tcp::BACKLOG;
+use crate::error::{Error, Result};
+
+/// The socket's name in the directory.
+const SOCKET: &str = "rank0.sock";
+/// Its name until somebody listens at it.
+const UNFINISHED: &str = "rank0.new";
+
+/// Ranks of one host that meet in a directory: processes or threads of the same user.
+///
+/// Rank 0 listens at a unix socket in the directory, the others connect. Who may join is decided
+/// by the system: the directory is ours alone (mode 0700), and both sides of a connection
+/// check that the other runs as the same user. A socket left by a crash is replaced; rank 0
+/// removes its socket when it is dropped.
+pub struct Local {
+    // Closed before its name is removed.
+    star: Star,
+    _name: Option<Name>,
+}
+
+/// The directory, locked by rank 0 for as long as its socket is there.
+struct Name {
+    directory: OwnedFd,
+}
+
+impl Local {
+    /// Blocks until every rank is there or `deadline` passed. Ranks may start in any order.
+    ///
+    /// `directory` is the same on every rank and made with mode 0700 if it is missing; its parent
+    /// must exist. Its path must be at most 96 bytes long. `rank` is in `0..world_size`,
+    /// `world_size` in 1..=256 and the same on every rank.
+    ///
+    /// # Errors
+    /// * [`Error::InvalidArgument`]: a rank or world size out of its range, a path too long, or a
+    ///   directory that belongs to another user, is open to others, or is no directory;
+    /// * [`Error::Bootstrap`]: rank 0 refused this rank (claimed before, another world size), or a
+    ///   rank 0 listens there already;
+    /// * [`Error::Timeout`]: the deadline passed; on rank 0 it names the ranks that are missing;
+    /// * [`Error::PeerLost`]: a rank came and died;
+    /// * [`Error::System`]: the directory cannot be made or opened.
+    pub fn connect(directory: impl AsRef<Path>, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
+        check_rank(rank, world_size)?;
+        let path = directory.as_ref();
+        let directory = private_directory(path)?;
+        let endpoint = Endpoint::Unix(path.join(SOCKET));
+        unix_address(&path.join(SOCKET))?;
+        let secret = [0; 16]; // the user is the proof
+        if world_size == 1 {
+            return Ok(Self { star: Star::alone(), _name: None });
+        }
+        if rank != 0 {
+            let newcomer = Newcomer { rank, world_size, secret };
+            return Ok(Self { star: Star::join(&endpoint, &newcomer, deadline)?, _name: None });
+        }
+        let (name, listener) = publish(directory, path)?;
+        let star = Star::listen(endpoint, listener, secret, world_size, deadline)?;
+        Ok(Self { star, _name: Some(name) })
+    }
+}
+
+impl Bootstrap for Local {
+    fn rank(&self) -> usize {
+        self.star.rank()
+    }
+
+    fn world_size(&self) -> usize {
+        self.star.world_size()
+    }
+
+    fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        self.star.all_gather(bytes, deadline)
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        // The lock is ours, so the name is; it goes with the directory's descriptor.
+        if let Err(errno) = unlinkat(&self.directory, SOCKET, AtFlags::empty()) {
+            tracing::debug!("{SOCKET} was not removed: {errno}");
+        }
+    }
+}
+
+/// Opens the directory, made if it is missing, and checks that it is ours alone.
+fn private_directory(path: &Path) -> Result<OwnedFd> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(Error::system(format_args!("make the directory {}", path.display()), &error));
+        }
+        _ => {}
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match open(path, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return Err(Error::invalid("directory", path.display(), "it must be a directory, not a file or a link"));
+        }
+        Err(errno) => return Err(Error::system(format_args!("open {}", path.display()), &errno.into())),
+    };
+    let stat =
+        fstat(&directory).map_err(|errno| Error::system(format_args!("stat {}", path.display()), &errno.into()))?;
+    let (user, mode) = (geteuid().as_raw(), stat.st_mode & 0o777);
+    if stat.st_uid != user {
+        let value = format!("{}, owned by user {}", path.display(), stat.st_uid);
+        return Err(Error::invalid("directory", value, format!("it must belong to user {user}, who runs this rank")));
+    }
+    if mode != 0o700 {
+        let value = format!("{}, mode {mode:04o}", path.display());
+        return Err(Error::invalid("directory", value, "it must be open to its owner alone: mode 0700"));
+    }
+    Ok(directory)
+}
+
+/// Listens, and lets the socket's name appear when that is done, in place of one left by a crash.
+fn publish(directory: OwnedFd, path: &Path) -> Result<(Name, OwnedFd)> {
+    let system = |doing: &'static str| {
+        move |errno: Errno| Error::system(format_args!("{doing} in {}", path.display()), &errno.into())
+    };
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            return Err(Error::bootstrap(format!(
+                "rank 0 was claimed before: one listens in {} already",
+                path.display()
+            )));
+        }
+        Err(errno) => return Err(system("lock")(errno)),
+    }
+    match unlinkat(&directory, UNFINISHED, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(system("remove a stale socket")(errno)),
+    }
+    let bound = UnixListener::bind(path.join(UNFINISHED)).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
+    let listener = bound.map_err(|error| Error::system(format_args!("listen in {}", path.display()), &error))?;
+    renameat(&directory, UNFINISHED, &directory, SOCKET).map_err(system("name the socket"))?;
+    Ok((Name { directory }, listener.into()))
+}

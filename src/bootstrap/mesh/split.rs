@@ -1,0 +1,95 @@
+//! Meshes of some of the ranks: the sockets are made in pairs and handed over the old mesh.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::{Mesh, received_fd};
+use crate::bootstrap::Bootstrap;
+use crate::bootstrap::channel::Channel;
+use crate::bootstrap::frame::MAX_FRAME_BYTES;
+use crate::error::{Error, Result};
+
+impl Mesh {
+    /// Makes a mesh of each set of ranks; every rank of this mesh calls it, and blocks until all
+    /// did. `members` are the ranks of the set this rank belongs to, in the order they are to have
+    /// in the new mesh, the same on each of them; none if it joins no set.
+    ///
+    /// Sets that do not fit together are an error on every rank, and leave this mesh as it was.
+    pub(crate) fn split(&mut self, members: Option<&[usize]>, deadline: Instant) -> Result<Option<Mesh>> {
+        let sets = self.all_gather(&encode(members.unwrap_or_default()), deadline)?;
+        let sets: Vec<Vec<usize>> = sets.iter().map(|bytes| decode(bytes)).collect();
+        self.check_sets(&sets, members)?;
+        let members = members.unwrap_or_default();
+
+        let mut ours: Vec<Option<OwnedFd>> = self.peers.iter().map(|_| None).collect();
+        let mut theirs: Vec<Option<Arc<OwnedFd>>> = vec![None; ours.len()];
+        let mut made = Ok(());
+        for &peer in members.iter().filter(|peer| **peer > self.rank) {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None) {
+                Ok((near, far)) => (ours[peer], theirs[peer]) = (Some(near), Some(Arc::new(far))),
+                Err(errno) => made = Err(Error::system("make a pair of sockets", &errno.into())),
+            }
+        }
+        let outgoing = theirs.iter().map(|fd| self.descriptor(fd.as_ref())).collect();
+        drop(theirs);
+        let frames = self.exchange(outgoing, deadline)?;
+        for (peer, frame) in frames.into_iter().enumerate() {
+            if let (Some(frame), true) = (frame, peer < self.rank && members.contains(&peer)) {
+                match received_fd(frame, peer) {
+                    Ok(socket) => ours[peer] = Some(socket),
+                    Err(error) => made = made.and(Err(error)),
+                }
+            }
+        }
+        // All or none: a rank short of descriptors fails the split, not a later call.
+        self.agree("split", made, deadline)?;
+        let Some(rank) = members.iter().position(|member| *member == self.rank) else {
+            return Ok(None);
+        };
+        let channel = |peer: &usize| ours[*peer].take().map(|socket| Channel::new(socket, MAX_FRAME_BYTES));
+        let peers = members.iter().map(channel).collect();
+        Ok(Some(Mesh::new(rank, peers, members.iter().map(|member| self.processes[*member]).collect())))
+    }
+
+    /// Whether the sets fit together. Every rank sees all of them, so all find the same.
+    fn check_sets(&self, sets: &[Vec<usize>], given: Option<&[usize]>) -> Result<()> {
+        let limit = format!("it must hold the calling rank and others in 0..{}, each once", sets.len());
+        for (rank, set) in sets.iter().enumerate() {
+            let repeats = set.iter().enumerate().any(|(index, member)| set[..index].contains(member));
+            let valid = set.is_empty() || set.contains(&rank);
+            if repeats || !valid || set.iter().any(|member| *member >= sets.len()) {
+                let invalid = Error::invalid("the set of a split", format_args!("{set:?}"), limit);
+                let theirs = Error::Peer { rank, message: invalid.to_string() };
+                return Err(if rank == self.rank { invalid } else { theirs });
+            }
+        }
+        for (rank, set) in sets.iter().enumerate() {
+            if let Some(&member) = set.iter().find(|member| sets[**member] != *set) {
+                return Err(Error::Mismatch {
+                    rank: member,
+                    what: "the set of a split".into(),
+                    ours: format!("{set:?} on rank {rank}"),
+                    theirs: format!("{:?}", sets[member]),
+                });
+            }
+        }
+        if given.is_some_and(<[usize]>::is_empty) {
+            return Err(Error::invalid("the set of a split", "[]", limit));
+        }
+        Ok(())
+    }
+}
+
+/// A set as bytes; no bytes for a rank that joins none.
+fn encode(members: &[usize]) -> Vec<u8> {
+    members.iter().flat_map(|member| (*member as u64).to_le_bytes()).collect()
+}
+
+fn decode(bytes: &[u8]) -> Vec<usize> {
+    let (members, _) = bytes.as_chunks::<8>();
+    members.iter().map(|member| usize::try_from(u64::from_le_bytes(*member)).unwrap_or(usize::MAX)).collect()
+}

@@ -1,0 +1,95 @@
+//! Notices the death of a rank while nobody speaks to it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::io::{fcntl_dupfd_cloexec, write};
+
+use super::mesh::Mesh;
+use super::wait::wait;
+use crate::error::{Error, Result};
+
+/// Longest sleep: nothing is due then, but a poll must have an end.
+const SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A thread that sleeps until a rank of a mesh hangs up. It never reads from the sockets.
+pub(crate) struct Monitor {
+    wake: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Monitor {
+    /// Calls `on_lost` with each rank whose process dies or whose mesh is dropped, once, within
+    /// milliseconds, from the monitor's thread. When this rank drops its own mesh, nobody is
+    /// reported any more.
+    pub(crate) fn start(mesh: &Mesh, mut on_lost: impl FnMut(usize) + Send + 'static) -> Result<Self> {
+        let system = |doing: &'static str| move |errno: rustix::io::Errno| Error::system(doing, &errno.into());
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("eventfd"))?;
+        let duplicate = |fd| fcntl_dupfd_cloexec(fd, 0).map_err(system("duplicate a socket"));
+        let woken = duplicate(wake.as_fd())?;
+        let sockets = mesh.sockets().map(|(rank, socket)| Ok((rank, duplicate(socket)?)));
+        let mut sockets = sockets.collect::<Result<Vec<_>>>()?;
+        let closing = mesh.closing();
+        let watch = move || {
+            while let Ok(lost) = next_lost(&woken, &mut sockets) {
+                if lost.is_empty() || closing.load(Ordering::Acquire) {
+                    return;
+                }
+                lost.into_iter().for_each(&mut on_lost);
+            }
+        };
+        let thread = std::thread::Builder::new().name("symmetra-monitor".into()).spawn(watch);
+        let thread = thread.map_err(|error| Error::system("start the monitor's thread", &error))?;
+        Ok(Self { wake, thread: Some(thread) })
+    }
+
+    /// Ends the thread and waits for it, and so for an `on_lost` that is running; but may be called
+    /// from within `on_lost`.
+    pub(crate) fn stop(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        if let Err(errno) = write(&self.wake, &1u64.to_ne_bytes()) {
+            tracing::error!("the monitor's thread cannot be woken: {errno}");
+            return;
+        }
+        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            tracing::error!("the monitor's thread panicked");
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Sleeps until ranks hang up, and takes them from the list; none when the monitor is to stop.
+fn next_lost(woken: &OwnedFd, sockets: &mut Vec<(usize, OwnedFd)>) -> Result<Vec<usize>> {
+    let mut fds = vec![PollFd::new(woken, PollFlags::IN)];
+    // No events asked for: what remains are hang-ups and errors.
+    fds.extend(sockets.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::empty())));
+    let ready = loop {
+        let ready = wait(&mut fds, Instant::now() + SLEEP)?;
+        if ready.iter().any(|flags| !flags.is_empty()) {
+            break ready;
+        }
+    };
+    let (stop, ready) = ready.split_first().unwrap_or((&PollFlags::IN, &[]));
+    let mut lost = Vec::new();
+    if stop.is_empty() {
+        let mut flags = ready.iter();
+        sockets.retain(|(rank, _)| {
+            let keep = flags.next().is_none_or(|flags| flags.is_empty());
+            if !keep {
+                lost.push(*rank);
+            }
+            keep
+        });
+    }
+    Ok(lost)
+}

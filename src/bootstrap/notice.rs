@@ -1,0 +1,80 @@
+//! How a rank that gives up tells the others why, so that all name the same rank.
+
+use std::time::Duration;
+
+use super::frame::{Fields, Kind, Outgoing};
+use crate::error::Error;
+
+const LOST: u8 = 1;
+const LATE: u8 = 2;
+const FAILED: u8 = 3;
+const NOBODY: u32 = u32::MAX;
+/// Most bytes of text in a notice.
+const MAX_TEXT_BYTES: usize = 2048;
+
+/// The notice that `sender` gives up because of `error`.
+pub(super) fn notice(sender: usize, error: &Error) -> Outgoing {
+    let failed;
+    let (code, rank, waited, text) = match error {
+        Error::PeerLost { rank, detail } => (LOST, Some(*rank), Duration::ZERO, detail),
+        Error::Timeout { rank, waited, detail, .. } => (LATE, *rank, *waited, detail),
+        other => {
+            failed = other.to_string();
+            (FAILED, None, Duration::ZERO, &failed)
+        }
+    };
+    let rank = rank.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(NOBODY);
+    let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+    let mut payload = vec![code];
+    payload.extend(rank.to_le_bytes());
+    payload.extend(waited_us.to_le_bytes());
+    payload.extend(&text.as_bytes()[..text.len().min(MAX_TEXT_BYTES)]);
+    Outgoing::control(Kind::Notice, sender, payload)
+}
+
+/// The error that a notice of `sender` carries.
+pub(super) fn read_notice(sender: usize, payload: &[u8]) -> Error {
+    let mut fields = Fields(payload);
+    let (code, rank, waited_us) = (fields.array(), fields.u32(), fields.u64());
+    let text = fields.text();
+    let rank = rank.filter(|rank| *rank != NOBODY).map(|rank| rank as usize);
+    match (code, rank) {
+        (Some([LOST]), Some(rank)) => Error::PeerLost { rank, detail: format!("{text}; found by rank {sender}") },
+        (Some([LATE]), rank) => {
+            let waited = Duration::from_micros(waited_us.unwrap_or_default());
+            let doing = text.strip_prefix(": ").unwrap_or(&text);
+            Error::exchange_timeout(rank, waited, format!("{doing}; found by rank {sender}"))
+        }
+        _ => Error::Peer { rank: sender, message: text },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_reads_back_as_the_error_it_was_made_of() {
+        let lost = Error::PeerLost { rank: 3, detail: ": its connection closed".into() };
+        let Error::PeerLost { rank, detail } = read_notice(0, &notice(0, &lost).payload) else {
+            unreachable!("not PeerLost");
+        };
+        assert_eq!((rank, detail.as_str()), (3, ": its connection closed; found by rank 0"));
+
+        let late = Error::exchange_timeout(Some(2), Duration::from_millis(7), "it did not call");
+        let expected = Error::exchange_timeout(Some(2), Duration::from_millis(7), "it did not call; found by rank 1");
+        assert_eq!(read_notice(1, &notice(1, &late).payload), expected);
+
+        let other = Error::bootstrap("nonsense");
+        let expected = Error::Peer { rank: 1, message: "bootstrap: nonsense".into() };
+        assert_eq!(read_notice(1, &notice(1, &other).payload), expected);
+    }
+
+    #[test]
+    fn a_mangled_notice_is_an_error_of_its_sender() {
+        for length in 0..13 {
+            let error = read_notice(4, &vec![0xff; length]);
+            assert!(matches!(error, Error::Peer { rank: 4, .. }), "{error:?}");
+        }
+    }
+}

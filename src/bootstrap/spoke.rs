@@ -1,0 +1,136 @@
+//! The side of a star of every rank but 0.
+
+use std::time::{Duration, Instant};
+
+use super::channel::{Broken, Channel};
+use super::endpoint::{Endpoint, Setback};
+use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use super::handshake::{self, MAX_VERDICT_BYTES, Secret};
+use super::hub::check;
+use super::notice::read_notice;
+use crate::error::{Error, Result};
+
+/// Pause before the second attempt to reach rank 0; it doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// Longest pause between two attempts.
+const LAST_PAUSE: Duration = Duration::from_millis(200);
+
+/// A rank's channel to rank 0.
+pub(super) struct Spoke {
+    channel: Channel,
+    rank: usize,
+    world_size: usize,
+}
+
+/// What a rank says of itself.
+pub(super) struct Newcomer {
+    pub(super) rank: usize,
+    pub(super) world_size: usize,
+    pub(super) secret: Secret,
+}
+
+impl Spoke {
+    /// Dials until rank 0 answers, and waits until every rank joined.
+    pub(super) fn join(endpoint: &Endpoint, newcomer: &Newcomer, deadline: Instant) -> Result<Self> {
+        let start = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        let mut channel = loop {
+            let why = match attempt(endpoint, newcomer, deadline) {
+                Ok(channel) => break channel,
+                Err(Setback::Final(error)) => return Err(error),
+                Err(Setback::Again(why)) => why,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::exchange_timeout(Some(0), start.elapsed(), format!("at {endpoint}: {why}")));
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(LAST_PAUSE);
+        };
+        let doing = "for the other ranks to connect";
+        let frame = receive(&mut channel, deadline)?.ok_or_else(|| late(start, doing))?;
+        match frame.header.kind {
+            Kind::Start => {}
+            Kind::Notice => return Err(read_notice(0, &frame.payload)),
+            kind => return Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
+        }
+        Ok(Self { channel, rank: newcomer.rank, world_size: newcomer.world_size })
+    }
+
+    pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        let start = Instant::now();
+        self.channel.queue(Outgoing::data(self.rank, sequence, own.into()));
+        let mut all = Vec::with_capacity(self.world_size);
+        for source in 0..self.world_size {
+            if source == self.rank {
+                all.push(own.to_vec());
+                continue;
+            }
+            let doing = "for rank 0 to gather the bytes of every rank";
+            let frame = receive(&mut self.channel, deadline)?.ok_or_else(|| late(start, doing))?;
+            if frame.header.kind == Kind::Notice {
+                return Err(read_notice(0, &frame.payload));
+            }
+            all.push(check(frame, source, sequence)?);
+        }
+        Ok(all)
+    }
+}
+
+/// Who is late only rank 0 knows.
+fn late(start: Instant, doing: &str) -> Error {
+    Error::exchange_timeout(None, start.elapsed(), doing)
+}
+
+/// The next frame of rank 0.
+fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
+    match channel.receive_by(deadline) {
+        Ok(frame) => Ok(frame),
+        // Sending failed, but rank 0 may have said why before it went.
+        Err(Broken::Closed) => match channel.receive() {
+            Ok(Some(frame)) if frame.header.kind == Kind::Notice => Ok(Some(frame)),
+            _ => Err(Broken::Closed.of_rank(0)),
+        },
+        Err(broken) => Err(broken.of_rank(0)),
+    }
+}
+
+/// Connects and introduces itself once.
+fn attempt(endpoint: &Endpoint, newcomer: &Newcomer, deadline: Instant) -> Result<Channel, Setback> {
+    let mut channel = Channel::new(endpoint.dial(deadline)?, MAX_VERDICT_BYTES);
+    let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
+    let secret = &newcomer.secret;
+
+    let nonce = handshake::random()?;
+    channel.queue(handshake::hello(&nonce));
+    let payload = answer(&mut channel, Kind::Challenge, endpoint, deadline)?;
+    let nonces = handshake::read_challenge(secret, nonce, &payload).map_err(stranger)?;
+
+    channel.queue(handshake::claim(secret, &nonces, newcomer.rank, newcomer.world_size));
+    let payload = answer(&mut channel, Kind::Verdict, endpoint, deadline)?;
+    handshake::read_verdict(&payload).map_err(|words| stranger(refused(&words)))?;
+
+    channel.set_limit(MAX_FRAME_BYTES);
+    Ok(channel)
+}
+
+fn refused(words: &str) -> String {
+    format!("rank 0 refused this rank: {words}")
+}
+
+/// The payload of the next frame, which must be of `kind`; a refusal is an answer to everything.
+fn answer(channel: &mut Channel, kind: Kind, endpoint: &Endpoint, deadline: Instant) -> Result<Vec<u8>, Setback> {
+    let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
+    match channel.receive_by(deadline) {
+        Ok(Some(frame)) if frame.header.kind == kind => Ok(frame.payload),
+        Ok(Some(Frame { header, payload, .. })) => Err(stranger(match header.kind {
+            Kind::Verdict => refused(&handshake::read_verdict(&payload).err().unwrap_or_default()),
+            other => format!("it sent a {} instead of a {}", other.name(), kind.name()),
+        })),
+        Ok(None) => Err(Setback::Again(format!("connected, but no {} came", kind.name()))),
+        // Rank 0 was overrun by newcomers, or somebody else had the port before it.
+        Err(Broken::Closed) => Err(Setback::Again(format!("it closed the connection before its {}", kind.name()))),
+        Err(Broken::Nonsense(what)) => Err(stranger(format!("what listens there is not symmetra: it sent {what}"))),
+        Err(broken) => Err(Setback::Final(broken.of_rank(0))),
+    }
+}

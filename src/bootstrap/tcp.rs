@@ -1,0 +1,262 @@
+//! Ranks that meet at a TCP port.
+
+use std::env::VarError;
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Instant;
+
+use rustix::net::listen;
+
+use super::Bootstrap;
+use super::endpoint::Endpoint;
+use super::frame::check_rank;
+use super::handshake::Secret;
+use super::spoke::Newcomer;
+use super::star::Star;
+use super::unique_id::{UniqueId, parse_secret};
+use crate::error::{Error, Result};
+
+/// Connections the system keeps for rank 0 while it is busy.
+pub(super) const BACKLOG: i32 = 1024;
+
+/// Where and as whom to meet.
+#[derive(Clone)]
+pub struct TcpConfig {
+    /// Where rank 0 listens: `host:port`, the same on every rank. A host name is resolved.
+    pub address: String,
+    /// This rank, in `0..world_size`.
+    pub rank: usize,
+    /// How many ranks there are, 1..=256, the same on every rank.
+    pub world_size: usize,
+    /// 128 bits that every rank knows and nobody else; each side proves to the other that it
+    /// does. All zeros keep nobody out who can connect.
+    pub secret: [u8; 16],
+    /// The interface rank 0 listens at. `None` means loopback, and is refused if `address` is
+    /// not a loopback address. `0.0.0.0` is every interface. Other ranks ignore it.
+    pub bind: Option<IpAddr>,
+    /// When to give up, unless every rank is there.
+    pub deadline: Instant,
+}
+
+impl fmt::Debug for TcpConfig {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = if self.secret == [0; 16] { "none" } else { "hidden" };
+        out.debug_struct("TcpConfig")
+            .field("address", &self.address)
+            .field("rank", &self.rank)
+            .field("world_size", &self.world_size)
+            .field("secret", &format_args!("{secret}"))
+            .field("bind", &self.bind)
+            .field("deadline", &self.deadline)
+            .finish()
+    }
+}
+
+impl TcpConfig {
+    /// Reads the variables that torchrun and `symmetra launch` set.
+    ///
+    /// | variable | |
+    /// |---|---|
+    /// | `MASTER_ADDR`, `MASTER_PORT` | [`address`](Self::address) |
+    /// | `RANK` | [`rank`](Self::rank) |
+    /// | `WORLD_SIZE` | [`world_size`](Self::world_size) |
+    /// | `SYMMETRA_SECRET` | [`secret`](Self::secret), 32 hexadecimal digits; unset: zeros |
+    /// | `SYMMETRA_BIND` | [`bind`](Self::bind), an IP address; unset: `None` |
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming the variable that is missing or malformed.
+    pub fn from_env(deadline: Instant) -> Result<Self> {
+        Self::from_variables(|name| std::env::var(name), deadline)
+    }
+
+    fn from_variables(get: impl Fn(&'static str) -> Result<String, VarError>, deadline: Instant) -> Result<Self> {
+        let optional = |name| match get(name) {
+            Ok(text) => Ok(Some(text)),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
+        };
+        let required = |name| optional(name)?.ok_or_else(|| Error::invalid(name, "unset", "it must be set"));
+        let number = |name, limit: &str| -> Result<usize> {
+            let text = required(name)?;
+            text.parse().map_err(|_| Error::invalid(name, format_args!("`{text}`"), limit))
+        };
+        let secret = match optional("SYMMETRA_SECRET")? {
+            None => [0; 16],
+            Some(text) => parse_secret(&text)
+                .ok_or_else(|| Error::invalid("SYMMETRA_SECRET", "malformed", "it must be 32 hexadecimal digits"))?,
+        };
+        let bind =
+            match optional("SYMMETRA_BIND")? {
+                None => None,
+                Some(text) => Some(text.parse().map_err(|_| {
+                    Error::invalid("SYMMETRA_BIND", format_args!("`{text}`"), "it must be an IP address")
+                })?),
+            };
+        let host = required("MASTER_ADDR")?;
+        let port = number("MASTER_PORT", "it must be in 1..=65535")?;
+        let port = u16::try_from(port).map_err(|_| Error::invalid("MASTER_PORT", port, "it must be in 1..=65535"))?;
+        Ok(Self {
+            address: if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") },
+            rank: number("RANK", "it must be a number from 0")?,
+            world_size: number("WORLD_SIZE", "it must be a number from 1")?,
+            secret,
+            bind,
+            deadline,
+        })
+    }
+}
+
+/// Ranks that meet at a TCP port: processes or threads, of one host or of several.
+///
+/// Rank 0 listens, the others connect, and every all-gather goes through rank 0. Both sides of
+/// a connection prove with HMAC-SHA256 that they know the secret; the bytes themselves are
+/// not encrypted. The listener lives as long as rank 0's `Tcp`, and binds loopback unless
+/// [`TcpConfig::bind`] says otherwise. A stranger that sends garbage, or nothing, is dropped
+/// without holding up the ranks.
+pub struct Tcp {
+    star: Star,
+}
+
+impl Tcp {
+    /// Blocks until every rank is there. Ranks may start in any order.
+    ///
+    /// # Errors
+    /// * [`Error::InvalidArgument`]: a field out of its range, or an address that needs
+    ///   [`bind`](TcpConfig::bind);
+    /// * [`Error::Bootstrap`]: the port is in use, who listens there does not know the secret or
+    ///   speaks another protocol, or rank 0 refused this rank (claimed before, another world size);
+    /// * [`Error::Timeout`]: the deadline passed; on rank 0 it names the ranks that are missing;
+    /// * [`Error::PeerLost`]: a rank came and died.
+    pub fn connect(config: TcpConfig) -> Result<Self> {
+        check_rank(config.rank, config.world_size)?;
+        if config.world_size == 1 {
+            return Ok(Self { star: Star::alone() });
+        }
+        let addresses = resolve(&config.address, config.deadline)?;
+        if config.rank != 0 {
+            return Self::join(addresses, &config);
+        }
+        let (address, listener) = bind(&config, &addresses)?;
+        Self::serve(address, listener, &config)
+    }
+
+    /// [`connect`](Self::connect) with [`TcpConfig::from_env`]; gives up at `deadline`.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn from_env(deadline: Instant) -> Result<Self> {
+        Self::connect(TcpConfig::from_env(deadline)?)
+    }
+
+    /// Meets where `id` says, with its secret; blocks until every rank is there or `deadline` passed.
+    ///
+    /// Rank 0 gives the id that it listens with, the others the one they parsed.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn from_id(id: UniqueId, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
+        let UniqueId { address, secret, listener } = id;
+        let config = TcpConfig { address: address.to_string(), rank, world_size, secret, bind: None, deadline };
+        match listener {
+            Some(listener) if rank == 0 && world_size > 1 => {
+                check_rank(rank, world_size)?;
+                Self::serve(address, listener, &config)
+            }
+            _ => Self::connect(config),
+        }
+    }
+
+    fn serve(address: SocketAddr, listener: TcpListener, config: &TcpConfig) -> Result<Self> {
+        let system = |error: std::io::Error| Error::system(format_args!("listen at {address}"), &error);
+        listener.set_nonblocking(true).map_err(system)?;
+        listen(&listener, BACKLOG).map_err(|errno| system(errno.into()))?;
+        let endpoint = Endpoint::Tcp(vec![address]);
+        let listener = OwnedFd::from(listener);
+        let star = Star::listen(endpoint, listener, config.secret, config.world_size, config.deadline)?;
+        Ok(Self { star })
+    }
+
+    fn join(addresses: Vec<SocketAddr>, config: &TcpConfig) -> Result<Self> {
+        let newcomer = Newcomer { rank: config.rank, world_size: config.world_size, secret: config.secret };
+        Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), &newcomer, config.deadline)? })
+    }
+}
+
+impl Bootstrap for Tcp {
+    fn rank(&self) -> usize {
+        self.star.rank()
+    }
+
+    fn world_size(&self) -> usize {
+        self.star.world_size()
+    }
+
+    fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        self.star.all_gather(bytes, deadline)
+    }
+}
+
+/// Rank 0's listener.
+fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, TcpListener)> {
+    let candidates: Vec<SocketAddr> = match config.bind {
+        Some(interface) => addresses.iter().take(1).map(|address| (interface, address.port()).into()).collect(),
+        None => match addresses.iter().find(|address| !address.ip().is_loopback()) {
+            None => addresses.to_vec(),
+            Some(address) => {
+                return Err(Error::invalid(
+                    "address (MASTER_ADDR)",
+                    format_args!("`{}`, which is {}", config.address, address.ip()),
+                    "rank 0 listens at loopback addresses only, unless the field `bind` (SYMMETRA_BIND) names an interface",
+                ));
+            }
+        },
+    };
+    let mut last = Error::bootstrap(format!("`{}` has no address", config.address));
+    for address in candidates {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok((address, listener)),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                let port = address.port();
+                return Err(Error::bootstrap(format!(
+                    "port {port} of {} is in use by another program or group: choose another (MASTER_PORT)",
+                    address.ip()
+                )));
+            }
+            Err(error) => last = Error::system(format_args!("listen at {address}"), &error),
+        }
+    }
+    Err(last)
+}
+
+/// The addresses of `host:port`. The system's resolver knows no deadline, so a thread asks it.
+fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
+    let limit = "it must be HOST:PORT with a port in 1..=65535";
+    let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none_or(|port| port == 0) {
+        return Err(Error::invalid("address (MASTER_ADDR, MASTER_PORT)", format_args!("`{text}`"), limit));
+    }
+    if let Ok(address) = text.parse() {
+        return Ok(vec![address]);
+    }
+    let start = Instant::now();
+    let (answer, answers) = channel();
+    let host = text.to_owned();
+    let ask = move || drop(answer.send(host.to_socket_addrs().map(Iterator::collect::<Vec<_>>)));
+    std::thread::Builder::new()
+        .name("symmetra-resolve".into())
+        .spawn(ask)
+        .map_err(|error| Error::system("start a thread", &error))?;
+    match answers.recv_timeout(deadline.saturating_duration_since(start)) {
+        Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
+        Ok(Ok(_)) => Err(Error::bootstrap(format!("the host of `{text}` has no address"))),
+        Ok(Err(error)) => Err(Error::bootstrap(format!("cannot resolve the host of `{text}`: {error}"))),
+        Err(RecvTimeoutError::Timeout) => {
+            let doing = format!("for the resolver to find the host of `{text}`");
+            Err(Error::exchange_timeout(None, start.elapsed(), doing))
+        }
+        Err(RecvTimeoutError::Disconnected) => Err(Error::Internal { message: "the resolver panicked".into() }),
+    }
+}

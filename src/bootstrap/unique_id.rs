@@ -1,0 +1,76 @@
+//! An address and a secret that the caller hands to every rank.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::str::FromStr;
+
+use super::handshake::{Secret, random};
+use crate::error::{Error, Result};
+
+/// Where to meet, and the 128-bit secret that lets in: a string to hand to the other ranks.
+///
+/// Rank 0 makes it with [`UniqueId::listen`], prints it ([`Display`](fmt::Display)), the caller
+/// gives the text to the other ranks by its own means (environment, pipe, MPI), they parse it
+/// ([`FromStr`]), and all call [`Tcp::from_id`](super::Tcp::from_id).
+///
+/// The text is `address:port/` and 32 hexadecimal digits, for example
+/// `127.0.0.1:40123/000102030405060708090a0b0c0d0e0f`. Who knows it can join: treat it as a
+/// password. `Debug` hides the secret.
+pub struct UniqueId {
+    pub(super) address: SocketAddr,
+    pub(super) secret: Secret,
+    /// On the side that listens.
+    pub(super) listener: Option<TcpListener>,
+}
+
+impl UniqueId {
+    /// Listens at a free port of the loopback interface and draws a secret. Does not block.
+    ///
+    /// The port stays ours from here on: the others may connect before rank 0 calls
+    /// [`Tcp::from_id`](super::Tcp::from_id).
+    ///
+    /// # Errors
+    /// [`Error::System`] if the system gives no port or no random bytes.
+    pub fn listen() -> Result<Self> {
+        let system = |error: std::io::Error| Error::system("listen at a loopback port", &error);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system)?;
+        let address = listener.local_addr().map_err(system)?;
+        Ok(Self { address, secret: random()?, listener: Some(listener) })
+    }
+}
+
+impl fmt::Display for UniqueId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/", self.address)?;
+        self.secret.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "UniqueId({}, secret hidden)", self.address)
+    }
+}
+
+impl FromStr for UniqueId {
+    type Err = Error;
+
+    /// Reads what [`Display`](fmt::Display) wrote. The message of an error does not repeat the secret.
+    fn from_str(text: &str) -> Result<Self> {
+        let limit = "it must be ADDRESS:PORT/ and 32 hexadecimal digits";
+        let (address, secret) = text
+            .split_once('/')
+            .ok_or_else(|| Error::invalid("unique id", format_args!("{} bytes without a /", text.len()), limit))?;
+        let address = address.parse().map_err(|_| Error::invalid("address of a unique id", address, limit))?;
+        let secret = parse_secret(secret).ok_or_else(|| Error::invalid("secret of a unique id", "malformed", limit))?;
+        Ok(Self { address, secret, listener: None })
+    }
+}
+
+/// The secret that 32 hexadecimal digits write.
+pub(super) fn parse_secret(text: &str) -> Option<Secret> {
+    if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
+}
