@@ -128,6 +128,7 @@ impl Mesh {
     /// Sends and receives at once, so that no two ranks wait for each other to read.
     fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
         let start = Instant::now();
+        let own = self.rank;
         let mut frames: Vec<Option<Frame>> = self.peers.iter().map(|_| None).collect();
         let mut expected = None;
         for (peer, frame) in self.peers.iter_mut().zip(outgoing) {
@@ -141,7 +142,7 @@ impl Mesh {
                 channel.flush().map_err(|broken| last_words(channel, peer).unwrap_or_else(|| broken.of_rank(peer)))?;
                 if frames[peer].is_none() {
                     let frame = channel.receive().map_err(|broken| broken.of_rank(peer))?;
-                    frames[peer] = frame.map(|frame| check(frame, peer, expected)).transpose()?;
+                    frames[peer] = frame.map(|frame| check(frame, own, peer, expected)).transpose()?;
                 }
             }
             let busy = self.busy(&frames);
@@ -213,7 +214,7 @@ fn last_words(channel: &mut Channel, peer: usize) -> Option<Error> {
 }
 
 /// Passes a frame of this exchange.
-fn check(frame: Frame, peer: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
+fn check(frame: Frame, own: usize, peer: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
     let header = frame.header;
     if header.kind == Kind::Notice {
         return Err(read_notice(peer, &frame.payload));
@@ -223,6 +224,7 @@ fn check(frame: Frame, peer: usize, expected: Option<(Kind, u64)>) -> Result<Fra
     }
     let name = |kind: Kind, sequence| format!("{} {sequence}", kind.name());
     Err(Error::Mismatch {
+        against: own,
         rank: peer,
         what: "the exchange".into(),
         ours: expected.map_or_else(String::new, |(kind, sequence)| name(kind, sequence)),

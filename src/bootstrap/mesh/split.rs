@@ -70,9 +70,10 @@ impl Mesh {
         for (rank, set) in sets.iter().enumerate() {
             if let Some(&member) = set.iter().find(|member| sets[**member] != *set) {
                 return Err(Error::Mismatch {
+                    against: rank,
                     rank: member,
                     what: "the set of a split".into(),
-                    ours: format!("{set:?} on rank {rank}"),
+                    ours: format!("{set:?}"),
                     theirs: format!("{:?}", sets[member]),
                 });
             }
