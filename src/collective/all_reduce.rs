@@ -10,8 +10,8 @@ use super::{Communicator, Inner, shape_of};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Call;
-use crate::kernel::geometry::{self, Launch};
 use crate::kernel::args;
+use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Operand, Place, Scratch, View, WithView};
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Element};
@@ -41,7 +41,11 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
-    pub fn all_reduce_in_place<'op, T: Element>(&self, buffer: impl Operand<'op, T>, queue: impl Queue<'op>) -> Result<()> {
+    pub fn all_reduce_in_place<'op, T: Element>(
+        &self,
+        buffer: impl Operand<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
         self.0.all_reduce(Algorithm::Auto, T::DTYPE, [&buffer.view_of(), &buffer.view_of()], &queue)
     }
 
@@ -61,6 +65,9 @@ impl Communicator {
         self.0.all_reduce(algorithm, T::DTYPE, [&input.view_of(), &output.view_of()], &queue)
     }
 }
+
+/// Most one zero-copy call takes: its kernel counts packets in 32 bits.
+const ZERO_COPY_CALL_BYTES: usize = 1 << 33;
 
 /// A table of addresses and where in them an operand starts.
 #[derive(Clone, Copy)]
@@ -165,7 +172,7 @@ impl Inner {
         }
         let [input, output] = operands;
         let peers = Some([self.peers(input, bytes, recorded)?, self.peers(output, bytes, recorded)?]);
-        Ok(Plan { algorithm, dtype, peers, call_elems: input.elems })
+        Ok(Plan { algorithm, dtype, peers, call_elems: ZERO_COPY_CALL_BYTES / dtype.bytes() })
     }
 
     /// Whether peers can address an operand, or will be able to once a graph is registered. The
@@ -238,8 +245,8 @@ impl Inner {
             state: self.arena.own(scratch.state.offset).cast(),
             inputs: inputs.table,
             outputs: outputs.table,
-            inputs_offset_bytes: inputs.offset_bytes,
-            outputs_offset_bytes: outputs.offset_bytes,
+            inputs_offset_bytes: inputs.offset_bytes + start_bytes as u64,
+            outputs_offset_bytes: outputs.offset_bytes + start_bytes as u64,
             wait: self.arena.wait(fresh),
             rank: self.group.rank() as u32,
             world: self.group.world_size() as u32,
@@ -267,7 +274,7 @@ impl Inner {
             Algorithm::OneShotSentinel => geometry::push(shape, world, bytes.div_ceil(16)),
             Algorithm::TwoShotLL => geometry::push(shape, world, share(8)),
             Algorithm::TwoShotSentinel => geometry::push(shape, world, share(16)),
-            Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, share(16)),
+            Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, world, share(16)),
         }
     }
 

@@ -105,7 +105,8 @@ impl Device {
         if ordinal >= count {
             return Err(Error::invalid("device ordinal", ordinal, format!("there are {count} CUDA devices")));
         }
-        let ordinal = i32::try_from(ordinal).map_err(|_| Error::invalid("device ordinal", ordinal, "it must fit an i32"))?;
+        let ordinal =
+            i32::try_from(ordinal).map_err(|_| Error::invalid("device ordinal", ordinal, "it must fit an i32"))?;
         Self::open(DeviceKind::Cuda, ordinal, HostShape::default())
     }
 

@@ -1,7 +1,7 @@
 //! What Rust asks of the device rooms: `cpp/device/device.hpp`, one to one.
 #![allow(clippy::multiple_unsafe_ops_per_block, unreachable_pub, missing_docs)]
 
-use cxx::{ExternType, type_id, kind::Trivial};
+use cxx::{ExternType, kind::Trivial, type_id};
 
 use crate::kernel::args::{AgreeArgs, AllReduceArgs, Geometry, SignalArgs};
 
@@ -129,10 +129,7 @@ mod bridge {
         fn launch(self: &Graph, stream: &Stream) -> i32;
 
         type Capture<'stream>;
-        unsafe fn finish<'stream>(
-            self: Pin<&mut Capture<'stream>>,
-            keepalive: Keepalive,
-        ) -> Result<UniquePtr<Graph>>;
+        unsafe fn finish<'stream>(self: Pin<&mut Capture<'stream>>, keepalive: Keepalive) -> Result<UniquePtr<Graph>>;
 
         type Stream;
         fn raw(self: &Stream) -> u64;
@@ -142,17 +139,11 @@ mod bridge {
         unsafe fn fill(self: &Stream, to: *mut u8, value: u8, bytes: usize) -> i32;
         fn record(self: &Stream, event: &Event) -> i32;
         fn wait(self: &Stream, event: &Event) -> i32;
-        unsafe fn launch_all_reduce(
-            self: &Stream,
-            args: &AllReduceArgs,
-            geometry: &Geometry,
-        ) -> i32;
+        unsafe fn launch_all_reduce(self: &Stream, args: &AllReduceArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_signal(self: &Stream, args: &SignalArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_agree(self: &Stream, args: &AgreeArgs, geometry: &Geometry) -> i32;
         fn capturing(self: &Stream) -> Result<bool>;
-        unsafe fn begin_capture<'stream>(
-            self: &'stream Stream,
-        ) -> Result<UniquePtr<Capture<'stream>>>;
+        unsafe fn begin_capture<'stream>(self: &'stream Stream) -> Result<UniquePtr<Capture<'stream>>>;
     }
 
     impl<'stream> UniquePtr<Capture<'stream>> {}

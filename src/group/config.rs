@@ -106,7 +106,9 @@ impl Config {
             return Err(Error::invalid("registrations", self.registrations, "it must be 1 to 1048576"));
         }
         let Deadlines { open, first_use, steady } = self.deadlines;
-        for (name, limit) in [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)] {
+        for (name, limit) in
+            [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)]
+        {
             if limit < Duration::from_millis(1) || limit > Duration::from_secs(86_400) {
                 return Err(Error::invalid(name, format!("{limit:?}"), "it must be 1 ms to 24 h"));
             }

@@ -97,7 +97,8 @@ impl Health {
         let Some(page) = self.pages.get(rank) else { return String::new() };
         let (ours, theirs) = (self.own().history.enqueued(), page.history.enqueued());
         let last = theirs.checked_sub(1).and_then(|number| page.history.get(number));
-        let last = last.map_or_else(String::new, |call| format!(", the last {}", describe(call.bytes, call.descriptor)));
+        let last =
+            last.map_or_else(String::new, |call| format!(", the last {}", describe(call.bytes, call.descriptor)));
         format!(": it had enqueued {theirs} operations{last}; this rank {ours}")
     }
 

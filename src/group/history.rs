@@ -60,10 +60,8 @@ impl History {
     pub(crate) fn get(&self, number: u64) -> Option<Call> {
         let entry = self.entry(number);
         let before = entry.stamp.load(Ordering::Acquire);
-        let call = Call {
-            bytes: entry.bytes.load(Ordering::Relaxed),
-            descriptor: entry.descriptor.load(Ordering::Relaxed),
-        };
+        let call =
+            Call { bytes: entry.bytes.load(Ordering::Relaxed), descriptor: entry.descriptor.load(Ordering::Relaxed) };
         fence(Ordering::Acquire);
         let after = entry.stamp.load(Ordering::Relaxed);
         (before == after && before == number + 1).then_some(call)

@@ -44,7 +44,8 @@ impl Group {
         }
         let deadline = Instant::now() + config.deadlines.open.min(Duration::from_secs(86_400));
         let fit = config.validate(world_size).and_then(|()| capable(device));
-        let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed: agreed(device, &config, world_size) };
+        let hello =
+            Hello { error: fit.as_ref().err().map(ToString::to_string), agreed: agreed(device, &config, world_size) };
         let hello = serde_json::to_vec(&hello).map_err(|error| Error::Internal { message: error.to_string() })?;
         let answers = bootstrap.all_gather(&hello, deadline)?;
         fit?;
@@ -61,7 +62,8 @@ impl Group {
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let deadline = Instant::now() + self.config().deadlines.open;
         let mesh = self.exchange(|mesh, deadline| {
-            let own = serde_json::to_vec(&(color, key)).map_err(|error| Error::Internal { message: error.to_string() })?;
+            let own =
+                serde_json::to_vec(&(color, key)).map_err(|error| Error::Internal { message: error.to_string() })?;
             let all = mesh.all_gather(&own, deadline)?;
             let members = members(&all, color)?;
             mesh.split(members.as_deref(), deadline)
@@ -129,7 +131,10 @@ fn capable(device: &Device) -> Result<()> {
     if device.shares_memory() {
         return Ok(());
     }
-    Err(Error::unsupported(format!("symmetric memory on {}", device.name()), "it cannot share memory by file descriptor"))
+    Err(Error::unsupported(
+        format!("symmetric memory on {}", device.name()),
+        "it cannot share memory by file descriptor",
+    ))
 }
 
 /// What must be equal on every rank.

@@ -2,8 +2,10 @@
 
 use super::args::Geometry;
 
-/// Bytes of a packet, and of what a block keeps of one in shared memory.
+/// Bytes of a packet, and most that a block keeps of one in shared memory.
 const PACKET_BYTES: u32 = 16;
+/// Shared memory of every block: its votes.
+const VOTE_BYTES: u32 = 16;
 
 /// What a device's launches may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub(crate) fn push(shape: Shape, world: u32, packets: u64) -> Launch {
         Shape::Gpu => lanes_log2(world),
     };
     let lanes = 1 << lanes_log2;
-    let shared_bytes = world * lanes * PACKET_BYTES;
+    let shared_bytes = VOTE_BYTES + world * lanes * PACKET_BYTES;
     match shape {
         Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared_bytes, false, lanes_log2),
         Shape::Gpu => {
@@ -54,14 +56,20 @@ fn lanes_log2(world: u32) -> u32 {
     (256 / world).max(32).ilog2()
 }
 
-/// The zero-copy two-shot over a share of `packets` packets.
-pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
+/// The zero-copy two-shot over a share of `packets` packets, cut into tiles that a block's threads
+/// have in flight at once: each 16 loads.
+pub(crate) fn zero_copy(shape: Shape, world: u32, packets: u64) -> Launch {
     const THREADS: u32 = 512;
+    let in_flight = match world {
+        2 | 4 | 8 => 16 / world,
+        _ => 1,
+    };
+    let tile = THREADS * in_flight;
     match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, 0, false, 0),
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES, false, tile.ilog2()),
         Shape::Gpu => {
-            let blocks = packets.div_ceil(THREADS.into()).clamp(1, 112) as u32;
-            Launch::new(blocks, THREADS, 0, true, 0)
+            let blocks = packets.div_ceil(tile.into()).clamp(1, 112) as u32;
+            Launch::new(blocks, THREADS, VOTE_BYTES, true, tile.ilog2())
         }
     }
 }
@@ -72,7 +80,7 @@ pub(crate) fn single(shape: Shape, items: u32) -> Launch {
         Shape::Host { threads, .. } => threads,
         Shape::Gpu => items.next_multiple_of(32),
     };
-    Launch::new(1, threads, items * PACKET_BYTES, true, 0)
+    Launch::new(1, threads, VOTE_BYTES + items * PACKET_BYTES, true, 0)
 }
 
 #[cfg(test)]
@@ -83,7 +91,7 @@ mod tests {
     proptest! {
         #[test]
         fn launches_fit_every_device(world in 2u32..=16, packets in 0u64..1 << 40) {
-            for launch in [push(Shape::Gpu, world, packets), zero_copy(Shape::Gpu, packets), single(Shape::Gpu, 2 * world)] {
+            for launch in [push(Shape::Gpu, world, packets), zero_copy(Shape::Gpu, world, packets), single(Shape::Gpu, 2 * world)] {
                 let geometry = launch.geometry;
                 prop_assert!((1..=crate::kernel::args::kMaxBlocks).contains(&geometry.blocks));
                 prop_assert!((1..=1024).contains(&geometry.threads));

@@ -185,7 +185,8 @@ impl<'a, T: Element> Ref<'a, T> {
         }
         let (to, bytes) = (values.as_mut_ptr().cast(), size_of_val(values.as_slice()));
         // SAFETY: as in `write`; `values` outlives the synchronisation.
-        let enqueued = stream.enqueue("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) });
+        let enqueued =
+            stream.enqueue("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) });
         stream.synchronize()?;
         enqueued.map(|()| values)
     }
@@ -194,7 +195,9 @@ impl<'a, T: Element> Ref<'a, T> {
 /// Size of `len` elements.
 pub(crate) fn size_bytes<T: Element>(len: usize) -> Result<usize> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
-    bytes.ok_or_else(|| Error::invalid("the number of elements", len, format!("{} of them must fit the address space", T::DTYPE)))
+    bytes.ok_or_else(|| {
+        Error::invalid("the number of elements", len, format!("{} of them must fit the address space", T::DTYPE))
+    })
 }
 
 impl<T: Element> Sealed for &DeviceBuffer<T> {

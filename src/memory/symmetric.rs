@@ -68,7 +68,11 @@ impl<T: Element> SymmetricBuffer<T> {
     /// [`Error::InvalidArgument`] for a range outside the buffer.
     pub fn slice(&self, range: Range<usize>) -> Result<SymmetricSlice<'_, T>> {
         if range.start > range.end || range.end > self.len {
-            return Err(Error::invalid("the range", format!("{range:?}"), format!("the buffer has {} elements", self.len)));
+            return Err(Error::invalid(
+                "the range",
+                format!("{range:?}"),
+                format!("the buffer has {} elements", self.len),
+            ));
         }
         Ok(SymmetricSlice { buffer: self, start: range.start, len: range.end - range.start })
     }

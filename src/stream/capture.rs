@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::graph::{Graph, Part};
 use super::Stream;
+use super::graph::{Graph, Part};
 use crate::error::{Error, Result};
 
 /// A capture in progress, handed to the closure of [`Stream::capture`].
