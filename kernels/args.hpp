@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "symmetra/device/abi.hpp"
+
 namespace symmetra::kernels {
 
-/// Most ranks a group may have.
-constexpr uint32_t kMaxWorld = 16;
 /// Most blocks a launch may have; every per-block table has this many entries.
 constexpr uint32_t kMaxBlocks = 256;
 
@@ -26,46 +26,6 @@ constexpr uint32_t kTwoShotLL = 2;        ///< reduce-scatter and all-gather, bo
 constexpr uint32_t kTwoShotSentinel = 3;  ///< the same with sentinel packets, floating types
 constexpr uint32_t kTwoShotZeroCopy = 4;  ///< pull-reduce and push between the operands themselves
 
-/// What a waiting kernel was doing; the `op` of Status.
-constexpr uint32_t kOpAllReduce = 0;
-constexpr uint32_t kOpSignalWait = 1;
-constexpr uint32_t kOpSignalBarrier = 2;
-constexpr uint32_t kOpAgree = 3;
-
-/// Values of Status::code.
-constexpr uint32_t kStatusOk = 0;
-constexpr uint32_t kStatusTimeout = 1;   ///< a wait passed its deadline
-constexpr uint32_t kStatusAborted = 2;   ///< a wait saw the abort word
-constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from ours
-
-/// Why a kernel gave up, one a group, in host memory the device addresses.
-/// The host writes `abort`; the first wait that gives up writes the rest, `code` last.
-struct Status {
-  uint32_t abort;     ///< nonzero: every wait of the group gives up
-  uint32_t code;      ///< kStatus*
-  uint32_t op;        ///< kOp*
-  uint32_t peer;      ///< the rank that was waited for
-  uint64_t sequence;  ///< operations of the group finished on this device before this one
-  uint32_t epoch;     ///< the epoch that was waited for
-  uint32_t reserved;
-  uint64_t theirs[2];  ///< kStatusMismatch: the peer's descriptor
-};
-
-/// Where a rank's device is; in its arena, so peers can read it when it has died.
-struct Progress {
-  uint64_t started;  ///< operations whose block 0 began
-  uint64_t done;     ///< operations whose block 0 ended
-  uint32_t failed;   ///< nonzero once a wait gave up: all others give up too
-  uint32_t reserved;
-};
-
-/// How a kernel waits: never for ever.
-struct Wait {
-  Status* status;       ///< host memory
-  Progress* progress;   ///< own arena
-  uint64_t timeout_ns;  ///< a wait gives up after this long
-};
-
 /// Per-block protocol state, own device memory, kMaxBlocks entries a region. All
 /// entries advance together, one step a call, whatever the grid: block b of a grid
 /// of g reads entry b and writes entries b, b + g, b + 2g...
@@ -75,11 +35,6 @@ struct BlockState {
 };
 /// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
-
-/// The same object in every rank's memory, as this rank addresses it.
-struct PeerTable {
-  void* address[kMaxWorld];
-};
 
 /// One all-reduce (sum).
 struct AllReduceArgs {

@@ -2,8 +2,19 @@
 // sync a std::barrier, an atomic a std::atomic_ref with the order the kernel asks for.
 #pragma once
 
+#include <atomic>
 #include <barrier>
+#include <bit>
+#include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <thread>
+
+#define SYMMETRA_KERNEL inline
+#define SYMMETRA_DEVICE inline
+#define SYMMETRA_ARGS(Type) const Type&
+#define SYMMETRA_MOST_THREADS(threads)
+#define SYMMETRA_UNROLL
 
 namespace symmetra::platform::host {
 
@@ -18,4 +29,138 @@ struct Thread {
 };
 inline thread_local Thread current{};
 
+/// The head of a block's shared memory belongs to sync_block_or.
+constexpr uint32_t kReservedSharedBytes = 16;
+
 }  // namespace symmetra::platform::host
+
+namespace symmetra::platform {
+
+/// Polls between two looks at the deadline. A poll yields, so it lasts about a microsecond.
+constexpr uint32_t kSpinsPerCheck = 64;
+
+SYMMETRA_DEVICE uint32_t thread() { return host::current.thread; }
+SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
+SYMMETRA_DEVICE uint32_t block() { return host::current.block; }
+SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
+
+template <class T>
+SYMMETRA_DEVICE T* shared() {
+  return reinterpret_cast<T*>(host::current.shared + host::kReservedSharedBytes);
+}
+
+SYMMETRA_DEVICE void sync_block() {
+  if (host::current.threads > 1) host::current.barrier->arrive_and_wait();
+}
+
+/// sync_block that tells every thread whether any of them voted true.
+SYMMETRA_DEVICE bool sync_block_or(bool vote) {
+  if (host::current.threads == 1) return vote;
+  std::atomic_ref<uint32_t> any(*reinterpret_cast<uint32_t*>(host::current.shared));
+  sync_block();  // all have read the vote before
+  if (host::current.thread == 0) any.store(0, std::memory_order_relaxed);
+  sync_block();
+  if (vote) any.store(1, std::memory_order_relaxed);
+  sync_block();
+  return any.load(std::memory_order_relaxed) != 0;
+}
+
+/// Dependent launch is of devices: on the host a kernel starts when its predecessor has ended.
+SYMMETRA_DEVICE void wait_prior() {}
+SYMMETRA_DEVICE void release_next() {}
+
+SYMMETRA_DEVICE void pause() { std::this_thread::yield(); }
+SYMMETRA_DEVICE uint64_t now_ns() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+// Memory that peers or the host touch at the same time. Every access is at system scope.
+
+/// A packet: 16 bytes, written and read as two halves, each of which is whole.
+struct alignas(16) Packet {
+  uint64_t half[2];
+};
+
+template <class T>
+SYMMETRA_DEVICE T load_relaxed(const T* p) {
+  return std::atomic_ref<T>(*const_cast<T*>(p)).load(std::memory_order_relaxed);
+}
+template <class T>
+SYMMETRA_DEVICE void store_relaxed(T* p, T value) {
+  std::atomic_ref<T>(*p).store(value, std::memory_order_relaxed);
+}
+SYMMETRA_DEVICE uint32_t load_acquire(const uint32_t* p) {
+  return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(p)).load(std::memory_order_acquire);
+}
+SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) { std::atomic_ref<uint32_t>(*p).store(value, std::memory_order_release); }
+SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
+  return std::atomic_ref<uint32_t>(*p).exchange(value, std::memory_order_relaxed);
+}
+SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) { std::atomic_ref<uint64_t>(*p).fetch_add(value, std::memory_order_relaxed); }
+
+SYMMETRA_DEVICE Packet load_packet(const Packet* p) { return {{load_relaxed(&p->half[0]), load_relaxed(&p->half[1])}}; }
+SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
+  store_relaxed(&p->half[0], packet.half[0]);
+  store_relaxed(&p->half[1], packet.half[1]);
+}
+
+// Memory that nobody else touches at the same time.
+
+/// `p` is aligned for T.
+template <class T>
+SYMMETRA_DEVICE T load(const void* p) {
+  T value;
+  std::memcpy(&value, p, sizeof(T));
+  return value;
+}
+template <class T>
+SYMMETRA_DEVICE void store(void* p, const T& value) {
+  std::memcpy(p, &value, sizeof(T));
+}
+
+// Numbers. Conversions round to nearest even and give the NaN that devices give.
+
+struct Pair {
+  float low, high;
+};
+
+SYMMETRA_DEVICE float f32_of(uint32_t bits) { return std::bit_cast<float>(bits); }
+SYMMETRA_DEVICE uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
+SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return std::bit_cast<double>(uint64_t{high} << 32 | low); }
+SYMMETRA_DEVICE uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }
+
+namespace host {
+
+SYMMETRA_DEVICE float from_bf16(uint32_t half) { return f32_of(half << 16); }
+SYMMETRA_DEVICE uint32_t to_bf16(float value) {
+  const uint32_t bits = bits_of(value);
+  if (value != value) return 0x7FFF;
+  return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+
+SYMMETRA_DEVICE float from_f16(uint32_t half) {
+  const uint32_t sign = (half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3FF;
+  if (exponent == 0) return f32_of(sign | bits_of(static_cast<float>(fraction) * 0x1p-24f));
+  if (exponent == 31) return f32_of(sign | 0x7F800000 | fraction << 13);
+  return f32_of(sign | (exponent + 112) << 23 | fraction << 13);
+}
+SYMMETRA_DEVICE uint32_t to_f16(float value) {
+  if (value != value) return 0x7FFF;
+  const uint32_t sign = bits_of(value) >> 16 & 0x8000;
+  const uint32_t size = bits_of(value) & 0x7FFFFFFF;
+  if (size >= 0x477FF000) return sign | 0x7C00;  // 65520 and more round to infinity
+  if (size < 0x38800000) {                       // below 2^-14: adding 0.5 rounds at 2^-24, the step of denormals
+    return sign | (bits_of(f32_of(size) + 0.5f) - bits_of(0.5f));
+  }
+  return sign | (size - 0x38000000 + 0xFFF + (size >> 13 & 1)) >> 13;
+}
+
+}  // namespace host
+
+SYMMETRA_DEVICE Pair unpack_bf16(uint32_t word) { return {host::from_bf16(word & 0xFFFF), host::from_bf16(word >> 16)}; }
+SYMMETRA_DEVICE uint32_t pack_bf16(Pair pair) { return host::to_bf16(pair.low) | host::to_bf16(pair.high) << 16; }
+SYMMETRA_DEVICE Pair unpack_f16(uint32_t word) { return {host::from_f16(word & 0xFFFF), host::from_f16(word >> 16)}; }
+SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) { return host::to_f16(pair.low) | host::to_f16(pair.high) << 16; }
+
+}  // namespace symmetra::platform

@@ -1,0 +1,8 @@
+// The platform a kernel is compiled for: the only place with intrinsics, inline PTX,
+// scopes and memory orders. Every platform defines the same names.
+#pragma once
+#if defined(__CUDACC__)
+#include "symmetra/device/platform/cuda.cuh"
+#else
+#include "symmetra/device/platform/host.hpp"
+#endif

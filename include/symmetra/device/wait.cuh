@@ -1,0 +1,70 @@
+// Bounded waits: a wait ends when what it waits for has come, when its deadline
+// has passed, when the host has set the abort word, or when another wait of the
+// same rank has given up. It never traps, so the device's context survives.
+#pragma once
+#include "symmetra/device/abi.hpp"
+#include "symmetra/device/platform.hpp"
+
+namespace symmetra::device {
+
+/// Writes why this rank gives up, unless another wait of it was faster.
+SYMMETRA_DEVICE void report(const Wait& wait, uint32_t code, uint32_t op, uint32_t peer, uint32_t epoch, uint64_t theirs0 = 0,
+                            uint64_t theirs1 = 0) {
+  if (platform::exchange_relaxed(&wait.progress->failed, 1) != 0) return;
+  Status* status = wait.status;
+  platform::store_relaxed(&status->op, op);
+  platform::store_relaxed(&status->peer, peer);
+  platform::store_relaxed(&status->sequence, platform::load_relaxed(&wait.progress->done));
+  platform::store_relaxed(&status->epoch, epoch);
+  platform::store_relaxed(&status->theirs[0], theirs0);
+  platform::store_relaxed(&status->theirs[1], theirs1);
+  platform::store_release(&status->code, code);
+}
+
+/// The waits of one thread in one operation. Once one has given up the others return
+/// at once: the thread runs on to the end of its kernel, past every sync, and sends
+/// nothing more.
+class Waiter {
+ public:
+  /// `gave_up`: this rank failed in an earlier operation.
+  SYMMETRA_DEVICE Waiter(const Wait& wait, uint32_t op, uint32_t epoch, bool gave_up)
+      : wait_(wait), op_(op), epoch_(epoch), gave_up_(gave_up) {}
+
+  SYMMETRA_DEVICE bool gave_up() const { return gave_up_; }
+
+  /// Calls `arrived` until it returns true, at least once. False: gave up.
+  template <class Arrived>
+  SYMMETRA_DEVICE bool until(uint32_t peer, Arrived arrived) {
+    uint64_t deadline_ns = 0;
+    for (uint32_t spins = 1; !arrived(); ++spins) {
+      if (gave_up_) return false;
+      platform::pause();
+      if (spins % platform::kSpinsPerCheck == 0) {
+        deadline_ns = patience(deadline_ns, peer);
+        gave_up_ = deadline_ns == 0;
+      }
+    }
+    return true;
+  }
+
+ private:
+  /// The deadline, counted from the first look; 0: give up.
+  SYMMETRA_DEVICE uint64_t patience(uint64_t deadline_ns, uint32_t peer) const {
+    if (platform::load_relaxed(&wait_.progress->failed) != 0) return 0;
+    const uint64_t now_ns = platform::now_ns();
+    if (deadline_ns == 0) deadline_ns = wait_.timeout_ns < ~now_ns ? now_ns + wait_.timeout_ns : ~uint64_t{0};
+    uint32_t code = kernels::kStatusOk;
+    if (now_ns > deadline_ns) code = kernels::kStatusTimeout;
+    if (platform::load_relaxed(&wait_.status->abort) != 0) code = kernels::kStatusAborted;
+    if (code == kernels::kStatusOk) return deadline_ns;
+    report(wait_, code, op_, peer, epoch_);
+    return 0;
+  }
+
+  const Wait& wait_;
+  uint32_t op_;
+  uint32_t epoch_;
+  bool gave_up_;
+};
+
+}  // namespace symmetra::device

@@ -1,0 +1,125 @@
+// All-reduce in two hops between the operands themselves: every rank reads its share of
+// all inputs, sums it, and writes the sum into all outputs. For large messages in
+// memory that all ranks can address.
+#pragma once
+#include "kernels/barrier.cuh"
+#include "kernels/operand.cuh"
+#include "kernels/reduce.cuh"
+
+namespace symmetra::kernels {
+
+/// The operands of all ranks. In place is right: a share of an input is read by the one
+/// rank that writes it, and each packet by the thread that writes it.
+template <class Element, uint32_t kWorld>
+class PeerOperands {
+ public:
+  using Data = Words<4>;
+  /// Packets a thread has in flight from each rank: 16 loads in all.
+  static constexpr uint32_t kUnroll = kWorld == 0 ? 1 : 16 / kWorld;
+
+  SYMMETRA_DEVICE explicit PeerOperands(const AllReduceArgs& args)
+      : args_(args), world_(world_of<kWorld>(args.world)), cut_(args.count, aligned(args, world_)) {}
+
+  /// Sums this rank's share: whole packets first, then what is short or unaligned.
+  SYMMETRA_DEVICE void reduce() const {
+    const Shares shares(cut_.packets(), world_);
+    const uint32_t begin = shares.first(args_.rank), end = begin + shares.of(args_.rank);
+    uint32_t middle = begin;
+    if constexpr (kWorld != 0) {
+      middle = cut_.whole() < end ? cut_.whole() : end;
+      reduce_whole(begin, middle);
+      if (middle < begin) middle = begin;
+    }
+    for (uint32_t tile = middle + (platform::block() << args_.lanes_log2); tile < end; tile += platform::blocks() << args_.lanes_log2) {
+      for (uint32_t i = tile + platform::thread(); i < tile_end(tile, end); i += platform::threads()) reduce_any(i);
+    }
+  }
+
+ private:
+  SYMMETRA_DEVICE static const uint8_t* input(const AllReduceArgs& args, uint32_t rank) {
+    return static_cast<const uint8_t*>(args.inputs->address[rank]) + args.inputs_offset_bytes;
+  }
+  SYMMETRA_DEVICE static uint8_t* output(const AllReduceArgs& args, uint32_t rank) {
+    return static_cast<uint8_t*>(args.outputs->address[rank]) + args.outputs_offset_bytes;
+  }
+  SYMMETRA_DEVICE static bool aligned(const AllReduceArgs& args, uint32_t world) {
+    uintptr_t all = 0;
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      all |= reinterpret_cast<uintptr_t>(input(args, rank)) | reinterpret_cast<uintptr_t>(output(args, rank));
+    }
+    return all % sizeof(Data) == 0;
+  }
+  SYMMETRA_DEVICE uint32_t tile_end(uint32_t tile, uint32_t end) const {
+    const uint32_t lanes = 1u << args_.lanes_log2;
+    return end - tile < lanes ? end : tile + lanes;
+  }
+
+  SYMMETRA_DEVICE void reduce_whole(uint32_t begin, uint32_t end) const {
+    const uint8_t* from[kWorld];
+    uint8_t* to[kWorld];
+    SYMMETRA_UNROLL
+    for (uint32_t k = 0; k < kWorld; ++k) {
+      from[k] = input(args_, k);
+      to[k] = output(args_, (args_.rank + k) % kWorld);
+    }
+    const uint32_t stride = platform::threads();
+    for (uint32_t tile = begin + (platform::block() << args_.lanes_log2); tile < end; tile += platform::blocks() << args_.lanes_log2) {
+      const uint32_t limit = tile_end(tile, end);
+      for (uint32_t i = tile + platform::thread(); i < limit; i += stride * kUnroll) {
+        Data data[kUnroll][kWorld];
+        SYMMETRA_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u) {
+          if (i + u * stride < limit) load_all(data[u], from, uint64_t{i + u * stride} * sizeof(Data));
+        }
+        SYMMETRA_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u) {
+          if (i + u * stride < limit) store_all(data[u], to, uint64_t{i + u * stride} * sizeof(Data));
+        }
+      }
+    }
+  }
+
+  /// Ranks start at different peers, lest all read from one at once.
+  SYMMETRA_DEVICE void load_all(Data* data, const uint8_t* const* from, uint64_t offset_bytes) const {
+    SYMMETRA_UNROLL
+    for (uint32_t start = 0; start < kWorld; ++start) {
+      if (start != args_.rank) continue;
+      SYMMETRA_UNROLL
+      for (uint32_t k = 0; k < kWorld; ++k) {
+        const uint32_t rank = (start + k) % kWorld;  // known when compiled: data stay in registers
+        data[rank] = platform::load<Data>(from[rank] + offset_bytes);
+      }
+    }
+  }
+  SYMMETRA_DEVICE void store_all(const Data* data, uint8_t* const* to, uint64_t offset_bytes) const {
+    const Data sum = sum_ranks<Element, kWorld>(data, 0, kWorld);
+    SYMMETRA_UNROLL
+    for (uint32_t k = 0; k < kWorld; ++k) platform::store(to[k] + offset_bytes, sum);
+  }
+
+  /// Any packet, any world.
+  SYMMETRA_DEVICE void reduce_any(uint32_t packet) const {
+    typename Element::template Sum<4> sum;
+    sum.start(cut_.load(input(args_, 0), packet));
+    for (uint32_t rank = 1; rank < world_; ++rank) sum.add(cut_.load(input(args_, rank), packet));
+    const Data data = sum.round();
+    for (uint32_t rank = 0; rank < world_; ++rank) cut_.store(output(args_, rank), packet, data);
+  }
+
+  const AllReduceArgs& args_;
+  uint32_t world_;
+  Packets<Element, Data> cut_;
+};
+
+template <class Element, uint32_t kWorld>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) two_shot_zero_copy(SYMMETRA_ARGS(AllReduceArgs) args) {
+  const Call call = begin_call(args.state, args.wait);
+  const PeerOperands<Element, kWorld> operands(args);
+  BlockBarrier barrier(args, world_of<kWorld>(args.world), call);
+  if (barrier.enter()) operands.reduce();
+  platform::release_next();
+  barrier.leave();
+  end_call(args.state, args.wait, call.epoch, 0);
+}
+
+}  // namespace symmetra::kernels

@@ -1,0 +1,108 @@
+// Input and output of a call as packets: packet p is the elements [p * k, (p + 1) * k),
+// wherever they lie. The last may be short: it is read as if zeros followed, and what
+// follows is not written. Input and output may be the same memory.
+#pragma once
+#include "kernels/numeric.cuh"
+
+namespace symmetra::kernels {
+
+/// Elements cut into packets of Data. `aligned`: every packet starts at a multiple of its size.
+/// No elements are one packet of none: the protocols need every rank to hear from the others
+/// in every call, since that is what keeps ranks within a call of each other.
+template <class Element, class Data>
+class Packets {
+ public:
+  static constexpr uint32_t kElements = sizeof(Data) / Element::kBytes;
+
+  SYMMETRA_DEVICE Packets(uint64_t count, bool aligned)
+      : count_(count),
+        packets_(count == 0 ? 1 : static_cast<uint32_t>((count + kElements - 1) / kElements)),
+        whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {}
+
+  SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
+  /// Packets below this are moved by one access.
+  SYMMETRA_DEVICE uint32_t whole() const { return whole_; }
+
+  SYMMETRA_DEVICE Data load(const uint8_t* base, uint32_t packet) const {
+    if (packet < whole_) return platform::load<Data>(base + uint64_t{packet} * sizeof(Data));
+    Data data{};
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kElements; ++i) {
+      const uint64_t element = uint64_t{packet} * kElements + i;
+      if (element < count_) insert(data, i, base + element * Element::kBytes);
+    }
+    return data;
+  }
+
+  SYMMETRA_DEVICE void store(uint8_t* base, uint32_t packet, const Data& data) const {
+    if (packet < whole_) return platform::store(base + uint64_t{packet} * sizeof(Data), data);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kElements; ++i) {
+      const uint64_t element = uint64_t{packet} * kElements + i;
+      if (element < count_) extract(data, i, base + element * Element::kBytes);
+    }
+  }
+
+ private:
+  SYMMETRA_DEVICE static void insert(Data& data, uint32_t i, const uint8_t* from) {
+    if constexpr (Element::kBytes == 2) {
+      data.word[i / 2] |= uint32_t{platform::load<uint16_t>(from)} << 16 * (i % 2);
+    } else if constexpr (Element::kBytes == 4) {
+      data.word[i] = platform::load<uint32_t>(from);
+    } else {
+      const uint64_t bits = platform::load<uint64_t>(from);
+      data.word[2 * i] = static_cast<uint32_t>(bits);
+      data.word[2 * i + 1] = static_cast<uint32_t>(bits >> 32);
+    }
+  }
+  SYMMETRA_DEVICE static void extract(const Data& data, uint32_t i, uint8_t* to) {
+    if constexpr (Element::kBytes == 2) {
+      platform::store(to, static_cast<uint16_t>(data.word[i / 2] >> 16 * (i % 2)));
+    } else if constexpr (Element::kBytes == 4) {
+      platform::store(to, data.word[i]);
+    } else {
+      platform::store(to, uint64_t{data.word[2 * i + 1]} << 32 | data.word[2 * i]);
+    }
+  }
+
+  uint64_t count_;
+  uint32_t packets_;
+  uint32_t whole_;
+};
+
+/// This rank's own input and output.
+template <class Element, class Data>
+class Operand {
+ public:
+  SYMMETRA_DEVICE explicit Operand(const AllReduceArgs& args)
+      : input_(static_cast<const uint8_t*>(args.input)), output_(static_cast<uint8_t*>(args.output)), cut_(args.count, aligned(args)) {}
+
+  SYMMETRA_DEVICE uint32_t packets() const { return cut_.packets(); }
+  SYMMETRA_DEVICE Data load(uint32_t packet) const { return cut_.load(input_, packet); }
+  SYMMETRA_DEVICE void store(uint32_t packet, const Data& data) const { cut_.store(output_, packet, data); }
+
+ private:
+  SYMMETRA_DEVICE static bool aligned(const AllReduceArgs& args) {
+    return (reinterpret_cast<uintptr_t>(args.input) | reinterpret_cast<uintptr_t>(args.output)) % sizeof(Data) == 0;
+  }
+
+  const uint8_t* input_;
+  uint8_t* output_;
+  Packets<Element, Data> cut_;
+};
+
+/// Which packets a rank sums: `size` each, but the last shares may be short or empty.
+struct Shares {
+  uint32_t packets;
+  uint32_t size;
+
+  SYMMETRA_DEVICE Shares(uint32_t packets, uint32_t world) : packets(packets), size((packets + world - 1) / world) {}
+  SYMMETRA_DEVICE uint32_t first(uint32_t rank) const { return rank * size; }
+  SYMMETRA_DEVICE bool has(uint32_t rank, uint32_t i) const { return i < size && first(rank) + i < packets; }
+  SYMMETRA_DEVICE uint32_t of(uint32_t rank) const {
+    const uint32_t begin = first(rank), rest = begin < packets ? packets - begin : 0;
+    return rest < size ? rest : size;
+  }
+};
+
+}  // namespace symmetra::kernels

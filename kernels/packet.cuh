@@ -1,0 +1,75 @@
+// Packets that carry the proof of their own arrival, so that no fence is needed: a
+// receiver polls the packet itself. Two protocols decide how.
+#pragma once
+#include "kernels/numeric.cuh"
+#include "symmetra/device/wait.cuh"
+
+namespace symmetra::kernels {
+
+using platform::Packet;
+
+/// Eight bytes of data; each half packet holds one word of them and the call's tag.
+/// Nothing is cleared and any bits travel. Two buffers: who writes the buffer of call k
+/// in call k + 2 has received our packets of call k + 1, sent when we had ended call k.
+template <class ElementType>
+struct LL {
+  using Element = ElementType;
+  using Data = Words<2>;
+  static constexpr bool kClears = false;
+  static constexpr uint32_t kBuffers = 2;
+
+  SYMMETRA_DEVICE static uint32_t buffer(uint32_t epoch) { return epoch & 1; }
+  /// Never the 0 of fresh memory.
+  SYMMETRA_DEVICE static uint32_t tag(uint32_t epoch) { return epoch + 1; }
+  SYMMETRA_DEVICE static Data sendable(const Data& data) { return data; }
+  SYMMETRA_DEVICE static Packet encode(const Data& data, uint32_t epoch) {
+    const uint64_t high = uint64_t{tag(epoch)} << 32;
+    return {{high | data.word[0], high | data.word[1]}};
+  }
+  SYMMETRA_DEVICE static bool arrived(const Packet& packet, uint32_t epoch) {
+    return packet.half[0] >> 32 == tag(epoch) && packet.half[1] >> 32 == tag(epoch);
+  }
+  SYMMETRA_DEVICE static Data decode(const Packet& packet) {
+    return {{static_cast<uint32_t>(packet.half[0]), static_cast<uint32_t>(packet.half[1])}};
+  }
+};
+
+/// Sixteen bytes of data; the word kMissing, compared as bits, means "not arrived". It is
+/// a NaN in every floating type (of f64 the high word), and another NaN travels in its
+/// place. Three buffers: call k clears that of call k - 1, which peers write again in call
+/// k + 2, when they have received our packets of call k + 1, sent when we had ended call k.
+template <class ElementType>
+struct Sentinel {
+  using Element = ElementType;
+  using Data = Words<4>;
+  static constexpr bool kClears = true;
+  static constexpr uint32_t kBuffers = 3;
+  static constexpr uint32_t kMissing = 0xFFFFFFFF;
+
+  SYMMETRA_DEVICE static uint32_t buffer(uint32_t epoch) { return epoch % 3; }
+  SYMMETRA_DEVICE static Packet empty() { return {{~uint64_t{0}, ~uint64_t{0}}}; }
+  SYMMETRA_DEVICE static Data sendable(Data data) {
+    SYMMETRA_UNROLL
+    for (uint32_t i = Element::kSentinelStep - 1; i < 4; i += Element::kSentinelStep) {
+      if (data.word[i] == kMissing) data.word[i] = Element::kQuietNan;
+    }
+    return data;
+  }
+  SYMMETRA_DEVICE static Packet encode(const Data& data, uint32_t) {
+    return {{uint64_t{data.word[1]} << 32 | data.word[0], uint64_t{data.word[3]} << 32 | data.word[2]}};
+  }
+  /// A half packet of f64 is one element and arrives whole; other words arrive one by one.
+  SYMMETRA_DEVICE static bool arrived(const Packet& packet, uint32_t) {
+    const Data data = decode(packet);
+    bool all = true;
+    SYMMETRA_UNROLL
+    for (uint32_t i = Element::kSentinelStep - 1; i < 4; i += Element::kSentinelStep) all &= data.word[i] != kMissing;
+    return all;
+  }
+  SYMMETRA_DEVICE static Data decode(const Packet& packet) {
+    return {{static_cast<uint32_t>(packet.half[0]), static_cast<uint32_t>(packet.half[0] >> 32), static_cast<uint32_t>(packet.half[1]),
+             static_cast<uint32_t>(packet.half[1] >> 32)}};
+  }
+};
+
+}  // namespace symmetra::kernels

@@ -1,0 +1,23 @@
+// One operation on a signal pad, for hosts that put it on a stream. One block.
+#pragma once
+#include "kernels/args.hpp"
+#include "symmetra/device/signal.cuh"
+
+namespace symmetra::kernels {
+
+SYMMETRA_KERNEL void signal(SYMMETRA_ARGS(SignalArgs) args) {
+  platform::wait_prior();
+  const bool first = platform::thread() == 0;
+  if (first) platform::add_relaxed(&args.wait.progress->started, 1);
+  if (args.action == kSignalBarrier) {
+    device::barrier(args, args.channel);
+  } else if (first && args.action == kSignalPut) {
+    device::put(args, args.channel, args.peer);
+  } else if (first && args.action == kSignalWait) {
+    device::wait(args, args.channel, args.peer);
+  }
+  platform::release_next();
+  if (first) platform::add_relaxed(&args.wait.progress->done, 1);
+}
+
+}  // namespace symmetra::kernels

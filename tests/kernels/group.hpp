@@ -1,0 +1,188 @@
+// The memory of a group of ranks for one all-reduce algorithm, and calls on it.
+#pragma once
+#include <random>
+
+#include "tests/kernels/launcher.hpp"
+#include "tests/kernels/reference.hpp"
+
+namespace trial {
+
+using namespace symmetra::kernels;
+using launcher::Launch;
+using launcher::Memory;
+using reference::Bits;
+
+constexpr size_t kGuardBytes = 64;
+
+/// One call: what all ranks do together.
+struct Case {
+  uint64_t count;
+  uint32_t dtype;
+  uint32_t blocks;
+  uint32_t threads;
+  uint32_t lanes_log2;
+  uint32_t input_shift;   ///< elements by which the input is off a 64-byte boundary
+  uint32_t output_shift;  ///< the same for the output
+  bool in_place;
+  bool special;  ///< NaN, infinities, denormals, sentinels instead of plain numbers
+};
+
+/// Random bits of an element.
+inline Bits element(std::mt19937_64& random, uint32_t dtype, bool special) {
+  const Bits bits = random();
+  const uint32_t bytes = element_bytes(dtype);
+  const Bits mask = bytes == 8 ? ~Bits{0} : (Bits{1} << 8 * bytes) - 1;
+  if (dtype == kI32 || dtype == kI64) return bits & mask;
+  static const Bits kSpecial[4][10] = {
+      {0xFFFFFFFF, 0x7F800001, 0xFFC00000, 0x7F800000, 0xFF800000, 1, 0x80000000, 0x7F7FFFFF, 0x807FFFFF, 0},
+      {~Bits{0}, 0xFFFFFFFF00000000, 0x7FF0000000000001, 0x7FF0000000000000, 0xFFF0000000000000, 1, Bits{1} << 63, 0x7FEFFFFFFFFFFFFF,
+       0x800FFFFFFFFFFFFF, 0},
+      {0xFFFF, 0x7C01, 0xFE00, 0x7C00, 0xFC00, 1, 0x8000, 0x7BFF, 0x83FF, 0},
+      {0xFFFF, 0x7F81, 0xFFC0, 0x7F80, 0xFF80, 1, 0x8000, 0x7F7F, 0x807F, 0}};
+  if (special) return bits % 4 == 0 ? bits >> 8 & mask : kSpecial[dtype][bits % 10];
+  const double value = static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-61;  // -4 to 4
+  switch (dtype) {
+    case kF32:
+      return reference::cast<uint32_t>(static_cast<float>(value));
+    case kF64:
+      return reference::cast<Bits>(value);
+    default:
+      return reference::encode(dtype == kF16 ? reference::kHalf : reference::kBrain, static_cast<float>(value));
+  }
+}
+
+/// An operand between guards.
+class Buffer {
+ public:
+  Buffer(const Case& c, uint32_t shift) : bytes_(element_bytes(c.dtype)), memory_(2 * kGuardBytes + (c.count + shift) * bytes_, 0x5A) {
+    begin_ = kGuardBytes + shift * bytes_;
+    end_ = begin_ + c.count * bytes_;
+  }
+  uint8_t* data() const { return memory_.as() + begin_; }
+  void set(uint64_t i, Bits bits) { std::memcpy(data() + i * bytes_, &bits, bytes_); }
+  Bits get(uint64_t i) const {
+    Bits bits = 0;
+    std::memcpy(&bits, data() + i * bytes_, bytes_);
+    return bits;
+  }
+  bool guards_hold() const {
+    for (size_t i = 0; i < memory_.bytes(); ++i) {
+      if ((i < begin_ || i >= end_) && memory_.as()[i] != 0x5A) return false;
+    }
+    return true;
+  }
+  bool untouched() const {
+    for (size_t i = 0; i < memory_.bytes(); ++i) {
+      if (memory_.as()[i] != 0x5A) return false;
+    }
+    return true;
+  }
+
+ private:
+  uint32_t bytes_;
+  Memory memory_;
+  size_t begin_;
+  size_t end_;
+};
+
+/// The operands of one call on every rank, and what must come out.
+class Operands {
+ public:
+  Operands(const Case& c, uint32_t world, std::mt19937_64& random) : case_(c) {
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      inputs_.emplace_back(c, c.input_shift);
+      outputs_.emplace_back(c, c.output_shift);
+    }
+    for (uint64_t i = 0; i < c.count; ++i) {
+      std::vector<Bits> terms;
+      for (uint32_t rank = 0; rank < world; ++rank) {
+        terms.push_back(element(random, c.dtype, c.special));
+        inputs_[rank].set(i, terms.back());
+      }
+      expected_.push_back(reference::sum(c.dtype, terms));
+    }
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      in_table_.address[rank] = inputs_[rank].data();
+      out_table_.address[rank] = c.in_place ? inputs_[rank].data() : outputs_[rank].data();
+    }
+  }
+  Operands(const Operands&) = delete;
+
+  const PeerTable* inputs() const { return &in_table_; }
+  const PeerTable* outputs() const { return &out_table_; }
+  const Buffer& output(uint32_t rank) const { return case_.in_place ? inputs_[rank] : outputs_[rank]; }
+
+  /// Elements that are wrong, plus one for every broken guard.
+  uint64_t wrong() const {
+    uint64_t wrong = 0;
+    for (uint32_t rank = 0; rank < inputs_.size(); ++rank) {
+      for (uint64_t i = 0; i < case_.count; ++i) wrong += output(rank).get(i) != expected_[i];
+      wrong += !inputs_[rank].guards_hold() + !outputs_[rank].guards_hold();
+    }
+    return wrong;
+  }
+
+ private:
+  Case case_;
+  std::vector<Buffer> inputs_, outputs_;
+  std::vector<Bits> expected_;
+  PeerTable in_table_{}, out_table_{};
+};
+
+/// What a rank owns on its device.
+struct RankMemory {
+  Memory region, state{kMaxBlocks * sizeof(BlockState)}, progress{sizeof(Progress)}, status{sizeof(Status)};
+  explicit RankMemory(size_t region_bytes, int fill) : region(region_bytes, fill) {}
+  Status& why() const { return *status.as<Status>(); }
+};
+
+/// Ranks that share the region of one algorithm.
+class Group {
+ public:
+  Group(uint32_t algorithm, uint32_t world, uint64_t most_bytes, uint32_t epoch, uint64_t timeout_ns = 60'000'000'000)
+      : algorithm_(algorithm), world_(world), timeout_ns_(timeout_ns) {
+    slot_packets_ = slot_packets(algorithm, most_bytes, world);
+    const bool ones = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel;
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      ranks_.emplace_back(region_bytes(algorithm, slot_packets_, world), ones ? 0xFF : 0);
+      for (uint32_t block = 0; block < kMaxBlocks; ++block) ranks_[rank].state.as<BlockState>()[block].epoch = epoch;
+      if (algorithm != kTwoShotZeroCopy) continue;
+      for (uint32_t flag = 0; flag < kMaxBlocks * kMaxWorld; ++flag) ranks_[rank].region.as<uint32_t>()[flag] = 2 * epoch;
+    }
+  }
+
+  uint32_t world() const { return world_; }
+  uint64_t slot() const { return slot_packets_; }
+  const RankMemory& rank(uint32_t rank) const { return ranks_[rank]; }
+
+  Launch launch(const Case& c, const Operands& operands, uint32_t rank) const {
+    AllReduceArgs args{};
+    args.input = operands.inputs()->address[rank];
+    args.output = operands.outputs()->address[rank];
+    args.count = c.count;
+    for (uint32_t peer = 0; peer < world_; ++peer) args.peers[peer] = ranks_[peer].region.as();
+    args.slot_packets = slot_packets_;
+    args.state = ranks_[rank].state.as<BlockState>();
+    args.inputs = operands.inputs();
+    args.outputs = operands.outputs();
+    args.wait = {ranks_[rank].status.as<Status>(), ranks_[rank].progress.as<Progress>(), timeout_ns_};
+    args.rank = rank;
+    args.world = world_;
+    args.dtype = c.dtype;
+    args.algorithm = algorithm_;
+    args.lanes_log2 = c.lanes_log2;
+    const Geometry geometry{c.blocks, c.threads, shared_bytes(algorithm_, world_, c.lanes_log2), 0};
+    const host::Entry entry = host::all_reduce(algorithm_, c.dtype, world_);
+    if (entry == nullptr || !fits(args, geometry)) return {nullptr, geometry};
+    return {[args, entry] { entry(&args); }, geometry};
+  }
+
+ private:
+  uint32_t algorithm_;
+  uint32_t world_;
+  uint64_t timeout_ns_;
+  uint64_t slot_packets_;
+  std::deque<RankMemory> ranks_;
+};
+
+}  // namespace trial

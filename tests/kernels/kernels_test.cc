@@ -1,0 +1,338 @@
+// Every kernel on the host platform: ranks as threads over shared memory, results bit
+// for bit against reference.hpp. Prints one line; exits 1 when anything is wrong.
+// Meant to run plainly and under ThreadSanitizer, AddressSanitizer and UBSan.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+
+#include "symmetra/device/peer.cuh"
+#include "symmetra/device/signal.cuh"
+#include "tests/kernels/group.hpp"
+
+namespace trial {
+namespace {
+
+int checks = 0, failures = 0;
+
+void check(bool holds, const char* what, uint32_t a = 0, uint32_t b = 0, uint32_t c = 0) {
+  ++checks;
+  if (holds) return;
+  ++failures;
+  std::printf("FAILED: %s (%u, %u, %u)\n", what, a, b, c);
+}
+
+const uint32_t kWorlds[] = {2, 3, 4, 5, 8};
+const uint32_t kThreads[] = {1, 3, 5};
+constexpr uint32_t kAlgorithms = 5, kTypes = 6;
+constexpr uint64_t kMostElements = 700;
+
+/// A count on or beside an edge of packets, tiles or shares.
+uint64_t edge(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint32_t world, uint32_t lanes_log2) {
+  const uint64_t packet = packet_bytes(algorithm) / element_bytes(dtype);
+  const uint64_t units[] = {packet, packet << lanes_log2, packet * world, (packet * world) << lanes_log2};
+  const uint64_t count = units[random() % 4] * (1 + random() % 3) + random() % 3;
+  return std::min(count == 0 ? 0 : count - 1, kMostElements);
+}
+
+Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint32_t world, uint32_t threads) {
+  Case c{};
+  c.dtype = dtype;
+  c.blocks = 1 + random() % 3;
+  c.threads = random() % 2 == 0 ? 1 : threads;
+  c.lanes_log2 = random() % 4;
+  c.count = random() % 3 == 0 ? random() % 41 : edge(random, algorithm, dtype, world, c.lanes_log2);
+  c.input_shift = random() % 2 == 0 ? 0 : random() % 9;
+  c.output_shift = random() % 2 == 0 ? 0 : random() % 9;
+  c.in_place = random() % 3 == 0;
+  c.special = random() % 3 == 0;
+  return c;
+}
+
+/// Runs `cases` one after another in one region and checks every element.
+void sequence(uint32_t algorithm, uint32_t world, const std::vector<Case>& cases, uint32_t epoch, std::mt19937_64& random) {
+  const Group group(algorithm, world, kMostElements * 8, epoch);
+  std::deque<Operands> operands;
+  std::vector<std::vector<Launch>> launches(world);
+  for (const Case& c : cases) {
+    operands.emplace_back(c, world, random);
+    for (uint32_t rank = 0; rank < world; ++rank) launches[rank].push_back(group.launch(c, operands.back(), rank));
+  }
+  launcher::run(launches);
+  uint64_t wrong = 0;
+  for (const Operands& o : operands) wrong += o.wrong();
+  check(wrong == 0, "all-reduce: algorithm, type, world", algorithm, cases[0].dtype, world);
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    const auto* progress = group.rank(rank).progress.as<Progress>();
+    check(progress->started == cases.size() && progress->done == cases.size(), "progress counts calls");
+    check(progress->failed == 0 && group.rank(rank).why().code == kStatusOk, "no wait gave up", algorithm, world, rank);
+  }
+}
+
+void test_all_reduce(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  uint32_t turn = 0;
+  for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
+    for (uint32_t dtype = 0; dtype < kTypes; ++dtype) {
+      for (uint32_t world : kWorlds) {
+        const bool sentinel = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel;
+        const bool exists = host::all_reduce(algorithm, dtype, world) != nullptr;
+        check(exists == !(sentinel && (dtype == kI32 || dtype == kI64)), "a kernel for every type", algorithm, dtype, world);
+        if (!exists) continue;
+        const uint32_t threads = kThreads[turn++ % 3];
+        const uint32_t epochs[] = {0, 1, kEpochModulus - 7};
+        std::vector<Case> cases;
+        for (uint32_t i = 0; i < 40; ++i) cases.push_back(any_case(random, algorithm, dtype, world, threads));
+        sequence(algorithm, world, cases, epochs[turn % 3], random);
+      }
+    }
+  }
+}
+
+/// Counts 0 to 40 in a row, and types that change from call to call in one region.
+void test_small_counts(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
+    const uint32_t world = kWorlds[algorithm % 5];
+    const uint32_t types = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 4 : 6;
+    std::vector<Case> cases;
+    for (uint64_t count = 0; count <= 40; ++count) {
+      Case c = any_case(random, algorithm, count % types, world, 3);
+      c.count = count;
+      cases.push_back(c);
+    }
+    sequence(algorithm, world, cases, kEpochModulus - 20, random);
+  }
+}
+
+void test_no_kernel() {
+  check(host::all_reduce(kAlgorithms, kF32, 2) == nullptr, "no such algorithm");
+  check(host::all_reduce(kOneShotLL, kTypes, 2) == nullptr, "no such type");
+  check(host::all_reduce(kOneShotLL, kF32, 1) == nullptr && host::all_reduce(kOneShotLL, kF32, 17) == nullptr, "no such world");
+}
+
+/// Packets whose tag a later epoch will bear are gone before it comes.
+void test_scrub() {
+  std::mt19937_64 random(7);
+  for (uint32_t algorithm : {kOneShotLL, kTwoShotLL}) {
+    const Group group(algorithm, 3, 8 * 8, 0);
+    const uint64_t packets = region_bytes(algorithm, group.slot(), 3) / 16;
+    constexpr uint64_t kStale = uint64_t{12345} << 32;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      for (uint64_t i = 0; i < 2 * packets; ++i) group.rank(rank).region.as<uint64_t>()[i] = kStale;
+    }
+    const Case c{1, kI64, 2, 1, 0, 0, 0, false, false};
+    const Operands operands(c, 3, random);
+    std::vector<std::vector<Launch>> launches(3);
+    for (uint32_t rank = 0; rank < 3; ++rank) launches[rank].assign(2 * group.slot(), group.launch(c, operands, rank));
+    launcher::run(launches);
+    uint64_t stale = 0;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      for (uint64_t i = 0; i < packets; ++i) {
+        if (i / group.slot() % 3 != rank) stale += group.rank(rank).region.as<uint64_t>()[2 * i] == kStale;
+      }
+    }
+    check(stale == 0 && operands.wrong() == 0, "no stale tags", algorithm);
+  }
+}
+
+/// Flags of blocks that are not used keep up with the epoch.
+void test_refresh() {
+  std::mt19937_64 random(8);
+  const Group group(kTwoShotZeroCopy, 2, 0, 0);
+  const Case c{16, kF32, 1, 1, 0, 0, 0, false, false};
+  const Operands operands(c, 2, random);
+  constexpr uint32_t kCalls = 3 * kMaxBlocks;
+  std::vector<std::vector<Launch>> launches(2);
+  for (uint32_t rank = 0; rank < 2; ++rank) launches[rank].assign(kCalls, group.launch(c, operands, rank));
+  launcher::run(launches);
+  uint32_t late = 0;
+  for (uint32_t row = 0; row < kMaxBlocks; ++row) late += group.rank(0).region.as<uint32_t>()[row * kMaxWorld + 1] < 4 * kMaxBlocks;
+  check(late == 0, "flags of unused blocks keep up", late);
+}
+
+/// Rank 2 of three stays away. The others give up, name it, and send nothing more; when it
+/// comes late it may finish, but writes into nobody's operands.
+void test_timeout(uint32_t algorithm, uint32_t threads) {
+  std::mt19937_64 random(9);
+  const Group group(algorithm, 3, 4096, 0, 30'000'000);
+  const Case c{300, kF32, 2, threads, 2, 0, 0, false, false};
+  const Operands first(c, 3, random), second(c, 3, random);
+  std::vector<std::vector<Launch>> launches(3);
+  for (uint32_t rank = 0; rank < 2; ++rank) launches[rank] = {group.launch(c, first, rank)};
+  launcher::run(launches);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const Status& why = group.rank(rank).why();
+    check(why.code == kStatusTimeout && why.op == kOpAllReduce, "a missing rank is a timeout", algorithm, why.code);
+    check(why.peer == 2 && why.epoch == 0 && why.sequence == 0, "the timeout names it", algorithm, why.peer, why.epoch);
+    check(group.rank(rank).progress.as<Progress>()->failed == 1, "the rank is marked");
+  }
+  const std::vector<uint8_t> before(group.rank(2).region.as(), group.rank(2).region.as() + group.rank(2).region.bytes());
+  for (uint32_t rank = 0; rank < 2; ++rank) launches[rank] = {group.launch(c, second, rank)};
+  launcher::run(launches);
+  check(std::memcmp(before.data(), group.rank(2).region.as(), before.size()) == 0, "after a failure nothing is sent", algorithm);
+  if (algorithm != kTwoShotZeroCopy) return;
+  launches = {{}, {}, {group.launch(c, first, 2)}};
+  launcher::run(launches);
+  check(group.rank(2).why().code == kStatusTimeout, "the late rank is told");
+  for (uint32_t rank = 0; rank < 3; ++rank) check(first.output(rank).untouched(), "the late rank writes nothing", rank);
+}
+
+void test_abort(uint32_t algorithm) {
+  std::mt19937_64 random(10);
+  const Group group(algorithm, 2, 4096, 0, ~uint64_t{0});
+  const Case c{300, kF32, 1, 3, 2, 0, 0, false, false};
+  const Operands operands(c, 2, random);
+  Status& why = group.rank(0).why();
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::atomic_ref<uint32_t>(why.abort).store(1);
+  });
+  launcher::run({{group.launch(c, operands, 0)}, {}});
+  aborter.join();
+  check(why.code == kStatusAborted && why.peer == 1, "abort ends a wait", algorithm, why.code, why.peer);
+}
+
+/// Signal pads of a group.
+struct Pads {
+  static constexpr uint32_t kChannels = 2;
+  std::deque<RankMemory> ranks;
+  std::deque<Memory> counts;
+  explicit Pads(uint32_t world) {
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      ranks.emplace_back(kChannels * kMaxWorld * 4, 0);
+      counts.emplace_back(2 * kChannels * kMaxWorld * 4);
+    }
+  }
+  SignalArgs args(uint32_t rank, uint32_t action, uint32_t peer, uint64_t timeout_ns) const {
+    SignalArgs args{};
+    for (uint32_t r = 0; r < ranks.size(); ++r) args.pads[r] = ranks[r].region.as<uint32_t>();
+    args.sent = counts[rank].as<uint32_t>();
+    args.awaited = args.sent + kChannels * kMaxWorld;
+    args.wait = {ranks[rank].status.as<Status>(), ranks[rank].progress.as<Progress>(), timeout_ns};
+    args.rank = rank;
+    args.world = static_cast<uint32_t>(ranks.size());
+    args.channel = 1;
+    args.peer = peer;
+    args.action = action;
+    return args;
+  }
+  Launch launch(uint32_t rank, uint32_t action, uint32_t peer, uint64_t timeout_ns = 60'000'000'000) const {
+    const SignalArgs a = args(rank, action, peer, timeout_ns);
+    return {[a] { host::signal()(&a); }, {1, 3, kSharedBytes, 0}};
+  }
+};
+
+/// A token goes round three ranks: every hand-over is a plain write, a put and a wait.
+void test_signals() {
+  constexpr uint32_t kWorld = 3, kRounds = 20;
+  const Pads pads(kWorld);
+  uint64_t token = 0;
+  std::vector<std::vector<Launch>> launches(kWorld);
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    const Launch add{[&token] { ++token; }, {1, 1, kSharedBytes, 0}};
+    const Launch await = pads.launch(rank, kSignalWait, (rank + kWorld - 1) % kWorld);
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      if (rank != 0 || round != 0) launches[rank].push_back(await);
+      launches[rank].push_back(add);
+      launches[rank].push_back(pads.launch(rank, kSignalPut, (rank + 1) % kWorld));
+      launches[rank].push_back(pads.launch(rank, kSignalBarrier, 0));
+    }
+  }
+  launches[0].push_back(pads.launch(0, kSignalWait, kWorld - 1));
+  launcher::run(launches);
+  check(token == kWorld * kRounds, "signals order plain writes", static_cast<uint32_t>(token));
+  launcher::run({{pads.launch(0, kSignalBarrier, 0, 20'000'000)}, {pads.launch(1, kSignalBarrier, 0, 20'000'000)}, {}});
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const Status& why = pads.ranks[rank].why();
+    check(why.code == kStatusTimeout && why.op == kOpSignalBarrier && why.peer == 2, "a barrier times out", why.code, why.op, why.peer);
+  }
+}
+
+/// A user's own kernel: every rank writes its neighbour's buffer, meets the others, reads its own.
+void user_kernel(const symmetra::device::SignalPad& pad, const symmetra::device::PeerView<uint32_t>& view, uint32_t* sums, uint32_t n) {
+  using namespace symmetra;
+  uint32_t* next = view.of((view.rank() + 1) % view.world());
+  for (uint32_t i = platform::thread(); i < n; i += platform::threads()) next[i] += view.rank() + i;
+  if (!device::barrier(pad, 0)) return;
+  if (platform::thread() == 0) {
+    for (uint32_t i = 0; i < n; ++i) *sums += view.mine()[i];
+  }
+  device::barrier(pad, 0);
+}
+
+void test_user_kernel() {
+  constexpr uint32_t kWorld = 3, kCount = 10;
+  const Pads pads(kWorld);
+  std::deque<Memory> buffers;
+  PeerTable table{};
+  uint32_t sums[kWorld] = {};
+  std::vector<std::vector<Launch>> launches(kWorld);
+  for (uint32_t rank = 0; rank < kWorld; ++rank) table.address[rank] = buffers.emplace_back(64).as();
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    const SignalArgs a = pads.args(rank, 0, 0, 60'000'000'000);
+    symmetra::device::SignalPad pad{{}, a.sent, a.awaited, a.wait, rank, kWorld};
+    std::copy(std::begin(a.pads), std::end(a.pads), pad.pads);
+    const symmetra::device::PeerView<uint32_t> view(&table, 0, rank, kWorld);
+    launches[rank].assign(2, {[=, &sums] { user_kernel(pad, view, &sums[rank], kCount); }, {1, 3, kSharedBytes, 0}});
+  }
+  launcher::run(launches);
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    const uint32_t once = 45 + kCount * ((rank + kWorld - 1) % kWorld);
+    check(sums[rank] == 3 * once, "a user's kernel meets its peers", rank, sums[rank], 3 * once);
+  }
+}
+
+void test_agree() {
+  constexpr uint32_t kWorld = 3;
+  for (const bool same : {true, false}) {
+    std::deque<RankMemory> ranks;
+    std::vector<std::vector<Launch>> launches(kWorld);
+    for (uint32_t rank = 0; rank < kWorld; ++rank) ranks.emplace_back(2 * kWorld * 2 * 16, 0);
+    for (uint32_t rank = 0; rank < kWorld; ++rank) {
+      for (uint64_t call = 0; call < 5; ++call) {
+        AgreeArgs args{};
+        for (uint32_t peer = 0; peer < kWorld; ++peer) args.peers[peer] = ranks[peer].region.as();
+        args.state = ranks[rank].state.as<BlockState>();
+        args.ours[0] = 1000 + call;
+        args.ours[1] = !same && rank == 1 && call == 3 ? (uint64_t{7} << 40 | 5) : 4;
+        args.wait = {ranks[rank].status.as<Status>(), ranks[rank].progress.as<Progress>(), 2'000'000'000};
+        args.rank = rank;
+        args.world = kWorld;
+        launches[rank].push_back({[args] { host::agree()(&args); }, {1, rank + 1, kSharedBytes, 0}});
+      }
+    }
+    launcher::run(launches);
+    for (uint32_t rank = 0; rank < kWorld; ++rank) {
+      const Status& why = ranks[rank].why();
+      check(why.code == (same ? kStatusOk : kStatusMismatch), "ranks agree or all learn", rank, why.code);
+      if (same) continue;
+      check(rank == 1 ? why.theirs[1] == 4 : why.peer == 1 && why.theirs[1] == (uint64_t{7} << 40 | 5), "the mismatch names the peer",
+            rank);
+      check(why.theirs[0] == 1003 && why.sequence == 3 && why.op == kOpAgree, "the mismatch shows what they called", rank);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trial
+
+int main(int argc, char** argv) {
+  using namespace trial;
+  const auto begin = std::chrono::steady_clock::now();
+  const uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
+  test_no_kernel();
+  test_all_reduce(seed);
+  test_small_counts(seed);
+  test_scrub();
+  test_refresh();
+  for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
+    test_timeout(algorithm, kThreads[algorithm % 3]);
+    test_abort(algorithm);
+  }
+  test_signals();
+  test_user_kernel();
+  test_agree();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("kernels: %d checks, %d failed, seed %llu, %.1f s\n", checks, failures, static_cast<unsigned long long>(seed), seconds);
+  return failures == 0 ? 0 : 1;
+}
