@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds everything the GPU suite runs into one folder that can be taken to a machine with GPUs and no toolchain:
+#   tests/gpu/build.sh DIR        (needs nvcc; SYMMETRA_CUDA_ARCHS as for cargo)
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+cd "$(dirname "$0")/../.."
+
+suites=(all_reduce numerics graphs signals memory failures processes)
+flags=(--release --locked --features cuda)
+cargo build "${flags[@]}" --bin symmetra
+tests=()
+for suite in "${suites[@]}"; do tests+=(--test "$suite"); done
+cargo test "${flags[@]}" --no-run --message-format=json "${tests[@]}" | python3 -c '
+import json, shutil, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and message["target"]["kind"] == ["test"]:
+        shutil.copy(message["executable"], sys.argv[1] + "/test-" + message["target"]["name"])
+' "$out"
+target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+cp "$target/release/symmetra" "$out/"
+home=${CUDA_HOME:-${CUDA_PATH:-$(dirname "$(dirname "$(command -v nvcc)")")}}
+library=$home/lib64
+[ -f "$library/libcudart_static.a" ] || library=$home/lib
+g++ -std=c++20 -O1 -DSYMMETRA_CUDA -I. -Iinclude -I"$home/include" tests/gpu/device_test.cc cpp/device/cuda/*.cc \
+  -L"$library" -lcudart_static -ldl -lrt -pthread -o "$out/device_test"
+strip "$out"/*
+cp tests/gpu/run.sh "$out/"
+du -sh "$out"

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The GPU suite: runs what build.sh put beside this script on all GPUs of the machine and ends in one line,
+# `gpu suite: N passed, M failed`. Exit status 1 when anything failed. Logs go to LOGS (default: gpu-logs).
+#   run.sh [quick|full|sanitize]
+# quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind.
+# sanitize: memcheck and racecheck of a 2-rank sweep (needs compute-sanitizer).
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+mode=${1:-quick}
+logs=${LOGS:-gpu-logs}
+mkdir -p "$logs"
+gpus=$(nvidia-smi -L | wc -l)
+passed=0 failed=0
+export SYMMETRA_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0
+
+check() { # NAME SECONDS COMMAND...
+  local name=$1 limit=$2 start=$SECONDS
+  shift 2
+  if timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1; then
+    passed=$((passed + 1))
+    echo "ok    $name ($((SECONDS - start)) s)"
+  else
+    failed=$((failed + 1))
+    echo "FAIL  $name (status $?, $((SECONDS - start)) s): $(tail -n 3 "$logs/$name.log" | tr '\n' ' ')"
+  fi
+}
+
+sweep() { # NAME ARGS...
+  local name=$1
+  shift
+  check "$name" 60 "$here/symmetra" all-reduce --device cuda --json --iterations 3 "$@"
+}
+
+worlds() { for world in 2 3 4 5 7 8; do [ "$world" -le "$gpus" ] && echo "$world"; done; }
+
+if [ "$mode" = sanitize ]; then
+  for tool in memcheck racecheck; do
+    check "$tool" 300 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/symmetra" all-reduce --device cuda --ranks 2 \
+      --ranks-as threads --dtype bf16 --min-bytes 1KiB --max-bytes 4MiB --iterations 2 --json
+  done
+else
+  check device 60 "$here/device_test"
+  for suite in all_reduce numerics graphs signals memory failures processes; do
+    check "suite-$suite" 200 "$here/test-$suite" --test-threads 1
+  done
+  for world in $(worlds); do
+    for as in processes threads; do
+      sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
+      sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph
+      [ "$mode" = full ] || continue
+      for dtype in f32 f64 f16 i32 i64; do
+        sweep "w$world-$as-$dtype" --ranks "$world" --ranks-as $as --dtype $dtype --max-bytes 4MiB
+        sweep "w$world-$as-$dtype-graph-in-place" --ranks "$world" --ranks-as $as --dtype $dtype --graph --in-place --max-bytes 4MiB
+      done
+      for algorithm in one-shot-ll one-shot-sentinel two-shot-ll two-shot-sentinel two-shot-zero-copy; do
+        sweep "w$world-$as-$algorithm" --ranks "$world" --ranks-as $as --dtype bf16 --algorithm $algorithm --max-bytes 4MiB
+      done
+    done
+  done
+fi
+echo "gpu suite: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]
