@@ -1,5 +1,6 @@
-#include "cpp/device/device.hpp"
+#include <string>
 
+#include "cpp/device/device.hpp"
 #include "cpp/device/host/device.hpp"
 #ifdef SYMMETRA_CUDA
 #include "cpp/device/cuda/device.hpp"
