@@ -44,10 +44,12 @@ pub(super) enum Kind {
     Descriptor = 7,
     /// The sender gave up; carries why.
     Notice = 8,
+    /// The sender leaves, having finished what it began.
+    Goodbye = 9,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Hello,
         Self::Challenge,
         Self::Claim,
@@ -56,6 +58,7 @@ impl Kind {
         Self::Data,
         Self::Descriptor,
         Self::Notice,
+        Self::Goodbye,
     ];
 
     /// The name used in messages.
@@ -69,6 +72,7 @@ impl Kind {
             Self::Data => "all-gather of bytes",
             Self::Descriptor => "all-gather of file descriptors",
             Self::Notice => "notice",
+            Self::Goodbye => "goodbye",
         }
     }
 }
@@ -156,17 +160,11 @@ impl Outgoing {
 /// Reads little-endian fields from the front of a payload.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl Fields<'_> {
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, tail) = self.0.split_first_chunk::<N>()?;
         self.0 = tail;
         Some(*head)
-    }
-
-    pub(super) fn slice(&mut self, length_bytes: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(length_bytes)?;
-        self.0 = tail;
-        Some(head)
     }
 
     pub(super) fn u16(&mut self) -> Option<u16> {

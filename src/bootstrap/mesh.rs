@@ -4,23 +4,24 @@
 //! bytes and of file descriptors, and splits into meshes of some of the ranks. The death of a rank
 //! closes its sockets, which every other rank sees at once.
 
+mod exchange;
 mod open;
 mod split;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{Shutdown, shutdown};
 
+use self::exchange::Peer;
 use super::Bootstrap;
 use super::channel::{Channel, farewell};
 use super::frame::{Frame, Kind, Outgoing, check_length};
-use super::notice::{notice, read_notice};
-use super::wait::wait;
 use crate::error::{Error, Result};
 
 /// What identifies a process, also across a fork and the reuse of its number.
@@ -33,8 +34,8 @@ struct Process {
 /// A socket to every other rank of a group on one host.
 pub(crate) struct Mesh {
     rank: usize,
-    peers: Vec<Option<Channel>>, // [rank], none at our own
-    processes: Vec<Process>,     // [rank]
+    peers: Vec<Option<Peer>>, // [rank], none at our own
+    processes: Vec<Process>,  // [rank]
     sequence: u64,
     failed: Option<Error>,
     /// Set before we hang up, so that our own monitor does not take it for a death.
@@ -42,7 +43,8 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    fn new(rank: usize, peers: Vec<Option<Channel>>, processes: Vec<Process>) -> Self {
+    fn new(rank: usize, channels: Vec<Option<Channel>>, processes: Vec<Process>) -> Self {
+        let peers = channels.into_iter().map(|channel| Some(Peer { channel: channel?, end: None })).collect();
         Self { rank, peers, processes, sequence: 0, failed: None, closing: Arc::default() }
     }
 
@@ -86,16 +88,12 @@ impl Mesh {
 
     /// The sockets to the other ranks.
     pub(super) fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        self.peers.iter().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_ref()?.as_fd())))
+        self.peers.iter().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_ref()?.channel.as_fd())))
     }
 
     /// Whether this rank hung up itself.
     pub(super) fn closing(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.closing)
-    }
-
-    fn channels(&mut self) -> impl Iterator<Item = (usize, &mut Channel)> {
-        self.peers.iter_mut().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_mut()?)))
     }
 
     /// A frame of bytes.
@@ -108,6 +106,7 @@ impl Mesh {
         let payload = Arc::new([u8::from(fd.is_some())]);
         Outgoing { kind: Kind::Descriptor, rank: self.rank, sequence: self.sequence, payload, fd: fd.cloned() }
     }
+<<<<<<< HEAD
 
     /// Sends each peer its frame, by rank (ours is ignored), and returns that of each; none at our
     /// own rank. After an error every later exchange returns it too.
@@ -174,6 +173,8 @@ impl Mesh {
         }
         busy
     }
+=======
+>>>>>>> bootstrap
 }
 
 impl Bootstrap for Mesh {
@@ -193,9 +194,14 @@ impl Bootstrap for Mesh {
 }
 
 impl Drop for Mesh {
-    /// Hangs up: a duplicate of a socket, in our monitor or in a child, must not keep it open.
+    /// Says goodbye and hangs up: a duplicate of a socket, in our monitor or in a child, must not
+    /// keep it open.
     fn drop(&mut self) {
         self.closing.store(true, Ordering::Release);
+        if self.failed.is_none() && !std::thread::panicking() {
+            let goodbye = Outgoing { kind: Kind::Goodbye, ..self.data(&[]) };
+            farewell(self.others().map(|(_, peer)| &mut peer.channel), &goodbye);
+        }
         for (_, socket) in self.sockets() {
             // It fails if the other side was faster.
             let _ = shutdown(socket, Shutdown::Both);
@@ -203,6 +209,7 @@ impl Drop for Mesh {
     }
 }
 
+<<<<<<< HEAD
 /// Why a peer that takes nothing more gave up, if it said so.
 fn last_words(channel: &mut Channel, peer: usize) -> Option<Error> {
     while let Ok(Some(frame)) = channel.receive() {
@@ -232,6 +239,8 @@ fn check(frame: Frame, own: usize, peer: usize, expected: Option<(Kind, u64)>) -
     })
 }
 
+=======
+>>>>>>> bootstrap
 /// The descriptor that a frame must carry.
 fn received_fd(frame: Frame, peer: usize) -> Result<OwnedFd> {
     match (frame.payload.as_slice(), frame.fd) {

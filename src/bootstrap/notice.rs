@@ -8,6 +8,7 @@ use crate::error::Error;
 const LOST: u8 = 1;
 const LATE: u8 = 2;
 const FAILED: u8 = 3;
+const FOUND: &str = "; found by rank ";
 const NOBODY: u32 = u32::MAX;
 /// Most bytes of text in a notice.
 const MAX_TEXT_BYTES: usize = 2048;
@@ -36,16 +37,20 @@ pub(super) fn notice(sender: usize, error: &Error) -> Outgoing {
 pub(super) fn read_notice(sender: usize, payload: &[u8]) -> Error {
     let mut fields = Fields(payload);
     let (code, rank, waited_us) = (fields.array(), fields.u32(), fields.u64());
-    let text = fields.text();
+    // A notice may have been passed on: who found out is said once.
+    let text = match fields.text() {
+        text if text.contains(FOUND) => text,
+        text => format!("{text}{FOUND}{sender}"),
+    };
     let rank = rank.filter(|rank| *rank != NOBODY).map(|rank| rank as usize);
     match (code, rank) {
-        (Some([LOST]), Some(rank)) => Error::PeerLost { rank, detail: format!("{text}; found by rank {sender}") },
+        (Some([LOST]), Some(rank)) => Error::PeerLost { rank, detail: text },
         (Some([LATE]), rank) => {
             let waited = Duration::from_micros(waited_us.unwrap_or_default());
             let doing = text.strip_prefix(": ").unwrap_or(&text);
-            Error::exchange_timeout(rank, waited, format!("{doing}; found by rank {sender}"))
+            Error::exchange_timeout(rank, waited, doing)
         }
-        _ => Error::Peer { rank: sender, message: text },
+        _ => Error::Peer { rank: sender, message: fields.text() },
     }
 }
 

@@ -13,7 +13,6 @@ use rustix::net::listen;
 use super::Bootstrap;
 use super::endpoint::Endpoint;
 use super::frame::check_rank;
-use super::handshake::Secret;
 use super::spoke::Newcomer;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};

@@ -73,7 +73,7 @@ impl Process {
 }
 
 /// Where this rank listens. Closing it removes the directory.
-struct Door {
+pub(super) struct Door {
     listener: OwnedFd,
     path: PathBuf,
     token: [u8; TOKEN_BYTES],
@@ -81,7 +81,7 @@ struct Door {
 }
 
 impl Door {
-    fn open() -> Result<Self> {
+    pub(super) fn open() -> Result<Self> {
         let parent = std::path::absolute(std::env::temp_dir())
             .map_err(|error| Error::system("find the directory for temporary files", &error))?;
         let directory =
@@ -99,7 +99,7 @@ impl Door {
     }
 
     /// What the others must know to dial.
-    fn card(&self, process: Process) -> Vec<u8> {
+    pub(super) fn card(&self, process: Process) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
         [&[OPENED], &process.id.to_le_bytes()[..], &process.nonce, &self.token, path].concat()
     }

@@ -1,0 +1,150 @@
+//! One exchange: every rank sends every other a frame and receives one from each.
+
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::Mesh;
+use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::frame::{Frame, Kind, Outgoing};
+use crate::bootstrap::notice::{notice, read_notice};
+use crate::bootstrap::wait::wait;
+use crate::error::{Error, Result};
+
+/// Another rank.
+pub(super) struct Peer {
+    pub(super) channel: Channel,
+    /// It is gone, having finished an exchange we were still busy with: the next one fails so.
+    pub(super) end: Option<Error>,
+}
+
+const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
+
+impl Mesh {
+    /// Sends each peer its frame, by rank (ours is ignored), and returns that of each; none at our
+    /// own rank. After an error every later exchange returns it too.
+    pub(super) fn exchange(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let outcome = self.run(outgoing, deadline);
+        let sequence = self.sequence;
+        self.sequence += 1;
+        outcome.inspect_err(|error| {
+            let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
+            let notice = Outgoing { sequence, ..notice(self.rank, error) };
+            farewell(self.others().filter(|(rank, _)| Some(*rank) != lost).map(|(_, peer)| &mut peer.channel), &notice);
+            self.failed = Some(error.clone());
+        })
+    }
+
+    pub(super) fn others(&mut self) -> impl Iterator<Item = (usize, &mut Peer)> {
+        self.peers.iter_mut().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_mut()?)))
+    }
+
+    /// Sends and receives at once, so that no two ranks wait for each other to read.
+    fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
+        let (start, sequence) = (Instant::now(), self.sequence);
+        let mut frames: Vec<Option<Frame>> = self.peers.iter().map(|_| None).collect();
+        let mut expected = None;
+        if let Some(error) = self.others().find_map(|(_, peer)| peer.end.clone()) {
+            return Err(error);
+        }
+        for (peer, frame) in self.peers.iter_mut().zip(outgoing) {
+            expected = Some((frame.kind, frame.sequence));
+            if let Some(peer) = peer {
+                peer.channel.queue(frame);
+            }
+        }
+        loop {
+            let mut missing = Vec::new();
+            for (rank, peer) in self.others() {
+                if peer.channel.flush().is_err() {
+                    return Err(last_words(&mut peer.channel, rank, sequence).unwrap_or_else(|error| error));
+                }
+                if frames[rank].is_none() {
+                    let frame = peer.channel.receive().map_err(|broken| broken.of_rank(rank))?;
+                    frames[rank] = frame.map(|frame| check(frame, rank, expected)).transpose()?;
+                }
+                if frames[rank].is_none() || !peer.channel.is_flushed() {
+                    missing.push(rank);
+                }
+            }
+            let Some(&slowest) = missing.first() else {
+                return Ok(frames);
+            };
+            if Instant::now() >= deadline {
+                let doing = format!("ranks {missing:?} of {} did not take part in time", frames.len());
+                return Err(Error::exchange_timeout(Some(slowest), start.elapsed(), doing));
+            }
+            self.watch(&missing, &frames, deadline)?;
+        }
+    }
+
+    /// Blocks until a missing rank can go on. A rank that is done with us is watched too: it may
+    /// leave in peace, but if it dies, those that wait for it will not come either.
+    fn watch(&mut self, missing: &[usize], frames: &[Option<Frame>], deadline: Instant) -> Result<()> {
+        let sequence = self.sequence;
+        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        let mut ranks = Vec::new();
+        for (rank, (peer, frame)) in self.peers.iter().zip(frames).enumerate() {
+            match peer {
+                Some(peer) if peer.end.is_none() => {
+                    let reading = if frame.is_none() { PollFlags::IN } else { PollFlags::RDHUP };
+                    fds.push(peer.channel.interest(reading));
+                    ranks.push(rank);
+                }
+                _ => {}
+            }
+        }
+        let ready = wait(&mut fds, deadline)?;
+        for (rank, flags) in ranks.into_iter().zip(ready) {
+            let done = !missing.contains(&rank);
+            if let (Some(peer), true) = (&mut self.peers[rank], done && flags.intersects(GONE)) {
+                peer.end = Some(last_words(&mut peer.channel, rank, sequence)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads on until a peer that hung up says why. A value if what it sent shows that it finished the
+/// exchange under way, number `sequence`; an error if it may have died in it.
+fn last_words(channel: &mut Channel, rank: usize, sequence: u64) -> Result<Error> {
+    let mut finished = false;
+    let error = loop {
+        match channel.receive() {
+            Ok(Some(Frame { header, payload, .. })) => {
+                finished |= header.sequence > sequence;
+                match header.kind {
+                    Kind::Goodbye => break departed(rank),
+                    Kind::Notice => break read_notice(rank, &payload),
+                    _ => {}
+                }
+            }
+            Ok(None) => break Broken::Closed.of_rank(rank),
+            Err(broken) => break broken.of_rank(rank),
+        }
+    };
+    if finished { Ok(error) } else { Err(error) }
+}
+
+fn departed(rank: usize) -> Error {
+    Error::PeerLost { rank, detail: ": it left the group".into() }
+}
+
+/// Passes a frame of this exchange.
+fn check(frame: Frame, rank: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
+    let header = frame.header;
+    match header.kind {
+        Kind::Notice => Err(read_notice(rank, &frame.payload)),
+        Kind::Goodbye => Err(departed(rank)),
+        kind if expected == Some((kind, header.sequence)) && header.rank as usize == rank => Ok(frame),
+        kind => {
+            let name = |(kind, sequence): (Kind, u64)| format!("{} {sequence}", kind.name());
+            let what = "the exchange".into();
+            let ours = expected.map(name).unwrap_or_default();
+            Err(Error::Mismatch { rank, what, ours, theirs: name((kind, header.sequence)) })
+        }
+    }
+}
