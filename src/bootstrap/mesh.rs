@@ -106,75 +106,6 @@ impl Mesh {
         let payload = Arc::new([u8::from(fd.is_some())]);
         Outgoing { kind: Kind::Descriptor, rank: self.rank, sequence: self.sequence, payload, fd: fd.cloned() }
     }
-<<<<<<< HEAD
-
-    /// Sends each peer its frame, by rank (ours is ignored), and returns that of each; none at our
-    /// own rank. After an error every later exchange returns it too.
-    fn exchange(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        let outcome = self.run(outgoing, deadline);
-        self.sequence += 1;
-        outcome.inspect_err(|error| {
-            let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
-            let notice = notice(self.rank, error);
-            farewell(self.channels().filter(|(rank, _)| Some(*rank) != lost).map(|(_, channel)| channel), &notice);
-            self.failed = Some(error.clone());
-        })
-    }
-
-    /// Sends and receives at once, so that no two ranks wait for each other to read.
-    fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
-        let start = Instant::now();
-        let own = self.rank;
-        let mut frames: Vec<Option<Frame>> = self.peers.iter().map(|_| None).collect();
-        let mut expected = None;
-        for (peer, frame) in self.peers.iter_mut().zip(outgoing) {
-            expected = Some((frame.kind, frame.sequence));
-            if let Some(channel) = peer {
-                channel.queue(frame);
-            }
-        }
-        loop {
-            for (peer, channel) in self.channels() {
-                channel.flush().map_err(|broken| last_words(channel, peer).unwrap_or_else(|| broken.of_rank(peer)))?;
-                if frames[peer].is_none() {
-                    let frame = channel.receive().map_err(|broken| broken.of_rank(peer))?;
-                    frames[peer] = frame.map(|frame| check(frame, own, peer, expected)).transpose()?;
-                }
-            }
-            let busy = self.busy(&frames);
-            let Some((slowest, _)) = busy.first() else {
-                return Ok(frames);
-            };
-            if Instant::now() >= deadline {
-                let missing: Vec<usize> = busy.iter().map(|(peer, _)| *peer).collect();
-                let doing = format!("ranks {missing:?} of {} did not take part in time", frames.len());
-                return Err(Error::exchange_timeout(Some(*slowest), start.elapsed(), doing));
-            }
-            let mut fds: Vec<PollFd<'_>> = busy.into_iter().map(|(_, fd)| fd).collect();
-            wait(&mut fds, deadline)?;
-        }
-    }
-
-    /// Who still has to send or to take something, and what to watch of it. The others are not
-    /// watched: they may go on, and leave.
-    fn busy(&self, frames: &[Option<Frame>]) -> Vec<(usize, PollFd<'_>)> {
-        let mut busy = Vec::new();
-        for (rank, (channel, frame)) in self.peers.iter().zip(frames).enumerate() {
-            match (channel, frame) {
-                (Some(channel), None) => busy.push((rank, channel.interest(PollFlags::IN))),
-                (Some(channel), Some(_)) if !channel.is_flushed() => {
-                    busy.push((rank, channel.interest(PollFlags::empty())));
-                }
-                _ => {}
-            }
-        }
-        busy
-    }
-=======
->>>>>>> bootstrap
 }
 
 impl Bootstrap for Mesh {
@@ -209,38 +140,6 @@ impl Drop for Mesh {
     }
 }
 
-<<<<<<< HEAD
-/// Why a peer that takes nothing more gave up, if it said so.
-fn last_words(channel: &mut Channel, peer: usize) -> Option<Error> {
-    while let Ok(Some(frame)) = channel.receive() {
-        if frame.header.kind == Kind::Notice {
-            return Some(read_notice(peer, &frame.payload));
-        }
-    }
-    None
-}
-
-/// Passes a frame of this exchange.
-fn check(frame: Frame, own: usize, peer: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
-    let header = frame.header;
-    if header.kind == Kind::Notice {
-        return Err(read_notice(peer, &frame.payload));
-    }
-    if expected == Some((header.kind, header.sequence)) && header.rank as usize == peer {
-        return Ok(frame);
-    }
-    let name = |kind: Kind, sequence| format!("{} {sequence}", kind.name());
-    Err(Error::Mismatch {
-        against: own,
-        rank: peer,
-        what: "the exchange".into(),
-        ours: expected.map_or_else(String::new, |(kind, sequence)| name(kind, sequence)),
-        theirs: name(header.kind, header.sequence),
-    })
-}
-
-=======
->>>>>>> bootstrap
 /// The descriptor that a frame must carry.
 fn received_fd(frame: Frame, peer: usize) -> Result<OwnedFd> {
     match (frame.payload.as_slice(), frame.fd) {

@@ -44,7 +44,7 @@ impl Mesh {
 
     /// Sends and receives at once, so that no two ranks wait for each other to read.
     fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
-        let (start, sequence) = (Instant::now(), self.sequence);
+        let (start, own, sequence) = (Instant::now(), self.rank, self.sequence);
         let mut frames: Vec<Option<Frame>> = self.peers.iter().map(|_| None).collect();
         let mut expected = None;
         if let Some(error) = self.others().find_map(|(_, peer)| peer.end.clone()) {
@@ -64,7 +64,7 @@ impl Mesh {
                 }
                 if frames[rank].is_none() {
                     let frame = peer.channel.receive().map_err(|broken| broken.of_rank(rank))?;
-                    frames[rank] = frame.map(|frame| check(frame, rank, expected)).transpose()?;
+                    frames[rank] = frame.map(|frame| check(frame, own, rank, expected)).transpose()?;
                 }
                 if frames[rank].is_none() || !peer.channel.is_flushed() {
                     missing.push(rank);
@@ -134,7 +134,7 @@ fn departed(rank: usize) -> Error {
 }
 
 /// Passes a frame of this exchange.
-fn check(frame: Frame, rank: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
+fn check(frame: Frame, own: usize, rank: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
     let header = frame.header;
     match header.kind {
         Kind::Notice => Err(read_notice(rank, &frame.payload)),
@@ -144,7 +144,7 @@ fn check(frame: Frame, rank: usize, expected: Option<(Kind, u64)>) -> Result<Fra
             let name = |(kind, sequence): (Kind, u64)| format!("{} {sequence}", kind.name());
             let what = "the exchange".into();
             let ours = expected.map(name).unwrap_or_default();
-            Err(Error::Mismatch { rank, what, ours, theirs: name((kind, header.sequence)) })
+            Err(Error::Mismatch { what, against: own, ours, rank, theirs: name((kind, header.sequence)) })
         }
     }
 }
