@@ -1,4 +1,4 @@
-//! GPU collectives for LLM inference inside one host, over memory that every rank can address.
+#![doc = include_str!("../README.md")]
 
 pub mod bootstrap;
 mod collective;
