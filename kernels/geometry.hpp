@@ -4,8 +4,6 @@
 
 namespace symmetra::kernels {
 
-/// Most threads a block may have.
-constexpr uint32_t kMaxThreads = 1024;
 /// Block-shared memory of every kernel, which the host platform uses for votes.
 constexpr uint32_t kSharedBytes = 16;
 
@@ -31,7 +29,7 @@ constexpr uint32_t packet_bytes(uint32_t algorithm) { return algorithm == kOneSh
 
 /// Room one source needs in one buffer of the region, in packets of 16 bytes; zero-copy needs none.
 constexpr uint64_t slot_packets(uint32_t algorithm, uint64_t bytes, uint32_t world) {
-  const uint64_t packets = (bytes + packet_bytes(algorithm) - 1) / packet_bytes(algorithm);
+  const uint64_t packets = bytes == 0 ? 1 : (bytes + packet_bytes(algorithm) - 1) / packet_bytes(algorithm);
   if (algorithm == kTwoShotZeroCopy) return 0;
   return algorithm == kTwoShotLL || algorithm == kTwoShotSentinel ? (packets + world - 1) / world : packets;
 }
@@ -51,16 +49,33 @@ constexpr uint32_t shared_bytes(uint32_t algorithm, uint32_t world, uint32_t lan
   return kSharedBytes + (world << lanes_log2) * packet_bytes(algorithm);
 }
 
+/// Most threads a block of an algorithm may have.
+constexpr uint32_t most_threads(uint32_t algorithm) { return algorithm == kTwoShotZeroCopy ? 512 : 1024; }
+
 /// Whether a launch stays within its memory. Packet offsets are 32-bit.
 constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
   const uint64_t bytes = args.count * element_bytes(args.dtype);
-  return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && element_bytes(args.dtype) != 0 && geometry.blocks >= 1 &&
-         geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= kMaxThreads && args.lanes_log2 <= 16 &&
-         (args.slot_packets >= 1 || args.algorithm == kTwoShotZeroCopy) &&
-         geometry.shared_bytes >= shared_bytes(args.algorithm, args.world, args.lanes_log2) && args.count <= UINT64_MAX / 16 &&
-         slot_packets(args.algorithm, bytes, args.world) <= args.slot_packets &&
-         region_bytes(args.algorithm, args.slot_packets, args.world) <= uint64_t{16} << 32 &&
-         bytes / packet_bytes(args.algorithm) < uint64_t{1} << 31;
+  const uint64_t region = region_bytes(args.algorithm, args.slot_packets, args.world);
+  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && element_bytes(args.dtype) != 0;
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
+                     geometry.threads <= most_threads(args.algorithm) && args.lanes_log2 <= 16 &&
+                     geometry.shared_bytes >= shared_bytes(args.algorithm, args.world, args.lanes_log2);
+  const bool size = args.count <= UINT64_MAX / 16 && bytes / packet_bytes(args.algorithm) < uint64_t{1} << 31;
+  const bool room = args.slot_packets < uint64_t{1} << 32 && region <= uint64_t{16} << 32 &&
+                    slot_packets(args.algorithm, bytes, args.world) <= args.slot_packets;
+  return known && shape && size && room;
+}
+
+/// Signals and agreement: one block, whose threads share the ranks among them.
+constexpr bool one_block(const Geometry& geometry) {
+  return geometry.blocks == 1 && geometry.threads >= 1 && geometry.threads <= 1024 && geometry.shared_bytes >= kSharedBytes;
+}
+constexpr bool fits(const SignalArgs& args, const Geometry& geometry) {
+  const bool known = args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world && args.action <= kSignalBarrier;
+  return known && (args.action == kSignalBarrier || args.peer < args.world) && one_block(geometry);
+}
+constexpr bool fits(const AgreeArgs& args, const Geometry& geometry) {
+  return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry);
 }
 
 }  // namespace symmetra::kernels

@@ -85,25 +85,25 @@ class Buffer {
   size_t end_;
 };
 
-/// The operands of one call on every rank, and what must come out.
+/// The operands of one call on every rank, and what must come out. Every rank makes its input
+/// before the call, in order on its stream, and looks at its output and spoils both after it:
+/// a kernel that reads too early, ends too early or lets a peer in too long is found out.
 class Operands {
  public:
-  Operands(const Case& c, uint32_t world, std::mt19937_64& random) : case_(c) {
+  Operands(const Case& c, uint32_t world, std::mt19937_64& random) : case_(c), terms_(world), wrong_(world) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       inputs_.emplace_back(c, c.input_shift);
       outputs_.emplace_back(c, c.output_shift);
+      in_table_.address[rank] = inputs_[rank].data();
+      out_table_.address[rank] = c.in_place ? inputs_[rank].data() : outputs_[rank].data();
     }
     for (uint64_t i = 0; i < c.count; ++i) {
       std::vector<Bits> terms;
       for (uint32_t rank = 0; rank < world; ++rank) {
         terms.push_back(element(random, c.dtype, c.special));
-        inputs_[rank].set(i, terms.back());
+        terms_[rank].push_back(terms.back());
       }
       expected_.push_back(reference::sum(c.dtype, terms));
-    }
-    for (uint32_t rank = 0; rank < world; ++rank) {
-      in_table_.address[rank] = inputs_[rank].data();
-      out_table_.address[rank] = c.in_place ? inputs_[rank].data() : outputs_[rank].data();
     }
   }
   Operands(const Operands&) = delete;
@@ -112,20 +112,44 @@ class Operands {
   const PeerTable* outputs() const { return &out_table_; }
   const Buffer& output(uint32_t rank) const { return case_.in_place ? inputs_[rank] : outputs_[rank]; }
 
-  /// Elements that are wrong, plus one for every broken guard.
+  Launch produce(uint32_t rank) {
+    return {[this, rank] {
+              for (uint64_t i = 0; i < case_.count; ++i) inputs_[rank].set(i, terms_[rank][i]);
+            },
+            {1, 1, kSharedBytes, 0}};
+  }
+  Launch consume(uint32_t rank) {
+    return {[this, rank] {
+              for (uint64_t i = 0; i < case_.count; ++i) wrong_[rank] += output(rank).get(i) != expected_[i];
+              wrong_[rank] += !inputs_[rank].guards_hold() + !outputs_[rank].guards_hold();
+              for (uint64_t i = 0; i < case_.count; ++i) {
+                inputs_[rank].set(i, kSpoiled);
+                outputs_[rank].set(i, kSpoiled);
+              }
+            },
+            {1, 1, kSharedBytes, 0}};
+  }
+
+  /// Elements that were wrong, plus one for every broken guard, plus one for every element
+  /// that a peer wrote after its owner had gone on.
   uint64_t wrong() const {
     uint64_t wrong = 0;
     for (uint32_t rank = 0; rank < inputs_.size(); ++rank) {
-      for (uint64_t i = 0; i < case_.count; ++i) wrong += output(rank).get(i) != expected_[i];
-      wrong += !inputs_[rank].guards_hold() + !outputs_[rank].guards_hold();
+      wrong += wrong_[rank];
+      const Bits spoiled = kSpoiled & (~Bits{0} >> (64 - 8 * element_bytes(case_.dtype)));
+      for (uint64_t i = 0; i < case_.count; ++i) wrong += output(rank).get(i) != spoiled;
     }
     return wrong;
   }
 
  private:
+  static constexpr Bits kSpoiled = 0xC3C3C3C3C3C3C3C3;
+
   Case case_;
   std::vector<Buffer> inputs_, outputs_;
+  std::vector<std::vector<Bits>> terms_;
   std::vector<Bits> expected_;
+  std::vector<uint64_t> wrong_;
   PeerTable in_table_{}, out_table_{};
 };
 

@@ -22,7 +22,9 @@ void check(bool holds, const char* what, uint32_t a = 0, uint32_t b = 0, uint32_
 }
 
 const uint32_t kWorlds[] = {2, 3, 4, 5, 8};
-const uint32_t kThreads[] = {1, 3, 5};
+/// Most blocks and threads of a sequence. Ranks of one thread have no barrier inside, whose
+/// own atomics could hide a race between ranks from ThreadSanitizer.
+const uint32_t kShapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {3, 3}};
 constexpr uint32_t kAlgorithms = 5, kTypes = 6;
 constexpr uint64_t kMostElements = 700;
 
@@ -34,11 +36,11 @@ uint64_t edge(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   return std::min(count == 0 ? 0 : count - 1, kMostElements);
 }
 
-Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint32_t world, uint32_t threads) {
+Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint32_t world, const uint32_t (&shape)[2]) {
   Case c{};
   c.dtype = dtype;
-  c.blocks = 1 + random() % 3;
-  c.threads = random() % 2 == 0 ? 1 : threads;
+  c.blocks = 1 + random() % shape[0];
+  c.threads = random() % 3 == 0 ? 1 : shape[1];
   c.lanes_log2 = random() % 4;
   c.count = random() % 3 == 0 ? random() % 41 : edge(random, algorithm, dtype, world, c.lanes_log2);
   c.input_shift = random() % 2 == 0 ? 0 : random() % 9;
@@ -55,7 +57,11 @@ void sequence(uint32_t algorithm, uint32_t world, const std::vector<Case>& cases
   std::vector<std::vector<Launch>> launches(world);
   for (const Case& c : cases) {
     operands.emplace_back(c, world, random);
-    for (uint32_t rank = 0; rank < world; ++rank) launches[rank].push_back(group.launch(c, operands.back(), rank));
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      launches[rank].push_back(operands.back().produce(rank));
+      launches[rank].push_back(group.launch(c, operands.back(), rank));
+      launches[rank].push_back(operands.back().consume(rank));
+    }
   }
   launcher::run(launches);
   uint64_t wrong = 0;
@@ -78,10 +84,10 @@ void test_all_reduce(uint64_t seed) {
         const bool exists = host::all_reduce(algorithm, dtype, world) != nullptr;
         check(exists == !(sentinel && (dtype == kI32 || dtype == kI64)), "a kernel for every type", algorithm, dtype, world);
         if (!exists) continue;
-        const uint32_t threads = kThreads[turn++ % 3];
+        const auto& shape = kShapes[turn++ % 5];
         const uint32_t epochs[] = {0, 1, kEpochModulus - 7};
         std::vector<Case> cases;
-        for (uint32_t i = 0; i < 40; ++i) cases.push_back(any_case(random, algorithm, dtype, world, threads));
+        for (uint32_t i = 0; i < 40; ++i) cases.push_back(any_case(random, algorithm, dtype, world, shape));
         sequence(algorithm, world, cases, epochs[turn % 3], random);
       }
     }
@@ -92,11 +98,11 @@ void test_all_reduce(uint64_t seed) {
 void test_small_counts(uint64_t seed) {
   std::mt19937_64 random(seed);
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
-    const uint32_t world = kWorlds[algorithm % 5];
+    const uint32_t world = kWorlds[algorithm];
     const uint32_t types = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 4 : 6;
     std::vector<Case> cases;
     for (uint64_t count = 0; count <= 40; ++count) {
-      Case c = any_case(random, algorithm, count % types, world, 3);
+      Case c = any_case(random, algorithm, count % types, world, kShapes[algorithm]);
       c.count = count;
       cases.push_back(c);
     }
@@ -131,7 +137,7 @@ void test_scrub() {
         if (i / group.slot() % 3 != rank) stale += group.rank(rank).region.as<uint64_t>()[2 * i] == kStale;
       }
     }
-    check(stale == 0 && operands.wrong() == 0, "no stale tags", algorithm);
+    check(stale == 0, "no stale tags", algorithm);
   }
 }
 
@@ -154,7 +160,7 @@ void test_refresh() {
 /// comes late it may finish, but writes into nobody's operands.
 void test_timeout(uint32_t algorithm, uint32_t threads) {
   std::mt19937_64 random(9);
-  const Group group(algorithm, 3, 4096, 0, 30'000'000);
+  const Group group(algorithm, 3, 4096, 0, 400'000'000);
   const Case c{300, kF32, 2, threads, 2, 0, 0, false, false};
   const Operands first(c, 3, random), second(c, 3, random);
   std::vector<std::vector<Launch>> launches(3);
@@ -216,32 +222,32 @@ struct Pads {
     args.action = action;
     return args;
   }
-  Launch launch(uint32_t rank, uint32_t action, uint32_t peer, uint64_t timeout_ns = 60'000'000'000) const {
+  Launch launch(uint32_t rank, uint32_t action, uint32_t peer, uint32_t threads, uint64_t timeout_ns = 60'000'000'000) const {
     const SignalArgs a = args(rank, action, peer, timeout_ns);
-    return {[a] { host::signal()(&a); }, {1, 3, kSharedBytes, 0}};
+    return {[a] { host::signal()(&a); }, {1, threads, kSharedBytes, 0}};
   }
 };
 
 /// A token goes round three ranks: every hand-over is a plain write, a put and a wait.
-void test_signals() {
+void test_signals(uint32_t threads) {
   constexpr uint32_t kWorld = 3, kRounds = 20;
   const Pads pads(kWorld);
   uint64_t token = 0;
   std::vector<std::vector<Launch>> launches(kWorld);
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
     const Launch add{[&token] { ++token; }, {1, 1, kSharedBytes, 0}};
-    const Launch await = pads.launch(rank, kSignalWait, (rank + kWorld - 1) % kWorld);
+    const Launch await = pads.launch(rank, kSignalWait, (rank + kWorld - 1) % kWorld, threads);
     for (uint32_t round = 0; round < kRounds; ++round) {
       if (rank != 0 || round != 0) launches[rank].push_back(await);
       launches[rank].push_back(add);
-      launches[rank].push_back(pads.launch(rank, kSignalPut, (rank + 1) % kWorld));
-      launches[rank].push_back(pads.launch(rank, kSignalBarrier, 0));
+      launches[rank].push_back(pads.launch(rank, kSignalPut, (rank + 1) % kWorld, threads));
+      launches[rank].push_back(pads.launch(rank, kSignalBarrier, 0, threads));
     }
   }
-  launches[0].push_back(pads.launch(0, kSignalWait, kWorld - 1));
+  launches[0].push_back(pads.launch(0, kSignalWait, kWorld - 1, threads));
   launcher::run(launches);
   check(token == kWorld * kRounds, "signals order plain writes", static_cast<uint32_t>(token));
-  launcher::run({{pads.launch(0, kSignalBarrier, 0, 20'000'000)}, {pads.launch(1, kSignalBarrier, 0, 20'000'000)}, {}});
+  launcher::run({{pads.launch(0, kSignalBarrier, 0, threads, 400'000'000)}, {pads.launch(1, kSignalBarrier, 0, threads, 400'000'000)}, {}});
   for (uint32_t rank = 0; rank < 2; ++rank) {
     const Status& why = pads.ranks[rank].why();
     check(why.code == kStatusTimeout && why.op == kOpSignalBarrier && why.peer == 2, "a barrier times out", why.code, why.op, why.peer);
@@ -326,10 +332,11 @@ int main(int argc, char** argv) {
   test_scrub();
   test_refresh();
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
-    test_timeout(algorithm, kThreads[algorithm % 3]);
+    test_timeout(algorithm, kShapes[algorithm][1]);
     test_abort(algorithm);
   }
-  test_signals();
+  test_signals(1);
+  test_signals(3);
   test_user_kernel();
   test_agree();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -1,0 +1,144 @@
+// The platform of the kernels on NVIDIA GPUs, sm_80 and later.
+#pragma once
+
+#include <cstdint>
+
+#define SYMMETRA_KERNEL __global__
+#define SYMMETRA_DEVICE __device__ __forceinline__
+#define SYMMETRA_ARGS(Type) const __grid_constant__ Type
+#define SYMMETRA_MOST_THREADS(threads) __launch_bounds__(threads)
+#define SYMMETRA_UNROLL _Pragma("unroll")
+
+namespace symmetra::platform {
+
+/// Polls between two looks at the deadline. A poll is a read of the second-level cache,
+/// about half a microsecond.
+constexpr uint32_t kSpinsPerCheck = 256;
+
+SYMMETRA_DEVICE uint32_t thread() { return threadIdx.x; }
+SYMMETRA_DEVICE uint32_t threads() { return blockDim.x; }
+SYMMETRA_DEVICE uint32_t block() { return blockIdx.x; }
+SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
+
+template <class T>
+SYMMETRA_DEVICE T* shared() {
+  extern __shared__ uint4 block_shared[];
+  return reinterpret_cast<T*>(block_shared);
+}
+
+SYMMETRA_DEVICE void sync_block() { __syncthreads(); }
+/// sync_block that tells every thread whether any of them voted true.
+SYMMETRA_DEVICE bool sync_block_or(bool vote) { return __syncthreads_or(vote) != 0; }
+
+/// Dependent launch: waits until all kernels before have ended and their writes are visible.
+SYMMETRA_DEVICE void wait_prior() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// Dependent launch: the next kernel may be set up when all blocks have come here.
+SYMMETRA_DEVICE void release_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+SYMMETRA_DEVICE void pause() {}
+SYMMETRA_DEVICE uint64_t now_ns() {
+  uint64_t value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
+  return value;
+}
+
+// Memory that peers or the host touch at the same time. Every access is at system scope.
+
+/// A packet: 16 bytes, written and read as two halves, each of which is whole.
+struct alignas(16) Packet {
+  uint64_t half[2];
+};
+
+SYMMETRA_DEVICE uint32_t load_relaxed(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+SYMMETRA_DEVICE uint64_t load_relaxed(const uint64_t* p) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+  return value;
+}
+SYMMETRA_DEVICE uint32_t load_acquire(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+SYMMETRA_DEVICE void store_relaxed(uint32_t* p, uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+SYMMETRA_DEVICE void store_relaxed(uint64_t* p, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+}
+SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.relaxed.sys.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(value) : "memory");
+  return before;
+}
+SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+}
+
+SYMMETRA_DEVICE Packet load_packet(const Packet* p) {
+  Packet packet;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(packet.half[0]), "=l"(packet.half[1]) : "l"(p) : "memory");
+  return packet;
+}
+SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(packet.half[0]), "l"(packet.half[1]) : "memory");
+}
+
+// Memory that nobody else touches at the same time.
+
+/// `p` is aligned for T.
+template <class T>
+SYMMETRA_DEVICE T load(const void* p) {
+  return *static_cast<const T*>(p);
+}
+template <class T>
+SYMMETRA_DEVICE void store(void* p, const T& value) {
+  *static_cast<T*>(p) = value;
+}
+
+// Numbers. Conversions round to nearest even.
+
+struct Pair {
+  float low, high;
+};
+
+SYMMETRA_DEVICE float f32_of(uint32_t bits) { return __uint_as_float(bits); }
+SYMMETRA_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }
+SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return __hiloint2double(static_cast<int>(high), static_cast<int>(low)); }
+SYMMETRA_DEVICE uint64_t bits_of(double value) { return static_cast<uint64_t>(__double_as_longlong(value)); }
+
+SYMMETRA_DEVICE Pair unpack_bf16(uint32_t word) { return {f32_of(word << 16), f32_of(word & 0xFFFF0000)}; }
+SYMMETRA_DEVICE uint32_t pack_bf16(Pair pair) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(pair.high), "f"(pair.low));
+  return word;
+}
+SYMMETRA_DEVICE Pair unpack_f16(uint32_t word) {
+  Pair pair;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+      : "=f"(pair.low), "=f"(pair.high)
+      : "r"(word));
+  return pair;
+}
+SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(pair.high), "f"(pair.low));
+  return word;
+}
+
+}  // namespace symmetra::platform

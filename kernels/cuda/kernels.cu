@@ -1,0 +1,61 @@
+// The kernels compiled by nvcc, and their launchers.
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/kernels.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/geometry.hpp"
+
+namespace symmetra::kernels::cuda {
+namespace {
+
+struct Backend {
+  using Entry = const void*;
+  template <auto kernel>
+  static Entry entry() {
+    return reinterpret_cast<const void*>(kernel);
+  }
+};
+
+/// What a block may have without asking.
+constexpr uint32_t kUsualSharedBytes = 48 * 1024;
+
+template <class Args>
+int32_t launch(void* stream, const void* kernel, const Args& args, const Geometry& geometry) noexcept {
+  if (geometry.shared_bytes > kUsualSharedBytes) {
+    const auto bytes = static_cast<int>(geometry.shared_bytes);
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = geometry.blocks;
+  config.blockDim = geometry.threads;
+  config.dynamicSmemBytes = geometry.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = geometry.programmatic != 0 ? 1 : 0;
+  void* pointers[] = {const_cast<Args*>(&args)};
+  return cudaLaunchKernelExC(&config, kernel, pointers);
+}
+
+}  // namespace
+
+int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept {
+  const void* kernel = all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.world);
+  if (kernel == nullptr || !fits(args, geometry)) return cudaErrorInvalidValue;
+  return launch(stream, kernel, args, geometry);
+}
+
+int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept {
+  if (!fits(args, geometry)) return cudaErrorInvalidValue;
+  return launch(stream, reinterpret_cast<const void*>(&kernels::signal), args, geometry);
+}
+
+int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept {
+  if (!fits(args, geometry)) return cudaErrorInvalidValue;
+  return launch(stream, reinterpret_cast<const void*>(&kernels::agree), args, geometry);
+}
+
+}  // namespace symmetra::kernels::cuda
