@@ -1,22 +1,25 @@
 //! Where rank 0 listens and the others dial.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_nodelay, socket_error, socket_peercred};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, getpeername, getsockname, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, getpeername, getsockname, listen,
+    socket_with,
 };
 use rustix::process::geteuid;
 
 use super::wait::wait;
 use crate::error::{Error, Result};
 
+/// Connections the system keeps for a listener while its rank is busy.
+pub(super) const BACKLOG: i32 = 1024;
 /// How long one attempt to reach one address may take.
 const DIAL: Duration = Duration::from_secs(2);
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
@@ -109,13 +112,21 @@ pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// A non-blocking listener at a TCP address.
+pub(super) fn listen_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
 /// Makes a non-blocking stream socket.
 pub(super) fn stream(family: AddressFamily) -> Result<OwnedFd> {
     socket_with(family, SocketType::STREAM, FLAGS, None).map_err(|errno| Error::system("socket", &errno.into()))
 }
 
 /// The address of a unix socket, which the system limits to 107 bytes.
-pub(super) fn unix_address(path: &std::path::Path) -> Result<SocketAddrUnix> {
+pub(super) fn unix_address(path: &Path) -> Result<SocketAddrUnix> {
     SocketAddrUnix::new(path).map_err(|_| {
         let limit =
             "a unix socket's path must be at most 107 bytes: use a shorter directory (TMPDIR for temporary ones)";
@@ -123,7 +134,7 @@ pub(super) fn unix_address(path: &std::path::Path) -> Result<SocketAddrUnix> {
     })
 }
 
-fn dial_unix(path: &std::path::Path) -> Result<OwnedFd, Setback> {
+fn dial_unix(path: &Path) -> Result<OwnedFd, Setback> {
     let socket = stream(AddressFamily::UNIX)?;
     match connect(&socket, &unix_address(path)?) {
         Ok(()) => {}

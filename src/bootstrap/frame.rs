@@ -69,8 +69,8 @@ impl Kind {
             Self::Claim => "claim",
             Self::Verdict => "verdict",
             Self::Start => "start",
-            Self::Data => "all-gather of bytes",
-            Self::Descriptor => "all-gather of file descriptors",
+            Self::Data => "data",
+            Self::Descriptor => "descriptor",
             Self::Notice => "notice",
             Self::Goodbye => "goodbye",
         }

@@ -191,13 +191,10 @@ mod tests {
 
     #[test]
     fn hmac_is_that_of_the_standard() {
-        // Cross-checked with another implementation: hmac.new(bytes([7] * 16), ..., "sha256").
-        let mut text = b"symmetra rank 0\0".to_vec();
-        text.extend(VERSION.to_le_bytes());
-        text.extend([1; 16]);
-        text.extend([2; 16]);
-        let Ok(mac) = Hmac::<Sha256>::new_from_slice(&SECRET) else { unreachable!("any length is a key") };
-        let expected: Proof = mac.chain_update(&text).finalize().into_bytes().into();
-        assert_eq!(NONCES.proof_of_rank0(&SECRET), expected);
+        // Python: hmac.new(bytes([7] * 16), b"symmetra rank 0\0" + (1).to_bytes(4, "little")
+        //                  + bytes([1] * 16) + bytes([2] * 16), "sha256").hexdigest()
+        let expected = "bf7c5ead6705ee22db6e9f61697960dd006818ff1e015945dbf0ab9e8473d105";
+        let proof: String = NONCES.proof_of_rank0(&SECRET).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(proof, expected);
     }
 }

@@ -207,7 +207,7 @@ pub(super) fn check(frame: Frame, rank: usize, sequence: u64) -> Result<Vec<u8>>
         Kind::Notice => Err(read_notice(rank, &payload)),
         Kind::Data if header.rank as usize == rank && header.sequence == sequence => Ok(payload),
         kind => Err(Error::bootstrap(format!(
-            "expected the bytes of rank {rank} in exchange {sequence}, got {} of rank {} in exchange {}",
+            "expected data of rank {rank} in exchange {sequence}, got {} of rank {} in exchange {}",
             kind.name(),
             header.rank,
             header.sequence

@@ -14,11 +14,10 @@ use rustix::net::listen;
 use rustix::process::geteuid;
 
 use super::Bootstrap;
-use super::endpoint::{Endpoint, unix_address};
+use super::endpoint::{BACKLOG, Endpoint, unix_address};
 use super::frame::check_rank;
 use super::spoke::Newcomer;
 use super::star::Star;
-use super::tcp::BACKLOG;
 use crate::error::{Error, Result};
 
 /// The socket's name in the directory.
@@ -61,9 +60,9 @@ impl Local {
     pub fn connect(directory: impl AsRef<Path>, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         check_rank(rank, world_size)?;
         let path = directory.as_ref();
+        unix_address(&path.join(SOCKET))?;
         let directory = private_directory(path)?;
         let endpoint = Endpoint::Unix(path.join(SOCKET));
-        unix_address(&path.join(SOCKET))?;
         let secret = [0; 16]; // the user is the proof
         if world_size == 1 {
             return Ok(Self { star: Star::alone(), _name: None });

@@ -72,3 +72,6 @@ impl Star {
         outcome.inspect_err(|error| self.side = Side::Failed(error.clone()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,18 +8,13 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
-use rustix::net::listen;
-
 use super::Bootstrap;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, listen_tcp};
 use super::frame::check_rank;
 use super::spoke::Newcomer;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use crate::error::{Error, Result};
-
-/// Connections the system keeps for rank 0 while it is busy.
-pub(super) const BACKLOG: i32 = 1024;
 
 /// Where and as whom to meet.
 #[derive(Clone)]
@@ -68,11 +63,7 @@ impl TcpConfig {
     /// # Errors
     /// [`Error::InvalidArgument`] naming the variable that is missing or malformed.
     pub fn from_env(deadline: Instant) -> Result<Self> {
-        Self::from_variables(|name| std::env::var(name), deadline)
-    }
-
-    fn from_variables(get: impl Fn(&'static str) -> Result<String, VarError>, deadline: Instant) -> Result<Self> {
-        let optional = |name| match get(name) {
+        let optional = |name| match std::env::var(name) {
             Ok(text) => Ok(Some(text)),
             Err(VarError::NotPresent) => Ok(None),
             Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
@@ -169,9 +160,6 @@ impl Tcp {
     }
 
     fn serve(address: SocketAddr, listener: TcpListener, config: &TcpConfig) -> Result<Self> {
-        let system = |error: std::io::Error| Error::system(format_args!("listen at {address}"), &error);
-        listener.set_nonblocking(true).map_err(system)?;
-        listen(&listener, BACKLOG).map_err(|errno| system(errno.into()))?;
         let endpoint = Endpoint::Tcp(vec![address]);
         let listener = OwnedFd::from(listener);
         let star = Star::listen(endpoint, listener, config.secret, config.world_size, config.deadline)?;
@@ -215,7 +203,7 @@ fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, Tcp
     };
     let mut last = Error::bootstrap(format!("`{}` has no address", config.address));
     for address in candidates {
-        match TcpListener::bind(address) {
+        match listen_tcp(address) {
             Ok(listener) => return Ok((address, listener)),
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 let port = address.port();

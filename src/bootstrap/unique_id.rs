@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 
+use super::endpoint::listen_tcp;
 use super::handshake::{Secret, random};
 use crate::error::{Error, Result};
 
@@ -33,7 +34,7 @@ impl UniqueId {
     /// [`Error::System`] if the system gives no port or no random bytes.
     pub fn listen() -> Result<Self> {
         let system = |error: std::io::Error| Error::system("listen at a loopback port", &error);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system)?;
+        let listener = listen_tcp((Ipv4Addr::LOCALHOST, 0).into()).map_err(system)?;
         let address = listener.local_addr().map_err(system)?;
         Ok(Self { address, secret: random()?, listener: Some(listener) })
     }

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use super::{Mesh, Process};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::channel::Channel;
-use crate::bootstrap::endpoint::{Endpoint, Setback, stream, unix_address};
+use crate::bootstrap::endpoint::{BACKLOG, Endpoint, Setback, stream, unix_address};
 use crate::bootstrap::frame::{Fields, Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_rank};
 use crate::bootstrap::handshake::random;
 use crate::bootstrap::wait::wait;
@@ -31,8 +31,7 @@ use crate::error::{Error, Result};
 const TOKEN_BYTES: usize = 16;
 const OPENED: u8 = 1;
 const FAILED: u8 = 0;
-/// Connections the system keeps for us while we dial.
-const BACKLOG: i32 = 1024;
+const IN_ITS_WAKE: u8 = 2;
 
 impl Mesh {
     /// Connects every rank of `bootstrap` with every other. All must run on this host, as the same
@@ -58,10 +57,34 @@ impl Mesh {
         let cards: Vec<Card> =
             cards.iter().enumerate().map(|(peer, card)| Card::read(card, peer)).collect::<Result<_>>()?;
 
-        let peers = Meeting { rank, deadline, cards: &cards }.connect(&door)?;
-        let mut mesh = Self::new(rank, peers, cards.iter().map(|card| card.process).collect());
-        mesh.barrier(deadline)?;
-        Ok(mesh)
+        if cards[rank].token != door.token {
+            return Err(Error::bootstrap(format!("the all-gather gave another rank's bytes at rank {rank}")));
+        }
+        let processes = cards.iter().map(|card| card.process).collect();
+        let peers = Meeting { rank, deadline, cards: &cards }.connect(&door);
+        drop(door); // who still waits for us to dial sees that we do not
+        conclude(bootstrap, peers, deadline).map(|peers| Self::new(rank, peers, processes))
+    }
+}
+
+/// What to make of an attempt to connect, once every rank tells how it went. A rank that died makes
+/// others fail in its wake: the bootstrap knows who it was, and names the same one to everybody.
+fn conclude<T>(bootstrap: &mut dyn Bootstrap, outcome: Result<T>, deadline: Instant) -> Result<T> {
+    let own = match &outcome {
+        Ok(_) => Vec::new(),
+        Err(Error::PeerLost { .. }) => vec![IN_ITS_WAKE],
+        Err(error) => [&[FAILED], error.to_string().as_bytes()].concat(),
+    };
+    let all = match (bootstrap.all_gather(&own, deadline), own.first()) {
+        (_, Some(&FAILED)) => return outcome,
+        (all, _) => all?,
+    };
+    match all.iter().enumerate().find(|(_, words)| words.first() == Some(&FAILED)) {
+        Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(&words[1..]).into_owned() }),
+        None => match all.iter().position(|words| !words.is_empty()) {
+            Some(rank) => outcome.and(Err(Error::Peer { rank, message: "it lost another rank while opening".into() })),
+            None => outcome,
+        },
     }
 }
 
@@ -161,7 +184,10 @@ impl Meeting<'_> {
     fn dial(&self, peer: usize) -> Result<OwnedFd> {
         self.cards[peer].endpoint.dial(self.deadline).map_err(|setback| match setback {
             Setback::Final(error) => error,
-            Setback::Again(why) => Error::PeerLost { rank: peer, detail: format!(": it stopped listening: {why}") },
+            Setback::Again(why) => {
+                let detail = format!(": it does not listen at {}: {why}", self.cards[peer].endpoint);
+                Error::PeerLost { rank: peer, detail }
+            }
         })
     }
 

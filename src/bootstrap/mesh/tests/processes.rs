@@ -1,0 +1,204 @@
+//! Ranks as processes: kill -9, descriptors and CPU time.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use super::monitor::reports;
+use super::*;
+use crate::bootstrap::Local;
+use crate::bootstrap::monitor::Monitor;
+
+/// Runs this test binary again as a rank in `directory`.
+fn child(role: &str, variables: &[(&str, &str)]) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "bootstrap::mesh::tests::processes::a_child_plays_its_role",
+            "--nocapture",
+            "--test-threads",
+            "1",
+        ])
+        .env("SYMMETRA_TEST_ROLE", role)
+        .envs(variables.iter().copied())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+struct Voice(std::io::Lines<BufReader<std::process::ChildStdout>>);
+
+impl Voice {
+    fn of(child: &mut Child) -> Self {
+        Self(BufReader::new(child.stdout.take().unwrap()).lines())
+    }
+
+    /// The next line that a child printed after `> `.
+    fn answer(&mut self) -> String {
+        self.0.find_map(|line| line.unwrap().split_once("> ").map(|(_, words)| words.to_owned())).expect("no answer")
+    }
+}
+
+#[test]
+fn a_child_plays_its_role() {
+    let Ok(role) = std::env::var("SYMMETRA_TEST_ROLE") else {
+        return;
+    };
+    match role.as_str() {
+        "rank" => play_rank(),
+        "fds" => leak_nothing(),
+        "idle" => burn_nothing(),
+        _ => panic!("no such role"),
+    }
+}
+
+fn play_rank() {
+    let variable = |name| std::env::var(name).unwrap();
+    let (rank, world_size) = (variable("RANK").parse().unwrap(), variable("WORLD_SIZE").parse().unwrap());
+    let mut local = Local::connect(variable("DIRECTORY"), rank, world_size, within(10.0)).unwrap();
+    let mut mesh = match Mesh::open(&mut local, within(10.0)) {
+        Ok(mesh) => mesh,
+        Err(error) => return println!("> {error}"),
+    };
+    drop(local);
+    converse(&mut mesh);
+    let own = memfd(rank);
+    let fds = mesh.all_gather_fds(own.as_fd(), within(10.0)).unwrap();
+    check_memfds(&mesh, fds);
+    assert!((0..world_size).all(|peer| mesh.same_process(peer) == (peer == rank)));
+    let (report, reports) = channel();
+    let _monitor = Monitor::start(&mesh, move |rank| {
+        let _ = report.send(rank);
+    })
+    .unwrap();
+    println!("> ready");
+    if variable("STAYS") == "gathering" {
+        println!("> {}", mesh.barrier(within(10.0)).unwrap_err());
+    } else {
+        println!("> monitor: {}", reports.recv_timeout(Duration::from_secs(10)).unwrap());
+    }
+    thread::sleep(Duration::from_secs(10)); // until it is killed
+}
+
+fn processes(world_size: usize, directory: &str, idle: usize) -> Vec<Child> {
+    let world = world_size.to_string();
+    let start = |rank: usize| {
+        let stays = if rank == idle { "idle" } else { "gathering" };
+        let rank = rank.to_string();
+        child("rank", &[("RANK", &rank), ("WORLD_SIZE", &world), ("DIRECTORY", directory), ("STAYS", stays)])
+    };
+    (1..world_size).map(start).collect()
+}
+
+#[test]
+fn pitfall_1_kill_9_of_a_process_is_named_by_all_and_noticed_by_the_monitor() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("ranks");
+    let mut children = processes(4, directory.to_str().unwrap(), 3);
+    let mut local = Local::connect(&directory, 0, 4, within(10.0)).unwrap();
+    let mut mesh = Mesh::open(&mut local, within(10.0)).unwrap();
+    drop(local);
+    converse(&mut mesh);
+    let fds = mesh.all_gather_fds(memfd(0).as_fd(), within(10.0)).unwrap();
+    check_memfds(&mesh, fds);
+    for (index, child) in children.iter().enumerate() {
+        assert_eq!(mesh.process_id(index + 1), child.id());
+        assert!(!mesh.same_process(index + 1));
+    }
+    let mut voices: Vec<Voice> = children.iter_mut().map(Voice::of).collect();
+    voices.iter_mut().for_each(|voice| assert_eq!(voice.answer(), "ready"));
+    let (mut monitor, reports) = reports(&mesh);
+    let killed = thread::scope(|scope| {
+        // Rank 3 holds up the all-gather in which rank 2 is killed.
+        let rank0 = scope.spawn(|| mesh.barrier(within(10.0)));
+        thread::sleep(Duration::from_millis(100));
+        children[1].kill().unwrap();
+        let killed = Instant::now();
+        assert_eq!(lost(rank0.join().unwrap()), 2);
+        killed
+    });
+    let (rank, noticed) = reports.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert_eq!(rank, 2);
+    assert!(noticed - killed < Duration::from_millis(500), "{:?}", noticed - killed);
+    assert!(voices[0].answer().starts_with("rank 2 is gone"));
+    assert_eq!(voices[2].answer(), "monitor: 2");
+    monitor.stop();
+    for mut child in children {
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_listen_is_named_to_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("ranks");
+    let variables = [("RANK", "1"), ("WORLD_SIZE", "2"), ("TMPDIR", "/nonexistent"), ("STAYS", "idle")];
+    let mut child = child("rank", &[&variables[..], &[("DIRECTORY", directory.to_str().unwrap())]].concat());
+    let mut local = Local::connect(&directory, 0, 2, within(10.0)).unwrap();
+    match Mesh::open(&mut local, within(10.0)).err().unwrap() {
+        Error::Peer { rank: 1, message } => assert!(message.contains("/nonexistent (TMPDIR)"), "{message}"),
+        other => panic!("{other}"),
+    }
+    let words = Voice::of(&mut child).answer();
+    assert!(words.contains("/nonexistent (TMPDIR)"), "{words}");
+    child.wait().unwrap();
+}
+
+#[test]
+fn no_descriptor_and_no_directory_is_leaked() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut child = child("fds", &[("TMPDIR", temporary.path().to_str().unwrap())]);
+    assert_eq!(Voice::of(&mut child).answer(), "none leaked");
+    child.wait().unwrap();
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+}
+
+fn leak_nothing() {
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let round = || {
+        on_meshes(4, |mut mesh| {
+            let _monitor = Monitor::start(&mesh, |_| ()).unwrap();
+            let own = memfd(mesh.rank());
+            drop(mesh.all_gather_fds(own.as_fd(), within(10.0)).unwrap());
+            let set: &[usize] = if mesh.rank() < 2 { &[0, 1] } else { &[2, 3] };
+            let mut part = mesh.split(Some(set), within(10.0)).unwrap().unwrap();
+            converse(&mut part);
+            if mesh.rank() != 0 {
+                let _ = mesh.all_gather_fds(own.as_fd(), within(5.0)).unwrap_err();
+            }
+        });
+    };
+    round();
+    let before = count();
+    (0..5).for_each(|_| round());
+    assert_eq!(count(), before);
+    println!("> none leaked");
+}
+
+#[test]
+fn pitfall_7_an_idle_group_burns_no_cpu() {
+    let mut child = child("idle", &[]);
+    let cpu_ms: f64 = Voice::of(&mut child).answer().parse().unwrap();
+    assert!(cpu_ms < 5.0, "{cpu_ms} ms of CPU time in 500 ms of idling");
+    child.wait().unwrap();
+}
+
+fn burn_nothing() {
+    let cpu_time = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    on_meshes(4, |mut mesh| {
+        let monitor = Monitor::start(&mesh, |_| ()).unwrap();
+        mesh.barrier(within(10.0)).unwrap();
+        if mesh.rank() == 0 {
+            thread::sleep(Duration::from_millis(100));
+            let before = cpu_time();
+            thread::sleep(Duration::from_millis(500));
+            println!("> {}", (cpu_time() - before).as_secs_f64() * 1e3);
+        }
+        // All others wait here for rank 0.
+        mesh.barrier(within(10.0)).unwrap();
+        drop(monitor);
+    });
+}

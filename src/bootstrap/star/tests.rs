@@ -1,0 +1,197 @@
+//! What rank 0 answers to those who know the protocol and bend it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+use super::*;
+use crate::bootstrap::channel::Channel;
+use crate::bootstrap::endpoint::Setback;
+use crate::bootstrap::frame::{Frame, HEADER_BYTES, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Nonces};
+
+const SECRET: Secret = [7; 16];
+
+fn within(seconds: f64) -> Instant {
+    Instant::now() + Duration::from_secs_f64(seconds)
+}
+
+fn newcomer(rank: usize, world_size: usize) -> Newcomer {
+    Newcomer { rank, world_size, secret: SECRET }
+}
+
+/// Runs `strangers` while rank 0 of a world of two forms it, then lets rank 1 join.
+fn while_forming(strangers: impl FnOnce(SocketAddr)) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let endpoint = Endpoint::Tcp(vec![address]);
+    thread::scope(|scope| {
+        let rank0 = scope.spawn(|| Star::listen(endpoint.clone(), listener.into(), SECRET, 2, within(10.0)).unwrap());
+        strangers(address);
+        let mut rank1 = Star::join(&endpoint, &newcomer(1, 2), within(10.0)).unwrap();
+        let mut rank0 = rank0.join().unwrap();
+        let theirs = scope.spawn(move || rank0.all_gather(b"zero", within(10.0)));
+        let all = vec![b"zero".to_vec(), b"one".to_vec()];
+        assert_eq!(rank1.all_gather(b"one", within(10.0)), Ok(all.clone()));
+        assert_eq!(theirs.join().unwrap(), Ok(all));
+    });
+}
+
+struct Forger(Channel);
+
+impl Forger {
+    fn connect(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self(Channel::new(socket.into(), MAX_VERDICT_BYTES))
+    }
+
+    fn ask(&mut self, frame: Outgoing) -> Option<Frame> {
+        self.0.queue(frame);
+        self.0.receive_by(within(2.0)).ok().flatten()
+    }
+
+    /// Says hello without checking who answers.
+    fn greet(&mut self) -> Nonces {
+        let challenge = self.ask(handshake::hello(&[9; 16])).unwrap();
+        assert_eq!(challenge.header.kind, Kind::Challenge);
+        Nonces { newcomer: [9; 16], rank0: challenge.payload[4..20].try_into().unwrap() }
+    }
+
+    fn refused(&mut self, frame: Outgoing) -> String {
+        let verdict = self.ask(frame).expect("no answer");
+        assert_eq!(verdict.header.kind, Kind::Verdict);
+        handshake::read_verdict(&verdict.payload).unwrap_err()
+    }
+}
+
+#[test]
+fn pitfall_35_ranks_out_of_range_and_rank_0_are_refused_in_words() {
+    while_forming(|address| {
+        for (rank, words) in
+            [(2, "rank 2 is not in 0..2"), (1 << 30, "is not in 0..2"), (0, "rank 0 was claimed before")]
+        {
+            let mut forger = Forger::connect(address);
+            let nonces = forger.greet();
+            let answer = forger.refused(handshake::claim(&SECRET, &nonces, rank, 2));
+            assert!(answer.contains(words), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn pitfall_35_a_claim_without_the_secret_or_of_another_connection_is_refused() {
+    while_forming(|address| {
+        let mut forger = Forger::connect(address);
+        let nonces = forger.greet();
+        let replayed = handshake::claim(&SECRET, &nonces, 1, 2);
+        let words = "a secret that differs from that of rank 0";
+        assert_eq!(forger.refused(handshake::claim(&[0; 16], &nonces, 1, 2)), words);
+
+        let mut forger = Forger::connect(address);
+        assert_ne!(forger.greet().rank0, nonces.rank0);
+        assert_eq!(forger.refused(replayed), words);
+    });
+}
+
+#[test]
+fn another_version_is_told_both_versions() {
+    while_forming(|address| {
+        let mut hello = handshake::hello(&[9; 16]);
+        hello.payload = [&99u32.to_le_bytes()[..], &[0; 100]].concat().into();
+        let answer = Forger::connect(address).refused(hello);
+        assert_eq!(answer, "protocol version 99, but rank 0 speaks version 1");
+    });
+}
+
+#[test]
+fn pitfall_35_frames_out_of_turn_and_out_of_bounds_end_a_connection_unanswered() {
+    while_forming(|address| {
+        let early = handshake::claim(&SECRET, &Nonces { newcomer: [0; 16], rank0: [0; 16] }, 1, 2);
+        assert!(Forger::connect(address).ask(early).is_none());
+        let mut twice = Forger::connect(address);
+        twice.greet();
+        assert!(twice.ask(handshake::hello(&[9; 16])).is_none());
+        let long = Outgoing::control(Kind::Hello, 0, vec![1; 257]);
+        assert!(Forger::connect(address).ask(long).is_none());
+        // The first frames of an all-gather, sent before anything was proved.
+        assert!(Forger::connect(address).ask(Outgoing::data(1, 0, (*b"data").into())).is_none());
+    });
+}
+
+/// A world of three whose rank 2 sends `bytes` instead of taking part; what the others get.
+fn with_a_mad_rank(bytes: &[u8]) -> [Error; 2] {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let endpoint = Endpoint::Tcp(vec![address]);
+    thread::scope(|scope| {
+        let gather = move |mut star: Star| star.all_gather(b"", within(5.0)).unwrap_err();
+        let door = endpoint.clone();
+        let rank0 = move || gather(Star::listen(door, listener.into(), SECRET, 3, within(5.0)).unwrap());
+        let rank1 = move || gather(Star::join(&endpoint, &newcomer(1, 3), within(5.0)).unwrap());
+        let sane: [ScopedJoinHandle<'_, Error>; 2] = [scope.spawn(rank0), scope.spawn(rank1)];
+        let mut mad = Forger::connect(address);
+        let nonces = mad.greet();
+        let claim = handshake::claim(&SECRET, &nonces, 2, 3);
+        assert_eq!(mad.ask(claim).unwrap().header.kind, Kind::Verdict);
+        assert_eq!(mad.0.receive_by(within(5.0)).unwrap().unwrap().header.kind, Kind::Start);
+        let mut socket = TcpStream::from(mad.0.as_fd().try_clone_to_owned().unwrap());
+        socket.write_all(bytes).unwrap();
+        sane.map(|thread| thread.join().unwrap())
+    })
+}
+
+#[test]
+fn a_rank_that_sends_nonsense_is_named_to_everybody() {
+    let frame = |sequence| Outgoing::data(2, sequence, [].into()).header().encode().to_vec();
+    let mut huge = frame(0);
+    huge[16..24].copy_from_slice(&(MAX_FRAME_BYTES as u64 + 1).to_le_bytes());
+    let cases: [(Vec<u8>, &str); 3] = [
+        (vec![b'?'; HEADER_BYTES], "rank 2 sent bytes [3f, 3f, 3f, 3f] instead of the magic"),
+        (frame(5), "expected data of rank 2 in exchange 0, got data of rank 2 in exchange 5"),
+        (huge, "rank 2 sent a data frame of 67108865 bytes, at most 67108864 are allowed"),
+    ];
+    for (bytes, words) in cases {
+        let [at_rank0, at_rank1] = with_a_mad_rank(&bytes);
+        assert!(matches!(&at_rank0, Error::Bootstrap { message } if message.contains(words)), "{at_rank0}");
+        assert!(matches!(&at_rank1, Error::Peer { rank: 0, message } if message.contains(words)), "{at_rank1}");
+    }
+}
+
+#[test]
+fn pitfall_35_another_user_is_turned_away_on_both_sides() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can become somebody else
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = directory.path().join("open.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let endpoint = Endpoint::Unix(path.clone());
+    thread::scope(|scope| {
+        let stranger = scope.spawn(|| {
+            // This thread alone becomes another user, until it ends.
+            let somebody = rustix::process::Uid::from_raw(54321);
+            rustix::thread::set_thread_res_uid(somebody, somebody, somebody).unwrap();
+            match endpoint.dial(within(2.0)) {
+                Err(Setback::Final(error)) => assert!(error.to_string().contains("it runs as user 0"), "{error}"),
+                _ => panic!("it trusts another user"),
+            }
+            std::os::unix::net::UnixStream::connect(&path).unwrap().read(&mut [0])
+        });
+        for _ in 0..2 {
+            assert!(endpoint.accept(listener.as_fd()).unwrap().is_none());
+        }
+        assert_eq!(stranger.join().unwrap().unwrap_or(0), 0);
+    });
+    assert!(endpoint.dial(within(2.0)).is_ok());
+    assert!(endpoint.accept(listener.as_fd()).unwrap().is_some());
+}

@@ -1,0 +1,103 @@
+//! Ranks that do not come, do not call, or leave.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use symmetra::bootstrap::{Bootstrap, Local, Tcp};
+
+use crate::{config, converse, free_address, lost, on_threads, private_directory, timed_out, within};
+
+#[test]
+fn a_world_that_stays_incomplete_names_the_missing_ranks_to_everybody() {
+    let address = free_address();
+    let results = on_threads(3, |rank| match rank {
+        2 => Tcp::connect(config(address, 3, 5, 10.0)).map(drop),
+        rank => Tcp::connect(config(address, rank, 5, if rank == 0 { 0.5 } else { 10.0 })).map(drop),
+    });
+    for result in results {
+        let (rank, detail) = timed_out(result);
+        assert_eq!(rank, Some(2));
+        assert!(detail.contains("ranks {2, 4} of 5 did not connect"), "{detail}");
+    }
+}
+
+#[test]
+fn a_rank_0_that_never_comes_is_named_with_the_address() {
+    let address = free_address();
+    let start = Instant::now();
+    let (rank, detail) = timed_out(Tcp::connect(config(address, 1, 2, 0.3)));
+    assert_eq!(rank, Some(0));
+    assert!(detail.contains(&address.to_string()) && detail.contains("refused"), "{detail}");
+    assert!(start.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_listener_that_stays_silent_ends_in_a_timeout() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let start = Instant::now();
+    let (rank, detail) = timed_out(Tcp::connect(config(listener.local_addr().unwrap(), 1, 2, 0.3)));
+    assert_eq!(rank, Some(0));
+    assert!(detail.contains("no challenge came"), "{detail}");
+    assert!(start.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_rank_that_does_not_call_is_named_to_everybody() {
+    let address = free_address();
+    let (done, wait) = channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let results = on_threads(4, |rank| {
+        let mut tcp = Tcp::connect(config(address, rank, 4, 10.0)).unwrap();
+        match rank {
+            2 => {
+                let _ = wait.lock().unwrap().recv_timeout(Duration::from_secs(5));
+                None
+            }
+            0 => {
+                let result = tcp.barrier(within(0.3));
+                done.send(()).unwrap();
+                Some(result)
+            }
+            _ => Some(tcp.barrier(within(5.0))),
+        }
+    });
+    for result in results.into_iter().flatten() {
+        assert_eq!(timed_out(result).0, Some(2));
+    }
+}
+
+#[test]
+fn pitfall_1_a_rank_that_leaves_is_named_to_everybody_and_for_ever() {
+    for leaving in 0..4 {
+        let directory = private_directory();
+        let start = Instant::now();
+        on_threads(4, |rank| {
+            let mut local = Local::connect(&directory, rank, 4, within(10.0)).unwrap();
+            converse(&mut local);
+            if rank == leaving {
+                return;
+            }
+            for _ in 0..2 {
+                assert_eq!(lost(local.all_gather(b"?", within(10.0))), leaving, "rank {rank}");
+            }
+        });
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn pitfall_1_a_rank_that_leaves_before_the_world_is_complete_is_named() {
+    let address = free_address();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let rank0 = scope.spawn(move || Tcp::connect(config(address, 0, 4, 10.0)).map(drop));
+        let rank1 = scope.spawn(move || Tcp::connect(config(address, 1, 4, 10.0)).map(drop));
+        // Gives up at its own deadline, before rank 3 comes.
+        assert!(timed_out(Tcp::connect(config(address, 2, 4, 0.3))).1.contains("the other ranks"));
+        assert_eq!(lost(rank0.join().unwrap()), 2);
+        assert_eq!(lost(rank1.join().unwrap()), 2);
+    });
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
