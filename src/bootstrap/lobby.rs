@@ -90,12 +90,11 @@ impl Lobby {
         let mut claims = Vec::new();
         for (index, mut pending) in std::mem::take(&mut self.pending).into_iter().enumerate() {
             let idle = ready.get(index).is_none_or(|flags| flags.is_empty());
-            let outcome = match idle {
-                true => Outcome::Stay(pending),
-                false => {
-                    let progress = self.step(&mut pending);
-                    outcome_of(pending, progress)
-                }
+            let outcome = if idle {
+                Outcome::Stay(pending)
+            } else {
+                let progress = self.step(&mut pending);
+                outcome_of(pending, progress)
             };
             match outcome {
                 Outcome::Stay(pending) if pending.until > now => self.pending.push_back(pending),

@@ -93,8 +93,11 @@ impl Bootstrap for Local {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // The lock is ours, so the name is; it goes with the directory's descriptor.
-        if let Err(errno) = unlinkat(&self.directory, SOCKET, AtFlags::empty()) {
+        // While the lock is ours, the name is. Closing alone would not unlock at once: a child that
+        // is just being started may hold a duplicate.
+        let removed = unlinkat(&self.directory, SOCKET, AtFlags::empty());
+        let unlocked = flock(&self.directory, FlockOperation::Unlock);
+        if let Err(errno) = removed.and(unlocked) {
             tracing::debug!("{SOCKET} was not removed: {errno}");
         }
     }

@@ -45,7 +45,8 @@ pub trait Bootstrap: Send {
     /// # Errors
     /// [`Error::Timeout`](crate::Error::Timeout) or [`Error::PeerLost`](crate::Error::PeerLost)
     /// when a rank does not answer, [`Error::Bootstrap`](crate::Error::Bootstrap) when it answers nonsense.
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if `bytes` is longer than 64 MiB; then nothing was sent.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if `bytes` is longer than 64 MiB;
+    /// then nothing was sent.
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>>;
 
     /// Blocks until every rank called it.

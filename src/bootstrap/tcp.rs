@@ -196,7 +196,7 @@ fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, Tcp
                 return Err(Error::invalid(
                     "address (MASTER_ADDR)",
                     format_args!("`{}`, which is {}", config.address, address.ip()),
-                    "rank 0 listens at loopback addresses only, unless the field `bind` (SYMMETRA_BIND) names an interface",
+                    "rank 0 listens at loopback addresses only, unless `bind` (SYMMETRA_BIND) names an interface",
                 ));
             }
         },

@@ -14,7 +14,7 @@ fn a_world_that_stays_incomplete_names_the_missing_ranks_to_everybody() {
     let address = free_address();
     let results = on_threads(3, |rank| match rank {
         2 => Tcp::connect(config(address, 3, 5, 10.0)).map(drop),
-        rank => Tcp::connect(config(address, rank, 5, if rank == 0 { 0.5 } else { 10.0 })).map(drop),
+        rank => Tcp::connect(config(address, rank, 5, if rank == 0 { 1.0 } else { 10.0 })).map(drop),
     });
     for result in results {
         let (rank, detail) = timed_out(result);

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -67,12 +68,15 @@ fn pitfall_17_the_socket_of_a_crash_is_replaced() {
 fn pitfall_35_a_second_rank_0_of_a_directory_is_refused_and_the_group_goes_on() {
     let directory = private_directory();
     thread::scope(|scope| {
-        let rank0 =
-            scope.spawn(|| Local::connect(&directory, 0, 2, within(10.0)).map(|mut local| converse(&mut local)));
-        thread::sleep(Duration::from_millis(200));
-        let message = words(Local::connect(&directory, 0, 2, within(10.0)));
+        // Only the refused of two can be done before rank 1 comes.
+        let (done, results) = channel();
+        for _ in 0..2 {
+            let (done, directory) = (done.clone(), &directory);
+            scope.spawn(move || done.send(Local::connect(directory, 0, 2, within(10.0)).map(|mut l| converse(&mut l))));
+        }
+        let message = words(results.recv_timeout(Duration::from_secs(10)).unwrap());
         assert!(message.contains("rank 0 was claimed before"), "{message}");
         converse(&mut Local::connect(&directory, 1, 2, within(10.0)).unwrap());
-        rank0.join().unwrap().unwrap();
+        results.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
     });
 }

@@ -9,7 +9,7 @@ mod processes;
 mod strangers;
 mod threads;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,6 +53,18 @@ fn converse(bootstrap: &mut dyn Bootstrap) {
 /// A free port of the loopback interface.
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Connects to rank 0 as soon as it listens, and says nothing.
+fn knock(address: SocketAddr) -> TcpStream {
+    let deadline = within(10.0);
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stranger) => return stranger,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn config(address: SocketAddr, rank: usize, world_size: usize, seconds: f64) -> TcpConfig {

@@ -1,16 +1,17 @@
 //! Who may join: strangers, wrong secrets, second claims.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use symmetra::bootstrap::{Bootstrap, Tcp, TcpConfig};
 
-use crate::{config, converse, free_address, on_threads, within, words};
+use crate::{config, converse, free_address, knock, on_threads, within, words};
 
 #[test]
-fn rank_0_may_be_late() {
+fn pitfall_6_rank_0_may_be_late() {
     let address = free_address();
     on_threads(3, |rank| {
         if rank == 0 {
@@ -28,12 +29,7 @@ fn pitfall_35_garbage_does_not_stall_the_listener() {
         let rank0 = scope.spawn(move || Tcp::connect(config(address, 0, 3, 20.0)).map(|mut tcp| converse(&mut tcp)));
         let mut strangers = Vec::new();
         for number in 0..200u32 {
-            let mut stranger = loop {
-                match TcpStream::connect(address) {
-                    Ok(stranger) => break stranger,
-                    Err(_) => thread::sleep(Duration::from_millis(5)),
-                }
-            };
+            let mut stranger = knock(address);
             // A refusal may close the connection while we write.
             let _ = match number % 5 {
                 0 => stranger.write_all(&random_bytes(number, 4096)),
@@ -71,8 +67,7 @@ fn pitfall_35_a_stranger_that_drips_bytes_is_cut_off_while_the_group_works() {
             let mut tcp = Tcp::connect(config(address, 0, 2, 10.0)).unwrap();
             tcp.barrier(within(10.0)).unwrap();
         });
-        thread::sleep(Duration::from_millis(50));
-        let mut dripping = TcpStream::connect(address).unwrap();
+        let mut dripping = knock(address);
         dripping.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
         let mut slow = dripping.try_clone().unwrap();
         let drip = scope.spawn(move || {
@@ -137,24 +132,28 @@ fn pitfall_35_a_listener_that_does_not_know_the_secret_is_not_believed() {
 #[test]
 fn pitfall_35_a_second_claim_of_a_rank_is_refused_and_the_group_goes_on() {
     let address = free_address();
+    let world = |rank| config(address, rank, 3, 10.0);
     thread::scope(|scope| {
-        let world = |rank| config(address, rank, 3, 10.0);
         let rank0 = scope.spawn(move || Tcp::connect(world(0)).map(|mut tcp| converse(&mut tcp)));
-        let rank1 = scope.spawn(move || Tcp::connect(world(1)).map(|mut tcp| converse(&mut tcp)));
-        thread::sleep(Duration::from_millis(200));
-        for rank in [0, 1] {
-            // Rank 0 cannot be claimed by dialling; who tries finds the port in use.
-            let message = words(Tcp::connect(world(rank)));
-            let expected = if rank == 0 { "is in use" } else { "rank 1 was claimed before" };
-            assert!(message.contains(expected), "{message}");
+        drop(knock(address));
+        // Rank 0 cannot be claimed by dialling: who tries finds the port in use.
+        let message = words(Tcp::connect(world(0)));
+        assert!(message.contains("is in use"), "{message}");
+        // Only the refused of two can be done before rank 2 comes.
+        let (done, results) = channel();
+        for _ in 0..2 {
+            let done = done.clone();
+            scope.spawn(move || done.send(Tcp::connect(world(1)).map(|mut tcp| converse(&mut tcp))));
         }
+        let message = words(results.recv_timeout(Duration::from_secs(10)).unwrap());
+        assert!(message.contains("rank 1 was claimed before"), "{message}");
         let mut rank2 = Tcp::connect(world(2)).unwrap();
         // The world is complete, rank 0 waits for us: the answer is the same.
         let message = words(Tcp::connect(world(1)));
         assert!(message.contains("rank 1 was claimed before"), "{message}");
         converse(&mut rank2);
         rank0.join().unwrap().unwrap();
-        rank1.join().unwrap().unwrap();
+        results.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
     });
 }
 

@@ -39,14 +39,13 @@ impl Mesh {
     pub(crate) fn open(bootstrap: &mut dyn Bootstrap, deadline: Instant) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_rank(rank, world_size)?;
-        let process = Process::current()?;
         if world_size == 1 {
-            return Ok(Self::new(0, vec![None], vec![process]));
+            return Ok(Self::new(0, vec![None], vec![Process::current()?]));
         }
         // A rank that cannot listen tells the others, instead of leaving them to wait for it.
         let door = Door::open();
         let card = match &door {
-            Ok(door) => door.card(process),
+            Ok(door) => door.card(),
             Err(error) => [&[FAILED], error.to_string().as_bytes()].concat(),
         };
         let cards = bootstrap.all_gather(&card, deadline)?;
@@ -100,6 +99,7 @@ pub(super) struct Door {
     listener: OwnedFd,
     path: PathBuf,
     token: [u8; TOKEN_BYTES],
+    process: Process,
     _directory: TempDir,
 }
 
@@ -118,13 +118,13 @@ impl Door {
             |errno: rustix::io::Errno| Error::system(format_args!("listen at {}", path.display()), &errno.into());
         bind(&listener, &unix_address(&path)?).map_err(system)?;
         listen(&listener, BACKLOG).map_err(system)?;
-        Ok(Self { listener, path, token: random()?, _directory: directory })
+        Ok(Self { listener, path, token: random()?, process: Process::current()?, _directory: directory })
     }
 
     /// What the others must know to dial.
-    pub(super) fn card(&self, process: Process) -> Vec<u8> {
+    pub(super) fn card(&self) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
-        [&[OPENED], &process.id.to_le_bytes()[..], &process.nonce, &self.token, path].concat()
+        [&[OPENED], &self.process.id.to_le_bytes()[..], &self.process.nonce, &self.token, path].concat()
     }
 }
 
