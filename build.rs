@@ -4,6 +4,7 @@ use std::env;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -110,30 +111,27 @@ impl Cuda {
         }
     }
 
-    /// One translation unit: two would switch on relocatable device code.
+    /// One translation unit, compiled by nvcc itself: cc would add flags that nvcc does not know, and
+    /// -G, which turns optimisation off, whenever the profile has debug information.
     fn kernels(&self, plan: &Plan) -> Result<()> {
-        let mut build = cc::Build::new();
-        build
-            .cuda(true)
-            .cudart("none")
-            .compiler(self.home.join("bin/nvcc"))
-            .debug(false) // cc would add -G, which turns optimisation off
-            .opt_level(3)
-            .flag("-std=c++20")
-            .flag("-Xcompiler=-fPIC")
-            .flag("-lineinfo")
-            .include(&plan.root)
-            .include(plan.root.join("include"))
-            .file("kernels/cuda/kernels.cu");
+        let object = PathBuf::from(env::var("OUT_DIR")?).join("kernels_cuda.o");
+        let mut nvcc = Command::new(self.home.join("bin/nvcc"));
+        nvcc.args(["-O3", "-std=c++20", "-Xcompiler=-fPIC,-Wall,-Wextra", "-lineinfo", "--threads=0"]);
         for arch in &self.archs {
-            build.flag(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
+            nvcc.arg(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
         }
         // PTX of the newest architecture that is not bound to one chip, for chips to come.
         let newest = self.archs.iter().filter_map(|arch| arch.trim_end_matches('a').parse::<u32>().ok()).max();
         if let (Some(newest), true) = (newest, self.archs.len() > 1) {
-            build.flag(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
+            nvcc.arg(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
         }
-        build.try_compile("symmetra_kernels_cuda")?;
+        nvcc.arg("-I").arg(&plan.root).arg("-I").arg(plan.root.join("include"));
+        nvcc.arg("-c").arg(plan.root.join("kernels/cuda/kernels.cu")).arg("-o").arg(&object);
+        let status = nvcc.status().map_err(|error| format!("{}: {error}", self.home.join("bin/nvcc").display()))?;
+        if !status.success() {
+            return Err(format!("nvcc failed with {status}").into());
+        }
+        cc::Build::new().object(object).try_compile("symmetra_kernels_cuda")?;
         Ok(())
     }
 
