@@ -1,0 +1,133 @@
+//! Random inputs that depend on rank and index, and the sums they must have: computed here from
+//! the rule alone (rank order, single precision but for f64, one rounding, wrapping integers).
+
+use half::{bf16, f16};
+use symmetra::Element;
+
+/// A generator that gives the same numbers everywhere (SplitMix64).
+pub fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// A sequence of random numbers.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        mix(self.0)
+    }
+
+    /// In `0..limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+}
+
+/// An element type as the tests see it.
+pub trait Sample: Element + PartialEq + std::fmt::Debug {
+    /// An ordinary value made of random bits: finite, of mixed size and sign, so that sums round
+    /// and their order shows.
+    fn sample(bits: u64) -> Self;
+    /// The sum over ranks.
+    fn sum(inputs: impl Iterator<Item = Self>) -> Self;
+    fn bits(self) -> u64;
+    fn is_nan(self) -> bool;
+}
+
+/// Sign, 24 random bits, and a size from 2^-6 to 2^6.
+fn ordinary(bits: u64) -> f64 {
+    let fraction = 1.0 + (bits & 0xFF_FFFF) as f64 / f64::from(1 << 24);
+    let size = f64::from((bits >> 24 & 15) as i32 - 6).min(6.0).exp2();
+    if bits >> 40 & 1 == 1 { -fraction * size } else { fraction * size }
+}
+
+macro_rules! floating {
+    ($($type:ty, $wide:ty, $narrow:expr, $widen:expr;)*) => {$(
+        impl Sample for $type {
+            fn sample(bits: u64) -> Self {
+                $narrow(ordinary(bits) as $wide)
+            }
+            fn sum(mut inputs: impl Iterator<Item = Self>) -> Self {
+                let first = $widen(inputs.next().unwrap());
+                $narrow(inputs.fold(first, |sum, value| sum + $widen(value)))
+            }
+            fn bits(self) -> u64 {
+                self.to_bits().into()
+            }
+            fn is_nan(self) -> bool {
+                <$type>::is_nan(self)
+            }
+        }
+    )*};
+}
+
+macro_rules! integer {
+    ($($type:ty, $unsigned:ty;)*) => {$(
+        impl Sample for $type {
+            fn sample(bits: u64) -> Self {
+                bits as Self
+            }
+            fn sum(inputs: impl Iterator<Item = Self>) -> Self {
+                inputs.fold(0, Self::wrapping_add)
+            }
+            fn bits(self) -> u64 {
+                (self as $unsigned).into()
+            }
+            fn is_nan(self) -> bool {
+                false
+            }
+        }
+    )*};
+}
+
+floating! {
+    f32, f32, std::convert::identity, std::convert::identity;
+    f64, f64, std::convert::identity, std::convert::identity;
+    f16, f32, f16::from_f32, f16::to_f32;
+    bf16, f32, bf16::from_f32, bf16::to_f32;
+}
+integer! { i32, u32; i64, u64; }
+
+/// A long random input for every rank and its sums; a case takes a window of it.
+pub struct Data<T> {
+    pub inputs: Vec<Vec<T>>,
+    pub sums: Vec<T>,
+}
+
+impl<T: Sample> Data<T> {
+    pub fn new(seed: u64, world: usize, len: usize) -> Self {
+        let value = |rank: usize, index: usize| T::sample(mix(mix(seed ^ (rank as u64) << 48) ^ index as u64));
+        Self::of((0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect())
+    }
+
+    /// Of given inputs.
+    pub fn of(inputs: Vec<Vec<T>>) -> Self {
+        let sums = (0..inputs[0].len()).map(|index| T::sum(inputs.iter().map(|input| input[index]))).collect();
+        Self { inputs, sums }
+    }
+
+    /// Where a window of `count` may start, for the case with this number.
+    pub fn start(&self, case: u64, count: usize) -> usize {
+        (mix(case) % (self.sums.len() - count + 1) as u64) as usize
+    }
+}
+
+/// Equal bits, any NaN for a NaN. Names the first difference.
+pub fn assert_same<T: Sample>(got: &[T], expected: &[T], context: &dyn std::fmt::Debug) {
+    assert_eq!(got.len(), expected.len(), "{context:?}");
+    if bytemuck::cast_slice::<T, u8>(got) == bytemuck::cast_slice::<T, u8>(expected) {
+        return;
+    }
+    for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let same = got.bits() == expected.bits() || (got.is_nan() && expected.is_nan());
+        assert!(same, "element {index} is {got:?} ({:#x}), not {expected:?} ({:#x}): {context:?}", got.bits(), expected.bits());
+    }
+}

@@ -1,0 +1,49 @@
+//! Which device a rank works on.
+
+use symmetra::{Device, DeviceKind, HostShape};
+
+/// The kind chosen by `SYMMETRA_TEST_DEVICE`.
+pub fn kind() -> DeviceKind {
+    match std::env::var("SYMMETRA_TEST_DEVICE").as_deref() {
+        Err(_) | Ok("" | "host") => DeviceKind::Host,
+        Ok("cuda") if cfg!(feature = "cuda") => DeviceKind::Cuda,
+        Ok("cuda") => panic!("SYMMETRA_TEST_DEVICE=cuda, but these tests were built without the feature `cuda`"),
+        Ok(other) => panic!("SYMMETRA_TEST_DEVICE is `{other}`, it must be host or cuda"),
+    }
+}
+
+/// Whether the tests run on the CPU, where the process itself shows what the device does.
+pub fn is_host() -> bool {
+    kind() == DeviceKind::Host
+}
+
+/// The device of a rank: GPUs are dealt out in turn.
+pub fn device(rank: usize) -> Device {
+    match kind() {
+        DeviceKind::Cuda => Device::cuda(rank % gpus()).unwrap(),
+        _ => Device::host_with(shape()).unwrap(),
+    }
+}
+
+/// Whether a world can run here: GPUs cannot wait for each other on one device. Says when not.
+pub fn fits(world: usize) -> bool {
+    let fits = is_host() || world <= gpus();
+    if !fits {
+        eprintln!("skipped: a world of {world} ranks on {} GPUs", gpus());
+    }
+    fits
+}
+
+fn gpus() -> usize {
+    let count = Device::count(DeviceKind::Cuda);
+    assert!(count > 0, "SYMMETRA_TEST_DEVICE=cuda, but there is no GPU");
+    count
+}
+
+/// Blocks and threads of host launches, as `SYMMETRA_TEST_SHAPE` says.
+pub fn shape() -> HostShape {
+    let Ok(shape) = std::env::var("SYMMETRA_TEST_SHAPE") else { return HostShape::default() };
+    let numbers = shape.split_once('x').and_then(|(blocks, threads)| Some((blocks.parse().ok()?, threads.parse().ok()?)));
+    let Some((blocks, threads)) = numbers else { panic!("SYMMETRA_TEST_SHAPE is `{shape}`, it must be like 2x3") };
+    HostShape { blocks, threads }
+}

@@ -1,0 +1,16 @@
+//! What the suites share: ranks as threads or processes, data, and what the system says of us.
+//!
+//! `SYMMETRA_TEST_DEVICE=host|cuda` picks the device, `SYMMETRA_TEST_SHAPE=2x3` the host's blocks
+//! and threads a block. Nothing here needs the machine the tests were built on.
+#![allow(dead_code, missing_docs, unreachable_pub, unsafe_code)]
+
+pub mod batch;
+pub mod data;
+pub mod device;
+pub mod process;
+pub mod system;
+pub mod world;
+
+pub use data::{Data, Sample};
+pub use device::{device, fits};
+pub use world::{Rank, bounded, config, meet, open, threads};
