@@ -1,0 +1,170 @@
+//! The user's own tensors: one file a rank, summed into one file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, Communicator, MAX_WORLD_SIZE, Stream, SymmetricBuffer};
+
+use super::Args;
+use super::job::{Said, Say, Work};
+use super::reference::checksum;
+use crate::element::Summand;
+use crate::failure::Failure;
+use crate::names::by_name;
+use crate::tensor_file::{Format, Header};
+
+/// What stands for the rank in the path of the inputs.
+const PLACEHOLDER: &str = "{rank}";
+
+/// The files of a run, all of one type and shape.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Shards {
+    format: Format,
+    /// One for each rank.
+    inputs: Vec<PathBuf>,
+    header: Header,
+    #[serde(with = "by_name")]
+    algorithm: Algorithm,
+    /// Where rank 0 puts the sum.
+    unfinished: PathBuf,
+}
+
+impl Shards {
+    /// Room for one tensor, which is summed in place.
+    pub(super) fn heap_bytes(&self) -> u64 {
+        self.header.bytes() + (64 << 10)
+    }
+}
+
+/// Runs the command.
+pub(super) fn reduce(args: &Args, template: &str) -> Result<(), Failure> {
+    let output = args.files.output.as_deref().ok_or_else(|| Failure::usage("--input needs --output"))?;
+    let format = Format::of(Path::new(template), args.files.tensor.as_deref())?;
+    let inputs = inputs(template, args.ranks)?;
+    check_output(output, &format, &inputs)?;
+    let header = common_header(&format, &inputs)?;
+    // In the output's own directory, so that renaming it is atomic.
+    let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let unfinished = tempfile::Builder::new().prefix(".symmetra-").suffix(".unfinished").tempfile_in(directory);
+    let unfinished = unfinished.map_err(Failure::doing(format!("write into {}", directory.display())))?;
+    let shards = Shards {
+        format,
+        inputs,
+        header: header.clone(),
+        algorithm: args.algorithm,
+        unfinished: unfinished.path().to_owned(),
+    };
+    let ranks = shards.inputs.len();
+    let job = args.job(ranks, Work::Shards(shards))?;
+    let mut checksums = Vec::new();
+    args.crew(&job)?.attend(|rank, said| match said {
+        Said::Summed { checksum } => {
+            checksums.push((rank, checksum));
+            Ok(())
+        }
+        other => Err(Failure::failed(format!("rank {rank} said what has no place here: {other:?}"))),
+    })?;
+    checksums.sort_unstable();
+    if let Some(pair) = checksums.windows(2).find(|pair| pair[0].1 != pair[1].1) {
+        let (one, other) = (pair[0].0, pair[1].0);
+        return Err(Failure::failed(format!("ranks {one} and {other} ended with different sums: nothing was written")));
+    }
+    finish(unfinished, output)?;
+    eprintln!("the sum of {ranks} tensors of {header} is in {}", output.display());
+    Ok(())
+}
+
+/// Gives the sum its name and the permissions of a new file. By path: rank 0 may have put a file
+/// of its own in place of the one made for it.
+fn finish(unfinished: tempfile::NamedTempFile, output: &Path) -> Result<(), Failure> {
+    let unfinished = unfinished.into_temp_path();
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    let mode = std::fs::Permissions::from_mode(0o666 & !mask.bits());
+    std::fs::set_permissions(&unfinished, mode)
+        .and_then(|()| std::fs::File::open(&unfinished)?.sync_all())
+        .and_then(|()| unfinished.persist(output).map_err(|error| error.error))
+        .map_err(Failure::doing(format!("write {}", output.display())))
+}
+
+/// The path of each rank: as many as asked, else as there are.
+fn inputs(template: &str, ranks: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
+    if !template.contains(PLACEHOLDER) {
+        return Err(Failure::usage(format!(
+            "--input is `{template}`, but it must contain {PLACEHOLDER}, for which every rank puts its number"
+        )));
+    }
+    let path = |rank: usize| PathBuf::from(template.replace(PLACEHOLDER, &rank.to_string()));
+    let ranks = match ranks {
+        Some(ranks) => ranks as usize,
+        None => (0..).take_while(|rank| path(*rank).exists()).count(),
+    };
+    match ranks {
+        0 => Err(Failure::failed(format!("there is no file {}: ranks count from 0", path(0).display()))),
+        1..=MAX_WORLD_SIZE => Ok((0..ranks).map(path).collect()),
+        _ => Err(Failure::usage(format!(
+            "there are {ranks} files like {}, but at most {MAX_WORLD_SIZE} ranks (--ranks takes the first)",
+            path(0).display()
+        ))),
+    }
+}
+
+/// The output is one file, of the same format, and none of the inputs.
+fn check_output(output: &Path, format: &Format, inputs: &[PathBuf]) -> Result<(), Failure> {
+    let shown = output.display();
+    if output.to_string_lossy().contains(PLACEHOLDER) {
+        return Err(Failure::usage(format!("--output is `{shown}`, but the sum is one file: leave {PLACEHOLDER} out")));
+    }
+    if !format.fits(output) {
+        return Err(Failure::usage(format!(
+            "--output is `{shown}`, but it must end in .{} as --input",
+            format.extension()
+        )));
+    }
+    if output.is_dir() {
+        return Err(Failure::usage(format!("--output is `{shown}`, but that is a directory")));
+    }
+    let Ok(canonical) = output.canonicalize() else { return Ok(()) };
+    let rank = inputs.iter().position(|input| input.canonicalize().is_ok_and(|input| input == canonical));
+    match rank {
+        Some(rank) => Err(Failure::usage(format!("--output is `{shown}`, but that is the input of rank {rank}"))),
+        None => Ok(()),
+    }
+}
+
+/// What every file's header says.
+fn common_header(format: &Format, inputs: &[PathBuf]) -> Result<Header, Failure> {
+    let headers: Vec<Header> = inputs.iter().map(|input| format.header(input)).collect::<Result<_, _>>()?;
+    let Some(first) = headers.first() else { return Err(Failure::failed("there are no inputs")) };
+    for (rank, header) in headers.iter().enumerate() {
+        if header != first {
+            return Err(Failure::failed(format!(
+                "ranks 0 and {rank} differ: {} is {first}, but {} is {header}",
+                inputs[0].display(),
+                inputs[rank].display()
+            )));
+        }
+    }
+    Ok(first.clone())
+}
+
+/// One rank's part.
+pub(super) fn run(shards: &Shards, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
+    with_element!(shards.header.dtype, T => sum::<T>(shards, communicator, say))
+}
+
+fn sum<T: Summand>(shards: &Shards, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
+    let rank = communicator.rank();
+    let stream = Stream::new(communicator.device())?;
+    let buffer: SymmetricBuffer<T> = communicator.symmetric(shards.header.elems())?;
+    let values = shards.format.read::<T>(&shards.inputs[rank], &shards.header)?;
+    buffer.write(&values, &stream)?;
+    communicator.all_reduce_by(shards.algorithm, &buffer, &buffer, &stream)?;
+    communicator.synchronize(&stream)?;
+    let sum = buffer.read(&stream)?;
+    if rank == 0 {
+        shards.format.write(&shards.unfinished, &shards.header, &sum)?;
+    }
+    say(Said::Summed { checksum: checksum(&sum) })
+}

@@ -1,0 +1,324 @@
+//! One rank's part of a measurement: every size verified, then timed.
+
+use serde::{Deserialize, Serialize};
+use symmetra::{
+    Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Element, Event, Graph, Operand, Queue, Stream,
+    SymmetricBuffer,
+};
+
+use super::job::{Said, Say};
+use super::reference::{Data, checksum};
+use super::{Args, RanksAs};
+use crate::bytes;
+use crate::element::Summand;
+use crate::failure::Failure;
+use crate::names::by_name;
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sweep {
+    #[serde(with = "by_name")]
+    pub(super) dtype: Dtype,
+    #[serde(with = "by_name")]
+    pub(super) algorithm: Algorithm,
+    /// Elements of each message.
+    pub(super) sizes_elems: Vec<usize>,
+    iterations: Option<u32>,
+    pub(super) graph: bool,
+    pub(super) in_place: bool,
+    pub(super) plain: bool,
+    /// Whether the ranks are threads of one process.
+    one_process: bool,
+    pub(super) seed: u64,
+}
+
+/// What a rank found for one size.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Sample {
+    /// Number of the size.
+    pub(super) size: usize,
+    pub(super) algorithm: String,
+    /// Time of one operation in each batch.
+    pub(super) batches_us: Vec<f64>,
+    pub(super) wrong: u64,
+    /// Of the result.
+    pub(super) checksum: u64,
+}
+
+impl Sweep {
+    pub(super) fn new(args: &Args) -> Result<Self, Failure> {
+        let asked = &args.sweep;
+        if !args.algorithm.carries(asked.dtype) {
+            return Err(Failure::usage(format!("{} carries floating types only, not {}", args.algorithm, asked.dtype)));
+        }
+        Ok(Self {
+            dtype: asked.dtype,
+            algorithm: args.algorithm,
+            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype)?,
+            iterations: asked.iterations,
+            graph: asked.graph,
+            in_place: asked.in_place,
+            plain: asked.plain,
+            one_process: args.ranks_as == RanksAs::Threads,
+            seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
+        })
+    }
+
+    /// Room for an input and an output of the largest size, each with its signal pad.
+    pub(super) fn heap_bytes(&self) -> u64 {
+        let largest = self.sizes_elems.iter().max().map_or(0, |elems| (elems * self.dtype.bytes()) as u64);
+        if self.plain { 0 } else { 2 * (largest + (64 << 10)) }
+    }
+}
+
+/// Doubles from the smallest to the largest.
+fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype) -> Result<Vec<usize>, Failure> {
+    let element = dtype.bytes() as u64;
+    if min_bytes < element {
+        return Err(Failure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));
+    }
+    if min_bytes > max_bytes {
+        let (min, max) = (bytes::format(min_bytes), bytes::format(max_bytes));
+        return Err(Failure::usage(format!("--min-bytes is {min}, but --max-bytes is only {max}")));
+    }
+    let limit = 1 << 40;
+    if max_bytes > limit {
+        return Err(Failure::usage(format!(
+            "--max-bytes is {max_bytes}, but it must be at most {}",
+            bytes::format(limit)
+        )));
+    }
+    let sizes = std::iter::successors(Some(min_bytes), |bytes| Some(bytes * 2)).take_while(|bytes| *bytes <= max_bytes);
+    Ok(sizes.map(|bytes| (bytes / element) as usize).collect())
+}
+
+/// How many batches of how many operations are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    batches: u32,
+    ops: u32,
+}
+
+/// Most batches: enough for a median.
+const BATCHES: u32 = 10;
+
+impl Pace {
+    fn new(asked: Option<u32>, kind: DeviceKind, bytes: u64) -> Self {
+        let (budget_bytes, least, most) = match kind {
+            DeviceKind::Cuda => (4 << 30, 50, 1000),
+            _ => (128 << 20, 10, 200),
+        };
+        let iterations = asked.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, most) as u32);
+        let batches = iterations.clamp(1, BATCHES);
+        Self { batches, ops: iterations.div_ceil(batches) }
+    }
+}
+
+/// Measures every size.
+pub(super) fn run(sweep: &Sweep, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
+    let stream = Stream::new(communicator.device())?;
+    for (size, elems) in sweep.sizes_elems.iter().copied().enumerate() {
+        let bench = Bench { sweep, communicator, stream: &stream, size, elems };
+        let sample = with_element!(sweep.dtype, T => match sweep.plain {
+            true => bench.measure::<T, DeviceBuffer<T>>(),
+            false => bench.measure::<T, SymmetricBuffer<T>>(),
+        })?;
+        say(Said::Sampled(sample))?;
+    }
+    Ok(())
+}
+
+/// Memory that a sweep can use.
+trait Buffer<T: Element>: Sized {
+    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
+    fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()>;
+    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
+}
+
+impl<T: Element> Buffer<T> for SymmetricBuffer<T> {
+    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+        communicator.symmetric(elems)
+    }
+    fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
+        self.write(values, stream)
+    }
+    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+        self.read(stream)
+    }
+}
+
+impl<T: Element> Buffer<T> for DeviceBuffer<T> {
+    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+        Self::new(communicator.device(), elems)
+    }
+    fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
+        self.write(values, stream)
+    }
+    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+        self.read(stream)
+    }
+}
+
+/// One size of a sweep.
+struct Bench<'a> {
+    sweep: &'a Sweep,
+    communicator: &'a Communicator,
+    stream: &'a Stream,
+    size: usize,
+    elems: usize,
+}
+
+/// An operation ready to run, once or as a batch.
+enum Operation<'a, B> {
+    Eager { input: &'a B, output: &'a B, ops: u32 },
+    Graphs { one: Graph<'a>, batch: Graph<'a> },
+}
+
+impl<'a> Bench<'a> {
+    fn bytes(&self) -> u64 {
+        (self.elems * self.sweep.dtype.bytes()) as u64
+    }
+
+    fn measure<T: Summand, B: Buffer<T>>(&self) -> Result<Sample, Failure>
+    where
+        for<'b> &'b B: Operand<'b, T>,
+    {
+        let input = B::new(self.communicator, self.elems)?;
+        let separate = (!self.sweep.in_place).then(|| B::new(self.communicator, self.elems)).transpose()?;
+        let output = separate.as_ref().unwrap_or(&input);
+        let pace = Pace::new(self.sweep.iterations, self.communicator.device().kind(), self.bytes());
+        let operation = self.prepare(&input, output, pace.ops)?;
+
+        let data = Data { seed: self.sweep.seed, elems: self.elems };
+        input.write(&data.of::<T>(self.communicator.rank()), self.stream)?;
+        if separate.is_some() {
+            // What no sum is: an element that nobody writes is found.
+            output.write(&vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); self.elems], self.stream)?;
+        }
+        self.once(&operation)?;
+        self.communicator.synchronize(self.stream)?;
+        let result = output.read(self.stream)?;
+        let mut wrong = data.count_wrong(self.communicator.world_size(), &result);
+        let checksum = checksum(&result);
+
+        let batches_us = self.time(&operation, pace)?;
+        if separate.is_some() {
+            // The input is the same still, and so must be the bits.
+            let last = output.read(self.stream)?;
+            if self::checksum(&last) != checksum {
+                wrong += data.count_wrong(self.communicator.world_size(), &last).max(1);
+            }
+        }
+        Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
+    }
+
+    /// Captures what is to run from graphs.
+    fn prepare<'b, T: Summand, B>(&self, input: &'b B, output: &'b B, ops: u32) -> Result<Operation<'b, B>, Failure>
+    where
+        &'b B: Operand<'b, T>,
+    {
+        if !self.sweep.graph {
+            return Ok(Operation::Eager { input, output, ops });
+        }
+        let capture = |ops: u32| {
+            let graph =
+                self.stream.capture(|capture| (0..ops).try_for_each(|_| self.enqueue(input, output, capture)))?;
+            graph.register()?;
+            Ok::<_, Failure>(graph)
+        };
+        Ok(Operation::Graphs { one: capture(1)?, batch: capture(ops)? })
+    }
+
+    fn enqueue<'b, T: Summand, B>(&self, input: &'b B, output: &'b B, queue: impl Queue<'b>) -> symmetra::Result<()>
+    where
+        &'b B: Operand<'b, T>,
+    {
+        self.communicator.all_reduce_by(self.sweep.algorithm, input, output, queue)
+    }
+
+    fn once<'b, T: Summand, B>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()>
+    where
+        &'b B: Operand<'b, T>,
+    {
+        match operation {
+            Operation::Eager { input, output, .. } => self.enqueue(*input, *output, self.stream),
+            Operation::Graphs { one, .. } => one.launch(self.stream),
+        }
+    }
+
+    fn batch<'b, T: Summand, B>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()>
+    where
+        &'b B: Operand<'b, T>,
+    {
+        match operation {
+            Operation::Eager { input, output, ops } => {
+                (0..*ops).try_for_each(|_| self.enqueue(*input, *output, self.stream))
+            }
+            Operation::Graphs { batch, .. } => batch.launch(self.stream),
+        }
+    }
+
+    /// Microseconds an operation takes in each batch. A batch starts after an operation that is
+    /// not timed: the ranks meet there, so that none is charged for the others' late start.
+    fn time<'b, T: Summand, B>(&self, operation: &Operation<'b, B>, pace: Pace) -> Result<Vec<f64>, Failure>
+    where
+        &'b B: Operand<'b, T>,
+    {
+        let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
+        self.batch(operation)?;
+        self.communicator.synchronize(self.stream)?;
+        let mut batches_us = Vec::new();
+        for _ in 0..pace.batches {
+            self.once(operation)?;
+            self.stream.record(&start)?;
+            self.batch(operation)?;
+            self.stream.record(&end)?;
+            self.communicator.synchronize(self.stream)?;
+            batches_us.push(end.elapsed_us(&start)? / f64::from(pace.ops));
+        }
+        Ok(batches_us)
+    }
+
+    /// What runs: the algorithm asked for, or the table's choice.
+    fn algorithm(&self) -> String {
+        if self.communicator.world_size() == 1 {
+            return "copy".to_owned();
+        }
+        if self.sweep.algorithm != Algorithm::Auto {
+            return self.sweep.algorithm.to_string();
+        }
+        let ranges = self.communicator.explain(self.sweep.dtype, self.is_direct());
+        let range = ranges.iter().find(|range| self.bytes() <= range.up_to_bytes);
+        range.map_or_else(|| "unknown".to_owned(), |range| range.algorithm.to_string())
+    }
+
+    /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers.
+    fn is_direct(&self) -> bool {
+        let registers = self.communicator.device().kind() == DeviceKind::Cuda || self.sweep.one_process;
+        !self.sweep.plain || (self.sweep.graph && registers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_double() {
+        assert_eq!(sizes_elems(1024, 8192, Dtype::F32).unwrap(), [256, 512, 1024, 2048]);
+        assert_eq!(sizes_elems(1000, 5000, Dtype::I64).unwrap(), [125, 250, 500]);
+        assert_eq!(sizes_elems(2, 2, Dtype::F16).unwrap(), [1]);
+        assert!(sizes_elems(2, 8, Dtype::F32).is_err());
+        assert!(sizes_elems(8, 4, Dtype::F32).is_err());
+        assert!(sizes_elems(8, u64::MAX, Dtype::F32).is_err());
+    }
+
+    #[test]
+    fn batches_share_the_iterations() {
+        assert_eq!(Pace::new(Some(1), DeviceKind::Host, 1), Pace { batches: 1, ops: 1 });
+        assert_eq!(Pace::new(Some(25), DeviceKind::Host, 1), Pace { batches: 10, ops: 3 });
+        assert_eq!(Pace::new(None, DeviceKind::Host, 1 << 30), Pace { batches: 10, ops: 1 });
+        assert_eq!(Pace::new(None, DeviceKind::Host, 1 << 10), Pace { batches: 10, ops: 20 });
+        assert_eq!(Pace::new(None, DeviceKind::Cuda, 1 << 10), Pace { batches: 10, ops: 100 });
+    }
+}

@@ -1,0 +1,54 @@
+//! NumPy's own format: one array a file.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use npyz::{DType, Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
+use symmetra::Dtype;
+
+use super::Header;
+
+/// Reads a header and leaves the file where the elements begin.
+pub(super) fn header(file: &mut File) -> Result<Header, String> {
+    let header = NpyHeader::from_reader(file).map_err(|error| format!("it is no .npy file: {error}"))?;
+    let dtype = dtype(&header.dtype())?;
+    // Of arrays of one dimension or fewer the order says nothing.
+    let fortran = header.order() == Order::Fortran && header.shape().len() > 1;
+    Header::new(dtype, header.shape().to_vec(), fortran)
+}
+
+fn dtype(dtype: &DType) -> Result<Dtype, String> {
+    let shown = dtype.descr();
+    let refused = format!("its elements are {shown}, but they must be f4, f8, f2, i4 or i8");
+    let DType::Plain(plain) = dtype else { return Err(refused) };
+    if plain.endianness() == Endianness::Big {
+        return Err(format!("its elements are {shown}, big-endian: store them little-endian"));
+    }
+    match (plain.type_char(), plain.size_field()) {
+        (TypeChar::Float, 4) => Ok(Dtype::F32),
+        (TypeChar::Float, 8) => Ok(Dtype::F64),
+        (TypeChar::Float, 2) => Ok(Dtype::F16),
+        (TypeChar::Int, 4) => Ok(Dtype::I32),
+        (TypeChar::Int, 8) => Ok(Dtype::I64),
+        _ => Err(refused),
+    }
+}
+
+pub(super) fn write(path: &Path, header: &Header, bytes: &[u8]) -> Result<(), String> {
+    let code = match header.dtype {
+        Dtype::F32 => "<f4",
+        Dtype::F64 => "<f8",
+        Dtype::F16 => "<f2",
+        Dtype::I32 => "<i4",
+        Dtype::I64 => "<i8",
+        other => return Err(format!("the format has no {other}")),
+    };
+    let code = code.parse().map_err(|error| format!("{code}: {error}"))?;
+    let io = |error: std::io::Error| error.to_string();
+    let file = File::create(path).map_err(io)?;
+    let options = npyz::WriteOptions::new_header_only().dtype(DType::Plain(code)).shape(&header.shape);
+    let options = options.order(if header.fortran { Order::Fortran } else { Order::C });
+    let mut file = options.writer(file).write_header_only().map_err(io)?;
+    file.write_all(bytes).map_err(io)
+}
