@@ -159,7 +159,7 @@ fn valid_arch(arch: &str) -> bool {
 /// The files of `src/ffi` that hold a bridge.
 fn bridges(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for name in ["device.rs", "export.rs"] {
+    for name in ["device.rs", "export.rs", "foreign.rs"] {
         let path = Path::new("src/ffi").join(name);
         if root.join(&path).is_file() {
             found.push(path);

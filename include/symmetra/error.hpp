@@ -23,6 +23,7 @@ enum class ErrorKind : std::uint32_t {
   kMismatch = 10,        ///< ranks disagree; rank() is who differs
   kClosed = 11,          ///< the group was closed
   kNotRegistered = 12,   ///< a graph was replayed before its pointers were registered
+  kPeer = 13,            ///< another rank failed in what all do together; rank() is who
 };
 
 /// Thrown by every function of symmetra that fails.

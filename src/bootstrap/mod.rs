@@ -5,6 +5,7 @@
 
 mod channel;
 mod endpoint;
+pub(crate) mod foreign;
 mod frame;
 mod handshake;
 mod hub;

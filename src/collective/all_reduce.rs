@@ -64,6 +64,18 @@ impl Communicator {
     ) -> Result<()> {
         self.0.all_reduce(algorithm, T::DTYPE, [&input.view_of(), &output.view_of()], &queue)
     }
+
+    /// The same for operands whose type Rust has forgotten; the language boundary's way in, which
+    /// keeps what a capture borrows.
+    pub(crate) fn all_reduce_untyped(
+        &self,
+        algorithm: Algorithm,
+        dtype: Dtype,
+        operands: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        self.0.all_reduce(algorithm, dtype, operands, queue)
+    }
 }
 
 /// Most one zero-copy call takes: its kernel counts packets in 32 bits.

@@ -45,7 +45,8 @@ impl<'buffer> SignalPad<'buffer> {
         self.enqueue(args::kSignalBarrier, channel, own, &queue)
     }
 
-    fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
+    /// Any of the three, by the number of its action; the language boundary's way in.
+    pub(crate) fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
         let group = self.arena().group();
         group.check()?;
         let args = self.args(action, channel, peer)?;

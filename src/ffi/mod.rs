@@ -7,3 +7,5 @@
 
 pub(crate) mod device;
 mod exception;
+mod export;
+pub(crate) mod foreign;

@@ -1,0 +1,85 @@
+#include "symmetra/bootstrap.hpp"
+
+#include <cstdint>
+
+#include "cpp/core/call.hpp"
+#include "symmetra/src/ffi/export.rs.h"
+
+namespace symmetra {
+
+using core::call;
+using core::live;
+using core::milliseconds;
+using core::share;
+
+void Bootstrap::barrier(Deadline deadline) {
+  const std::uint8_t here = 1;
+  std::vector<std::uint8_t> all(world_size());
+  all_gather(&here, all.data(), sizeof here, deadline);
+}
+
+namespace bootstrap {
+namespace {
+
+/// One of Rust's own bootstraps.
+class ReadyMade final : public Bootstrap {
+ public:
+  explicit ReadyMade(rust::Box<core::Ready> core) : core_(std::move(core)) {}
+
+  std::size_t rank() const override { return core::ready_rank(*core_); }
+  std::size_t world_size() const override { return core::ready_world_size(*core_); }
+
+  void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override {
+    const rust::Slice<const std::uint8_t> sent(static_cast<const std::uint8_t*>(send), bytes);
+    const rust::Slice<std::uint8_t> received(static_cast<std::uint8_t*>(receive), bytes * world_size());
+    call([&] { core::ready_all_gather(*core_, sent, received, remaining_ms(deadline)); });
+  }
+
+ private:
+  core::Ready* ready() noexcept override { return &*core_; }
+
+  static std::uint64_t remaining_ms(Deadline deadline) {
+    return milliseconds(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()));
+  }
+
+  rust::Box<core::Ready> core_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Bootstrap>> threads(std::size_t world_size) {
+  std::vector<std::unique_ptr<Bootstrap>> ranks;
+  const auto world = share(call([&] { return core::world_of_threads(world_size); }));
+  for (std::size_t rank = 0; rank < world_size; ++rank) {
+    ranks.push_back(std::make_unique<ReadyMade>(call([&] { return core::world_take(*world); })));
+  }
+  return ranks;
+}
+
+std::unique_ptr<Bootstrap> local(const std::string& directory, std::size_t rank, std::size_t world_size,
+                                 std::chrono::milliseconds timeout) {
+  return std::make_unique<ReadyMade>(call([&] { return core::ready_local(directory, rank, world_size, milliseconds(timeout)); }));
+}
+
+std::unique_ptr<Bootstrap> tcp_from_env(std::chrono::milliseconds timeout) {
+  return std::make_unique<ReadyMade>(call([&] { return core::ready_tcp_from_env(milliseconds(timeout)); }));
+}
+
+std::unique_ptr<Bootstrap> tcp(UniqueId id, std::size_t rank, std::size_t world_size, std::chrono::milliseconds timeout) {
+  return std::make_unique<ReadyMade>(call([&] { return core::ready_tcp(live(id.core_), rank, world_size, milliseconds(timeout)); }));
+}
+
+UniqueId UniqueId::listen() {
+  return UniqueId(share(call([] { return core::unique_id_listen(); })));
+}
+
+UniqueId UniqueId::parse(const std::string& text) {
+  return UniqueId(share(call([&] { return core::unique_id_parse(text); })));
+}
+
+std::string UniqueId::text() const {
+  return std::string(call([&] { return core::unique_id_text(live(core_)); }));
+}
+
+}  // namespace bootstrap
+}  // namespace symmetra

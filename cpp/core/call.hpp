@@ -1,0 +1,48 @@
+// The one way from the public classes into Rust and back: what Rust returns as an
+// error is thrown as symmetra::Error, and Rust objects are owned by shared_ptr.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "rust/cxx.h"
+#include "symmetra/error.hpp"
+
+namespace symmetra::core {
+
+/// The error behind the text "kind|native code|rank|message" of src/ffi/export/report.rs.
+Error decode(const char* text);
+
+/// Calls Rust. Nothing is allocated where that succeeds.
+template <class Function>
+decltype(auto) call(Function&& function) {
+  try {
+    return std::forward<Function>(function)();
+  } catch (const rust::Error& error) {
+    throw decode(error.what());
+  }
+}
+
+/// A Rust object in the form the public classes hold.
+template <class T>
+std::shared_ptr<T> share(rust::Box<T> box) {
+  return std::shared_ptr<T>(box.into_raw(), [](T* raw) { rust::Box<T>::from_raw(raw); });
+}
+
+/// Throws for an object that was moved from.
+[[noreturn]] void throw_moved_from();
+
+/// The Rust object of a public object.
+template <class T>
+T& live(const std::shared_ptr<T>& core) {
+  if (core == nullptr) throw_moved_from();
+  return *core;
+}
+
+/// A duration in the unit that crosses the bridge; negative ones are 0.
+inline std::uint64_t milliseconds(std::chrono::milliseconds duration) {
+  return duration.count() > 0 ? static_cast<std::uint64_t>(duration.count()) : 0;
+}
+
+}  // namespace symmetra::core

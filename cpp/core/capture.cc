@@ -1,0 +1,28 @@
+#include "symmetra/capture.hpp"
+
+#include "cpp/core/call.hpp"
+#include "symmetra/src/ffi/export.rs.h"
+
+namespace symmetra {
+
+using core::call;
+using core::live;
+
+void Graph::register_pointers() const {
+  call([&] { core::graph_register(live(core_)); });
+}
+
+void Graph::launch(const Stream& stream) const {
+  call([&] { core::graph_launch(live(core_), live(stream.core_)); });
+}
+
+}  // namespace symmetra
+
+namespace symmetra::core {
+
+Queue queue_of(const symmetra::Queue& queue) {
+  if (queue.stream_ == nullptr && queue.capture_ == nullptr) throw_moved_from();
+  return Queue{queue.stream_, queue.capture_};
+}
+
+}  // namespace symmetra::core

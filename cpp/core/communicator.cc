@@ -1,0 +1,122 @@
+#include "symmetra/communicator.hpp"
+
+#include "cpp/core/call.hpp"
+#include "symmetra/src/ffi/export.rs.h"
+
+namespace symmetra {
+
+using core::call;
+using core::live;
+using core::milliseconds;
+using core::operand_of;
+using core::queue_of;
+using core::share;
+
+namespace {
+
+core::Settings settings_of(const Config& config) {
+  core::Settings settings{};
+  settings.open_ms = milliseconds(config.deadlines.open);
+  settings.first_use_ms = milliseconds(config.deadlines.first_use);
+  settings.steady_ms = milliseconds(config.deadlines.steady);
+  settings.heap_bytes = config.heap_bytes;
+  settings.one_shot_ll_bytes = config.one_shot_ll_bytes;
+  settings.one_shot_sentinel_set = config.one_shot_sentinel_bytes.has_value();
+  settings.one_shot_sentinel_bytes = config.one_shot_sentinel_bytes.value_or(0);
+  settings.two_shot_ll_bytes = config.two_shot_ll_bytes;
+  settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
+  settings.registrations = config.registrations;
+  settings.check_calls = config.check_calls;
+  return settings;
+}
+
+}  // namespace
+
+Config::Config() {
+  const core::Settings settings = core::settings_default();
+  deadlines.open = std::chrono::milliseconds(settings.open_ms);
+  deadlines.first_use = std::chrono::milliseconds(settings.first_use_ms);
+  deadlines.steady = std::chrono::milliseconds(settings.steady_ms);
+  heap_bytes = settings.heap_bytes;
+  one_shot_ll_bytes = settings.one_shot_ll_bytes;
+  if (settings.one_shot_sentinel_set) one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
+  two_shot_ll_bytes = settings.two_shot_ll_bytes;
+  two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
+  registrations = settings.registrations;
+  check_calls = settings.check_calls;
+}
+
+std::uint64_t required_bytes(std::size_t world_size, const Config& config) {
+  return call([&] { return core::required_bytes(world_size, settings_of(config)); });
+}
+
+Communicator Communicator::open(Bootstrap& bootstrap, const Device& device, const Config& config) {
+  const core::Settings settings = settings_of(config);
+  return Communicator(share(call([&] {
+    core::Ready* ready = bootstrap.ready();
+    if (ready != nullptr) return core::communicator_open_ready(*ready, live(device.core_), settings);
+    return core::communicator_open(bootstrap, live(device.core_), settings);
+  })));
+}
+
+std::size_t Communicator::rank() const { return core::communicator_rank(live(core_)); }
+std::size_t Communicator::world_size() const { return core::communicator_world_size(live(core_)); }
+
+std::optional<Communicator> Communicator::split(std::optional<std::uint32_t> color, std::int32_t key) const {
+  const core::Color asked{color.has_value(), color.value_or(0)};
+  auto part = share(call([&] { return core::communicator_split(live(core_), asked, key); }));
+  if (!core::part_is_member(*part)) return std::nullopt;
+  return Communicator(share(call([&] { return core::part_take(*part); })));
+}
+
+void Communicator::barrier() const {
+  call([&] { core::communicator_barrier(live(core_)); });
+}
+
+void Communicator::all_gather(const void* send, void* receive, std::size_t bytes) const {
+  const rust::Slice<const std::uint8_t> sent(static_cast<const std::uint8_t*>(send), bytes);
+  const rust::Slice<std::uint8_t> received(static_cast<std::uint8_t*>(receive), bytes * world_size());
+  call([&] { core::communicator_all_gather(live(core_), sent, received); });
+}
+
+SymmetricBuffer Communicator::symmetric(std::size_t count, Dtype dtype) const {
+  return SymmetricBuffer(share(call([&] { return core::tensor_symmetric(live(core_), count, static_cast<std::uint32_t>(dtype)); })));
+}
+
+Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype) const {
+  const auto raw = static_cast<std::uint8_t*>(address);
+  return Adopted(share(call([&] { return core::tensor_adopt(live(core_), raw, count, static_cast<std::uint32_t>(dtype)); })));
+}
+
+void Communicator::all_reduce(Operand input, Operand output, Queue queue, Algorithm algorithm) const {
+  const auto number = static_cast<std::uint32_t>(algorithm);
+  call([&] { core::all_reduce(live(core_), number, operand_of(input), operand_of(output), queue_of(queue)); });
+}
+
+void Communicator::all_reduce(Operand buffer, Queue queue, Algorithm algorithm) const { all_reduce(buffer, buffer, queue, algorithm); }
+
+void Communicator::synchronize(const Stream& stream) const {
+  call([&] { core::communicator_synchronize(live(core_), live(stream.core_)); });
+}
+
+void Communicator::check() const {
+  call([&] { core::communicator_check(live(core_)); });
+}
+
+void Communicator::abort() const noexcept {
+  if (core_ != nullptr) core::communicator_abort(*core_);
+}
+
+void Communicator::close() const {
+  call([&] { core::communicator_close(live(core_)); });
+}
+
+std::vector<Range> Communicator::explain(Dtype dtype, bool direct) const {
+  std::vector<Range> ranges;
+  for (const core::Row& row : call([&] { return core::communicator_explain(live(core_), static_cast<std::uint32_t>(dtype), direct); })) {
+    ranges.push_back({row.up_to_bytes, static_cast<Algorithm>(row.algorithm), std::string(row.reason)});
+  }
+  return ranges;
+}
+
+}  // namespace symmetra

@@ -1,0 +1,27 @@
+// Carries the function given to Stream::capture through Rust, and its exception back.
+#pragma once
+
+#include <exception>
+#include <functional>
+
+#include "symmetra/capture.hpp"
+
+namespace symmetra::core {
+
+class Recorder {
+ public:
+  explicit Recorder(const std::function<void(symmetra::Capture&)>& record) : record_(record) {}
+
+  /// Called by Rust, once. Throws when the function did: only to end the capture.
+  void record(const Capture& core);
+  /// Throws on what the function threw, if it did.
+  void rethrow() const {
+    if (thrown_ != nullptr) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  const std::function<void(symmetra::Capture&)>& record_;
+  std::exception_ptr thrown_;
+};
+
+}  // namespace symmetra::core

@@ -1,0 +1,133 @@
+/// \file
+/// A group of ranks with memory: what runs collectives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "symmetra/bootstrap.hpp"
+#include "symmetra/capture.hpp"
+#include "symmetra/config.hpp"
+#include "symmetra/device.hpp"
+#include "symmetra/memory.hpp"
+#include "symmetra/stream.hpp"
+#include "symmetra/types.hpp"
+
+namespace symmetra {
+
+namespace core {
+struct Communicator;
+}
+
+/// Which algorithm serves messages up to a size, and why.
+struct Range {
+  std::uint64_t up_to_bytes;
+  Algorithm algorithm;
+  std::string reason;
+};
+
+/// The ranks of one host that work together, and their memory. Move-only; usable from any thread.
+///
+/// All ranks make the same calls in the same order. Calls on one stream run in its order; a call on
+/// another stream than the last waits for the last. Collectives enqueue and return: errors of the device
+/// come with a later call, or from synchronize().
+///
+/// It fails as one: after a rank died, a deadline passed or somebody called abort(), every call throws
+/// the same error, on every rank, and nothing spins.
+///
+/// close() before destroying it. The destructor is not collective and does not throw: destroyed
+/// unclosed, this rank counts as lost by the others. Buffers, adoptions and graphs share ownership of
+/// what they need and may be destroyed later.
+class Communicator {
+ public:
+  /// Opens a group of all ranks of `bootstrap`, which is used during the call only, and its memory.
+  /// Collective; blocks. Throws kInvalidArgument for a world size above 16, a rank outside it or a
+  /// setting outside its limits, kMismatch when ranks differ in version, device kind or settings,
+  /// kOutOfMemory when the device cannot hold the arena, kPeer when another rank cannot take part,
+  /// kTimeout and kPeerLost when one does not answer, kBootstrap when `bootstrap` throws.
+  static Communicator open(Bootstrap& bootstrap, const Device& device, const Config& config = Config());
+
+  Communicator(Communicator&&) noexcept = default;
+  Communicator& operator=(Communicator&&) noexcept = default;
+
+  std::size_t rank() const;
+  std::size_t world_size() const;
+
+  /// Ranks with the same colour form a new group, in the order of `key`, then of rank; a rank without
+  /// colour gets none. Collective over all ranks; blocks. Throws as open.
+  std::optional<Communicator> split(std::optional<std::uint32_t> color, std::int32_t key = 0) const;
+  /// Blocks until every rank called it. Says nothing about work on streams. Throws the group's error,
+  /// and kTimeout after Deadlines::open.
+  void barrier() const;
+  /// Gives `bytes` bytes at `send` to every rank and stores those of every rank at `receive`, in rank
+  /// order. Blocks. Throws as barrier, and kMismatch when ranks give different numbers of bytes.
+  void all_gather(const void* send, void* receive, std::size_t bytes) const;
+
+  /// Makes a zeroed symmetric buffer of `count` elements. Collective; blocks. Throws kOutOfMemory when
+  /// the heap has no such gap, kMismatch when ranks ask for different sizes.
+  SymmetricBuffer symmetric(std::size_t count, Dtype dtype) const;
+  template <class T>
+  SymmetricBuffer symmetric(std::size_t count) const {
+    return symmetric(count, DtypeOf<T>::kValue);
+  }
+
+  /// Makes the caller's memory known to all ranks, which adopt one each of the same size. Collective;
+  /// blocks. The memory must stay allocated until the communicator is closed. Throws kInvalidArgument for
+  /// a null or misaligned address or memory of another device, kMismatch when the sizes differ,
+  /// kOutOfMemory when all registrations are in use.
+  Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
+  template <class T>
+  Adopted adopt(T* address, std::size_t count) const {
+    return adopt(static_cast<void*>(address), count, DtypeOf<T>::kValue);
+  }
+
+  /// Sums `input` over all ranks into `output`, which has as many elements of the same type. Enqueues and
+  /// returns, allocating nothing; the operands are used when the queue gets there.
+  ///
+  /// Sums go in rank order, floating types but f64 in single precision, rounded once; integers wrap. The
+  /// bits are equal on all ranks, from run to run, and for every algorithm. Both may be the same memory
+  /// but may not overlap otherwise. Any number of elements, also 0; any element-aligned address.
+  ///
+  /// Throws kInvalidArgument for operands of different lengths or types, of another device, null or
+  /// misaligned, or that overlap; kUnsupported when an algorithm asked for cannot carry the type or
+  /// reach the operands; kClosed after close; the group's error when it failed before; kDevice when the
+  /// launch fails.
+  void all_reduce(Operand input, Operand output, Queue queue, Algorithm algorithm = Algorithm::kAuto) const;
+  /// The same in place.
+  void all_reduce(Operand buffer, Queue queue, Algorithm algorithm = Algorithm::kAuto) const;
+  /// The same with memory given by address; `input` is only read.
+  template <class T>
+  void all_reduce(const T* input, T* output, std::size_t count, Queue queue, Algorithm algorithm = Algorithm::kAuto) const {
+    constexpr Dtype kDtype = DtypeOf<T>::kValue;
+    all_reduce(Operand(const_cast<T*>(input), count, kDtype), Operand(output, count, kDtype), queue, algorithm);
+  }
+
+  /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's
+  /// error when a collective gave up, kDevice when work failed.
+  void synchronize(const Stream& stream) const;
+  /// Throws kClosed, or what went wrong first, unless the group is open and well as far as this rank
+  /// knows. Does not block.
+  void check() const;
+  /// Stops the group on every rank: waits on all devices give up within milliseconds and every later call
+  /// throws kAborted. Only writes flags: may be called from any thread at any time, more than once.
+  void abort() const noexcept;
+  /// Closes the group: waits for the device, unmaps what peers share, and leaves in good order.
+  /// Collective; blocks. Later calls, also those of buffers' signals and of graphs, throw kClosed. Throws
+  /// the group's error when it had failed: it is closed all the same.
+  void close() const;
+
+  /// Which algorithm serves which size for operands that peers can address (symmetric, adopted) or
+  /// cannot, smallest first.
+  std::vector<Range> explain(Dtype dtype, bool direct) const;
+
+ private:
+  explicit Communicator(std::shared_ptr<core::Communicator> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::Communicator> core_;
+};
+
+}  // namespace symmetra

@@ -1,0 +1,52 @@
+/// \file
+/// What can be set when a group opens.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace symmetra {
+
+/// How long things may take before they fail. 1 ms to 24 h.
+struct Deadlines {
+  /// Opening, splitting and closing a group, and every exchange between. Default 120 s.
+  std::chrono::milliseconds open;
+  /// A wait of the first operation on the device, when a peer may still load or compile. Default 120 s.
+  std::chrono::milliseconds first_use;
+  /// A wait of any later operation. Default 30 s.
+  std::chrono::milliseconds steady;
+};
+
+/// The settings of a communicator. Ranks must agree on all of them; a difference throws kMismatch on
+/// every rank, a value outside its limits kInvalidArgument (and kPeer on the other ranks).
+struct Config {
+  /// The library's defaults.
+  Config();
+
+  Deadlines deadlines;
+  /// Room for symmetric buffers in the arena, in bytes. Default 64 MiB.
+  std::uint64_t heap_bytes;
+  /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Default 64 KiB.
+  std::uint64_t one_shot_ll_bytes;
+  /// The same for one-shot with sentinels. Unset, the default, is 16 MiB / (world size squared) within
+  /// 256 KiB and 4 MiB.
+  std::optional<std::uint64_t> one_shot_sentinel_bytes;
+  /// The same for two-shot LL. Default 1 MiB.
+  std::uint64_t two_shot_ll_bytes;
+  /// The same for two-shot with sentinels. Default 4 MiB.
+  std::uint64_t two_shot_sentinel_bytes;
+  /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
+  std::uint32_t registrations;
+  /// Whether every call is compared across ranks before it runs, at the price of one more small
+  /// kernel. Default: in debug builds of the library.
+  bool check_calls;
+};
+
+/// Bytes of device memory that a communicator of `world_size` ranks takes on each rank, before rounding
+/// up to the device's granularity. Exact: nothing grows after opening. Throws kInvalidArgument for a
+/// setting outside its limits.
+std::uint64_t required_bytes(std::size_t world_size, const Config& config);
+
+}  // namespace symmetra

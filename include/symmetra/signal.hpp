@@ -1,0 +1,46 @@
+/// \file
+/// Signals between ranks on streams.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "symmetra/capture.hpp"
+#include "symmetra/device/abi.hpp"
+#include "symmetra/memory.hpp"
+
+namespace symmetra {
+
+/// Independent channels of a pad.
+constexpr std::size_t kSignalChannels = 16;
+
+/// Signals between the ranks of a symmetric buffer, whose ownership it shares. Copies are the same pad;
+/// usable from any thread.
+///
+/// A signal is a count in the receiver's memory, one for every channel and sender. Counts only grow and
+/// live in device memory, so all three operations may be captured and replayed. None of them blocks the
+/// caller or allocates. Each throws kInvalidArgument for a channel or peer there is not, kClosed after
+/// close, and the group's error when it failed.
+class SignalPad {
+ public:
+  /// Raises `peer`'s count for this rank on `channel` after all earlier work of the queue, which the
+  /// peer then sees.
+  void put(std::size_t channel, std::size_t peer, Queue queue) const;
+  /// Makes the queue wait until `peer` has put once more on `channel` than was waited for so far. Gives
+  /// up after Deadlines::steady: Communicator::synchronize then throws kTimeout.
+  void wait(std::size_t channel, std::size_t peer, Queue queue) const;
+  /// Makes the queues of all ranks meet: a put to everyone and a wait for everyone on `channel`.
+  void barrier(std::size_t channel, Queue queue) const;
+
+  /// The pad for a kernel of yours: plain data for the functions of symmetra/device/signal.cuh. The
+  /// addresses in it are valid until the communicator is closed.
+  device::SignalPad view() const;
+
+ private:
+  friend class SymmetricBuffer;
+  explicit SignalPad(std::shared_ptr<core::Tensor> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::Tensor> core_;
+};
+
+}  // namespace symmetra

@@ -1,0 +1,65 @@
+/// \file
+/// Streams: work in order on a device.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "symmetra/device.hpp"
+
+namespace symmetra {
+
+namespace core {
+struct Stream;
+}
+class Capture;
+class Graph;
+
+/// Work in order on a device. Move-only; usable from any thread. Enqueueing returns at once,
+/// synchronize() blocks.
+class Stream {
+ public:
+  /// A new stream of `device`. Throws kDevice or kSystem when the runtime refuses.
+  explicit Stream(const Device& device);
+
+  /// A stream of the caller's: a `cudaStream_t`, null for the default stream.
+  ///
+  /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it
+  /// was used with is closed or was used with another stream. While one Stream of a handle is being
+  /// captured no other is used. Throws kUnsupported on the host device, whose streams have no handle.
+  static Stream borrow(const Device& device, void* native);
+
+  Stream(Stream&&) noexcept = default;
+  Stream& operator=(Stream&&) noexcept = default;
+
+  /// The runtime's handle (`cudaStream_t`), valid as long as this object; null on the host device.
+  void* native() const;
+  /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some failed.
+  bool done() const;
+  /// Blocks until all work enqueued so far is done. Throws kDevice when some failed. A collective
+  /// that gave up counts as done: Communicator::synchronize asks for both.
+  void synchronize() const;
+
+  /// Calls `record` once, at once, with a Capture of this stream; what is enqueued on that is
+  /// recorded into the graph instead of run. An exception of `record` ends the capture, drops what
+  /// was recorded, and is thrown on. Include symmetra/capture.hpp to call it.
+  ///
+  /// The graph keeps the communicators, buffers and adoptions in it alive, but not memory that was
+  /// given by address: that must outlive the graph and its last launch.
+  ///
+  /// Throws kUnsupported inside a capture of the same stream and on the default stream, kDevice when
+  /// the runtime refuses.
+  Graph capture(const std::function<void(Capture&)>& record) const;
+
+ private:
+  friend class Communicator;
+  friend class DeviceBuffer;
+  friend class Graph;
+  friend class Queue;
+  friend class SymmetricBuffer;
+  explicit Stream(std::shared_ptr<core::Stream> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::Stream> core_;
+};
+
+}  // namespace symmetra

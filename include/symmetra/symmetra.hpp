@@ -1,0 +1,19 @@
+/// \file
+/// All of symmetra: GPU collectives inside one host.
+///
+/// Every function that fails throws symmetra::Error and nothing else, except that an exception of a
+/// function given to Stream::capture is thrown on. Destructors neither throw nor wait for other ranks.
+/// Using an object that was moved from throws kInvalidArgument.
+#pragma once
+
+#include "symmetra/bootstrap.hpp"
+#include "symmetra/capture.hpp"
+#include "symmetra/communicator.hpp"
+#include "symmetra/config.hpp"
+#include "symmetra/device.hpp"
+#include "symmetra/error.hpp"
+#include "symmetra/memory.hpp"
+#include "symmetra/signal.hpp"
+#include "symmetra/stream.hpp"
+#include "symmetra/types.hpp"
+#include "symmetra/version.hpp"

@@ -1,0 +1,15 @@
+/// \file
+/// Which version this is.
+#pragma once
+
+/// The version of these headers.
+#define SYMMETRA_VERSION_MAJOR 0
+#define SYMMETRA_VERSION_MINOR 1
+#define SYMMETRA_VERSION_PATCH 0
+
+namespace symmetra {
+
+/// The version of the library that was linked, "major.minor.patch". A static string.
+const char* version() noexcept;
+
+}  // namespace symmetra

@@ -1,0 +1,73 @@
+//! A bootstrap that the caller implements in C++.
+
+use std::pin::Pin;
+use std::time::Instant;
+
+use super::Bootstrap;
+use super::frame::check_length;
+use crate::error::{Error, Result};
+use crate::ffi::foreign as sys;
+
+/// The caller's object, borrowed while a group opens.
+///
+/// Its all-gather takes equal sizes only: lengths are gathered first, then payloads padded to the
+/// longest.
+pub(crate) struct Foreign<'a> {
+    raw: Pin<&'a mut sys::Bootstrap>,
+    rank: usize,
+    world_size: usize,
+}
+
+impl<'a> Foreign<'a> {
+    /// # Errors
+    /// [`Error::Bootstrap`] when the object throws.
+    pub(crate) fn new(raw: Pin<&'a mut sys::Bootstrap>) -> Result<Self> {
+        let rank = sys::rank(&raw)?;
+        let world_size = sys::world_size(&raw)?;
+        Ok(Self { raw, rank, world_size })
+    }
+
+    /// Gathers `own` from all ranks, as long on every rank as here.
+    fn gather(&mut self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
+        let bytes = own.len().checked_mul(self.world_size);
+        let bytes = bytes.ok_or_else(|| Error::invalid("world size", self.world_size, "what it gathers must fit the address space"))?;
+        let mut all = vec![0; bytes];
+        sys::all_gather(self.raw.as_mut(), own, &mut all, deadline)?;
+        Ok(all)
+    }
+}
+
+impl Bootstrap for Foreign<'_> {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        check_length(bytes.len())?;
+        let lengths = self.gather(&(bytes.len() as u64).to_le_bytes(), deadline)?;
+        let lengths: Vec<u64> = lengths.as_chunks().0.iter().copied().map(u64::from_le_bytes).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let room = usize::try_from(longest).unwrap_or(usize::MAX);
+        check_length(room).map_err(|_| nonsense(&lengths))?;
+        if room == 0 {
+            return Ok(vec![Vec::new(); self.world_size]);
+        }
+        let mut own = bytes.to_vec();
+        own.resize(room, 0);
+        let all = self.gather(&own, deadline)?;
+        // Each length is at most `room`.
+        Ok(all.chunks_exact(room).zip(lengths).map(|(chunk, length)| chunk[..length as usize].to_vec()).collect())
+    }
+
+    fn barrier(&mut self, deadline: Instant) -> Result<()> {
+        sys::barrier(self.raw.as_mut(), deadline)
+    }
+}
+
+fn nonsense(lengths: &[u64]) -> Error {
+    Error::bootstrap(format!("the caller's bootstrap gathered {lengths:?} where the ranks' lengths should be"))
+}

@@ -1,0 +1,113 @@
+//! Numbers and settings.
+
+use std::time::Duration;
+
+use super::Report;
+use super::bridge::Settings;
+use super::report::guard;
+use crate::collective::Algorithm;
+use crate::error::{Error, Result};
+use crate::group::{Config, Deadlines};
+use crate::types::Dtype;
+
+/// The type with this number.
+pub(super) fn dtype(number: u32) -> Result<Dtype> {
+    Dtype::from_number(number).ok_or_else(|| Error::invalid("the number of a Dtype", number, "it must be 0 to 5"))
+}
+
+/// The algorithm with this number: 0 for the table's choice, then in the order of `ALL`.
+pub(super) fn algorithm(number: u32) -> Result<Algorithm> {
+    let Some(index) = number.checked_sub(1) else { return Ok(Algorithm::Auto) };
+    Algorithm::ALL.get(index as usize).copied().ok_or_else(|| {
+        Error::invalid("the number of an Algorithm", number, format!("it must be at most {}", Algorithm::ALL.len()))
+    })
+}
+
+/// The inverse of [`algorithm`].
+pub(super) fn algorithm_number(algorithm: Algorithm) -> u32 {
+    Algorithm::ALL.iter().position(|known| *known == algorithm).map_or(0, |index| index as u32 + 1)
+}
+
+pub(super) fn dtype_bytes(number: u32) -> Result<usize, Report> {
+    guard(|| dtype(number).map(Dtype::bytes))
+}
+
+pub(super) fn dtype_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| dtype(number).map(Dtype::name))
+}
+
+pub(super) fn algorithm_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| algorithm(number).map(Algorithm::name))
+}
+
+pub(super) fn algorithm_named(name: &cxx::CxxString) -> Result<u32, Report> {
+    guard(|| name.to_string_lossy().parse().map(algorithm_number))
+}
+
+pub(super) fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64, Report> {
+    guard(|| crate::memory::required_bytes(world_size, &Config::from(settings)))
+}
+
+pub(super) fn settings_default() -> Settings {
+    let Config {
+        deadlines: Deadlines { open, first_use, steady },
+        heap_bytes,
+        one_shot_ll_bytes,
+        one_shot_sentinel_bytes,
+        two_shot_ll_bytes,
+        two_shot_sentinel_bytes,
+        registrations,
+        check_calls,
+    } = Config::default();
+    let [open_ms, first_use_ms, steady_ms] = [open, first_use, steady].map(|limit| limit.as_millis() as u64);
+    Settings {
+        open_ms,
+        first_use_ms,
+        steady_ms,
+        heap_bytes,
+        one_shot_ll_bytes,
+        one_shot_sentinel_bytes: one_shot_sentinel_bytes.unwrap_or(0),
+        one_shot_sentinel_set: one_shot_sentinel_bytes.is_some(),
+        two_shot_ll_bytes,
+        two_shot_sentinel_bytes,
+        registrations,
+        check_calls,
+    }
+}
+
+impl From<&Settings> for Config {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            deadlines: Deadlines {
+                open: Duration::from_millis(settings.open_ms),
+                first_use: Duration::from_millis(settings.first_use_ms),
+                steady: Duration::from_millis(settings.steady_ms),
+            },
+            heap_bytes: settings.heap_bytes,
+            one_shot_ll_bytes: settings.one_shot_ll_bytes,
+            one_shot_sentinel_bytes: settings.one_shot_sentinel_set.then_some(settings.one_shot_sentinel_bytes),
+            two_shot_ll_bytes: settings.two_shot_ll_bytes,
+            two_shot_sentinel_bytes: settings.two_shot_sentinel_bytes,
+            registrations: settings.registrations,
+            check_calls: settings.check_calls,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_carry_every_default() {
+        assert_eq!(Config::from(&settings_default()), Config::default());
+    }
+
+    #[test]
+    fn algorithms_are_numbered_as_the_header_says() {
+        for number in 0..=Algorithm::ALL.len() as u32 {
+            assert_eq!(algorithm_number(algorithm(number).unwrap()), number);
+        }
+        assert!(algorithm(Algorithm::ALL.len() as u32 + 1).is_err());
+    }
+}

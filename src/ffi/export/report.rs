@@ -1,0 +1,84 @@
+//! How errors and panics leave Rust.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Error, Result};
+
+/// An error on its way to C++: "kind|native code|rank|message", which `cpp/core/error.cc` reads back.
+#[derive(Debug)]
+pub struct Report(Error);
+
+/// Runs the body of an exported function. No panic gets past it.
+pub(super) fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T, Report> {
+    // What a panic leaves half done is reachable only through this library, whose locks do not
+    // poison and whose groups fail as a whole.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result.map_err(Report),
+        Err(payload) => {
+            let words = payload.downcast_ref::<&str>().copied();
+            let words = words.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            let message = format!("panicked: {}", words.unwrap_or("without words"));
+            // Dropping a payload may panic again; nothing of ours has such payloads.
+            std::mem::forget(payload);
+            Err(Report(Error::Internal { message }))
+        }
+    }
+}
+
+/// The number of `symmetra::ErrorKind`, the native code and the rank of an error; the one mapping.
+fn parts(error: &Error) -> (u32, i64, Option<usize>) {
+    match error {
+        Error::Internal { .. } => (0, 0, None),
+        Error::InvalidArgument { .. } => (1, 0, None),
+        Error::Unsupported { .. } => (2, 0, None),
+        Error::OutOfMemory { .. } => (3, 0, None),
+        Error::Device { code, .. } => (4, *code, None),
+        Error::System { errno, .. } => (5, i64::from(*errno), None),
+        Error::Bootstrap { .. } => (6, 0, None),
+        Error::Timeout { rank, .. } => (7, 0, *rank),
+        Error::PeerLost { rank, .. } => (8, 0, Some(*rank)),
+        Error::Aborted { .. } => (9, 0, None),
+        Error::Mismatch { rank, .. } => (10, 0, Some(*rank)),
+        Error::Closed => (11, 0, None),
+        Error::NotRegistered { .. } => (12, 0, None),
+        Error::Peer { rank, .. } => (13, 0, Some(*rank)),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, native_code, rank) = parts(&self.0);
+        let rank = rank.and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1);
+        write!(out, "{kind}|{native_code}|{rank}|")?;
+        match &self.0 {
+            // The words a caller's exception came with, unchanged.
+            Error::Bootstrap { message } => out.write_str(message),
+            error => write!(out, "{error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(result: Result<(), Report>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_panic_becomes_an_internal_error() {
+        assert_eq!(text(guard(|| panic!("on {}", 1))), "0|0|-1|internal error: panicked: on 1");
+        assert_eq!(text(guard(|| std::panic::panic_any(7))), "0|0|-1|internal error: panicked: without words");
+    }
+
+    #[test]
+    fn an_error_keeps_kind_code_and_rank() {
+        let lost = Error::PeerLost { rank: 3, detail: String::new() };
+        assert_eq!(text(guard(|| Err(lost))), "8|0|3|rank 3 is gone");
+        let system = Error::System { errno: 2, message: "open a|b".to_owned() };
+        assert_eq!(text(guard(|| Err(system))), "5|2|-1|system error 2: open a|b");
+        assert_eq!(text(guard(|| Err(Error::bootstrap("as thrown")))), "6|0|-1|as thrown");
+    }
+}

@@ -1,0 +1,295 @@
+//! Memory whose element type only C++ knows.
+
+use std::sync::Arc;
+
+use super::bridge::{Operand, Queue};
+use super::config::dtype;
+use super::report::guard;
+use super::{Capture, Communicator, Device, Report, Stream};
+use crate::error::{Error, Result};
+use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
+use crate::memory::{Adopted, DeviceBuffer, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
+use crate::types::{Dtype, Element};
+
+/// Evaluates an expression in which `$type` names the element type of a `Dtype`.
+macro_rules! with_type {
+    ($dtype:expr, $type:ident => $value:expr) => {
+        match $dtype {
+            Dtype::F32 => { type $type = f32; $value }
+            Dtype::F64 => { type $type = f64; $value }
+            Dtype::F16 => { type $type = half::f16; $value }
+            Dtype::BF16 => { type $type = half::bf16; $value }
+            Dtype::I32 => { type $type = i32; $value }
+            Dtype::I64 => { type $type = i64; $value }
+        }
+    };
+}
+
+/// A buffer or an adoption. Cheap to clone; clones own it together.
+#[derive(Clone)]
+pub struct Tensor {
+    owner: Arc<dyn Memory>,
+    address: usize,
+    count: usize,
+    place: Place,
+    device: Device,
+    dtype: Dtype,
+}
+
+/// What is left of a buffer when its type is forgotten.
+trait Memory: Send + Sync {
+    /// Its signal pad, where it has one.
+    fn signals(&self) -> Option<SignalPad<'_>> {
+        None
+    }
+
+    fn peer_address(&self, _rank: usize) -> Result<usize> {
+        Err(Error::unsupported("an address of peers", "only symmetric buffers have one"))
+    }
+}
+
+impl<T: Element> Memory for SymmetricBuffer<T> {
+    fn signals(&self) -> Option<SignalPad<'_>> {
+        Some(SymmetricBuffer::signals(self))
+    }
+
+    fn peer_address(&self, rank: usize) -> Result<usize> {
+        SymmetricBuffer::peer_address(self, rank).map(|address| address as usize)
+    }
+}
+
+impl<T: Element> Memory for DeviceBuffer<T> {}
+impl<T: Element> Memory for Adopted<'_, T> {}
+
+impl Tensor {
+    fn new<M: Memory + 'static>(memory: M, dtype: Dtype) -> Box<Self>
+    where
+        for<'a> &'a M: WithView,
+    {
+        let reference = &memory;
+        let View { address, elems, place, device } = reference.view_of();
+        let (address, device) = (address as usize, device.clone());
+        Box::new(Self { address, count: elems, place, device, dtype, owner: Arc::new(memory) })
+    }
+
+    fn pad(&self) -> Result<SignalPad<'_>> {
+        self.owner.signals().ok_or_else(|| Error::Internal { message: "a signal pad of no symmetric buffer".to_owned() })
+    }
+
+    /// Elements `start..start + count`.
+    fn slice(&self, start: usize, count: usize) -> Result<View<'_>> {
+        if start.checked_add(count).is_none_or(|end| end > self.count) {
+            let value = format!("{count} elements from {start}");
+            return Err(Error::invalid("the range", value, format!("the memory has {}", self.count)));
+        }
+        let skipped = start * self.dtype.bytes();
+        let place = match self.place {
+            Place::Symmetric { group, offset_bytes } => {
+                Place::Symmetric { group, offset_bytes: offset_bytes + skipped as u64 }
+            }
+            place => place,
+        };
+        Ok(View { address: (self.address + skipped) as *mut u8, elems: count, place, device: &self.device })
+    }
+}
+
+/// What an operand is, checked, and its element type.
+///
+/// # Safety
+/// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn resolve<'a>(communicator: &'a Communicator, operand: &Operand) -> Result<(View<'a>, Dtype)> {
+    let Operand { tensor, address, start, count, dtype: number } = *operand;
+    // SAFETY: borrowing.
+    if let Some(tensor) = unsafe { tensor.as_ref::<'a>() } {
+        return Ok((tensor.slice(start, count)?, tensor.dtype));
+    }
+    let (dtype, device) = (dtype(number)?, communicator.device());
+    // SAFETY: caller's duty.
+    with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
+    Ok((View { address, elems: count, place: Place::Plain, device }, dtype))
+}
+
+/// Where a queue leads.
+enum Target<'a> {
+    Stream(&'a Stream),
+    Capture(&'a Capture),
+}
+
+/// # Safety
+/// The queue's pointers are those of the headers: *borrowing*.
+unsafe fn target<'a>(queue: Queue) -> Result<Target<'a>> {
+    // SAFETY: borrowing.
+    let (stream, capture) = (unsafe { queue.stream.as_ref() }, unsafe { queue.capture.as_ref() });
+    let stream = stream.map(Target::Stream).or(capture.map(Target::Capture));
+    stream.ok_or_else(|| Error::Internal { message: "a queue of neither a stream nor a capture".to_owned() })
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn all_reduce(
+    communicator: &Communicator,
+    algorithm: u32,
+    input: Operand,
+    output: Operand,
+    queue: Queue,
+) -> Result<(), Report> {
+    guard(|| {
+        let algorithm = super::config::algorithm(algorithm)?;
+        // SAFETY: passed on.
+        let (from, dtype) = unsafe { resolve(communicator, &input) }?;
+        // SAFETY: passed on.
+        let (to, other) = unsafe { resolve(communicator, &output) }?;
+        if dtype != other {
+            return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
+        }
+        // SAFETY: passed on.
+        match unsafe { target(queue) }? {
+            Target::Stream(stream) => communicator.all_reduce_untyped(algorithm, dtype, [&from, &to], &stream),
+            Target::Capture(capture) => {
+                // SAFETY: borrowing.
+                let operands = [unsafe { input.tensor.as_ref() }, unsafe { output.tensor.as_ref() }];
+                let recording = capture.keep(operands.into_iter().flatten())?;
+                communicator.all_reduce_untyped(algorithm, dtype, [&from, &to], &recording)
+            }
+        }
+    })
+}
+
+pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number: u32) -> Result<Box<Tensor>, Report> {
+    guard(|| {
+        let dtype = dtype(number)?;
+        Ok(with_type!(dtype, T => Tensor::new(communicator.symmetric::<T>(count)?, dtype)))
+    })
+}
+
+/// # Safety
+/// The memory is as the header of `Communicator::adopt` asks: *caller's duty*.
+pub(super) unsafe fn tensor_adopt(
+    communicator: &Communicator,
+    address: *mut u8,
+    count: usize,
+    number: u32,
+) -> Result<Box<Tensor>, Report> {
+    guard(|| {
+        let (dtype, device) = (dtype(number)?, communicator.device());
+        with_type!(dtype, T => {
+            // SAFETY: passed on.
+            let memory = unsafe { Ref::<'static, T>::from_raw(device, address.cast(), count) }?;
+            Ok(Tensor::new(communicator.adopt(memory)?, dtype))
+        })
+    })
+}
+
+pub(super) fn tensor_on_device(device: &Device, count: usize, number: u32) -> Result<Box<Tensor>, Report> {
+    guard(|| {
+        let dtype = dtype(number)?;
+        Ok(with_type!(dtype, T => Tensor::new(DeviceBuffer::<T>::new(device, count)?, dtype)))
+    })
+}
+
+pub(super) fn tensor_count(tensor: &Tensor) -> usize {
+    tensor.count
+}
+
+pub(super) fn tensor_dtype(tensor: &Tensor) -> u32 {
+    tensor.dtype as u32
+}
+
+pub(super) fn tensor_address(tensor: &Tensor) -> usize {
+    tensor.address
+}
+
+pub(super) fn tensor_is_shared(tensor: &Tensor) -> bool {
+    tensor.place != Place::Plain
+}
+
+pub(super) fn tensor_peer_address(tensor: &Tensor, rank: usize) -> Result<usize, Report> {
+    guard(|| {
+        tensor.pad()?.arena().group().check()?;
+        tensor.owner.peer_address(rank)
+    })
+}
+
+pub(super) fn tensor_peer_table(tensor: &Tensor) -> Result<usize, Report> {
+    guard(|| {
+        let pad = tensor.pad()?;
+        pad.arena().group().check()?;
+        // Table 0 holds the arenas.
+        Ok(pad.arena().table(0) as usize)
+    })
+}
+
+pub(super) fn tensor_offset_bytes(tensor: &Tensor) -> Result<u64, Report> {
+    guard(|| match tensor.place {
+        Place::Symmetric { offset_bytes, .. } => Ok(offset_bytes),
+        _ => Err(Error::unsupported("an offset in the arena", "only symmetric buffers have one")),
+    })
+}
+
+/// # Safety
+/// `values` has room for the tensor's elements: *caller's duty*.
+pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &Stream) -> Result<(), Report> {
+    // SAFETY: the tensor's memory lives (borrowing), `values` until the synchronisation (caller's duty).
+    let work = |to, bytes| stream.enqueue("copy to the device", |raw| unsafe { raw.copy(to, values, bytes) });
+    guard(|| copy(tensor, values.is_null(), stream, work))
+}
+
+/// # Safety
+/// As [`tensor_write`].
+pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<(), Report> {
+    // SAFETY: as in `tensor_write`.
+    let work = |from: *mut u8, bytes| stream.enqueue("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
+    guard(|| copy(tensor, values.is_null(), stream, work))
+}
+
+fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8, usize) -> Result<()>) -> Result<()> {
+    let bytes = tensor.count * tensor.dtype.bytes();
+    if bytes == 0 {
+        return Ok(());
+    }
+    if null {
+        return Err(Error::invalid("the address of the values", "null", format!("{bytes} bytes are copied")));
+    }
+    work(tensor.address as *mut u8, bytes)?;
+    stream.synchronize()
+}
+
+/// # Safety
+/// The queue's pointers are those of the headers: *borrowing*.
+pub(super) unsafe fn signal_put(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<(), Report> {
+    // SAFETY: passed on.
+    guard(|| unsafe { signal(tensor, kSignalPut, channel, peer, queue) })
+}
+
+/// # Safety
+/// As [`signal_put`].
+pub(super) unsafe fn signal_wait(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<(), Report> {
+    // SAFETY: passed on.
+    guard(|| unsafe { signal(tensor, kSignalWait, channel, peer, queue) })
+}
+
+/// # Safety
+/// As [`signal_put`].
+pub(super) unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queue) -> Result<(), Report> {
+    // SAFETY: passed on. Rank 0 always is one.
+    guard(|| unsafe { signal(tensor, kSignalBarrier, channel, 0, queue) })
+}
+
+/// # Safety
+/// As [`signal_put`].
+unsafe fn signal(tensor: &Tensor, action: u32, channel: usize, peer: usize, queue: Queue) -> Result<()> {
+    let pad = tensor.pad()?;
+    // SAFETY: passed on.
+    match unsafe { target(queue) }? {
+        Target::Stream(stream) => pad.enqueue(action, channel, peer, &stream),
+        Target::Capture(capture) => pad.enqueue(action, channel, peer, &capture.keep([tensor])?),
+    }
+}
+
+pub(super) fn signal_view(tensor: &Tensor) -> Result<SignalArgs, Report> {
+    guard(|| {
+        let pad = tensor.pad()?;
+        pad.arena().group().check()?;
+        pad.args(kSignalBarrier, 0, 0)
+    })
+}
