@@ -53,11 +53,6 @@ impl Mesh {
         self.processes.get(rank) == self.processes.get(self.rank)
     }
 
-    /// The process of `rank` as it numbers itself; 0 for a rank that is none.
-    pub(crate) fn process_id(&self, rank: usize) -> u32 {
-        self.processes.get(rank).map_or(0, |process| process.id)
-    }
-
     /// Gives every rank a duplicate of `fd` and returns theirs, close-on-exec, in rank order;
     /// none at our own. Blocks until every rank called it.
     pub(crate) fn all_gather_fds(&mut self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Option<OwnedFd>>> {
