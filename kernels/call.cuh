@@ -16,7 +16,7 @@ struct Call {
 /// before this, so that all is on its way at the same time.
 SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
   const Words<2> entry = platform::load<Words<2>>(state + platform::block());
-  const bool poisoned = platform::load<uint32_t>(&wait.progress->failed) != 0;
+  const bool poisoned = platform::load_relaxed(&wait.progress->failed) != 0;  // another block may be failing now
   if (platform::block() == 0 && platform::thread() == 0) platform::add_relaxed(&wait.progress->started, 1);
   return {entry.word[0], entry.word[1], poisoned};
 }
