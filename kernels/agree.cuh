@@ -7,6 +7,7 @@ namespace symmetra::kernels {
 
 SYMMETRA_KERNEL void agree(SYMMETRA_ARGS(AgreeArgs) args) {
   using Protocol = LL<I64>;
+  platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
   device::Waiter waiter(args.wait, kOpAgree, call.epoch, call.poisoned);
   const auto at = [&](uint32_t rank, uint32_t source, uint32_t which) {

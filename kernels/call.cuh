@@ -12,11 +12,11 @@ struct Call {
   bool poisoned;      ///< this rank has given up before: it sends nothing, its data are undefined
 };
 
-/// Before anything is read or written: the kernel before may still be running.
+/// The kernel before has ended: platform::wait_prior. What else a thread needs first it loads
+/// before this, so that all is on its way at the same time.
 SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
-  platform::wait_prior();
   const Words<2> entry = platform::load<Words<2>>(state + platform::block());
-  const bool poisoned = platform::load_relaxed(&wait.progress->failed) != 0;
+  const bool poisoned = platform::load_relaxed(&wait.progress->failed) != 0;  // another block may be failing now
   if (platform::block() == 0 && platform::thread() == 0) platform::add_relaxed(&wait.progress->started, 1);
   return {entry.word[0], entry.word[1], poisoned};
 }

@@ -11,35 +11,43 @@ namespace symmetra::kernels {
 template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
   using Data = typename Protocol::Data;
-  const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2;
-  const uint32_t step = platform::blocks() << lanes_log2;
-  const Call call = begin_call(args.state, args.wait);
-  const Scratch<Protocol, 1> scratch(args, world, call);
+  const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2, rank = args.rank;
+  const uint32_t pairs = world << lanes_log2, first = platform::block() << lanes_log2, step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
-  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned);
   Data* arrived = platform::shared<Data>();
 
-  for (uint32_t first = platform::block() << lanes_log2;; first += step) {
-    for (uint32_t t = platform::thread(); t < world << lanes_log2; t += platform::threads()) {
-      const uint32_t peer = t >> lanes_log2, i = first + (t & (lanes - 1));
-      if (i >= operand.packets()) continue;
-      Data data = Protocol::sendable(operand.load(i));
-      if (peer != args.rank) {
-        if (!waiter.gave_up()) scratch.send(0, peer, i, data);
-        scratch.clear(0, peer, i);
-        data = scratch.await(waiter, 0, peer, i);
-      }
-      arrived[t] = data;
-    }
+  platform::wait_prior();
+  const uint32_t packet = first + (platform::thread() & (lanes - 1));
+  const Data ahead = packet < operand.packets() ? operand.load(packet) : Data{};
+  const auto load = [&](uint32_t tile, uint32_t t) {
+    return Protocol::sendable(tile == first && t == platform::thread() ? ahead : operand.load(tile + (t & (lanes - 1))));
+  };
+  const Call call = begin_call(args.state, args.wait);
+  const Scratch<Protocol, 1> scratch(args, world, call);
+  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned);
+
+  for (uint32_t tile = first; tile < operand.packets(); tile += step) {
+    platform::each(pairs, [&](uint32_t t) {
+      const uint32_t peer = t >> lanes_log2, i = tile + (t & (lanes - 1));
+      if (peer == rank || i >= operand.packets()) return;
+      if (!waiter.gave_up()) scratch.send(0, peer, i, load(tile, t));
+      scratch.clear(0, peer, i);
+    });
+  }
+  for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
+    platform::each(pairs, [&](uint32_t t) {
+      const uint32_t peer = t >> lanes_log2, i = tile + (t & (lanes - 1));
+      if (i < operand.packets()) arrived[t] = peer == rank ? load(tile, t) : scratch.await(waiter, 0, peer, i);
+    });
     platform::sync_block();
-    const bool last = first + step >= operand.packets();
+    const bool last = tile + step >= operand.packets();
     if (last) platform::release_next();
-    for (uint32_t lane = platform::thread(); lane < lanes; lane += platform::threads()) {
-      if (first + lane >= operand.packets()) continue;
-      operand.store(first + lane, sum_ranks<typename Protocol::Element, kWorld>(arrived + lane, lanes_log2, world));
-    }
+    platform::each(lanes, [&](uint32_t lane) {
+      if (tile + lane >= operand.packets()) return;
+      operand.store(tile + lane, sum_ranks<typename Protocol::Element, kWorld>(arrived + lane, lanes_log2, world));
+    });
     if (last) break;
-    platform::sync_block();  // all have read what arrived
+    tile += step;
   }
   scratch.clear_rest(operand.packets(), lanes_log2);
   scratch.scrub([&](uint32_t, uint32_t) { return operand.packets(); });

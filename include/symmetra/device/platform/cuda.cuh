@@ -6,7 +6,7 @@
 #define SYMMETRA_KERNEL __global__
 #define SYMMETRA_DEVICE __device__ __forceinline__
 #define SYMMETRA_ARGS(Type) const __grid_constant__ Type
-#define SYMMETRA_MOST_THREADS(threads) __launch_bounds__(threads)
+#define SYMMETRA_MOST_THREADS(threads) __launch_bounds__(threads, 1)
 #define SYMMETRA_UNROLL _Pragma("unroll")
 
 namespace symmetra::platform {
@@ -19,6 +19,13 @@ SYMMETRA_DEVICE uint32_t thread() { return threadIdx.x; }
 SYMMETRA_DEVICE uint32_t threads() { return blockDim.x; }
 SYMMETRA_DEVICE uint32_t block() { return blockIdx.x; }
 SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
+
+/// Shares items 0, 1, 2... among the threads of the block. A block has a thread an item, at
+/// least: what phases compute from the item alone they compute once.
+template <class Body>
+SYMMETRA_DEVICE void each(uint32_t items, Body body) {
+  if (thread() < items) body(thread());
+}
 
 template <class T>
 SYMMETRA_DEVICE T* shared() {
@@ -87,7 +94,7 @@ SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return before;
 }
 SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
-  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value));  // a count: orders nothing
 }
 
 SYMMETRA_DEVICE Packet load_packet(const Packet* p) {

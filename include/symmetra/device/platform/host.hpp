@@ -44,6 +44,12 @@ SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
 SYMMETRA_DEVICE uint32_t block() { return host::current.block; }
 SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
 
+/// Shares items 0, 1, 2... among the threads of the block, each in ascending order.
+template <class Body>
+SYMMETRA_DEVICE void each(uint32_t items, Body body) {
+  for (uint32_t item = thread(); item < items; item += threads()) body(item);
+}
+
 template <class T>
 SYMMETRA_DEVICE T* shared() {
   return reinterpret_cast<T*>(host::current.shared + host::kReservedSharedBytes);
