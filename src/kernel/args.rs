@@ -47,7 +47,8 @@ pub struct Progress {
     pub done: u64,
     #[doc = "< nonzero once a wait gave up: all others give up too"]
     pub failed: u32,
-    pub reserved: u32,
+    #[doc = "< when a wait last looked at the host's abort word, in 1024 ns, modulo 2^32"]
+    pub looked: u32,
 }
 #[doc = " How a kernel waits: never for ever."]
 #[repr(C)]

@@ -38,7 +38,7 @@ struct Progress {
   uint64_t started;  ///< operations whose block 0 began
   uint64_t done;     ///< operations whose block 0 ended
   uint32_t failed;   ///< nonzero once a wait gave up: all others give up too
-  uint32_t reserved;
+  uint32_t looked;   ///< when a wait last looked at the host's abort word, in 1024 ns, modulo 2^32
 };
 
 /// How a kernel waits: never for ever.
