@@ -173,9 +173,15 @@ impl Arena {
         self.heap.lock().drop_block(id);
     }
 
-    /// Takes a peer table of this rank.
+    /// Takes a peer table of this rank. Waits for the device when only tables are left that it
+    /// may still read.
     pub(crate) fn take_slot(&self) -> Result<u32> {
         let mut slots = self.slots.lock();
+        if slots.free.is_empty() && !slots.retired.is_empty() {
+            drop(slots);
+            self.drain()?;
+            slots = self.slots.lock();
+        }
         let slot = slots.free.pop().ok_or_else(|| Error::OutOfMemory {
             message: format!("all {} registrations are in use", self.group.config().registrations),
         })?;
