@@ -31,6 +31,14 @@ impl Random {
     }
 }
 
+/// Puts items in a random order, the same for the same seed.
+pub fn shuffle<T>(seed: u64, items: &mut [T]) {
+    let mut random = Random(mix(seed));
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.below(last + 1));
+    }
+}
+
 /// An element type as the tests see it.
 pub trait Sample: Element + PartialEq + std::fmt::Debug {
     /// An ordinary value made of random bits: finite, of mixed size and sign, so that sums round

@@ -12,5 +12,5 @@ pub mod system;
 pub mod world;
 
 pub use data::{Data, Sample};
-pub use device::{device, fits};
-pub use world::{Rank, bounded, config, meet, open, threads};
+pub use device::fits;
+pub use world::{Rank, config, threads};
