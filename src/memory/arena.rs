@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::heap::{BlockId, Heap};
-use super::layout::{ArenaLayout, Region};
+use super::layout::{ALIGN, ArenaLayout, Region};
 use crate::bootstrap::Bootstrap;
 use crate::device::Memory;
 use crate::error::{Error, Result};
@@ -144,13 +144,15 @@ impl Arena {
         }
     }
 
-    /// Cuts a zeroed block of `bytes` at the same offset on every rank. Collective; frees what
-    /// every rank has dropped, and waits for the device when there is any.
-    pub(crate) fn allocate(&self, bytes: u64) -> Result<(BlockId, Region)> {
-        let wish = Wish { bytes, dropped: self.heap.lock().dropped().clone() };
+    /// Cuts a zeroed block at the same offset on every rank, for as many bytes of content on each
+    /// and what is padded to them. Collective; frees what every rank has dropped, and waits for the
+    /// device when there is any.
+    pub(crate) fn allocate(&self, content_bytes: u64, pad_bytes: u64) -> Result<(BlockId, Region)> {
+        let bytes = content_bytes.next_multiple_of(ALIGN) + pad_bytes;
+        let wish = Wish { bytes: content_bytes, dropped: self.heap.lock().dropped().clone() };
         let wish = serde_json::to_vec(&wish).map_err(|error| Error::Internal { message: error.to_string() })?;
         let wishes = self.group.exchange(|mesh, deadline| mesh.all_gather(&wish, deadline))?;
-        let everywhere = self.compare(bytes, &wishes)?;
+        let everywhere = self.compare(content_bytes, &wishes)?;
         if !everywhere.is_empty() || !self.slots.lock().retired.is_empty() {
             self.drain()?;
         }

@@ -31,7 +31,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Collective; the elements lie before the signal pad in one block.
     pub(crate) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len)? as u64;
-        let (id, region) = arena.allocate(bytes.next_multiple_of(ALIGN) + PAD_BYTES)?;
+        let (id, region) = arena.allocate(bytes, PAD_BYTES)?;
         Ok(Self { arena: arena.clone(), id, offset_bytes: region.offset, len, _type: PhantomData })
     }
 

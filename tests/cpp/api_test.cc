@@ -1,0 +1,274 @@
+// The public C++ API on the host device, with threads as ranks: every class.
+// What fails, and how, is in error_test.cc.
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "ranks.hpp"
+
+using namespace symmetra;
+
+namespace {
+
+/// Small enough that many groups fit a small machine.
+Config small() {
+  Config config;
+  config.heap_bytes = 8 << 20;
+  return config;
+}
+
+std::vector<float> filled(std::size_t count, float value) { return std::vector<float>(count, value); }
+
+void types() {
+  CHECK_EQ(size_bytes(Dtype::kBF16), 2u);
+  CHECK_EQ(name(Dtype::kI64), "i64");
+  for (const Algorithm known : {Algorithm::kAuto, Algorithm::kOneShotLL, Algorithm::kTwoShotZeroCopy}) {
+    CHECK_EQ(algorithm(name(known)), known);
+  }
+  CHECK_EQ(name(Algorithm::kTwoShotSentinel), "two-shot-sentinel");
+}
+
+void devices() {
+  CHECK(Device::count(DeviceKind::kHost) >= 1);
+  Device device = Device::host();
+  CHECK(device.kind() == DeviceKind::kHost);
+  CHECK(!device.name().empty());
+  Stream stream(device);
+  CHECK(stream.native() == nullptr);
+  const DeviceBuffer buffer(device, 3, Dtype::kI32);
+  const std::vector<std::int32_t> values{1, -2, 3};
+  buffer.write(values, stream);
+  CHECK(buffer.read<std::int32_t>(stream) == values);
+  CHECK(buffer.data<std::int32_t>() != nullptr);
+  CHECK(stream.done());
+  stream.synchronize();
+  device.synchronize();
+}
+
+void configuration() {
+  const Config config;
+  CHECK_EQ(config.heap_bytes, std::uint64_t{64} << 20);
+  CHECK_EQ(config.deadlines.steady.count(), 30'000);
+  CHECK(!config.one_shot_sentinel_bytes.has_value());
+  Config none = config;
+  none.heap_bytes = 0;
+  CHECK_EQ(required_bytes(8, config) - required_bytes(8, none), config.heap_bytes);
+}
+
+/// Symmetric, adopted, plain and device memory; in place and not; every algorithm that fits.
+void all_reduce() {
+  test::ranks(3, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    CHECK_EQ(communicator.world_size(), 3u);
+    CHECK_EQ(communicator.rank(), bootstrap.rank());
+    const std::size_t count = 70'001;
+    const float own = static_cast<float>(communicator.rank() + 1);
+
+    const SymmetricBuffer symmetric = communicator.symmetric<float>(count);
+    CHECK(symmetric.read<float>(stream) == filled(count, 0));
+    symmetric.write(filled(count, own), stream);
+    communicator.all_reduce(symmetric, stream);
+    communicator.synchronize(stream);
+    CHECK(symmetric.read<float>(stream) == filled(count, 6));
+
+    std::vector<float> input = filled(count, own), output = filled(count, 0);
+    const Adopted from = communicator.adopt(input.data(), count), to = communicator.adopt(output.data(), count);
+    CHECK(from.is_shared());
+    for (const Algorithm algorithm : {Algorithm::kOneShotLL, Algorithm::kOneShotSentinel, Algorithm::kTwoShotLL,
+                                      Algorithm::kTwoShotSentinel, Algorithm::kTwoShotZeroCopy}) {
+      std::fill(output.begin(), output.end(), 0.0f);
+      communicator.all_reduce(from, to, stream, algorithm);
+      communicator.synchronize(stream);
+      CHECK(output == filled(count, 6));
+    }
+
+    std::fill(output.begin(), output.end(), 0.0f);
+    communicator.all_reduce(input.data(), output.data(), count, stream);
+    communicator.synchronize(stream);
+    CHECK(output == filled(count, 6));
+
+    const DeviceBuffer plain(device, 5, Dtype::kI64);
+    plain.write(std::vector<std::int64_t>{1, 2, 3, 4, std::int64_t{1} << 40}, stream);
+    communicator.all_reduce(plain, stream);
+    communicator.synchronize(stream);
+    CHECK((plain.read<std::int64_t>(stream) == std::vector<std::int64_t>{3, 6, 9, 12, std::int64_t{3} << 40}));
+
+    symmetric.write(filled(count, own), stream);
+    communicator.all_reduce(Operand(symmetric, 10, 20), stream);
+    communicator.all_reduce(symmetric, symmetric, stream, Algorithm::kAuto);
+    communicator.synchronize(stream);
+    const auto slice = symmetric.read<float>(stream);
+    CHECK_EQ(slice[9], 6.0f);
+    CHECK_EQ(slice[10], 18.0f);
+    CHECK_EQ(slice[29], 18.0f);
+    CHECK_EQ(slice[30], 6.0f);
+    communicator.close();
+  });
+}
+
+/// Half types cross as bits.
+void half_types() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const std::uint16_t one_bf16 = 0x3F80, two_bf16 = 0x4000, one_f16 = 0x3C00, two_f16 = 0x4000;
+    std::vector<std::uint16_t> values(9, one_bf16);
+    communicator.all_reduce(Operand(values.data(), 9, Dtype::kBF16), stream);
+    communicator.synchronize(stream);
+    CHECK(values == std::vector<std::uint16_t>(9, two_bf16));
+    values.assign(9, one_f16);
+    communicator.all_reduce(Operand(values.data(), 9, Dtype::kF16), stream);
+    communicator.synchronize(stream);
+    CHECK(values == std::vector<std::uint16_t>(9, two_f16));
+    communicator.close();
+  });
+}
+
+/// Graphs keep what they use: buffers are destroyed before the launch.
+void graphs() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const std::size_t count = 50'000;
+    std::vector<float> plain = filled(count, 1), out = filled(count, 0);
+    const Graph graph = [&] {
+      const SymmetricBuffer buffer = communicator.symmetric<float>(64);
+      buffer.write(filled(64, 1), stream);
+      return stream.capture([&](Capture& capture) {
+        communicator.all_reduce(buffer, capture);
+        buffer.signals().barrier(2, capture);
+        communicator.all_reduce(Operand(plain.data(), count), Operand(out.data(), count), capture);
+      });
+    }();
+    CHECK_EQ(out[0], 0.0f);
+    graph.register_pointers();
+    // Another allocation must not get the space of the buffer that the graph holds.
+    const SymmetricBuffer other = communicator.symmetric<float>(64);
+    for (int launch = 0; launch < 3; ++launch) graph.launch(stream);
+    communicator.all_reduce(other, stream);
+    communicator.synchronize(stream);
+    CHECK(out == filled(count, 2));
+    CHECK(other.read<float>(stream) == filled(64, 0));
+    communicator.barrier();
+    communicator.close();
+  });
+}
+
+void signals() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const SymmetricBuffer buffer = communicator.symmetric<std::int32_t>(4);
+    const SignalPad pad = buffer.signals();
+    const std::size_t peer = 1 - communicator.rank();
+    const device::SignalPad view = pad.view();
+    CHECK_EQ(view.world, 2u);
+    CHECK_EQ(view.rank, communicator.rank());
+    CHECK(view.pads[0] != view.pads[1]);
+    CHECK(view.sent != view.awaited);
+    CHECK_EQ(buffer.peer_table()->address[communicator.rank()],
+             static_cast<void*>(static_cast<char*>(buffer.data()) - buffer.offset_bytes()));
+    CHECK(buffer.peer_data(communicator.rank()) == buffer.data());
+    if (communicator.rank() == 0) {
+      buffer.write(std::vector<std::int32_t>{1, 2, 3, 4}, stream);
+      pad.put(3, peer, stream);
+      pad.wait(4, peer, stream);
+    } else {
+      pad.wait(3, peer, stream);
+      communicator.synchronize(stream);
+      CHECK_EQ(static_cast<const std::int32_t*>(buffer.peer_data(0))[3], 4);
+      pad.put(4, peer, stream);
+    }
+    pad.barrier(0, stream);
+    communicator.synchronize(stream);
+    communicator.close();
+  });
+}
+
+void splits() {
+  test::ranks(4, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator world = Communicator::open(bootstrap, device, small());
+    const std::size_t rank = world.rank();
+    std::uint8_t own = static_cast<std::uint8_t>(10 + rank), all[4];
+    world.all_gather(&own, all, 1);
+    CHECK(std::memcmp(all, "\x0a\x0b\x0c\x0d", 4) == 0);
+    const auto color = rank == 3 ? std::nullopt : std::optional<std::uint32_t>(rank % 2);
+    const std::optional<Communicator> half = world.split(color, -static_cast<std::int32_t>(rank));
+    CHECK_EQ(half.has_value(), rank != 3);
+    if (half) {
+      CHECK_EQ(half->world_size(), rank == 1 ? 1u : 2u);
+      CHECK_EQ(half->rank(), rank == 0 ? 1u : 0u);
+      std::vector<float> values = filled(3, static_cast<float>(rank));
+      half->all_reduce(Operand(values.data(), 3), stream);
+      half->synchronize(stream);
+      CHECK(values == filled(3, rank == 1 ? 1 : 2));
+      half->close();
+    }
+    const std::vector<Range> ranges = world.explain(Dtype::kF32, true);
+    CHECK_EQ(ranges.back().up_to_bytes, ~std::uint64_t{0});
+    CHECK(ranges.back().algorithm == Algorithm::kTwoShotZeroCopy);
+    CHECK(!ranges.back().reason.empty());
+    world.close();
+  });
+}
+
+/// The ready-made bootstraps as a Bootstrap, and the ways to meet.
+void bootstraps() {
+  char directory[] = "/tmp/symmetra-api-XXXXXX";
+  CHECK(mkdtemp(directory) != nullptr);
+  const std::string meeting = std::string(directory) + "/meet";
+  const std::string id_text = [&] {
+    bootstrap::UniqueId id = bootstrap::UniqueId::listen();
+    const std::string text = id.text();
+    auto meet = [&](std::size_t rank, bootstrap::UniqueId mine) {
+      const auto tcp = bootstrap::tcp(std::move(mine), rank, 2);
+      const std::uint32_t own = 7 + static_cast<std::uint32_t>(rank);
+      std::uint32_t all[2];
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      tcp->all_gather(&own, all, sizeof own, deadline);
+      CHECK_EQ(all[0], 7u);
+      CHECK_EQ(all[1], 8u);
+      tcp->barrier(deadline);
+    };
+    std::thread other([&] { meet(1, bootstrap::UniqueId::parse(text)); });
+    meet(0, std::move(id));
+    other.join();
+    return text;
+  }();
+  CHECK(id_text.find('/') != std::string::npos);
+  auto meet = [&](std::size_t rank) {
+    const auto local = bootstrap::local(meeting, rank, 2);
+    const Communicator communicator = Communicator::open(*local, Device::host(), small());
+    CHECK_EQ(communicator.rank(), rank);
+    communicator.close();
+  };
+  std::thread other([&] { meet(1); });
+  meet(0);
+  other.join();
+  std::system(("rm -r " + std::string(directory)).c_str());
+}
+
+}  // namespace
+
+int main(int count, char** names) {
+  const struct {
+    const char* name;
+    void (*run)();
+  } cases[] = {{"types", types},           {"devices", devices},       {"configuration", configuration},
+               {"all_reduce", all_reduce}, {"half_types", half_types}, {"graphs", graphs},
+               {"signals", signals},       {"splits", splits},         {"bootstraps", bootstraps}};
+  for (const auto& test : cases) {
+    if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;
+    test.run();
+    std::printf("%s ok\n", test.name);
+    std::fflush(stdout);
+  }
+}

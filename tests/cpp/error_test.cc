@@ -1,0 +1,406 @@
+// What fails in the public C++ API, and how: every kind that can be reached without a
+// GPU, foreign bootstraps, use after close and move, and that hot calls allocate nothing.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "ranks.hpp"
+
+using namespace symmetra;
+using std::chrono::milliseconds;
+
+/// Linked with -Wl,--wrap for each: allocations of this thread, C++ and Rust alike.
+static thread_local std::size_t allocations = 0;
+extern "C" {
+void* __real_malloc(std::size_t);
+void* __real_realloc(void*, std::size_t);
+void* __real_calloc(std::size_t, std::size_t);
+int __real_posix_memalign(void**, std::size_t, std::size_t);
+void* __wrap_malloc(std::size_t bytes) { return ++allocations, __real_malloc(bytes); }
+void* __wrap_realloc(void* old, std::size_t bytes) { return ++allocations, __real_realloc(old, bytes); }
+void* __wrap_calloc(std::size_t count, std::size_t bytes) { return ++allocations, __real_calloc(count, bytes); }
+int __wrap_posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
+  return ++allocations, __real_posix_memalign(out, alignment, bytes);
+}
+}
+// The standard library's own would call a malloc that is not wrapped.
+void* operator new(std::size_t bytes) {
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+Config small() {
+  Config config;
+  config.heap_bytes = 1 << 20;
+  return config;
+}
+
+bool says(const Error& error, const char* words) {
+  if (std::strstr(error.what(), words) != nullptr) return true;
+  std::fprintf(stderr, "it says: %s\n", error.what());
+  return false;
+}
+
+/// A bootstrap of the caller's: threads over a condition variable.
+class Foreign : public Bootstrap {
+ public:
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::uint8_t> given, result;
+    std::size_t arrived = 0, round = 0;
+  };
+
+  Foreign(Shared& shared, std::size_t rank, std::size_t world) : shared_(shared), rank_(rank), world_(world) {}
+  std::size_t rank() const override { return rank_; }
+  std::size_t world_size() const override { return world_; }
+  void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override {
+    std::unique_lock lock(shared_.mutex);
+    shared_.given.resize(world_ * bytes);
+    std::memcpy(shared_.given.data() + rank_ * bytes, send, bytes);
+    const std::size_t round = shared_.round;
+    if (++shared_.arrived == world_) {
+      shared_.result = shared_.given;
+      shared_.arrived = 0;
+      ++shared_.round;
+      shared_.changed.notify_all();
+    }
+    if (!shared_.changed.wait_until(lock, deadline, [&] { return shared_.round != round; })) throw std::runtime_error("nobody came");
+    std::memcpy(receive, shared_.result.data(), world_ * bytes);
+  }
+
+ private:
+  Shared& shared_;
+  std::size_t rank_, world_;
+};
+
+/// One that throws what it was given.
+template <class Thrown>
+class Broken final : public Foreign {
+ public:
+  Broken(Shared& shared, Thrown thrown) : Foreign(shared, 0, 2), thrown_(std::move(thrown)) {}
+  void all_gather(const void*, void*, std::size_t, Deadline) override { throw thrown_; }
+
+ private:
+  Thrown thrown_;
+};
+
+void foreign_bootstraps() {
+  const Device device = Device::host();
+  Foreign::Shared shared;
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      Foreign bootstrap(shared, rank, 3);
+      // Twice with one object: it is only borrowed.
+      for (int again = 0; again < 2; ++again) {
+        const Communicator communicator = Communicator::open(bootstrap, device, small());
+        CHECK_EQ(communicator.rank(), rank);
+        communicator.close();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+
+  Foreign outside(shared, 5, 3), many(shared, 0, 17), none(shared, 0, 0);
+  CHECK(says(CHECK_THROWS(kInvalidArgument, Communicator::open(outside, device)), "rank is 5"));
+  CHECK(says(CHECK_THROWS(kInvalidArgument, Communicator::open(many, device)), "world size is 17, but it must be 1 to 16"));
+  CHECK_THROWS(kInvalidArgument, Communicator::open(none, device));
+
+  Broken words(shared, std::runtime_error("store | unreachable"));
+  CHECK_EQ(std::string(CHECK_THROWS(kBootstrap, Communicator::open(words, device)).what()), "store | unreachable");
+  Broken typed(shared, Error(ErrorKind::kTimeout, "too late", 0, 1));
+  CHECK_EQ(std::string(CHECK_THROWS(kBootstrap, Communicator::open(typed, device)).what()), "too late");
+  Broken number(shared, 5);
+  CHECK_THROWS(kBootstrap, Communicator::open(number, device));
+  Foreign alone(shared, 0, 2);
+  Config hasty = small();
+  hasty.deadlines.open = milliseconds(50);
+  shared.arrived = 0;
+  CHECK(says(CHECK_THROWS(kBootstrap, Communicator::open(alone, device, hasty)), "nobody came"));
+}
+
+void arguments() {
+  CHECK_THROWS(kUnsupported, Device::cuda(0));
+  CHECK_THROWS(kInvalidArgument, algorithm("fastest"));
+  CHECK_THROWS(kInvalidArgument, size_bytes(static_cast<Dtype>(6)));
+  CHECK_THROWS(kInvalidArgument, bootstrap::threads(0));
+  CHECK_THROWS(kInvalidArgument, bootstrap::UniqueId::parse("127.0.0.1:1"));
+  CHECK_EQ(CHECK_THROWS(kSystem, bootstrap::local("/nowhere/at/all", 0, 2)).native_code(), ENOENT);
+  bootstrap::UniqueId id = bootstrap::UniqueId::listen();
+  CHECK_THROWS(kTimeout, bootstrap::tcp(std::move(id), 0, 2, milliseconds(50)));
+  CHECK_THROWS(kInvalidArgument, id.text());
+  Config config;
+  config.registrations = 0;
+  CHECK(says(CHECK_THROWS(kInvalidArgument, required_bytes(2, config)), "registrations is 0"));
+
+  const Device device = Device::host();
+  CHECK_THROWS(kUnsupported, Stream::borrow(device, &config));
+  CHECK_THROWS(kInvalidArgument, DeviceBuffer(device, ~std::size_t{0}, Dtype::kF64));
+  const Stream stream(device);
+  const DeviceBuffer buffer(device, 2, Dtype::kF32);
+  CHECK_THROWS(kInvalidArgument, buffer.data<double>());
+  CHECK_THROWS(kInvalidArgument, buffer.write(std::vector<float>(3), stream));
+  CHECK_THROWS(kInvalidArgument, buffer.write(nullptr, stream));
+  Device moved = Device::host();
+  const Device taken = std::move(moved);
+  CHECK(says(CHECK_THROWS(kInvalidArgument, moved.name()), "moved from"));
+}
+
+void operands() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    alignas(8) float values[8] = {};
+    auto reduce = [&](Operand input, Operand output, Algorithm algorithm = Algorithm::kAuto) {
+      communicator.all_reduce(input, output, stream, algorithm);
+    };
+    char* bytes = reinterpret_cast<char*>(values);
+    CHECK(says(CHECK_THROWS(kInvalidArgument, reduce(Operand(bytes + 1, 1, Dtype::kF32), Operand(values, 1))), "aligned to 4"));
+    CHECK(says(CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 2), Operand(values, 3))), "the output's length is 3"));
+    CHECK(says(CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 2), Operand(values, 2, Dtype::kI32))), "the output's type is i32"));
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 4), Operand(values + 1, 4)));
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(nullptr, 4, Dtype::kF32), Operand(values, 4)));
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 4, static_cast<Dtype>(9)), Operand(values, 4)));
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 4), Operand(values, 4), static_cast<Algorithm>(6)));
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(values, ~std::size_t{0} / 2), Operand(values, ~std::size_t{0} / 2)));
+    CHECK_THROWS(kUnsupported, reduce(Operand(values, 4), Operand(values, 4), Algorithm::kTwoShotZeroCopy));
+    const Operand integers(values, 4, Dtype::kI32);
+    CHECK(says(CHECK_THROWS(kUnsupported, reduce(integers, integers, Algorithm::kOneShotSentinel)), "one-shot-sentinel of i32"));
+    reduce(Operand(nullptr, 0, Dtype::kF32), Operand(nullptr, 0, Dtype::kF32));
+
+    SymmetricBuffer buffer = communicator.symmetric<float>(8);
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(buffer, 4, 5), Operand(values, 5)));
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(buffer, ~std::size_t{0}, 2), Operand(values, 2)));
+    CHECK_THROWS(kInvalidArgument, buffer.peer_data(2));
+    CHECK_THROWS(kInvalidArgument, buffer.signals().put(kSignalChannels, 0, stream));
+    CHECK_THROWS(kInvalidArgument, buffer.signals().wait(0, 2, stream));
+    CHECK_THROWS(kOutOfMemory, communicator.symmetric<float>(1 << 20));
+    CHECK_THROWS(kInvalidArgument, communicator.symmetric<float>(~std::size_t{0}));
+    CHECK_THROWS(kMismatch, communicator.symmetric<float>(1 + communicator.rank()));
+    CHECK_THROWS(kMismatch, communicator.adopt(values, 1 + communicator.rank()));
+    const SymmetricBuffer taken = std::move(buffer);
+    CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_reduce(buffer, stream)), "moved from"));
+    communicator.check();
+    communicator.close();
+  });
+}
+
+void disagreeing_ranks() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    Config config = small();
+    config.heap_bytes += bootstrap.rank();
+    CHECK_EQ(CHECK_THROWS(kMismatch, Communicator::open(bootstrap, Device::host(), config)).rank(), 1);
+  });
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    Config config = small();
+    if (bootstrap.rank() == 0) config.registrations = 0;
+    const auto open = [&] { (void)Communicator::open(bootstrap, Device::host(), config); };
+    if (bootstrap.rank() == 0) {
+      CHECK_THROWS(kInvalidArgument, open());
+    } else {
+      CHECK_EQ(CHECK_THROWS(kPeer, open()).rank(), 0);
+    }
+  });
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    Config config = small();
+    config.check_calls = true;
+    const Communicator communicator = Communicator::open(bootstrap, device, config);
+    std::vector<float> values(8, 1.0f);
+    communicator.all_reduce(Operand(values.data(), 4 + communicator.rank()), stream);
+    stream.synchronize();
+    const std::int32_t peer = 1 - static_cast<std::int32_t>(communicator.rank());
+    // Who looks second may see that the other gave up already.
+    try {
+      communicator.check();
+      CHECK(!"the ranks agreed");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kMismatch || error.kind() == ErrorKind::kAborted || error.kind() == ErrorKind::kTimeout);
+      if (error.kind() == ErrorKind::kMismatch) CHECK_EQ(error.rank(), peer);
+    }
+  });
+}
+
+void closed() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const SymmetricBuffer buffer = communicator.symmetric<float>(8);
+    const Graph graph = stream.capture([&](Capture& capture) { communicator.all_reduce(buffer, capture); });
+    communicator.close();
+    CHECK_THROWS(kClosed, communicator.close());
+    CHECK_THROWS(kClosed, communicator.check());
+    CHECK_THROWS(kClosed, communicator.all_reduce(buffer, stream));
+    CHECK_THROWS(kClosed, communicator.symmetric<float>(1));
+    CHECK_THROWS(kClosed, communicator.barrier());
+    CHECK_THROWS(kClosed, communicator.split(0));
+    CHECK_THROWS(kClosed, graph.launch(stream));
+    CHECK_THROWS(kClosed, buffer.signals().barrier(0, stream));
+    CHECK_THROWS(kClosed, buffer.peer_data(0));
+    CHECK(buffer.read<float>(stream) == std::vector<float>(8));
+  });
+}
+
+void aborted() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    if (communicator.rank() == 0) {
+      std::vector<float> values(8);
+      communicator.all_reduce(Operand(values.data(), 8), stream);
+      std::thread other([&] { communicator.abort(); });
+      CHECK_THROWS(kAborted, communicator.synchronize(stream));
+      other.join();
+      communicator.abort();
+    } else {
+      stream.synchronize();
+      while (true) {
+        try {
+          communicator.check();
+          std::this_thread::sleep_for(milliseconds(1));
+        } catch (const Error& error) {
+          CHECK_EQ(error.kind(), ErrorKind::kAborted);
+          break;
+        }
+      }
+    }
+    CHECK_THROWS(kAborted, communicator.close());
+  });
+}
+
+void lost_and_late() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    communicator.barrier();
+    if (communicator.rank() == 1) return;  // unclosed: lost
+    std::vector<float> values(8);
+    communicator.all_reduce(Operand(values.data(), 8), stream);
+    CHECK_EQ(CHECK_THROWS(kPeerLost, communicator.synchronize(stream)).rank(), 1);
+  });
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    Config config = small();
+    config.deadlines.first_use = config.deadlines.steady = milliseconds(100);
+    const Communicator communicator = Communicator::open(bootstrap, device, config);
+    if (communicator.rank() == 0) {
+      std::vector<float> values(8);
+      communicator.all_reduce(Operand(values.data(), 8), stream);
+      CHECK_EQ(CHECK_THROWS(kTimeout, communicator.synchronize(stream)).rank(), 1);
+    } else {
+      std::this_thread::sleep_for(milliseconds(500));
+      CHECK_THROWS(kAborted, communicator.check());
+    }
+  });
+}
+
+void captures() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    std::vector<float> values(50'000, 1.0f);
+    const Operand plain(values.data(), values.size());
+    const Graph graph = stream.capture([&](Capture& capture) { communicator.all_reduce(plain, capture); });
+    CHECK(says(CHECK_THROWS(kNotRegistered, graph.launch(stream)), "1 unregistered"));
+
+    // An exception of the function comes out as it is, and the stream is free again.
+    struct Own {};
+    bool caught = false;
+    try {
+      stream.capture([](Capture&) { throw Own{}; });
+    } catch (const Own&) {
+      caught = true;
+    }
+    CHECK(caught);
+    stream.capture([&](Capture& capture) {
+      CHECK_THROWS(kUnsupported, communicator.all_reduce(plain, stream));
+      CHECK_THROWS(kUnsupported, stream.capture([](Capture&) {}));
+      std::thread([&] { CHECK_THROWS(kInvalidArgument, communicator.all_reduce(plain, capture)); }).join();
+    });
+
+    // Ranks that captured different pointers.
+    const Graph uneven = stream.capture([&](Capture& capture) {
+      communicator.all_reduce(Operand(values.data(), 40'000 + communicator.rank()), capture);
+    });
+    CHECK_THROWS(kMismatch, uneven.register_pointers());
+    graph.register_pointers();
+    graph.launch(stream);
+    communicator.synchronize(stream);
+    CHECK_EQ(values[49'999], 2.0f);
+    communicator.close();
+  });
+}
+
+void hot_calls_allocate_nothing() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    Config config = small();
+    const Communicator communicator = Communicator::open(bootstrap, device, config);
+    const SymmetricBuffer buffer = communicator.symmetric<float>(64);
+    const SignalPad pad = buffer.signals();
+    std::vector<float> values(64);
+    const std::size_t peer = 1 - communicator.rank();
+    const Graph graph = stream.capture([&](Capture& capture) { communicator.all_reduce(buffer, capture); });
+    auto hot = [&] {
+      communicator.all_reduce(buffer, stream);
+      communicator.all_reduce(values.data(), values.data(), values.size(), stream);
+      pad.put(0, peer, stream);
+      pad.wait(0, peer, stream);
+      pad.barrier(1, stream);
+      graph.launch(stream);
+      communicator.check();
+    };
+    hot();
+    communicator.synchronize(stream);
+    allocations = 0;
+    for (int again = 0; again < 20; ++again) {
+      hot();
+      stream.synchronize();
+    }
+    CHECK_EQ(allocations, 0u);
+    const std::string long_enough(100, '.');
+    CHECK_EQ(allocations, 1u);
+    CHECK_THROWS(kInvalidArgument, algorithm(long_enough));
+    CHECK(allocations > 2);
+    communicator.synchronize(stream);
+    communicator.close();
+  });
+}
+
+}  // namespace
+
+int main() {
+  const struct {
+    const char* name;
+    void (*run)();
+  } cases[] = {{"foreign_bootstraps", foreign_bootstraps},
+               {"arguments", arguments},
+               {"operands", operands},
+               {"disagreeing_ranks", disagreeing_ranks},
+               {"closed", closed},
+               {"aborted", aborted},
+               {"lost_and_late", lost_and_late},
+               {"captures", captures},
+               {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
+  for (const auto& test : cases) {
+    test.run();
+    std::printf("%s ok\n", test.name);
+    std::fflush(stdout);
+  }
+}
