@@ -8,6 +8,7 @@
 #define SYMMETRA_ARGS(Type) const __grid_constant__ Type
 #define SYMMETRA_MOST_THREADS(threads) __launch_bounds__(threads, 1)
 #define SYMMETRA_UNROLL _Pragma("unroll")
+#define SYMMETRA_ROLLED _Pragma("unroll 1")
 
 namespace symmetra::platform {
 
@@ -19,6 +20,9 @@ SYMMETRA_DEVICE uint32_t thread() { return threadIdx.x; }
 SYMMETRA_DEVICE uint32_t threads() { return blockDim.x; }
 SYMMETRA_DEVICE uint32_t block() { return blockIdx.x; }
 SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
+
+/// Packets a thread reads from all ranks before it waits for the first.
+constexpr uint32_t kLoadsInFlight = 16;
 
 /// Shares items 0, 1, 2... among the threads of the block. A block has a thread an item, at
 /// least: what phases compute from the item alone they compute once.

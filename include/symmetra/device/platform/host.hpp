@@ -15,6 +15,7 @@
 #define SYMMETRA_ARGS(Type) const Type&
 #define SYMMETRA_MOST_THREADS(threads)
 #define SYMMETRA_UNROLL
+#define SYMMETRA_ROLLED
 
 namespace symmetra::platform::host {
 
@@ -43,6 +44,10 @@ SYMMETRA_DEVICE uint32_t thread() { return host::current.thread; }
 SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
 SYMMETRA_DEVICE uint32_t block() { return host::current.block; }
 SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
+
+/// Packets a thread reads from all ranks before it waits for the first. A CPU looks ahead by
+/// itself, and likes to read on where it is.
+constexpr uint32_t kLoadsInFlight = 1;
 
 /// Shares items 0, 1, 2... among the threads of the block, each in ascending order.
 template <class Body>
