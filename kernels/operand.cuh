@@ -17,7 +17,10 @@ class Packets {
   SYMMETRA_DEVICE Packets(uint64_t count, bool aligned)
       : count_(count),
         packets_(count == 0 ? 1 : static_cast<uint32_t>((count + kElements - 1) / kElements)),
-        whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {}
+        whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {
+    platform::keep(packets_);
+    platform::keep(whole_);
+  }
 
   SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
   /// Packets below this are moved by one access.

@@ -182,7 +182,7 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   c.dtype = dtype;
   c.blocks = 1 + random() % 20;
   c.lanes_log2 = random() % 7;
-  c.threads = algorithm == kTwoShotZeroCopy ? 1 + random() % 512 : world << c.lanes_log2;
+  c.threads = items(algorithm, world, c.lanes_log2) + random() % 2;
   const uint64_t packet = packet_bytes(algorithm) / element_bytes(dtype);
   const uint64_t units[] = {1, packet, packet << c.lanes_log2, packet * world, (packet * world) << c.lanes_log2};
   c.count = std::min(units[random() % 5] * (random() % 40) + random() % 3, kMostElements);

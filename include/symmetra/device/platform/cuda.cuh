@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #define SYMMETRA_KERNEL __global__
 #define SYMMETRA_DEVICE __device__ __forceinline__
@@ -29,6 +30,31 @@ constexpr uint32_t kLoadsInFlight = 16;
 template <class Body>
 SYMMETRA_DEVICE void each(uint32_t items, Body body) {
   if (thread() < items) body(thread());
+}
+
+/// The same, where phases need to know more of an item than its number: `make(item)`, which
+/// a thread computes once, when it is made.
+template <class Make>
+class Items {
+ public:
+  SYMMETRA_DEVICE Items(uint32_t items, Make make) : mine_(thread() < items), item_{} {
+    if (mine_) item_ = make(thread());
+  }
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    if (mine_) body(item_);
+  }
+
+ private:
+  bool mine_;
+  decltype(std::declval<Make>()(0u)) item_;
+};
+
+/// Computes `value` here, not where it is used first: ahead of a wait it costs nothing.
+SYMMETRA_DEVICE void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
+template <class T>
+SYMMETRA_DEVICE void keep(T*& value) {
+  asm volatile("" : "+l"(value));
 }
 
 template <class T>

@@ -55,6 +55,25 @@ SYMMETRA_DEVICE void each(uint32_t items, Body body) {
   for (uint32_t item = thread(); item < items; item += threads()) body(item);
 }
 
+/// The same, where phases need to know more of an item than its number: `make(item)`.
+template <class Make>
+class Items {
+ public:
+  SYMMETRA_DEVICE Items(uint32_t items, Make make) : items_(items), make_(make) {}
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    platform::each(items_, [&](uint32_t item) { body(make_(item)); });
+  }
+
+ private:
+  uint32_t items_;
+  Make make_;
+};
+
+/// On devices: computes `value` here, not where it is used first.
+template <class T>
+SYMMETRA_DEVICE void keep(T&) {}
+
 template <class T>
 SYMMETRA_DEVICE T* shared() {
   return reinterpret_cast<T*>(host::current.shared + host::kReservedSharedBytes);
