@@ -15,10 +15,12 @@ struct Call {
 /// The kernel before has ended: platform::wait_prior. What else a thread needs first it loads
 /// before this, so that all is on its way at the same time.
 SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
-  const Words<2> entry = platform::load<Words<2>>(state + platform::block());
-  const bool poisoned = platform::load_relaxed(&wait.progress->failed) != 0;  // another block may be failing now
+  Words<2> entry = platform::load<Words<2>>(state + platform::block());
+  uint32_t failed = platform::load_relaxed(&wait.progress->failed);  // another block may be failing now
   if (platform::block() == 0 && platform::thread() == 0) platform::add_relaxed(&wait.progress->started, 1);
-  return {entry.word[0], entry.word[1], poisoned};
+  platform::keep(entry.word[0]);
+  platform::keep(failed);
+  return {entry.word[0], entry.word[1], failed != 0};
 }
 
 /// Every thread of the block has passed a sync since begin_call: all have read the state.

@@ -43,6 +43,12 @@ constexpr uint64_t region_bytes(uint32_t algorithm, uint64_t slot_packets, uint3
   return buffers * hops * world * slot_packets * 16;
 }
 
+/// What a block's threads share among them at once. On a device a block has a thread an item;
+/// on the host any number.
+constexpr uint32_t items(uint32_t algorithm, uint32_t world, uint32_t lanes_log2) {
+  return algorithm == kTwoShotZeroCopy ? 1u << lanes_log2 : world << lanes_log2;
+}
+
 /// Block-shared memory of an all-reduce: one packet's data for every rank and lane.
 constexpr uint32_t shared_bytes(uint32_t algorithm, uint32_t world, uint32_t lanes_log2) {
   if (algorithm == kTwoShotZeroCopy) return kSharedBytes;

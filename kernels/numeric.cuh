@@ -14,7 +14,8 @@ struct alignas(4 * kWords) Words {
 
 /// One 32-bit sum a word.
 struct F32 {
-  static constexpr uint32_t kType = kF32, kBytes = 4;
+  using Bits = uint32_t;
+  static constexpr uint32_t kBytes = sizeof(Bits);
   static constexpr bool kFloating = true, kSpecialised = true;
   /// Sentinels: a NaN in place of the word that cannot be sent, and how often a word is one.
   static constexpr uint32_t kQuietNan = 0x7FFFFFFF, kSentinelStep = 1;
@@ -68,7 +69,8 @@ struct HalfSum {
 };
 
 struct F16 : HalfSum<F16> {
-  static constexpr uint32_t kType = kF16, kBytes = 2;
+  using Bits = uint16_t;
+  static constexpr uint32_t kBytes = sizeof(Bits);
   static constexpr bool kFloating = true, kSpecialised = true;
   static constexpr uint32_t kQuietNan = 0x7FFF7FFF, kSentinelStep = 1;
   SYMMETRA_DEVICE static platform::Pair unpack(uint32_t word) { return platform::unpack_f16(word); }
@@ -76,7 +78,8 @@ struct F16 : HalfSum<F16> {
 };
 
 struct BF16 : HalfSum<BF16> {
-  static constexpr uint32_t kType = kBF16, kBytes = 2;
+  using Bits = uint16_t;
+  static constexpr uint32_t kBytes = sizeof(Bits);
   static constexpr bool kFloating = true, kSpecialised = true;
   static constexpr uint32_t kQuietNan = 0x7FFF7FFF, kSentinelStep = 1;
   SYMMETRA_DEVICE static platform::Pair unpack(uint32_t word) { return platform::unpack_bf16(word); }
@@ -85,7 +88,8 @@ struct BF16 : HalfSum<BF16> {
 
 /// One 64-bit sum every two words.
 struct F64 {
-  static constexpr uint32_t kType = kF64, kBytes = 8;
+  using Bits = uint64_t;
+  static constexpr uint32_t kBytes = sizeof(Bits);
   static constexpr bool kFloating = true, kSpecialised = false;
   static constexpr uint32_t kQuietNan = 0x7FF80000, kSentinelStep = 2;
 
@@ -115,7 +119,8 @@ struct F64 {
 
 /// Integers wrap.
 struct I32 {
-  static constexpr uint32_t kType = kI32, kBytes = 4;
+  using Bits = uint32_t;
+  static constexpr uint32_t kBytes = sizeof(Bits);
   static constexpr bool kFloating = false, kSpecialised = false;
 
   template <uint32_t kWords>
@@ -131,7 +136,8 @@ struct I32 {
 };
 
 struct I64 {
-  static constexpr uint32_t kType = kI64, kBytes = 8;
+  using Bits = uint64_t;
+  static constexpr uint32_t kBytes = sizeof(Bits);
   static constexpr bool kFloating = false, kSpecialised = false;
 
   template <uint32_t kWords>

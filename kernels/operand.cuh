@@ -17,7 +17,10 @@ class Packets {
   SYMMETRA_DEVICE Packets(uint64_t count, bool aligned)
       : count_(count),
         packets_(count == 0 ? 1 : static_cast<uint32_t>((count + kElements - 1) / kElements)),
-        whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {}
+        whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {
+    platform::keep(packets_);
+    platform::keep(whole_);
+  }
 
   SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
   /// Packets below this are moved by one access.
@@ -26,43 +29,60 @@ class Packets {
   SYMMETRA_DEVICE Data load(const uint8_t* base, uint32_t packet) const {
     if (packet < whole_) return platform::load<Data>(base + uint64_t{packet} * sizeof(Data));
     Data data{};
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kElements; ++i) {
+    SYMMETRA_ROLLED
+    for (uint32_t i = kElements; i-- > 0;) {
       const uint64_t element = uint64_t{packet} * kElements + i;
-      if (element < count_) insert(data, i, base + element * Element::kBytes);
+      push(data, element < count_ ? platform::load<Bits>(base + element * Element::kBytes) : Bits{0});
     }
     return data;
   }
 
-  SYMMETRA_DEVICE void store(uint8_t* base, uint32_t packet, const Data& data) const {
+  SYMMETRA_DEVICE void store(uint8_t* base, uint32_t packet, Data data) const {
     if (packet < whole_) return platform::store(base + uint64_t{packet} * sizeof(Data), data);
-    SYMMETRA_UNROLL
+    SYMMETRA_ROLLED
     for (uint32_t i = 0; i < kElements; ++i) {
       const uint64_t element = uint64_t{packet} * kElements + i;
-      if (element < count_) extract(data, i, base + element * Element::kBytes);
+      const Bits bits = pop(data);
+      if (element < count_) platform::store(base + element * Element::kBytes, bits);
     }
   }
 
  private:
-  SYMMETRA_DEVICE static void insert(Data& data, uint32_t i, const uint8_t* from) {
-    if constexpr (Element::kBytes == 2) {
-      data.word[i / 2] |= uint32_t{platform::load<uint16_t>(from)} << 16 * (i % 2);
-    } else if constexpr (Element::kBytes == 4) {
-      data.word[i] = platform::load<uint32_t>(from);
+  using Bits = typename Element::Bits;
+  static constexpr uint32_t kWords = sizeof(Data) / 4;
+
+  /// Moves the elements of a packet one up and puts another before them. Elements pass
+  /// through the first place, so that loops over them stay loops: this path is rare, and
+  /// unrolled it would crowd the other out of the instruction cache.
+  SYMMETRA_DEVICE static void push(Data& data, Bits bits) {
+    SYMMETRA_UNROLL
+    for (uint32_t i = kWords - 1; i > 0; --i) {
+      if constexpr (sizeof(Bits) == 2) {
+        data.word[i] = data.word[i] << 16 | data.word[i - 1] >> 16;
+      } else if constexpr (sizeof(Bits) == 4) {
+        data.word[i] = data.word[i - 1];
+      } else if (i >= 2) {
+        data.word[i] = data.word[i - 2];
+      }
+    }
+    if constexpr (sizeof(Bits) == 2) {
+      data.word[0] = data.word[0] << 16 | bits;
     } else {
-      const uint64_t bits = platform::load<uint64_t>(from);
-      data.word[2 * i] = static_cast<uint32_t>(bits);
-      data.word[2 * i + 1] = static_cast<uint32_t>(bits >> 32);
+      data.word[0] = static_cast<uint32_t>(bits);
+      if constexpr (sizeof(Bits) == 8) data.word[1] = static_cast<uint32_t>(bits >> 32);
     }
   }
-  SYMMETRA_DEVICE static void extract(const Data& data, uint32_t i, uint8_t* to) {
-    if constexpr (Element::kBytes == 2) {
-      platform::store(to, static_cast<uint16_t>(data.word[i / 2] >> 16 * (i % 2)));
-    } else if constexpr (Element::kBytes == 4) {
-      platform::store(to, data.word[i]);
-    } else {
-      platform::store(to, uint64_t{data.word[2 * i + 1]} << 32 | data.word[2 * i]);
+  /// Takes the first element away.
+  SYMMETRA_DEVICE static Bits pop(Data& data) {
+    Bits bits = static_cast<Bits>(data.word[0]);
+    if constexpr (sizeof(Bits) == 8) bits |= Bits{data.word[1]} << 32;
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kWords; ++i) {
+      constexpr uint32_t kStep = sizeof(Bits) == 8 ? 2 : 1;
+      const uint32_t next = i + kStep < kWords ? data.word[i + kStep] : 0;
+      data.word[i] = sizeof(Bits) == 2 ? data.word[i] >> 16 | next << 16 : next;
     }
+    return bits;
   }
 
   uint64_t count_;

@@ -7,51 +7,72 @@
 
 namespace symmetra::kernels {
 
+/// A packet and a peer: what one thread handles of a tile.
+struct Pair {
+  uint32_t index;  ///< in the tile: lanes of peer 0, lanes of peer 1...
+  uint32_t peer;
+  uint32_t lane;
+  Packet* to;    ///< this rank's slot in the memory of `peer`, at this lane
+  Packet* from;  ///< the slot of `peer` in the memory of this rank, at this lane
+};
+
+SYMMETRA_DEVICE Pair make_pair(const AllReduceArgs& args, uint32_t index) {
+  const uint32_t slot = static_cast<uint32_t>(args.slot_packets);
+  Pair pair{};
+  pair.index = index;
+  pair.peer = index >> args.lanes_log2;
+  pair.lane = index & ((1u << args.lanes_log2) - 1);
+  pair.to = reinterpret_cast<Packet*>(args.peers[pair.peer]) + (args.rank * slot + pair.lane);
+  pair.from = reinterpret_cast<Packet*>(args.peers[args.rank]) + (pair.peer * slot + pair.lane);
+  platform::keep(pair.to);
+  platform::keep(pair.from);
+  return pair;
+}
+
 template <class Protocol, uint32_t kHops>
 class Scratch {
  public:
   using Data = typename Protocol::Data;
 
   SYMMETRA_DEVICE Scratch(const AllReduceArgs& args, uint32_t world, const Call& call)
-      : args_(args), world_(world), slot_(static_cast<uint32_t>(args.slot_packets)), call_(call) {
-    now_ = Protocol::buffer(call.epoch) * kHops * world * slot_;
+      : args_(args), world_(world), slot_(static_cast<uint32_t>(args.slot_packets)), call_(call) {}
+
+  /// Puts packet `tile` + lane of this rank into the memory of the peer.
+  SYMMETRA_DEVICE void send(uint32_t hop, const Pair& pair, uint32_t tile, const Data& data) const {
+    platform::store_packet(pair.to + (now(hop) + tile), Protocol::encode(data, call_.epoch));
   }
 
-  /// Puts packet `i` of this rank into the memory of `peer`.
-  SYMMETRA_DEVICE void send(uint32_t hop, uint32_t peer, uint32_t i, const Data& data) const {
-    platform::store_packet(at(peer, now_, hop, args_.rank, i), Protocol::encode(data, call_.epoch));
-  }
-
-  /// Packet `i` of `peer`, when it has come. Undefined where the wait gave up.
-  SYMMETRA_DEVICE Data await(device::Waiter& waiter, uint32_t hop, uint32_t peer, uint32_t i) const {
-    const Packet* from = at(args_.rank, now_, hop, peer, i);
+  /// Packet `tile` + lane of the peer, when it has come. Undefined where the wait gave up.
+  SYMMETRA_DEVICE Data await(device::Waiter& waiter, uint32_t hop, const Pair& pair, uint32_t tile) const {
+    const Packet* from = pair.from + (now(hop) + tile);
     Packet packet;
-    waiter.until(peer, [&] {
+    waiter.until(pair.peer, [&] {
       packet = platform::load_packet(from);
       return Protocol::arrived(packet, call_.epoch);
     });
     return Protocol::decode(packet);
   }
 
-  /// Makes room for packet `i` of `peer`, if the call before used it. To be called between
-  /// sending and awaiting, where it costs nothing.
-  SYMMETRA_DEVICE void clear(uint32_t hop, uint32_t peer, uint32_t i) const {
+  /// Makes room for packet `tile` + lane of the peer, if the call before used it. To be called
+  /// between sending and awaiting, where it costs nothing.
+  SYMMETRA_DEVICE void clear(uint32_t hop, const Pair& pair, uint32_t tile) const {
     if constexpr (Protocol::kClears) {
-      if (i < call_.previous) platform::store_packet(at(args_.rank, before(), hop, peer, i), Protocol::empty());
+      if (tile + pair.lane < call_.previous) platform::store_packet(pair.from + (before(hop) + tile), Protocol::empty());
     }
   }
 
   /// Clears what the call before used and this one, of `packets` packets a source, does not.
-  SYMMETRA_DEVICE void clear_rest(uint32_t packets, uint32_t lanes_log2) const {
+  template <class Pairs>
+  SYMMETRA_DEVICE void clear_rest(const Pairs& pairs, uint32_t packets) const {
     if constexpr (Protocol::kClears) {
       if (call_.previous <= packets) return;
-      const uint32_t lanes = 1u << lanes_log2, step = platform::blocks() << lanes_log2;
-      uint32_t first = (packets & ~(lanes - 1)) + (platform::block() << lanes_log2);
-      for (; first < call_.previous; first += step) {
-        for (uint32_t t = platform::thread(); t < world_ << lanes_log2; t += platform::threads()) {
-          const uint32_t peer = t >> lanes_log2, i = first + (t & (lanes - 1));
-          for (uint32_t hop = 0; hop < kHops && i >= packets && peer != args_.rank; ++hop) clear(hop, peer, i);
-        }
+      const uint32_t lanes = 1u << args_.lanes_log2, step = platform::blocks() << args_.lanes_log2;
+      uint32_t tile = (packets & ~(lanes - 1)) + (platform::block() << args_.lanes_log2);
+      for (; tile < call_.previous; tile += step) {
+        pairs.each([&](const Pair& pair) {
+          if (pair.peer == args_.rank || tile + pair.lane < packets) return;
+          for (uint32_t hop = 0; hop < kHops; ++hop) clear(hop, pair, tile);
+        });
       }
     }
   }
@@ -68,26 +89,24 @@ class Scratch {
       const uint32_t i = (call_.epoch / 2) % slot_;
       for (uint32_t hop = 0; hop < kHops; ++hop) {
         for (uint32_t source = 0; source < world_; ++source) {
-          if (i >= used(hop, source)) platform::store_packet(at(args_.rank, now_, hop, source, i), Packet{});
+          Packet* own = reinterpret_cast<Packet*>(args_.peers[args_.rank]) + (now(hop) + source * slot_ + i);
+          if (i >= used(hop, source)) platform::store_packet(own, Packet{});
         }
       }
     }
   }
 
  private:
-  SYMMETRA_DEVICE uint32_t before() const {
-    const uint32_t buffer = Protocol::buffer(call_.epoch + Protocol::kBuffers - 1);
-    return buffer * kHops * world_ * slot_;
-  }
-  SYMMETRA_DEVICE Packet* at(uint32_t rank, uint32_t buffer, uint32_t hop, uint32_t source, uint32_t i) const {
-    return reinterpret_cast<Packet*>(args_.peers[rank]) + (buffer + (hop * world_ + source) * slot_ + i);
+  /// Where a hop begins in the buffer of this call, and in that of the call before.
+  SYMMETRA_DEVICE uint32_t now(uint32_t hop) const { return (Protocol::buffer(call_.epoch) * kHops + hop) * world_ * slot_; }
+  SYMMETRA_DEVICE uint32_t before(uint32_t hop) const {
+    return (Protocol::buffer(call_.epoch + Protocol::kBuffers - 1) * kHops + hop) * world_ * slot_;
   }
 
   const AllReduceArgs& args_;
   uint32_t world_;
   uint32_t slot_;
   Call call_;
-  uint32_t now_;
 };
 
 }  // namespace symmetra::kernels

@@ -12,32 +12,33 @@ template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
   using Data = typename Protocol::Data;
   const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2, rank = args.rank;
-  const uint32_t pairs = world << lanes_log2, first = platform::block() << lanes_log2, step = platform::blocks() << lanes_log2;
+  const uint32_t first = platform::block() << lanes_log2, step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
   Data* arrived = platform::shared<Data>();
 
   platform::wait_prior();
   const uint32_t packet = first + (platform::thread() & (lanes - 1));
   const Data ahead = packet < operand.packets() ? operand.load(packet) : Data{};
-  const auto load = [&](uint32_t tile, uint32_t t) {
-    return Protocol::sendable(tile == first && t == platform::thread() ? ahead : operand.load(tile + (t & (lanes - 1))));
+  const auto load = [&](uint32_t tile, const Pair& pair) {
+    const bool loaded = tile == first && pair.index == platform::thread();
+    return Protocol::sendable(loaded ? ahead : operand.load(tile + pair.lane));
   };
   const Call call = begin_call(args.state, args.wait);
   const Scratch<Protocol, 1> scratch(args, world, call);
   device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned);
 
   for (uint32_t tile = first; tile < operand.packets(); tile += step) {
-    platform::each(pairs, [&](uint32_t t) {
-      const uint32_t peer = t >> lanes_log2, i = tile + (t & (lanes - 1));
-      if (peer == rank || i >= operand.packets()) return;
-      if (!waiter.gave_up()) scratch.send(0, peer, i, load(tile, t));
-      scratch.clear(0, peer, i);
+    pairs.each([&](const Pair& pair) {
+      if (pair.peer == rank || tile + pair.lane >= operand.packets()) return;
+      if (!waiter.gave_up()) scratch.send(0, pair, tile, load(tile, pair));
+      scratch.clear(0, pair, tile);
     });
   }
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
-    platform::each(pairs, [&](uint32_t t) {
-      const uint32_t peer = t >> lanes_log2, i = tile + (t & (lanes - 1));
-      if (i < operand.packets()) arrived[t] = peer == rank ? load(tile, t) : scratch.await(waiter, 0, peer, i);
+    pairs.each([&](const Pair& pair) {
+      if (tile + pair.lane >= operand.packets()) return;
+      arrived[pair.index] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
     });
     platform::sync_block();
     const bool last = tile + step >= operand.packets();
@@ -49,7 +50,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
     if (last) break;
     tile += step;
   }
-  scratch.clear_rest(operand.packets(), lanes_log2);
+  scratch.clear_rest(pairs, operand.packets());
   scratch.scrub([&](uint32_t, uint32_t) { return operand.packets(); });
   end_call(args.state, args.wait, call.epoch, operand.packets());
 }

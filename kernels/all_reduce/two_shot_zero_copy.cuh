@@ -14,8 +14,7 @@ template <class Element, uint32_t kWorld>
 class PeerOperands {
  public:
   using Data = Words<4>;
-  /// Packets a thread has in flight from each rank: 16 loads in all.
-  static constexpr uint32_t kUnroll = kWorld == 0 ? 1 : 16 / kWorld;
+  static constexpr uint32_t kUnroll = kWorld == 0 || kWorld > platform::kLoadsInFlight ? 1 : platform::kLoadsInFlight / kWorld;
 
   SYMMETRA_DEVICE explicit PeerOperands(const AllReduceArgs& args)
       : args_(args), world_(world_of<kWorld>(args.world)), cut_(args.count, aligned(args, world_)) {}
@@ -30,8 +29,10 @@ class PeerOperands {
       reduce_whole(begin, middle);
       if (middle < begin) middle = begin;
     }
-    for (uint32_t tile = middle + (platform::block() << args_.lanes_log2); tile < end; tile += platform::blocks() << args_.lanes_log2) {
-      for (uint32_t i = tile + platform::thread(); i < tile_end(tile, end); i += platform::threads()) reduce_any(i);
+    for (uint32_t tile = middle + first(); tile < end; tile += step()) {
+      platform::each(1u << args_.lanes_log2, [&](uint32_t t) {
+        if (tile + t < end) reduce_any(tile + t);
+      });
     }
   }
 
@@ -49,10 +50,9 @@ class PeerOperands {
     }
     return all % sizeof(Data) == 0;
   }
-  SYMMETRA_DEVICE uint32_t tile_end(uint32_t tile, uint32_t end) const {
-    const uint32_t lanes = 1u << args_.lanes_log2;
-    return end - tile < lanes ? end : tile + lanes;
-  }
+  /// A block's first tile, and from there to its next.
+  SYMMETRA_DEVICE uint32_t first() const { return platform::block() << args_.lanes_log2; }
+  SYMMETRA_DEVICE uint32_t step() const { return platform::blocks() << args_.lanes_log2; }
 
   SYMMETRA_DEVICE void reduce_whole(uint32_t begin, uint32_t end) const {
     const uint8_t* from[kWorld];
@@ -62,20 +62,20 @@ class PeerOperands {
       from[k] = input(args_, k);
       to[k] = output(args_, (args_.rank + k) % kWorld);
     }
-    const uint32_t stride = platform::threads();
-    for (uint32_t tile = begin + (platform::block() << args_.lanes_log2); tile < end; tile += platform::blocks() << args_.lanes_log2) {
-      const uint32_t limit = tile_end(tile, end);
-      for (uint32_t i = tile + platform::thread(); i < limit; i += stride * kUnroll) {
+    for (uint32_t tile = begin + first(); tile < end; tile += kUnroll * step()) {
+      platform::each(1u << args_.lanes_log2, [&](uint32_t t) {
         Data data[kUnroll][kWorld];
         SYMMETRA_UNROLL
         for (uint32_t u = 0; u < kUnroll; ++u) {
-          if (i + u * stride < limit) load_all(data[u], from, uint64_t{i + u * stride} * sizeof(Data));
+          const uint32_t i = tile + u * step() + t;
+          if (i < end) load_all(data[u], from, uint64_t{i} * sizeof(Data));
         }
         SYMMETRA_UNROLL
         for (uint32_t u = 0; u < kUnroll; ++u) {
-          if (i + u * stride < limit) store_all(data[u], to, uint64_t{i + u * stride} * sizeof(Data));
+          const uint32_t i = tile + u * step() + t;
+          if (i < end) store_all(data[u], to, uint64_t{i} * sizeof(Data));
         }
-      }
+      });
     }
   }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #define SYMMETRA_KERNEL __global__
 #define SYMMETRA_DEVICE __device__ __forceinline__
 #define SYMMETRA_ARGS(Type) const __grid_constant__ Type
 #define SYMMETRA_MOST_THREADS(threads) __launch_bounds__(threads, 1)
 #define SYMMETRA_UNROLL _Pragma("unroll")
+#define SYMMETRA_ROLLED _Pragma("unroll 1")
 
 namespace symmetra::platform {
 
@@ -20,11 +22,39 @@ SYMMETRA_DEVICE uint32_t threads() { return blockDim.x; }
 SYMMETRA_DEVICE uint32_t block() { return blockIdx.x; }
 SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
 
+/// Packets a thread reads from all ranks before it waits for the first.
+constexpr uint32_t kLoadsInFlight = 16;
+
 /// Shares items 0, 1, 2... among the threads of the block. A block has a thread an item, at
 /// least: what phases compute from the item alone they compute once.
 template <class Body>
 SYMMETRA_DEVICE void each(uint32_t items, Body body) {
   if (thread() < items) body(thread());
+}
+
+/// The same, where phases need to know more of an item than its number: `make(item)`, which
+/// a thread computes once, when it is made.
+template <class Make>
+class Items {
+ public:
+  SYMMETRA_DEVICE Items(uint32_t items, Make make) : mine_(thread() < items), item_{} {
+    if (mine_) item_ = make(thread());
+  }
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    if (mine_) body(item_);
+  }
+
+ private:
+  bool mine_;
+  decltype(std::declval<Make>()(0u)) item_;
+};
+
+/// Computes `value` here, not where it is used first: ahead of a wait it costs nothing.
+SYMMETRA_DEVICE void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
+template <class T>
+SYMMETRA_DEVICE void keep(T*& value) {
+  asm volatile("" : "+l"(value));
 }
 
 template <class T>

@@ -15,6 +15,7 @@
 #define SYMMETRA_ARGS(Type) const Type&
 #define SYMMETRA_MOST_THREADS(threads)
 #define SYMMETRA_UNROLL
+#define SYMMETRA_ROLLED
 
 namespace symmetra::platform::host {
 
@@ -44,11 +45,34 @@ SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
 SYMMETRA_DEVICE uint32_t block() { return host::current.block; }
 SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
 
+/// Packets a thread reads from all ranks before it waits for the first. A CPU looks ahead by
+/// itself, and likes to read on where it is.
+constexpr uint32_t kLoadsInFlight = 1;
+
 /// Shares items 0, 1, 2... among the threads of the block, each in ascending order.
 template <class Body>
 SYMMETRA_DEVICE void each(uint32_t items, Body body) {
   for (uint32_t item = thread(); item < items; item += threads()) body(item);
 }
+
+/// The same, where phases need to know more of an item than its number: `make(item)`.
+template <class Make>
+class Items {
+ public:
+  SYMMETRA_DEVICE Items(uint32_t items, Make make) : items_(items), make_(make) {}
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    platform::each(items_, [&](uint32_t item) { body(make_(item)); });
+  }
+
+ private:
+  uint32_t items_;
+  Make make_;
+};
+
+/// On devices: computes `value` here, not where it is used first.
+template <class T>
+SYMMETRA_DEVICE void keep(T&) {}
 
 template <class T>
 SYMMETRA_DEVICE T* shared() {
