@@ -31,7 +31,7 @@ fn small(world: usize) -> Config {
     config.one_shot_sentinel_bytes = Some(1530 * factor);
     config.two_shot_ll_bytes = 2202 * factor;
     config.two_shot_sentinel_bytes = 5006 * factor;
-    config.check_calls = world % 2 == 0;
+    config.check_calls = world.is_multiple_of(2);
     config
 }
 
@@ -255,7 +255,10 @@ fn bad_operands_are_refused() {
         #[allow(clippy::reversed_empty_ranges)]
         for range in [0..65, 64..66, 8..7] {
             let error = buffer.slice(range.clone()).unwrap_err();
-            assert!(matches!(&error, Error::InvalidArgument { message } if message.contains("64")), "{range:?}: {error}");
+            assert!(
+                matches!(&error, Error::InvalidArgument { message } if message.contains("64")),
+                "{range:?}: {error}"
+            );
         }
         communicator.all_reduce(buffer.slice(0..8).unwrap(), buffer.slice(8..16).unwrap(), stream).unwrap();
         rank.finish();

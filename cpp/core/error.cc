@@ -1,7 +1,7 @@
-#include "cpp/core/call.hpp"
-
 #include <cstdlib>
 #include <string>
+
+#include "cpp/core/call.hpp"
 
 namespace symmetra::core {
 

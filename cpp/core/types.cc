@@ -27,8 +27,6 @@ Algorithm algorithm(const std::string& name) {
 #define SYMMETRA_TEXT(number) #number
 #define SYMMETRA_DOTTED(major, minor, patch) SYMMETRA_TEXT(major) "." SYMMETRA_TEXT(minor) "." SYMMETRA_TEXT(patch)
 
-const char* version() noexcept {
-  return SYMMETRA_DOTTED(SYMMETRA_VERSION_MAJOR, SYMMETRA_VERSION_MINOR, SYMMETRA_VERSION_PATCH);
-}
+const char* version() noexcept { return SYMMETRA_DOTTED(SYMMETRA_VERSION_MAJOR, SYMMETRA_VERSION_MINOR, SYMMETRA_VERSION_PATCH); }
 
 }  // namespace symmetra

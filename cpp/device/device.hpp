@@ -28,10 +28,10 @@ struct Properties {
   uint32_t multiprocessors;  ///< host: hardware threads
   uint32_t major;            ///< compute capability; host: 0
   uint32_t minor;
-  uint32_t shared_fd;        ///< nonzero: allocate_shared works
-  uint32_t legacy_ipc;       ///< nonzero: export_ipc works
-  uint32_t warp;             ///< threads a warp; host: 1
-  uint8_t uuid[16];          ///< host: zero
+  uint32_t shared_fd;   ///< nonzero: allocate_shared works
+  uint32_t legacy_ipc;  ///< nonzero: export_ipc works
+  uint32_t warp;        ///< threads a warp; host: 1
+  uint8_t uuid[16];     ///< host: zero
 };
 
 /// What a pointer is, read before anything is done with it.

@@ -92,8 +92,7 @@ class UniqueId {
 
 /// Ranks that meet by a UniqueId: rank 0 gives the one that listens, the others parsed ones. Blocks.
 /// Throws as tcp_from_env.
-std::unique_ptr<Bootstrap> tcp(UniqueId id, std::size_t rank, std::size_t world_size,
-                               std::chrono::milliseconds timeout = kTimeout);
+std::unique_ptr<Bootstrap> tcp(UniqueId id, std::size_t rank, std::size_t world_size, std::chrono::milliseconds timeout = kTimeout);
 
 }  // namespace bootstrap
 }  // namespace symmetra

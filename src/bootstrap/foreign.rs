@@ -30,7 +30,9 @@ impl<'a> Foreign<'a> {
     /// Gathers `own` from all ranks, as long on every rank as here.
     fn gather(&mut self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
         let bytes = own.len().checked_mul(self.world_size);
-        let bytes = bytes.ok_or_else(|| Error::invalid("world size", self.world_size, "what it gathers must fit the address space"))?;
+        let bytes = bytes.ok_or_else(|| {
+            Error::invalid("world size", self.world_size, "what it gathers must fit the address space")
+        })?;
         let mut all = vec![0; bytes];
         sys::all_gather(self.raw.as_mut(), own, &mut all, deadline)?;
         Ok(all)

@@ -127,9 +127,9 @@ const fn crossovers(kind: DeviceKind, world: usize) -> Crossovers {
     match (kind, world) {
         // A CPU has no latency to hide: the fewer copies the better.
         (DeviceKind::Host, _) => Crossovers { ll: KIB, one_shot: 8 * KIB, two_shot: 16 * KIB },
-        (DeviceKind::Cuda, 0..=2) => Crossovers { ll: 2 * KIB, one_shot: 2 * MIB, two_shot: 2 * MIB },
-        (DeviceKind::Cuda, 3..=4) => Crossovers { ll: 2 * KIB, one_shot: 128 * KIB, two_shot: MIB },
-        (DeviceKind::Cuda, _) => Crossovers { ll: 2 * KIB, one_shot: 32 * KIB, two_shot: MIB },
+        (DeviceKind::Cuda, 0..=2) => Crossovers { ll: 0, one_shot: 512 * KIB, two_shot: 4 * MIB },
+        (DeviceKind::Cuda, 3..=4) => Crossovers { ll: KIB, one_shot: 128 * KIB, two_shot: 2 * MIB },
+        (DeviceKind::Cuda, _) => Crossovers { ll: KIB, one_shot: 32 * KIB, two_shot: MIB },
     }
 }
 
@@ -160,6 +160,7 @@ pub(crate) fn ranges(kind: DeviceKind, world: usize, dtype: Dtype, reach: Reach)
     let mut ranges: Vec<Range> = Vec::new();
     for row in table(kind, world, dtype, reach) {
         match ranges.last_mut() {
+            _ if row.up_to_bytes == 0 => {}
             Some(last) if row.up_to_bytes <= last.up_to_bytes => {}
             Some(last) if row.algorithm == last.algorithm => *last = row,
             _ => ranges.push(row),

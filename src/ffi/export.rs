@@ -132,12 +132,7 @@ mod bridge {
         type Id;
         fn world_of_threads(world_size: usize) -> Result<Box<World>>;
         fn world_take(world: &World) -> Result<Box<Ready>>;
-        fn ready_local(
-            directory: &CxxString,
-            rank: usize,
-            world_size: usize,
-            timeout_ms: u64,
-        ) -> Result<Box<Ready>>;
+        fn ready_local(directory: &CxxString, rank: usize, world_size: usize, timeout_ms: u64) -> Result<Box<Ready>>;
         fn ready_tcp_from_env(timeout_ms: u64) -> Result<Box<Ready>>;
         fn ready_tcp(id: &Id, rank: usize, world_size: usize, timeout_ms: u64) -> Result<Box<Ready>>;
         fn ready_rank(ready: &Ready) -> usize;

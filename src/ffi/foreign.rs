@@ -16,12 +16,7 @@ mod bridge {
         type Bootstrap;
         fn rank_of(bootstrap: &Bootstrap) -> Result<usize>;
         fn world_size_of(bootstrap: &Bootstrap) -> Result<usize>;
-        fn all_gather(
-            bootstrap: Pin<&mut Bootstrap>,
-            send: &[u8],
-            receive: &mut [u8],
-            timeout_ms: u64,
-        ) -> Result<()>;
+        fn all_gather(bootstrap: Pin<&mut Bootstrap>, send: &[u8], receive: &mut [u8], timeout_ms: u64) -> Result<()>;
         fn barrier(bootstrap: Pin<&mut Bootstrap>, timeout_ms: u64) -> Result<()>;
     }
 }

@@ -91,7 +91,7 @@ impl Group {
     /// # Errors
     /// The group's error; [`Error::Timeout`] after `deadlines.open`.
     pub fn barrier(&self) -> Result<()> {
-        self.exchange(|mesh, deadline| Bootstrap::barrier(mesh, deadline))
+        self.exchange(Bootstrap::barrier)
     }
 
     /// Gives `bytes` to every rank and returns those of every rank, in rank order. Blocks.

@@ -334,9 +334,8 @@ void captures() {
     });
 
     // Ranks that captured different pointers.
-    const Graph uneven = stream.capture([&](Capture& capture) {
-      communicator.all_reduce(Operand(values.data(), 40'000 + communicator.rank()), capture);
-    });
+    const Graph uneven =
+        stream.capture([&](Capture& capture) { communicator.all_reduce(Operand(values.data(), 40'000 + communicator.rank()), capture); });
     CHECK_THROWS(kMismatch, uneven.register_pointers());
     graph.register_pointers();
     graph.launch(stream);
@@ -389,15 +388,10 @@ int main() {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"foreign_bootstraps", foreign_bootstraps},
-               {"arguments", arguments},
-               {"operands", operands},
-               {"disagreeing_ranks", disagreeing_ranks},
-               {"closed", closed},
-               {"aborted", aborted},
-               {"lost_and_late", lost_and_late},
-               {"captures", captures},
-               {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
+  } cases[] = {
+      {"foreign_bootstraps", foreign_bootstraps}, {"arguments", arguments}, {"operands", operands},
+      {"disagreeing_ranks", disagreeing_ranks},   {"closed", closed},       {"aborted", aborted},
+      {"lost_and_late", lost_and_late},           {"captures", captures},   {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
   for (const auto& test : cases) {
     test.run();
     std::printf("%s ok\n", test.name);

@@ -13,17 +13,17 @@
 #include "symmetra/symmetra.hpp"
 
 /// Fails the test unless the condition holds.
-#define CHECK(condition)                                                                     \
-  do {                                                                                       \
-    if (!(condition)) test::fail(__FILE__, __LINE__, #condition " does not hold");           \
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) test::fail(__FILE__, __LINE__, #condition " does not hold"); \
   } while (false)
 
 /// Fails the test unless the two are equal.
-#define CHECK_EQ(left, right)                                                                                    \
-  do {                                                                                                           \
-    const auto left_value = (left);                                                                              \
-    const auto right_value = (right);                                                                            \
-    if (!(left_value == right_value))                                                                            \
+#define CHECK_EQ(left, right)                                                                                               \
+  do {                                                                                                                      \
+    const auto left_value = (left);                                                                                         \
+    const auto right_value = (right);                                                                                       \
+    if (!(left_value == right_value))                                                                                       \
       test::fail(__FILE__, __LINE__, #left " is " + test::text(left_value) + ", " #right " is " + test::text(right_value)); \
   } while (false)
 

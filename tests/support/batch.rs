@@ -1,7 +1,9 @@
 //! Calls against an independent sum: many at once, each into its own part of one buffer, so that
 //! calls follow each other without a pause, and what lies between the parts must stay as it was.
 
-use symmetra::{Adopted, Algorithm, Capture, DeviceBuffer, Error, Graph, Operand, Ref, Result, Stream, SymmetricBuffer};
+use symmetra::{
+    Adopted, Algorithm, Capture, DeviceBuffer, Error, Graph, Operand, Ref, Result, Stream, SymmetricBuffer,
+};
 
 use super::data::{Data, Random, Sample, assert_same, mix};
 use super::world::Rank;
@@ -98,7 +100,9 @@ impl<'a, T: Sample> Bench<'a, T> {
             expected[case.to..case.to + case.count].copy_from_slice(&self.data.sums[from..from + case.count]);
         }
         let stream = &self.rank.stream;
-        let uses = |memory: Memory| batch.cases.iter().any(|case| (case.memory == Memory::Symmetric) == (memory == Memory::Symmetric));
+        let uses = |memory: Memory| {
+            batch.cases.iter().any(|case| (case.memory == Memory::Symmetric) == (memory == Memory::Symmetric))
+        };
         let context = (T::DTYPE, self.rank.rank(), self.rank.world(), batch);
         if uses(Memory::Symmetric) {
             self.symmetric[1].write(own, stream).unwrap();
@@ -154,7 +158,8 @@ impl<'a, T: Sample> Bench<'a, T> {
     /// Input and output of the cases that adopt theirs. Collective.
     fn adopt(&self, batch: &Batch) -> Result<Vec<Option<[Adopted<'_, T>; 2]>>> {
         let adopt = |case: &Case| {
-            let input = if case.in_place { self.window(1, case.to, case.count) } else { self.window(0, case.from, case.count) };
+            let input =
+                if case.in_place { self.window(1, case.to, case.count) } else { self.window(0, case.from, case.count) };
             let output = self.window(1, case.to, case.count);
             let communicator = &self.rank.communicator;
             Ok([communicator.adopt(input)?, communicator.adopt(output)?])
@@ -163,7 +168,12 @@ impl<'a, T: Sample> Bench<'a, T> {
         batch.cases.iter().map(adopted).collect()
     }
 
-    fn enqueue<'op>(&'op self, case: &Case, adopted: &'op Option<[Adopted<'op, T>; 2]>, on: &On<'_, 'op>) -> Result<()> {
+    fn enqueue<'op>(
+        &'op self,
+        case: &Case,
+        adopted: &'op Option<[Adopted<'op, T>; 2]>,
+        on: &On<'_, 'op>,
+    ) -> Result<()> {
         let Case { algorithm, count, from, to, in_place, .. } = *case;
         match (case.memory, adopted) {
             (Memory::Symmetric, _) => {
@@ -182,7 +192,13 @@ impl<'a, T: Sample> Bench<'a, T> {
         }
     }
 
-    fn call<'op>(&self, algorithm: Algorithm, input: impl Operand<'op, T>, output: impl Operand<'op, T>, on: &On<'_, 'op>) -> Result<()> {
+    fn call<'op>(
+        &self,
+        algorithm: Algorithm,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        on: &On<'_, 'op>,
+    ) -> Result<()> {
         match on {
             On::Stream(stream) => self.rank.communicator.all_reduce_by(algorithm, input, output, *stream),
             On::Capture(capture) => self.rank.communicator.all_reduce_by(algorithm, input, output, *capture),

@@ -136,6 +136,11 @@ pub fn assert_same<T: Sample>(got: &[T], expected: &[T], context: &dyn std::fmt:
     }
     for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
         let same = got.bits() == expected.bits() || (got.is_nan() && expected.is_nan());
-        assert!(same, "element {index} is {got:?} ({:#x}), not {expected:?} ({:#x}): {context:?}", got.bits(), expected.bits());
+        assert!(
+            same,
+            "element {index} is {got:?} ({:#x}), not {expected:?} ({:#x}): {context:?}",
+            got.bits(),
+            expected.bits()
+        );
     }
 }

@@ -43,7 +43,8 @@ fn gpus() -> usize {
 /// Blocks and threads of host launches, as `SYMMETRA_TEST_SHAPE` says.
 pub fn shape() -> HostShape {
     let Ok(shape) = std::env::var("SYMMETRA_TEST_SHAPE") else { return HostShape::default() };
-    let numbers = shape.split_once('x').and_then(|(blocks, threads)| Some((blocks.parse().ok()?, threads.parse().ok()?)));
+    let numbers =
+        shape.split_once('x').and_then(|(blocks, threads)| Some((blocks.parse().ok()?, threads.parse().ok()?)));
     let Some((blocks, threads)) = numbers else { panic!("SYMMETRA_TEST_SHAPE is `{shape}`, it must be like 2x3") };
     HostShape { blocks, threads }
 }

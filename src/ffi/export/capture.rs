@@ -20,10 +20,7 @@ pub struct Capture {
 
 impl Capture {
     /// Where to record work that uses `tensors`, which then live as long as the graph.
-    pub(super) fn keep<'a>(
-        &self,
-        tensors: impl IntoIterator<Item = &'a Tensor>,
-    ) -> Result<&stream::Capture<'static>> {
+    pub(super) fn keep<'a>(&self, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<&stream::Capture<'static>> {
         let here = std::thread::current().id();
         if here != self.thread {
             let limit = format!("the capture belongs to {:?}", self.thread);

@@ -18,7 +18,8 @@ pub(super) fn device_count(kind: u32) -> Result<usize, Report> {
     guard(|| {
         let kinds = [DeviceKind::Host, DeviceKind::Cuda];
         let kind = kinds.into_iter().find(|known| *known as u32 == kind);
-        kind.map(Device::count).ok_or_else(|| Error::invalid("the number of a DeviceKind", "unknown", "it must be 0 or 1"))
+        kind.map(Device::count)
+            .ok_or_else(|| Error::invalid("the number of a DeviceKind", "unknown", "it must be 0 or 1"))
     })
 }
 

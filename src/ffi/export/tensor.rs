@@ -15,12 +15,30 @@ use crate::types::{Dtype, Element};
 macro_rules! with_type {
     ($dtype:expr, $type:ident => $value:expr) => {
         match $dtype {
-            Dtype::F32 => { type $type = f32; $value }
-            Dtype::F64 => { type $type = f64; $value }
-            Dtype::F16 => { type $type = half::f16; $value }
-            Dtype::BF16 => { type $type = half::bf16; $value }
-            Dtype::I32 => { type $type = i32; $value }
-            Dtype::I64 => { type $type = i64; $value }
+            Dtype::F32 => {
+                type $type = f32;
+                $value
+            }
+            Dtype::F64 => {
+                type $type = f64;
+                $value
+            }
+            Dtype::F16 => {
+                type $type = half::f16;
+                $value
+            }
+            Dtype::BF16 => {
+                type $type = half::bf16;
+                $value
+            }
+            Dtype::I32 => {
+                type $type = i32;
+                $value
+            }
+            Dtype::I64 => {
+                type $type = i64;
+                $value
+            }
         }
     };
 }
@@ -73,7 +91,9 @@ impl Tensor {
     }
 
     fn pad(&self) -> Result<SignalPad<'_>> {
-        self.owner.signals().ok_or_else(|| Error::Internal { message: "a signal pad of no symmetric buffer".to_owned() })
+        self.owner
+            .signals()
+            .ok_or_else(|| Error::Internal { message: "a signal pad of no symmetric buffer".to_owned() })
     }
 
     /// Elements `start..start + count`.
@@ -238,7 +258,8 @@ pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &S
 /// As [`tensor_write`].
 pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<(), Report> {
     // SAFETY: as in `tensor_write`.
-    let work = |from: *mut u8, bytes| stream.enqueue("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
+    let work =
+        |from: *mut u8, bytes| stream.enqueue("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
     guard(|| copy(tensor, values.is_null(), stream, work))
 }
 
