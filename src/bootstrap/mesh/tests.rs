@@ -184,7 +184,7 @@ fn pitfall_4_ranks_that_call_different_exchanges_are_told() {
         };
         let words = error.to_string();
         // Who looks second may read the other's notice instead.
-        assert!(words.contains("disagrees on the exchange"), "{words}");
+        assert!(words.contains("disagree on the exchange"), "{words}");
     });
 }
 
