@@ -2,7 +2,8 @@
 //!
 //! `SYMMETRA_TEST_DEVICE=host|cuda` picks the device, `SYMMETRA_TEST_SHAPE=2x3` the host's blocks
 //! and threads a block. Nothing here needs the machine the tests were built on.
-#![allow(dead_code, missing_docs, unreachable_pub, unsafe_code)]
+#![allow(dead_code, unused_imports, missing_docs, unreachable_pub, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod batch;
 pub mod data;
@@ -12,5 +13,5 @@ pub mod system;
 pub mod world;
 
 pub use data::{Data, Sample};
-pub use device::fits;
+pub use device::{fits, is_host};
 pub use world::{Rank, config, threads};

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::device::is_host;
+use super::world::Rank;
+
 /// Open descriptors, the one that counts them not among them.
 pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count() - 1
@@ -36,4 +39,35 @@ pub fn resident_kib() -> usize {
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What this process holds.
+pub struct Usage {
+    descriptors: usize,
+    mappings: usize,
+    resident_kib: usize,
+}
+
+impl Usage {
+    /// Read by rank 0 while no rank does anything; nothing on other ranks, nor on a GPU, whose
+    /// driver holds what it likes. Collective.
+    pub fn of(rank: &Rank) -> Option<Self> {
+        rank.finish();
+        rank.communicator.group().barrier().unwrap();
+        let usage = (rank.rank() == 0 && is_host()).then(Self::now);
+        rank.communicator.group().barrier().unwrap();
+        usage
+    }
+
+    pub fn now() -> Self {
+        Self { descriptors: descriptors(), mappings: mappings(), resident_kib: resident_kib() }
+    }
+
+    /// Nothing has grown but by what the allocator and the test harness may keep.
+    pub fn assert_flat(&self, before: &Self) {
+        assert_eq!(self.descriptors, before.descriptors, "descriptors");
+        assert!(self.mappings <= before.mappings + 8, "mappings: {}, before {}", self.mappings, before.mappings);
+        let limit = before.resident_kib + 4096;
+        assert!(self.resident_kib <= limit, "resident KiB: {}, before {}", self.resident_kib, before.resident_kib);
+    }
 }

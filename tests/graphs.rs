@@ -1,0 +1,342 @@
+//! Captured collectives: many graphs, many replays, mixed with eager calls; captures that fail;
+//! pointers registered late; graphs that outlive what they should not.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use half::bf16;
+use symmetra::{Algorithm, DeviceBuffer, Error, Graph, Stream, SymmetricBuffer};
+
+use support::data::{Data, Random, assert_same, mix};
+use support::system::Usage;
+use support::{Rank, config, threads};
+
+/// The output starts where all inputs end.
+const SPAN: usize = 512;
+
+/// Fifty graphs of 1 to 512 elements, each with its own part of the buffer.
+fn capture_fifty<'env>(rank: &Rank, buffer: &'env SymmetricBuffer<i32>, plain: &'env [DeviceBuffer<i32>; 5]) -> Vec<Graph<'env>> {
+    let communicator = &rank.communicator;
+    let capture = |number: usize| {
+        let len = fifty(number);
+        let start = number * SPAN;
+        rank.stream.capture(|capture| {
+            communicator.all_reduce(buffer.slice(start..start + len)?, buffer.slice(50 * SPAN + start..50 * SPAN + start + len)?, capture)?;
+            match number % 10 {
+                0 => communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &plain[number / 10], &plain[number / 10], capture),
+                _ => Ok(()),
+            }
+        })
+    };
+    let graphs: Vec<_> = (0..50).map(|number| capture(number).unwrap()).collect();
+    graphs.iter().step_by(10).for_each(|graph| graph.register().unwrap());
+    graphs
+}
+
+/// Elements of one of the fifty.
+fn fifty(number: usize) -> usize {
+    1 + number * 511 / 49
+}
+
+#[test]
+fn pitfall_08_fifty_graphs_replayed_and_recaptured_with_memory_flat() {
+    const ROUNDS: usize = 100;
+    let mut config = config();
+    config.registrations = 64;
+    config.check_calls = false;
+    threads(2, &config, |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<i32>(100 * SPAN).unwrap();
+        let plain = [0; 5].map(|_| DeviceBuffer::from_slice(&[0i32; 100], stream).unwrap());
+        let eager = DeviceBuffer::from_slice(&[1i32; 33], stream).unwrap();
+        let mut random = Random(8);
+        let mut before = None;
+        for round in 0..ROUNDS {
+            let graphs = capture_fifty(rank, &buffer, &plain);
+            let mut inputs = vec![0i32; 100 * SPAN];
+            let value = |number: usize, rank: usize| (round * 1000 + number * 10 + rank) as i32;
+            (0..50 * SPAN).for_each(|index| inputs[index] = value(index / SPAN, rank.rank()));
+            buffer.write(&inputs, stream).unwrap();
+            for _ in 0..60 {
+                graphs[random.below(50)].launch(stream).unwrap();
+                if random.below(3) == 0 {
+                    communicator.all_reduce_in_place(&eager, stream).unwrap();
+                }
+            }
+            graphs.iter().for_each(|graph| graph.launch(stream).unwrap());
+            drop(graphs);
+            rank.finish();
+            let got = buffer.read(stream).unwrap();
+            for number in 0..50 {
+                let start = (50 + number) * SPAN;
+                let sum = value(number, 0) + value(number, 1);
+                assert!(got[start..start + fifty(number)].iter().all(|value| *value == sum), "graph {number}");
+                assert!(got[start + fifty(number)..start + SPAN].iter().all(|value| *value == 0), "graph {number}");
+            }
+            if round == 9 {
+                before = Usage::of(rank);
+            }
+        }
+        if let (Some(before), Some(after)) = (before, Usage::of(rank)) {
+            after.assert_flat(&before);
+        }
+    });
+}
+
+/// One graph with every kind of node. Integers reduced in place grow by the world's size with every
+/// node, so one node that ran too early, twice or not at all makes the end wrong.
+#[test]
+fn pitfall_09_mixed_nodes_replayed_with_ranks_out_of_step() {
+    const REPLAYS: u64 = 2000;
+    const WORLD: usize = 3;
+    let integers = Data::<i64>::new(9, WORLD, 40);
+    let floats = Data::<bf16>::new(9, WORLD, 40);
+    let mut config = config();
+    config.check_calls = false;
+    threads(WORLD, &config, |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<i64>(40).unwrap();
+        buffer.write(&integers.inputs[rank.rank()], stream).unwrap();
+        let input = DeviceBuffer::from_slice(&floats.inputs[rank.rank()], stream).unwrap();
+        let outputs = [0; 2].map(|_| DeviceBuffer::from_slice(&[bf16::ZERO; 40], stream).unwrap());
+        let pad = buffer.signals();
+        let graph = stream.capture(|capture| {
+            communicator.all_reduce_by(Algorithm::OneShotLL, &buffer, &buffer, capture)?;
+            communicator.all_reduce_by(Algorithm::OneShotSentinel, &input, &outputs[0], capture)?;
+            pad.barrier(1, capture)?;
+            communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &buffer, &buffer, capture)?;
+            communicator.all_reduce_by(Algorithm::TwoShotSentinel, &outputs[0], &outputs[1], capture)?;
+            communicator.all_reduce_by(Algorithm::TwoShotLL, &buffer, &buffer, capture)
+        });
+        let graph = graph.unwrap();
+        let mut jitter = Random(mix(rank.rank() as u64));
+        for _ in 0..REPLAYS {
+            graph.launch(stream).unwrap();
+            match jitter.below(20) {
+                0 => std::thread::sleep(Duration::from_micros(jitter.below(500) as u64)),
+                1 => rank.finish(),
+                _ => {}
+            }
+        }
+        rank.finish();
+        let factor = (1..3 * REPLAYS).fold(1i64, |product, _| product.wrapping_mul(WORLD as i64));
+        let expected: Vec<i64> = integers.sums.iter().map(|sum| sum.wrapping_mul(factor)).collect();
+        assert_eq!(buffer.read(stream).unwrap(), expected);
+        assert_same(&outputs[0].read(stream).unwrap(), &floats.sums, &"one shot");
+        let twice = Data::of(vec![floats.sums.clone(); WORLD]).sums;
+        assert_same(&outputs[1].read(stream).unwrap(), &twice, &"two shot of the sums");
+    });
+}
+
+#[test]
+fn pitfall_10_an_error_or_a_panic_in_a_capture_leaves_the_stream_usable() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<f32>(100).unwrap();
+        buffer.write(&[1.0; 100], stream).unwrap();
+        let refused = stream.capture(|capture| {
+            communicator.all_reduce_in_place(&buffer, capture)?;
+            communicator.all_reduce(buffer.slice(0..2)?, buffer.slice(10..13)?, capture)
+        });
+        assert!(matches!(refused, Err(Error::InvalidArgument { .. })));
+        if rank.rank() == 0 {
+            // One rank alone: nothing it recorded was ever enqueued, so the others miss nothing.
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                stream.capture(|capture| {
+                    communicator.all_reduce_in_place(&buffer, capture)?;
+                    std::panic::resume_unwind(Box::new("in the capture"))
+                })
+            }));
+            let Err(payload) = panicked else { panic!("the panic did not come through") };
+            assert_eq!(payload.downcast_ref::<&str>(), Some(&"in the capture"));
+        }
+        communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), vec![4.0; 100]);
+    });
+}
+
+#[test]
+fn pitfall_10_replay_before_registration_is_an_error() {
+    threads(3, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let input = DeviceBuffer::from_slice(&[rank.rank() as i32 + 1; 7000], stream).unwrap();
+        let output = DeviceBuffer::from_slice(&[0i32; 7000], stream).unwrap();
+        let graph = stream
+            .capture(|capture| communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &input, &output, capture))
+            .unwrap();
+        assert_eq!(graph.launch(stream), Err(Error::NotRegistered { pointers: 2 }));
+        rank.finish();
+        assert_eq!(output.read(stream).unwrap(), vec![0; 7000]);
+        graph.register().unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(output.read(stream).unwrap(), vec![6; 7000]);
+        graph.register().unwrap(); // does no harm
+        graph.launch(stream).unwrap();
+        rank.finish();
+    });
+}
+
+#[test]
+fn pitfall_10_ranks_that_captured_different_counts_all_learn_it() {
+    threads(3, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffers = [0; 2].map(|_| DeviceBuffer::from_slice(&[1.0f32; 5000], stream).unwrap());
+        let captured = if rank.rank() == 1 { 2 } else { 1 };
+        let graph = stream.capture(|capture| {
+            let each = |buffer| communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, buffer, buffer, capture);
+            buffers[..captured].iter().try_for_each(each)
+        });
+        let graph = graph.unwrap();
+        let error = graph.register().unwrap_err();
+        assert!(matches!(error, Error::Mismatch { against: 0, rank: 1, .. }), "{error}");
+        assert!(error.to_string().contains("2 pointers"), "{error}");
+        assert_eq!(graph.launch(stream), Err(Error::NotRegistered { pointers: captured }));
+        // The group is as before.
+        communicator.all_reduce_in_place(&buffers[0], stream).unwrap();
+        rank.finish();
+        assert_eq!(buffers[0].read(stream).unwrap(), vec![3.0; 5000]);
+    });
+}
+
+#[test]
+fn pitfall_11_every_captured_operation_has_its_own_output() {
+    const OPERATIONS: usize = 6;
+    let data: Vec<_> = (0..OPERATIONS as u64).map(|seed| Data::<f32>::new(seed, 4, 3000)).collect();
+    threads(4, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let inputs: Vec<_> =
+            data.iter().map(|data| DeviceBuffer::from_slice(&data.inputs[rank.rank()], stream).unwrap()).collect();
+        let outputs: Vec<_> = (0..OPERATIONS).map(|_| DeviceBuffer::from_slice(&[0.0f32; 3000], stream).unwrap()).collect();
+        let algorithms = [Algorithm::TwoShotZeroCopy, Algorithm::OneShotSentinel, Algorithm::TwoShotZeroCopy];
+        let graph = stream.capture(|capture| {
+            let operands = inputs.iter().zip(&outputs).zip(algorithms.iter().cycle());
+            operands.into_iter().try_for_each(|((input, output), algorithm)| {
+                communicator.all_reduce_by(*algorithm, input, output, capture)
+            })
+        });
+        let graph = graph.unwrap();
+        graph.register().unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        for (data, output) in data.iter().zip(&outputs) {
+            assert_same(&output.read(stream).unwrap(), &data.sums, &"own output");
+        }
+    });
+}
+
+#[test]
+fn a_graph_is_of_no_use_after_close() {
+    support::world::meet(2, |bootstrap| {
+        let Rank { communicator, stream, .. } = support::world::open(bootstrap, &config()).unwrap();
+        let buffer = communicator.symmetric::<f32>(10).unwrap();
+        let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+        graph.launch(&stream).unwrap();
+        let clone = communicator.clone();
+        communicator.close().unwrap();
+        assert_eq!(graph.launch(&stream), Err(Error::Closed));
+        assert_eq!(graph.register(), Err(Error::Closed));
+        assert_eq!(clone.all_reduce_in_place(&buffer, &stream), Err(Error::Closed));
+        stream.synchronize().unwrap();
+    });
+}
+
+/// The operands and the memory behind the graph stay until its last launch is done.
+#[test]
+fn a_graph_is_dropped_while_launches_are_in_flight() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<i64>(4000).unwrap();
+        buffer.write(&vec![1; 4000], stream).unwrap();
+        for _ in 0..50 {
+            let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+            graph.launch(stream).unwrap();
+        }
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), vec![1 << 50; 4000]);
+    });
+}
+
+/// Two groups with common ranks, in one graph and between its launches, with different numbers of calls.
+#[test]
+fn pitfall_12_32_two_groups_share_ranks_and_a_graph() {
+    threads(4, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let pair = communicator.split(Some(rank.rank() as u32 / 3), 0).unwrap().unwrap();
+        let members = if rank.rank() < 3 { 3 } else { 1 };
+        assert_eq!(pair.world_size(), members);
+        let all = communicator.symmetric::<i64>(300).unwrap();
+        let few = pair.symmetric::<i64>(300).unwrap();
+        all.write(&[1; 300], stream).unwrap();
+        few.write(&[1; 300], stream).unwrap();
+        let graph = stream.capture(|capture| {
+            communicator.all_reduce_in_place(&all, capture)?;
+            pair.all_reduce_in_place(&few, capture)?;
+            pair.all_reduce_in_place(&few, capture)?;
+            communicator.all_reduce_in_place(&all, capture)
+        });
+        let graph = graph.unwrap();
+        for _ in 0..5 {
+            graph.launch(stream).unwrap();
+            pair.all_reduce_in_place(&few, stream).unwrap();
+        }
+        rank.finish();
+        pair.synchronize(stream).unwrap();
+        assert_eq!(all.read(stream).unwrap(), vec![1 << 20; 300]);
+        assert_eq!(few.read(stream).unwrap(), vec![(members as i64).pow(15); 300]);
+        drop(graph);
+        drop(few);
+        pair.close().unwrap();
+    });
+}
+
+#[test]
+fn an_eager_call_on_a_stream_under_capture_is_refused() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<f32>(64).unwrap();
+        buffer.write(&[1.0; 64], stream).unwrap();
+        let graph = stream.capture(|capture| {
+            let eager = communicator.all_reduce_in_place(&buffer, stream);
+            assert!(matches!(&eager, Err(Error::Unsupported { what, .. }) if what.contains("captured")), "{eager:?}");
+            let nested = stream.capture(|_| Ok(())).map(drop);
+            assert!(matches!(nested, Err(Error::Unsupported { .. })), "{nested:?}");
+            communicator.all_reduce_in_place(&buffer, capture)
+        });
+        graph.unwrap().launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), vec![2.0; 64], "the refused call left no trace");
+    });
+}
+
+/// Calls and launches on two streams in turn, on the same memory, nowhere synchronised by hand.
+#[test]
+fn pitfall_32_one_lane_orders_two_streams() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, device, .. } = rank;
+        let streams = [Stream::new(device).unwrap(), Stream::new(device).unwrap()];
+        let buffer = communicator.symmetric::<i64>(2500).unwrap();
+        buffer.write(&vec![1; 2500], &streams[0]).unwrap();
+        let graph = streams[1].capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+        let mut random = Random(mix(rank.rank() as u64));
+        for step in 0..60 {
+            let stream = &streams[step % 2];
+            match step % 3 {
+                0 => graph.launch(stream).unwrap(),
+                _ => communicator.all_reduce_in_place(&buffer, stream).unwrap(),
+            }
+            if random.below(8) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        communicator.synchronize(&streams[0]).unwrap();
+        communicator.synchronize(&streams[1]).unwrap();
+        assert_eq!(buffer.read(&streams[0]).unwrap(), vec![1 << 60; 2500]);
+    });
+}
