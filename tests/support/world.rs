@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{Communicator, Config, Deadlines, Device, Stream};
 
@@ -99,5 +99,30 @@ pub fn until(limit: Duration, what: &str, mut so: impl FnMut() -> bool) {
     while !so() {
         assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Where threads of a test meet, whatever became of their group. A thread that does not come in
+/// time makes the others fail.
+pub struct Gate {
+    size: usize,
+    arrived: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub fn new(size: usize) -> Self {
+        Self { size, arrived: Mutex::new(0), changed: Condvar::new() }
+    }
+
+    pub fn pass(&self) {
+        let mut arrived = self.arrived.lock();
+        *arrived += 1;
+        let round = arrived.div_ceil(self.size);
+        self.changed.notify_all();
+        while *arrived < round * self.size {
+            let late = self.changed.wait_for(&mut arrived, Duration::from_secs(60)).timed_out();
+            assert!(!late, "{} of {} threads came", *arrived % self.size, self.size);
+        }
     }
 }

@@ -1,0 +1,279 @@
+//! Numbers at the edges of their types, through every algorithm: values a half or a sentinel
+//! could spoil, and bits that must be equal whatever way a sum takes.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use half::{bf16, f16};
+use symmetra::{Algorithm, DeviceBuffer, Element};
+
+use support::data::{Random, assert_same, mix};
+use support::{Data, Rank, Sample, config, fits, threads};
+
+/// Elements of each run: several packets of every protocol, a short one at the end.
+const LEN: usize = 1003;
+
+/// A floating type, from its bits.
+trait Bits: Sample {
+    const WIDTH: u32;
+    fn of_bits(bits: u64) -> Self;
+    /// All ones but for the sign and the leading bit of the fraction: every exponent bit, no fraction.
+    const INFINITY: u64;
+}
+
+macro_rules! bits {
+    ($($type:ty, $unsigned:ty, $infinity:expr;)*) => {$(
+        impl Bits for $type {
+            const WIDTH: u32 = <$unsigned>::BITS;
+            const INFINITY: u64 = $infinity;
+            fn of_bits(bits: u64) -> Self {
+                Self::from_bits(bits as $unsigned)
+            }
+        }
+    )*};
+}
+
+bits! {
+    f32, u32, 0x7F80_0000;
+    f64, u64, 0x7FF0_0000_0000_0000;
+    f16, u16, 0x7C00;
+    bf16, u16, 0x7F80;
+}
+
+/// Everything that is somehow special, as bits.
+fn specials<T: Bits>() -> Vec<u64> {
+    let sign = 1u64 << (T::WIDTH - 1);
+    let least_normal = T::INFINITY & T::INFINITY.wrapping_neg();
+    let one = T::INFINITY / 2 & T::INFINITY;
+    let quiet = T::INFINITY | least_normal >> 1;
+    let all = u64::MAX >> (64 - T::WIDTH);
+    let mut specials = vec![
+        0,
+        1,                        // the least denormal
+        least_normal - 1,         // the greatest denormal
+        least_normal,
+        one,
+        one + 1,
+        T::INFINITY - 1,          // the greatest number
+        T::INFINITY - least_normal,
+        T::INFINITY,
+        T::INFINITY + 1,          // a signalling NaN
+        quiet,
+        all & !sign,              // the NaN with every bit of the fraction
+    ];
+    specials.extend(specials.clone().iter().map(|bits| bits | sign)); // the last: all ones, the sentinel
+    specials
+}
+
+/// Inputs of special values in random company, most positions with ordinary values on other ranks.
+fn special_data<T: Bits>(world: usize) -> Data<T> {
+    let specials = specials::<T>();
+    let input = |rank: usize| {
+        let mut random = Random(mix(rank as u64 * 77 + u64::from(T::WIDTH)));
+        let value = |index: usize| match (index + rank) % 3 {
+            0 => T::of_bits(*random.pick(&specials)),
+            1 if index % 2 == 0 => T::of_bits(random.next()),
+            _ => T::sample(random.next()),
+        };
+        (0..LEN).map(value).collect()
+    };
+    Data::of((0..world).map(input).collect())
+}
+
+/// Runs inputs through every algorithm, eagerly and in a graph, at two sizes; all must give the
+/// sums, and the same bits, NaNs included, on every rank and every way. Those bits.
+fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
+    let Rank { communicator, stream, .. } = rank;
+    let own = &data.inputs[rank.rank()];
+    let len = own.len();
+    let input = communicator.symmetric::<T>(len).unwrap();
+    let output = communicator.symmetric::<T>(len).unwrap();
+    input.write(own, stream).unwrap();
+    let mut first: Option<Vec<T>> = None;
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.carries(T::DTYPE)) {
+        for way in ["eager", "captured", "in pieces"] {
+            output.write(&vec![T::sample(1); len], stream).unwrap();
+            let whole = || (input.slice(0..len).unwrap(), output.slice(0..len).unwrap());
+            match way {
+                "eager" => communicator.all_reduce_by(algorithm, whole().0, whole().1, stream).unwrap(),
+                "captured" => {
+                    let graph = stream.capture(|capture| communicator.all_reduce_by(algorithm, whole().0, whole().1, capture));
+                    graph.unwrap().launch(stream).unwrap();
+                }
+                _ => {
+                    let mut start = 0;
+                    for piece in [1, 2, 5, 64, 333].iter().cycle() {
+                        let end = len.min(start + piece);
+                        let (from, to) = (input.slice(start..end).unwrap(), output.slice(start..end).unwrap());
+                        communicator.all_reduce_by(algorithm, from, to, stream).unwrap();
+                        start = end;
+                        if start == len {
+                            break;
+                        }
+                    }
+                }
+            }
+            rank.finish();
+            let got = output.read(stream).unwrap();
+            assert_same(&got, &data.sums, &(T::DTYPE, algorithm, way));
+            let first = first.get_or_insert_with(|| got.clone());
+            let differs = (0..len).find(|index| got[*index].bits() != first[*index].bits());
+            assert_eq!(differs, None, "bits of {} by {algorithm}, {way}", T::DTYPE);
+        }
+    }
+    let first = first.unwrap();
+    let everywhere = communicator.group().all_gather_bytes(bytemuck::cast_slice(&first)).unwrap();
+    assert!(everywhere.windows(2).all(|pair| pair[0] == pair[1]), "bits of {} differ between ranks", T::DTYPE);
+    first
+}
+
+fn special_values<T: Bits>() {
+    for world in [2, 3, 4, 8] {
+        if !fits(world) {
+            continue;
+        }
+        let data = special_data::<T>(world);
+        assert!(data.sums.iter().filter(|sum| sum.is_nan()).count() > 10);
+        assert!(data.sums.iter().filter(|sum| sum.bits() & !(1 << (T::WIDTH - 1)) == T::INFINITY).count() > 2);
+        threads(world, &config(), |rank| drop(every_way(rank, &data)));
+    }
+}
+
+#[test]
+fn pitfall_23_27_special_values_bf16() {
+    special_values::<bf16>();
+}
+
+#[test]
+fn pitfall_23_27_special_values_f16() {
+    special_values::<f16>();
+}
+
+#[test]
+fn pitfall_23_27_special_values_f32() {
+    special_values::<f32>();
+}
+
+#[test]
+fn pitfall_23_27_special_values_f64() {
+    special_values::<f64>();
+}
+
+/// Inputs of one value a rank, everywhere.
+fn constant<T: Sample>(values: &[T]) -> Data<T> {
+    Data::of(values.iter().map(|value| vec![*value; 333]).collect())
+}
+
+/// Sums whose value is known without any arithmetic of ours.
+#[test]
+fn pitfall_27_known_sums() {
+    let bf16 = |values: [f32; 3]| constant(&values.map(bf16::from_f32));
+    let f16 = |values: [f32; 3]| constant(&values.map(f16::from_f32));
+    threads(3, &config(), |rank| {
+        let same = |data: &Data<half::bf16>, expected: f32| {
+            let got = every_way(rank, data);
+            assert!(got.iter().all(|value| value.to_f32() == expected), "{:?} is not {expected:?}", got[0]);
+        };
+        // Far beyond a half: who goes through f16 gets infinity.
+        same(&bf16([1e30, 1e30, -1e30]), half::bf16::from_f32(1e30).to_f32());
+        same(&bf16([3e38, 3e38, 3e38]), f32::INFINITY);
+        same(&bf16([3e38, -3e38, 1.0]), 1.0);
+        same(&bf16([f32::INFINITY, 1.0, -5.0]), f32::INFINITY);
+        same(&bf16([-1.0, f32::NEG_INFINITY, 4.0]), f32::NEG_INFINITY);
+        // 256 + 1 is a tie in bf16: who rounds after every rank loses both.
+        same(&bf16([256.0, 1.0, 1.0]), 258.0);
+        let not_a_number = every_way(rank, &bf16([f32::INFINITY, f32::NEG_INFINITY, 1.0]));
+        assert!(not_a_number.iter().all(|value| value.is_nan()));
+        // In single precision the sum is in range again before it is rounded.
+        let back = every_way(rank, &f16([60_000.0, 60_000.0, -60_000.0]));
+        assert!(back.iter().all(|value| value.to_f32() == 60_000.0));
+        let over = every_way(rank, &f16([65_504.0, 16.0, 0.0]));
+        assert!(over.iter().all(|value| *value == half::f16::INFINITY));
+    });
+}
+
+/// Nothing is flushed to zero, and zeros keep their sign.
+#[test]
+fn pitfall_23_denormals_and_signed_zeros() {
+    threads(2, &config(), |rank| {
+        for bits in [1u32, 2, 0x7F, 0x0040_0000, 0x007F_FFFF] {
+            let got = every_way(rank, &constant(&[f32::from_bits(bits); 2]));
+            assert!(got.iter().all(|value| value.to_bits() == 2 * bits), "{:#x} twice is {:#x}", bits, got[0].to_bits());
+        }
+        let got = every_way(rank, &constant(&[bf16::from_bits(1); 2]));
+        assert!(got.iter().all(|value| value.to_bits() == 2));
+        let got = every_way(rank, &constant(&[f16::from_bits(0x8001); 2]));
+        assert!(got.iter().all(|value| value.to_bits() == 0x8002));
+        let got = every_way(rank, &constant(&[f64::from_bits(3); 2]));
+        assert!(got.iter().all(|value| value.to_bits() == 6));
+        let got = every_way(rank, &constant(&[-0.0f32, -0.0]));
+        assert!(got.iter().all(|value| value.to_bits() == 0x8000_0000), "-0 + -0 is -0");
+        let got = every_way(rank, &constant(&[-0.0f64, 0.0]));
+        assert!(got.iter().all(|value| value.to_bits() == 0), "-0 + 0 is 0");
+    });
+}
+
+/// Words of all ones are what a packet that has not arrived looks like: as data, on one rank or all,
+/// in every position, and as the sum of other data.
+#[test]
+fn pitfall_23_data_that_is_the_sentinel() {
+    fn all_ones<T: Bits>(rank: &Rank) {
+        let world = rank.world();
+        let ones = T::of_bits(u64::MAX);
+        let ordinary = |index: usize| T::sample(mix(index as u64));
+        for (senders, step) in [(1, 1), (world, 1), (1, 7), (world, 5)] {
+            let value = |rank: usize, index: usize| if rank < senders && index % step == 0 { ones } else { ordinary(index) };
+            let data = Data::of((0..world).map(|rank| (0..LEN).map(|index| value(rank, index)).collect()).collect());
+            let got = every_way(rank, &data);
+            assert!((0..LEN).all(|index| got[index].is_nan() == (index % step == 0)));
+        }
+        // A NaN with any payload makes a NaN that can be sent on by the second hop.
+        let data = Data::of((0..world).map(|rank| (0..LEN).map(|index| T::of_bits(u64::MAX - (index * world + rank) as u64 % 3)).collect()).collect());
+        assert!(every_way(rank, &data).iter().all(|value| value.is_nan()));
+    }
+    threads(3, &config(), |rank| {
+        all_ones::<f32>(rank);
+        all_ones::<f64>(rank);
+        all_ones::<f16>(rank);
+        all_ones::<bf16>(rank);
+    });
+}
+
+/// Integers wrap, and any bits travel.
+#[test]
+fn integers_wrap_at_both_ends() {
+    threads(3, &config(), |rank| {
+        let got = every_way(rank, &constant(&[i32::MAX, 1, 0]));
+        assert!(got.iter().all(|value| *value == i32::MIN));
+        let got = every_way(rank, &constant(&[i64::MIN, -1, 0]));
+        assert!(got.iter().all(|value| *value == i64::MAX));
+        let got = every_way(rank, &constant(&[-1i32; 3]));
+        assert!(got.iter().all(|value| *value == -3));
+        let got = every_way(rank, &constant(&[i64::MAX; 3]));
+        assert!(got.iter().all(|value| *value == i64::MAX - 2));
+    });
+}
+
+/// The same numbers in a message of another length, at another place and alignment, have the same sum.
+#[test]
+fn pitfall_28_bits_do_not_depend_on_the_message_around_them() {
+    fn window<T: Sample + Element>(rank: &Rank, data: &Data<T>) {
+        let Rank { communicator, stream, device } = rank;
+        let own = &data.inputs[rank.rank()];
+        let mut random = Random(28);
+        for _ in 0..12 {
+            let count = 1 + random.below(own.len());
+            let start = random.below(own.len() - count + 1);
+            let buffer = DeviceBuffer::<T>::new(device, count).unwrap();
+            buffer.write(&own[start..start + count], stream).unwrap();
+            communicator.all_reduce_in_place(&buffer, stream).unwrap();
+            rank.finish();
+            assert_same(&buffer.read(stream).unwrap(), &data.sums[start..start + count], &(start, count));
+        }
+    }
+    let (singles, halves) = (Data::<f32>::new(28, 4, 9000), Data::<bf16>::new(28, 4, 9000));
+    threads(4, &config(), |rank| {
+        window(rank, &singles);
+        window(rank, &halves);
+    });
+}
