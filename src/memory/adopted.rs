@@ -23,7 +23,9 @@ pub struct Adopted<'a, T: Element> {
 impl<'a, T: Element> Adopted<'a, T> {
     /// Collective.
     pub(crate) fn new(arena: &Arc<Arena>, memory: Ref<'a, T>) -> Result<Self> {
-        let registration = Registration::reserve(arena)?;
+        let registration = Registration::reserve(arena);
+        let agreed = arena.group().exchange(|mesh, deadline| mesh.agree("take a registration", registration, deadline));
+        let registration = agreed?;
         let (address, bytes) = (memory.as_raw().cast(), memory.len() * size_of::<T>());
         let shared = register(arena, &[Pointer { registration: &registration, address, bytes }])?;
         let registration = shared.first().copied().unwrap_or(false).then(|| Arc::new(registration));
