@@ -18,9 +18,14 @@ pub fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Mappings whose name contains `name`.
-pub fn mappings_of(name: &str) -> usize {
-    fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains(name)).count()
+/// Bytes of mappings whose line contains `name`.
+pub fn mapped_bytes(name: &str) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let bytes = |line: &str| {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        usize::from_str_radix(end, 16).unwrap() - usize::from_str_radix(start, 16).unwrap()
+    };
+    maps.lines().filter(|line| line.contains(name)).map(bytes).sum()
 }
 
 /// Threads of this process.

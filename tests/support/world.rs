@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, ReentrantMutex, ReentrantMutexGuard};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{Communicator, Config, Deadlines, Device, Stream};
 
@@ -65,9 +65,7 @@ pub fn meet<R: Send>(world: usize, body: impl Fn(Threads) -> R + Sync) -> Vec<R>
     if !fits(world) {
         return Vec::new();
     }
-    // One world at a time: ranks that spin for each other need the processors.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock();
+    let _alone = alone();
     bounded(Duration::from_secs(300), || {
         std::thread::scope(|scope| {
             let ranks = Threads::new(world).unwrap();
@@ -76,6 +74,13 @@ pub fn meet<R: Send>(world: usize, body: impl Fn(Threads) -> R + Sync) -> Vec<R>
             results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
         })
     })
+}
+
+/// One world at a time: ranks that spin for each other need the processors. A test that measures
+/// the process holds this from the first world to the last.
+pub fn alone() -> ReentrantMutexGuard<'static, ()> {
+    static ALONE: ReentrantMutex<()> = ReentrantMutex::new(());
+    ALONE.lock()
 }
 
 /// Ends the process when `body` takes longer than `limit`: a test that hangs says so.

@@ -1,0 +1,429 @@
+//! The arena and what is cut from it, foreign memory, and what opening and closing leave behind.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use half::bf16;
+use parking_lot::Mutex;
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::{Algorithm, Config, DeviceBuffer, Error, Ref, required_bytes};
+
+use support::data::{Random, assert_same, mix};
+use support::system::Usage;
+use support::{Data, Rank, config, is_host, system, threads, world};
+
+/// A heap of 256 KiB and little scratch: opens fast.
+fn small() -> Config {
+    let mut config = config();
+    config.heap_bytes = 256 << 10;
+    config.one_shot_ll_bytes = 4096;
+    config.one_shot_sentinel_bytes = Some(4096);
+    config.two_shot_ll_bytes = 4096;
+    config.two_shot_sentinel_bytes = 8192;
+    config
+}
+
+#[test]
+fn required_bytes_is_what_open_maps() {
+    let sizes = [(1, small()), (3, small()), (2, config())];
+    for (world, config) in sizes {
+        let required = required_bytes(world, &config).unwrap() as usize;
+        let results = threads(world, &config, |rank| {
+            rank.communicator.group().barrier().unwrap();
+            let mapped = system::mapped_bytes("memfd:symmetra ");
+            rank.communicator.group().barrier().unwrap();
+            mapped
+        });
+        if is_host() {
+            assert_eq!(results[0], world * required.next_multiple_of(4096), "world {world}");
+        }
+        let mut larger = config.clone();
+        larger.heap_bytes += 1 << 20;
+        assert_eq!(required_bytes(world, &larger).unwrap() as usize, required + (1 << 20));
+    }
+    let mut wrong = small();
+    wrong.one_shot_ll_bytes = 1023;
+    assert!(matches!(required_bytes(2, &wrong), Err(Error::InvalidArgument { .. })));
+    wrong = small();
+    wrong.heap_bytes = u64::MAX;
+    assert!(matches!(required_bytes(2, &wrong), Err(Error::InvalidArgument { .. })));
+}
+
+#[test]
+fn the_heap_runs_out_loudly_and_is_used_again() {
+    threads(3, &small(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let len = 25_000; // 100 KB: two fit
+        let first = communicator.symmetric::<f32>(len).unwrap();
+        first.write(&vec![f32::NAN; len], stream).unwrap();
+        let second = communicator.symmetric::<f32>(len).unwrap();
+        let exhausted = |what: &str| {
+            let error = communicator.symmetric::<f32>(len).unwrap_err();
+            let message = error.to_string();
+            assert!(matches!(error, Error::OutOfMemory { .. }), "{what}: {message}");
+            assert!(message.contains("262144") && message.contains("103"), "{what}: {message}");
+        };
+        exhausted("two are held");
+        let mut first = Some(first);
+        if rank.rank() == 1 {
+            first = None;
+        }
+        exhausted("one rank dropped its own");
+        drop(first);
+        let third = communicator.symmetric::<f32>(len).unwrap();
+        assert_eq!(third.read(stream).unwrap(), vec![0.0; len], "starts as zeros, whoever was there before");
+        third.write(&vec![1.0; len], stream).unwrap();
+        second.write(&vec![2.0; len], stream).unwrap();
+        communicator.all_reduce_in_place(&third, stream).unwrap();
+        rank.finish();
+        assert_eq!(third.read(stream).unwrap(), vec![3.0; len]);
+        assert_eq!(second.read(stream).unwrap(), vec![2.0; len]);
+        let error = communicator.symmetric::<f32>(usize::MAX / 2).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    });
+}
+
+#[test]
+fn pitfall_04_different_sizes_are_the_same_error_on_every_rank() {
+    let errors = threads(3, &small(), |rank| {
+        let Rank { communicator, stream, device } = rank;
+        let error = communicator.symmetric::<f32>(if rank.rank() == 2 { 4000 } else { 64 }).unwrap_err();
+        let plain = DeviceBuffer::<f32>::from_slice(&[1.0; 100], stream).unwrap();
+        // SAFETY: inside `plain`.
+        let part = unsafe { Ref::from_raw(device, plain.as_raw(), 50 + rank.rank()) }.unwrap();
+        let adopted = communicator.adopt(part).unwrap_err();
+        assert!(matches!(adopted, Error::Mismatch { against: 0, rank: 1, .. }), "{adopted}");
+        // Nobody is worse for it.
+        let buffer = communicator.symmetric::<f32>(10).unwrap();
+        communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        rank.finish();
+        error
+    });
+    for error in &errors {
+        assert_eq!(error, &errors[0]);
+        assert!(matches!(error, Error::Mismatch { against: 0, rank: 2, .. }), "{error}");
+    }
+}
+
+#[test]
+fn pitfall_14_adopted_parts_start_elsewhere_on_every_rank() {
+    const LEN: usize = 3001;
+    let data = Data::<bf16>::new(14, 4, LEN);
+    threads(4, &small(), |rank| {
+        let Rank { communicator, stream, device } = rank;
+        let start = 3 + 5 * rank.rank();
+        let whole = DeviceBuffer::from_slice(&vec![bf16::ONE; LEN + 64], stream).unwrap();
+        // SAFETY: inside `whole`, which is dropped when the calls are done.
+        let part = unsafe { Ref::from_raw(device, whole.as_raw().wrapping_add(start), LEN) }.unwrap();
+        part.write(&data.inputs[rank.rank()], stream).unwrap();
+        let adopted = communicator.adopt(part).unwrap();
+        assert!(adopted.is_shared());
+        communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+        rank.finish();
+        assert_same(&adopted.memory().read(stream).unwrap(), &data.sums, &start);
+        let after = whole.read(stream).unwrap();
+        let outside = after[..start].iter().chain(&after[start + LEN..]);
+        assert!(outside.copied().all(|value| value == bf16::ONE), "wrote outside the part");
+    });
+}
+
+/// The program's own memory, which no device allocated.
+#[test]
+fn pitfall_13_memory_of_the_program_is_an_operand() {
+    if !is_host() {
+        eprintln!("skipped: a GPU does not address this memory");
+        return;
+    }
+    threads(2, &small(), |rank| {
+        let Rank { communicator, stream, device } = rank;
+        let mut values = vec![1.5f64 * (1 + rank.rank()) as f64; 999];
+        // SAFETY: `values` is not touched by Rust until the calls are done.
+        let memory = unsafe { Ref::from_raw(device, values.as_mut_ptr(), 999) }.unwrap();
+        communicator.all_reduce_in_place(&memory, stream).unwrap();
+        let adopted = communicator.adopt(memory.clone()).unwrap();
+        communicator.all_reduce(&adopted, &adopted, stream).unwrap();
+        rank.finish();
+        drop((adopted, memory));
+        assert_eq!(values, vec![9.0; 999]);
+    });
+}
+
+#[test]
+fn registrations_run_out_loudly_and_come_back() {
+    let mut config = small();
+    config.registrations = 8;
+    threads(2, &config, |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = DeviceBuffer::<i32>::from_slice(&[1; 20], stream).unwrap();
+        for _ in 0..50 {
+            let adopted = communicator.adopt(buffer.borrow()).unwrap();
+            communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+        }
+        let held: Vec<_> = (0..7).map(|_| communicator.adopt(buffer.borrow()).unwrap()).collect();
+        let error = communicator.adopt(buffer.borrow()).unwrap_err();
+        assert!(matches!(&error, Error::OutOfMemory { message } if message.contains("all 8 registrations")), "{error}");
+        drop(held);
+        communicator.adopt(buffer.borrow()).unwrap();
+        rank.finish();
+    });
+}
+
+/// A rank that has no registration left says so to all, and nobody waits for it.
+#[test]
+fn one_rank_out_of_registrations_fails_the_adoption_everywhere() {
+    let mut config = small();
+    config.registrations = 4;
+    threads(2, &config, |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffers = [0; 3].map(|_| DeviceBuffer::<i32>::from_slice(&[1; 20], stream).unwrap());
+        let graph = (rank.rank() == 1).then(|| {
+            let graph = stream.capture(|capture| {
+                let each = |buffer| communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, buffer, buffer, capture);
+                buffers.iter().try_for_each(each)
+            });
+            graph.unwrap()
+        });
+        let error = communicator.adopt(buffers[0].borrow()).unwrap_err();
+        match rank.rank() {
+            1 => assert!(matches!(&error, Error::OutOfMemory { message } if message.contains("all 4 registrations")), "{error}"),
+            _ => assert!(matches!(&error, Error::Peer { rank: 1, message } if message.contains("registrations")), "{error}"),
+        }
+        drop(graph);
+        communicator.all_reduce_in_place(&buffers[0], stream).unwrap();
+        rank.finish();
+    });
+}
+
+#[test]
+fn raw_memory_is_checked() {
+    let stream = symmetra::Stream::new(&support::device::device(0)).unwrap();
+    let device = stream.device();
+    let buffer = DeviceBuffer::<f64>::from_slice(&[1.0; 16], &stream).unwrap();
+    let refused = |address: *mut f64, len: usize, words: [&str; 2]| {
+        // SAFETY: refused, or inside `buffer`.
+        let error = unsafe { Ref::from_raw(device, address, len) }.map(drop).unwrap_err();
+        let message = error.to_string();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    };
+    let base = buffer.as_raw();
+    refused(std::ptr::null_mut(), 1, ["null", "1 elements"]);
+    refused(base.cast::<u8>().wrapping_add(4).cast(), 2, ["f64", "aligned to 8"]);
+    refused(base, usize::MAX / 4, ["number of elements", "address space"]);
+    refused(base.wrapping_add(10), 7, ["56 bytes", "128 bytes"]);
+    // SAFETY: nothing is nowhere; the rest is `buffer`.
+    let fits = unsafe { [Ref::from_raw(device, std::ptr::null_mut::<f64>(), 0), Ref::from_raw(device, base.wrapping_add(10), 6)] };
+    assert!(fits.iter().all(Result::is_ok));
+    assert!(buffer.write(&[0.0; 15], &stream).is_err());
+    assert!(DeviceBuffer::<f64>::new(device, usize::MAX / 2).is_err());
+}
+
+#[test]
+fn empty_buffers_are_buffers() {
+    threads(2, &small(), |rank| {
+        let Rank { communicator, stream, device } = rank;
+        let symmetric = communicator.symmetric::<f32>(0).unwrap();
+        let plain = DeviceBuffer::<f32>::new(device, 0).unwrap();
+        assert!(symmetric.is_empty() && plain.is_empty() && plain.as_raw().is_null());
+        communicator.all_reduce_in_place(&symmetric, stream).unwrap();
+        communicator.all_reduce(&plain, &symmetric, stream).unwrap();
+        let adopted = communicator.adopt(plain.borrow()).unwrap();
+        communicator.all_reduce_in_place(&adopted, stream).unwrap();
+        symmetric.signals().barrier(0, stream).unwrap();
+        assert!(symmetric.read(stream).unwrap().is_empty());
+        rank.finish();
+    });
+}
+
+/// Groups opened and closed in turn, ranks out of step: nothing is left, in this process or in the
+/// system's shared memory.
+#[test]
+fn pitfall_16_17_nothing_is_left_of_fifty_groups() {
+    let _alone = world::alone();
+    let shared_memory = || std::fs::read_dir("/dev/shm").map_or(0, Iterator::count);
+    let files = shared_memory();
+    let mut before = None;
+    for round in 0..56u64 {
+        threads(3, &small(), |rank| {
+            let Rank { communicator, stream, .. } = rank;
+            let mut random = Random(mix(round * 3 + rank.rank() as u64));
+            let buffer = communicator.symmetric::<f32>(1000).unwrap();
+            let plain = DeviceBuffer::from_slice(&[1.0f32; 5000], stream).unwrap();
+            let graph = stream
+                .capture(|capture| {
+                    communicator.all_reduce_in_place(&buffer, capture)?;
+                    communicator.all_reduce_in_place(&plain, capture)
+                })
+                .unwrap();
+            graph.register().unwrap();
+            graph.launch(stream).unwrap();
+            if round % 2 == 0 {
+                rank.finish();
+            }
+            std::thread::sleep(Duration::from_micros(random.below(2000) as u64));
+        });
+        if round == 5 {
+            before = Some(settled());
+        }
+    }
+    if is_host() {
+        settled().assert_flat(&before.unwrap());
+    }
+    assert_eq!(shared_memory(), files);
+}
+
+/// What the process holds when threads that end have ended.
+fn settled() -> Usage {
+    std::thread::sleep(Duration::from_millis(200));
+    Usage::now()
+}
+
+#[test]
+fn buffers_outlive_the_group() {
+    world::meet(2, |bootstrap| {
+        let Rank { communicator, stream, device } = world::open(bootstrap, &small()).unwrap();
+        let buffer = communicator.symmetric::<i32>(50).unwrap();
+        let plain = DeviceBuffer::from_slice(&[5i32; 50], &stream).unwrap();
+        let adopted = communicator.adopt(plain.borrow()).unwrap();
+        buffer.write(&[3; 50], &stream).unwrap();
+        communicator.all_reduce_in_place(&buffer, &stream).unwrap();
+        let clone = communicator.clone();
+        communicator.close().unwrap();
+        assert_eq!(buffer.read(&stream).unwrap(), [6; 50], "close has waited for the call");
+        assert_eq!(clone.all_reduce_in_place(&buffer, &stream), Err(Error::Closed));
+        assert_eq!(clone.all_reduce_in_place(&adopted, &stream), Err(Error::Closed));
+        assert_eq!(buffer.signals().put(0, 0, &stream), Err(Error::Closed));
+        assert_eq!(clone.symmetric::<f32>(1).map(drop), Err(Error::Closed));
+        assert_eq!(clone.adopt(plain.borrow()).map(drop), Err(Error::Closed));
+        assert_eq!(clone.group().barrier(), Err(Error::Closed));
+        assert_eq!(clone.split(None, 0).map(drop), Err(Error::Closed));
+        assert_eq!(clone.close(), Err(Error::Closed));
+        drop(adopted);
+        drop((buffer, plain, stream, device));
+    });
+}
+
+/// Ranks that just go away, all at once or one after the other, leave nothing behind.
+#[test]
+fn groups_dropped_without_close_leave_nothing() {
+    let _alone = world::alone();
+    let mut before = None;
+    for round in 0..14u64 {
+        world::meet(3, |bootstrap| {
+            let rank = world::open(bootstrap, &small()).unwrap();
+            let buffer = rank.communicator.symmetric::<f32>(1000).unwrap();
+            rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+            if round % 2 == 0 {
+                // Well, or a peer was faster and is gone.
+                let verdict = rank.communicator.synchronize(&rank.stream);
+                assert!(matches!(verdict, Ok(()) | Err(Error::PeerLost { .. })), "{verdict:?}");
+            }
+        });
+        if round == 3 {
+            before = Some(settled());
+        }
+    }
+    if is_host() {
+        settled().assert_flat(&before.unwrap());
+    }
+}
+
+#[test]
+fn two_groups_work_on_one_device() {
+    let others: Vec<_> = Threads::new(2).unwrap().into_iter().map(|other| Mutex::new(Some(other))).collect();
+    world::meet(2, |bootstrap| {
+        let other = others[bootstrap.rank()].lock().take().unwrap();
+        let first = world::open(bootstrap, &small()).unwrap();
+        let mut config = small();
+        config.heap_bytes *= 2;
+        config.check_calls = !config.check_calls;
+        let Rank { communicator: twin, stream, .. } = world::open(other, &config).unwrap();
+        let buffers = (first.communicator.symmetric::<i64>(500).unwrap(), twin.symmetric::<i64>(500).unwrap());
+        buffers.0.write(&[1; 500], &first.stream).unwrap();
+        buffers.1.write(&[1; 500], &stream).unwrap();
+        for call in 0..40 {
+            first.communicator.all_reduce_in_place(&buffers.0, &first.stream).unwrap();
+            if call % 2 == 0 {
+                twin.all_reduce_in_place(&buffers.1, &stream).unwrap();
+            }
+        }
+        first.finish();
+        twin.synchronize(&stream).unwrap();
+        assert_eq!(buffers.0.read(&stream).unwrap(), [1 << 40; 500]);
+        assert_eq!(buffers.1.read(&stream).unwrap(), [1 << 20; 500]);
+        // One ends, the other goes on.
+        twin.close().unwrap();
+        first.communicator.all_reduce_in_place(&buffers.0, &first.stream).unwrap();
+        first.finish();
+        drop(buffers);
+        first.communicator.close().unwrap();
+    });
+}
+
+#[test]
+fn a_group_splits_by_colour_and_key() {
+    threads(6, &small(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let own = rank.rank();
+        // 0 and 3 and 4 in reverse order; 1 alone; 2 and 5 in none.
+        let color = [Some(9), Some(1), None, Some(9), Some(9), None][own];
+        let part = communicator.split(color, -(own as i32)).unwrap();
+        let expected = [Some((2, 3)), Some((0, 1)), None, Some((1, 3)), Some((0, 3)), None][own];
+        assert_eq!(part.as_ref().map(|part| (part.rank(), part.world_size())), expected);
+        if let Some(part) = part {
+            let buffer = part.symmetric::<i32>(10).unwrap();
+            buffer.write(&[1 << own; 10], stream).unwrap();
+            part.all_reduce_in_place(&buffer, stream).unwrap();
+            part.synchronize(stream).unwrap();
+            let sum = if own == 1 { 2 } else { 1 + 8 + 16 };
+            assert_eq!(buffer.read(stream).unwrap(), [sum; 10]);
+            drop(buffer);
+            part.close().unwrap();
+        }
+        let buffer = communicator.symmetric::<i32>(10).unwrap();
+        buffer.write(&[1; 10], stream).unwrap();
+        communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), [6; 10]);
+    });
+}
+
+#[test]
+fn pitfall_19_nothing_is_allocated_over_twenty_thousand_calls() {
+    let mut config = config();
+    config.check_calls = false;
+    threads(2, &config, |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<bf16>(4000).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; 300], stream).unwrap();
+        let pad = buffer.signals();
+        let graph = stream
+            .capture(|capture| communicator.all_reduce_by(Algorithm::OneShotLL, buffer.slice(0..4)?, buffer.slice(4..8)?, capture))
+            .unwrap();
+        let mut random = Random(19);
+        let mut before = None;
+        for call in 0..20_000 {
+            let count = if random.below(50) == 0 { 1 + random.below(4000) } else { 1 + random.below(12) };
+            let part = buffer.slice(0..count).unwrap();
+            match random.below(8) {
+                0..3 => communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, part, part, stream).unwrap(),
+                3 => communicator.all_reduce(part, part, stream).unwrap(),
+                4 => communicator.all_reduce_by(Algorithm::TwoShotSentinel, part, part, stream).unwrap(),
+                5 => graph.launch(stream).unwrap(),
+                6 => pad.barrier(0, stream).unwrap(),
+                _ => communicator.all_reduce_in_place(&plain, stream).unwrap(),
+            }
+            if call % 100 == 99 {
+                rank.finish();
+            }
+            if call == 2_000 {
+                before = Usage::of(rank);
+            }
+        }
+        if let (Some(before), Some(after)) = (before, Usage::of(rank)) {
+            after.assert_flat(&before);
+        }
+    });
+}
