@@ -18,15 +18,28 @@ use support::{Rank, config, threads};
 const SPAN: usize = 512;
 
 /// Fifty graphs of 1 to 512 elements, each with its own part of the buffer.
-fn capture_fifty<'env>(rank: &Rank, buffer: &'env SymmetricBuffer<i32>, plain: &'env [DeviceBuffer<i32>; 5]) -> Vec<Graph<'env>> {
+fn capture_fifty<'env>(
+    rank: &Rank,
+    buffer: &'env SymmetricBuffer<i32>,
+    plain: &'env [DeviceBuffer<i32>; 5],
+) -> Vec<Graph<'env>> {
     let communicator = &rank.communicator;
     let capture = |number: usize| {
         let len = fifty(number);
         let start = number * SPAN;
         rank.stream.capture(|capture| {
-            communicator.all_reduce(buffer.slice(start..start + len)?, buffer.slice(50 * SPAN + start..50 * SPAN + start + len)?, capture)?;
+            communicator.all_reduce(
+                buffer.slice(start..start + len)?,
+                buffer.slice(50 * SPAN + start..50 * SPAN + start + len)?,
+                capture,
+            )?;
             match number % 10 {
-                0 => communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &plain[number / 10], &plain[number / 10], capture),
+                0 => communicator.all_reduce_by(
+                    Algorithm::TwoShotZeroCopy,
+                    &plain[number / 10],
+                    &plain[number / 10],
+                    capture,
+                ),
                 _ => Ok(()),
             }
         })
@@ -213,7 +226,8 @@ fn pitfall_11_every_captured_operation_has_its_own_output() {
         let Rank { communicator, stream, .. } = rank;
         let inputs: Vec<_> =
             data.iter().map(|data| DeviceBuffer::from_slice(&data.inputs[rank.rank()], stream).unwrap()).collect();
-        let outputs: Vec<_> = (0..OPERATIONS).map(|_| DeviceBuffer::from_slice(&[0.0f32; 3000], stream).unwrap()).collect();
+        let outputs: Vec<_> =
+            (0..OPERATIONS).map(|_| DeviceBuffer::from_slice(&[0.0f32; 3000], stream).unwrap()).collect();
         let algorithms = [Algorithm::TwoShotZeroCopy, Algorithm::OneShotSentinel, Algorithm::TwoShotZeroCopy];
         let graph = stream.capture(|capture| {
             let operands = inputs.iter().zip(&outputs).zip(algorithms.iter().cycle());

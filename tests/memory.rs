@@ -187,8 +187,14 @@ fn one_rank_out_of_registrations_fails_the_adoption_everywhere() {
         });
         let error = communicator.adopt(buffers[0].borrow()).unwrap_err();
         match rank.rank() {
-            1 => assert!(matches!(&error, Error::OutOfMemory { message } if message.contains("all 4 registrations")), "{error}"),
-            _ => assert!(matches!(&error, Error::Peer { rank: 1, message } if message.contains("registrations")), "{error}"),
+            1 => assert!(
+                matches!(&error, Error::OutOfMemory { message } if message.contains("all 4 registrations")),
+                "{error}"
+            ),
+            _ => assert!(
+                matches!(&error, Error::Peer { rank: 1, message } if message.contains("registrations")),
+                "{error}"
+            ),
         }
         drop(graph);
         communicator.all_reduce_in_place(&buffers[0], stream).unwrap();
@@ -214,7 +220,9 @@ fn raw_memory_is_checked() {
     refused(base, usize::MAX / 4, ["number of elements", "address space"]);
     refused(base.wrapping_add(10), 7, ["56 bytes", "128 bytes"]);
     // SAFETY: nothing is nowhere; the rest is `buffer`.
-    let fits = unsafe { [Ref::from_raw(device, std::ptr::null_mut::<f64>(), 0), Ref::from_raw(device, base.wrapping_add(10), 6)] };
+    let fits = unsafe {
+        [Ref::from_raw(device, std::ptr::null_mut::<f64>(), 0), Ref::from_raw(device, base.wrapping_add(10), 6)]
+    };
     assert!(fits.iter().all(Result::is_ok));
     assert!(buffer.write(&[0.0; 15], &stream).is_err());
     assert!(DeviceBuffer::<f64>::new(device, usize::MAX / 2).is_err());
@@ -400,7 +408,9 @@ fn pitfall_19_nothing_is_allocated_over_twenty_thousand_calls() {
         let plain = DeviceBuffer::from_slice(&[1i32; 300], stream).unwrap();
         let pad = buffer.signals();
         let graph = stream
-            .capture(|capture| communicator.all_reduce_by(Algorithm::OneShotLL, buffer.slice(0..4)?, buffer.slice(4..8)?, capture))
+            .capture(|capture| {
+                communicator.all_reduce_by(Algorithm::OneShotLL, buffer.slice(0..4)?, buffer.slice(4..8)?, capture)
+            })
             .unwrap();
         let mut random = Random(19);
         let mut before = None;

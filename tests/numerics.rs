@@ -49,17 +49,17 @@ fn specials<T: Bits>() -> Vec<u64> {
     let all = u64::MAX >> (64 - T::WIDTH);
     let mut specials = vec![
         0,
-        1,                        // the least denormal
-        least_normal - 1,         // the greatest denormal
+        1,                // the least denormal
+        least_normal - 1, // the greatest denormal
         least_normal,
         one,
         one + 1,
-        T::INFINITY - 1,          // the greatest number
+        T::INFINITY - 1, // the greatest number
         T::INFINITY - least_normal,
         T::INFINITY,
-        T::INFINITY + 1,          // a signalling NaN
+        T::INFINITY + 1, // a signalling NaN
         quiet,
-        all & !sign,              // the NaN with every bit of the fraction
+        all & !sign, // the NaN with every bit of the fraction
     ];
     specials.extend(specials.clone().iter().map(|bits| bits | sign)); // the last: all ones, the sentinel
     specials
@@ -97,7 +97,8 @@ fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
             match way {
                 "eager" => communicator.all_reduce_by(algorithm, whole().0, whole().1, stream).unwrap(),
                 "captured" => {
-                    let graph = stream.capture(|capture| communicator.all_reduce_by(algorithm, whole().0, whole().1, capture));
+                    let graph =
+                        stream.capture(|capture| communicator.all_reduce_by(algorithm, whole().0, whole().1, capture));
                     graph.unwrap().launch(stream).unwrap();
                 }
                 _ => {
@@ -198,7 +199,12 @@ fn pitfall_23_denormals_and_signed_zeros() {
     threads(2, &config(), |rank| {
         for bits in [1u32, 2, 0x7F, 0x0040_0000, 0x007F_FFFF] {
             let got = every_way(rank, &constant(&[f32::from_bits(bits); 2]));
-            assert!(got.iter().all(|value| value.to_bits() == 2 * bits), "{:#x} twice is {:#x}", bits, got[0].to_bits());
+            assert!(
+                got.iter().all(|value| value.to_bits() == 2 * bits),
+                "{:#x} twice is {:#x}",
+                bits,
+                got[0].to_bits()
+            );
         }
         let got = every_way(rank, &constant(&[bf16::from_bits(1); 2]));
         assert!(got.iter().all(|value| value.to_bits() == 2));
@@ -222,13 +228,18 @@ fn pitfall_23_data_that_is_the_sentinel() {
         let ones = T::of_bits(u64::MAX);
         let ordinary = |index: usize| T::sample(mix(index as u64));
         for (senders, step) in [(1, 1), (world, 1), (1, 7), (world, 5)] {
-            let value = |rank: usize, index: usize| if rank < senders && index % step == 0 { ones } else { ordinary(index) };
+            let value =
+                |rank: usize, index: usize| if rank < senders && index % step == 0 { ones } else { ordinary(index) };
             let data = Data::of((0..world).map(|rank| (0..LEN).map(|index| value(rank, index)).collect()).collect());
             let got = every_way(rank, &data);
             assert!((0..LEN).all(|index| got[index].is_nan() == (index % step == 0)));
         }
         // A NaN with any payload makes a NaN that can be sent on by the second hop.
-        let data = Data::of((0..world).map(|rank| (0..LEN).map(|index| T::of_bits(u64::MAX - (index * world + rank) as u64 % 3)).collect()).collect());
+        let data = Data::of(
+            (0..world)
+                .map(|rank| (0..LEN).map(|index| T::of_bits(u64::MAX - (index * world + rank) as u64 % 3)).collect())
+                .collect(),
+        );
         assert!(every_way(rank, &data).iter().all(|value| value.is_nan()));
     }
     threads(3, &config(), |rank| {
