@@ -116,7 +116,6 @@ impl Inner {
             return copy(input, output, dtype, queue);
         }
         let recorded = queue.recording().map(|recording| recording.part(self.group.id(), || Recorded::new(self)));
-        let recorded = recorded.transpose()?;
         let plan = self.plan(algorithm, dtype, operands, recorded.as_deref())?;
         let mut lane = self.lane.lock();
         lane.order_call(queue)?;

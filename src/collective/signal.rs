@@ -2,9 +2,10 @@
 #![allow(unsafe_code)]
 
 use crate::error::Result;
+use crate::group::Group;
 use crate::kernel::{args, geometry};
 use crate::memory::SignalPad;
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Enqueue, Part, Queue, Stream};
 
 use super::shape_of;
 
@@ -50,9 +51,25 @@ impl<'buffer> SignalPad<'buffer> {
         let group = self.arena().group();
         group.check()?;
         let args = self.args(action, channel, peer)?;
+        if let Some(recording) = queue.recording() {
+            recording.part(group.id(), || Recorded(group.clone()));
+        }
         let launch = geometry::single(shape_of(group.device()), args.world);
         // SAFETY: the pads lie in arenas that live as long as the buffer (liveness, bounds); the
         // borrow keeps the buffer for a capture, and reclaiming waits for the device.
         queue.enqueue("launch a signal", |raw| unsafe { raw.launch_signal(&args, &launch.geometry) })
+    }
+}
+
+/// The signals of one group in one graph: once it is closed or failed, peers' pads are not there.
+struct Recorded(Group);
+
+impl Part for Recorded {
+    fn before_launch(&self, _stream: &Stream) -> Result<()> {
+        self.0.check()
+    }
+
+    fn register(&self) -> Result<()> {
+        self.0.check()
     }
 }

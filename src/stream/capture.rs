@@ -1,5 +1,6 @@
 //! Closure-scoped capture of a stream's work.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -42,19 +43,18 @@ impl Recording {
         &self.stream
     }
 
-    /// The part of the communicator with this id, made by `make` the first time.
-    pub(crate) fn part<P: Part>(&self, id: u64, make: impl FnOnce() -> P) -> Result<Arc<P>> {
+    /// The part of this kind that the group with this id has here, made by `make` the first time.
+    pub(crate) fn part<P: Part>(&self, id: u64, make: impl FnOnce() -> P) -> Arc<P> {
         let mut parts = self.parts.lock();
-        let part = match parts.iter().find(|(owner, _)| *owner == id) {
-            Some((_, part)) => part.clone(),
-            None => {
-                let part: Arc<dyn Part> = Arc::new(make());
-                parts.push((id, part.clone()));
-                part
-            }
-        };
-        let any: Arc<dyn std::any::Any + Send + Sync> = part;
-        any.downcast().map_err(|_| Error::Internal { message: format!("two kinds of part under id {id}") })
+        let known = parts.iter().filter(|(owner, _)| *owner == id).find_map(|(_, part)| {
+            let any: Arc<dyn Any + Send + Sync> = part.clone();
+            any.downcast().ok()
+        });
+        known.unwrap_or_else(|| {
+            let part = Arc::new(make());
+            parts.push((id, part.clone()));
+            part
+        })
     }
 }
 
