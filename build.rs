@@ -53,8 +53,10 @@ impl Plan {
 
     /// Headers for dependents: `DEP_SYMMETRA_INCLUDE`, and cxx's own export.
     fn headers(&self) {
-        println!("cargo::metadata=include={}", self.root.join("include").display());
+        let include = self.root.join("include");
+        println!("cargo::metadata=include={}", include.display());
         cxx_build::CFG.include_prefix = "symmetra";
+        cxx_build::CFG.exported_header_dirs.push(&include);
     }
 
     /// The cxx bridges and everything in `cpp/`.

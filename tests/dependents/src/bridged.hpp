@@ -1,0 +1,5 @@
+#pragma once
+#include "rust/cxx.h"
+
+/// What a rank of one sees after an all-reduce of `value`.
+float reduced(float value);
