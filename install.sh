@@ -1,0 +1,48 @@
+#!/bin/sh
+# Builds the library and installs headers, libsymmetra.a, symmetra.pc and a CMake config under a prefix.
+set -eu
+
+usage() {
+  cat <<'TEXT'
+usage: ./install.sh --prefix DIR [--features cuda] [--archive FILE]
+
+  --prefix DIR     where include/, lib/, lib/pkgconfig/ and lib/cmake/ go
+  --features cuda  build with NVIDIA GPUs; needs nvcc
+  --archive FILE   install this libsymmetra.a instead of building one
+TEXT
+}
+
+prefix= features= archive=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix) prefix=${2:?--prefix needs a directory} && shift 2 ;;
+    --features) features=${2:?--features needs a list} && shift 2 ;;
+    --archive) archive=${2:?--archive needs a file} && shift 2 ;;
+    -h | --help) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+done
+[ -n "$prefix" ] || { usage >&2 && exit 2; }
+
+mkdir -p "$prefix"
+prefix=$(cd "$prefix" && pwd)
+[ -z "$archive" ] || archive=$(cd "$(dirname "$archive")" && pwd)/$(basename "$archive")
+cd "$(dirname "$0")"
+
+if [ -z "$archive" ]; then
+  cargo build --release --lib --locked ${features:+--features "$features"}
+  archive=${CARGO_TARGET_DIR:-target}/release/libsymmetra.a
+fi
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
+for header in $(cd include && find symmetra -type f); do
+  mkdir -p "$prefix/include/$(dirname "$header")"
+  cp "include/$header" "$prefix/include/$header"
+done
+mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/symmetra"
+cp "$archive" "$prefix/lib/libsymmetra.a"
+fill() { sed "s|@VERSION@|$version|g" "install/$1.in" >"$prefix/$2/$1"; }
+fill symmetra.pc lib/pkgconfig
+fill symmetra-config.cmake lib/cmake/symmetra
+fill symmetra-config-version.cmake lib/cmake/symmetra
+echo "symmetra $version is in $prefix"
