@@ -1,0 +1,233 @@
+//! symmetra as its C++ users meet it: headers that stand alone, a tree installed by `install.sh`,
+//! programs built against it with a C++ compiler alone, pkg-config, CMake, and cargo dependents.
+//!
+//! `CXX` names the compiler, else `c++`. What a machine does not have is skipped, and said so.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::env;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const WARNINGS: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
+/// The allocator as Rust and the test itself call it, for the test that counts its calls.
+const COUNTED: &str = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign";
+/// What no run of a program or tool here comes near.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn compiler() -> String {
+    env::var("CXX").unwrap_or_else(|_| "c++".to_owned())
+}
+
+fn is_here(tool: &str) -> bool {
+    let here = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !here {
+        eprintln!("skipped: no {tool}");
+    }
+    here
+}
+
+/// Runs a command to its end; it must succeed. Gives what it printed.
+fn run(command: &mut Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdout = child.stdout.take().unwrap();
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).map(|_| text)
+    });
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{command:?} ran for more than {PATIENCE:?}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let text = reader.join().unwrap().unwrap();
+    assert!(status.success(), "{command:?}: {status}\n{text}");
+    text
+}
+
+/// The archive that cargo built beside this test.
+fn archive() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let archives = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("libsymmetra") && name.ends_with(".a")
+    });
+    archives
+        .max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap())
+        .expect("no libsymmetra.a beside the test")
+}
+
+/// The tree that the documented command installs, made once.
+fn installed() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+        let _ = fs::remove_dir_all(&prefix);
+        let mut command = Command::new(root().join("install.sh"));
+        run(command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive()));
+        prefix
+    })
+}
+
+/// What a program is built with: pkg-config's words, or the same where there is none.
+fn flags() -> Vec<String> {
+    let prefix = installed();
+    let words = if is_here("pkg-config") {
+        let mut command = Command::new("pkg-config");
+        command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        run(command.args(["--cflags", "--libs", "--static", "symmetra"]))
+    } else {
+        format!("-I{0}/include -L{0}/lib -lsymmetra -lpthread -ldl -lrt -lm", prefix.display())
+    };
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Builds a program of the repository against the installed tree alone.
+fn build(source: &str, extra: &[&str]) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(Path::new(source).file_stem().unwrap());
+    let mut command = Command::new(compiler());
+    command.current_dir(env!("CARGO_TARGET_TMPDIR")).arg("-std=c++17").args(WARNINGS);
+    run(command.arg(root().join(source)).args(flags()).args(extra).arg("-o").arg(&program));
+    program
+}
+
+/// Compiles a text by itself, against the headers in the repository.
+fn compiles(compiler: &str, standard: &str, text: &str) {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{compiler}-{standard}.cc"));
+    fs::write(&source, text).unwrap();
+    let mut command = Command::new(compiler);
+    command.arg(format!("-std={standard}")).args(WARNINGS).arg("-fsyntax-only");
+    run(command.arg("-I").arg(root().join("include")).arg(&source));
+}
+
+#[test]
+fn every_public_header_stands_alone() {
+    let mut headers: Vec<String> = fs::read_dir(root().join("include/symmetra"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".hpp"))
+        .collect();
+    assert!(headers.len() >= 12, "{headers:?}");
+    headers.push("device/abi.hpp".to_owned());
+    for compiler in ["g++", "clang++"].into_iter().filter(|compiler| is_here(compiler)) {
+        for header in &headers {
+            // Twice: it guards itself.
+            let include = format!("#include \"symmetra/{header}\"\n");
+            compiles(compiler, "c++17", &include.repeat(2));
+        }
+    }
+}
+
+#[test]
+fn public_headers_show_nothing_of_rust_or_cuda() {
+    for entry in fs::read_dir(root().join("include/symmetra")).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        for line in text.lines().filter(|line| line.starts_with("#include")) {
+            let allowed =
+                line.starts_with("#include <") && !line.contains(".h>") || line.starts_with("#include \"symmetra/");
+            assert!(allowed, "{}: {line}", path.display());
+        }
+        assert!(!text.contains("rust::"), "{} names rust::", path.display());
+    }
+}
+
+#[test]
+fn kernels_of_users_compile_for_the_host() {
+    let kernel = r#"
+        #include "symmetra/device/peer.cuh"
+        #include "symmetra/device/signal.cuh"
+        bool meet(const symmetra::device::SignalPad& pad, symmetra::device::PeerView<float> view) {
+          *view.mine() = static_cast<float>(view.rank());
+          return symmetra::device::barrier(pad, 3);
+        }
+    "#;
+    compiles(&compiler(), "c++20", kernel);
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let header = fs::read_to_string(root().join("include/symmetra/version.hpp")).unwrap();
+    let numbers = ["MAJOR", "MINOR", "PATCH"].map(|part| {
+        let name = format!("#define SYMMETRA_VERSION_{part} ");
+        header.lines().find_map(|line| line.strip_prefix(&name)).unwrap().to_owned()
+    });
+    assert_eq!(numbers.join("."), env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn every_public_class_works() {
+    let text = run(&mut Command::new(build("tests/cpp/api_test.cc", &["-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 9, "{text}");
+}
+
+#[test]
+fn every_failure_is_a_typed_error() {
+    let text = run(&mut Command::new(build("tests/cpp/error_test.cc", &["-g", COUNTED])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 9, "{text}");
+}
+
+#[test]
+fn the_examples_build_against_the_installed_tree() {
+    assert_eq!(run(&mut Command::new(build("examples/cpp/twenty_lines.cc", &[]))), "2\n2\n");
+    let program = build("examples/cpp/all_reduce.cc", &[]);
+    let mut lines: Vec<String> = run(Command::new(program).arg("3")).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["rank 0: 3.000000", "rank 1: 3.000000", "rank 2: 3.000000"]);
+}
+
+#[test]
+fn the_examples_are_as_short_as_promised() {
+    for (name, most) in [("twenty_lines", 20), ("all_reduce", 60)] {
+        let text = fs::read_to_string(root().join(format!("examples/cpp/{name}.cc"))).unwrap();
+        let code = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
+        let lines = code.count();
+        assert!(lines <= most, "{name}.cc has {lines} lines of code, at most {most} were promised");
+    }
+}
+
+#[test]
+fn cmake_finds_the_package() {
+    if !is_here("cmake") {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cmake");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.16)\nproject(consumer CXX)\nfind_package(symmetra {} REQUIRED)\n\
+         add_executable(consumer {})\ntarget_link_libraries(consumer symmetra::symmetra)\n",
+        env!("CARGO_PKG_VERSION"),
+        root().join("examples/cpp/twenty_lines.cc").display(),
+    );
+    fs::write(folder.join("CMakeLists.txt"), project).unwrap();
+    let configure = format!("-DCMAKE_PREFIX_PATH={}", installed().display());
+    run(Command::new("cmake").current_dir(&folder).args(["-S", ".", "-B", "build", &configure]));
+    run(Command::new("cmake").current_dir(&folder).args(["--build", "build"]));
+    assert_eq!(run(&mut Command::new(folder.join("build/consumer"))), "2\n2\n");
+}
+
+/// Shares the target folder and the lock file, so that only the dependent itself is compiled.
+#[test]
+fn crates_that_depend_on_symmetra_find_its_headers() {
+    let target = env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
+    let source = root().join("tests/dependents");
+    fs::copy(root().join("Cargo.lock"), source.join("Cargo.lock")).unwrap();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["run", "--quiet", "--offline", "--manifest-path"]).arg(source.join("Cargo.toml"));
+    assert_eq!(run(command.arg("--target-dir").arg(target)), "dependents ok\n");
+}
