@@ -6,6 +6,8 @@ mod device;
 mod error;
 mod ffi;
 mod group;
+#[cfg(feature = "cudarc")]
+pub mod interop;
 mod kernel;
 mod memory;
 mod stream;

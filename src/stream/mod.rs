@@ -4,6 +4,7 @@ mod capture;
 mod graph;
 mod queue;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +32,8 @@ pub struct Stream(Arc<Inner>);
 
 struct Inner {
     raw: UniquePtr<sys::Stream>,
+    /// Whose handle it is, where that is shared with another crate; released after `raw`.
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
     device: Device,
     id: u64,
     /// Held while something is enqueued; says whether the stream is being captured.
@@ -65,12 +68,32 @@ impl Stream {
         Self::wrap(device, stream)
     }
 
+    /// As [`borrow_raw`](Self::borrow_raw) for a handle that is valid as long as `owner`, which the
+    /// result keeps.
+    ///
+    /// # Errors
+    /// As [`borrow_raw`](Self::borrow_raw).
+    ///
+    /// # Safety
+    /// As [`borrow_raw`](Self::borrow_raw), but for the handle's life.
+    #[cfg(feature = "cudarc")]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
+        // SAFETY: the caller's promise, and `owner` outlives the handle's last use.
+        let stream = unsafe { device.raw().borrow_stream(raw) }?;
+        Self::own(device, stream, Some(owner))
+    }
+
     fn wrap(device: &Device, raw: UniquePtr<sys::Stream>) -> Result<Self> {
+        Self::own(device, raw, None)
+    }
+
+    fn own(device: &Device, raw: UniquePtr<sys::Stream>, owner: Option<Arc<dyn Any + Send + Sync>>) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(Arc::new(Inner { raw, device: device.clone(), id, capturing: Mutex::new(false) })))
+        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, capturing: Mutex::new(false) })))
     }
 
     /// The device it belongs to.

@@ -1,0 +1,166 @@
+//! From [cudarc](::cudarc)'s contexts, streams and slices (feature `cudarc`).
+//!
+//! | cudarc | symmetra | |
+//! |---|---|---|
+//! | `CudaContext` | [`Device`] | [`device`] |
+//! | `CudaStream` | [`Stream`] | [`stream`]: keeps the `Arc`, destroys nothing |
+//! | `CudaSlice`, given | [`Owned`], then [`Ref`] | safe: it waits for the device before it is freed |
+//! | `CudaSlice`, `CudaViewMut`, lent | [`Ref`] | [`borrow`]: when it is freed is the caller's duty |
+//!
+//! cudarc allocates from a stream-ordered pool where the device has one. Such memory cannot be shared:
+//! collectives on it are pushed through the arena, [`Adopted::is_shared`](crate::Adopted::is_shared)
+//! is false. A [`SymmetricBuffer`](crate::SymmetricBuffer) copies nothing.
+//!
+//! ```no_run
+//! use cudarc::driver::CudaContext;
+//! use symmetra::interop::cudarc::{Owned, device, stream};
+//! use symmetra::{Communicator, Config, bootstrap::Tcp};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = CudaContext::new(0)?;
+//! let native = context.new_stream()?;
+//! let tensor = native.clone_htod(&[1.0f32; 4096])?;
+//!
+//! let device = device(&context)?;
+//! // SAFETY: nobody else captures this stream.
+//! let stream = unsafe { stream(&device, &native) }?;
+//! let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+//! let communicator = Communicator::open(Tcp::from_env(deadline)?, &device, Config::default())?;
+//! let tensor = Owned::new(&device, tensor)?;
+//! communicator.all_reduce_in_place(&tensor.borrow(), &stream)?;
+//! communicator.synchronize(&stream)?;
+//! let tensor = tensor.into_inner()?;
+//! let sums = native.clone_dtoh(&tensor)?;
+//! # drop(sums);
+//! # communicator.close()?;
+//! # Ok(())
+//! # }
+//! ```
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use ::cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use crate::memory::Ref;
+use crate::stream::Stream;
+use crate::types::Element;
+
+/// The device of a context.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a context that is not the device's primary one; as [`Device::cuda`].
+pub fn device(context: &CudaContext) -> Result<Device> {
+    if !context.is_primary() {
+        return Err(Error::unsupported("a context of its own", "streams and memory are those of the primary context"));
+    }
+    Device::cuda(context.ordinal())
+}
+
+/// A stream that both crates use. Keeps the `Arc` for as long as it is in use itself.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a stream of another device.
+///
+/// # Safety
+/// While the stream is captured by anybody but [`Stream::capture`] on the result (cudarc, a second
+/// result of this function), work enqueued on it uses only operands that outlive that graph.
+pub unsafe fn stream(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream> {
+    check(device, stream)?;
+    // SAFETY: the handle belongs to the device, is valid as long as the `Arc` that the result keeps,
+    // and is captured as the caller promises.
+    unsafe { Stream::borrow_kept(device, stream.cu_stream() as u64, stream.clone()) }
+}
+
+/// Memory of a `CudaSlice` or `CudaViewMut` that stays with its owner.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for memory of another device.
+///
+/// # Safety
+/// What the owner does after `'a` comes after all work enqueued with the result: that went to the
+/// slice's own stream, or was waited for. This holds for dropping the slice too, which frees the
+/// memory on its stream.
+pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory: &'a mut M) -> Result<Ref<'a, T>> {
+    let (len, owner) = (memory.len(), memory.stream().clone());
+    check(device, &owner)?;
+    let (address, _) = memory.device_ptr_mut(&owner);
+    // SAFETY: allocated by the driver for `len` elements, borrowed for `'a`, freed as the caller promises.
+    unsafe { Ref::from_raw(device, address as *mut T, len) }
+}
+
+/// A `CudaSlice` given to collectives. Dropped, it waits for the device, as a
+/// [`DeviceBuffer`](crate::DeviceBuffer) does, and then drops the slice.
+pub struct Owned<T: Element> {
+    slice: ManuallyDrop<CudaSlice<T>>,
+    memory: Ref<'static, T>,
+}
+
+impl<T: Element> Owned<T> {
+    /// Takes a slice.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for memory of another device; the slice is dropped.
+    pub fn new(device: &Device, slice: CudaSlice<T>) -> Result<Self> {
+        check(device, slice.stream())?;
+        let (address, _) = slice.device_ptr(slice.stream());
+        // SAFETY: the driver allocated it for so many elements; it is freed by `drop` below, after
+        // the device's work, and `borrow` lends it no longer than that.
+        let memory = unsafe { Ref::from_raw(device, address as *mut T, slice.len()) }?;
+        Ok(Self { slice: ManuallyDrop::new(slice), memory })
+    }
+
+    /// The memory, as an operand. Streams order who uses it when.
+    pub fn borrow(&self) -> Ref<'_, T> {
+        self.memory.clone()
+    }
+
+    /// The slice, for work of the caller's own.
+    pub fn slice(&self) -> &CudaSlice<T> {
+        &self.slice
+    }
+
+    /// Waits for the device and gives the slice back.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device's work failed; the slice is leaked.
+    pub fn into_inner(self) -> Result<CudaSlice<T>> {
+        let mut this = ManuallyDrop::new(self);
+        this.memory.device().synchronize()?;
+        // SAFETY: `this` is not used any more, and not dropped.
+        let slice = unsafe { ManuallyDrop::take(&mut this.slice) };
+        Ok(slice)
+    }
+}
+
+impl<T: Element> Drop for Owned<T> {
+    fn drop(&mut self) {
+        match self.memory.device().synchronize() {
+            // SAFETY: the last use of the slice.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.slice) },
+            Err(error) => tracing::warn!(memory = ?self, %error, "the device does not settle: a slice is leaked"),
+        }
+    }
+}
+
+impl<T: Element> fmt::Debug for Owned<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Owned({} {} on {:?})", self.memory.len(), T::DTYPE, self.memory.device())
+    }
+}
+
+/// Whether a stream's context is the primary one of `device`.
+fn check(device: &Device, stream: &CudaStream) -> Result<()> {
+    let context = stream.context();
+    let same = device.kind() == DeviceKind::Cuda && i32::try_from(context.ordinal()) == Ok(device.ordinal());
+    if same && context.is_primary() {
+        return Ok(());
+    }
+    let which = if context.is_primary() { "the primary context" } else { "a context of its own" };
+    let value = format!("{which} of CUDA device {}", context.ordinal());
+    Err(Error::invalid("the context", value, format!("this rank works on the primary context of {device:?}")))
+}
