@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "symmetra/capture.hpp"
 #include "symmetra/device/abi.hpp"
