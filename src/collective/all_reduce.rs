@@ -242,6 +242,11 @@ impl Inner {
         let bytes = (elems * plan.dtype.bytes()) as u64;
         let fresh = recorded.is_none() && std::mem::take(&mut lane.fresh);
         let call = Call { bytes, descriptor: descriptor(plan) };
+        // Before it can run: whoever reads of it may look it up.
+        match recorded {
+            Some(recorded) => recorded.note(call),
+            None => self.group.note(call),
+        }
         if self.group.config().check_calls {
             self.agree(call, fresh, queue)?;
         }
@@ -270,10 +275,6 @@ impl Inner {
         // (liveness, bounds); the lane orders their use (exclusion); operands are valid for
         // `elems` elements and freed only after the device's work, or are the caller's duty.
         queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch_all_reduce(&args, &launch.geometry) })?;
-        match recorded {
-            Some(recorded) => recorded.note(call),
-            None => self.group.note(call),
-        }
         Ok(())
     }
 

@@ -1,13 +1,16 @@
 //! From flags to the error that every later call returns.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::page::{Cause, Page, Stop};
 use super::{Health, PageMapping};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 use crate::types::Dtype;
+
+/// How long a rank that gave up waits for the report of the one it waited for.
+const REPORT: Duration = Duration::from_millis(50);
 
 impl Health {
     fn own(&self) -> &Page {
@@ -36,9 +39,9 @@ impl Health {
     fn diagnose(&self) -> Error {
         let page = self.own();
         let error = match (page.stopped(), page.code.load(Ordering::Acquire)) {
-            // A stop says more than the status block: the device gave up because of it.
+            (_, args::kStatusMismatch) => self.mismatch(self.rank, page.peer.load(Ordering::Relaxed) as usize),
+            // A stop says more than another status: the device gave up because of it.
             (Some(stop), _) => self.stopped(stop),
-            (None, args::kStatusMismatch) => self.mismatch(page),
             (None, _) => self.timeout(page),
         };
         self.tell_peers(&error);
@@ -50,6 +53,7 @@ impl Health {
         match cause {
             Cause::Abort => Error::Aborted { detail: format!(": by rank {by}") },
             Cause::Lost => Error::PeerLost { rank: culprit, detail: self.progress_of(culprit) },
+            Cause::Differed => self.mismatch(by, culprit),
             Cause::Failed if culprit == self.rank => {
                 Error::Aborted { detail: format!(": rank {by} had waited too long for this one") }
             }
@@ -64,23 +68,47 @@ impl Health {
     }
 
     fn timeout(&self, page: &Page) -> Error {
-        let rank = page.peer.load(Ordering::Relaxed) as usize;
+        let rank = self.to_blame(page.peer.load(Ordering::Relaxed) as usize);
         let sequence = page.sequence.load(Ordering::Relaxed);
         let waited: Duration = if sequence == 0 { self.deadlines.first_use } else { self.deadlines.steady };
         let detail = self.progress_of(rank);
         Error::Timeout { operation: self.operation(), sequence, rank: Some(rank), waited, detail }
     }
 
-    fn mismatch(&self, page: &Page) -> Error {
-        let theirs = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
-        let call = page.history.get(page.history.enqueued().wrapping_sub(1));
-        Error::Mismatch {
-            what: "the call".to_owned(),
-            against: self.rank,
-            ours: call.map_or_else(|| "unknown".to_owned(), |call| describe(call.bytes, call.descriptor)),
-            rank: page.peer.load(Ordering::Relaxed) as usize,
-            theirs: describe(theirs[0], theirs[1]),
+    /// Who keeps everybody waiting, when this rank waited for `named`: perhaps `named` waits for
+    /// somebody itself, and gives up at the same time.
+    fn to_blame(&self, named: usize) -> usize {
+        let enqueued = |rank: usize| self.pages.get(rank).map_or(u64::MAX, |page| page.history.enqueued());
+        let reported = |rank: usize| self.pages.get(rank).and_then(|page| page.waited_for());
+        let start = Instant::now();
+        while reported(named).is_none() && enqueued(named) >= self.own().history.enqueued() && start.elapsed() < REPORT
+        {
+            std::thread::sleep(Duration::from_millis(1));
         }
+        let mut rank = named;
+        for _ in 0..self.pages.len() {
+            match reported(rank) {
+                Some(next) if next != self.rank => rank = next,
+                _ => break,
+            }
+        }
+        let least = (0..self.pages.len()).filter(|other| *other != self.rank).min_by_key(|other| enqueued(*other));
+        least.filter(|least| enqueued(*least) < enqueued(rank)).unwrap_or(rank)
+    }
+
+    /// Rank `by` found that `other` calls differently: one of the two differs from this rank.
+    fn mismatch(&self, by: usize, other: usize) -> Error {
+        // Every call is compared: its epoch is its number.
+        let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
+        let call = |rank: usize| self.pages.get(rank).and_then(|page| page.history.get(number));
+        let words =
+            |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| describe(call.bytes, call.descriptor));
+        let told = by != self.rank;
+        let rank = if told && (other == self.rank || call(other) == call(self.rank)) { by } else { other };
+        let found = [0, 1].map(|word: usize| self.own().theirs[word].load(Ordering::Relaxed));
+        let theirs = if told { words(rank) } else { describe(found[0], found[1]) };
+        let ours = words(self.rank);
+        Error::Mismatch { what: "the call".to_owned(), against: self.rank, ours, rank, theirs }
     }
 
     fn operation(&self) -> Operation {
@@ -103,12 +131,13 @@ impl Health {
     }
 
     fn tell_peers(&self, error: &Error) {
-        let culprit = match error {
-            Error::Timeout { rank: Some(rank), .. } | Error::Mismatch { rank, .. } => *rank,
+        let (cause, culprit) = match error {
+            Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
+            Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
             // Peers see the loss and the abort themselves.
             _ => return,
         };
-        let stop = Stop { cause: Cause::Failed, by: self.rank, culprit };
+        let stop = Stop { cause, by: self.rank, culprit };
         self.others().for_each(|page| page.stop(stop));
     }
 

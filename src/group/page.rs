@@ -46,8 +46,10 @@ pub(super) enum Cause {
     Abort,
     /// A rank is gone.
     Lost,
-    /// A wait for a rank passed its deadline, or a call differed.
+    /// A wait for a rank passed its deadline.
     Failed,
+    /// A rank's call differed.
+    Differed,
 }
 
 /// The abort word: why, who said so, and which rank is to blame.
@@ -64,6 +66,7 @@ impl Stop {
             Cause::Abort => 1,
             Cause::Lost => 2,
             Cause::Failed => 3,
+            Cause::Differed => 4,
         };
         cause | (self.by as u32) << 8 | (self.culprit as u32) << 16
     }
@@ -73,6 +76,7 @@ impl Stop {
             0 => return None,
             2 => Cause::Lost,
             3 => Cause::Failed,
+            4 => Cause::Differed,
             _ => Cause::Abort,
         };
         Some(Self { cause, by: (word >> 8 & 0xff) as usize, culprit: (word >> 16 & 0xff) as usize })
@@ -88,6 +92,12 @@ impl Page {
     /// What the rank of this page was told.
     pub(super) fn stopped(&self) -> Option<Stop> {
         Stop::from_word(self.abort.load(Ordering::Acquire))
+    }
+
+    /// Whom the rank of this page waited for until its deadline.
+    pub(super) fn waited_for(&self) -> Option<usize> {
+        let timed_out = self.code.load(Ordering::Acquire) == args::kStatusTimeout;
+        timed_out.then(|| self.peer.load(Ordering::Relaxed) as usize)
     }
 
     /// Whether nothing went wrong: two loads, on the path of every call.
@@ -165,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_abort_word_keeps_what_it_carries() {
-        for cause in [Cause::Abort, Cause::Lost, Cause::Failed] {
+        for cause in [Cause::Abort, Cause::Lost, Cause::Failed, Cause::Differed] {
             for (by, culprit) in [(0, 0), (3, 15), (15, 1)] {
                 let stop = Stop { cause, by, culprit };
                 assert_eq!(Stop::from_word(stop.word()), Some(stop));
