@@ -126,7 +126,7 @@ impl Gate {
         let round = arrived.div_ceil(self.size);
         self.changed.notify_all();
         while *arrived < round * self.size {
-            let late = self.changed.wait_for(&mut arrived, Duration::from_secs(60)).timed_out();
+            let late = self.changed.wait_for(&mut arrived, Duration::from_secs(40)).timed_out();
             assert!(!late, "{} of {} threads came", *arrived % self.size, self.size);
         }
     }

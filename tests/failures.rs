@@ -1,0 +1,525 @@
+//! What goes wrong, in ranks that are threads: every failure is a typed error on every rank, in
+//! time, and nothing is left spinning.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::{Algorithm, Communicator, Config, Deadlines, DeviceBuffer, Error, Operation, Result, SymmetricBuffer};
+
+use support::world::{Gate, alone, meet, open};
+use support::{Rank, config, fits, is_host, system, threads};
+
+const STEADY: Duration = Duration::from_millis(300);
+/// How long a failure may take to show beyond its deadline, on a machine busy with other things.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Short deadlines once the group works.
+fn short(check_calls: bool) -> Config {
+    let mut config = config();
+    config.heap_bytes = 1 << 20;
+    config.deadlines = Deadlines { steady: STEADY, ..config.deadlines };
+    config.check_calls = check_calls;
+    config
+}
+
+/// What a rank is told, and how long that took.
+fn failure(rank: &Rank) -> (Error, Duration) {
+    let start = Instant::now();
+    loop {
+        if let Err(error) = rank.communicator.synchronize(&rank.stream) {
+            return (error, start.elapsed());
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "rank {} never learned of it", rank.rank());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A group that has worked, with a buffer.
+fn warm(bootstrap: Threads, config: &Config) -> (Rank, SymmetricBuffer<i32>) {
+    let rank = open(bootstrap, config).unwrap();
+    let buffer = rank.communicator.symmetric::<i32>(1000).unwrap();
+    for _ in 0..3 {
+        rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+    }
+    rank.finish();
+    rank.communicator.group().barrier().unwrap();
+    (rank, buffer)
+}
+
+/// More worlds for the same threads.
+fn more_worlds(world: usize) -> Vec<Mutex<Option<Threads>>> {
+    Threads::new(world).unwrap().into_iter().map(|rank| Mutex::new(Some(rank))).collect()
+}
+
+/// The thread of a failed rank opens another group on its device and stream, and reduces in it.
+fn works_again(bootstrap: Threads, failed: &Rank) {
+    let world = bootstrap.world_size();
+    let communicator = Communicator::open(bootstrap, &failed.device, short(true)).unwrap();
+    let buffer = DeviceBuffer::from_slice(&[3i32; 2000], &failed.stream).unwrap();
+    communicator.all_reduce_in_place(&buffer, &failed.stream).unwrap();
+    communicator.synchronize(&failed.stream).unwrap();
+    assert_eq!(buffer.read(&failed.stream).unwrap(), vec![3 * world as i32; 2000]);
+    communicator.close().unwrap();
+}
+
+/// Rank 1 of 3 does not come to an operation.
+fn skipped(algorithm: Algorithm, check_calls: bool) {
+    if !fits(3) {
+        return;
+    }
+    let (gate, again) = (Gate::new(3), more_worlds(3));
+    meet(3, |bootstrap| {
+        let own = bootstrap.rank();
+        let (rank, buffer) = warm(bootstrap, &short(check_calls));
+        if own != 1 {
+            rank.communicator.all_reduce_by(algorithm, &buffer, &buffer, &rank.stream).unwrap();
+        }
+        let (error, took) = failure(&rank);
+        match &error {
+            Error::Timeout { operation, sequence, rank: Some(1), detail, .. } if own != 1 => {
+                let expected = if check_calls { (Operation::Agree, 6) } else { (Operation::AllReduce, 3) };
+                assert_eq!((*operation, *sequence), expected, "{error}");
+                assert!(detail.contains("it had enqueued 3 operations") && detail.contains("this rank 4"), "{error}");
+            }
+            Error::Aborted { .. } if own == 1 => {}
+            _ => panic!("rank {own} got {error}"),
+        }
+        // A rank that learned it from another did not wait itself.
+        assert!(took < STEADY + SLACK, "{took:?}");
+        gate.pass();
+        works_again(again[own].lock().take().unwrap(), &rank);
+        gate.pass();
+    });
+}
+
+#[test]
+fn pitfall_04_a_rank_that_skips_an_operation_is_named() {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.carries(symmetra::Dtype::I32)) {
+        skipped(algorithm, false);
+    }
+    skipped(Algorithm::Auto, true);
+}
+
+/// Rank 2 of 3 makes another call than the others.
+fn different(call: impl Fn(&Rank, &SymmetricBuffer<i32>) -> Result<()> + Sync, words: [&str; 2]) {
+    if !fits(3) {
+        return;
+    }
+    let gate = Gate::new(3);
+    meet(3, |bootstrap| {
+        let own = bootstrap.rank();
+        let (rank, buffer) = warm(bootstrap, &short(true));
+        match own {
+            2 => call(&rank, &buffer).unwrap(),
+            _ => rank
+                .communicator
+                .all_reduce(buffer.slice(0..100).unwrap(), buffer.slice(100..200).unwrap(), &rank.stream)
+                .unwrap(),
+        }
+        let (error, took) = failure(&rank);
+        let message = error.to_string();
+        let Error::Mismatch { against, rank: named, .. } = error else { panic!("rank {own} got {message}") };
+        assert_eq!(against, own);
+        assert!(if own == 2 { named < 2 } else { named == 2 }, "rank {own} got {message}");
+        assert!(words.iter().all(|word| message.contains(word)), "rank {own} got {message}");
+        assert!(took < SLACK, "{took:?}");
+        gate.pass();
+    });
+}
+
+#[test]
+fn pitfall_04_ranks_that_call_differently_learn_how() {
+    different(
+        |rank, buffer| rank.communicator.all_reduce(buffer.slice(0..101)?, buffer.slice(200..301)?, &rank.stream),
+        ["400 bytes of i32", "404 bytes of i32"],
+    );
+    different(
+        |rank, _| {
+            let floats = DeviceBuffer::from_slice(&[1.0f32; 100], &rank.stream)?;
+            rank.communicator.all_reduce_in_place(&floats, &rank.stream)?;
+            rank.stream.synchronize()
+        },
+        ["400 bytes of i32", "400 bytes of f32"],
+    );
+    different(
+        |rank, buffer| {
+            rank.communicator.all_reduce_by(
+                Algorithm::TwoShotLL,
+                buffer.slice(0..100)?,
+                buffer.slice(100..200)?,
+                &rank.stream,
+            )
+        },
+        ["algorithm 0", "algorithm 2"],
+    );
+}
+
+#[test]
+fn pitfall_03_abort_ends_a_wait_from_another_thread() {
+    let (gate, again) = (Gate::new(2), more_worlds(2));
+    meet(2, |bootstrap| {
+        let own = bootstrap.rank();
+        let mut patient = short(false);
+        patient.deadlines.steady = Duration::from_secs(60);
+        let (rank, buffer) = warm(bootstrap, &patient);
+        if own == 0 {
+            rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let communicator = rank.communicator.clone();
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                if communicator.rank() == 0 {
+                    communicator.abort();
+                    communicator.abort();
+                }
+            });
+            let (error, took) = failure(&rank);
+            assert!(matches!(&error, Error::Aborted { detail } if detail.contains("rank 0")), "{error}");
+            assert!(took < SLACK, "{took:?}");
+        });
+        rank.communicator.abort(); // once more, when it is over
+        let error = failure(&rank).0;
+        assert!(matches!(error, Error::Aborted { .. }), "{error}");
+        drop(buffer);
+        gate.pass();
+        works_again(again[own].lock().take().unwrap(), &rank);
+    });
+}
+
+#[test]
+fn pitfall_03_two_groups_that_spin_on_one_device_are_aborted_at_once() {
+    let (gate, others) = (Gate::new(2), more_worlds(2));
+    meet(2, |bootstrap| {
+        let own = bootstrap.rank();
+        let mut patient = short(false);
+        patient.deadlines.steady = Duration::from_secs(60);
+        let other = others[own].lock().take().unwrap();
+        let groups = [warm(bootstrap, &patient), warm(other, &patient)];
+        if own == 0 {
+            for (rank, buffer) in &groups {
+                rank.communicator.all_reduce_in_place(buffer, &rank.stream).unwrap();
+            }
+        }
+        gate.pass();
+        std::thread::scope(|scope| {
+            for (rank, _) in &groups {
+                scope.spawn(|| rank.communicator.abort());
+            }
+        });
+        for (rank, _) in &groups {
+            let (error, took) = failure(rank);
+            assert!(matches!(error, Error::Aborted { .. }), "{error}");
+            assert!(took < SLACK, "{took:?}");
+        }
+        gate.pass();
+    });
+}
+
+/// A rank whose thread panics takes its group with it, and only its group.
+#[test]
+fn pitfall_03_a_group_is_dropped_while_unwinding() {
+    let (gate, again) = (Gate::new(3), more_worlds(2));
+    meet(3, |bootstrap| {
+        let own = bootstrap.rank();
+        if own == 2 {
+            let unwound = catch_unwind(AssertUnwindSafe(|| {
+                let (rank, buffer) = warm(bootstrap, &short(false));
+                let graph =
+                    rank.stream.capture(|capture| rank.communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+                // In flight, and never to be met.
+                rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+                graph.launch(&rank.stream).unwrap();
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }));
+            assert_eq!(unwound.unwrap_err().downcast_ref::<&str>(), Some(&"on purpose"));
+            gate.pass();
+            return;
+        }
+        let (rank, buffer) = warm(bootstrap, &short(false));
+        let (error, took) = failure(&rank);
+        assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
+        assert!(took < SLACK, "{took:?}");
+        drop(buffer);
+        gate.pass();
+        works_again(again[own].lock().take().unwrap(), &rank);
+    });
+}
+
+/// A rank that leaves without closing is lost to the others, whether they wait for it or not.
+#[test]
+fn pitfall_01_a_rank_that_leaves_is_lost_within_a_second() {
+    for waiting in [false, true] {
+        let (gate, survivors) = (Gate::new(3), Gate::new(2));
+        meet(3, |bootstrap| {
+            let own = bootstrap.rank();
+            let (rank, buffer) = warm(bootstrap, &short(false));
+            if own == 1 {
+                gate.pass();
+                drop((rank, buffer));
+                return;
+            }
+            if waiting {
+                rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+            }
+            gate.pass();
+            let (error, took) = failure(&rank);
+            // A wait that was long under way may pass its own deadline first on a loaded machine.
+            let named = matches!(error, Error::PeerLost { rank: 1, .. } | Error::Timeout { rank: Some(1), .. });
+            assert!(named, "{error}");
+            assert!(took < Duration::from_secs(1), "{took:?}");
+            survivors.pass(); // who leaves earlier may be named as well
+        });
+    }
+}
+
+#[test]
+fn a_failed_group_gives_the_same_error_to_every_call() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let (rank, buffer) = warm(bootstrap, &short(true));
+        let Rank { communicator, stream, .. } = &rank;
+        let plain = DeviceBuffer::from_slice(&[1i32; 10], stream).unwrap();
+        let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+        let adopted = communicator.adopt(plain.borrow()).unwrap();
+        if rank.rank() == 0 {
+            communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        }
+        let expected = failure(&rank).0;
+        let results: [Result<()>; 14] = [
+            communicator.all_reduce_in_place(&buffer, stream),
+            communicator.all_reduce(&plain, &plain, stream),
+            communicator.all_reduce_in_place(&adopted, stream),
+            stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).map(drop),
+            graph.launch(stream),
+            graph.register(),
+            buffer.signals().put(0, 0, stream),
+            buffer.signals().barrier(0, stream),
+            communicator.symmetric::<f32>(1).map(drop),
+            communicator.adopt(plain.borrow()).map(drop),
+            communicator.split(Some(0), 0).map(drop),
+            communicator.group().barrier(),
+            communicator.group().check(),
+            communicator.synchronize(stream),
+        ];
+        for (number, result) in results.into_iter().enumerate() {
+            assert_eq!(result, Err(expected.clone()), "call {number}");
+        }
+        // Local things still work.
+        plain.write(&[4; 10], stream).unwrap();
+        assert_eq!(plain.read(stream).unwrap(), [4; 10]);
+        buffer.read(stream).unwrap();
+        gate.pass();
+        let clone = communicator.clone();
+        assert_eq!(clone.close(), Err(expected));
+        assert_eq!(communicator.all_reduce_in_place(&buffer, stream), Err(Error::Closed));
+    });
+}
+
+/// Rank 1's stream is held up and comes to the operation when the others have given up and use their
+/// memory for something else: it must not write there.
+#[test]
+fn pitfall_02_26_a_rank_that_comes_late_writes_nothing() {
+    if !fits(3) {
+        return;
+    }
+    for algorithm in [Algorithm::OneShotLL, Algorithm::TwoShotLL, Algorithm::TwoShotZeroCopy] {
+        let (gate, others) = (Gate::new(3), more_worlds(3));
+        meet(3, |bootstrap| {
+            let own = bootstrap.rank();
+            let (holding, pads) = warm(others[own].lock().take().unwrap(), &config());
+            let (rank, buffer) = warm(bootstrap, &short(false));
+            if own == 1 {
+                pads.signals().wait(0, 0, &rank.stream).unwrap();
+            }
+            rank.communicator.all_reduce_by(algorithm, &buffer, &buffer, &rank.stream).unwrap();
+            if own != 1 {
+                let error = failure(&rank).0;
+                assert!(matches!(error, Error::Timeout { rank: Some(1), .. }), "{algorithm}: {error}");
+                buffer.write(&[77; 1000], &rank.stream).unwrap();
+            }
+            gate.pass();
+            if own == 0 {
+                pads.signals().put(0, 1, &holding.stream).unwrap();
+            }
+            if own == 1 {
+                let error = failure(&rank).0;
+                assert!(matches!(error, Error::Aborted { .. }), "{algorithm}: {error}");
+            }
+            gate.pass();
+            if own != 1 {
+                assert_eq!(buffer.read(&rank.stream).unwrap(), [77; 1000], "{algorithm}");
+            }
+            holding.communicator.synchronize(&holding.stream).unwrap();
+            gate.pass();
+        });
+    }
+}
+
+#[test]
+fn pitfall_05_ranks_that_cannot_agree_get_the_same_error_at_open() {
+    let settings: [(&str, fn(&mut Config)); 4] = [
+        ("heap_bytes", |config| config.heap_bytes += 4096),
+        ("check_calls", |config| config.check_calls = !config.check_calls),
+        ("deadlines.steady", |config| config.deadlines.steady *= 2),
+        ("two_shot_ll_bytes", |config| config.two_shot_ll_bytes += 1),
+    ];
+    for (name, change) in settings {
+        let errors = meet(3, |bootstrap| {
+            let mut config = config();
+            if bootstrap.rank() == 1 {
+                change(&mut config);
+            }
+            open(bootstrap, &config).map(drop).unwrap_err()
+        });
+        for error in &errors {
+            assert!(matches!(error, Error::Mismatch { what, against: 0, rank: 1, .. } if what == name), "{error}");
+            assert_eq!(error, &errors[0]);
+        }
+    }
+}
+
+#[test]
+fn pitfall_05_a_rank_that_cannot_take_part_says_why() {
+    let errors = meet(3, |bootstrap| {
+        let mut config = config();
+        if bootstrap.rank() == 2 {
+            config.registrations = 0;
+        }
+        open(bootstrap, &config).map(drop).unwrap_err()
+    });
+    for (rank, error) in errors.iter().enumerate() {
+        match error {
+            Error::InvalidArgument { message } if rank == 2 => {
+                assert!(message.contains("registrations is 0"), "{message}")
+            }
+            Error::Peer { rank: 2, message } if rank != 2 => {
+                assert!(message.contains("registrations is 0"), "{message}")
+            }
+            _ => panic!("rank {rank} got {error}"),
+        }
+    }
+}
+
+#[test]
+fn ranks_with_other_launch_shapes_do_not_form_a_group() {
+    if !is_host() {
+        return;
+    }
+    let errors = meet(2, |bootstrap| {
+        let blocks = 1 + bootstrap.rank() as u32;
+        let device = symmetra::Device::host_with(symmetra::HostShape { blocks, threads: 1 }).unwrap();
+        Communicator::open(bootstrap, &device, config()).map(drop).unwrap_err()
+    });
+    assert!(
+        errors.iter().all(|error| matches!(error, Error::Mismatch { what, .. } if what == "host launch shape")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_world_too_large_is_refused() {
+    if is_host() {
+        let errors = meet(17, |bootstrap| open(bootstrap, &config()).map(drop).unwrap_err());
+        let refused =
+            |error: &Error| matches!(error, Error::InvalidArgument { message } if message.contains("world size is 17"));
+        assert!(errors.iter().all(refused), "{errors:?}");
+    }
+}
+
+#[test]
+fn pitfall_07_an_idle_group_burns_nothing() {
+    let _alone = alone();
+    threads(4, &config(), |rank| {
+        let buffer = rank.communicator.symmetric::<f32>(1000).unwrap();
+        let graph = rank.stream.capture(|capture| rank.communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+        graph.launch(&rank.stream).unwrap();
+        rank.finish();
+        rank.communicator.group().barrier().unwrap();
+        if rank.rank() == 0 {
+            let before = system::processor_time();
+            std::thread::sleep(Duration::from_millis(700));
+            let burnt = system::processor_time() - before;
+            assert!(burnt < Duration::from_millis(20), "{burnt:?} in 700 ms");
+        } else {
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        rank.communicator.group().barrier().unwrap();
+    });
+}
+
+/// The first operation may wait long, later ones may not.
+#[test]
+fn pitfall_06_first_use_has_its_own_deadline() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &short(true)).unwrap();
+        let buffer = rank.communicator.symmetric::<f32>(100).unwrap();
+        let late = || std::thread::sleep(if rank.rank() == 1 { 3 * STEADY } else { Duration::ZERO });
+        late();
+        rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+        rank.finish();
+        rank.communicator.group().barrier().unwrap();
+        late();
+        let enqueued = rank.communicator.all_reduce_in_place(&buffer, &rank.stream);
+        let (error, _) = failure(&rank);
+        match rank.rank() {
+            0 => assert!(matches!(error, Error::Timeout { rank: Some(1), waited: STEADY, .. }), "{error}"),
+            _ => {
+                assert!(matches!(error, Error::Aborted { .. }), "{error}");
+                assert_eq!(enqueued, Err(error), "known when it came");
+            }
+        }
+        gate.pass();
+    });
+}
+
+/// Host-side waits have the open deadline: one that is longer than the steady one is kept, one that
+/// passes names who is missing.
+#[test]
+fn pitfall_06_exchanges_have_the_open_deadline() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let mut config = short(true);
+        config.deadlines.open = 4 * STEADY;
+        let (rank, _buffer) = warm(bootstrap, &config);
+        std::thread::sleep(if rank.rank() == 1 { 2 * STEADY } else { Duration::ZERO });
+        rank.communicator.group().barrier().unwrap();
+        if rank.rank() == 0 {
+            let start = Instant::now();
+            let error = rank.communicator.group().barrier().unwrap_err();
+            let took = start.elapsed();
+            assert!(matches!(error, Error::Timeout { operation: Operation::Exchange, rank: Some(1), .. }), "{error}");
+            assert!(took >= 4 * STEADY && took < 4 * STEADY + SLACK, "{took:?}");
+        }
+        gate.pass();
+        let error = failure(&rank).0;
+        assert!(matches!(error, Error::Timeout { .. } | Error::Aborted { .. }), "{error}");
+        gate.pass();
+    });
+}
+
+#[test]
+fn pitfall_06_a_rank_missing_at_open_is_named_in_time() {
+    let gate = Gate::new(3);
+    meet(3, |bootstrap| {
+        let mut config = config();
+        config.deadlines.open = STEADY;
+        if bootstrap.rank() == 1 {
+            gate.pass(); // is there, but does not open
+            let error = open(bootstrap, &config).map(drop).unwrap_err();
+            assert!(matches!(error, Error::Timeout { .. } | Error::PeerLost { .. }), "{error}");
+            return;
+        }
+        let start = Instant::now();
+        let error = open(bootstrap, &config).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Timeout { operation: Operation::Exchange, rank: Some(1), .. }), "{error}");
+        assert!(start.elapsed() < STEADY + SLACK);
+        gate.pass();
+    });
+}
