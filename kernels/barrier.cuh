@@ -8,7 +8,7 @@ namespace symmetra::kernels {
 class BlockBarrier {
  public:
   SYMMETRA_DEVICE BlockBarrier(const AllReduceArgs& args, uint32_t world, const Call& call)
-      : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned) {}
+      : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0) {}
 
   /// All twins have begun this call: their inputs may be read, their outputs written. False,
   /// for all threads alike: gave up; then this block takes back the arrival it announced, so

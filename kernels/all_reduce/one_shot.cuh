@@ -14,19 +14,19 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
   const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2, rank = args.rank;
   const uint32_t first = platform::block() << lanes_log2, step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
-  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
   Data* arrived = platform::shared<Data>();
 
   platform::wait_prior();
-  const uint32_t packet = first + (platform::thread() & (lanes - 1));
-  const Data ahead = packet < operand.packets() ? operand.load(packet) : Data{};
+  Call call = begin_call(args.state, args.wait);
+  const Data ahead = operand.load(first + (platform::thread() & (lanes - 1)));
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  platform::keep(call.epoch);
   const auto load = [&](uint32_t tile, const Pair& pair) {
     const bool loaded = tile == first && pair.index == platform::thread();
     return Protocol::sendable(loaded ? ahead : operand.load(tile + pair.lane));
   };
-  const Call call = begin_call(args.state, args.wait);
   const Scratch<Protocol, 1> scratch(args, world, call);
-  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned);
+  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0);
 
   for (uint32_t tile = first; tile < operand.packets(); tile += step) {
     pairs.each([&](const Pair& pair) {
@@ -35,6 +35,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
       scratch.clear(0, pair, tile);
     });
   }
+  count_started(args.wait);
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {
       if (tile + pair.lane >= operand.packets()) return;

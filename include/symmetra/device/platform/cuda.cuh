@@ -50,7 +50,8 @@ class Items {
   decltype(std::declval<Make>()(0u)) item_;
 };
 
-/// Computes `value` here, not where it is used first: ahead of a wait it costs nothing.
+/// Computes `value` here, not where it is used first, and uses it no earlier: in the shadow of
+/// a load or a wait it costs nothing.
 SYMMETRA_DEVICE void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
 template <class T>
 SYMMETRA_DEVICE void keep(T*& value) {

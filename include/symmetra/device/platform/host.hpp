@@ -70,7 +70,7 @@ class Items {
   Make make_;
 };
 
-/// On devices: computes `value` here, not where it is used first.
+/// On devices: computes `value` here, not where it is used first, and uses it no earlier.
 template <class T>
 SYMMETRA_DEVICE void keep(T&) {}
 
