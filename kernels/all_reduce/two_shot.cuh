@@ -11,7 +11,8 @@ template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
   using Data = typename Protocol::Data;
   const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2, rank = args.rank;
-  const uint32_t first = platform::block() << lanes_log2, step = platform::blocks() << lanes_log2;
+  const uint32_t first = platform::block() << lanes_log2;
+  uint32_t step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
   const Shares shares(operand.packets(), world);
   Data* arrived = platform::shared<Data>();
@@ -21,6 +22,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
   const uint32_t owner = platform::thread() >> lanes_log2, packet = first + (platform::thread() & (lanes - 1));
   const Data ahead = owner < world && packet < shares.size ? operand.load(shares.first(owner) + packet) : Data{};
   const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  platform::keep(step);
   platform::keep(call.epoch);
   const auto load = [&](uint32_t tile, const Pair& pair) {
     const bool loaded = tile == first && pair.index == platform::thread();
