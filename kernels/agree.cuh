@@ -9,7 +9,8 @@ SYMMETRA_KERNEL void agree(SYMMETRA_ARGS(AgreeArgs) args) {
   using Protocol = LL<I64>;
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
-  device::Waiter waiter(args.wait, kOpAgree, call.epoch, call.poisoned);
+  device::Waiter waiter(args.wait, kOpAgree, call.epoch, call.poisoned != 0);
+  count_started(args.wait);
   const auto at = [&](uint32_t rank, uint32_t source, uint32_t which) {
     return reinterpret_cast<Packet*>(args.peers[rank]) + (Protocol::buffer(call.epoch) * args.world + source) * 2 + which;
   };

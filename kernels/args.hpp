@@ -36,25 +36,27 @@ struct BlockState {
 /// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
 
-/// One all-reduce (sum).
+/// One all-reduce (sum). What a kernel needs first comes first: constant memory is cold when
+/// a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent
+/// of a small message. Up to wait.progress all is on the first line.
 struct AllReduceArgs {
   const void* input;
   void* output;
-  uint64_t count;                 ///< elements
+  uint64_t count;       ///< elements
+  BlockState* state;    ///< own, of this region
+  uint32_t lanes_log2;  ///< packets of one source a block handles at once
+  uint32_t rank;
+  Wait wait;
+  uint64_t slot_packets;  ///< room for one source in one buffer of the region
+  uint32_t world;
+  uint32_t dtype;
+  uint32_t algorithm;
+  uint32_t reserved;
   uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol in every rank; the own at [rank]
-  uint64_t slot_packets;          ///< room for one source in one buffer of the region
-  BlockState* state;              ///< own, of this region
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
   const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory
   uint64_t inputs_offset_bytes;   ///< from every address of `inputs` to the operand
   uint64_t outputs_offset_bytes;  ///< from every address of `outputs` to the operand
-  Wait wait;
-  uint32_t rank;
-  uint32_t world;
-  uint32_t dtype;
-  uint32_t algorithm;
-  uint32_t lanes_log2;  ///< packets of one source a block handles at once
-  uint32_t reserved;
 };
 
 /// What a signal kernel does.

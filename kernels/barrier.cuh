@@ -8,15 +8,15 @@ namespace symmetra::kernels {
 class BlockBarrier {
  public:
   SYMMETRA_DEVICE BlockBarrier(const AllReduceArgs& args, uint32_t world, const Call& call)
-      : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned) {}
+      : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0) {}
 
   /// All twins have begun this call: their inputs may be read, their outputs written. False,
   /// for all threads alike: gave up; then this block takes back the arrival it announced, so
   /// that a rank that comes late does not touch memory whose owner has been told of the failure.
   SYMMETRA_DEVICE bool enter() {
     const bool announced = !waiter_.gave_up();
-    if (meet(1)) return true;
-    if (announced) signal(0);
+    if (meet(kEnter)) return true;
+    if (announced) signal(kBack);
     return false;
   }
 
@@ -25,10 +25,13 @@ class BlockBarrier {
   SYMMETRA_DEVICE void leave() {
     refresh();
     platform::sync_block();  // orders what the block wrote before the flags
-    meet(2);
+    meet(kLeave);
   }
 
  private:
+  /// Steps of a call: not yet, or no longer, here; here; done.
+  static constexpr uint32_t kBack = 0, kEnter = 1, kLeave = 2;
+
   SYMMETRA_DEVICE uint32_t* flag(uint32_t rank, uint32_t block, uint32_t source) const {
     return reinterpret_cast<uint32_t*>(args_.peers[rank]) + block * kMaxWorld + source;
   }
@@ -37,7 +40,13 @@ class BlockBarrier {
 
   SYMMETRA_DEVICE void signal(uint32_t step) const {
     for (uint32_t peer = platform::thread(); peer < world_; peer += platform::threads()) {
-      if (peer != args_.rank) platform::store_release(flag(peer, platform::block(), args_.rank), count(step));
+      if (peer == args_.rank) continue;
+      uint32_t* theirs = flag(peer, platform::block(), args_.rank);
+      if (step == kLeave) {
+        platform::store_release(theirs, count(step));
+      } else {
+        platform::store_release_prior(theirs, count(step));
+      }
     }
   }
 
@@ -58,7 +67,7 @@ class BlockBarrier {
     const uint32_t row = epoch_ % kMaxBlocks;
     if (platform::block() != 0 || row < platform::blocks()) return;
     for (uint32_t source = platform::thread(); source < world_; source += platform::threads()) {
-      platform::store_relaxed(flag(args_.rank, row, source), count(1));
+      platform::store_relaxed(flag(args_.rank, row, source), count(kEnter));
     }
   }
 

@@ -9,18 +9,20 @@ namespace symmetra::kernels {
 struct Call {
   uint32_t epoch;
   uint32_t previous;  ///< packets per source of the call before
-  bool poisoned;      ///< this rank has given up before: it sends nothing, its data are undefined
+  uint32_t poisoned;  ///< nonzero: this rank has given up before; it sends nothing, its data are undefined
 };
 
-/// The kernel before has ended: platform::wait_prior. What else a thread needs first it loads
-/// before this, so that all is on its way at the same time.
+/// Asks for the state; platform::wait_prior has been called. What else a thread needs from
+/// memory it asks for before it uses the answer, and what it can compute it computes then.
 SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
-  Words<2> entry = platform::load<Words<2>>(state + platform::block());
-  uint32_t failed = platform::load_relaxed(&wait.progress->failed);  // another block may be failing now
+  const Words<2> entry = platform::load<Words<2>>(state + platform::block());
+  const uint32_t failed = platform::load_relaxed(&wait.progress->failed);  // another block may be failing now
+  return {entry.word[0], entry.word[1], failed};
+}
+
+/// Counts the call as begun: in the shadow of a wait, where it costs nothing.
+SYMMETRA_DEVICE void count_started(const Wait& wait) {
   if (platform::block() == 0 && platform::thread() == 0) platform::add_relaxed(&wait.progress->started, 1);
-  platform::keep(entry.word[0]);
-  platform::keep(failed);
-  return {entry.word[0], entry.word[1], failed != 0};
 }
 
 /// Every thread of the block has passed a sync since begin_call: all have read the state.
@@ -30,7 +32,8 @@ SYMMETRA_DEVICE void end_call(BlockState* state, const Wait& wait, uint32_t epoc
   for (uint32_t i = platform::block() + platform::thread() * platform::blocks(); i < kMaxBlocks; i += step) {
     platform::store(state + i, entry);
   }
-  if (platform::block() == 0 && platform::thread() == 0) platform::add_relaxed(&wait.progress->done, 1);
+  // By a thread that has no sum to wait for.
+  if (platform::block() == 0 && platform::thread() == platform::threads() - 1) platform::add_relaxed(&wait.progress->done, 1);
 }
 
 }  // namespace symmetra::kernels

@@ -17,10 +17,7 @@ class Packets {
   SYMMETRA_DEVICE Packets(uint64_t count, bool aligned)
       : count_(count),
         packets_(count == 0 ? 1 : static_cast<uint32_t>((count + kElements - 1) / kElements)),
-        whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {
-    platform::keep(packets_);
-    platform::keep(whole_);
-  }
+        whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {}
 
   SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
   /// Packets below this are moved by one access.
@@ -29,6 +26,7 @@ class Packets {
   SYMMETRA_DEVICE Data load(const uint8_t* base, uint32_t packet) const {
     if (packet < whole_) return platform::load<Data>(base + uint64_t{packet} * sizeof(Data));
     Data data{};
+    if (packet >= packets_) return data;
     SYMMETRA_ROLLED
     for (uint32_t i = kElements; i-- > 0;) {
       const uint64_t element = uint64_t{packet} * kElements + i;

@@ -12,47 +12,52 @@ template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
   using Data = typename Protocol::Data;
   const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2, rank = args.rank;
-  const uint32_t first = platform::block() << lanes_log2, step = platform::blocks() << lanes_log2;
+  const uint32_t first = platform::block() << lanes_log2;
+  uint32_t step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
-  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  uint32_t packets = operand.packets();
   Data* arrived = platform::shared<Data>();
 
   platform::wait_prior();
-  const uint32_t packet = first + (platform::thread() & (lanes - 1));
-  const Data ahead = packet < operand.packets() ? operand.load(packet) : Data{};
+  Call call = begin_call(args.state, args.wait);
+  const Data ahead = operand.load(first + (platform::thread() & (lanes - 1)));
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  platform::keep(step);
+  platform::keep(packets);
+  platform::keep(call.epoch);
   const auto load = [&](uint32_t tile, const Pair& pair) {
     const bool loaded = tile == first && pair.index == platform::thread();
     return Protocol::sendable(loaded ? ahead : operand.load(tile + pair.lane));
   };
-  const Call call = begin_call(args.state, args.wait);
   const Scratch<Protocol, 1> scratch(args, world, call);
-  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned);
+  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0);
 
-  for (uint32_t tile = first; tile < operand.packets(); tile += step) {
+  for (uint32_t tile = first; tile < packets; tile += step) {
     pairs.each([&](const Pair& pair) {
-      if (pair.peer == rank || tile + pair.lane >= operand.packets()) return;
+      if (pair.peer == rank || tile + pair.lane >= packets) return;
       if (!waiter.gave_up()) scratch.send(0, pair, tile, load(tile, pair));
       scratch.clear(0, pair, tile);
     });
   }
+  count_started(args.wait);
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {
-      if (tile + pair.lane >= operand.packets()) return;
+      if (tile + pair.lane >= packets) return;
       arrived[pair.index] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
     });
     platform::sync_block();
-    const bool last = tile + step >= operand.packets();
+    const bool last = tile + step >= packets;
     if (last) platform::release_next();
     platform::each(lanes, [&](uint32_t lane) {
-      if (tile + lane >= operand.packets()) return;
+      if (tile + lane >= packets) return;
       operand.store(tile + lane, sum_ranks<typename Protocol::Element, kWorld>(arrived + lane, lanes_log2, world));
     });
     if (last) break;
     tile += step;
   }
-  scratch.clear_rest(pairs, operand.packets());
-  scratch.scrub([&](uint32_t, uint32_t) { return operand.packets(); });
-  end_call(args.state, args.wait, call.epoch, operand.packets());
+  scratch.clear_rest(pairs, packets);
+  scratch.scrub([&](uint32_t, uint32_t) { return packets; });
+  end_call(args.state, args.wait, call.epoch, packets);
 }
 
 }  // namespace symmetra::kernels

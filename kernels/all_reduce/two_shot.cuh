@@ -11,22 +11,25 @@ template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
   using Data = typename Protocol::Data;
   const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2, rank = args.rank;
-  const uint32_t first = platform::block() << lanes_log2, step = platform::blocks() << lanes_log2;
+  const uint32_t first = platform::block() << lanes_log2;
+  uint32_t step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
   const Shares shares(operand.packets(), world);
-  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
   Data* arrived = platform::shared<Data>();
 
   platform::wait_prior();
+  Call call = begin_call(args.state, args.wait);
   const uint32_t owner = platform::thread() >> lanes_log2, packet = first + (platform::thread() & (lanes - 1));
-  const Data ahead = owner < world && shares.has(owner, packet) ? operand.load(shares.first(owner) + packet) : Data{};
+  const Data ahead = owner < world && packet < shares.size ? operand.load(shares.first(owner) + packet) : Data{};
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  platform::keep(step);
+  platform::keep(call.epoch);
   const auto load = [&](uint32_t tile, const Pair& pair) {
     const bool loaded = tile == first && pair.index == platform::thread();
     return Protocol::sendable(loaded ? ahead : operand.load(shares.first(pair.peer) + tile + pair.lane));
   };
-  const Call call = begin_call(args.state, args.wait);
   const Scratch<Protocol, 2> scratch(args, world, call);
-  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned);
+  device::Waiter waiter(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0);
 
   for (uint32_t tile = first; tile < shares.size; tile += step) {
     pairs.each([&](const Pair& pair) {
@@ -36,6 +39,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
       scratch.clear(1, pair, tile);
     });
   }
+  count_started(args.wait);
   bool failed = false;
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {

@@ -162,7 +162,7 @@ struct Ranks {
     args.state = reinterpret_cast<BlockState*>(states[rank].data);
     args.inputs = reinterpret_cast<const PeerTable*>(call.tables[rank].data);
     args.outputs = args.inputs + 1;
-    args.wait = {status[rank].status, reinterpret_cast<Progress*>(progress[rank].data), timeout_ns};
+    args.wait = {reinterpret_cast<Progress*>(progress[rank].data), status[rank].status, timeout_ns};
     args.rank = rank;
     args.world = world;
     args.dtype = call.c.dtype;
@@ -265,7 +265,7 @@ void test_signals(uint32_t world) {
     for (uint32_t p = 0; p < world; ++p) args.pads[p] = reinterpret_cast<uint32_t*>(pads[p].data);
     args.sent = reinterpret_cast<uint32_t*>(counts[rank].data);
     args.awaited = args.sent + 2 * kMaxWorld;
-    args.wait = {status[rank].status, reinterpret_cast<Progress*>(progress[rank].data), 500'000'000};
+    args.wait = {reinterpret_cast<Progress*>(progress[rank].data), status[rank].status, 500'000'000};
     args.rank = rank;
     args.world = world;
     args.channel = 1;
@@ -308,7 +308,7 @@ void test_agree(uint32_t world) {
       for (uint32_t peer = 0; peer < world; ++peer) args.peers[peer] = regions[peer].data;
       args.state = reinterpret_cast<BlockState*>(states[rank].data);
       args.ours[0] = call == 3 && rank == 1 ? 77 : 5;
-      args.wait = {status[rank].status, reinterpret_cast<Progress*>(progress[rank].data), 2'000'000'000};
+      args.wait = {reinterpret_cast<Progress*>(progress[rank].data), status[rank].status, 2'000'000'000};
       args.rank = rank;
       args.world = world;
       MUST(cudaSetDevice(static_cast<int>(rank)));

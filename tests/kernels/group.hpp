@@ -189,7 +189,7 @@ class Group {
     args.state = ranks_[rank].state.as<BlockState>();
     args.inputs = operands.inputs();
     args.outputs = operands.outputs();
-    args.wait = {ranks_[rank].status.as<Status>(), ranks_[rank].progress.as<Progress>(), timeout_ns_};
+    args.wait = {ranks_[rank].progress.as<Progress>(), ranks_[rank].status.as<Status>(), timeout_ns_};
     args.rank = rank;
     args.world = world_;
     args.dtype = c.dtype;

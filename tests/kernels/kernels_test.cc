@@ -214,7 +214,7 @@ struct Pads {
     for (uint32_t r = 0; r < ranks.size(); ++r) args.pads[r] = ranks[r].region.as<uint32_t>();
     args.sent = counts[rank].as<uint32_t>();
     args.awaited = args.sent + kChannels * kMaxWorld;
-    args.wait = {ranks[rank].status.as<Status>(), ranks[rank].progress.as<Progress>(), timeout_ns};
+    args.wait = {ranks[rank].progress.as<Progress>(), ranks[rank].status.as<Status>(), timeout_ns};
     args.rank = rank;
     args.world = static_cast<uint32_t>(ranks.size());
     args.channel = 1;
@@ -301,7 +301,7 @@ void test_agree() {
         args.state = ranks[rank].state.as<BlockState>();
         args.ours[0] = 1000 + call;
         args.ours[1] = !same && rank == 1 && call == 3 ? (uint64_t{7} << 40 | 5) : 4;
-        args.wait = {ranks[rank].status.as<Status>(), ranks[rank].progress.as<Progress>(), 2'000'000'000};
+        args.wait = {ranks[rank].progress.as<Progress>(), ranks[rank].status.as<Status>(), 2'000'000'000};
         args.rank = rank;
         args.world = kWorld;
         launches[rank].push_back({[args] { host::agree()(&args); }, {1, rank + 1, kSharedBytes, 0}});

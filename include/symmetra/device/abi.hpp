@@ -43,8 +43,8 @@ struct Progress {
 
 /// How a kernel waits: never for ever.
 struct Wait {
-  Status* status;       ///< host memory
   Progress* progress;   ///< own arena
+  Status* status;       ///< host memory
   uint64_t timeout_ns;  ///< a wait gives up after this long
 };
 

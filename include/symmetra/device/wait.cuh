@@ -35,16 +35,18 @@ class Waiter {
   /// Calls `arrived` until it returns true, at least once. False: gave up.
   template <class Arrived>
   SYMMETRA_DEVICE bool until(uint32_t peer, Arrived arrived) {
-    uint64_t deadline_ns = 0;
-    for (uint32_t spins = 1; !arrived(); ++spins) {
-      if (gave_up_) return false;
-      platform::pause();
-      if (spins % platform::kSpinsPerCheck == 0) {
-        deadline_ns = patience(deadline_ns, peer);
-        gave_up_ = deadline_ns == 0;
+    uint32_t spins = gave_up_ ? 0 : platform::kSpinsPerCheck;
+    for (uint64_t deadline_ns = 0;; spins = platform::kSpinsPerCheck) {
+      bool here = arrived();
+      SYMMETRA_ROLLED
+      for (; !here && spins != 0; --spins) {
+        platform::pause();
+        here = arrived();
       }
+      if (here || gave_up_) return here;
+      deadline_ns = patience(deadline_ns, peer);
+      gave_up_ = deadline_ns == 0;
     }
-    return true;
   }
 
  private:

@@ -50,7 +50,8 @@ class Items {
   decltype(std::declval<Make>()(0u)) item_;
 };
 
-/// Computes `value` here, not where it is used first: ahead of a wait it costs nothing.
+/// Computes `value` here, not where it is used first, and uses it no earlier: in the shadow of
+/// a load or a wait it costs nothing.
 SYMMETRA_DEVICE void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
 template <class T>
 SYMMETRA_DEVICE void keep(T*& value) {
@@ -118,6 +119,10 @@ SYMMETRA_DEVICE void store_relaxed(uint64_t* p, uint64_t value) {
 SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
+/// Releases what came before this kernel on its stream, and nothing that this kernel did. The
+/// kernel boundary has made that visible where it lies, so no fence is left to pay for: a
+/// fence is half a microsecond.
+SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_relaxed(p, value); }
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   uint32_t before;
   asm volatile("atom.relaxed.sys.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(value) : "memory");

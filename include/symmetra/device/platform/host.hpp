@@ -70,7 +70,7 @@ class Items {
   Make make_;
 };
 
-/// On devices: computes `value` here, not where it is used first.
+/// On devices: computes `value` here, not where it is used first, and uses it no earlier.
 template <class T>
 SYMMETRA_DEVICE void keep(T&) {}
 
@@ -124,6 +124,8 @@ SYMMETRA_DEVICE uint32_t load_acquire(const uint32_t* p) {
   return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(p)).load(std::memory_order_acquire);
 }
 SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) { std::atomic_ref<uint32_t>(*p).store(value, std::memory_order_release); }
+/// Releases what came before this kernel on its stream, and nothing that this kernel did.
+SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_release(p, value); }
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return std::atomic_ref<uint32_t>(*p).exchange(value, std::memory_order_relaxed);
 }
