@@ -286,7 +286,7 @@ impl Inner {
             Algorithm::OneShotSentinel => geometry::push(shape, world, bytes.div_ceil(16)),
             Algorithm::TwoShotLL => geometry::push(shape, world, share(8)),
             Algorithm::TwoShotSentinel => geometry::push(shape, world, share(16)),
-            Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, world, share(16)),
+            Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, share(16)),
         }
     }
 

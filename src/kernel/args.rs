@@ -54,10 +54,10 @@ pub struct Progress {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Wait {
-    #[doc = "< host memory"]
-    pub status: *mut Status,
     #[doc = "< own arena"]
     pub progress: *mut Progress,
+    #[doc = "< host memory"]
+    pub status: *mut Status,
     #[doc = "< a wait gives up after this long"]
     pub timeout_ns: u64,
 }
@@ -97,7 +97,7 @@ pub struct BlockState {
 }
 #[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
 pub const kEpochModulus: u32 = 4294967292;
-#[doc = " One all-reduce (sum)."]
+#[doc = " One all-reduce (sum). What a kernel needs first comes first: constant memory is cold when\n a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent\n of a small message. Up to wait.progress all is on the first line."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct AllReduceArgs {
@@ -105,12 +105,20 @@ pub struct AllReduceArgs {
     pub output: *mut core::ffi::c_void,
     #[doc = "< elements"]
     pub count: u64,
-    #[doc = "< scratch region of this protocol in every rank; the own at [rank]"]
-    pub peers: [*mut u8; 16usize],
-    #[doc = "< room for one source in one buffer of the region"]
-    pub slot_packets: u64,
     #[doc = "< own, of this region"]
     pub state: *mut BlockState,
+    #[doc = "< packets of one source a block handles at once"]
+    pub lanes_log2: u32,
+    pub rank: u32,
+    pub wait: Wait,
+    #[doc = "< room for one source in one buffer of the region"]
+    pub slot_packets: u64,
+    pub world: u32,
+    pub dtype: u32,
+    pub algorithm: u32,
+    pub reserved: u32,
+    #[doc = "< scratch region of this protocol in every rank; the own at [rank]"]
+    pub peers: [*mut u8; 16usize],
     #[doc = "< kTwoShotZeroCopy: device memory"]
     pub inputs: *const PeerTable,
     #[doc = "< kTwoShotZeroCopy: device memory"]
@@ -119,14 +127,6 @@ pub struct AllReduceArgs {
     pub inputs_offset_bytes: u64,
     #[doc = "< from every address of `outputs` to the operand"]
     pub outputs_offset_bytes: u64,
-    pub wait: Wait,
-    pub rank: u32,
-    pub world: u32,
-    pub dtype: u32,
-    pub algorithm: u32,
-    #[doc = "< packets of one source a block handles at once"]
-    pub lanes_log2: u32,
-    pub reserved: u32,
 }
 #[doc = " What a signal kernel does."]
 pub const kSignalPut: u32 = 0;

@@ -56,20 +56,15 @@ fn lanes_log2(world: u32) -> u32 {
     (256 / world).max(32).ilog2()
 }
 
-/// The zero-copy two-shot over a share of `packets` packets, cut into tiles that a block's threads
-/// have in flight at once: each 16 loads.
-pub(crate) fn zero_copy(shape: Shape, world: u32, packets: u64) -> Launch {
+/// The zero-copy two-shot over a share of `packets` packets: one packet a thread, several tiles in
+/// flight.
+pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
     const THREADS: u32 = 512;
-    let in_flight = match world {
-        2 | 4 | 8 => 16 / world,
-        _ => 1,
-    };
-    let tile = THREADS * in_flight;
     match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES, false, tile.ilog2()),
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES, false, 10),
         Shape::Gpu => {
-            let blocks = packets.div_ceil(tile.into()).clamp(1, 112) as u32;
-            Launch::new(blocks, THREADS, VOTE_BYTES, true, tile.ilog2())
+            let blocks = packets.div_ceil(THREADS.into()).clamp(1, 112) as u32;
+            Launch::new(blocks, THREADS, VOTE_BYTES, true, THREADS.ilog2())
         }
     }
 }
@@ -91,7 +86,7 @@ mod tests {
     proptest! {
         #[test]
         fn launches_fit_every_device(world in 2u32..=16, packets in 0u64..1 << 40) {
-            for launch in [push(Shape::Gpu, world, packets), zero_copy(Shape::Gpu, world, packets), single(Shape::Gpu, 2 * world)] {
+            for launch in [push(Shape::Gpu, world, packets), zero_copy(Shape::Gpu, packets), single(Shape::Gpu, 2 * world)] {
                 let geometry = launch.geometry;
                 prop_assert!((1..=crate::kernel::args::kMaxBlocks).contains(&geometry.blocks));
                 prop_assert!((1..=1024).contains(&geometry.threads));
