@@ -15,12 +15,12 @@ use clap::ValueEnum;
 use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE};
 
 use crate::bytes;
-use crate::devices::{self, Choice};
+use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
 use crate::names;
 
 use crew::Crew;
-use job::{Job, Work};
+use job::{Job, Said, Work};
 pub(crate) use processes::rank_process;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -74,7 +74,7 @@ pub(crate) struct Args {
 
 /// What the ranks of a run are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum RanksAs {
+pub(crate) enum RanksAs {
     /// A process each.
     Processes,
     /// Threads of this process.
@@ -154,10 +154,10 @@ enum Op {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.files.input {
-        None => measure(&args),
-        Some(template) => shards::reduce(&args, template),
+        None => measure(args),
+        Some(template) => shards::reduce(args, template),
     }
 }
 
@@ -179,25 +179,45 @@ fn measure(args: &Args) -> Result<(), Failure> {
         sweep.seed,
     );
     let mut report = report::Report::new(&job, &sweep, args.sweep.json);
-    args.crew(&job)?.attend(|rank, said| report.hear(rank, said))?;
+    args.ranks_as.start(&job)?.attend(|rank, said| report.hear(rank, said))?;
     report.finish()
 }
 
 impl Args {
     fn job(&self, ranks: usize, work: Work) -> Result<Job, Failure> {
         let devices = devices::assign(self.device, ranks, self.share_devices)?;
-        Ok(Job { devices, check_calls: self.check_calls, work })
-    }
-
-    fn crew(&self, job: &Job) -> Result<Crew, Failure> {
-        match self.ranks_as {
-            RanksAs::Processes => processes::start(job),
-            RanksAs::Threads => threads::start(job),
-        }
+        Ok(Job { devices, check_calls: self.check_calls, deadline_s: None, work })
     }
 }
 
+/// Sums a pattern over ranks on these devices with every algorithm, within seconds: how many
+/// elements are wrong in each rank.
+pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64>, Failure> {
+    let mut wrong = vec![0; devices.len()];
+    for algorithm in Algorithm::ALL {
+        let work = Work::Sweep(sweep::Sweep::probe(algorithm));
+        let job = Job { devices: devices.to_vec(), check_calls: true, deadline_s: Some(PROBE_S), work };
+        ranks_as.start(&job)?.attend(|rank, said| {
+            if let Said::Sampled(sample) = said {
+                wrong[rank] += sample.wrong;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(wrong)
+}
+
+/// Seconds that a wait of a probe may last.
+const PROBE_S: u64 = 10;
+
 impl RanksAs {
+    fn start(self, job: &Job) -> Result<Crew, Failure> {
+        match self {
+            Self::Processes => processes::start(job),
+            Self::Threads => threads::start(job),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",

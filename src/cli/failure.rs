@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// The library refused: exit code 1.
     Library(Error),
+    /// The program it ran failed, and so it ends with that program's exit code.
+    Program { message: String, code: u8 },
     /// Nobody reads the output any more: exit code 1, without a word.
     Unread,
 }
@@ -48,7 +50,7 @@ impl Failure {
 
     pub(crate) fn message(&self) -> Option<String> {
         match self {
-            Self::Usage(message) | Self::Failed(message) => Some(message.clone()),
+            Self::Usage(message) | Self::Failed(message) | Self::Program { message, .. } => Some(message.clone()),
             Self::Library(error) => Some(error.to_string()),
             Self::Unread => None,
         }
@@ -57,6 +59,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
+            Self::Program { code, .. } => *code,
             Self::Failed(_) | Self::Library(_) | Self::Unread => 1,
         }
     }

@@ -5,7 +5,10 @@ mod element;
 mod all_reduce;
 mod bytes;
 mod devices;
+mod doctor;
 mod failure;
+mod info;
+mod launch;
 mod names;
 mod orphan;
 mod output;
@@ -26,6 +29,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     AllReduce(all_reduce::Args),
+    Launch(launch::Args),
+    Info(info::Args),
+    Doctor(doctor::Args),
     /// One rank of `all-reduce`, started by it.
     #[command(hide = true)]
     Rank,
@@ -37,7 +43,10 @@ fn main() -> ExitCode {
         .from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let done = match Cli::parse().command {
-        Command::AllReduce(args) => all_reduce::run(args),
+        Command::AllReduce(args) => all_reduce::run(&args),
+        Command::Launch(args) => launch::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Rank => all_reduce::rank_process(),
     };
     match done {

@@ -1,8 +1,10 @@
 //! What the ranks are told to do, and what each of them does and says.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::Bootstrap;
-use symmetra::{Communicator, Config, DeviceKind};
+use symmetra::{Communicator, Config, Deadlines, DeviceKind};
 
 use super::shards;
 use super::shards::Shards;
@@ -16,6 +18,8 @@ pub(super) struct Job {
     /// The device of every rank.
     pub(super) devices: Vec<RankDevice>,
     pub(super) check_calls: bool,
+    /// How long any wait may last, in seconds, where that is not the library's default.
+    pub(super) deadline_s: Option<u64>,
     pub(super) work: Work,
 }
 
@@ -81,6 +85,9 @@ impl Job {
     fn config(&self) -> Config {
         let mut config = Config::default();
         config.check_calls |= self.check_calls;
+        if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
+            config.deadlines = Deadlines { open: limit, first_use: limit, steady: limit };
+        }
         config.heap_bytes = match &self.work {
             Work::Sweep(sweep) => sweep.heap_bytes(),
             Work::Shards(shards) => shards.heap_bytes(),

@@ -2,7 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 
 use super::job::{Job, Said};
@@ -45,7 +45,7 @@ impl<'a> Report<'a> {
     pub(super) fn new(job: &Job, sweep: &'a Sweep, json: bool) -> Self {
         let sizes = sweep.sizes_elems.len();
         // Hidden unless standard error is a terminal.
-        let progress = ProgressBar::new(sizes as u64);
+        let progress = ProgressBar::new(sizes as u64).with_finish(ProgressFinish::AndClear);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
             progress.set_style(style);
         }

@@ -58,7 +58,7 @@ pub(super) fn reduce(args: &Args, template: &str) -> Result<(), Failure> {
     let ranks = shards.inputs.len();
     let job = args.job(ranks, Work::Shards(shards))?;
     let mut checksums = Vec::new();
-    args.crew(&job)?.attend(|rank, said| match said {
+    args.ranks_as.start(&job)?.attend(|rank, said| match said {
         Said::Summed { checksum } => {
             checksums.push((rank, checksum));
             Ok(())

@@ -51,6 +51,9 @@ impl Sweep {
         if !args.algorithm.carries(asked.dtype) {
             return Err(Failure::usage(format!("{} carries floating types only, not {}", args.algorithm, asked.dtype)));
         }
+        if asked.plain && !asked.graph && args.algorithm.needs_reach() {
+            return Err(Failure::usage(format!("--plain: {} needs memory that peers can address", args.algorithm)));
+        }
         Ok(Self {
             dtype: asked.dtype,
             algorithm: args.algorithm,
@@ -62,6 +65,21 @@ impl Sweep {
             one_process: args.ranks_as == RanksAs::Threads,
             seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
         })
+    }
+
+    /// One size, fast: to see whether an algorithm works.
+    pub(super) fn probe(algorithm: Algorithm) -> Self {
+        Self {
+            dtype: Dtype::F32,
+            algorithm,
+            sizes_elems: vec![16 << 10],
+            iterations: Some(1),
+            graph: false,
+            in_place: false,
+            plain: false,
+            one_process: false,
+            seed: fastrand::u64(..),
+        }
     }
 
     /// Room for an input and an output of the largest size, each with its signal pad.

@@ -1,0 +1,215 @@
+//! `symmetra info`: devices, versions, settings, and which algorithm serves which message.
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use serde::Serialize;
+use symmetra::{Config, Device, DeviceKind, Dtype, Range, explain, required_bytes};
+
+use crate::devices::{self, Choice};
+use crate::failure::Failure;
+use crate::{bytes, output};
+
+/// Print devices, peer access, versions, default settings, and the choice of algorithms.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Number of ranks to explain settings and algorithms for, 2 to 16
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=16))]
+    ranks: u64,
+
+    /// Kind of device to explain algorithms for
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    device: Choice,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is printed.
+#[derive(Debug, Serialize)]
+struct Info {
+    version: &'static str,
+    features: Vec<&'static str>,
+    devices: Vec<DeviceInfo>,
+    /// Whether CUDA device `row` reports that it can address memory of device `column`.
+    peer_access: Vec<Vec<bool>>,
+    ranks: usize,
+    device: &'static str,
+    config: Vec<(&'static str, String)>,
+    arena_bytes: u64,
+    algorithms: Vec<Choices>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceInfo {
+    kind: &'static str,
+    ordinal: i32,
+    name: String,
+    memory_bytes: u64,
+    multiprocessors: u32,
+    compute_capability: String,
+    uuid: String,
+    versions: String,
+}
+
+/// What serves messages of some types in some memory.
+#[derive(Debug, Serialize)]
+struct Choices {
+    dtypes: Vec<&'static str>,
+    memory: &'static str,
+    ranges: Vec<RangeInfo>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct RangeInfo {
+    from_bytes: u64,
+    /// None: without limit.
+    up_to_bytes: Option<u64>,
+    algorithm: &'static str,
+    reason: &'static str,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let ranks = args.ranks as usize;
+    let kind = devices::kind(args.device, ranks);
+    let gpus = (0..Device::count(DeviceKind::Cuda)).map(Device::cuda).collect::<Result<Vec<_>, _>>()?;
+    let config = Config::default();
+    let info = Info {
+        version: env!("CARGO_PKG_VERSION"),
+        features: features(),
+        devices: std::iter::once(&Device::host()?).chain(&gpus).map(DeviceInfo::new).collect(),
+        peer_access: peer_access(&gpus)?,
+        ranks,
+        device: kind.name(),
+        config: config.entries(ranks),
+        arena_bytes: required_bytes(ranks, &config)?,
+        algorithms: algorithms(kind, ranks),
+    };
+    if args.json { output::json(&info) } else { print(&info) }
+}
+
+fn features() -> Vec<&'static str> {
+    let built = [("cuda", cfg!(feature = "cuda")), ("cudarc", cfg!(feature = "cudarc"))];
+    built.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
+}
+
+fn peer_access(gpus: &[Device]) -> Result<Vec<Vec<bool>>, Failure> {
+    let row = |from: &Device| {
+        gpus.iter().map(|to| from.ordinal() == to.ordinal() || from.can_access(to.ordinal()).unwrap_or(false)).collect()
+    };
+    Ok(gpus.iter().map(row).collect())
+}
+
+impl DeviceInfo {
+    fn new(device: &Device) -> Self {
+        let (major, minor) = device.compute_capability();
+        let host = device.kind() == DeviceKind::Host;
+        Self {
+            kind: device.kind().name(),
+            ordinal: device.ordinal(),
+            name: device.name(),
+            memory_bytes: device.memory_bytes(),
+            multiprocessors: device.multiprocessors(),
+            compute_capability: if host { "-".to_owned() } else { format!("{major}.{minor}") },
+            uuid: if host { "-".to_owned() } else { uuid(device.uuid()) },
+            versions: device.versions(),
+        }
+    }
+}
+
+/// As the vendor's tools write it.
+fn uuid(bytes: [u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(bytes));
+    format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
+}
+
+/// The choices, types with equal ones together.
+fn algorithms(kind: DeviceKind, ranks: usize) -> Vec<Choices> {
+    let mut all: Vec<Choices> = Vec::new();
+    for (memory, direct) in [("symmetric, adopted", true), ("plain", false)] {
+        for dtype in Dtype::ALL {
+            let ranges = ranges(&explain(kind, ranks, dtype, direct));
+            match all.iter_mut().find(|choices| choices.memory == memory && choices.ranges == ranges) {
+                Some(choices) => choices.dtypes.push(dtype.name()),
+                None => all.push(Choices { dtypes: vec![dtype.name()], memory, ranges }),
+            }
+        }
+    }
+    all
+}
+
+fn ranges(rows: &[Range]) -> Vec<RangeInfo> {
+    let mut from_bytes = 0;
+    let range = |row: &Range| {
+        let range = RangeInfo {
+            from_bytes,
+            up_to_bytes: (row.up_to_bytes != u64::MAX).then_some(row.up_to_bytes),
+            algorithm: row.algorithm.name(),
+            reason: row.reason,
+        };
+        from_bytes = row.up_to_bytes.saturating_add(1);
+        range
+    };
+    rows.iter().map(range).collect()
+}
+
+fn print(info: &Info) -> Result<(), Failure> {
+    let features = if info.features.is_empty() { "none".to_owned() } else { info.features.join(", ") };
+    output::line(format_args!("symmetra {}, features: {features}\n\nDevices", info.version))?;
+    let mut devices = table(&["device", "name", "memory", "processors", "capability", "uuid", "versions"]);
+    for device in &info.devices {
+        devices.add_row([
+            format!("{} {}", device.kind, device.ordinal),
+            device.name.clone(),
+            format!("{:.1} GiB", device.memory_bytes as f64 / f64::from(1 << 30)),
+            device.multiprocessors.to_string(),
+            device.compute_capability.clone(),
+            device.uuid.clone(),
+            device.versions.clone(),
+        ]);
+    }
+    output::line(devices)?;
+    if !info.peer_access.is_empty() {
+        output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;
+        output::line(peers(&info.peer_access))?;
+    }
+    output::line(format_args!("\nDefault settings for {} ranks", info.ranks))?;
+    let mut settings = table(&["setting", "value"]);
+    settings.add_rows(info.config.iter().map(|(name, value)| [name, value.as_str()]));
+    output::line(settings)?;
+    output::line(format_args!("memory on each rank: {} bytes", info.arena_bytes))?;
+    output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
+    output::line(choices(&info.algorithms))
+}
+
+fn table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(headings);
+    table
+}
+
+fn peers(matrix: &[Vec<bool>]) -> Table {
+    let mut peers = Table::new();
+    let ordinals = (0..matrix.len()).map(|ordinal| format!("cuda {ordinal}"));
+    peers.load_style(NOTHING).set_header(std::iter::once(String::new()).chain(ordinals));
+    for (from, row) in matrix.iter().enumerate() {
+        let cells = row.iter().map(|reached| if *reached { "yes" } else { "no" }.to_owned());
+        peers.add_row(std::iter::once(format!("cuda {from}")).chain(cells));
+    }
+    peers
+}
+
+fn choices(all: &[Choices]) -> Table {
+    let mut rows = table(&["dtype", "memory", "bytes", "algorithm", "why"]);
+    for choices in all {
+        for range in &choices.ranges {
+            let bytes = match range.up_to_bytes {
+                Some(up_to) => format!("up to {}", bytes::format(up_to)),
+                None => format!("above {}", bytes::format(range.from_bytes.saturating_sub(1))),
+            };
+            rows.add_row([&choices.dtypes.join(" "), choices.memory, &bytes, range.algorithm, range.reason]);
+        }
+    }
+    rows
+}

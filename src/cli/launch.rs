@@ -1,0 +1,203 @@
+//! `symmetra launch`: runs any program as ranks, and ends them together.
+
+mod relay;
+mod start;
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+
+/// Run a program as ranks on this host.
+///
+/// Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+/// as torchrun sets them, and SYMMETRA_SECRET, with which the library's TCP bootstrap tells
+/// ranks from strangers. Lines of output are prefixed by their rank; standard input is
+/// empty. SIGINT, SIGTERM and SIGHUP are forwarded. When a rank fails the others get SIGTERM,
+/// and SIGKILL after the grace period; its exit status (128 + the signal that killed it)
+/// is the launcher's. If the launcher is killed the ranks are too.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra launch -n 4 -- ./program --with arguments
+  symmetra launch -n 2 -- python3 serve.py")]
+pub(crate) struct Args {
+    /// How many ranks
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    ranks: u32,
+
+    /// Seconds from SIGTERM to SIGKILL once a rank failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    grace: u64,
+
+    /// Give ranks this command's own output instead of prefixed lines
+    #[arg(long)]
+    no_prefix: bool,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// What happens while ranks run.
+enum Event {
+    /// A rank ended and waits to be asked how.
+    Ended(usize),
+    /// One of a rank's two outputs ended.
+    Drained,
+    /// This process got a signal.
+    Signal(i32),
+}
+
+/// How long output may lag behind the end of the last rank: its own children may hold the pipe.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (sender, events) = channel();
+    watch_signals(sender.clone())?;
+    let mut ranks = Ranks { children: Vec::new(), events, grace: Duration::from_secs(args.grace), undrained: 0 };
+    let world = start::World::new(args.ranks as usize)?;
+    for rank in 0..args.ranks as usize {
+        let mut child = world.start(rank, &args.program, args.no_prefix)?;
+        let pid = Pid::from_child(&child);
+        ranks.undrained += relay::start(rank, &mut child, &sender)?;
+        ranks.children.push(Some(child));
+        watch_end(rank, pid, sender.clone())?;
+    }
+    drop(sender);
+    ranks.attend()
+}
+
+/// Turns signals into events, from here on.
+fn watch_signals(sender: Sender<Event>) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::doing("watch for signals"))?;
+    let watch = move || {
+        for signal in signals.forever() {
+            if sender.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().spawn(watch).map(drop).map_err(Failure::doing("start a thread"))
+}
+
+/// Notices a rank's end without asking how it was: until then its number is not used again.
+fn watch_end(rank: usize, pid: Pid, sender: Sender<Event>) -> Result<(), Failure> {
+    let watch = move || {
+        let _ = retry_on_intr(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+        let _ = sender.send(Event::Ended(rank));
+    };
+    std::thread::Builder::new().spawn(watch).map(drop).map_err(Failure::doing("start a thread"))
+}
+
+/// The ranks that run.
+struct Ranks {
+    /// `None` once a rank was asked how it ended.
+    children: Vec<Option<Child>>,
+    events: Receiver<Event>,
+    grace: Duration,
+    /// Outputs that have not ended.
+    undrained: usize,
+}
+
+impl Ranks {
+    /// Blocks until every rank ended; the first failure ends the others.
+    fn attend(mut self) -> Result<(), Failure> {
+        let mut failure = None;
+        let mut forwarded = false;
+        let mut kill_at = None;
+        while self.children.iter().any(Option::is_some) {
+            match self.event(kill_at) {
+                Some(Event::Signal(signal)) => {
+                    forwarded = true;
+                    Signal::from_named_raw(signal).into_iter().for_each(|signal| self.signal(signal));
+                }
+                Some(Event::Drained) => self.undrained -= 1,
+                Some(Event::Ended(rank)) => {
+                    let Some(ended) = self.collect(rank) else { continue };
+                    if failure.is_none() {
+                        // Who was told to end needs no second telling.
+                        if !forwarded {
+                            self.signal(Signal::TERM);
+                        }
+                        kill_at = Some(Instant::now() + self.grace);
+                        failure = Some(ended);
+                    }
+                }
+                None => {
+                    self.signal(Signal::KILL);
+                    kill_at = None;
+                }
+            }
+        }
+        self.drain();
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The next event, or none when it is time to kill.
+    fn event(&self, kill_at: Option<Instant>) -> Option<Event> {
+        match kill_at {
+            // Lasts: the signal watcher never hangs up.
+            None => self.events.recv().ok(),
+            Some(at) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())).ok(),
+        }
+    }
+
+    /// Sends a signal to every rank that runs, and to what it started itself.
+    fn signal(&self, signal: Signal) {
+        for child in self.children.iter().flatten() {
+            // Fails when the rank has just ended.
+            let _ = kill_process_group(Pid::from_child(child), signal);
+        }
+    }
+
+    /// Asks a rank how it ended: the failure, if it was one.
+    fn collect(&mut self, rank: usize) -> Option<Failure> {
+        let mut child = self.children.get_mut(rank)?.take()?;
+        match child.wait() {
+            Ok(status) => verdict(rank, status),
+            Err(error) => Some(Failure::failed(format!("rank {rank} ended, nobody knows how: {error}"))),
+        }
+    }
+
+    /// Waits for what the ranks wrote last.
+    fn drain(&mut self) {
+        let end = Instant::now() + DRAIN;
+        while self.undrained > 0 {
+            match self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Event::Drained) => self.undrained -= 1,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Drop for Ranks {
+    /// Where not all could be started, none is left.
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        for child in self.children.iter_mut().flatten() {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn verdict(rank: usize, status: ExitStatus) -> Option<Failure> {
+    let (message, code) = match (status.code(), status.signal()) {
+        (Some(0), _) => return None,
+        (Some(code), _) => (format!("rank {rank} ended with status {code}"), code),
+        (None, Some(signal)) => (format!("rank {rank} was killed by signal {signal}"), 128 + signal),
+        (None, None) => (format!("rank {rank} ended"), 1),
+    };
+    Some(Failure::Program { message, code: u8::try_from(code).unwrap_or(1) })
+}

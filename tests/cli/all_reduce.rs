@@ -1,0 +1,183 @@
+//! `all-reduce` without files: everything is right, and what goes wrong is said.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+
+use rustix::process::{Signal, kill_process};
+
+use super::{Run, children, command, is_alive, pid, symmetra, wait_until};
+
+/// Every row of a run is right; `sizes` of them.
+fn right(run: &Run, sizes: usize) {
+    let rows = run.objects();
+    assert_eq!(rows.len(), sizes, "{}", run.stdout);
+    for row in rows {
+        assert_eq!(row["wrong"], 0, "{row}");
+    }
+}
+
+#[test]
+fn three_ranks_of_bf16() {
+    let run =
+        symmetra("all-reduce --ranks 3 --dtype bf16 --json --max-bytes 256KiB --iterations 10 --device host").ok();
+    right(&run, 9);
+    let mut bytes = 1024;
+    for row in run.objects() {
+        let keys: BTreeSet<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = [
+            "ranks",
+            "device",
+            "op",
+            "dtype",
+            "bytes",
+            "elements",
+            "algorithm",
+            "graph",
+            "time_us",
+            "algbw_gbps",
+            "busbw_gbps",
+            "wrong",
+        ];
+        assert_eq!(keys, expected.into_iter().collect());
+        assert_eq!((&row["ranks"], &row["device"], &row["op"]), (&3.into(), &"host".into(), &"sum".into()));
+        assert_eq!((&row["dtype"], &row["graph"]), (&"bf16".into(), &false.into()));
+        assert_eq!((&row["bytes"], &row["elements"]), (&bytes.into(), &(bytes / 2).into()));
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert!(number("time_us") > 0.0, "{row}");
+        let algbw = bytes as f64 / number("time_us") / 1e3;
+        assert!((number("algbw_gbps") / algbw - 1.0).abs() < 1e-6, "{row}");
+        assert!((number("busbw_gbps") / (algbw * 4.0 / 3.0) - 1.0).abs() < 1e-6, "{row}");
+        bytes *= 2;
+    }
+    let algorithms: BTreeSet<_> = run.objects().iter().map(|row| row["algorithm"].to_string()).collect();
+    assert!(algorithms.len() > 1 && !algorithms.contains("\"auto\""), "{algorithms:?}");
+}
+
+/// Sizes on both sides of every crossover, none a power of two.
+fn worlds(ranks_as: &str) {
+    let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64"];
+    let mut case = 0;
+    for ranks in 1..=8 {
+        for graph in ["", "--graph"] {
+            for in_place in ["", "--in-place"] {
+                let dtype = dtypes[case % dtypes.len()];
+                case += 1;
+                let run = symmetra(&format!(
+                    "all-reduce --device host --ranks {ranks} --ranks-as {ranks_as} --dtype {dtype} {graph} {in_place} \
+                     --min-bytes 1000 --max-bytes 32000 --iterations 2 --seed {case} --json"
+                ));
+                right(&run.ok(), 6);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_world_as_processes() {
+    worlds("processes");
+}
+
+#[test]
+fn every_world_as_threads() {
+    worlds("threads");
+}
+
+#[test]
+fn every_algorithm_by_name() {
+    for algorithm in ["one-shot-ll", "one-shot-sentinel", "two-shot-ll", "two-shot-sentinel", "two-shot-zero-copy"] {
+        let run = symmetra(&format!(
+            "all-reduce --device host --ranks 3 --ranks-as threads --algorithm {algorithm} --check-calls --dtype f16 \
+             --min-bytes 2 --max-bytes 8 --iterations 3 --json"
+        ));
+        let run = run.ok();
+        right(&run, 3);
+        assert!(run.objects().iter().all(|row| row["algorithm"] == algorithm));
+    }
+}
+
+#[test]
+fn plain_memory() {
+    for (ranks_as, graph, large) in [
+        ("threads", "", "two-shot-sentinel"),
+        ("threads", "--graph", "two-shot-zero-copy"),
+        ("processes", "--graph", "two-shot-sentinel"),
+    ] {
+        let run = symmetra(&format!(
+            "all-reduce --device host --ranks 2 --ranks-as {ranks_as} {graph} --plain --min-bytes 64KiB --max-bytes 64KiB --iterations 2 --json"
+        ));
+        let run = run.ok();
+        right(&run, 1);
+        assert_eq!(run.objects()[0]["algorithm"], large);
+    }
+}
+
+#[test]
+fn a_table_for_people() {
+    let run =
+        symmetra("all-reduce --device host --ranks 2 --ranks-as threads --max-bytes 2KiB --iterations 2 --seed 7").ok();
+    let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0].join(" "), "bytes elements dtype op algorithm time us algbw GB/s busbw GB/s wrong");
+    assert_eq!(lines.len(), 3, "{}", run.stdout);
+    assert_eq!(lines[1][..4], ["1024", "256", "f32", "sum"]);
+    assert_eq!(lines[2][8], "0");
+    // Talk goes elsewhere, and no progress bar to a pipe.
+    assert!(run.stderr.contains("seed 7"), "{}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, words) in [
+        ("--ranks 0", ["0 is not in 1..=16"].as_slice()),
+        ("--ranks 17", &["17 is not in 1..=16"]),
+        ("--dtype f8", &["f8", "bf16"]),
+        ("--algorithm fastest", &["fastest", "two-shot-zero-copy"]),
+        ("--dtype i32 --algorithm one-shot-sentinel", &["one-shot-sentinel", "i32"]),
+        ("--plain --algorithm two-shot-zero-copy", &["--plain", "two-shot-zero-copy"]),
+        ("--min-bytes 64KB", &["`KB`", "KiB"]),
+        ("--min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
+        ("--min-bytes 2", &["one f32 has 4 bytes"]),
+        ("--iterations 0", &["0 is not in"]),
+        ("--op max", &["max", "sum"]),
+        ("--output sum.npy", &["--input"]),
+        ("--input a{rank}.npy", &["--output"]),
+        ("--input a{rank}.npy --output sum.npy --graph", &["--graph"]),
+    ] {
+        symmetra(&format!("all-reduce {args}")).refused(2, words);
+    }
+    symmetra("rank").refused(2, &["all-reduce"]);
+    if symmetra::Device::count(symmetra::DeviceKind::Cuda) < 16 {
+        symmetra("all-reduce --device cuda --ranks 16").refused(2, &["cuda"]);
+    }
+}
+
+/// A run that would last for minutes, with all ranks at work.
+fn long_run() -> std::process::Child {
+    let args = "all-reduce --device host --ranks 3 --min-bytes 1KiB --max-bytes 1KiB --iterations 1000000 --json";
+    let run = command(args.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the start of 3 ranks", || children(pid(&run)).len() == 3);
+    // Long enough to open the group: either way a death is noticed.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    run
+}
+
+#[test]
+fn a_killed_rank_is_named_and_ends_the_run() {
+    let run = long_run();
+    let ranks = children(pid(&run));
+    let started = std::time::Instant::now();
+    kill_process(ranks[1], Signal::KILL).unwrap();
+    let run: Run = run.wait_with_output().unwrap().into();
+    run.refused(1, &["rank 1 was killed by signal 9"]);
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+    assert!(ranks.into_iter().all(|rank| !is_alive(rank)));
+}
+
+#[test]
+fn ranks_do_not_outlive_the_command() {
+    let mut run = long_run();
+    let ranks = children(pid(&run));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    wait_until("the end of all ranks", || ranks.iter().all(|rank| !is_alive(*rank)));
+}

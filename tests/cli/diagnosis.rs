@@ -1,0 +1,75 @@
+//! `info` and `doctor`.
+
+use super::symmetra;
+
+#[test]
+fn info_for_people() {
+    let run = symmetra("info --device host --ranks 8").ok();
+    for words in [
+        env!("CARGO_PKG_VERSION"),
+        "host 0",
+        "deadlines.steady",
+        "one-shot-ll",
+        "two-shot-zero-copy",
+        "8 ranks on host",
+    ] {
+        assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
+    }
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn info_for_programs() {
+    for device in ["host", "cuda"] {
+        let info = symmetra(&format!("info --json --device {device} --ranks 8")).ok().objects().remove(0);
+        assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!((&info["ranks"], &info["device"]), (&8.into(), &device.into()));
+        assert_eq!(info["devices"][0]["kind"], "host");
+        assert!(info["devices"][0]["memory_bytes"].as_u64().unwrap() > 0);
+        assert!(info["arena_bytes"].as_u64().unwrap() > 64 << 20);
+        let settings = info["config"].as_array().unwrap();
+        assert!(settings.iter().any(|setting| setting[0] == "heap_bytes" && setting[1] == "67108864"), "{settings:?}");
+        // Every type and memory is served from 0 bytes to any number, without a gap.
+        let mut dtypes = Vec::new();
+        for choices in info["algorithms"].as_array().unwrap() {
+            dtypes.extend(
+                choices["dtypes"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|dtype| (dtype.to_string(), choices["memory"].to_string())),
+            );
+            let mut next = Some(0);
+            for range in choices["ranges"].as_array().unwrap() {
+                assert_eq!(range["from_bytes"].as_u64(), next, "{choices}");
+                next = range["up_to_bytes"].as_u64().map(|bytes| bytes + 1);
+            }
+            assert_eq!(next, None, "{choices}");
+        }
+        dtypes.sort();
+        dtypes.dedup();
+        assert_eq!(dtypes.len(), 12);
+    }
+    symmetra("info --ranks 17").refused(2, &["17 is not in 2..=16"]);
+}
+
+#[test]
+fn doctor_finds_nothing_wrong() {
+    let run = symmetra("doctor --json").ok();
+    let findings = run.objects();
+    for check in ["unix sockets", "memfd", "locked memory", "threads on the CPU", "processes on the CPU", "CUDA"] {
+        let finding = findings.iter().find(|finding| finding["check"].as_str().unwrap().contains(check));
+        let finding = finding.unwrap_or_else(|| panic!("no check of {check}: {}", run.stdout));
+        assert!(finding["verdict"] == "ok" || finding["verdict"] == "none", "{finding}");
+    }
+}
+
+#[test]
+fn doctor_says_what_to_do() {
+    let run = super::command(["doctor"]).env("TMPDIR", "/nonexistent/folder").output().unwrap();
+    let run = super::Run::from(run);
+    assert_eq!(run.code, 1, "{}", run.stdout);
+    let line = run.stdout.lines().find(|line| line.contains("unix sockets")).unwrap();
+    assert!(line.starts_with("FAIL") && line.contains("No such file") && line.contains("-> point TMPDIR"), "{line}");
+    assert!(run.stderr.contains("checks failed"), "{}", run.stderr);
+}

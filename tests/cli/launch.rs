@@ -1,0 +1,121 @@
+//! `launch`: any program as ranks.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use super::{Run, children, command, is_alive, pid, symmetra, symmetra_with, wait_until};
+
+/// Runs a shell script as ranks.
+fn shell(ranks: &str, script: &str) -> Run {
+    symmetra_with(&["launch", "-n", ranks, "--", "sh", "-c", script])
+}
+
+/// What a rank wrote, in order.
+fn lines_of(output: &str, rank: usize) -> Vec<&str> {
+    let prefix = format!("[{rank}] ");
+    output.lines().filter_map(|line| line.strip_prefix(&prefix)).collect()
+}
+
+#[test]
+fn ranks_get_what_torchrun_would_give_them() {
+    let script = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR; echo $MASTER_PORT; echo $SYMMETRA_SECRET; echo talk >&2";
+    let run = shell("3", script).ok();
+    let mut common = None;
+    for rank in 0..3 {
+        let lines = lines_of(&run.stdout, rank);
+        assert_eq!(lines.len(), 3, "{}", run.stdout);
+        assert_eq!(lines[0], format!("{rank} 3 {rank} 3 127.0.0.1"));
+        assert!(lines[1].parse::<u16>().unwrap() > 0);
+        assert!(lines[2].len() == 32 && lines[2].bytes().all(|byte| byte.is_ascii_hexdigit()), "{}", lines[2]);
+        assert_eq!(*common.get_or_insert((lines[1], lines[2])), (lines[1], lines[2]));
+        assert_eq!(lines_of(&run.stderr, rank), ["talk"]);
+    }
+    let secret = common.unwrap().1;
+    assert_ne!(secret, lines_of(&shell("1", "echo $SYMMETRA_SECRET").ok().stdout, 0)[0]);
+}
+
+#[test]
+fn lines_stay_whole() {
+    let run = shell("4", "for i in $(seq 200); do printf 'a%.0s' $(seq 50); echo \" $i\"; done; printf end").ok();
+    for rank in 0..4 {
+        let lines = lines_of(&run.stdout, rank);
+        assert_eq!(lines.len(), 201);
+        for (number, line) in lines[..200].iter().enumerate() {
+            assert_eq!(*line, format!("{} {}", "a".repeat(50), number + 1));
+        }
+        assert_eq!(lines[200], "end");
+    }
+}
+
+#[test]
+fn output_without_prefix() {
+    let run = symmetra_with(&["launch", "-n", "2", "--no-prefix", "--", "sh", "-c", "echo same"]).ok();
+    assert_eq!(run.stdout, "same\nsame\n");
+}
+
+#[test]
+fn the_first_failure_ends_the_others_and_gives_its_status() {
+    let start = Instant::now();
+    shell("3", "[ $RANK = 1 ] && exit 7; exec sleep 60").refused(7, &["rank 1 ended with status 7"]);
+    shell("3", "[ $RANK = 2 ] && kill -SEGV $$; exec sleep 60").refused(128 + 11, &["rank 2 was killed by signal 11"]);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
+fn who_ignores_the_end_is_killed() {
+    let start = Instant::now();
+    let script = "[ $RANK = 0 ] && { sleep 0.5; exit 3; }; trap '' TERM; while :; do sleep 0.1; done";
+    symmetra_with(&["launch", "-n", "2", "--grace", "1", "--", "sh", "-c", script]).refused(3, &["rank 0"]);
+    assert!((1..20).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+}
+
+/// Ranks that say when they are ready.
+fn started(script: &str) -> Child {
+    let script = format!("trap 'echo asked; exit 5' INT HUP TERM; echo ready; {script}");
+    let mut run = command(["launch", "-n", "2", "--", "sh", "-c", &script]);
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap());
+    let mut said = String::new();
+    for _ in 0..2 {
+        lines.read_line(&mut said).unwrap();
+    }
+    assert_eq!(said.matches("ready").count(), 2, "{said}");
+    run.stdout = Some(lines.into_inner());
+    run
+}
+
+#[test]
+fn signals_are_forwarded() {
+    for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
+        let mut run = started("while :; do sleep 0.05; done");
+        let mut stdout = run.stdout.take().unwrap();
+        kill_process(pid(&run), signal).unwrap();
+        let mut said = String::new();
+        stdout.read_to_string(&mut said).unwrap();
+        let run: Run = run.wait_with_output().unwrap().into();
+        assert_eq!(run.code, 5, "{}", run.stderr);
+        for rank in 0..2 {
+            assert_eq!(lines_of(&said, rank), ["asked"], "{said}");
+        }
+    }
+}
+
+#[test]
+fn ranks_do_not_outlive_the_launcher() {
+    let mut run = started("while :; do sleep 0.05; done");
+    let ranks = children(pid(&run));
+    assert_eq!(ranks.len(), 2);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    wait_until("the end of the ranks", || ranks.iter().all(|rank| !is_alive(*rank)));
+}
+
+#[test]
+fn wrong_usage() {
+    symmetra("launch").refused(2, &["--ranks", "PROGRAM"]);
+    symmetra("launch -n 0 -- true").refused(2, &["0 is not in 1..=256"]);
+    symmetra("launch -n 2 -- /nonexistent/program").refused(1, &["/nonexistent/program", "No such file"]);
+}
