@@ -298,8 +298,11 @@ void lost_and_late() {
     communicator.barrier();
     if (communicator.rank() == 1) return;  // unclosed: lost
     std::vector<float> values(8);
-    communicator.all_reduce(Operand(values.data(), 8), stream);
-    CHECK_EQ(CHECK_THROWS(kPeerLost, communicator.synchronize(stream)).rank(), 1);
+    auto reduce = [&] {
+      communicator.all_reduce(Operand(values.data(), 8), stream);
+      communicator.synchronize(stream);
+    };
+    CHECK_EQ(CHECK_THROWS(kPeerLost, reduce()).rank(), 1);
   });
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Device device = Device::host();
