@@ -31,9 +31,11 @@ impl Health {
         self.tell_peers(error);
     }
 
-    /// A rank is gone: stop the own device at once; peers see it themselves.
+    /// A rank is gone: stop every device at once. Peers would see it themselves, but perhaps not
+    /// before this rank, told of it, leaves as well.
     pub(super) fn lost(&self, rank: usize) {
-        self.own().stop(Stop { cause: Cause::Lost, by: self.rank, culprit: rank });
+        let stop = Stop { cause: Cause::Lost, by: self.rank, culprit: rank };
+        self.pages.iter().for_each(|page| page.stop(stop));
     }
 
     fn diagnose(&self) -> Error {
@@ -134,7 +136,8 @@ impl Health {
         let (cause, culprit) = match error {
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
-            // Peers see the loss and the abort themselves.
+            Error::PeerLost { rank, .. } => (Cause::Lost, *rank),
+            // Who aborts tells all.
             _ => return,
         };
         let stop = Stop { cause, by: self.rank, culprit };
