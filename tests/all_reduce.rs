@@ -81,7 +81,7 @@ impl<T: Sample> Plan<T> {
         }
         let seed = world as u64 * 100 + T::DTYPE as u64;
         shuffle(seed, &mut calls);
-        Self { data: Data::new(seed, world, ROOM), batches: batches(seed, &calls) }
+        Self { data: Data::new(seed, world, ROOM), batches: batches(seed, true, &calls) }
     }
 
     fn run(&self, rank: &Rank) {
@@ -132,7 +132,7 @@ worlds! {
 fn calls<T: Sample>(world: usize, config: &Config, seed: u64, calls: &[(Algorithm, usize)]) {
     let data = Data::<T>::new(seed, world, ROOM);
     let carried: Vec<_> = calls.iter().copied().filter(|(algorithm, _)| algorithm.carries(T::DTYPE)).collect();
-    let batches = batches(seed, &carried);
+    let batches = batches(seed, true, &carried);
     threads(world, config, |rank| {
         let bench = Bench::new(rank, &data);
         batches.iter().for_each(|batch| bench.check(batch));

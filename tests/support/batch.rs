@@ -41,8 +41,9 @@ pub struct Batch {
     pub cases: Vec<Case>,
 }
 
-/// Cuts a list of calls into batches; everything that is not given follows from `seed`.
-pub fn batches(seed: u64, calls: &[(Algorithm, usize)]) -> Vec<Batch> {
+/// Cuts a list of calls into batches; everything that is not given follows from `seed`. `shared`:
+/// whether peers can be made to address memory outside the arena.
+pub fn batches(seed: u64, shared: bool, calls: &[(Algorithm, usize)]) -> Vec<Batch> {
     let mut random = Random(mix(seed));
     let mut batches: Vec<Batch> = Vec::new();
     let mut end = ROOM;
@@ -60,7 +61,8 @@ pub fn batches(seed: u64, calls: &[(Algorithm, usize)]) -> Vec<Batch> {
             11..19 => Memory::Plain,
             _ => Memory::Adopted,
         };
-        if algorithm.needs_reach() && !batch.captured && memory == Memory::Plain {
+        let reached = memory == Memory::Symmetric || (shared && (batch.captured || memory == Memory::Adopted));
+        if algorithm.needs_reach() && !reached {
             memory = Memory::Symmetric;
         }
         let from = random.below((ROOM - count) / OFFSETS) * OFFSETS;

@@ -2,6 +2,9 @@
 
 use symmetra::{Device, DeviceKind, HostShape};
 
+/// Set where every rank works on the first GPU it sees.
+pub const FIRST: &str = "SYMMETRA_TEST_FIRST_GPU";
+
 /// The kind chosen by `SYMMETRA_TEST_DEVICE`.
 pub fn kind() -> DeviceKind {
     match std::env::var("SYMMETRA_TEST_DEVICE").as_deref() {
@@ -20,6 +23,7 @@ pub fn is_host() -> bool {
 /// The device of a rank: GPUs are dealt out in turn.
 pub fn device(rank: usize) -> Device {
     match kind() {
+        DeviceKind::Cuda if std::env::var_os(FIRST).is_some() => Device::cuda(0).unwrap(),
         DeviceKind::Cuda => Device::cuda(rank % gpus()).unwrap(),
         _ => Device::host_with(shape()).unwrap(),
     }

@@ -1,1 +1,210 @@
 //! Ranks as processes: the test executable runs itself again, for one test and one rank.
+//!
+//! A test of this kind asks [`this`] first. In a rank it gets a [`Child`] and plays its part; in
+//! the test itself it starts [`Ranks`] and speaks with them, a line at a time.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid};
+use symmetra::Config;
+use symmetra::bootstrap::Local;
+use tempfile::TempDir;
+
+use super::device::is_host;
+use super::world::{Rank, open};
+
+const RANK: &str = "SYMMETRA_TEST_RANK";
+const WORLD: &str = "SYMMETRA_TEST_WORLD";
+const DIRECTORY: &str = "SYMMETRA_TEST_DIRECTORY";
+const PART: &str = "SYMMETRA_TEST_PART";
+/// What lines to the test begin with; the harness writes lines of its own.
+const MARK: &str = "@@";
+/// No conversation takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A rank, as its process knows itself.
+pub struct Child {
+    pub rank: usize,
+    pub world: usize,
+    /// Which part it plays, in the test's words.
+    pub part: String,
+    directory: PathBuf,
+}
+
+/// This process, when it is a rank.
+pub fn this() -> Option<Child> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let rank = variable(RANK)?.parse().unwrap();
+    // Whatever becomes of the test, no rank is left behind.
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let world = variable(WORLD).unwrap().parse().unwrap();
+    let directory = PathBuf::from(variable(DIRECTORY).unwrap());
+    Some(Child { rank, world, part: variable(PART).unwrap(), directory })
+}
+
+impl Child {
+    /// Meets the ranks of a new world under a name that all of them use.
+    pub fn meet(&self, name: &str, rank: usize, world: usize) -> symmetra::Result<Local> {
+        Local::connect(self.directory.join(name), rank, world, Instant::now() + PATIENCE)
+    }
+
+    /// Opens the group of all ranks.
+    pub fn open(&self, config: &Config) -> Rank {
+        open(self.meet("all", self.rank, self.world).unwrap(), config).unwrap()
+    }
+
+    /// Says a line to the test.
+    pub fn say(&self, words: &str) {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{MARK}{}", words.replace('\n', " ")).unwrap();
+        out.flush().unwrap();
+    }
+
+    /// The next line of the test.
+    pub fn hear(&self) -> String {
+        let mut line = String::new();
+        assert!(std::io::stdin().lock().read_line(&mut line).unwrap() > 0, "the test is gone");
+        line.trim().to_owned()
+    }
+}
+
+/// A line of a rank, and when it came.
+pub struct Said {
+    pub words: String,
+    pub at: Instant,
+}
+
+/// The ranks of one test.
+pub struct Ranks {
+    processes: Vec<Process>,
+    directory: TempDir,
+}
+
+struct Process {
+    child: std::process::Child,
+    lines: Receiver<Said>,
+}
+
+impl Ranks {
+    /// Starts a process for every rank of `world`, for the test of this name; `part` is for them.
+    pub fn start(test: &str, world: usize, part: &str) -> Self {
+        Self::start_in(tempfile::Builder::new().prefix("ranks-").tempdir().unwrap(), test, world, part, |_| Vec::new())
+    }
+
+    /// The same, in a directory with a past, and with variables for each rank.
+    pub fn start_in(
+        directory: TempDir,
+        test: &str,
+        world: usize,
+        part: &str,
+        variables: impl Fn(usize) -> Vec<(String, String)>,
+    ) -> Self {
+        let temporary = directory.path().join("tmp");
+        std::fs::create_dir_all(&temporary).unwrap();
+        let start = |rank: usize| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+            command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(PART, part);
+            command.env(DIRECTORY, directory.path()).env("TMPDIR", &temporary).envs(variables(rank));
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let out = BufReader::new(child.stdout.take().unwrap());
+            let (said, lines) = channel();
+            std::thread::spawn(move || {
+                for line in out.lines().map_while(Result::ok) {
+                    if let Some((_, words)) = line.split_once(MARK) {
+                        let _ = said.send(Said { words: words.to_owned(), at: Instant::now() });
+                    }
+                }
+            });
+            Process { child, lines }
+        };
+        Self { processes: (0..world).map(start).collect(), directory }
+    }
+
+    /// The directory the ranks meet in.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The next line of a rank.
+    pub fn hear(&self, rank: usize) -> Said {
+        match self.processes[rank].lines.recv_timeout(PATIENCE) {
+            Ok(said) => said,
+            Err(RecvTimeoutError::Timeout) => panic!("rank {rank} said nothing for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Disconnected) => panic!("rank {rank} ended without a word"),
+        }
+    }
+
+    /// Waits for a word of these ranks.
+    pub fn expect(&self, ranks: &[usize], words: &str) {
+        for &rank in ranks {
+            assert_eq!(self.hear(rank).words, words, "rank {rank}");
+        }
+    }
+
+    /// Says a line to these ranks.
+    pub fn tell(&mut self, ranks: &[usize], words: &str) {
+        for &rank in ranks {
+            let input = self.processes[rank].child.stdin.as_mut().unwrap();
+            writeln!(input, "{words}").unwrap();
+        }
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, rank: usize, signal: Signal) {
+        kill_process(self.pid(rank), signal).unwrap();
+    }
+
+    /// Blocks until a rank has stopped itself.
+    pub fn wait_stopped(&self, rank: usize) {
+        super::world::until(PATIENCE, "the rank stops", || {
+            let status = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
+            status.is_some_and(|(_, status)| status.stopped())
+        });
+    }
+
+    fn pid(&self, rank: usize) -> Pid {
+        Pid::from_child(&self.processes[rank].child)
+    }
+
+    /// Waits until these ranks have ended well.
+    pub fn finish(mut self, ranks: &[usize]) {
+        for &rank in ranks {
+            let child = &mut self.processes[rank].child;
+            let mut ended = None;
+            super::world::until(PATIENCE, "a rank ends", || {
+                ended = child.try_wait().unwrap();
+                ended.is_some()
+            });
+            assert!(ended.unwrap().success(), "rank {rank}: {}", ended.unwrap());
+        }
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for Process { child, .. } in &mut self.processes {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// CUDA_VISIBLE_DEVICES with the GPUs of this machine in another order for every rank, whose own is first.
+pub fn permuted_gpus(rank: usize) -> Vec<(String, String)> {
+    if is_host() {
+        return Vec::new();
+    }
+    let all = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_else(|_| {
+        let count = symmetra::Device::count(symmetra::DeviceKind::Cuda);
+        (0..count).map(|gpu| gpu.to_string()).collect::<Vec<_>>().join(",")
+    });
+    let mut gpus: Vec<&str> = all.split(',').collect();
+    gpus.rotate_left(rank);
+    gpus[1..].reverse();
+    vec![("CUDA_VISIBLE_DEVICES".to_owned(), gpus.join(",")), (super::device::FIRST.to_owned(), "1".to_owned())]
+}

@@ -1,0 +1,412 @@
+//! Ranks as processes: the same results as threads, and what happens when one is killed, stopped or
+//! crashed before.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use half::bf16;
+use rustix::process::{Signal, getpid, kill_process};
+use symmetra::{Algorithm, Communicator, Config, DeviceBuffer, Error, SymmetricBuffer};
+
+use support::batch::{Bench, MOST, ROOM, batches};
+use support::data::{Random, shuffle};
+use support::process::{Child, Ranks, permuted_gpus, this};
+use support::world::bounded;
+use support::{Data, Rank, Sample, config, fits, is_host};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const STEADY: Duration = Duration::from_millis(400);
+
+/// Every algorithm, memory and way for one type, as the threads run it.
+fn results<T: Sample>(rank: &Rank) {
+    let seed = 33 + T::DTYPE as u64;
+    let mut random = Random(seed);
+    let mut calls = Vec::new();
+    for algorithm in Algorithm::ALL.into_iter().chain([Algorithm::Auto]).filter(|algorithm| algorithm.carries(T::DTYPE))
+    {
+        calls.extend([0, 1, 2, 3, 63, 64, 65, 257, 1000].map(|count| (algorithm, count)));
+        calls.extend((0..6).map(|_| (algorithm, random.below(if algorithm.needs_reach() { MOST } else { 700 }))));
+    }
+    shuffle(seed, &mut calls);
+    let data = Data::new(seed, rank.world(), ROOM);
+    let bench = Bench::<T>::new(rank, &data);
+    // Plain memory of the host cannot be shared between processes.
+    batches(seed, !is_host(), &calls).iter().for_each(|batch| bench.check(batch));
+}
+
+fn every_result(child: &Child) {
+    let mut config = config();
+    config.one_shot_ll_bytes = 1030;
+    config.one_shot_sentinel_bytes = Some(2050);
+    let rank = child.open(&config);
+    results::<f32>(&rank);
+    results::<bf16>(&rank);
+    results::<i64>(&rank);
+    rank.communicator.close().unwrap();
+}
+
+/// Runs `part` in every rank of a world to its good end.
+fn run(test: &str, world: usize, part: impl Fn(&Child)) {
+    if let Some(child) = this() {
+        return bounded(LIMIT, || part(&child));
+    }
+    if fits(world) {
+        let _alone = support::world::alone();
+        let ranks = Ranks::start(test, world, "");
+        let everyone: Vec<usize> = (0..world).collect();
+        let temporary = ranks.directory().join("tmp");
+        ranks.expect(&everyone, "done");
+        assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0, "files are left");
+        ranks.finish(&everyone);
+    }
+}
+
+#[test]
+fn pitfall_33_two_processes_give_what_threads_give() {
+    run("pitfall_33_two_processes_give_what_threads_give", 2, |child| {
+        every_result(child);
+        child.say("done");
+    });
+}
+
+#[test]
+fn pitfall_33_five_processes_give_what_threads_give() {
+    run("pitfall_33_five_processes_give_what_threads_give", 5, |child| {
+        every_result(child);
+        child.say("done");
+    });
+}
+
+/// Memory that cannot be shared between processes is staged, and never exported blindly.
+#[test]
+fn pitfall_13_memory_of_the_program_is_staged() {
+    run("pitfall_13_memory_of_the_program_is_staged", 2, |child| {
+        let rank = child.open(&config());
+        let Rank { communicator, stream, .. } = &rank;
+        let plain = DeviceBuffer::from_slice(&vec![1.0f32; 30_000], stream).unwrap();
+        let adopted = communicator.adopt(plain.borrow()).unwrap();
+        assert_eq!(adopted.is_shared(), !is_host());
+        communicator.all_reduce_in_place(&adopted, stream).unwrap();
+        if is_host() {
+            let refused = communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream);
+            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+        }
+        let graph = stream.capture(|capture| communicator.all_reduce_in_place(&plain, capture)).unwrap();
+        graph.register().unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(plain.read(stream).unwrap(), vec![4.0; 30_000]);
+        drop(graph);
+        drop(adopted);
+        communicator.clone().close().unwrap();
+        child.say("done");
+    });
+}
+
+/// Every rank sees the GPUs in another order.
+#[test]
+fn pitfall_18_devices_are_known_by_more_than_their_number() {
+    const NAME: &str = "pitfall_18_devices_are_known_by_more_than_their_number";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || every_result(&child));
+    }
+    if is_host() {
+        eprintln!("skipped: there is one host");
+    } else if fits(2) {
+        let _alone = support::world::alone();
+        let directory = tempfile::Builder::new().prefix("ranks-").tempdir().unwrap();
+        Ranks::start_in(directory, NAME, 2, "", permuted_gpus).finish(&[0, 1]);
+    }
+}
+
+/// Waits short once the group works.
+fn short() -> Config {
+    let mut config = config();
+    config.heap_bytes = 1 << 20;
+    config.deadlines.steady = STEADY;
+    config
+}
+
+/// What a rank does until it learns that another is gone.
+fn until_lost(child: &Child, victim: bool) -> Error {
+    let mut config = short();
+    // Death is noticed, not waited for.
+    config.deadlines.steady = Duration::from_secs(60);
+    let sleep = || std::thread::sleep(Duration::from_secs(3600));
+    let bootstrap = child.meet("all", child.rank, child.world).unwrap();
+    if child.part == "before open" {
+        child.say("ready");
+        if victim {
+            sleep();
+        }
+    }
+    if child.part == "during open" {
+        child.say("ready");
+    }
+    let rank = match support::world::open(bootstrap, &config) {
+        Ok(rank) => rank,
+        Err(error) => return error,
+    };
+    let Rank { communicator, stream, .. } = &rank;
+    let buffer = match communicator.symmetric::<i64>(3000) {
+        Ok(buffer) => buffer,
+        Err(error) => return error,
+    };
+    let plain = DeviceBuffer::from_slice(&vec![1i64; 3000], stream).unwrap();
+    match child.part.as_str() {
+        "capture" => {
+            let graph = stream.capture(|capture| {
+                if victim {
+                    child.say("ready");
+                    sleep();
+                }
+                communicator.all_reduce_in_place(&plain, capture)
+            });
+            child.say("ready");
+            graph.unwrap().register().unwrap_err()
+        }
+        "close" => {
+            communicator.all_reduce_in_place(&buffer, stream).unwrap();
+            rank.finish();
+            child.say("ready");
+            if victim {
+                sleep();
+            }
+            communicator.clone().close().unwrap_err()
+        }
+        "replay" => {
+            let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+            until_error(child, &rank, || graph.launch(stream))
+        }
+        _ => until_error(child, &rank, || communicator.all_reduce_in_place(&buffer, stream)),
+    }
+}
+
+/// Calls without end, some of them ahead of the device.
+fn until_error(child: &Child, rank: &Rank, call: impl Fn() -> symmetra::Result<()>) -> Error {
+    if child.part != "during open" {
+        child.say("ready");
+    }
+    for number in 0.. {
+        let result = call().and_then(|()| match number % 7 {
+            0 => rank.communicator.synchronize(&rank.stream),
+            _ => Ok(()),
+        });
+        if let Err(error) = result {
+            return error;
+        }
+    }
+    unreachable!()
+}
+
+/// A rank is killed; the survivors learn it in time and go on together.
+fn killed(test: &str, part: &str, victim: usize, delay: Duration) {
+    const WORLD: usize = 3;
+    let _alone = support::world::alone();
+    let mut ranks = Ranks::start(test, WORLD, &format!("{victim}:{part}"));
+    let everyone: Vec<usize> = (0..WORLD).collect();
+    let survivors: Vec<usize> = everyone.iter().copied().filter(|rank| *rank != victim).collect();
+    ranks.expect(&everyone, "ready");
+    std::thread::sleep(delay);
+    let death = Instant::now();
+    ranks.signal(victim, Signal::KILL);
+    for &rank in &survivors {
+        let said = ranks.hear(rank);
+        let gone = format!("rank {victim} is gone");
+        assert!(said.words.starts_with(&gone), "{part}: rank {rank} of {WORLD} got: {}", said.words);
+        let took = said.at.duration_since(death);
+        assert!(took < Duration::from_secs(1), "{part}: rank {rank} learned it after {took:?}");
+    }
+    ranks.tell(&survivors, "again");
+    ranks.expect(&survivors, "reduced");
+    ranks.finish(&survivors);
+}
+
+/// A rank of a test with a killed rank.
+fn mortal(child: &mut Child) {
+    let (victim, part) =
+        child.part.split_once(':').map(|(victim, part)| (victim.parse().unwrap(), part.to_owned())).unwrap();
+    child.part = part;
+    let error = until_lost(child, child.rank == victim);
+    child.say(&error.to_string());
+    assert!(matches!(error, Error::PeerLost { .. }), "{error:?}");
+    assert_eq!(child.hear(), "again");
+    let rank = child.rank - usize::from(child.rank > victim);
+    reduce_among(child, "again", rank, child.world - 1);
+    child.say("reduced");
+}
+
+/// A new group of some of the processes works.
+fn reduce_among(child: &Child, name: &str, rank: usize, world: usize) {
+    let bootstrap = child.meet(name, rank, world).unwrap();
+    // The GPU is that of the process, whatever its new rank.
+    let device = support::device::device(child.rank);
+    let stream = symmetra::Stream::new(&device).unwrap();
+    let communicator = Communicator::open(bootstrap, &device, config()).unwrap();
+    let buffer: SymmetricBuffer<i32> = communicator.symmetric(5000).unwrap();
+    buffer.write(&vec![rank as i32 + 1; 5000], &stream).unwrap();
+    communicator.all_reduce_in_place(&buffer, &stream).unwrap();
+    let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+    graph.launch(&stream).unwrap();
+    communicator.synchronize(&stream).unwrap();
+    let sum = (world * (world + 1) / 2 * world) as i32;
+    assert_eq!(buffer.read(&stream).unwrap(), vec![sum; 5000]);
+    drop(graph);
+    drop(buffer);
+    communicator.close().unwrap();
+}
+
+macro_rules! killed {
+    ($($name:ident: $part:expr, $victim:expr, $delays_ms:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            if let Some(mut child) = this() {
+                return bounded(LIMIT, || mortal(&mut child));
+            }
+            if fits(3) {
+                for delay_ms in $delays_ms {
+                    killed(stringify!($name), $part, $victim, Duration::from_millis(delay_ms));
+                }
+            }
+        }
+    )*};
+}
+
+killed! {
+    pitfall_01_killed_before_open: "before open", 1, [20];
+    pitfall_01_killed_during_open: "during open", 2, [0, 2, 5, 9];
+    pitfall_01_the_first_rank_is_killed_during_open: "during open", 0, [1, 4];
+    pitfall_01_killed_during_eager_calls: "eager", 1, [30, 80];
+    pitfall_01_the_first_rank_is_killed_during_eager_calls: "eager", 0, [50];
+    pitfall_01_killed_during_replay: "replay", 2, [30, 80];
+    pitfall_01_killed_in_a_capture: "capture", 1, [30];
+    pitfall_01_killed_when_the_others_close: "close", 0, [30];
+}
+
+/// A rank that is stopped past the deadline, with a call enqueued or before one: the others name it;
+/// when it goes on it is told, and writes nothing into what they use again.
+fn stopped(test: &str, algorithm: Algorithm) {
+    if !fits(3) {
+        return;
+    }
+    let _alone = support::world::alone();
+    let mut ranks = Ranks::start(test, 3, algorithm.name());
+    ranks.expect(&[0, 1, 2], "ready");
+    ranks.tell(&[1], "stop");
+    ranks.wait_stopped(1);
+    ranks.tell(&[0, 2], "call");
+    for rank in [0, 2] {
+        let said = ranks.hear(rank).words;
+        assert!(said.contains("timed out") && said.contains("waiting for rank 1"), "rank {rank}: {said}");
+    }
+    ranks.signal(1, Signal::CONT);
+    let said = ranks.hear(1).words;
+    assert!(said.starts_with("the group was aborted"), "{said}");
+    ranks.tell(&[0, 2], "look");
+    ranks.expect(&[0, 2], "untouched");
+    ranks.tell(&[0, 1, 2], "again");
+    ranks.expect(&[0, 1, 2], "reduced");
+    ranks.finish(&[0, 1, 2]);
+}
+
+fn sleeper(child: &Child) {
+    let algorithm: Algorithm = child.part.parse().unwrap();
+    let rank = child.open(&short());
+    let Rank { communicator, stream, .. } = &rank;
+    let buffer = communicator.symmetric::<i32>(200).unwrap();
+    let call = || communicator.all_reduce_by(algorithm, &buffer, &buffer, stream);
+    (0..3).for_each(|_| call().unwrap());
+    rank.finish();
+    communicator.group().barrier().unwrap();
+    child.say("ready");
+    child.hear();
+    let failure = || {
+        let start = Instant::now();
+        loop {
+            if let Err(error) = communicator.synchronize(stream) {
+                return error;
+            }
+            assert!(start.elapsed() < LIMIT / 4, "nobody told rank {}", child.rank);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    if child.rank == 1 {
+        kill_process(getpid(), Signal::STOP).unwrap();
+        let late = call();
+        let error = failure();
+        assert!(late.is_ok() || late == Err(error.clone()), "{late:?}");
+        child.say(&error.to_string());
+    } else {
+        let start = Instant::now();
+        call().unwrap();
+        let error = failure();
+        assert!(
+            start.elapsed() >= STEADY / 2 && start.elapsed() < STEADY + Duration::from_secs(5),
+            "{:?}",
+            start.elapsed()
+        );
+        buffer.write(&[77; 200], stream).unwrap();
+        child.say(&error.to_string());
+        child.hear();
+        assert_eq!(buffer.read(stream).unwrap(), [77; 200]);
+        child.say("untouched");
+    }
+    assert_eq!(child.hear(), "again");
+    drop(buffer);
+    drop(rank);
+    reduce_among(child, "again", child.rank, child.world);
+    child.say("reduced");
+}
+
+macro_rules! stopped {
+    ($($name:ident: $algorithm:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            match this() {
+                Some(child) => bounded(LIMIT, || sleeper(&child)),
+                None => stopped(stringify!($name), $algorithm),
+            }
+        }
+    )*};
+}
+
+stopped! {
+    pitfall_02_a_rank_is_stopped_and_goes_on_one_shot: Algorithm::OneShotLL;
+    pitfall_02_a_rank_is_stopped_and_goes_on_zero_copy: Algorithm::TwoShotZeroCopy;
+}
+
+/// The first rank of a world crashes while it waits for the others, and leaves its socket; the next
+/// world meets in the same place.
+#[test]
+fn pitfall_17_files_of_a_crash_are_in_nobodys_way() {
+    const NAME: &str = "pitfall_17_files_of_a_crash_are_in_nobodys_way";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            child.say("ready");
+            let world = if child.part == "crash" { 3 } else { 2 };
+            reduce_among(&child, "place", child.rank, world);
+            child.say("reduced");
+        });
+    }
+    if !fits(2) {
+        return;
+    }
+    let _alone = support::world::alone();
+    let crashing = Ranks::start(NAME, 2, "crash"); // a third never comes
+    crashing.expect(&[0, 1], "ready");
+    let place = crashing.directory().join("place");
+    let files = || std::fs::read_dir(&place).map_or(0, Iterator::count);
+    support::world::until(Duration::from_secs(10), "the socket appears", || files() > 0);
+    crashing.signal(0, Signal::KILL);
+    crashing.signal(1, Signal::KILL);
+    let left = tempfile::Builder::new().prefix("ranks-").tempdir().unwrap();
+    std::fs::rename(&place, left.path().join("place")).unwrap();
+    drop(crashing);
+    assert!(std::fs::read_dir(left.path().join("place")).unwrap().count() > 0, "the crash left nothing");
+    let ranks = Ranks::start_in(left, NAME, 2, "", |_| Vec::new());
+    ranks.expect(&[0, 1], "ready");
+    ranks.expect(&[0, 1], "reduced");
+    ranks.finish(&[0, 1]);
+}
