@@ -19,9 +19,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
 
   platform::wait_prior();
   Call call = begin_call(args.state, args.wait);
-  const uint32_t owner = platform::thread() >> lanes_log2, packet = first + (platform::thread() & (lanes - 1));
+  const uint32_t owner = peer_of(platform::thread(), lanes_log2, rank, world), packet = first + (platform::thread() & (lanes - 1));
   const Data ahead = owner < world && packet < shares.size ? operand.load(shares.first(owner) + packet) : Data{};
-  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t, world); });
   platform::keep(step);
   platform::keep(call.epoch);
   const auto load = [&](uint32_t tile, const Pair& pair) {
@@ -44,7 +44,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {
       if (!shares.has(rank, tile + pair.lane)) return;
-      arrived[pair.index] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
+      arrived[pair.place] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
     });
     // Whoever lacks a packet has no sum: then nobody of the block sends one.
     failed |= platform::sync_block_or(waiter.gave_up());
