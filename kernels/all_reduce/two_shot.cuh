@@ -33,8 +33,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
 
   for (uint32_t tile = first; tile < shares.size; tile += step) {
     pairs.each([&](const Pair& pair) {
+      if (shares.has(pair.peer, tile + pair.lane)) {
+        if (pair.peer == rank) {
+          if (tile == first) arrived[pair.place] = load(tile, pair);
+        } else if (!waiter.gave_up()) {
+          scratch.send(0, pair, tile, load(tile, pair));
+        }
+      }
       if (pair.peer == rank) return;
-      if (shares.has(pair.peer, tile + pair.lane) && !waiter.gave_up()) scratch.send(0, pair, tile, load(tile, pair));
       scratch.clear(0, pair, tile);
       scratch.clear(1, pair, tile);
     });
@@ -44,7 +50,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {
       if (!shares.has(rank, tile + pair.lane)) return;
-      arrived[pair.place] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
+      if (pair.peer != rank) {
+        arrived[pair.place] = scratch.await(waiter, 0, pair, tile);
+      } else if (tile != first) {
+        arrived[pair.place] = load(tile, pair);
+      }
     });
     // Whoever lacks a packet has no sum: then nobody of the block sends one.
     failed |= platform::sync_block_or(waiter.gave_up());
