@@ -7,21 +7,30 @@
 
 namespace symmetra::kernels {
 
-/// A packet and a peer: what one thread handles of a tile.
+/// A packet and a peer: what one thread handles of a tile. Every rank begins with itself and
+/// goes round from there, so that ranks do not all send to the same one at once.
 struct Pair {
-  uint32_t index;  ///< in the tile: lanes of peer 0, lanes of peer 1...
+  uint32_t index;  ///< of the item
   uint32_t peer;
   uint32_t lane;
-  Packet* to;    ///< this rank's slot in the memory of `peer`, at this lane
-  Packet* from;  ///< the slot of `peer` in the memory of this rank, at this lane
+  uint32_t place;  ///< among what arrives: lanes of rank 0, lanes of rank 1...
+  Packet* to;      ///< this rank's slot in the memory of `peer`, at this lane
+  Packet* from;    ///< the slot of `peer` in the memory of this rank, at this lane
 };
 
-SYMMETRA_DEVICE Pair make_pair(const AllReduceArgs& args, uint32_t index) {
+/// The peer of an item.
+SYMMETRA_DEVICE uint32_t peer_of(uint32_t index, uint32_t lanes_log2, uint32_t rank, uint32_t world) {
+  const uint32_t peer = (index >> lanes_log2) + rank;
+  return peer < world ? peer : peer - world;
+}
+
+SYMMETRA_DEVICE Pair make_pair(const AllReduceArgs& args, uint32_t index, uint32_t world) {
   const uint32_t slot = static_cast<uint32_t>(args.slot_packets);
   Pair pair{};
   pair.index = index;
-  pair.peer = index >> args.lanes_log2;
+  pair.peer = peer_of(index, args.lanes_log2, args.rank, world);
   pair.lane = index & ((1u << args.lanes_log2) - 1);
+  pair.place = (pair.peer << args.lanes_log2) + pair.lane;
   pair.to = reinterpret_cast<Packet*>(args.peers[pair.peer]) + (args.rank * slot + pair.lane);
   pair.from = reinterpret_cast<Packet*>(args.peers[args.rank]) + (pair.peer * slot + pair.lane);
   platform::keep(pair.to);

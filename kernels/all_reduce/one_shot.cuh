@@ -21,7 +21,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
   platform::wait_prior();
   Call call = begin_call(args.state, args.wait);
   const Data ahead = operand.load(first + (platform::thread() & (lanes - 1)));
-  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t, world); });
   platform::keep(step);
   platform::keep(packets);
   platform::keep(call.epoch);
@@ -43,7 +43,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {
       if (tile + pair.lane >= packets) return;
-      arrived[pair.index] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
+      arrived[pair.place] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
     });
     platform::sync_block();
     const bool last = tile + step >= packets;

@@ -19,9 +19,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
 
   platform::wait_prior();
   Call call = begin_call(args.state, args.wait);
-  const uint32_t owner = platform::thread() >> lanes_log2, packet = first + (platform::thread() & (lanes - 1));
+  const uint32_t owner = peer_of(platform::thread(), lanes_log2, rank, world), packet = first + (platform::thread() & (lanes - 1));
   const Data ahead = owner < world && packet < shares.size ? operand.load(shares.first(owner) + packet) : Data{};
-  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t); });
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(args, t, world); });
   platform::keep(step);
   platform::keep(call.epoch);
   const auto load = [&](uint32_t tile, const Pair& pair) {
@@ -33,8 +33,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
 
   for (uint32_t tile = first; tile < shares.size; tile += step) {
     pairs.each([&](const Pair& pair) {
+      if (shares.has(pair.peer, tile + pair.lane)) {
+        if (pair.peer == rank) {
+          if (tile == first) arrived[pair.place] = load(tile, pair);
+        } else if (!waiter.gave_up()) {
+          scratch.send(0, pair, tile, load(tile, pair));
+        }
+      }
       if (pair.peer == rank) return;
-      if (shares.has(pair.peer, tile + pair.lane) && !waiter.gave_up()) scratch.send(0, pair, tile, load(tile, pair));
       scratch.clear(0, pair, tile);
       scratch.clear(1, pair, tile);
     });
@@ -44,7 +50,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {
       if (!shares.has(rank, tile + pair.lane)) return;
-      arrived[pair.index] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
+      if (pair.peer != rank) {
+        arrived[pair.place] = scratch.await(waiter, 0, pair, tile);
+      } else if (tile != first) {
+        arrived[pair.place] = load(tile, pair);
+      }
     });
     // Whoever lacks a packet has no sum: then nobody of the block sends one.
     failed |= platform::sync_block_or(waiter.gave_up());
