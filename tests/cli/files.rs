@@ -30,7 +30,8 @@ fn split_npy(file: &[u8]) -> (String, &[u8]) {
         1 => (u16::from_le_bytes(file[8..10].try_into().unwrap()) as usize, 10),
         _ => (u32::from_le_bytes(file[8..12].try_into().unwrap()) as usize, 12),
     };
-    (String::from_utf8(file[start..start + length].to_vec()).unwrap(), &file[start + length..])
+    let header = String::from_utf8(file[start..start + length].to_vec()).unwrap();
+    (header.replace(", )", ")"), &file[start + length..])
 }
 
 /// A .safetensors file of two tensors: one of no interest, and `weight`.
@@ -265,7 +266,7 @@ fn files_that_cannot_be_summed() {
     refused(npy("<u4", false, "(2,)", &[0; 8]), &["shard-0.npy", "<u4"]);
     refused(npy("<c8", false, "(1,)", &[0; 8]), &["<c8"]);
     refused(npy("<f4", false, "(2,)", &[0; 7]), &["shard-", "f32 [2]"]);
-    refused(npy("<f4", false, "(4294967296, 4294967296, 4294967296)", &[]), &["1 TiB"]);
+    refused(npy("<f4", false, "(4294967296, 1024)", &[]), &["1 TiB"]);
     refused(b"not a tensor".to_vec(), &["shard-0.npy", ".npy file"]);
 
     let shards = Shards::new("safetensors", &[safetensors("U8", "[2]", &[0; 2])]);

@@ -5,6 +5,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
+use symmetra::bootstrap::Tcp;
+use symmetra::{Communicator, Config, Device, Stream};
 
 use super::{Run, children, command, is_alive, pid, symmetra, symmetra_with, wait_until};
 
@@ -111,6 +113,36 @@ fn ranks_do_not_outlive_the_launcher() {
     run.kill().unwrap();
     run.wait().unwrap();
     wait_until("the end of the ranks", || ranks.iter().all(|rank| !is_alive(*rank)));
+}
+
+/// What each rank of `ranks_meet_over_tcp` runs.
+#[test]
+#[ignore = "a rank: run by the test below"]
+fn rank_of_a_launch() {
+    if std::env::var_os("SYMMETRA_SECRET").is_none() {
+        return;
+    }
+    let bootstrap = Tcp::from_env(Instant::now() + Duration::from_secs(30)).unwrap();
+    let device = Device::host().unwrap();
+    let communicator = Communicator::open(bootstrap, &device, Config::default()).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let buffer = communicator.symmetric::<i64>(3).unwrap();
+    buffer.write(&[1, 10, communicator.rank() as i64], &stream).unwrap();
+    communicator.all_reduce_in_place(&buffer, &stream).unwrap();
+    communicator.synchronize(&stream).unwrap();
+    println!("sum {:?}", buffer.read(&stream).unwrap());
+    communicator.close().unwrap();
+}
+
+#[test]
+fn ranks_meet_over_tcp() {
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["launch::rank_of_a_launch", "--exact", "--ignored", "--nocapture"];
+    let run: Run = command(["launch", "-n", "3", "--"]).arg(program).args(arguments).output().unwrap().into();
+    let run = run.ok();
+    for rank in 0..3 {
+        assert!(lines_of(&run.stdout, rank).iter().any(|line| line.ends_with("sum [3, 30, 3]")), "{}", run.stdout);
+    }
 }
 
 #[test]
