@@ -6,11 +6,12 @@ mod support;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
-use symmetra::{Algorithm, Config, DeviceBuffer, Dtype, Error, explain};
+use symmetra::{Algorithm, Config, Device, DeviceBuffer, Dtype, Error, HostShape, explain};
 
 use support::batch::{Bench, MOST, ROOM, batches};
 use support::data::{Random, shuffle};
-use support::device::kind;
+use support::device::{is_host, kind};
+use support::world::{meet, open_on};
 use support::{Data, Rank, Sample, config, fits, threads};
 
 const ALGORITHMS: [Algorithm; 6] = [
@@ -210,6 +211,26 @@ proptest! {
             let order: Vec<_> = order.into_iter().map(|(algorithm, count)| (ALGORITHMS[algorithm], count)).collect();
             calls::<bf16>(world, &config, seed, &order);
         }
+    }
+}
+
+/// Blocks that are smaller than the world and do not divide a tile: every loop of a kernel has a rest,
+/// and every sync is needed.
+#[test]
+fn pitfall_29_blocks_smaller_than_the_world() {
+    if !is_host() {
+        eprintln!("skipped: the shape of a launch is the library's choice on a GPU");
+        return;
+    }
+    for (world, blocks, threads) in [(5, 1, 3), (2, 3, 2), (7, 2, 5), (4, 2, 7)] {
+        let (floats, integers) = (Plan::<bf16>::new(world, 1), Plan::<i64>::new(world, 1));
+        meet(world, |bootstrap| {
+            let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+            let rank = open_on(&device, bootstrap, &small(world)).unwrap();
+            floats.run(&rank);
+            integers.run(&rank);
+            rank.communicator.close().unwrap();
+        });
     }
 }
 

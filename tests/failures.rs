@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::{Algorithm, Communicator, Config, Deadlines, DeviceBuffer, Error, Operation, Result, SymmetricBuffer};
+use symmetra::{
+    Algorithm, Communicator, Config, Deadlines, Device, DeviceBuffer, DeviceKind, Error, Operation, Result,
+    SymmetricBuffer,
+};
 
 use support::world::{Gate, alone, meet, open};
 use support::{Rank, config, fits, is_host, system, threads};
@@ -363,7 +366,8 @@ fn pitfall_02_26_a_rank_that_comes_late_writes_nothing() {
 
 #[test]
 fn pitfall_05_ranks_that_cannot_agree_get_the_same_error_at_open() {
-    let settings: [(&str, fn(&mut Config)); 4] = [
+    type Change = fn(&mut Config);
+    let settings: [(&str, Change); 4] = [
         ("heap_bytes", |config| config.heap_bytes += 4096),
         ("check_calls", |config| config.check_calls = !config.check_calls),
         ("deadlines.steady", |config| config.deadlines.steady *= 2),
@@ -413,7 +417,7 @@ fn ranks_with_other_launch_shapes_do_not_form_a_group() {
     }
     let errors = meet(2, |bootstrap| {
         let blocks = 1 + bootstrap.rank() as u32;
-        let device = symmetra::Device::host_with(symmetra::HostShape { blocks, threads: 1 }).unwrap();
+        let device = Device::host_with(symmetra::HostShape { blocks, threads: 1 }).unwrap();
         Communicator::open(bootstrap, &device, config()).map(drop).unwrap_err()
     });
     assert!(
@@ -430,6 +434,24 @@ fn a_world_too_large_is_refused() {
             |error: &Error| matches!(error, Error::InvalidArgument { message } if message.contains("world size is 17"));
         assert!(errors.iter().all(refused), "{errors:?}");
     }
+}
+
+/// A backend that was not built is an error that says so, not a device that does nothing.
+#[test]
+fn pitfall_34_a_backend_that_is_not_built_is_an_error() {
+    if cfg!(feature = "cuda") {
+        let there = Device::count(DeviceKind::Cuda);
+        let error = Device::cuda(there).map(drop).unwrap_err();
+        assert!(
+            matches!(&error, Error::InvalidArgument { message } if message.contains(&format!("there are {there} CUDA devices"))),
+            "{error}"
+        );
+    } else {
+        assert_eq!(Device::count(DeviceKind::Cuda), 0);
+        let error = Device::cuda(0).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { reason, .. } if reason.contains("feature `cuda`")), "{error}");
+    }
+    assert_eq!(Device::host().unwrap().kind(), DeviceKind::Host);
 }
 
 #[test]

@@ -312,6 +312,31 @@ fn files_are_short_and_named_for_what_they_hold() {
     assert_eq!(complaints(&["src", "cpp", "kernels", "include"], &endings, check), [""; 0]);
 }
 
+/// The files that may ask the environment: for what the caller asks them to read there.
+const ENVIRONMENT: [&str; 2] = ["src/bootstrap/tcp.rs", "src/cli/"];
+
+/// Where a file reads variables behind its caller's back.
+fn variables(path: &str, source: &str) -> Vec<String> {
+    let code = bare(source);
+    let reads =
+        ["env::var", "env::vars", "getenv", "var_os", "option_env"].into_iter().filter(|read| code.contains(read));
+    let allowed = ENVIRONMENT.iter().any(|start| path.starts_with(start)) || path.contains("/tests");
+    reads.filter(|_| !allowed).map(|read| format!("{path}: {read}")).collect()
+}
+
+#[test]
+fn pitfall_36_no_variable_overrides_a_setting() {
+    let endings = ["rs", "hpp", "cuh", "cc", "cu"];
+    assert_eq!(complaints(&["src", "cpp", "kernels", "include"], &endings, variables), [""; 0]);
+    assert_eq!(variables("src/group/config.rs", "let bytes = std::env::var(\"HEAP\");").len(), 1);
+    assert_eq!(variables("cpp/device/open.cc", "if (getenv(name)) {}").len(), 1);
+    // Every setting is printed, so what is in force can be seen.
+    let printed = symmetra::Config::default().entries(2).len();
+    let debug = format!("{:?}", symmetra::Config::default());
+    let settings = debug.matches(": ").count() - 1; // the deadlines are three, in a struct
+    assert_eq!(printed, settings, "{debug}");
+}
+
 #[test]
 fn the_checks_of_rust_can_fail() {
     let found = |path: &str, source: &str| rust_complaints(path, source).len();

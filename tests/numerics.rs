@@ -44,8 +44,8 @@ bits! {
 fn specials<T: Bits>() -> Vec<u64> {
     let sign = 1u64 << (T::WIDTH - 1);
     let least_normal = T::INFINITY & T::INFINITY.wrapping_neg();
-    let one = T::INFINITY / 2 & T::INFINITY;
-    let quiet = T::INFINITY | least_normal >> 1;
+    let one = (T::INFINITY / 2) & T::INFINITY;
+    let quiet = T::INFINITY | (least_normal >> 1);
     let all = u64::MAX >> (64 - T::WIDTH);
     let mut specials = vec![
         0,
@@ -72,7 +72,7 @@ fn special_data<T: Bits>(world: usize) -> Data<T> {
         let mut random = Random(mix(rank as u64 * 77 + u64::from(T::WIDTH)));
         let value = |index: usize| match (index + rank) % 3 {
             0 => T::of_bits(*random.pick(&specials)),
-            1 if index % 2 == 0 => T::of_bits(random.next()),
+            1 if index.is_multiple_of(2) => T::of_bits(random.next()),
             _ => T::sample(random.next()),
         };
         (0..LEN).map(value).collect()
@@ -228,11 +228,12 @@ fn pitfall_23_data_that_is_the_sentinel() {
         let ones = T::of_bits(u64::MAX);
         let ordinary = |index: usize| T::sample(mix(index as u64));
         for (senders, step) in [(1, 1), (world, 1), (1, 7), (world, 5)] {
-            let value =
-                |rank: usize, index: usize| if rank < senders && index % step == 0 { ones } else { ordinary(index) };
+            let value = |rank: usize, index: usize| {
+                if rank < senders && index.is_multiple_of(step) { ones } else { ordinary(index) }
+            };
             let data = Data::of((0..world).map(|rank| (0..LEN).map(|index| value(rank, index)).collect()).collect());
             let got = every_way(rank, &data);
-            assert!((0..LEN).all(|index| got[index].is_nan() == (index % step == 0)));
+            assert!((0..LEN).all(|index| got[index].is_nan() == index.is_multiple_of(step)));
         }
         // A NaN with any payload makes a NaN that can be sent on by the second hop.
         let data = Data::of(

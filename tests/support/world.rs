@@ -44,9 +44,14 @@ pub fn config() -> Config {
 /// Opens the group of a rank on the device under test.
 pub fn open(bootstrap: impl Bootstrap, config: &Config) -> symmetra::Result<Rank> {
     let device = device(bootstrap.rank());
-    let communicator = Communicator::open(bootstrap, &device, config.clone())?;
-    let stream = Stream::new(&device)?;
-    Ok(Rank { communicator, stream, device })
+    open_on(&device, bootstrap, config)
+}
+
+/// Opens the group of a rank on a device.
+pub fn open_on(device: &Device, bootstrap: impl Bootstrap, config: &Config) -> symmetra::Result<Rank> {
+    let communicator = Communicator::open(bootstrap, device, config.clone())?;
+    let stream = Stream::new(device)?;
+    Ok(Rank { communicator, stream, device: device.clone() })
 }
 
 /// Runs `body` as every rank of a world of threads, in an open group that is closed in the end.
