@@ -282,10 +282,10 @@ impl Inner {
         let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u32);
         let share = |packet_bytes: u64| bytes.div_ceil(packet_bytes).div_ceil(world.into());
         match plan.algorithm {
-            Algorithm::OneShotLL => geometry::push(shape, world, bytes.div_ceil(8)),
-            Algorithm::OneShotSentinel => geometry::push(shape, world, bytes.div_ceil(16)),
-            Algorithm::TwoShotLL => geometry::push(shape, world, share(8)),
-            Algorithm::TwoShotSentinel => geometry::push(shape, world, share(16)),
+            Algorithm::OneShotLL => geometry::push(shape, world, bytes.div_ceil(8), 512),
+            Algorithm::OneShotSentinel => geometry::push(shape, world, bytes.div_ceil(16), 512),
+            Algorithm::TwoShotLL => geometry::push(shape, world, share(8), 1024),
+            Algorithm::TwoShotSentinel => geometry::push(shape, world, share(16), 1024),
             Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, share(16)),
         }
     }

@@ -1,5 +1,6 @@
 //! Which algorithm serves which message: a pure table of world, bytes, type and reach, so that
-//! every rank picks alike. The crossovers were measured on 8 H200 (NVLink 4, no multicast) and,
+//! every rank picks alike. The crossovers were measured on 2 and 4 H200 (NVLink 4, no multicast; for more
+//! ranks: published ones of the same kernels) and,
 //! for the host, on a CPU of two cores; `explain` prints them.
 
 use std::fmt;
@@ -128,8 +129,8 @@ const fn crossovers(kind: DeviceKind, world: usize) -> Crossovers {
         // A CPU has no latency to hide: the fewer copies the better.
         (DeviceKind::Host, _) => Crossovers { ll: KIB, one_shot: 8 * KIB, two_shot: 16 * KIB },
         (DeviceKind::Cuda, 0..=2) => Crossovers { ll: 0, one_shot: 512 * KIB, two_shot: 4 * MIB },
-        (DeviceKind::Cuda, 3..=4) => Crossovers { ll: KIB, one_shot: 128 * KIB, two_shot: 2 * MIB },
-        (DeviceKind::Cuda, _) => Crossovers { ll: KIB, one_shot: 32 * KIB, two_shot: MIB },
+        (DeviceKind::Cuda, 3..=4) => Crossovers { ll: 0, one_shot: 128 * KIB, two_shot: 4 * MIB },
+        (DeviceKind::Cuda, _) => Crossovers { ll: 0, one_shot: 32 * KIB, two_shot: 4 * MIB },
     }
 }
 

@@ -1,6 +1,6 @@
 //! Launch shapes: pure functions, so that every rank launches alike.
 
-use super::args::Geometry;
+use super::args::{Geometry, kMaxBlocks as MAX_BLOCKS};
 
 /// Bytes of a packet, and most that a block keeps of one in shared memory.
 const PACKET_BYTES: u32 = 16;
@@ -34,26 +34,26 @@ impl Launch {
     }
 }
 
-/// A push algorithm that moves `packets` packets from every source.
-pub(crate) fn push(shape: Shape, world: u32, packets: u64) -> Launch {
-    let lanes_log2 = match shape {
-        Shape::Host { .. } => 8,
-        Shape::Gpu => lanes_log2(world),
-    };
-    let lanes = 1 << lanes_log2;
-    let shared_bytes = VOTE_BYTES + world * lanes * PACKET_BYTES;
+/// A push algorithm that moves `packets` packets from every source, in blocks of at most
+/// `most_threads` threads. As many blocks as there are, so that a multiprocessor has few packets to wait for;
+/// measured on 2 and 4 H200, where the shapes found by search are at most 3 % faster.
+pub(crate) fn push(shape: Shape, world: u32, packets: u64, most_threads: u32) -> Launch {
     match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared_bytes, false, lanes_log2),
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared_bytes(world, 8), false, 8),
         Shape::Gpu => {
-            let blocks = packets.div_ceil(lanes.into()).clamp(1, 128) as u32;
-            Launch::new(blocks, world * lanes, shared_bytes, true, lanes_log2)
+            let mut lanes_log2 = 5;
+            while packets > u64::from(MAX_BLOCKS) << lanes_log2 && world << (lanes_log2 + 1) <= most_threads {
+                lanes_log2 += 1;
+            }
+            let blocks = packets.div_ceil(1 << lanes_log2).clamp(1, MAX_BLOCKS.into()) as u32;
+            Launch::new(blocks, world << lanes_log2, shared_bytes(world, lanes_log2), true, lanes_log2)
         }
     }
 }
 
-/// Lanes that fill a block of 256 threads or, in a large world, give each rank a warp.
-fn lanes_log2(world: u32) -> u32 {
-    (256 / world).max(32).ilog2()
+/// One packet of every rank for every lane.
+fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
+    VOTE_BYTES + (world << lanes_log2) * PACKET_BYTES
 }
 
 /// The zero-copy two-shot over a share of `packets` packets: one packet a thread, several tiles in
@@ -63,7 +63,7 @@ pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
     match shape {
         Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES, false, 10),
         Shape::Gpu => {
-            let blocks = packets.div_ceil(THREADS.into()).clamp(1, 112) as u32;
+            let blocks = packets.div_ceil(THREADS.into()).clamp(1, 128) as u32;
             Launch::new(blocks, THREADS, VOTE_BYTES, true, THREADS.ilog2())
         }
     }
@@ -86,13 +86,13 @@ mod tests {
     proptest! {
         #[test]
         fn launches_fit_every_device(world in 2u32..=16, packets in 0u64..1 << 40) {
-            for launch in [push(Shape::Gpu, world, packets), zero_copy(Shape::Gpu, packets), single(Shape::Gpu, 2 * world)] {
+            for launch in [push(Shape::Gpu, world, packets, 512), zero_copy(Shape::Gpu, packets), single(Shape::Gpu, 2 * world)] {
                 let geometry = launch.geometry;
-                prop_assert!((1..=crate::kernel::args::kMaxBlocks).contains(&geometry.blocks));
+                prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));
                 prop_assert!((1..=1024).contains(&geometry.threads));
                 prop_assert!(geometry.shared_bytes <= 48 << 10);
             }
-            let launch = push(Shape::Gpu, world, packets);
+            let launch = push(Shape::Gpu, world, packets, 1024);
             prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         }
     }
