@@ -169,8 +169,8 @@ fn measure(args: &Args) -> Result<(), Failure> {
     let sweep = sweep::Sweep::new(args)?;
     let job = args.job(ranks, Work::Sweep(sweep.clone()))?;
     eprintln!(
-        "{} ranks as {} on {}, {}, {}{}, seed {}",
-        ranks,
+        "{ranks} {} as {} on {}, {}, {}{}, seed {}",
+        if ranks == 1 { "rank" } else { "ranks" },
         args.ranks_as.name(),
         job.device_kind(),
         if sweep.in_place { "in place" } else { "out of place" },

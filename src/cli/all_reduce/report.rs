@@ -79,8 +79,8 @@ impl<'a> Report<'a> {
         if samples.iter().any(|(_, sample)| Some(sample.checksum) != first) {
             self.unequal_bytes.push(row.bytes);
         }
-        self.progress.inc(1);
         self.progress.set_message(bytes::format(row.bytes));
+        self.progress.inc(1);
         if self.json {
             self.progress.suspend(|| output::json(&row))?;
         }
