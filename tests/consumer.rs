@@ -201,6 +201,13 @@ fn the_examples_are_as_short_as_promised() {
 }
 
 #[test]
+fn the_readme_shows_the_shorter_example() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let example = std::fs::read_to_string(root().join("examples/cpp/twenty_lines.cc")).unwrap();
+    assert!(readme.contains(example.trim_end()), "README.md does not hold examples/cpp/twenty_lines.cc");
+}
+
+#[test]
 fn cmake_finds_the_package() {
     if !is_here("cmake") {
         return;

@@ -26,6 +26,10 @@ library=$home/lib64
 [ -f "$library/libcudart_static.a" ] || library=$home/lib
 g++ -std=c++20 -O1 -DSYMMETRA_CUDA -I. -Iinclude -I"$home/include" tests/gpu/device_test.cc cpp/device/cuda/*.cc \
   -L"$library" -lcudart_static -ldl -lrt -pthread -o "$out/device_test"
+archs=()
+for arch in $(echo "${SYMMETRA_CUDA_ARCHS:-80,90a,100a}" | tr ',;' '  '); do archs+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
+"$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc kernels/cuda/kernels.cu -L"$library" \
+  -o "$out/kernels_test"
 strip "$out"/*
 cp tests/gpu/run.sh "$out/"
 du -sh "$out"

@@ -40,6 +40,7 @@ if [ "$mode" = sanitize ]; then
   done
 else
   check device 60 "$here/device_test"
+  check kernels 100 "$here/kernels_test"
   for suite in all_reduce numerics graphs signals memory failures processes; do
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1
   done
