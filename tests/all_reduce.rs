@@ -182,6 +182,10 @@ fn pitfall_24_25_sizes_change_from_call_to_call() {
         // The same algorithm again, so that its buffers rotate with small and large calls in them.
         order.extend([(algorithm, count), (algorithm, count / 7), (algorithm, count + 1)]);
     }
+    // A large call after small ones meets the buffer of the last large one.
+    for algorithm in ALGORITHMS {
+        (0..40).for_each(|_| order.extend([(algorithm, 7000 + random.below(1000)), (algorithm, 3), (algorithm, 500)]));
+    }
     let mut config = config();
     // Several tiles of 256 packets, of which a small call uses a part of one.
     config.one_shot_ll_bytes = 6000;
