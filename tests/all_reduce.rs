@@ -24,9 +24,9 @@ const ALGORITHMS: [Algorithm; 6] = [
 ];
 
 /// Limits that are not multiples of anything. Small ones make calls come in several parts; in
-/// small worlds they are large enough for several tiles of 256 packets.
+/// worlds up to 8 they are large enough for several tiles of 256 packets.
 fn small(world: usize) -> Config {
-    let factor = if world <= 3 { 4 } else { 1 };
+    let factor = if world <= 8 { 4 } else { 1 };
     let mut config = config();
     config.one_shot_ll_bytes = 1027 * factor;
     config.one_shot_sentinel_bytes = Some(1530 * factor);
