@@ -12,7 +12,7 @@ use symmetra::{Algorithm, Communicator, Config, DeviceBuffer, Error, SymmetricBu
 
 use support::batch::{Bench, MOST, ROOM, batches};
 use support::data::{Random, shuffle};
-use support::process::{Child, Ranks, permuted_gpus, this};
+use support::process::{Child, Ranks, Said, permuted_gpus, this};
 use support::world::bounded;
 use support::{Data, Rank, Sample, config, fits, is_host};
 
@@ -212,13 +212,12 @@ fn killed(test: &str, part: &str, victim: usize, delay: Duration) {
     std::thread::sleep(delay);
     let death = Instant::now();
     ranks.signal(victim, Signal::KILL);
-    for &rank in &survivors {
-        let said = ranks.hear(rank);
-        let gone = format!("rank {victim} is gone");
-        assert!(said.words.starts_with(&gone), "{part}: rank {rank} of {WORLD} got: {}", said.words);
-        let took = said.at.duration_since(death);
-        assert!(took < Duration::from_secs(1), "{part}: rank {rank} learned it after {took:?}");
-    }
+    let said: Vec<Said> = survivors.iter().map(|rank| ranks.hear(*rank)).collect();
+    let words: Vec<&str> = said.iter().map(|said| said.words.as_str()).collect();
+    let gone = format!("rank {victim} is gone");
+    assert!(words.iter().all(|words| words.starts_with(&gone)), "{part}: not all say that {gone}: {words:#?}");
+    let took: Vec<Duration> = said.iter().map(|said| said.at.duration_since(death)).collect();
+    assert!(took.iter().all(|took| *took < Duration::from_secs(1)), "{part}: learned after {took:?}");
     ranks.tell(&survivors, "again");
     ranks.expect(&survivors, "reduced");
     ranks.finish(&survivors);
