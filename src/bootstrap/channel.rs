@@ -112,6 +112,11 @@ impl Channel {
         self.outbox.is_empty()
     }
 
+    /// Forgets what was not sent.
+    pub(super) fn discard(&mut self) {
+        self.outbox.clear();
+    }
+
     /// Sends what the socket takes now.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         while let Some(sending) = self.outbox.front_mut() {

@@ -173,7 +173,11 @@ impl Hub {
         let Some(member) = self.members.get_mut(rank - 1).and_then(Option::as_mut) else {
             return Ok(());
         };
-        member.channel.flush().map_err(|broken| broken.of_rank(rank))?;
+        match (member.channel.flush(), phase) {
+            // The others may have the result, and went on: so does this rank, and misses it later as they do.
+            (Err(Broken::Closed), Phase::Send) => member.channel.discard(),
+            (flushed, _) => flushed.map_err(|broken| broken.of_rank(rank))?,
+        }
         match phase {
             Phase::Gather { sequence } if member.bytes.is_none() => {
                 if let Some(frame) = member.channel.receive().map_err(|broken| broken.of_rank(rank))? {
