@@ -127,7 +127,7 @@ const fn crossovers(kind: DeviceKind, world: usize) -> Crossovers {
     const MIB: u64 = 1 << 20;
     match (kind, world) {
         // A CPU has no latency to hide: the fewer copies the better.
-        (DeviceKind::Host, _) => Crossovers { ll: KIB, one_shot: 8 * KIB, two_shot: 16 * KIB },
+        (DeviceKind::Host, _) => Crossovers { ll: KIB, one_shot: 4 * KIB, two_shot: 4 * KIB },
         (DeviceKind::Cuda, 0..=2) => Crossovers { ll: 0, one_shot: 512 * KIB, two_shot: 4 * MIB },
         (DeviceKind::Cuda, 3..=4) => Crossovers { ll: 0, one_shot: 128 * KIB, two_shot: 4 * MIB },
         (DeviceKind::Cuda, _) => Crossovers { ll: 0, one_shot: 32 * KIB, two_shot: 4 * MIB },
