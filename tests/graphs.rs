@@ -261,6 +261,23 @@ fn a_graph_is_of_no_use_after_close() {
     });
 }
 
+/// Also where the group has nothing to exchange: a world of one copies, no elements are no work.
+#[test]
+fn a_graph_without_exchange_is_of_no_use_after_close() {
+    for (world, len) in [(1, 10), (2, 0)] {
+        support::world::meet(world, |bootstrap| {
+            let Rank { communicator, stream, .. } = support::world::open(bootstrap, &config()).unwrap();
+            let input = communicator.symmetric::<f32>(len).unwrap();
+            let output = communicator.symmetric::<f32>(len).unwrap();
+            let graph = stream.capture(|capture| communicator.all_reduce(&input, &output, capture)).unwrap();
+            graph.launch(&stream).unwrap();
+            stream.synchronize().unwrap();
+            communicator.close().unwrap();
+            assert_eq!(graph.launch(&stream), Err(Error::Closed));
+        });
+    }
+}
+
 /// The operands and the memory behind the graph stay until its last launch is done.
 #[test]
 fn a_graph_is_dropped_while_launches_are_in_flight() {

@@ -109,13 +109,15 @@ impl Inner {
         self.group.check()?;
         self.validate(dtype, operands, queue)?;
         let [input, output] = operands;
+        // Before the short ways out: whatever a graph holds of this group, closing the group ends it.
+        let recorded = queue.recording().map(|recording| recording.part(self.group.id(), || Recorded::new(self)));
         if input.elems == 0 {
             return Ok(());
         }
         if self.group.world_size() == 1 {
+            self.lane.lock().order_call(queue)?;
             return copy(input, output, dtype, queue);
         }
-        let recorded = queue.recording().map(|recording| recording.part(self.group.id(), || Recorded::new(self)));
         let plan = self.plan(algorithm, dtype, operands, recorded.as_deref())?;
         let mut lane = self.lane.lock();
         lane.order_call(queue)?;
