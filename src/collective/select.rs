@@ -1,7 +1,6 @@
 //! Which algorithm serves which message: a pure table of world, bytes, type and reach, so that
-//! every rank picks alike. The crossovers were measured on 2 and 4 H200 (NVLink 4, no multicast; for more
-//! ranks: published ones of the same kernels) and,
-//! for the host, on a CPU of two cores; `explain` prints them.
+//! every rank picks alike. The crossovers were measured on 2 and 4 H200 (NVLink 4, no multicast) and, for the
+//! host, on a CPU of two cores; those for more GPUs are carried over. `explain` prints them.
 
 use std::fmt;
 use std::str::FromStr;
