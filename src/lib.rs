@@ -3,6 +3,7 @@
 pub mod bootstrap;
 mod collective;
 mod device;
+pub mod environment;
 mod error;
 mod ffi;
 mod group;

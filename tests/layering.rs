@@ -22,7 +22,7 @@ enum Room<'a> {
 fn room(path: &str) -> Option<Room<'_>> {
     let inside = path.strip_prefix("src/")?;
     let name = inside.split(['/', '.']).next()?;
-    let front = ["src/lib.rs", "src/ffi/export", "src/interop", "src/cli"];
+    let front = ["src/lib.rs", "src/environment", "src/ffi/export", "src/interop", "src/cli"];
     if front.iter().any(|start| path.starts_with(start)) {
         return Some(Room::Front);
     }
@@ -313,7 +313,7 @@ fn files_are_short_and_named_for_what_they_hold() {
 }
 
 /// The files that may ask the environment: for what the caller asks them to read there.
-const ENVIRONMENT: [&str; 2] = ["src/bootstrap/tcp.rs", "src/cli/"];
+const ENVIRONMENT: [&str; 3] = ["src/bootstrap/tcp.rs", "src/cli/", "src/environment/variables.rs"];
 
 /// Where a file reads variables behind its caller's back.
 fn variables(path: &str, source: &str) -> Vec<String> {

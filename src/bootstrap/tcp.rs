@@ -63,40 +63,52 @@ impl TcpConfig {
     /// # Errors
     /// [`Error::InvalidArgument`] naming the variable that is missing or malformed.
     pub fn from_env(deadline: Instant) -> Result<Self> {
-        let optional = |name| match std::env::var(name) {
-            Ok(text) => Ok(Some(text)),
-            Err(VarError::NotPresent) => Ok(None),
-            Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
-        };
-        let required = |name| optional(name)?.ok_or_else(|| Error::invalid(name, "unset", "it must be set"));
         let number = |name, limit: &str| -> Result<usize> {
             let text = required(name)?;
             text.parse().map_err(|_| Error::invalid(name, format_args!("`{text}`"), limit))
         };
+        let rank = number("RANK", "it must be a number from 0")?;
+        let world_size = number("WORLD_SIZE", "it must be a number from 1")?;
+        Self::at(Self::address_from_env()?, rank, world_size, deadline)
+    }
+
+    /// `MASTER_ADDR` and `MASTER_PORT` as one address.
+    pub(crate) fn address_from_env() -> Result<String> {
+        let host = required("MASTER_ADDR")?;
+        let port = required("MASTER_PORT")?;
+        let limit = "it must be in 1..=65535";
+        match port.parse::<u16>() {
+            Ok(1..) => Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }),
+            _ => Err(Error::invalid("MASTER_PORT", format_args!("`{port}`"), limit)),
+        }
+    }
+
+    /// An address of the caller's; secret and interface as [`from_env`](Self::from_env) reads them.
+    pub(crate) fn at(address: String, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         let secret = match optional("SYMMETRA_SECRET")? {
             None => [0; 16],
             Some(text) => parse_secret(&text)
                 .ok_or_else(|| Error::invalid("SYMMETRA_SECRET", "malformed", "it must be 32 hexadecimal digits"))?,
         };
-        let bind =
-            match optional("SYMMETRA_BIND")? {
-                None => None,
-                Some(text) => Some(text.parse().map_err(|_| {
-                    Error::invalid("SYMMETRA_BIND", format_args!("`{text}`"), "it must be an IP address")
-                })?),
-            };
-        let host = required("MASTER_ADDR")?;
-        let port = number("MASTER_PORT", "it must be in 1..=65535")?;
-        let port = u16::try_from(port).map_err(|_| Error::invalid("MASTER_PORT", port, "it must be in 1..=65535"))?;
-        Ok(Self {
-            address: if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") },
-            rank: number("RANK", "it must be a number from 0")?,
-            world_size: number("WORLD_SIZE", "it must be a number from 1")?,
-            secret,
-            bind,
-            deadline,
-        })
+        let parse = |text: String| {
+            text.parse()
+                .map_err(|_| Error::invalid("SYMMETRA_BIND", format_args!("`{text}`"), "it must be an IP address"))
+        };
+        let bind = optional("SYMMETRA_BIND")?.map(parse).transpose()?;
+        Ok(Self { address, rank, world_size, secret, bind, deadline })
     }
+}
+
+fn optional(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
+    }
+}
+
+fn required(name: &str) -> Result<String> {
+    optional(name)?.ok_or_else(|| Error::invalid(name, "unset", "it must be set"))
 }
 
 /// Ranks that meet at a TCP port: processes or threads, of one host or of several.

@@ -1,8 +1,11 @@
 //! `symmetra info`: devices, versions, settings, and which algorithm serves which message.
 
+mod surroundings;
+
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
+use surroundings::{Groups, Variable};
 use symmetra::{Config, Device, DeviceKind, Dtype, Range, explain, required_bytes};
 
 use crate::devices::{self, Choice};
@@ -20,9 +23,29 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
 
+    /// Ranks of a tensor parallel group: with --pp and --dp, prints who is in which group
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    tp: Option<u64>,
+
+    /// Stages of a pipeline
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pp: Option<u64>,
+
+    /// Replicas of the layers
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    dp: Option<u64>,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Tensor, pipeline and data parallel sizes, where one was asked for.
+    fn sizes(&self) -> Option<[usize; 3]> {
+        let sizes = [self.tp, self.pp, self.dp];
+        sizes.iter().any(Option::is_some).then(|| sizes.map(|size| size.unwrap_or(1) as usize))
+    }
 }
 
 /// All that is printed.
@@ -38,6 +61,10 @@ struct Info {
     config: Vec<(&'static str, String)>,
     arena_bytes: u64,
     algorithms: Vec<Choices>,
+    variables: Vec<Variable>,
+    /// Where sizes were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layout: Option<Vec<Groups>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,6 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         config: config.entries(ranks),
         arena_bytes: required_bytes(ranks, &config)?,
         algorithms: algorithms(kind, ranks),
+        variables: surroundings::variables(),
+        layout: args.sizes().map(surroundings::layout).transpose()?,
     };
     if args.json { output::json(&info) } else { print(&info) }
 }
@@ -180,7 +209,13 @@ fn print(info: &Info) -> Result<(), Failure> {
     output::line(settings)?;
     output::line(format_args!("memory on each rank: {} bytes", info.arena_bytes))?;
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
-    output::line(choices(&info.algorithms))
+    output::line(choices(&info.algorithms))?;
+    if let Some(layout) = &info.layout {
+        output::line(format_args!("\nParallel groups of {} ranks", layout[0].ranks()))?;
+        output::line(surroundings::layout_table(layout))?;
+    }
+    output::line("\nEnvironment variables; what a program sets beats them")?;
+    output::line(surroundings::variables_table(&info.variables))
 }
 
 fn table(headings: &[&str]) -> Table {

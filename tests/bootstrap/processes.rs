@@ -145,7 +145,7 @@ fn pitfall_36_variables_that_are_missing_or_malformed_are_named() {
         ("RANK", Some("7"), "rank is 7, but it must be in 0..1"),
         ("WORLD_SIZE", Some("two"), "WORLD_SIZE is `two`"),
         ("WORLD_SIZE", Some("0"), "world size is 0, but it must be in 1..=256"),
-        ("MASTER_PORT", Some("70000"), "MASTER_PORT is 70000, but it must be in 1..=65535"),
+        ("MASTER_PORT", Some("70000"), "MASTER_PORT is `70000`, but it must be in 1..=65535"),
         ("SYMMETRA_SECRET", Some("1234"), "SYMMETRA_SECRET is malformed, but it must be 32 hexadecimal digits"),
         ("SYMMETRA_BIND", Some("eth0"), "SYMMETRA_BIND is `eth0`, but it must be an IP address"),
     ];

@@ -19,6 +19,17 @@ fn info_for_people() {
 }
 
 #[test]
+fn info_prints_who_is_in_which_group() {
+    let run = symmetra("info --device host --tp 4 --pp 2 --dp 2").ok();
+    for words in ["Parallel groups of 16 ranks", "[0, 1, 2, 3, 8, 9, 10, 11]", "[11, 15]", "MASTER_ADDR"] {
+        assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
+    }
+    let info = symmetra("info --json --device host --pp 3").ok().objects().remove(0);
+    assert_eq!(info["layout"][1], serde_json::json!({ "parallelism": "pp", "groups": [[0, 1, 2]] }));
+    assert_eq!(info["layout"][0]["groups"], serde_json::json!([[0], [1], [2]]));
+}
+
+#[test]
 fn info_for_programs() {
     for device in ["host", "cuda"] {
         let info = symmetra(&format!("info --json --device {device} --ranks 8")).ok().objects().remove(0);

@@ -1,0 +1,253 @@
+//! What an environment is told, and what it makes of it.
+
+use std::fmt;
+
+use super::layout::{Layout, Parallelism};
+use super::rendezvous::InitMethod;
+use super::setting::{Setting, Source};
+use super::variables::{Lookup, Process, number};
+use crate::bootstrap::Bootstrap;
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use crate::group::Config;
+
+/// How to set up an [`Environment`](super::Environment). What is set here beats every variable.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct EnvConfig {
+    /// Ranks that share each layer. Default 1.
+    pub tensor_parallel_size: usize,
+    /// Stages of a pipeline. Default 1.
+    pub pipeline_parallel_size: usize,
+    /// Replicas of the layers. Default 1.
+    pub data_parallel_size: usize,
+    /// Set where each replica is started as a world of its own: `rank` and `world_size` then count
+    /// within the replica, and this is its number. `None`: they count all ranks.
+    pub data_parallel_rank: Option<usize>,
+    /// This rank. `None`: from `RANK`, or from the init method's object.
+    pub rank: Option<usize>,
+    /// How many ranks there are. `None`: from `WORLD_SIZE`, or from the init method's object.
+    pub world_size: Option<usize>,
+    /// Which device of the host this rank works on. `None`: from `LOCAL_RANK`, else the rank.
+    pub local_rank: Option<usize>,
+    /// Where the ranks meet. Default `env://`.
+    pub init_method: InitMethod,
+    /// The device of this rank. `None`: CUDA device `local_rank` where this build and host have
+    /// any, else the CPU.
+    pub device: Option<Device>,
+    /// Settings of every group's communicator.
+    pub communicator: Config,
+}
+
+impl Default for EnvConfig {
+    fn default() -> Self {
+        Self {
+            tensor_parallel_size: 1,
+            pipeline_parallel_size: 1,
+            data_parallel_size: 1,
+            data_parallel_rank: None,
+            rank: None,
+            world_size: None,
+            local_rank: None,
+            init_method: InitMethod::Env,
+            device: None,
+            communicator: Config::default(),
+        }
+    }
+}
+
+/// What is to be done.
+pub(super) struct Resolved {
+    /// In the world.
+    pub(super) rank: usize,
+    pub(super) layout: Layout,
+    pub(super) init_method: InitMethod,
+    pub(super) device: Chosen,
+    pub(super) communicator: Config,
+    pub(super) settings: Vec<Setting>,
+}
+
+/// A device, opened by the program or to be opened.
+pub(super) enum Chosen {
+    Given(Device),
+    Host,
+    Cuda(usize),
+}
+
+impl Chosen {
+    pub(super) fn open(&self) -> Result<Device> {
+        match self {
+            Self::Given(device) => Ok(device.clone()),
+            Self::Host => Device::host(),
+            Self::Cuda(ordinal) => Device::cuda(*ordinal),
+        }
+    }
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(device) => write!(out, "{} {}", device.kind(), device.ordinal()),
+            Self::Host => write!(out, "{}", DeviceKind::Host),
+            Self::Cuda(ordinal) => write!(out, "{} {ordinal}", DeviceKind::Cuda),
+        }
+    }
+}
+
+impl EnvConfig {
+    pub(super) fn resolve(self) -> Result<Resolved> {
+        self.resolve_with(&Process, Device::count(DeviceKind::Cuda))
+    }
+
+    fn resolve_with(self, lookup: &impl Lookup, cuda_devices: usize) -> Result<Resolved> {
+        let (rank, world_size) = self.place(lookup)?;
+        let (tensor, pipeline, data) =
+            (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size);
+        let (rank, layout) = match self.data_parallel_rank {
+            None => (rank, Layout::new(world_size.0, tensor, pipeline, data)?),
+            Some(replica) => {
+                let replica = self.replica(replica, world_size.0)?;
+                let all = world_size.0.checked_mul(data);
+                let all = all.ok_or_else(|| Error::invalid("world size", world_size.0, "it must fit 64 bits"))?;
+                ((replica * world_size.0 + rank.0, rank.1), Layout::new(all, tensor, pipeline, data)?)
+            }
+        };
+        if rank.0 >= layout.world_size() {
+            return Err(Error::invalid("rank", rank.0, format!("the world has {} ranks", layout.world_size())));
+        }
+        let local = number(lookup, self.local_rank, "LOCAL_RANK")?.unwrap_or((rank.0, Source::Default));
+        let (device, device_source) = match self.device {
+            Some(device) => (Chosen::Given(device), Source::Program),
+            None if cuda_devices > 0 => (Chosen::Cuda(local.0), local.1),
+            None => (Chosen::Host, Source::Default),
+        };
+        let method_source = match self.init_method {
+            InitMethod::Env => Source::Default,
+            _ => Source::Program,
+        };
+        let size = |name, parallelism, default: usize| {
+            let value = layout.size(parallelism);
+            let source = if value == default { Source::Default } else { Source::Program };
+            Setting { name, value: value.to_string(), source }
+        };
+        let settings = vec![
+            size("tensor_parallel_size", Parallelism::Tensor, 1),
+            size("pipeline_parallel_size", Parallelism::Pipeline, 1),
+            size("data_parallel_size", Parallelism::Data, 1),
+            Setting { name: "rank", value: rank.0.to_string(), source: rank.1 },
+            Setting { name: "world_size", value: layout.world_size().to_string(), source: world_size.1 },
+            Setting { name: "local_rank", value: local.0.to_string(), source: local.1 },
+            Setting { name: "init_method", value: self.init_method.to_string(), source: method_source },
+            Setting { name: "device", value: device.to_string(), source: device_source },
+        ];
+        Ok(Resolved {
+            rank: rank.0,
+            layout,
+            init_method: self.init_method,
+            device,
+            communicator: self.communicator,
+            settings,
+        })
+    }
+
+    /// Rank and world size, of the replica or of all, and who said so.
+    #[allow(clippy::type_complexity)]
+    fn place(&self, lookup: &impl Lookup) -> Result<((usize, Source), (usize, Source))> {
+        let (mut rank, mut world_size) = (self.rank, self.world_size);
+        if let InitMethod::Bootstrap(bootstrap) = &self.init_method {
+            for (what, set, told) in
+                [("rank", &mut rank, bootstrap.rank()), ("world size", &mut world_size, bootstrap.world_size())]
+            {
+                if set.is_some_and(|set| set != told) {
+                    return Err(Error::invalid(what, set.unwrap_or(told), format!("the bootstrap object says {told}")));
+                }
+                *set = Some(told);
+            }
+        }
+        let required = |found: Option<(usize, Source)>, name| {
+            found.ok_or_else(|| Error::invalid(name, "unset", "it must be set, here or in EnvConfig"))
+        };
+        let rank = required(number(lookup, rank, "RANK")?, "RANK")?;
+        Ok((rank, required(number(lookup, world_size, "WORLD_SIZE")?, "WORLD_SIZE")?))
+    }
+
+    fn replica(&self, replica: usize, world_size: usize) -> Result<usize> {
+        if let InitMethod::Bootstrap(_) = self.init_method {
+            let limit = "a bootstrap object connects all ranks, so it numbers them itself";
+            return Err(Error::invalid("data_parallel_rank", replica, limit));
+        }
+        if replica >= self.data_parallel_size {
+            let limit = format!("data_parallel_size is {}", self.data_parallel_size);
+            return Err(Error::invalid("data_parallel_rank", replica, limit));
+        }
+        let product = self.tensor_parallel_size.saturating_mul(self.pipeline_parallel_size);
+        if world_size != product {
+            let (pipeline, tensor) = (self.pipeline_parallel_size, self.tensor_parallel_size);
+            let limit = format!("a replica of {pipeline} pipeline x {tensor} tensor has {product} ranks");
+            return Err(Error::invalid("world size", world_size, limit));
+        }
+        Ok(replica)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Set(Vec<(&'static str, &'static str)>);
+
+    impl Lookup for Set {
+        fn get(&self, name: &'static str) -> Result<Option<String>> {
+            Ok(self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        }
+    }
+
+    fn setting<'a>(resolved: &'a Resolved, name: &str) -> (&'a str, Source) {
+        let setting = resolved.settings.iter().find(|setting| setting.name == name).unwrap();
+        (&setting.value, setting.source)
+    }
+
+    #[test]
+    fn pitfall_36_the_program_beats_the_environment() {
+        let variables = Set(vec![("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")]);
+        let config = EnvConfig { rank: Some(5), tensor_parallel_size: 4, ..EnvConfig::default() };
+        let resolved = config.resolve_with(&variables, 8).unwrap();
+        assert_eq!(resolved.rank, 5);
+        assert_eq!(setting(&resolved, "rank"), ("5", Source::Program));
+        assert_eq!(setting(&resolved, "world_size"), ("8", Source::Variable("WORLD_SIZE")));
+        assert_eq!(setting(&resolved, "device"), ("cuda 1", Source::Variable("LOCAL_RANK")));
+        assert_eq!(setting(&resolved, "pipeline_parallel_size"), ("1", Source::Default));
+    }
+
+    #[test]
+    fn replicas_started_apart_are_numbered_together() {
+        let variables = || Set(vec![("RANK", "1"), ("WORLD_SIZE", "4")]);
+        let config = || EnvConfig {
+            tensor_parallel_size: 2,
+            pipeline_parallel_size: 2,
+            data_parallel_size: 3,
+            data_parallel_rank: Some(2),
+            ..EnvConfig::default()
+        };
+        let resolved = config().resolve_with(&variables(), 0).unwrap();
+        assert_eq!((resolved.rank, resolved.layout.world_size()), (9, 12));
+        let words = |config: EnvConfig| match config.resolve_with(&variables(), 0) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("accepted"),
+        };
+        assert!(words(EnvConfig { data_parallel_rank: Some(3), ..config() }).contains("data_parallel_size is 3"));
+        assert!(words(EnvConfig { tensor_parallel_size: 4, ..config() }).contains("2 pipeline x 4 tensor has 8 ranks"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let words = |variables| match EnvConfig::default().resolve_with(&Set(variables), 0) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("accepted"),
+        };
+        assert!(words(vec![]).contains("RANK is unset"));
+        assert!(words(vec![("RANK", "0")]).contains("WORLD_SIZE is unset"));
+        assert!(words(vec![("RANK", "x"), ("WORLD_SIZE", "2")]).contains("RANK is `x`"));
+        assert!(words(vec![("RANK", "2"), ("WORLD_SIZE", "2")]).contains("rank is 2"));
+    }
+}

@@ -1,0 +1,93 @@
+//! How the ranks of an environment meet.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Instant;
+
+use crate::bootstrap::{Bootstrap, Local, Tcp, TcpConfig};
+use crate::error::{Error, Result};
+
+/// Where ranks meet.
+#[non_exhaustive]
+pub enum InitMethod {
+    /// `env://`: at `MASTER_ADDR` and `MASTER_PORT`.
+    Env,
+    /// `tcp://host:port`: rank 0 listens there. The secret is `SYMMETRA_SECRET`'s, the interface
+    /// `SYMMETRA_BIND`'s.
+    Tcp(String),
+    /// `file://path`: in this directory of the user's own, as [`Local`] does. Ranks of one host.
+    File(PathBuf),
+    /// By an object of the caller's, which also tells rank and world size.
+    Bootstrap(Box<dyn Bootstrap>),
+}
+
+impl InitMethod {
+    /// By an object of the caller's.
+    pub fn bootstrap(bootstrap: impl Bootstrap + 'static) -> Self {
+        Self::Bootstrap(Box::new(bootstrap))
+    }
+
+    /// Blocks until every rank is there.
+    pub(super) fn connect(self, rank: usize, world_size: usize, deadline: Instant) -> Result<Box<dyn Bootstrap>> {
+        let tcp = |address: String| -> Result<Box<dyn Bootstrap>> {
+            Ok(Box::new(Tcp::connect(TcpConfig::at(address, rank, world_size, deadline)?)?))
+        };
+        match self {
+            Self::Env => tcp(TcpConfig::address_from_env()?),
+            Self::Tcp(address) => tcp(address),
+            Self::File(path) => Ok(Box::new(Local::connect(path, rank, world_size, deadline)?)),
+            Self::Bootstrap(bootstrap) => Ok(bootstrap),
+        }
+    }
+}
+
+impl FromStr for InitMethod {
+    type Err = Error;
+
+    fn from_str(method: &str) -> Result<Self> {
+        let (scheme, rest) = method.split_once("://").unwrap_or((method, ""));
+        match (scheme, rest) {
+            ("env", "") if method.ends_with("://") => Ok(Self::Env),
+            ("tcp", address) if !address.is_empty() => Ok(Self::Tcp(address.to_owned())),
+            ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err(Error::invalid(
+                "the init method",
+                format_args!("`{method}`"),
+                "it must be env://, tcp://host:port or file://path",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for InitMethod {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env => out.write_str("env://"),
+            Self::Tcp(address) => write!(out, "tcp://{address}"),
+            Self::File(path) => write!(out, "file://{}", path.display()),
+            Self::Bootstrap(_) => out.write_str("an object of the caller's"),
+        }
+    }
+}
+
+impl fmt::Debug for InitMethod {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "InitMethod({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_read_back() {
+        for method in ["env://", "tcp://127.0.0.1:2900", "file:///run/ranks"] {
+            assert_eq!(method.parse::<InitMethod>().unwrap().to_string(), method);
+        }
+        for method in ["", "env", "env://x", "tcp://", "file://", "http://127.0.0.1"] {
+            assert!(method.parse::<InitMethod>().unwrap_err().to_string().contains(method), "{method}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Environment variables: which there are, and what a name nobody knows was meant to be.
+
+use super::setting::Source;
+use crate::error::{Error, Result};
+
+/// A variable that symmetra reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: &'static str,
+    /// What holds where it is unset.
+    pub default: &'static str,
+    /// What it does.
+    pub effect: &'static str,
+}
+
+/// Every variable that symmetra reads, as README lists them. A setting made in the program always
+/// beats one made here.
+pub const VARIABLES: [Variable; 12] = [
+    variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
+    variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
+    variable("LOCAL_RANK", "number", "the rank", "which device of the host this rank works on"),
+    variable("MASTER_ADDR", "host", "required by env://", "where rank 0 listens"),
+    variable("MASTER_PORT", "port", "required by env://", "the port it listens at"),
+    variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
+    variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
+    variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2", "the NCCL or RCCL to load where one is needed"),
+    variable("VLLM_NCCL_SO_PATH", "path", "unset", "the same, where SYMMETRA_NCCL_LIBRARY is unset"),
+    variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),
+    variable("HIP_VISIBLE_DEVICES", "list", "all", "which AMD GPUs there are; read by the HIP runtime"),
+    variable("RUST_LOG", "filter", "warn", "what the program `symmetra` logs to standard error"),
+];
+
+const fn variable(name: &'static str, kind: &'static str, default: &'static str, effect: &'static str) -> Variable {
+    Variable { name, kind, default, effect }
+}
+
+/// Where variables are looked up: the process's environment, or a test's.
+pub(super) trait Lookup {
+    fn get(&self, name: &'static str) -> Result<Option<String>>;
+}
+
+/// The environment of this process.
+pub(super) struct Process;
+
+impl Lookup for Process {
+    fn get(&self, name: &'static str) -> Result<Option<String>> {
+        match std::env::var(name) {
+            Ok(text) => Ok(Some(text)),
+            Err(std::env::VarError::NotPresent) => Ok(None),
+            Err(std::env::VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
+        }
+    }
+}
+
+/// A number: the program's, else the variable's, else none.
+pub(super) fn number(lookup: &impl Lookup, set: Option<usize>, name: &'static str) -> Result<Option<(usize, Source)>> {
+    if let Some(set) = set {
+        return Ok(Some((set, Source::Program)));
+    }
+    let Some(text) = lookup.get(name)? else { return Ok(None) };
+    let number = text.trim().parse();
+    let number = number.map_err(|_| Error::invalid(name, format_args!("`{text}`"), "it must be a number from 0"))?;
+    Ok(Some((number, Source::Variable(name))))
+}
+
+/// Warns of variables of this process that look like symmetra's and are not.
+pub(super) fn warn_of_unknown() {
+    let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    for (name, nearest) in unknown(names.iter().map(String::as_str)) {
+        tracing::warn!("nothing reads the variable {name}; did you mean {nearest}?");
+    }
+}
+
+/// Says of every variable `SYMMETRA_*` among `names` that nobody reads which one it resembles.
+fn unknown<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(String, &'static str)> {
+    let ours = |name: &&str| name.starts_with("SYMMETRA_") && !name.starts_with("SYMMETRA_TEST_");
+    let known = |name: &str| VARIABLES.iter().chain(&BUILD).any(|variable| variable.name == name);
+    names.into_iter().filter(ours).filter(|name| !known(name)).map(|name| (name.to_owned(), nearest(name))).collect()
+}
+
+/// Read when symmetra is built, so that they are nobody's mistake.
+const BUILD: [Variable; 2] = [
+    variable("SYMMETRA_CUDA_ARCHS", "list", "80,90a,100a", "the GPU architectures to build for"),
+    variable("SYMMETRA_UPDATE", "flag", "unset", "whether tests write generated files anew"),
+];
+
+fn nearest(name: &str) -> &'static str {
+    let candidates = VARIABLES.iter().chain(&BUILD).filter(|variable| variable.name.starts_with("SYMMETRA_"));
+    candidates.min_by_key(|variable| strsim::levenshtein(name, variable.name)).map_or("", |variable| variable.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitfall_36_a_misspelt_variable_is_not_ignored_in_silence() {
+        let names = ["PATH", "SYMMETRA_SECRETS", "SYMMETRA_SECRET", "SYMMETRA_NCCL_LIB", "SYMMETRA_TEST_DEVICE"];
+        let expected = [
+            ("SYMMETRA_SECRETS".to_owned(), "SYMMETRA_SECRET"),
+            ("SYMMETRA_NCCL_LIB".to_owned(), "SYMMETRA_NCCL_LIBRARY"),
+        ];
+        assert_eq!(unknown(names), expected);
+    }
+
+    #[test]
+    fn readme_lists_every_variable() {
+        for variable in VARIABLES {
+            assert!(include_str!("../../README.md").contains(&format!("| `{}` |", variable.name)), "{}", variable.name);
+        }
+    }
+}
