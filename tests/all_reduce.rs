@@ -52,7 +52,11 @@ fn counts(world: usize, algorithm: Algorithm, dtype: Dtype) -> Vec<usize> {
     if algorithm == Algorithm::Auto {
         edges.retain(|edge| *edge <= 16 * world);
         for direct in [false, true] {
-            edges.extend(explain(kind(), world as usize, dtype, direct).iter().map(|range| range.up_to_bytes));
+            edges.extend(
+                explain(kind(), None, world as usize, None).unwrap()(dtype, direct)
+                    .iter()
+                    .map(|range| range.up_to_bytes),
+            );
         }
     }
     let mut counts = vec![0, 1, 2, 3, 5, 7, 11, 13, 512 / 6, 257];
@@ -316,9 +320,10 @@ fn a_buffer_of_another_group_is_pushed() {
 #[test]
 fn explain_covers_every_size_without_a_gap() {
     for world in 2..=16 {
+        let explained = explain(kind(), None, world, None).unwrap();
         for dtype in Dtype::ALL {
             for direct in [false, true] {
-                let ranges = explain(kind(), world, dtype, direct);
+                let ranges = explained(dtype, direct);
                 assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);
                 assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes));
                 assert!(ranges.iter().all(|range| range.algorithm.carries(dtype) && !range.reason.is_empty()));

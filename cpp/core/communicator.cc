@@ -27,6 +27,7 @@ core::Settings settings_of(const Config& config) {
   settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
   settings.registrations = config.registrations;
   settings.check_calls = config.check_calls;
+  settings.tuning = rust::String::lossy(config.tuning);
   return settings;
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace symmetra {
 
@@ -42,6 +43,9 @@ struct Config {
   /// Whether every call is compared across ranks before it runs, at the price of one more small
   /// kernel. Default: in debug builds of the library.
   bool check_calls;
+  /// A file of crossovers that `symmetra tune` measured on this machine, in place of the built-in ones.
+  /// Default: none. Opening throws kSystem when it cannot be read, kInvalidArgument when it is malformed.
+  std::string tuning;
 };
 
 /// Bytes of device memory that a communicator of `world_size` ranks takes on each rank, before rounding

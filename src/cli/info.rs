@@ -2,11 +2,13 @@
 
 mod surroundings;
 
+use std::path::PathBuf;
+
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
-use symmetra::{Config, Device, DeviceKind, Dtype, Range, explain, required_bytes};
+use symmetra::{Config, Device, DeviceKind, Dtype, Range, Tuning, explain, required_bytes};
 
 use crate::devices::{self, Choice};
 use crate::failure::Failure;
@@ -22,6 +24,10 @@ pub(crate) struct Args {
     /// Kind of device to explain algorithms for
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
+
+    /// A file that `symmetra tune` wrote, to explain its choices
+    #[arg(long)]
+    tuning: Option<PathBuf>,
 
     /// Ranks of a tensor parallel group: with --pp and --dp, prints who is in which group
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
@@ -101,7 +107,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ranks = args.ranks as usize;
     let kind = devices::kind(args.device, ranks);
     let gpus = (0..Device::count(DeviceKind::Cuda)).map(Device::cuda).collect::<Result<Vec<_>, _>>()?;
-    let config = Config::default();
+    let mut config = Config::default();
+    config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
+    let device = gpus.first().filter(|_| kind == DeviceKind::Cuda);
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
@@ -111,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         device: kind.name(),
         config: config.entries(ranks),
         arena_bytes: required_bytes(ranks, &config)?,
-        algorithms: algorithms(kind, ranks),
+        algorithms: algorithms(&explain(kind, device, ranks, config.tuning.as_ref())?),
         variables: surroundings::variables(),
         layout: args.sizes().map(surroundings::layout).transpose()?,
     };
@@ -154,11 +162,11 @@ fn uuid(bytes: [u8; 16]) -> String {
 }
 
 /// The choices, types with equal ones together.
-fn algorithms(kind: DeviceKind, ranks: usize) -> Vec<Choices> {
+fn algorithms(explain: &impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
     let mut all: Vec<Choices> = Vec::new();
     for (memory, direct) in [("symmetric, adopted", true), ("plain", false)] {
         for dtype in Dtype::ALL {
-            let ranges = ranges(&explain(kind, ranks, dtype, direct));
+            let ranges = ranges(&explain(dtype, direct));
             match all.iter_mut().find(|choices| choices.memory == memory && choices.ranges == ranges) {
                 Some(choices) => choices.dtypes.push(dtype.name()),
                 None => all.push(Choices { dtypes: vec![dtype.name()], memory, ranges }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::lane::Lane;
 use super::record::Recorded;
-use super::select::{Algorithm, Reach, select};
+use super::select::{Algorithm, Reach};
 use super::{Communicator, Inner, shape_of};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -161,13 +161,12 @@ impl Inner {
         recorded: Option<&Recorded>,
     ) -> Result<Plan> {
         let bytes = operands[0].elems * dtype.bytes();
-        let kind = self.group.device().kind();
         let reach = match operands.iter().all(|operand| self.reaches(operand, recorded.is_some())) {
             true => Reach::Direct,
             false => Reach::Pushed,
         };
         let algorithm = match asked {
-            Algorithm::Auto => select(kind, self.group.world_size(), dtype, reach, bytes as u64),
+            Algorithm::Auto => self.table.select(dtype, reach, bytes as u64),
             named => named,
         };
         if !algorithm.carries(dtype) {

@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use crate::bootstrap::Bootstrap;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
-use crate::group::{Config, Group};
+use crate::group::{Capabilities, Config, Group, Tuning};
 use crate::kernel::geometry::Shape;
 use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
 use crate::stream::Stream;
 use crate::types::{Dtype, Element};
 
 use lane::Lane;
-use select::Reach;
 pub use select::{Algorithm, Range};
+use select::{Reach, Table};
 
 /// A group with memory: what runs collectives. Cheap to clone; usable from any thread.
 ///
@@ -39,6 +39,7 @@ struct Inner {
     group: Group,
     arena: Arc<Arena>,
     lane: Mutex<Lane>,
+    table: Table,
 }
 
 impl Communicator {
@@ -55,9 +56,12 @@ impl Communicator {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn on(group: Group) -> Result<Self> {
+        let tuning = group.config().tuning.as_ref();
+        // Config and capabilities are agreed, so a refusal is every rank's.
+        let table = Table::new(group.device().kind(), Some(group.capabilities()), group.world_size(), tuning)?;
         let arena = Arena::open(&group)?;
         let lane = Mutex::new(Lane::new(group.device())?);
-        Ok(Self(Arc::new(Inner { group, arena, lane })))
+        Ok(Self(Arc::new(Inner { group, arena, lane, table })))
     }
 
     /// Splits as [`Group::split`] does and gives the new group its memory. Collective; blocks.
@@ -135,14 +139,27 @@ impl Communicator {
     /// adopted) or cannot, smallest first.
     pub fn explain(&self, dtype: Dtype, direct: bool) -> Vec<Range> {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        select::ranges(self.device().kind(), self.world_size(), dtype, reach)
+        self.0.table.ranges(dtype, reach).to_vec()
     }
 }
 
-/// As [`Communicator::explain`], before there is one.
-pub fn explain(kind: DeviceKind, world_size: usize, dtype: Dtype, direct: bool) -> Vec<Range> {
-    let reach = if direct { Reach::Direct } else { Reach::Pushed };
-    select::ranges(kind, world_size, dtype, reach)
+/// As [`Communicator::explain`], before there is one: for ranks on devices of this kind, all like
+/// `device` where there is one, with this tuning if any.
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when the tuning asks for what an algorithm cannot do.
+pub fn explain(
+    kind: DeviceKind,
+    device: Option<&Device>,
+    world_size: usize,
+    tuning: Option<&Tuning>,
+) -> Result<impl Fn(Dtype, bool) -> Vec<Range>> {
+    let devices = device.map(Capabilities::of);
+    let table = Table::new(kind, devices.as_ref(), world_size, tuning)?;
+    Ok(move |dtype, direct| {
+        let reach = if direct { Reach::Direct } else { Reach::Pushed };
+        table.ranges(dtype, reach).to_vec()
+    })
 }
 
 /// How launches on a device may look.

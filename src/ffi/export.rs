@@ -45,6 +45,8 @@ mod bridge {
         two_shot_sentinel_bytes: u64,
         registrations: u32,
         check_calls: bool,
+        /// Path of a tuning file; empty: none.
+        tuning: String,
     }
 
     /// Mirrors `std::optional<std::uint32_t>`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::tuning::Tuning;
 use crate::error::{Error, Result};
 
 /// How long things may take before they fail. All finite.
@@ -43,6 +44,8 @@ pub struct Config {
     /// Whether every call is compared across ranks before it runs (bytes, type, operation,
     /// algorithm), at the price of one more small kernel. Default: in debug builds.
     pub check_calls: bool,
+    /// Crossovers measured on this machine, in place of the built-in ones. Default: none.
+    pub tuning: Option<Tuning>,
 }
 
 impl Default for Config {
@@ -56,6 +59,7 @@ impl Default for Config {
             two_shot_sentinel_bytes: 4 << 20,
             registrations: 1024,
             check_calls: cfg!(debug_assertions),
+            tuning: None,
         }
     }
 }
@@ -83,6 +87,7 @@ impl Config {
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes.to_string()),
             ("registrations", self.registrations.to_string()),
             ("check_calls", self.check_calls.to_string()),
+            ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),
         ]
     }
 
@@ -105,6 +110,7 @@ impl Config {
         if !(1..=1 << 20).contains(&self.registrations) {
             return Err(Error::invalid("registrations", self.registrations, "it must be 1 to 1048576"));
         }
+        self.tuning.as_ref().map_or(Ok(()), Tuning::validate)?;
         let Deadlines { open, first_use, steady } = self.deadlines;
         for (name, limit) in
             [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)]

@@ -1,10 +1,12 @@
 //! *We*: the ranks that work together, agreed on how, and who of them is alive.
 
+mod capabilities;
 mod config;
 mod health;
 mod history;
 mod open;
 mod page;
+mod tuning;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,9 +22,11 @@ use crate::bootstrap::monitor::Monitor;
 use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
 
+pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines};
 pub(crate) use history::Call;
 use page::{Cause, PageMapping, Stop};
+pub use tuning::{TunedRow, TunedTable, Tuning};
 
 /// Most ranks a group may have.
 pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
@@ -47,6 +51,7 @@ struct Inner {
     health: Arc<Health>,
     /// For every rank the lowest rank of its process.
     processes: Vec<usize>,
+    capabilities: Capabilities,
     mesh: Mutex<Mesh>,
     monitor: Mutex<Option<Monitor>>,
     closed: AtomicBool,
@@ -124,6 +129,11 @@ impl Group {
     /// For every rank the lowest rank of its process: equal for ranks that are threads of one.
     pub(crate) fn processes(&self) -> &[usize] {
         &self.0.processes
+    }
+
+    /// What every rank's device has.
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::page::{PAGE_BYTES, PageMapping};
-use super::{Config, Group, Health, Inner, MAX_WORLD_SIZE, NEXT_ID};
+use super::{Capabilities, Config, Group, Health, Inner, MAX_WORLD_SIZE, NEXT_ID};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
@@ -74,6 +74,7 @@ impl Group {
     fn on_mesh(mut mesh: Mesh, device: &Device, config: Config, deadline: Instant) -> Result<Self> {
         let (rank, world_size) = (mesh.rank(), mesh.world_size());
         let processes = processes(&mut mesh, deadline)?;
+        let capabilities = Capabilities::agree(&mut mesh, device, deadline)?;
         let own = PageMapping::create();
         let own = mesh.agree("create a control page", own, deadline)?;
         let fds = mesh.all_gather_fds(own.fd(), deadline)?;
@@ -95,6 +96,7 @@ impl Group {
             health,
             _pinned: pinned,
             processes,
+            capabilities,
             mesh: Mutex::new(mesh),
             monitor: Mutex::new(Some(monitor)),
             closed: AtomicBool::new(false),

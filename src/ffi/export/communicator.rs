@@ -19,7 +19,7 @@ pub(super) fn communicator_open(
     device: &Device,
     settings: &Settings,
 ) -> Result<Box<Communicator>, Report> {
-    guard(|| Communicator::open(Foreign::new(bootstrap)?, device, Config::from(settings)).map(Box::new))
+    guard(|| Communicator::open(Foreign::new(bootstrap)?, device, Config::try_from(settings)?).map(Box::new))
 }
 
 pub(super) fn communicator_open_ready(
@@ -27,7 +27,7 @@ pub(super) fn communicator_open_ready(
     device: &Device,
     settings: &Settings,
 ) -> Result<Box<Communicator>, Report> {
-    guard(|| Communicator::open(Borrowed(ready), device, Config::from(settings)).map(Box::new))
+    guard(|| Communicator::open(Borrowed(ready), device, Config::try_from(settings)?).map(Box::new))
 }
 
 /// What a split gave this rank, until C++ takes it.

@@ -7,7 +7,7 @@ use super::bridge::Settings;
 use super::report::guard;
 use crate::collective::Algorithm;
 use crate::error::{Error, Result};
-use crate::group::{Config, Deadlines};
+use crate::group::{Config, Deadlines, Tuning};
 use crate::types::Dtype;
 
 /// The type with this number.
@@ -45,7 +45,7 @@ pub(super) fn algorithm_named(name: &cxx::CxxString) -> Result<u32, Report> {
 }
 
 pub(super) fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64, Report> {
-    guard(|| crate::memory::required_bytes(world_size, &Config::from(settings)))
+    guard(|| crate::memory::required_bytes(world_size, &Config::try_from(settings)?))
 }
 
 pub(super) fn settings_default() -> Settings {
@@ -58,6 +58,7 @@ pub(super) fn settings_default() -> Settings {
         two_shot_sentinel_bytes,
         registrations,
         check_calls,
+        tuning: _,
     } = Config::default();
     let [open_ms, first_use_ms, steady_ms] = [open, first_use, steady].map(|limit| limit.as_millis() as u64);
     Settings {
@@ -72,12 +73,15 @@ pub(super) fn settings_default() -> Settings {
         two_shot_sentinel_bytes,
         registrations,
         check_calls,
+        tuning: String::new(),
     }
 }
 
-impl From<&Settings> for Config {
-    fn from(settings: &Settings) -> Self {
-        Self {
+impl TryFrom<&Settings> for Config {
+    type Error = Error;
+
+    fn try_from(settings: &Settings) -> Result<Self> {
+        Ok(Self {
             deadlines: Deadlines {
                 open: Duration::from_millis(settings.open_ms),
                 first_use: Duration::from_millis(settings.first_use_ms),
@@ -90,7 +94,8 @@ impl From<&Settings> for Config {
             two_shot_sentinel_bytes: settings.two_shot_sentinel_bytes,
             registrations: settings.registrations,
             check_calls: settings.check_calls,
-        }
+            tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,
+        })
     }
 }
 
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn settings_carry_every_default() {
-        assert_eq!(Config::from(&settings_default()), Config::default());
+        assert_eq!(Config::try_from(&settings_default()).unwrap(), Config::default());
     }
 
     #[test]

@@ -1,0 +1,70 @@
+//! What the devices of all ranks can do: known alike on every rank, so that choices made from it agree.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::Bootstrap;
+use crate::bootstrap::mesh::Mesh;
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// The least that every rank's device has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Capabilities {
+    /// The vendor's name, where all are the same; else empty.
+    pub(crate) name: String,
+    /// The lowest compute capability.
+    pub(crate) compute_capability: (u32, u32),
+    /// The fewest multiprocessors.
+    pub(crate) multiprocessors: u32,
+}
+
+impl Capabilities {
+    /// Of one device.
+    pub(crate) fn of(device: &Device) -> Self {
+        Self {
+            name: device.name(),
+            compute_capability: device.compute_capability(),
+            multiprocessors: device.multiprocessors(),
+        }
+    }
+
+    /// Of all ranks. Collective.
+    pub(super) fn agree(mesh: &mut Mesh, device: &Device, deadline: Instant) -> Result<Self> {
+        let own = serde_json::to_vec(&Self::of(device));
+        let own = own.map_err(|error| Error::Internal { message: error.to_string() })?;
+        let mut least: Option<Self> = None;
+        for (rank, bytes) in mesh.all_gather(&own, deadline)?.iter().enumerate() {
+            let theirs: Self = serde_json::from_slice(bytes)
+                .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
+            least = Some(least.map_or(theirs.clone(), |least| least.common(theirs)));
+        }
+        least.ok_or_else(|| Error::Internal { message: "a mesh without ranks".to_owned() })
+    }
+
+    fn common(self, other: Self) -> Self {
+        Self {
+            name: if self.name == other.name { self.name } else { String::new() },
+            compute_capability: self.compute_capability.min(other.compute_capability),
+            multiprocessors: self.multiprocessors.min(other.multiprocessors),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_of_two() {
+        let device = |name: &str, compute_capability, multiprocessors| Capabilities {
+            name: name.to_owned(),
+            compute_capability,
+            multiprocessors,
+        };
+        let (one, other) = (device("A", (9, 0), 132), device("B", (8, 6), 144));
+        assert_eq!(one.clone().common(other), device("", (8, 6), 132));
+        assert_eq!(one.clone().common(one.clone()), one);
+    }
+}

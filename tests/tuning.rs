@@ -1,0 +1,55 @@
+//! Crossovers measured on a machine: they decide what runs, alike on every rank.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use support::device::kind;
+use support::world::{meet, open};
+use support::{config, threads};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::{Algorithm, Dtype, Error, TunedRow, TunedTable, Tuning};
+
+/// Small messages by the algorithm that the built-in table keeps for the largest.
+fn tuning(limit_bytes: u64) -> Tuning {
+    let row = |up_to_bytes, algorithm: Algorithm| TunedRow { up_to_bytes, algorithm: algorithm.to_string() };
+    let rows = vec![row(Some(limit_bytes), Algorithm::TwoShotZeroCopy), row(None, Algorithm::OneShotSentinel)];
+    Tuning {
+        version: Tuning::VERSION,
+        library: "any".to_owned(),
+        device: "any".to_owned(),
+        kind: kind().name().to_owned(),
+        tables: vec![TunedTable { world_size: 2, floating: true, direct: true, rows }],
+    }
+}
+
+#[test]
+fn a_tuning_decides_what_runs() {
+    let mut config = config();
+    config.tuning = Some(tuning(4096));
+    threads(2, &config, |rank| {
+        let (communicator, stream) = (&rank.communicator, &rank.stream);
+        let ranges = communicator.explain(Dtype::F32, true);
+        let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect();
+        assert_eq!(algorithms, [(4096, Algorithm::TwoShotZeroCopy), (u64::MAX, Algorithm::OneShotSentinel)]);
+        assert!(ranges[0].reason.contains("symmetra tune"));
+        for elems in [1024, 1025] {
+            let buffer = communicator.symmetric::<f32>(elems).unwrap();
+            buffer.write(&vec![1.5; elems], stream).unwrap();
+            communicator.all_reduce_in_place(&buffer, stream).unwrap();
+            rank.finish();
+            assert_eq!(buffer.read(stream).unwrap(), vec![3.0; elems]);
+        }
+    });
+}
+
+#[test]
+fn pitfall_04_ranks_with_different_tunings() {
+    let errors = meet(2, |bootstrap| {
+        let mut config = config();
+        config.tuning = Some(tuning(4096 + bootstrap.rank() as u64));
+        open(bootstrap, &config).map(drop).unwrap_err()
+    });
+    for error in errors {
+        assert!(matches!(&error, Error::Mismatch { what, rank: 1, .. } if what == "tuning"), "{error}");
+    }
+}
