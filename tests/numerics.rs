@@ -95,10 +95,10 @@ fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
             output.write(&vec![T::sample(1); len], stream).unwrap();
             let whole = || (input.slice(0..len).unwrap(), output.slice(0..len).unwrap());
             match way {
-                "eager" => communicator.all_reduce_by(algorithm, whole().0, whole().1, stream).unwrap(),
+                "eager" => communicator.all_reduce_with(algorithm, whole().0, whole().1, stream).unwrap(),
                 "captured" => {
-                    let graph =
-                        stream.capture(|capture| communicator.all_reduce_by(algorithm, whole().0, whole().1, capture));
+                    let graph = stream
+                        .capture(|capture| communicator.all_reduce_with(algorithm, whole().0, whole().1, capture));
                     graph.unwrap().launch(stream).unwrap();
                 }
                 _ => {
@@ -106,7 +106,7 @@ fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
                     for piece in [1, 2, 5, 64, 333].iter().cycle() {
                         let end = len.min(start + piece);
                         let (from, to) = (input.slice(start..end).unwrap(), output.slice(start..end).unwrap());
-                        communicator.all_reduce_by(algorithm, from, to, stream).unwrap();
+                        communicator.all_reduce_with(algorithm, from, to, stream).unwrap();
                         start = end;
                         if start == len {
                             break;

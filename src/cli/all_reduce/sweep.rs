@@ -251,7 +251,7 @@ impl<'a> Bench<'a> {
     where
         &'b B: Operand<'b, T>,
     {
-        self.communicator.all_reduce_by(self.sweep.algorithm, input, output, queue)
+        self.communicator.all_reduce_with(self.sweep.algorithm, input, output, queue)
     }
 
     fn once<'b, T: Summand, B>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()>
