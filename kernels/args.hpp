@@ -18,6 +18,17 @@ constexpr uint32_t kF16 = 2;
 constexpr uint32_t kBF16 = 3;
 constexpr uint32_t kI32 = 4;
 constexpr uint32_t kI64 = 5;
+constexpr uint32_t kI8 = 6;
+constexpr uint32_t kU8 = 7;
+constexpr uint32_t kU32 = 8;
+constexpr uint32_t kU64 = 9;
+
+/// Reductions. The numbers cross the language boundary.
+constexpr uint32_t kSum = 0;
+constexpr uint32_t kProduct = 1;
+constexpr uint32_t kMin = 2;
+constexpr uint32_t kMax = 3;
+constexpr uint32_t kAverage = 4;
 
 /// All-reduce algorithms.
 constexpr uint32_t kOneShotLL = 0;        ///< one hop; 8 data bytes and two epochs a packet
@@ -36,7 +47,7 @@ struct BlockState {
 /// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
 
-/// One all-reduce (sum). What a kernel needs first comes first: constant memory is cold when
+/// One all-reduce. What a kernel needs first comes first: constant memory is cold when
 /// a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent
 /// of a small message. Up to wait.progress all is on the first line.
 struct AllReduceArgs {
@@ -51,7 +62,7 @@ struct AllReduceArgs {
   uint32_t world;
   uint32_t dtype;
   uint32_t algorithm;
-  uint32_t reserved;
+  uint32_t reduction;
   uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol in every rank; the own at [rank]
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
   const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory
@@ -82,7 +93,7 @@ struct SignalArgs {
 struct AgreeArgs {
   uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][2] packets
   BlockState* state;          ///< own; entry 0 only
-  uint64_t ours[2];           ///< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16
+  uint64_t ours[2];           ///< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16 | reduction << 24
   Wait wait;
   uint32_t rank;
   uint32_t world;

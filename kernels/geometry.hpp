@@ -12,13 +12,18 @@ constexpr uint32_t element_bytes(uint32_t dtype) {
   switch (dtype) {
     case kF32:
     case kI32:
+    case kU32:
       return 4;
     case kF64:
     case kI64:
+    case kU64:
       return 8;
     case kF16:
     case kBF16:
       return 2;
+    case kI8:
+    case kU8:
+      return 1;
     default:
       return 0;
   }

@@ -14,7 +14,7 @@ mod memory;
 mod stream;
 mod types;
 
-pub use collective::{Algorithm, Communicator, Range, explain};
+pub use collective::{Algorithm, AllReduceOptions, Communicator, Range, explain};
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};
 pub use group::{Config, Deadlines, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, Tuning};
@@ -22,4 +22,4 @@ pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
 pub use stream::{Capture, Event, Graph, Queue, Stream};
-pub use types::{Dtype, Element};
+pub use types::{Dtype, Element, Reduction};

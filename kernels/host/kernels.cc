@@ -21,8 +21,8 @@ struct Backend {
 
 }  // namespace
 
-Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t world) noexcept {
-  return all_reduce_kernel<Backend>(algorithm, dtype, world);
+Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) noexcept {
+  return all_reduce_kernel<Backend>(algorithm, dtype, reduction, world);
 }
 Entry signal() noexcept { return &run<SignalArgs, &kernels::signal>; }
 Entry agree() noexcept { return &run<AgreeArgs, &kernels::agree>; }

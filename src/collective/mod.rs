@@ -22,6 +22,7 @@ use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
 use crate::stream::Stream;
 use crate::types::{Dtype, Element};
 
+pub use all_reduce::AllReduceOptions;
 use lane::Lane;
 pub use select::{Algorithm, Range};
 use select::{Reach, Table};
