@@ -43,6 +43,7 @@ class Bootstrap {
 
  private:
   friend class Communicator;
+  friend class Environment;
   /// The library's own kind of bootstrap; null for the caller's.
   virtual core::Ready* ready() noexcept { return nullptr; }
 };

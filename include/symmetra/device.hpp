@@ -47,6 +47,7 @@ class Device {
  private:
   friend class Communicator;
   friend class DeviceBuffer;
+  friend class Environment;
   friend class Stream;
   explicit Device(std::shared_ptr<core::Device> core) : core_(std::move(core)) {}
 

@@ -11,6 +11,7 @@
 #include "symmetra/communicator.hpp"
 #include "symmetra/config.hpp"
 #include "symmetra/device.hpp"
+#include "symmetra/environment.hpp"
 #include "symmetra/error.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/signal.hpp"

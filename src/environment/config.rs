@@ -6,7 +6,6 @@ use super::layout::{Layout, Parallelism};
 use super::rendezvous::InitMethod;
 use super::setting::{Setting, Source};
 use super::variables::{Lookup, Process, number};
-use crate::bootstrap::Bootstrap;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
@@ -95,18 +94,19 @@ impl fmt::Display for Chosen {
 }
 
 impl EnvConfig {
-    pub(super) fn resolve(self) -> Result<Resolved> {
-        self.resolve_with(&Process, Device::count(DeviceKind::Cuda))
+    /// `told` is the rank and world size that a bootstrap object says.
+    pub(super) fn resolve(self, told: Option<(usize, usize)>) -> Result<Resolved> {
+        self.resolve_with(&Process, told, Device::count(DeviceKind::Cuda))
     }
 
-    fn resolve_with(self, lookup: &impl Lookup, cuda_devices: usize) -> Result<Resolved> {
-        let (rank, world_size) = self.place(lookup)?;
+    fn resolve_with(self, lookup: &impl Lookup, told: Option<(usize, usize)>, cuda_devices: usize) -> Result<Resolved> {
+        let (rank, world_size) = self.place(lookup, told)?;
         let (tensor, pipeline, data) =
             (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size);
         let (rank, layout) = match self.data_parallel_rank {
             None => (rank, Layout::new(world_size.0, tensor, pipeline, data)?),
             Some(replica) => {
-                let replica = self.replica(replica, world_size.0)?;
+                let replica = self.replica(replica, world_size.0, told.is_some())?;
                 let all = world_size.0.checked_mul(data);
                 let all = all.ok_or_else(|| Error::invalid("world size", world_size.0, "it must fit 64 bits"))?;
                 ((replica * world_size.0 + rank.0, rank.1), Layout::new(all, tensor, pipeline, data)?)
@@ -121,9 +121,10 @@ impl EnvConfig {
             None if cuda_devices > 0 => (Chosen::Cuda(local.0), local.1),
             None => (Chosen::Host, Source::Default),
         };
-        let method_source = match self.init_method {
-            InitMethod::Env => Source::Default,
-            _ => Source::Program,
+        let (method, method_source) = match (&self.init_method, told) {
+            (_, Some(_)) => ("an object of the caller's".to_owned(), Source::Program),
+            (InitMethod::Env, None) => (self.init_method.to_string(), Source::Default),
+            (method, None) => (method.to_string(), Source::Program),
         };
         let size = |name, parallelism, default: usize| {
             let value = layout.size(parallelism);
@@ -137,7 +138,7 @@ impl EnvConfig {
             Setting { name: "rank", value: rank.0.to_string(), source: rank.1 },
             Setting { name: "world_size", value: layout.world_size().to_string(), source: world_size.1 },
             Setting { name: "local_rank", value: local.0.to_string(), source: local.1 },
-            Setting { name: "init_method", value: self.init_method.to_string(), source: method_source },
+            Setting { name: "init_method", value: method, source: method_source },
             Setting { name: "device", value: device.to_string(), source: device_source },
         ];
         Ok(Resolved {
@@ -152,12 +153,10 @@ impl EnvConfig {
 
     /// Rank and world size, of the replica or of all, and who said so.
     #[allow(clippy::type_complexity)]
-    fn place(&self, lookup: &impl Lookup) -> Result<((usize, Source), (usize, Source))> {
+    fn place(&self, lookup: &impl Lookup, told: Option<(usize, usize)>) -> Result<((usize, Source), (usize, Source))> {
         let (mut rank, mut world_size) = (self.rank, self.world_size);
-        if let InitMethod::Bootstrap(bootstrap) = &self.init_method {
-            for (what, set, told) in
-                [("rank", &mut rank, bootstrap.rank()), ("world size", &mut world_size, bootstrap.world_size())]
-            {
+        if let Some(told) = told {
+            for (what, set, told) in [("rank", &mut rank, told.0), ("world size", &mut world_size, told.1)] {
                 if set.is_some_and(|set| set != told) {
                     return Err(Error::invalid(what, set.unwrap_or(told), format!("the bootstrap object says {told}")));
                 }
@@ -171,8 +170,8 @@ impl EnvConfig {
         Ok((rank, required(number(lookup, world_size, "WORLD_SIZE")?, "WORLD_SIZE")?))
     }
 
-    fn replica(&self, replica: usize, world_size: usize) -> Result<usize> {
-        if let InitMethod::Bootstrap(_) = self.init_method {
+    fn replica(&self, replica: usize, world_size: usize, told: bool) -> Result<usize> {
+        if told {
             let limit = "a bootstrap object connects all ranks, so it numbers them itself";
             return Err(Error::invalid("data_parallel_rank", replica, limit));
         }
@@ -211,7 +210,7 @@ mod tests {
     fn pitfall_36_the_program_beats_the_environment() {
         let variables = Set(vec![("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")]);
         let config = EnvConfig { rank: Some(5), tensor_parallel_size: 4, ..EnvConfig::default() };
-        let resolved = config.resolve_with(&variables, 8).unwrap();
+        let resolved = config.resolve_with(&variables, None, 8).unwrap();
         assert_eq!(resolved.rank, 5);
         assert_eq!(setting(&resolved, "rank"), ("5", Source::Program));
         assert_eq!(setting(&resolved, "world_size"), ("8", Source::Variable("WORLD_SIZE")));
@@ -229,9 +228,9 @@ mod tests {
             data_parallel_rank: Some(2),
             ..EnvConfig::default()
         };
-        let resolved = config().resolve_with(&variables(), 0).unwrap();
+        let resolved = config().resolve_with(&variables(), None, 0).unwrap();
         assert_eq!((resolved.rank, resolved.layout.world_size()), (9, 12));
-        let words = |config: EnvConfig| match config.resolve_with(&variables(), 0) {
+        let words = |config: EnvConfig| match config.resolve_with(&variables(), None, 0) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("accepted"),
         };
@@ -241,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let words = |variables| match EnvConfig::default().resolve_with(&Set(variables), 0) {
+        let words = |variables| match EnvConfig::default().resolve_with(&Set(variables), None, 0) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("accepted"),
         };

@@ -31,8 +31,11 @@ mod variables;
 
 use std::time::Instant;
 
+use crate::bootstrap::Bootstrap;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
+
+use config::Resolved;
 
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
@@ -61,20 +64,36 @@ impl Environment {
     /// [`Error::InvalidArgument`] for sizes whose product does not divide the world size (it shows the
     /// arithmetic), a malformed or missing variable, or a device there is not;
     /// [`Error::Mismatch`] when ranks differ in sizes or settings; as [`Communicator::open`] otherwise.
-    pub fn init(config: EnvConfig) -> Result<Self> {
-        let deadline = Instant::now() + config.communicator.deadlines.open;
+    pub fn init(mut config: EnvConfig) -> Result<Self> {
+        match std::mem::replace(&mut config.init_method, InitMethod::Env) {
+            InitMethod::Bootstrap(bootstrap) => Self::init_on(bootstrap, config),
+            method => {
+                let deadline = Instant::now() + config.communicator.deadlines.open;
+                config.init_method = method;
+                let mut resolved = config.resolve(None)?;
+                let method = std::mem::replace(&mut resolved.init_method, InitMethod::Env);
+                let bootstrap = method.connect(resolved.rank, resolved.layout.world_size(), deadline)?;
+                Self::open(bootstrap, resolved)
+            }
+        }
+    }
+
+    /// The same over a bootstrap that may be borrowed.
+    pub(crate) fn init_on(bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
+        let told = (bootstrap.rank(), bootstrap.world_size());
+        Self::open(bootstrap, config.resolve(Some(told))?)
+    }
+
+    fn open(bootstrap: impl Bootstrap, resolved: Resolved) -> Result<Self> {
         variables::warn_of_unknown();
-        let resolved = config.resolve()?;
         let device = resolved.device.open()?;
         let (layout, settings) = (resolved.layout, resolved.settings);
-        let bootstrap = resolved.init_method.connect(resolved.rank, layout.world_size(), deadline)?;
         let world = Communicator::open(bootstrap, &device, resolved.communicator)?;
         agree(&world, &layout)?;
         let everyone = (0..layout.world_size()).collect();
         let mut coordinators = vec![Coordinator::new("world", world.clone(), everyone)];
         for parallelism in Parallelism::ALL {
             let communicator = match shared(&layout, parallelism) {
-                Some(0) => world.clone(),
                 Some(other) => coordinators[other].communicator().clone(),
                 None => split(&world, &layout, parallelism)?,
             };
@@ -130,14 +149,23 @@ impl Environment {
     /// # Errors
     /// The first error of a group that had failed: all are closed all the same.
     pub fn close(self) -> Result<()> {
+        self.close_groups()
+    }
+
+    pub(crate) fn close_groups(&self) -> Result<()> {
         let mut result = Ok(());
-        for (number, coordinator) in self.coordinators.into_iter().enumerate().rev() {
+        for (number, coordinator) in self.coordinators.iter().enumerate().rev() {
             let owner = number == 0 || shared(&self.layout, Parallelism::ALL[number - 1]).is_none();
             if owner {
                 result = coordinator.communicator().clone().close().and(result);
             }
         }
         result
+    }
+
+    /// The world, then each [`Parallelism`] in order.
+    pub(crate) fn coordinators(&self) -> &[Coordinator] {
+        &self.coordinators
     }
 }
 

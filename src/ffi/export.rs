@@ -16,17 +16,20 @@ mod capture;
 mod communicator;
 mod config;
 mod device;
+mod environment;
 mod report;
 mod tensor;
 
 use crate::collective::Communicator;
 use crate::device::Device;
+use crate::environment::Environment;
 use crate::stream::Stream;
 use bootstrap::*;
 use capture::*;
 use communicator::*;
 use config::*;
 use device::*;
+use environment::*;
 use report::Report;
 use tensor::*;
 
@@ -47,6 +50,40 @@ mod bridge {
         check_calls: bool,
         /// Path of a tuning file; empty: none.
         tuning: String,
+    }
+
+    /// Mirrors `std::optional<std::size_t>`.
+    #[derive(Clone, Copy)]
+    struct MaybeSize {
+        set: bool,
+        value: usize,
+    }
+
+    /// Mirrors `symmetra::EnvConfig`.
+    struct EnvSettings {
+        tensor_parallel_size: usize,
+        pipeline_parallel_size: usize,
+        data_parallel_size: usize,
+        data_parallel_rank: MaybeSize,
+        rank: MaybeSize,
+        world_size: MaybeSize,
+        local_rank: MaybeSize,
+        init_method: String,
+        /// Null: the default.
+        device: *const Device,
+        communicator: Settings,
+    }
+
+    /// The ranks of a group, as the world numbers them.
+    struct Members {
+        ranks: Vec<usize>,
+    }
+
+    /// Mirrors `symmetra::Setting`.
+    struct Entry {
+        name: String,
+        value: String,
+        source: String,
     }
 
     /// Mirrors `std::optional<std::uint32_t>`.
@@ -186,6 +223,20 @@ mod bridge {
             output: Operand,
             queue: Queue,
         ) -> Result<()>;
+    }
+
+    extern "Rust" {
+        type Environment;
+        unsafe fn environment_init(settings: &EnvSettings) -> Result<Box<Environment>>;
+        unsafe fn environment_init_on(
+            bootstrap: Pin<&mut Bootstrap>,
+            settings: &EnvSettings,
+        ) -> Result<Box<Environment>>;
+        unsafe fn environment_init_ready(ready: &mut Ready, settings: &EnvSettings) -> Result<Box<Environment>>;
+        fn environment_groups(environment: &Environment) -> Vec<Members>;
+        fn environment_communicator(environment: &Environment, group: usize) -> Result<Box<Communicator>>;
+        fn environment_settings(environment: &Environment) -> Vec<Entry>;
+        fn environment_close(environment: &Environment) -> Result<()>;
     }
 
     extern "Rust" {

@@ -1,0 +1,48 @@
+#include "symmetra/config.hpp"
+
+#include "cpp/core/call.hpp"
+#include "cpp/core/settings.hpp"
+#include "symmetra/src/ffi/export.rs.h"
+
+namespace symmetra::core {
+
+Settings settings_of(const Config& config) {
+  Settings settings{};
+  settings.open_ms = milliseconds(config.deadlines.open);
+  settings.first_use_ms = milliseconds(config.deadlines.first_use);
+  settings.steady_ms = milliseconds(config.deadlines.steady);
+  settings.heap_bytes = config.heap_bytes;
+  settings.one_shot_ll_bytes = config.one_shot_ll_bytes;
+  settings.one_shot_sentinel_set = config.one_shot_sentinel_bytes.has_value();
+  settings.one_shot_sentinel_bytes = config.one_shot_sentinel_bytes.value_or(0);
+  settings.two_shot_ll_bytes = config.two_shot_ll_bytes;
+  settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
+  settings.registrations = config.registrations;
+  settings.check_calls = config.check_calls;
+  settings.tuning = rust::String::lossy(config.tuning);
+  return settings;
+}
+
+}  // namespace symmetra::core
+
+namespace symmetra {
+
+Config::Config() {
+  const core::Settings settings = core::settings_default();
+  deadlines.open = std::chrono::milliseconds(settings.open_ms);
+  deadlines.first_use = std::chrono::milliseconds(settings.first_use_ms);
+  deadlines.steady = std::chrono::milliseconds(settings.steady_ms);
+  heap_bytes = settings.heap_bytes;
+  one_shot_ll_bytes = settings.one_shot_ll_bytes;
+  if (settings.one_shot_sentinel_set) one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
+  two_shot_ll_bytes = settings.two_shot_ll_bytes;
+  two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
+  registrations = settings.registrations;
+  check_calls = settings.check_calls;
+}
+
+std::uint64_t required_bytes(std::size_t world_size, const Config& config) {
+  return core::call([&] { return core::required_bytes(world_size, core::settings_of(config)); });
+}
+
+}  // namespace symmetra

@@ -1,0 +1,12 @@
+// How the settings of the public headers cross into Rust.
+#pragma once
+
+#include "symmetra/config.hpp"
+
+namespace symmetra::core {
+
+struct Settings;
+
+Settings settings_of(const Config& config);
+
+}  // namespace symmetra::core
