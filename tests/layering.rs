@@ -15,14 +15,15 @@ enum Room<'a> {
     Stage(usize),
     Side(&'a str),
     Kernel,
-    /// What callers see: the crate's root, the C++ API, conversions, the program. Uses anything.
+    /// What callers see: the crate's root, the C++ API, conversions, the program, and the metadata ring,
+    /// which stands beside the flow. Uses anything.
     Front,
 }
 
 fn room(path: &str) -> Option<Room<'_>> {
     let inside = path.strip_prefix("src/")?;
     let name = inside.split(['/', '.']).next()?;
-    let front = ["src/lib.rs", "src/ffi/export", "src/interop", "src/cli"];
+    let front = ["src/lib.rs", "src/ffi/export", "src/interop", "src/metadata", "src/cli"];
     if front.iter().any(|start| path.starts_with(start)) {
         return Some(Room::Front);
     }
