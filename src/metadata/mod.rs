@@ -29,16 +29,23 @@
 mod bell;
 mod config;
 mod create;
+mod door;
+mod invitation;
+mod mailbox;
 mod mapping;
+mod post;
 mod protocol;
 mod reader;
 mod seat;
 mod spin;
+mod wire;
 mod writer;
+mod zeromq;
 
 use std::time::{Duration, Instant};
 
 pub use config::{Overflow, RingConfig};
+pub use invitation::Invitation;
 pub use reader::Reader;
 pub use writer::Writer;
 

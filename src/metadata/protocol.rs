@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn two_readers_see_every_message_whole_over_the_wrap() {
-        explore(2, 1, 2, 2);
+        explore(2, 2, 3, 1);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
+use super::mailbox::Mailbox;
 use super::protocol::{Head, Kind, ReadCursor};
-use super::seat::{Seat, lost};
+use super::seat::{Seat, ending};
 use super::spin::Spin;
 use super::{RingConfig, until};
 use crate::error::{Error, Result};
@@ -16,23 +17,31 @@ use crate::error::{Error, Result};
 ///
 /// Dropping it makes the writer's next send fail with [`Error::PeerLost`] ("it left the ring").
 pub struct Reader {
-    seat: Seat,
-    cursor: ReadCursor,
-    spin: Spin,
+    source: Source,
     steady: Duration,
     /// Messages so far.
     received: u64,
     /// The last message, or what has arrived of the next.
     message: Vec<u8>,
-    /// Whether `message` is the next one, still incomplete.
-    partial: bool,
+}
+
+/// Where messages come from.
+enum Source {
+    /// The writer's memory.
+    Near(Near),
+    /// The writer's host.
+    Far(Mailbox),
 }
 
 impl Reader {
-    pub(super) fn new(seat: Seat, config: &RingConfig) -> Self {
+    pub(super) fn near(seat: Seat, mailbox: Option<Mailbox>, config: &RingConfig) -> Self {
         let cursor = ReadCursor::new(seat.party(), seat.writer(), config.first_chunk);
-        let spin = Spin::new(config.spin);
-        Self { seat, cursor, spin, steady: config.steady, received: 0, message: Vec::new(), partial: false }
+        let near = Near { mailbox, seat, cursor, spin: Spin::new(config.spin), partial: false };
+        Self { source: Source::Near(near), steady: config.steady, received: 0, message: Vec::new() }
+    }
+
+    pub(super) fn far(mailbox: Mailbox, config: &RingConfig) -> Self {
+        Self { source: Source::Far(mailbox), steady: config.steady, received: 0, message: Vec::new() }
     }
 
     /// The next message. Blocks for the `steady` of the ring's settings at most. The bytes are this
@@ -50,17 +59,12 @@ impl Reader {
     /// # Errors
     /// As [`receive`](Self::receive).
     pub fn receive_by(&mut self, deadline: Instant) -> Result<&[u8]> {
-        loop {
-            let (head, slot) = self.wait(deadline)?;
-            let taken = self.take(head, slot);
-            self.cursor.release(&self.seat.board());
-            taken?;
-            if head.kind == Kind::Last {
-                self.partial = false;
-                self.received += 1;
-                return Ok(&self.message);
-            }
+        match &mut self.source {
+            Source::Near(near) => near.receive(self.received, &mut self.message, deadline)?,
+            Source::Far(mailbox) => by_zeromq(mailbox, self.received, &mut self.message, deadline)?,
         }
+        self.received += 1;
+        Ok(&self.message)
     }
 
     /// The next message, which must be JSON of a `T`.
@@ -81,8 +85,36 @@ impl Reader {
     pub fn received(&self) -> u64 {
         self.received
     }
+}
 
-    fn wait(&mut self, deadline: Instant) -> Result<(Head, usize)> {
+/// A reader on the writer's host.
+struct Near {
+    mailbox: Option<Mailbox>,
+    seat: Seat,
+    cursor: ReadCursor,
+    spin: Spin,
+    /// Whether a part of the next message was taken.
+    partial: bool,
+}
+
+impl Near {
+    /// Takes chunks until they make message `number`. What arrived before an error is kept.
+    fn receive(&mut self, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
+        loop {
+            let (head, slot) = self.wait(number, deadline)?;
+            match (head.kind, &mut self.mailbox) {
+                (Kind::Elsewhere, Some(mailbox)) => by_zeromq(mailbox, number, message, deadline)?,
+                _ => self.take(head, slot, message)?,
+            }
+            self.cursor.release(&self.seat.board());
+            self.partial = head.kind == Kind::Part;
+            if !self.partial {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&mut self, number: u64, deadline: Instant) -> Result<(Head, usize)> {
         let (seat, cursor) = (&self.seat, &self.cursor);
         let board = seat.board();
         let start = Instant::now();
@@ -90,18 +122,18 @@ impl Reader {
             Some(Ok(found)) => Ok(found),
             Some(Err(how)) => {
                 let process = board.process(seat.writer());
-                let more = format!(", process {process}, after {} messages", self.received);
-                Err(lost(seat.rank_of(seat.writer()), how, &more))
+                let detail = format!(": {}, process {process}, after {number} messages", ending(how));
+                Err(Error::PeerLost { rank: seat.rank_of(seat.writer()), detail })
             }
             None => {
-                let doing = format!("and has sent {} messages", self.received);
-                Err(seat.late(seat.writer(), self.received, start.elapsed(), &doing))
+                let doing = format!("and has sent {number} messages");
+                Err(seat.late(seat.writer(), number, start.elapsed(), &doing))
             }
         }
     }
 
     /// Copies a chunk to the end of the message.
-    fn take(&mut self, head: Head, slot: usize) -> Result<()> {
+    fn take(&self, head: Head, slot: usize, message: &mut Vec<u8>) -> Result<()> {
         let limit = self.seat.mapping().layout().chunk_bytes;
         let fits = usize::try_from(head.chunk_bytes).ok().filter(|bytes| *bytes <= limit);
         let Some(bytes) = fits else {
@@ -109,17 +141,40 @@ impl Reader {
             return Err(Error::Internal { message });
         };
         if !self.partial {
-            self.message.clear();
-            self.partial = true;
-            let total = usize::try_from(head.message_bytes).unwrap_or(usize::MAX);
-            self.message.try_reserve(total).map_err(|_| Error::OutOfMemory {
-                message: format!("message {} needs {total} bytes on this rank", self.received),
-            })?;
+            message.clear();
+            reserve(message, usize::try_from(head.message_bytes).unwrap_or(usize::MAX))?;
         }
         // SAFETY: this reader polled the slot and has not released it; `bytes` are at most a chunk.
-        unsafe { self.seat.mapping().append(slot, bytes, &mut self.message) };
+        unsafe { self.seat.mapping().append(slot, bytes, message) };
         Ok(())
     }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let (Source::Far(mailbox) | Source::Near(Near { mailbox: Some(mailbox), .. })) = &self.source else { return };
+        mailbox.leave();
+    }
+}
+
+/// Takes message `number` as it came by ZeroMQ.
+fn by_zeromq(mailbox: &mut Mailbox, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
+    let (theirs, payload) = mailbox.receive(deadline)?;
+    if theirs != number {
+        return Err(Error::Internal {
+            message: format!("message {theirs} came by ZeroMQ instead of message {number}"),
+        });
+    }
+    message.clear();
+    reserve(message, payload.bytes().len())?;
+    message.extend_from_slice(payload.bytes());
+    Ok(())
+}
+
+fn reserve(message: &mut Vec<u8>, bytes: usize) -> Result<()> {
+    message
+        .try_reserve(bytes)
+        .map_err(|_| Error::OutOfMemory { message: format!("a message needs {bytes} bytes on this rank") })
 }
 
 impl fmt::Debug for Reader {

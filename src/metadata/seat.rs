@@ -83,7 +83,8 @@ impl Seat {
     /// The error that a party is gone.
     pub(super) fn gone(&self, party: usize) -> Error {
         let process = self.board().process(party);
-        lost(self.rank_of(party), self.board().life(party), &format!(", process {process}"))
+        let end = ending(self.board().life(party));
+        Error::PeerLost { rank: self.rank_of(party), detail: format!(": {end}, process {process}") }
     }
 
     /// The error that a wait for a party took too long; `doing` says what is known of it.
@@ -109,7 +110,7 @@ fn create(layout: Layout, first: u32) -> Result<Mapping> {
     Ok(mapping)
 }
 
-fn ending(life: Life) -> &'static str {
+pub(super) fn ending(life: Life) -> &'static str {
     match life {
         Life::Absent => "it never joined",
         Life::Alive => "it is alive",
@@ -117,11 +118,6 @@ fn ending(life: Life) -> &'static str {
         Life::Dead => "it died",
         Life::GaveUp => "it gave up in the middle of a message",
     }
-}
-
-/// The error that a rank ended so.
-pub(super) fn lost(rank: usize, how: Life, more: &str) -> Error {
-    Error::PeerLost { rank, detail: format!(": {}{more}", ending(how)) }
 }
 
 /// The error that a wait for a rank took too long, in a state said in words.

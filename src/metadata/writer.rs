@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::post::Post;
 use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
 use super::seat::Seat;
 use super::spin::Spin;
-use super::{RingConfig, until};
+use super::{Overflow, RingConfig, until};
 use crate::error::{Error, Result};
 
 /// Sends messages to every reader of its ring.
@@ -57,7 +58,10 @@ use crate::error::{Error, Result};
 /// Dropping it ends the ring: readers take what was sent, then get
 /// [`Error::PeerLost`] ("it left the ring").
 pub struct Writer {
+    // Told by ZeroMQ that the ring ends before the seat is left.
+    post: Option<Post>,
     seat: Seat,
+    overflow: Overflow,
     cursor: WriteCursor,
     spin: Spin,
     steady: Duration,
@@ -68,9 +72,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(seat: Seat, config: &RingConfig) -> Self {
+    pub(super) fn new(seat: Seat, post: Option<Post>, config: &RingConfig) -> Self {
         let cursor = WriteCursor::new(seat.party(), config.first_chunk);
-        Self { seat, cursor, spin: Spin::new(config.spin), steady: config.steady, sent: 0, failed: None }
+        let RingConfig { overflow, steady, spin, .. } = *config;
+        Self { post, seat, overflow, cursor, spin: Spin::new(spin), steady, sent: 0, failed: None }
     }
 
     /// Sends `message` to every reader; returns when it is in the ring. Blocks while a reader is a
@@ -92,16 +97,14 @@ impl Writer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let begun = self.send_pieces(message, deadline);
-        match begun {
+        match self.send_to_all(message, deadline) {
             Ok(()) => {
                 self.sent += 1;
                 Ok(())
             }
-            // Nothing was sent.
-            Err((0, error @ Error::Timeout { .. })) => Err(error),
-            Err((pieces, error)) => {
-                if pieces > 0 {
+            Err(Failed { begun: false, error: error @ Error::Timeout { .. } }) => Err(error),
+            Err(Failed { begun, error }) => {
+                if begun {
                     self.seat.leave(Life::GaveUp);
                 }
                 Err(self.failed.insert(error).clone())
@@ -124,8 +127,24 @@ impl Writer {
         self.sent
     }
 
-    /// Sends the message chunk by chunk. An error tells how many pieces were sent before.
-    fn send_pieces(&mut self, message: &[u8], deadline: Instant) -> Result<(), (usize, Error)> {
+    fn send_to_all(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
+        let long = message.len() > self.seat.mapping().layout().chunk_bytes;
+        let overflows = long && self.overflow == Overflow::ZeroMq;
+        if let Some(post) = &mut self.post {
+            post.make_room(overflows, self.sent, deadline).map_err(Failed::before)?;
+        }
+        match overflows {
+            true => self.send_marker(message.len(), deadline)?,
+            false => self.send_pieces(message, deadline)?,
+        }
+        match &mut self.post {
+            Some(post) => post.send(overflows, self.sent, message).map_err(|error| Failed { begun: true, error }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the message through the ring, chunk by chunk.
+    fn send_pieces(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
         let chunk_bytes = self.seat.mapping().layout().chunk_bytes;
         let pieces = message.len().div_ceil(chunk_bytes).max(1); // an empty message takes a slot as well
         for piece in 0..pieces {
@@ -134,12 +153,20 @@ impl Writer {
                 Some((bytes, [_, ..])) => (bytes, Kind::Part),
                 _ => (rest, Kind::Last),
             };
-            let slot = self.claim(deadline).map_err(|error| (piece, error))?;
+            let slot = self.claim(deadline).map_err(|error| Failed { begun: piece > 0, error })?;
             // SAFETY: this writer, the only one, has just claimed the slot; a piece is at most a chunk.
             unsafe { self.seat.mapping().fill(slot, bytes) };
             let head = Head { kind, chunk_bytes: bytes.len() as u64, message_bytes: message.len() as u64 };
             self.cursor.publish(&self.seat.board(), head);
         }
+        Ok(())
+    }
+
+    /// Puts into the ring that a message comes by ZeroMQ.
+    fn send_marker(&mut self, message_bytes: usize, deadline: Instant) -> Result<(), Failed> {
+        self.claim(deadline).map_err(Failed::before)?;
+        let head = Head { kind: Kind::Elsewhere, chunk_bytes: 0, message_bytes: message_bytes as u64 };
+        self.cursor.publish(&self.seat.board(), head);
         Ok(())
     }
 
@@ -167,6 +194,26 @@ impl Writer {
                 Err(seat.late(party, self.sent, start.elapsed(), &doing))
             }
         }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let (Some(post), None) = (&mut self.post, &self.failed) {
+            post.leave(self.sent);
+        }
+    }
+}
+
+/// Why a message was not sent, and whether anybody got a part of it.
+struct Failed {
+    begun: bool,
+    error: Error,
+}
+
+impl Failed {
+    fn before(error: Error) -> Self {
+        Self { begun: false, error }
     }
 }
 

@@ -6,6 +6,7 @@ mod local;
 mod processes;
 #[path = "../support/mod.rs"]
 mod support;
+mod zeromq;
 
 use std::thread;
 use std::time::{Duration, Instant};
