@@ -28,7 +28,7 @@ pub struct Reader {
 /// Where messages come from.
 enum Source {
     /// The writer's memory.
-    Near(Near),
+    Near(Box<Near>),
     /// The writer's host.
     Far(Mailbox),
 }
@@ -37,7 +37,7 @@ impl Reader {
     pub(super) fn near(seat: Seat, mailbox: Option<Mailbox>, config: &RingConfig) -> Self {
         let cursor = ReadCursor::new(seat.party(), seat.writer(), config.first_chunk);
         let near = Near { mailbox, seat, cursor, spin: Spin::new(config.spin), partial: false };
-        Self { source: Source::Near(near), steady: config.steady, received: 0, message: Vec::new() }
+        Self { source: Source::Near(Box::new(near)), steady: config.steady, received: 0, message: Vec::new() }
     }
 
     pub(super) fn far(mailbox: Mailbox, config: &RingConfig) -> Self {
@@ -152,8 +152,13 @@ impl Near {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let (Source::Far(mailbox) | Source::Near(Near { mailbox: Some(mailbox), .. })) = &self.source else { return };
-        mailbox.leave();
+        let mailbox = match &self.source {
+            Source::Far(mailbox) => Some(mailbox),
+            Source::Near(near) => near.mailbox.as_ref(),
+        };
+        if let Some(mailbox) = mailbox {
+            mailbox.leave();
+        }
     }
 }
 
