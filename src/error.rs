@@ -20,6 +20,8 @@ pub enum Operation {
     SignalBarrier,
     /// Comparing calls before running them.
     Agree,
+    /// A message of a metadata ring.
+    MetadataBroadcast,
 }
 
 impl fmt::Display for Operation {
@@ -30,6 +32,7 @@ impl fmt::Display for Operation {
             Self::SignalWait => "signal wait",
             Self::SignalBarrier => "signal barrier",
             Self::Agree => "agreement",
+            Self::MetadataBroadcast => "metadata broadcast",
         })
     }
 }

@@ -11,6 +11,7 @@ mod group;
 pub mod interop;
 mod kernel;
 mod memory;
+pub mod metadata;
 mod stream;
 mod types;
 

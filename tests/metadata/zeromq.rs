@@ -1,0 +1,437 @@
+//! Readers of other hosts and messages that overflow: by ZeroMQ.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use sha2::{Digest, Sha256};
+use symmetra::Error;
+use symmetra::bootstrap::Threads;
+use symmetra::metadata::{BroadcastRing, Invitation, Overflow, RingConfig};
+
+use crate::support::process::{Ranks, this};
+use crate::support::world::{alone, bounded};
+use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether this machine has libzmq. Without it what needs it is skipped, and said so.
+fn available() -> bool {
+    let config = |rank: usize| at(small(), if rank == 1 { "elsewhere" } else { "here" });
+    match ends(2, config).remove(0) {
+        Ok(_) => true,
+        Err(Error::Unsupported { reason, .. }) => {
+            eprintln!("SKIPPED: {reason}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn at(mut config: RingConfig, host: &str) -> RingConfig {
+    config.host = Some(host.to_owned());
+    config
+}
+
+fn overflowing() -> RingConfig {
+    let mut config = small();
+    config.overflow = Overflow::ZeroMq;
+    config
+}
+
+/// A ring whose ranks from `far` on are on other hosts.
+fn split(
+    world: usize,
+    far: usize,
+    config: &RingConfig,
+) -> (symmetra::metadata::Writer, Vec<symmetra::metadata::Reader>) {
+    let host = |rank: usize| if rank < far { "here".to_owned() } else { format!("host {}", rank / 2) };
+    let mut ends = ends(world, |rank| at(config.clone(), &host(rank))).into_iter().map(Result::unwrap);
+    let writer = ends.next().unwrap().into_writer().unwrap();
+    (writer, ends.map(|end| end.into_reader().unwrap()).collect())
+}
+
+fn series(world: usize, far: usize, config: &RingConfig, count: u64) {
+    let seed = fastrand::u64(..);
+    let (mut writer, readers) = split(world, far, config);
+    let readers = readers.into_iter().map(|mut reader| {
+        thread::spawn(move || {
+            check_series(&mut reader, seed, count, 450);
+            reader
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    for number in 0..count {
+        writer.send(&message(seed, number, 450)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+    let ended = readers.into_iter().map(|reader| reader.join().unwrap_or_else(|_| panic!("seed {seed}")));
+    drop(ended.collect::<Vec<_>>());
+}
+
+#[test]
+fn readers_of_other_hosts_get_every_message_whole_and_in_order() {
+    if available() {
+        series(2, 1, &small(), 3000);
+        series(5, 2, &small(), 1000);
+        series(6, 3, &overflowing(), 1000);
+    }
+}
+
+#[test]
+fn messages_that_overflow_keep_their_place_among_the_others() {
+    if available() {
+        series(4, 4, &overflowing(), 3000);
+        let (mut writer, mut readers) = ring(2, &overflowing());
+        let huge: Vec<u8> = (0..20_000_000).map(|index| (index * 7) as u8).collect();
+        // Far more than the ring holds, and yet the writer does not wait.
+        writer.send(&huge).unwrap();
+        writer.send(b"after").unwrap();
+        assert!(readers[0].receive().unwrap() == huge);
+        assert_eq!(readers[0].receive().unwrap(), b"after");
+    }
+}
+
+#[test]
+fn a_slow_reader_of_another_host_blocks_the_writer_and_is_named() {
+    if !available() {
+        return;
+    }
+    let (mut writer, mut readers) = split(3, 2, &small());
+    for _ in 0..3 {
+        writer.send(b"x").unwrap();
+        assert_eq!(readers[0].receive().unwrap(), b"x");
+    }
+    let (rank, words) = timed_out(writer.send_by(b"y", within(0.3)));
+    assert!(rank == Some(2) && words.contains("connected, 3 messages behind"), "{words}");
+    (0..3).for_each(|_| assert_eq!(readers[1].receive().unwrap(), b"x"));
+    let (rank, words) = timed_out(readers[1].receive_by(within(0.1)));
+    assert!(rank == Some(0) && words.contains("connected and has sent 3 messages"), "{words}");
+    writer.send(b"z").unwrap();
+    readers.iter_mut().for_each(|reader| assert_eq!(reader.receive().unwrap(), b"z"));
+}
+
+#[test]
+fn pitfall_1_the_end_of_either_side_is_told_to_the_other() {
+    if !available() {
+        return;
+    }
+    let (mut writer, mut readers) = split(3, 2, &small());
+    writer.send(b"last").unwrap();
+    drop(writer);
+    for reader in &mut readers {
+        assert_eq!(reader.receive().unwrap(), b"last");
+        let (rank, words) = lost(reader.receive());
+        assert!(rank == 0 && words.contains("left the ring"), "{words}");
+    }
+
+    let (mut writer, mut readers) = split(3, 2, &small());
+    writer.send(b"x").unwrap();
+    drop(readers.pop());
+    let start = Instant::now();
+    // Its farewell may be on its way when the next message is sent.
+    let error = loop {
+        match writer.send_by(b"y", within(5.0)) {
+            Ok(()) => assert_eq!(readers[0].receive().map(<[u8]>::to_vec).unwrap().len(), 1),
+            Err(error) => break error,
+        }
+    };
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert_eq!(lost::<()>(Err(error)).0, 2);
+}
+
+#[test]
+fn pitfall_1_a_killed_reader_of_another_host_is_named() {
+    const NAME: &str = "zeromq::pitfall_1_a_killed_reader_of_another_host_is_named";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let mut bootstrap = child.meet("ring", child.rank, child.world).unwrap();
+            let config = at(small(), if child.rank == 1 { "elsewhere" } else { "here" });
+            match BroadcastRing::create(&mut bootstrap, config).unwrap() {
+                BroadcastRing::Reader(_reader) => {
+                    child.say("ready");
+                    child.hear();
+                }
+                BroadcastRing::Writer(mut writer) => {
+                    (0..3).for_each(|_| writer.send(b"fills the window").unwrap());
+                    child.say("full");
+                    let (rank, words) = lost(writer.send_by(b"never", within(30.0)));
+                    assert!(rank == 1 && words.contains("its connection closed, having taken 0 of 3"), "{words}");
+                    child.say("noticed");
+                }
+            }
+        });
+    }
+    if !available() {
+        return;
+    }
+    let _alone = alone();
+    let ranks = Ranks::start(NAME, 2, "");
+    ranks.expect(&[1], "ready");
+    ranks.expect(&[0], "full");
+    thread::sleep(Duration::from_millis(50));
+    let killed = Instant::now();
+    ranks.signal(1, Signal::KILL);
+    let noticed = ranks.hear(0);
+    assert_eq!(noticed.words, "noticed");
+    assert!(noticed.at - killed < Duration::from_secs(1), "{:?}", noticed.at - killed);
+    ranks.finish(&[0]);
+}
+
+#[test]
+fn pitfall_1_a_killed_writer_is_named_on_other_hosts() {
+    const NAME: &str = "zeromq::pitfall_1_a_killed_writer_is_named_on_other_hosts";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let mut bootstrap = child.meet("ring", child.rank, child.world).unwrap();
+            let config = at(small(), if child.rank == 1 { "elsewhere" } else { "here" });
+            match BroadcastRing::create(&mut bootstrap, config).unwrap() {
+                BroadcastRing::Reader(mut reader) => {
+                    assert_eq!(reader.receive().unwrap(), b"one");
+                    child.say("waiting");
+                    let (rank, words) = lost(reader.receive());
+                    assert!(rank == 0 && words.contains("its connection closed, after 1 messages"), "{words}");
+                    child.say("noticed");
+                }
+                BroadcastRing::Writer(mut writer) => {
+                    writer.send(b"one").unwrap();
+                    child.hear();
+                }
+            }
+        });
+    }
+    if !available() {
+        return;
+    }
+    let _alone = alone();
+    let ranks = Ranks::start(NAME, 2, "");
+    ranks.expect(&[1], "waiting");
+    let killed = Instant::now();
+    ranks.signal(0, Signal::KILL);
+    let noticed = ranks.hear(1);
+    assert_eq!(noticed.words, "noticed");
+    assert!(noticed.at - killed < Duration::from_secs(1), "{:?}", noticed.at - killed);
+    ranks.finish(&[1]);
+}
+
+/// The reader of a real ZeroMQ of another language. `python` is one with pyzmq.
+fn guest(invitation: &Invitation, python: &str) -> std::process::Child {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/metadata/remote_reader.py");
+    let mut child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{}", serde_json::to_string(invitation).unwrap()).unwrap();
+    child
+}
+
+/// A Python with pyzmq, if there is one.
+fn python() -> Option<&'static str> {
+    let has = |python: &&str| {
+        let mut check = Command::new(python);
+        check.args(["-c", "import zmq; assert zmq.has('curve')"]).stderr(Stdio::null());
+        check.status().is_ok_and(|status| status.success())
+    };
+    ["/usr/bin/python3", "python3"].into_iter().find(has)
+}
+
+#[test]
+fn a_reader_in_python_understands_the_documented_format() {
+    let Some(python) = python() else {
+        eprintln!("SKIPPED: no python3 with pyzmq (Debian: python3-zmq), so nothing was compared with a real peer");
+        return;
+    };
+    if !available() {
+        return;
+    }
+    const COUNT: u64 = 500;
+    let mut ranks = Threads::new(3).unwrap();
+    let (mut of_guest, mut of_reader, mut of_writer) = (ranks.remove(2), ranks.remove(1), ranks.remove(0));
+    let guest = thread::spawn(move || {
+        let mut child = None;
+        BroadcastRing::invite(&mut of_guest, at(small(), "python"), |invitation| {
+            assert!(!format!("{invitation:?}").contains(&invitation.secret_key));
+            child = Some(guest(&invitation, python));
+            Ok(())
+        })
+        .unwrap();
+        child.unwrap()
+    });
+    let reader = thread::spawn(move || {
+        let mut reader = BroadcastRing::create(&mut of_reader, at(small(), "here")).unwrap().into_reader().unwrap();
+        check_series(&mut reader, 5, COUNT, 450);
+        reader
+    });
+    let mut writer = BroadcastRing::create(&mut of_writer, at(small(), "here")).unwrap().into_writer().unwrap();
+    let mut digest = Sha256::new();
+    for number in 0..COUNT {
+        let bytes = message(5, number, 450);
+        writer.send(&bytes).unwrap();
+        digest.update((bytes.len() as u64).to_le_bytes());
+        digest.update(&bytes);
+    }
+    let reader = reader.join().unwrap();
+    let mut guest = guest.join().unwrap();
+    drop(writer);
+    drop(reader);
+    let mut line = String::new();
+    BufReader::new(guest.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(guest.wait().unwrap().success());
+    let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(line.trim(), format!("{{\"taken\": {COUNT}, \"sha256\": \"{hex}\"}}"));
+}
+
+/// What the library logs, from everywhere in this process.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+/// In a process of its own, for the log's sake.
+#[test]
+fn pitfall_35_strangers_are_turned_away_and_logged_while_the_ring_works() {
+    const NAME: &str = "zeromq::pitfall_35_strangers_are_turned_away_and_logged_while_the_ring_works";
+    if this().is_some() {
+        return bounded(LIMIT, garbage);
+    }
+    if available() {
+        let _alone = alone();
+        Ranks::start(NAME, 1, "").finish(&[0]);
+    }
+}
+
+fn garbage() {
+    let log = Log::default();
+    let writer_of_log = log.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer_of_log.clone()).init();
+    let mut ranks = Threads::new(3).unwrap();
+    let (mut of_probe, of_reader, of_writer) = (ranks.remove(2), ranks.remove(1), ranks.remove(0));
+    // The guest's invitation tells the port; a guest with another key is a stranger like any other.
+    let python = python();
+    let probe = thread::spawn(move || {
+        let mut address = None;
+        let mut config = at(small(), "guest");
+        config.open = Duration::from_secs(8);
+        let invited = BroadcastRing::invite(&mut of_probe, config, |invitation| {
+            let endpoint = invitation.endpoint.strip_prefix("tcp://").unwrap().to_owned();
+            let place: SocketAddr = endpoint.parse().unwrap();
+            assert_eq!(place.ip(), Ipv4Addr::LOCALHOST);
+            knock(place, 1000);
+            if let Some(python) = python {
+                let mut stranger = invitation.clone();
+                (stranger.public_key, stranger.secret_key) = (STRANGER.0.to_owned(), STRANGER.1.to_owned());
+                let mut child = guest(&stranger, python);
+                thread::sleep(Duration::from_millis(700));
+                child.kill().unwrap();
+                child.wait().unwrap();
+                address = Some((place, guest(&invitation, python)));
+            }
+            Ok(())
+        });
+        (invited, address)
+    });
+    let far = |mut bootstrap: Threads, host: &'static str| {
+        thread::spawn(move || {
+            let mut config = at(small(), host);
+            config.open = Duration::from_secs(8);
+            BroadcastRing::create(&mut bootstrap, config)
+        })
+    };
+    let (reader, writer) = (far(of_reader, "far"), far(of_writer, "here"));
+    let (invited, address) = probe.join().unwrap();
+    let (reader, writer) = (reader.join().unwrap(), writer.join().unwrap());
+    let Some((place, mut guest)) = address else {
+        // Without a guest the ring names who did not come.
+        assert_eq!(timed_out(writer).0, Some(2));
+        return assert!(reader.is_err() && invited.is_err());
+    };
+    invited.unwrap();
+    let (mut reader, mut writer) = (reader.unwrap().into_reader().unwrap(), writer.unwrap().into_writer().unwrap());
+    let flood = thread::spawn(move || knock(place, 9000));
+    let start = Instant::now();
+    let mut messages = 0;
+    while !flood.is_finished() || messages < 100 {
+        writer.send(b"still here").unwrap();
+        assert_eq!(reader.receive().unwrap(), b"still here");
+        messages += 1;
+    }
+    flood.join().unwrap();
+    eprintln!("{messages} messages in {:?} beside 9000 strangers", start.elapsed());
+    drop(writer);
+    assert!(guest.wait().unwrap().success());
+    let text = log.text();
+    assert!(text.contains("turned away a connection to tcp://127.0.0.1:"), "{text}");
+    assert!(text.contains("its key is unknown") && text.contains("it did not speak as a reader"), "{text}");
+    assert!(text.lines().count() < 100, "{} lines", text.lines().count());
+    assert!(!text.contains("panicked"));
+}
+
+/// A pair of CURVE keys that nobody was told.
+const STRANGER: (&str, &str) = ("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID", "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
+
+/// Connections that say something else, or nothing.
+fn knock(place: SocketAddr, count: u32) {
+    let mut random = fastrand::Rng::with_seed(count.into());
+    let mut silent = Vec::new();
+    for number in 0..count {
+        let mut stranger = TcpStream::connect(place).unwrap();
+        let mut noise = [0; 512];
+        random.fill(&mut noise);
+        // A refusal may close the connection while we write.
+        let _ = match number % 4 {
+            0 => stranger.write_all(&noise),
+            1 => stranger.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            // A greeting of ZeroMQ without security.
+            2 => stranger.write_all(&[&b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL"[..], &[0; 48]].concat()),
+            _ => Ok(()),
+        };
+        if number % 100 == 3 {
+            silent.push(stranger);
+        }
+    }
+    for mut stranger in silent {
+        let _ = stranger.set_read_timeout(Some(Duration::from_millis(1)));
+        let _ = stranger.read(&mut [0; 64]);
+    }
+}
+
+#[test]
+fn only_one_interface_is_listened_at() {
+    if !available() {
+        return;
+    }
+    for end in ends(2, |rank| {
+        let mut config = at(small(), if rank == 1 { "elsewhere" } else { "here" });
+        config.bind = Some(Ipv4Addr::UNSPECIFIED.into());
+        config
+    }) {
+        let error = end.unwrap_err().to_string();
+        assert!(error.contains("bind is 0.0.0.0, but it must be the address of one interface"), "{error}");
+    }
+}
+
+#[test]
+fn a_guest_cannot_be_on_the_writers_host() {
+    let mut ranks = Threads::new(2).unwrap();
+    let (mut of_guest, mut of_writer) = (ranks.remove(1), ranks.remove(0));
+    let writer = thread::spawn(move || BroadcastRing::create(&mut of_writer, small()).map(drop));
+    let invited = BroadcastRing::invite(&mut of_guest, small(), |_| panic!("invited"));
+    assert!(matches!(invited, Err(Error::InvalidArgument { .. })), "{invited:?}");
+    assert!(matches!(writer.join().unwrap(), Err(Error::Peer { rank: 1, .. })));
+}
