@@ -92,6 +92,17 @@ fn there_and_back(criterion: &mut Criterion) {
                 near.receive()
             });
         });
+        let mut times: Vec<Duration> = (0..20_000)
+            .map(|_| {
+                let start = Instant::now();
+                ping.send(&message);
+                near.receive();
+                start.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        let half = times[times.len() / 2].as_secs_f64() * 1e6 / 2.0;
+        println!("  {name}, 1 KiB one way: median {half:.2} us");
         ping.send(&[]);
         echo.join().unwrap();
     }
