@@ -306,7 +306,7 @@ mod zeromq {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
+    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(2));
     targets = there_and_back, throughput, overflow, idle
 }
 criterion_main!(benches);
