@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
 use symmetra::bootstrap::Threads;
-use symmetra::metadata::{BroadcastRing, Reader, RingConfig, Writer};
+use symmetra::metadata::{BroadcastRing, Overflow, Reader, RingConfig, Writer};
 
 /// Somebody who sends, whatever the way.
 trait Publish: Send {
@@ -40,11 +40,11 @@ type Ends = (Box<dyn Publish>, Vec<Box<dyn Subscribe>>);
 type Make = fn(usize) -> Ends;
 
 /// A ring of one writer and some readers, as threads; they share memory as processes do.
-fn ring(readers: usize, spin: Duration) -> Ends {
+fn ring(readers: usize, spin: Duration, overflow: Overflow) -> Ends {
     let threads = Threads::new(readers + 1).unwrap().into_iter().map(|mut bootstrap| {
         thread::spawn(move || {
             let mut config = RingConfig::default();
-            config.spin = spin;
+            (config.spin, config.overflow) = (spin, overflow);
             BroadcastRing::create(&mut bootstrap, config).unwrap()
         })
     });
@@ -56,9 +56,9 @@ fn ring(readers: usize, spin: Duration) -> Ends {
 /// A spinning ring, one that may sleep, and ZeroMQ where it is there.
 fn ways() -> Vec<(&'static str, Make)> {
     let mut ways: Vec<(&'static str, Make)> = vec![
-        ("ring, spinning", |readers| ring(readers, Duration::MAX)),
-        ("ring, adaptive", |readers| ring(readers, Duration::from_micros(50))),
-        ("ring, sleeping", |readers| ring(readers, Duration::ZERO)),
+        ("ring, spinning", |readers| ring(readers, Duration::MAX, Overflow::Ring)),
+        ("ring, adaptive", |readers| ring(readers, Duration::from_micros(50), Overflow::Ring)),
+        ("ring, sleeping", |readers| ring(readers, Duration::ZERO, Overflow::Ring)),
     ];
     match zeromq::Library::load() {
         Ok(_) => ways.push(("ZeroMQ ipc", zeromq::ends)),
@@ -92,6 +92,17 @@ fn there_and_back(criterion: &mut Criterion) {
                 near.receive()
             });
         });
+        let mut times: Vec<Duration> = (0..20_000)
+            .map(|_| {
+                let start = Instant::now();
+                ping.send(&message);
+                near.receive();
+                start.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        let half = times[times.len() / 2].as_secs_f64() * 1e6 / 2.0;
+        println!("  {name}, 1 KiB one way: median {half:.2} us");
         ping.send(&[]);
         echo.join().unwrap();
     }
@@ -153,6 +164,24 @@ fn throughput(criterion: &mut Criterion) {
             let used = (processor_time() - before).as_secs_f64() * 1e6 / count as f64;
             println!("  {name}, {} KiB: {used:.2} us of processor time a message, all threads", bytes >> 10);
         }
+    }
+    group.finish();
+}
+
+/// Messages of 8 chunks, by either way.
+fn overflow(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("overflow to 2 readers");
+    let message = vec![7; 8 << 20];
+    group.throughput(Throughput::Bytes(message.len() as u64)).sample_size(10);
+    for overflow in [Overflow::Ring, Overflow::ZeroMq] {
+        if overflow == Overflow::ZeroMq && zeromq::Library::load().is_err() {
+            continue;
+        }
+        let (mut writer, readers) = ring(2, Duration::from_micros(50), overflow);
+        let crowd = Crowd::new(readers);
+        group.bench_function(format!("{overflow:?}, 8 MiB"), |bencher| {
+            bencher.iter_custom(|count| crowd.time(&mut *writer, &message, count));
+        });
     }
     group.finish();
 }
@@ -277,7 +306,7 @@ mod zeromq {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    targets = there_and_back, throughput, idle
+    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(2));
+    targets = there_and_back, throughput, overflow, idle
 }
 criterion_main!(benches);

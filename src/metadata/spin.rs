@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Polls between two looks at the clock.
 const POLLS: u32 = 64;
+/// Who has spun for longer lets others run between looks: what it waits for may need this processor.
+const ALONE: Duration = Duration::from_micros(20);
 
 /// Spins for as long as spinning has been paying off lately: a wait that ended while spinning
 /// doubles the next limit, one that had to sleep halves it, within 1/32 of the most and the most.
@@ -38,6 +40,9 @@ impl Spin {
             if now - start >= self.limit || now >= deadline {
                 self.limit = (self.limit / 2).max(self.most / 32);
                 return None;
+            }
+            if now - start >= ALONE {
+                std::thread::yield_now();
             }
         }
     }

@@ -56,7 +56,8 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// Dropping it ends the ring: readers take what was sent, then get
-/// [`Error::PeerLost`] ("it left the ring").
+/// [`Error::PeerLost`] ("it left the ring"). It waits a second at most until readers on other hosts have
+/// taken what was sent.
 pub struct Writer {
     // Told by ZeroMQ that the ring ends before the seat is left.
     post: Option<Post>,

@@ -85,8 +85,10 @@ pub(super) fn library() -> Result<&'static Library> {
     static LIBRARY: OnceCell<Library> = OnceCell::new();
     LIBRARY.get_or_try_init(|| {
         let what = "ZeroMQ (readers on other hosts, Overflow::ZeroMq)";
-        let library = Library::load()
-            .map_err(|error| Error::unsupported(what, format!("install libzmq 4 (Debian: libzmq5): {error}")))?;
+        let library = Library::load().map_err(|error| {
+            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Error::unsupported(what, format!("install libzmq 4 (Debian: libzmq5): {why}"))
+        })?;
         // SAFETY: a string that ends in zero.
         if unsafe { (library.has)(c"curve".as_ptr()) } != 1 {
             return Err(Error::unsupported(what, format!("this machine's {NAME} was built without CURVE")));

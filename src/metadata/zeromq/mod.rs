@@ -219,7 +219,7 @@ impl Socket {
         Ok(monitor)
     }
 
-    /// Sends frames as one message; false if it cannot now. [`Sent::Unreachable`] for a router whose peer is gone.
+    /// Sends frames as one message, or none of it.
     pub(super) fn send(&self, frames: &mut [Message]) -> Result<Sent> {
         let last = frames.len().saturating_sub(1);
         for (index, frame) in frames.iter_mut().enumerate() {
@@ -275,11 +275,13 @@ impl Drop for Socket {
     }
 }
 
-/// How far a message got.
+/// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     All,
+    /// It cannot be taken now.
     Full,
+    /// A router's peer is gone.
     Unreachable,
 }
 
