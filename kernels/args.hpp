@@ -31,18 +31,30 @@ constexpr uint32_t kMax = 3;
 constexpr uint32_t kAverage = 4;
 
 /// All-reduce algorithms.
-constexpr uint32_t kOneShotLL = 0;        ///< one hop; 8 data bytes and two epochs a packet
-constexpr uint32_t kOneShotSentinel = 1;  ///< one hop; 16 data bytes a packet, floating types
-constexpr uint32_t kTwoShotLL = 2;        ///< reduce-scatter and all-gather, both pushed, LL packets
-constexpr uint32_t kTwoShotSentinel = 3;  ///< the same with sentinel packets, floating types
-constexpr uint32_t kTwoShotZeroCopy = 4;  ///< pull-reduce and push between the operands themselves
+constexpr uint32_t kOneShotLL = 0;          ///< one hop; 8 data bytes and two epochs a packet
+constexpr uint32_t kOneShotSentinel = 1;    ///< one hop; 16 data bytes a packet, floating types
+constexpr uint32_t kTwoShotLL = 2;          ///< reduce-scatter and all-gather, both pushed, LL packets
+constexpr uint32_t kTwoShotSentinel = 3;    ///< the same with sentinel packets, floating types
+constexpr uint32_t kTwoShotZeroCopy = 4;    ///< pull-reduce and push between the operands themselves
+constexpr uint32_t kRing = 5;               ///< round a ring, through queues or into the outputs
+constexpr uint32_t kRecursiveDoubling = 6;  ///< exchanges with one partner a step; LL packets
+
+/// Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at
+/// once; channels do not wait for each other, so where there are fewer the rest comes later.
+constexpr uint32_t kRingChannels = 128;
+/// Slots of a channel's queue. Two let a rank fill one while the next empties the other.
+constexpr uint32_t kRingSlots = 2;
+/// The region of a ring: flags of the barrier at its entry, two counts a channel, queues.
+constexpr uint32_t kRingCountsOffset = kMaxBlocks * kMaxWorld * 4;
+constexpr uint32_t kRingCountBytes = 64;
+constexpr uint32_t kRingQueuesOffset = kRingCountsOffset + 2 * kRingChannels * kRingCountBytes;
 
 /// Per-block protocol state, own device memory, kMaxBlocks entries a region. All
 /// entries advance together, one step a call, whatever the grid: block b of a grid
 /// of g reads entry b and writes entries b, b + g, b + 2g...
 struct BlockState {
   uint32_t epoch;     ///< calls made in this region, modulo kEpochModulus
-  uint32_t previous;  ///< packets per source of the call before (sentinel regions)
+  uint32_t previous;  ///< sentinels: packets per source of the call before; ring: what channels have passed on
 };
 /// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
@@ -65,7 +77,7 @@ struct AllReduceArgs {
   uint32_t reduction;
   uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol in every rank; the own at [rank]
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
-  const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory
+  const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory; kRing: the same, or null
   uint64_t inputs_offset_bytes;   ///< from every address of `inputs` to the operand
   uint64_t outputs_offset_bytes;  ///< from every address of `outputs` to the operand
 };

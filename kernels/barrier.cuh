@@ -28,6 +28,18 @@ class BlockBarrier {
     meet(kLeave);
   }
 
+  /// Flags of blocks that no call uses for 2^30 calls would look like flags of the future. So
+  /// each call brings one unused row up to date. Peers write that row in the next call at the
+  /// earliest, when they have seen block 0 leave this one, or pass on what all wait for, and it
+  /// does that after this.
+  SYMMETRA_DEVICE void refresh() const {
+    const uint32_t row = epoch_ % kMaxBlocks;
+    if (platform::block() != 0 || row < platform::blocks()) return;
+    for (uint32_t source = platform::thread(); source < world_; source += platform::threads()) {
+      platform::store_relaxed(flag(args_.rank, row, source), count(kEnter));
+    }
+  }
+
  private:
   /// Steps of a call: not yet, or no longer, here; here; done.
   static constexpr uint32_t kBack = 0, kEnter = 1, kLeave = 2;
@@ -58,17 +70,6 @@ class BlockBarrier {
       waiter_.until(peer, [&] { return static_cast<int32_t>(platform::load_acquire(mine) - count(step)) >= 0; });
     }
     return !platform::sync_block_or(waiter_.gave_up());
-  }
-
-  /// Flags of blocks that no call uses for 2^30 calls would look like flags of the future. So
-  /// each call brings one unused row up to date. Peers write that row in the next call at the
-  /// earliest, when they have seen block 0 leave this one, and it leaves after this.
-  SYMMETRA_DEVICE void refresh() const {
-    const uint32_t row = epoch_ % kMaxBlocks;
-    if (platform::block() != 0 || row < platform::blocks()) return;
-    for (uint32_t source = platform::thread(); source < world_; source += platform::threads()) {
-      platform::store_relaxed(flag(args_.rank, row, source), count(kEnter));
-    }
   }
 
   const AllReduceArgs& args_;

@@ -4,6 +4,8 @@
 #pragma once
 #include "kernels/agree.cuh"
 #include "kernels/all_reduce/one_shot.cuh"
+#include "kernels/all_reduce/recursive_doubling.cuh"
+#include "kernels/all_reduce/ring.cuh"
 #include "kernels/all_reduce/two_shot.cuh"
 #include "kernels/all_reduce/two_shot_zero_copy.cuh"
 #include "kernels/signal/signal.cuh"
@@ -26,6 +28,10 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm) {
       return {};
     case kTwoShotZeroCopy:
       return Backend::template entry<&two_shot_zero_copy<Element, kWorld>>();
+    case kRing:
+      return Backend::template entry<&ring<Element>>();
+    case kRecursiveDoubling:
+      return Backend::template entry<&recursive_doubling<Element>>();
     default:
       return {};
   }

@@ -30,51 +30,73 @@ constexpr uint32_t element_bytes(uint32_t dtype) {
 }
 
 /// Data bytes of a packet.
-constexpr uint32_t packet_bytes(uint32_t algorithm) { return algorithm == kOneShotLL || algorithm == kTwoShotLL ? 8 : 16; }
+constexpr uint32_t packet_bytes(uint32_t algorithm) {
+  return algorithm == kOneShotLL || algorithm == kTwoShotLL || algorithm == kRecursiveDoubling ? 8 : 16;
+}
 
 /// Room one source needs in one buffer of the region, in packets of 16 bytes; zero-copy needs none.
+/// For a ring any slot is enough.
 constexpr uint64_t slot_packets(uint32_t algorithm, uint64_t bytes, uint32_t world) {
   const uint64_t packets = bytes == 0 ? 1 : (bytes + packet_bytes(algorithm) - 1) / packet_bytes(algorithm);
   if (algorithm == kTwoShotZeroCopy) return 0;
+  if (algorithm == kRing) return 1;
   return algorithm == kTwoShotLL || algorithm == kTwoShotSentinel ? (packets + world - 1) / world : packets;
 }
 
-/// Bytes of a region: packets, or the flags of the zero-copy barrier. Fresh regions hold
-/// zeros; those of sentinel protocols hold ones.
+/// Slots of recursive doubling: one a step, and one more where ranks fold in and out.
+constexpr uint64_t doubling_slots(uint32_t world) {
+  uint64_t steps = 0;
+  while (uint64_t{2} << steps <= world) ++steps;
+  return uint64_t{1} << steps == world ? steps : steps + 1;
+}
+
+/// Bytes of a region: packets, flags of the zero-copy barrier, or what a ring has. Fresh
+/// regions hold zeros; those of sentinel protocols hold ones.
 constexpr uint64_t region_bytes(uint32_t algorithm, uint64_t slot_packets, uint32_t world) {
   const uint64_t buffers = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 3 : 2;
   const uint64_t hops = algorithm == kTwoShotLL || algorithm == kTwoShotSentinel ? 2 : 1;
   if (algorithm == kTwoShotZeroCopy) return uint64_t{kMaxBlocks} * kMaxWorld * 4;
+  if (algorithm == kRing) return kRingQueuesOffset + uint64_t{kRingChannels} * kRingSlots * slot_packets * 16;
+  if (algorithm == kRecursiveDoubling) return 2 * doubling_slots(world) * slot_packets * 16;
   return buffers * hops * world * slot_packets * 16;
 }
 
-/// What a block's threads share among them at once. On a device a block has a thread an item;
-/// on the host any number.
+/// What a block's threads share among them at once. On a device a block has a thread an item,
+/// but for a ring, which takes any number; on the host any number.
 constexpr uint32_t items(uint32_t algorithm, uint32_t world, uint32_t lanes_log2) {
-  return algorithm == kTwoShotZeroCopy ? 1u << lanes_log2 : world << lanes_log2;
+  if (algorithm == kRing) return 1;
+  return algorithm == kTwoShotZeroCopy || algorithm == kRecursiveDoubling ? 1u << lanes_log2 : world << lanes_log2;
 }
 
-/// Block-shared memory of an all-reduce: one packet's data for every rank and lane.
+/// Block-shared memory of an all-reduce: one packet's data for every item.
 constexpr uint32_t shared_bytes(uint32_t algorithm, uint32_t world, uint32_t lanes_log2) {
-  if (algorithm == kTwoShotZeroCopy) return kSharedBytes;
-  return kSharedBytes + (world << lanes_log2) * packet_bytes(algorithm);
+  if (algorithm == kTwoShotZeroCopy || algorithm == kRing) return kSharedBytes;
+  return kSharedBytes + items(algorithm, world, lanes_log2) * packet_bytes(algorithm);
 }
 
 /// Most threads a block of an algorithm may have.
-constexpr uint32_t most_threads(uint32_t algorithm) { return algorithm == kTwoShotZeroCopy ? 512 : 1024; }
+constexpr uint32_t most_threads(uint32_t algorithm) { return algorithm >= kTwoShotZeroCopy ? 512 : 1024; }
+constexpr uint32_t most_blocks(uint32_t algorithm) { return algorithm == kRing ? kRingChannels : kMaxBlocks; }
+
+/// Whether the channels of a ring count less than half of 32 bits in a call.
+constexpr bool ring_counts(uint64_t packets, uint32_t world, uint32_t blocks, uint64_t slot_packets) {
+  const uint64_t share = packets / world + 1, round = blocks * slot_packets;
+  return (share / round + 1) * (2 * world) < uint64_t{1} << 31;
+}
 
 /// Whether a launch stays within its memory. Packet offsets are 32-bit.
 constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
   const uint64_t bytes = args.count * element_bytes(args.dtype);
   const uint64_t region = region_bytes(args.algorithm, args.slot_packets, args.world);
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && element_bytes(args.dtype) != 0;
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= most_blocks(args.algorithm) && geometry.threads >= 1 &&
                      geometry.threads <= most_threads(args.algorithm) && args.lanes_log2 <= 16 &&
                      geometry.shared_bytes >= shared_bytes(args.algorithm, args.world, args.lanes_log2);
   const bool size = args.count <= UINT64_MAX / 16 && bytes / packet_bytes(args.algorithm) < uint64_t{1} << 31;
   const bool room = args.slot_packets < uint64_t{1} << 32 && region <= uint64_t{16} << 32 &&
                     slot_packets(args.algorithm, bytes, args.world) <= args.slot_packets;
-  return known && shape && size && room;
+  const bool counts = args.algorithm != kRing || ring_counts(bytes / 16, args.world, geometry.blocks, args.slot_packets);
+  return known && shape && size && room && counts;
 }
 
 /// Signals and agreement: one block, whose threads share the ranks among them.

@@ -20,4 +20,15 @@ SYMMETRA_DEVICE Words<kWords> reduce_ranks(const Words<kWords>* lane, uint32_t l
   return total.round();
 }
 
+/// The reduction of two, for algorithms that pass partial results on: in the order given, and
+/// rounded. `last`: this is the result of all ranks, which makes a sum the average asked for.
+template <class Element, uint32_t kWords>
+SYMMETRA_DEVICE Words<kWords> reduce_two(const Words<kWords>& first, const Words<kWords>& second, Reduction reduction, bool last) {
+  if (reduction.kind == kAverage && !last) reduction.kind = kSum;
+  typename Element::template Accumulator<kWords> total(reduction);
+  total.start(first);
+  total.add(second);
+  return total.round();
+}
+
 }  // namespace symmetra::kernels

@@ -6,7 +6,7 @@ mod support;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
-use symmetra::{Algorithm, Config, Device, DeviceBuffer, Dtype, Error, HostShape, explain};
+use symmetra::{Algorithm, Config, Determinism, Device, DeviceBuffer, Dtype, Error, HostShape, explain};
 
 use support::batch::{Bench, MOST, ROOM, batches};
 use support::data::{Random, shuffle};
@@ -14,13 +14,15 @@ use support::device::{is_host, kind};
 use support::world::{meet, open_on};
 use support::{Data, Rank, Sample, config, fits, threads};
 
-const ALGORITHMS: [Algorithm; 6] = [
+const ALGORITHMS: [Algorithm; 8] = [
     Algorithm::Auto,
     Algorithm::OneShotLL,
     Algorithm::OneShotSentinel,
     Algorithm::TwoShotLL,
     Algorithm::TwoShotSentinel,
     Algorithm::TwoShotZeroCopy,
+    Algorithm::Ring,
+    Algorithm::RecursiveDoubling,
 ];
 
 /// Limits that are not multiples of anything. Small ones make calls come in several parts; in
@@ -32,6 +34,8 @@ fn small(world: usize) -> Config {
     config.one_shot_sentinel_bytes = Some(1530 * factor);
     config.two_shot_ll_bytes = 2202 * factor;
     config.two_shot_sentinel_bytes = 5006 * factor;
+    config.ring_bytes = 9 * 4096 * factor + 17;
+    config.recursive_doubling_bytes = 1029 * factor;
     config.check_calls = world.is_multiple_of(2);
     config
 }
@@ -44,6 +48,7 @@ fn counts(world: usize, algorithm: Algorithm, dtype: Dtype) -> Vec<usize> {
         Algorithm::OneShotSentinel => config.one_shot_sentinel_bytes_for(world),
         Algorithm::TwoShotLL => config.two_shot_ll_bytes,
         Algorithm::TwoShotSentinel => config.two_shot_sentinel_bytes,
+        Algorithm::RecursiveDoubling => config.recursive_doubling_bytes,
         _ => MOST as u64,
     };
     // Packets and tiles of 256, of a message and of shares of it; one call and two.
@@ -207,6 +212,8 @@ fn pitfall_24_25_sizes_change_from_call_to_call() {
     config.one_shot_sentinel_bytes = Some(24_000);
     config.two_shot_ll_bytes = 16_000;
     config.two_shot_sentinel_bytes = 40_000;
+    config.ring_bytes = 40 * 4096;
+    config.recursive_doubling_bytes = 6000;
     config.check_calls = false;
     calls::<f32>(3, &config, 24, &order);
 }
@@ -218,7 +225,7 @@ proptest! {
     #[test]
     fn any_sequence_of_calls_is_right(
         world in 2usize..=4,
-        limits in (1024u64..5000, 1024u64..9000, 1024u64..5000, 1024u64..9000),
+        limits in (1024u64..5000, 1024u64..9000, 1024u64..5000, 1024u64..9000, 4096u64..90_000, 1024u64..5000),
         check_calls: bool,
         seed: u64,
         order in prop::collection::vec((0..ALGORITHMS.len(), prop_oneof![0usize..40, 0usize..1200]), 1..60),
@@ -229,6 +236,8 @@ proptest! {
             config.one_shot_sentinel_bytes = Some(limits.1);
             config.two_shot_ll_bytes = limits.2;
             config.two_shot_sentinel_bytes = limits.3;
+            config.ring_bytes = limits.4;
+            config.recursive_doubling_bytes = limits.5;
             config.check_calls = check_calls;
             let order: Vec<_> = order.into_iter().map(|(algorithm, count)| (ALGORITHMS[algorithm], count)).collect();
             calls::<bf16>(world, &config, seed, &order);
@@ -278,6 +287,42 @@ fn pitfall_30_what_is_not_served_is_an_error() {
         assert_eq!(plain.read(stream).unwrap(), vec![2.0; 64]);
         assert_eq!(device.kind(), kind());
     });
+}
+
+/// Who asks for sums in rank order gets no others: not by the table, and by name an error.
+#[test]
+fn pitfall_28_exact_determinism_refuses_other_orders() {
+    let mut exact = config();
+    exact.determinism = Determinism::Exact;
+    for world in [2, 3] {
+        threads(world, &exact, |rank| {
+            let Rank { communicator, stream, .. } = rank;
+            let floats = communicator.symmetric::<bf16>(64).unwrap();
+            let integers = communicator.symmetric::<i64>(64).unwrap();
+            integers.write(&[7; 64], stream).unwrap();
+            for algorithm in [Algorithm::Ring, Algorithm::RecursiveDoubling] {
+                let called = communicator.all_reduce_with(algorithm, &floats, &floats, stream);
+                if world == 2 {
+                    called.unwrap();
+                } else {
+                    let message = called.unwrap_err().to_string();
+                    assert!(
+                        ["bf16", algorithm.name(), "determinism"].iter().all(|word| message.contains(word)),
+                        "{message}"
+                    );
+                }
+                communicator.all_reduce_with(algorithm, &integers, &integers, stream).unwrap();
+            }
+            rank.finish();
+            assert_eq!(integers.read(stream).unwrap(), vec![7 * (world * world) as i64; 64]);
+            for dtype in Dtype::ALL {
+                for direct in [false, true] {
+                    let rows = communicator.explain(dtype, direct);
+                    assert!(rows.iter().all(|row| row.algorithm.is_exact(dtype, world)), "{rows:?}");
+                }
+            }
+        });
+    }
 }
 
 /// Bad operands are refused with the values, before anything is enqueued.

@@ -342,7 +342,7 @@ fn pitfall_02_26_a_rank_that_comes_late_writes_nothing() {
     if !fits(3) {
         return;
     }
-    for algorithm in [Algorithm::OneShotLL, Algorithm::TwoShotLL, Algorithm::TwoShotZeroCopy] {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.carries(symmetra::Dtype::I32)) {
         let (gate, others) = (Gate::new(3), more_worlds(3));
         meet(3, |bootstrap| {
             let own = bootstrap.rank();

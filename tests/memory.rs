@@ -22,6 +22,8 @@ fn small() -> Config {
     config.one_shot_sentinel_bytes = Some(4096);
     config.two_shot_ll_bytes = 4096;
     config.two_shot_sentinel_bytes = 8192;
+    config.ring_bytes = 4096;
+    config.recursive_doubling_bytes = 1024;
     config
 }
 

@@ -17,6 +17,9 @@ Settings settings_of(const Config& config) {
   settings.one_shot_sentinel_bytes = config.one_shot_sentinel_bytes.value_or(0);
   settings.two_shot_ll_bytes = config.two_shot_ll_bytes;
   settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
+  settings.ring_bytes = config.ring_bytes;
+  settings.recursive_doubling_bytes = config.recursive_doubling_bytes;
+  settings.exact = config.determinism == Determinism::kExact;
   settings.registrations = config.registrations;
   settings.check_calls = config.check_calls;
   settings.tuning = rust::String::lossy(config.tuning);
@@ -37,6 +40,9 @@ Config::Config() {
   if (settings.one_shot_sentinel_set) one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
   two_shot_ll_bytes = settings.two_shot_ll_bytes;
   two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
+  ring_bytes = settings.ring_bytes;
+  recursive_doubling_bytes = settings.recursive_doubling_bytes;
+  determinism = settings.exact ? Determinism::kExact : Determinism::kPerAlgorithm;
   registrations = settings.registrations;
   check_calls = settings.check_calls;
 }

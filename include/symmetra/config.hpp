@@ -20,6 +20,13 @@ struct Deadlines {
   std::chrono::milliseconds steady;
 };
 
+/// What the bits of a floating-point result may depend on, beside the inputs and the world size. They are
+/// equal on all ranks and from run to run in any case; integers are exact.
+enum class Determinism {
+  kPerAlgorithm,  ///< on the algorithm, and so on size and memory; for kRing on an element's place in the message
+  kExact,         ///< on nothing: sums in rank order, rounded once; algorithms that cannot promise that are refused
+};
+
 /// The settings of a communicator. Ranks must agree on all of them; a difference throws kMismatch on
 /// every rank, a value outside its limits kInvalidArgument (and kPeer on the other ranks).
 struct Config {
@@ -38,6 +45,13 @@ struct Config {
   std::uint64_t two_shot_ll_bytes;
   /// The same for two-shot with sentinels. Default 4 MiB.
   std::uint64_t two_shot_sentinel_bytes;
+  /// Scratch of the ring in bytes, at least 4096: queues, which a message of any size goes through. Larger
+  /// ones pass on larger pieces. Default 16 MiB.
+  std::uint64_t ring_bytes;
+  /// Largest message of one call by recursive doubling. Default 64 KiB.
+  std::uint64_t recursive_doubling_bytes;
+  /// What the bits of a result may depend on. Default kPerAlgorithm.
+  Determinism determinism;
   /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
   std::uint32_t registrations;
   /// Whether every call is compared across ranks before it runs, at the price of one more small

@@ -84,12 +84,14 @@ Reduction reduction(const std::string& name);
 
 /// An all-reduce algorithm. The numbers are stable.
 enum class Algorithm : std::uint32_t {
-  kAuto = 0,             ///< the table's choice, which Communicator::explain prints
-  kOneShotLL = 1,        ///< everyone sends everything to everyone, 8 data bytes a packet; any type
-  kOneShotSentinel = 2,  ///< the same, 16 data bytes a packet; floating types
-  kTwoShotLL = 3,        ///< reduce-scatter and all-gather, both pushed, LL packets; any type
-  kTwoShotSentinel = 4,  ///< the same with sentinel packets; floating types
-  kTwoShotZeroCopy = 5,  ///< between the operands themselves; symmetric or adopted memory, any type
+  kAuto = 0,               ///< the table's choice, which Communicator::explain prints
+  kOneShotLL = 1,          ///< everyone sends everything to everyone, 8 data bytes a packet; any type
+  kOneShotSentinel = 2,    ///< the same, 16 data bytes a packet; floating types
+  kTwoShotLL = 3,          ///< reduce-scatter and all-gather, both pushed, LL packets; any type
+  kTwoShotSentinel = 4,    ///< the same with sentinel packets; floating types
+  kTwoShotZeroCopy = 5,    ///< between the operands themselves; symmetric or adopted memory, any type
+  kRing = 6,               ///< pieces go from rank to rank, for the largest messages; any type
+  kRecursiveDoubling = 7,  ///< exchanges with one partner after the other; any type
 };
 
 /// The name used in messages and on the command line: "two-shot-ll". Throws kInvalidArgument for a

@@ -9,7 +9,7 @@ use super::select::{Algorithm, Reach};
 use super::{Communicator, Inner, shape_of};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::group::Call;
+use crate::group::{Call, Determinism};
 use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Operand, Place, Scratch, View, WithView};
@@ -42,8 +42,9 @@ impl Communicator {
     /// Sums `input` over all ranks into `output`, which has as many elements. Enqueues and
     /// returns; the operands are used when the queue gets there.
     ///
-    /// The bits of the result are equal on all ranks, from run to run, and for every algorithm:
-    /// [`Reduction`] says what they are.
+    /// The bits of the result are equal on all ranks and from run to run: [`Reduction`] says what they are. The
+    /// ring and recursive doubling reduce floating types in another order and round at every rank, unless
+    /// [`Config::determinism`](crate::Config) forbids them.
     /// `input` and `output` may be the same memory but may not overlap otherwise. Any number of
     /// elements, also 0; any element-aligned address.
     ///
@@ -77,7 +78,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] when the algorithm cannot carry
-    /// the type or reach the operands.
+    /// the type, reach the operands, or keep to [`Config::determinism`](crate::Config).
     pub fn all_reduce_with<'op, T: Element>(
         &self,
         options: impl Into<AllReduceOptions>,
@@ -101,8 +102,8 @@ impl Communicator {
     }
 }
 
-/// Most one zero-copy call takes: its kernel counts packets in 32 bits.
-const ZERO_COPY_CALL_BYTES: usize = 1 << 33;
+/// Most one call takes: kernels count packets in 32 bits.
+const MOST_CALL_BYTES: u64 = 1 << 33;
 
 /// A table of addresses and where in them an operand starts.
 #[derive(Clone, Copy)]
@@ -116,7 +117,7 @@ struct Plan {
     algorithm: Algorithm,
     reduction: Reduction,
     dtype: Dtype,
-    /// Input and output for [`Algorithm::TwoShotZeroCopy`].
+    /// Input and output, where peers use them.
     peers: Option<[Peers; 2]>,
     /// Elements a call takes at most.
     call_elems: usize,
@@ -185,32 +186,45 @@ impl Inner {
         recorded: Option<&Recorded>,
     ) -> Result<Plan> {
         let bytes = operands[0].elems * dtype.bytes();
+        let world = self.group.world_size();
+        let determinism = self.group.config().determinism;
         let reach = match operands.iter().all(|operand| self.reaches(operand, recorded.is_some())) {
             true => Reach::Direct,
             false => Reach::Pushed,
         };
         let reduction = options.reduction;
         let algorithm = match options.algorithm {
-            Algorithm::Auto => self.table.select(dtype, reach, bytes as u64),
+            Algorithm::Auto => self.table.select(dtype, reduction, reach, bytes as u64),
             named => named,
         };
+        if determinism == Determinism::Exact && !algorithm.is_exact(dtype, world) {
+            return Err(Error::unsupported(
+                format!("{algorithm} of {dtype} over {world} ranks"),
+                "the configuration asks for exact determinism, and its sums are not in rank order",
+            ));
+        }
         if !algorithm.carries(dtype) {
             return Err(Error::unsupported(format!("{algorithm} of {dtype}"), "it carries floating types only"));
         }
-        if !algorithm.needs_reach() {
-            let call_bytes = self.scratch(algorithm).max_bytes;
-            let call_elems = call_bytes as usize / dtype.bytes();
-            return Ok(Plan { algorithm, reduction, dtype, peers: None, call_elems });
+        if !algorithm.reduces(dtype, reduction) {
+            let what = format!("{algorithm} of the {reduction} of {dtype}");
+            return Err(Error::unsupported(what, "its partial sums would wrap"));
         }
-        if reach == Reach::Pushed {
+        if reach == Reach::Pushed && algorithm.needs_reach() {
             return Err(Error::unsupported(
                 format!("{algorithm} on plain memory"),
                 "peers cannot address it: use symmetric or adopted memory",
             ));
         }
         let [input, output] = operands;
-        let peers = Some([self.peers(input, bytes, recorded)?, self.peers(output, bytes, recorded)?]);
-        Ok(Plan { algorithm, reduction, dtype, peers, call_elems: ZERO_COPY_CALL_BYTES / dtype.bytes() })
+        let peers = match reach {
+            Reach::Direct if algorithm.uses_reach() => {
+                Some([self.peers(input, bytes, recorded)?, self.peers(output, bytes, recorded)?])
+            }
+            _ => None,
+        };
+        let call_bytes = self.scratch(algorithm).max_bytes.min(MOST_CALL_BYTES);
+        Ok(Plan { algorithm, reduction, dtype, peers, call_elems: call_bytes as usize / dtype.bytes() })
     }
 
     /// Whether peers can address an operand, or will be able to once a graph is registered. The
@@ -250,6 +264,8 @@ impl Inner {
             Algorithm::OneShotSentinel => &layout.one_shot_sentinel,
             Algorithm::TwoShotLL => &layout.two_shot_ll,
             Algorithm::TwoShotSentinel => &layout.two_shot_sentinel,
+            Algorithm::Ring => &layout.ring,
+            Algorithm::RecursiveDoubling => &layout.recursive_doubling,
             Algorithm::TwoShotZeroCopy | Algorithm::Auto => &layout.flags,
         }
     }
@@ -313,6 +329,9 @@ impl Inner {
             Algorithm::OneShotSentinel => geometry::push(shape, world, bytes.div_ceil(16), 512),
             Algorithm::TwoShotLL => geometry::push(shape, world, share(8), 1024),
             Algorithm::TwoShotSentinel => geometry::push(shape, world, share(16), 1024),
+            Algorithm::Ring => geometry::ring(shape, share(16), self.group.capabilities().multiprocessors),
+            // A rank hears from one other at a time.
+            Algorithm::RecursiveDoubling => geometry::push(shape, 1, bytes.div_ceil(8), 512),
             Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, share(16)),
         }
     }
@@ -340,6 +359,7 @@ fn descriptor(plan: &Plan) -> u64 {
         | u64::from(plan.dtype as u32) << 8
         | u64::from(plan.algorithm.number()) << 16
         | u64::from(plan.reduction as u32) << 24
+        | u64::from(plan.peers.is_some()) << 32
 }
 
 /// The reduction over one rank.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::bootstrap::Bootstrap;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
-use crate::group::{Capabilities, Config, Group, Tuning};
+use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::Shape;
 use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
 use crate::stream::Stream;
@@ -59,7 +59,8 @@ impl Communicator {
     pub fn on(group: Group) -> Result<Self> {
         let tuning = group.config().tuning.as_ref();
         // Config and capabilities are agreed, so a refusal is every rank's.
-        let table = Table::new(group.device().kind(), Some(group.capabilities()), group.world_size(), tuning)?;
+        let (kind, devices) = (group.device().kind(), Some(group.capabilities()));
+        let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
         let arena = Arena::open(&group)?;
         let lane = Mutex::new(Lane::new(group.device())?);
         Ok(Self(Arc::new(Inner { group, arena, lane, table })))
@@ -145,7 +146,7 @@ impl Communicator {
 }
 
 /// As [`Communicator::explain`], before there is one: for ranks on devices of this kind, all like
-/// `device` where there is one, with this tuning if any.
+/// `device` where there is one, with this tuning if any, under the default [`Determinism`].
 ///
 /// # Errors
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when the tuning asks for what an algorithm cannot do.
@@ -156,7 +157,7 @@ pub fn explain(
     tuning: Option<&Tuning>,
 ) -> Result<impl Fn(Dtype, bool) -> Vec<Range>> {
     let devices = device.map(Capabilities::of);
-    let table = Table::new(kind, devices.as_ref(), world_size, tuning)?;
+    let table = Table::new(kind, devices.as_ref(), world_size, Determinism::default(), tuning)?;
     Ok(move |dtype, direct| {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         table.ranges(dtype, reach).to_vec()

@@ -8,9 +8,9 @@ use std::str::FromStr;
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::group::{Capabilities, TunedRow, Tuning};
+use crate::group::{Capabilities, Determinism, TunedRow, Tuning};
 use crate::kernel::args;
-use crate::types::Dtype;
+use crate::types::{Dtype, Reduction};
 
 /// An all-reduce algorithm, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,12 +32,33 @@ pub enum Algorithm {
     /// Each rank reads its share from all inputs and writes the sum into all outputs, between two
     /// barriers. Symmetric or adopted memory; any type.
     TwoShotZeroCopy,
+    /// A reduce-scatter and an all-gather in which every rank passes pieces on to the next (after
+    /// Patarasuk and Yuan, as in NCCL): through queues, the results straight into the next output
+    /// where peers can address it. Any type. Highest bandwidth for the largest messages.
+    ///
+    /// A result starts at the rank with the number of its chunk, a share of the message a rank, goes
+    /// round, and is rounded at every rank: what overflows the type on the way stays infinite. No
+    /// averages of integers, whose partial sums would wrap.
+    Ring,
+    /// Exchanges of everything with one partner after the other, each twice as far away (Thakur,
+    /// Rabenseifner and Gropp), LL packets; ranks beyond a power of two fold in and out. Any type.
+    ///
+    /// A result is one of neighbours, then of neighbouring pairs and so on, rounded every time. No
+    /// averages of integers.
+    RecursiveDoubling,
 }
 
 impl Algorithm {
     /// Every algorithm that runs, in the order of their numbers.
-    pub const ALL: [Self; 5] =
-        [Self::OneShotLL, Self::OneShotSentinel, Self::TwoShotLL, Self::TwoShotSentinel, Self::TwoShotZeroCopy];
+    pub const ALL: [Self; 7] = [
+        Self::OneShotLL,
+        Self::OneShotSentinel,
+        Self::TwoShotLL,
+        Self::TwoShotSentinel,
+        Self::TwoShotZeroCopy,
+        Self::Ring,
+        Self::RecursiveDoubling,
+    ];
 
     /// The name used on the command line and in messages.
     pub const fn name(self) -> &'static str {
@@ -48,6 +69,8 @@ impl Algorithm {
             Self::TwoShotLL => "two-shot-ll",
             Self::TwoShotSentinel => "two-shot-sentinel",
             Self::TwoShotZeroCopy => "two-shot-zero-copy",
+            Self::Ring => "ring",
+            Self::RecursiveDoubling => "recursive-doubling",
         }
     }
 
@@ -64,6 +87,25 @@ impl Algorithm {
         matches!(self, Self::TwoShotZeroCopy)
     }
 
+    /// Whether operands that peers can address are used where they are.
+    pub(crate) const fn uses_reach(self) -> bool {
+        matches!(self, Self::TwoShotZeroCopy | Self::Ring)
+    }
+
+    /// Whether its results have the bits of a sum in rank order, rounded once: what
+    /// [`Determinism::Exact`] asks for. Integers always do; and of two ranks there is one sum.
+    pub const fn is_exact(self, dtype: Dtype, world_size: usize) -> bool {
+        !matches!(self, Self::Ring | Self::RecursiveDoubling) || !dtype.is_float() || world_size <= 2
+    }
+
+    /// Whether it can carry this reduction of this type: averages of integers cannot be made of partial
+    /// sums, which wrap.
+    pub const fn reduces(self, dtype: Dtype, reduction: Reduction) -> bool {
+        !matches!(self, Self::Ring | Self::RecursiveDoubling)
+            || dtype.is_float()
+            || !matches!(reduction, Reduction::Average)
+    }
+
     /// Its number in the argument blocks.
     pub(crate) const fn number(self) -> u32 {
         match self {
@@ -74,6 +116,8 @@ impl Algorithm {
             Self::TwoShotLL => args::kTwoShotLL,
             Self::TwoShotSentinel => args::kTwoShotSentinel,
             Self::TwoShotZeroCopy => args::kTwoShotZeroCopy,
+            Self::Ring => args::kRing,
+            Self::RecursiveDoubling => args::kRecursiveDoubling,
         }
     }
 }
@@ -116,12 +160,15 @@ pub struct Range {
     pub reason: &'static str,
 }
 
-/// Up to which size one-shot LL, one-shot sentinel and the pushed two-shot are fastest.
+/// Up to which size one-shot LL, one-shot sentinel and the pushed two-shot are fastest; then, before a
+/// ring is, the zero-copy two-shot, or the pushed one in several calls.
 #[derive(Clone, Copy)]
 struct Crossovers {
     ll: u64,
     one_shot: u64,
     two_shot: u64,
+    zero_copy: u64,
+    several: u64,
     reason: &'static str,
 }
 
@@ -136,12 +183,13 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize) ->
     if kind == DeviceKind::Host {
         // A CPU has no latency to hide: the fewer copies the better.
         let reason = "built-in, measured on a CPU of two cores";
-        return Crossovers { ll: KIB, one_shot: 4 * KIB, two_shot: 4 * KIB, reason };
+        let never = u64::MAX;
+        return Crossovers { ll: KIB, one_shot: 4 * KIB, two_shot: 4 * KIB, zero_copy: never, several: never, reason };
     }
-    let one_shot = match world {
-        0..=2 => 512 * KIB,
-        3..=4 => 128 * KIB,
-        _ => 32 * KIB,
+    let (one_shot, zero_copy, several) = match world {
+        0..=2 => (512 * KIB, 24 * MIB, 8 * MIB),
+        3..=4 => (128 * KIB, 24 * MIB, 16 * MIB),
+        _ => (32 * KIB, 48 * MIB, 16 * MIB),
     };
     let (slower, reason) = match devices.map(|devices| devices.compute_capability) {
         None | Some((9.., _)) => (1, MEASURED),
@@ -150,7 +198,7 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize) ->
         // Most of these have no NVLink at all.
         Some(_) => (8, "built-in, estimated from the compute capability"),
     };
-    Crossovers { ll: 0, one_shot: one_shot / slower, two_shot: 4 * MIB / slower, reason }
+    Crossovers { ll: 0, one_shot: one_shot / slower, two_shot: 4 * MIB / slower, zero_copy, several, reason }
 }
 
 /// What serves which message of a communicator: computed when it opens, pure from there.
@@ -165,6 +213,7 @@ impl Table {
         kind: DeviceKind,
         devices: Option<&Capabilities>,
         world: usize,
+        determinism: Determinism,
         tuning: Option<&Tuning>,
     ) -> Result<Self> {
         let mut ranges: [[Vec<Range>; 2]; 2] = Default::default();
@@ -172,11 +221,16 @@ impl Table {
             [(false, Reach::Pushed), (false, Reach::Direct), (true, Reach::Pushed), (true, Reach::Direct)]
         {
             let direct = reach == Reach::Direct;
+            let dtype = if floating { Dtype::F32 } else { Dtype::I32 };
+            let allowed = |algorithm: Algorithm| determinism != Determinism::Exact || algorithm.is_exact(dtype, world);
             let tuned = tuning.filter(|tuning| tuning.kind == kind.name());
             ranges[usize::from(floating)][usize::from(direct)] =
                 match tuned.and_then(|tuning| tuning.rows(world, floating, direct)) {
-                    Some(rows) => tuned_ranges(rows, floating, direct)?,
-                    None => merged(&builtin(&crossovers(kind, devices, world), floating, reach)),
+                    Some(rows) => tuned_ranges(rows, floating, direct, allowed)?,
+                    None => {
+                        let ring = allowed(Algorithm::Ring);
+                        merged(&builtin(&crossovers(kind, devices, world), floating, reach, ring))
+                    }
                 };
         }
         Ok(Self { ranges })
@@ -187,16 +241,20 @@ impl Table {
         &self.ranges[usize::from(dtype.is_float())][usize::from(reach == Reach::Direct)]
     }
 
-    /// The algorithm for one message. Allocates nothing.
-    pub(super) fn select(&self, dtype: Dtype, reach: Reach, bytes: u64) -> Algorithm {
+    /// The algorithm for one message: of its range, or where that cannot carry the reduction of the one
+    /// before. Allocates nothing.
+    pub(super) fn select(&self, dtype: Dtype, reduction: Reduction, reach: Reach, bytes: u64) -> Algorithm {
+        let able = |range: &&Range| range.algorithm.reduces(dtype, reduction);
         let ranges = self.ranges(dtype, reach);
-        ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(Algorithm::TwoShotLL, |range| range.algorithm)
+        let range = ranges.iter().filter(able).find(|range| bytes <= range.up_to_bytes);
+        range.or(ranges.iter().rfind(able)).map_or(Algorithm::TwoShotLL, |range| range.algorithm)
     }
 }
 
 /// The built-in rows for one kind of call; one no larger than the one before serves nothing.
-fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach) -> [Range; 4] {
-    let Crossovers { ll, one_shot, two_shot, reason } = *crossovers;
+fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) -> [Range; 5] {
+    let Crossovers { ll, one_shot, two_shot, zero_copy, several, reason } = *crossovers;
+    let until_ring = |bytes| if ring { bytes } else { u64::MAX };
     let row = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason };
     let (one, two) = match floating {
         true => (Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel),
@@ -204,11 +262,12 @@ fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach) -> [Range; 4] 
     };
     // LL packets are half empty: the crossovers come at half the size.
     let half = if floating { 1 } else { 2 };
-    let last = match reach {
-        Reach::Direct => Algorithm::TwoShotZeroCopy,
-        Reach::Pushed => two,
+    let large = match reach {
+        Reach::Direct => row(until_ring(zero_copy), Algorithm::TwoShotZeroCopy),
+        Reach::Pushed => row(until_ring(several), two),
     };
-    [row(ll, Algorithm::OneShotLL), row(one_shot / half, one), row(two_shot / half, two), row(u64::MAX, last)]
+    let largest = row(u64::MAX, Algorithm::Ring);
+    [row(ll, Algorithm::OneShotLL), row(one_shot / half, one), row(two_shot / half, two), large, largest]
 }
 
 /// The ranges that serve something, merged where neighbours agree.
@@ -226,7 +285,12 @@ fn merged(rows: &[Range]) -> Vec<Range> {
 }
 
 /// A tuning's rows, if each can serve what it says.
-fn tuned_ranges(rows: &[TunedRow], floating: bool, direct: bool) -> Result<Vec<Range>> {
+fn tuned_ranges(
+    rows: &[TunedRow],
+    floating: bool,
+    direct: bool,
+    allowed: impl Fn(Algorithm) -> bool,
+) -> Result<Vec<Range>> {
     let range = |row: &TunedRow| {
         let algorithm: Algorithm = row.algorithm.parse()?;
         let able = algorithm != Algorithm::Auto
@@ -235,6 +299,10 @@ fn tuned_ranges(rows: &[TunedRow], floating: bool, direct: bool) -> Result<Vec<R
         if !able {
             let calls = format!("{} in {}", kind_of(floating), if direct { "shared memory" } else { "plain memory" });
             return Err(Error::invalid("a tuned algorithm", &row.algorithm, format!("it must serve {calls}")));
+        }
+        if !allowed(algorithm) {
+            let limit = "the configuration asks for exact determinism";
+            return Err(Error::invalid("a tuned algorithm", &row.algorithm, limit));
         }
         let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
         Ok(Range { up_to_bytes, algorithm, reason: "measured on this machine by `symmetra tune`" })
@@ -259,15 +327,20 @@ mod tests {
     proptest! {
         #[test]
         fn every_message_has_an_algorithm_that_carries_it(
-            world in 2usize..=16, bytes in 0u64..1 << 40, direct: bool, major in 6u32..13,
+            world in 2usize..=16, bytes in 0u64..1 << 40, direct: bool, exact: bool, major in 6u32..13,
         ) {
             let reach = if direct { Reach::Direct } else { Reach::Pushed };
+            let determinism = if exact { Determinism::Exact } else { Determinism::PerAlgorithm };
             for kind in [DeviceKind::Host, DeviceKind::Cuda] {
-                let table = Table::new(kind, Some(&devices(major)), world, None).unwrap();
+                let table = Table::new(kind, Some(&devices(major)), world, determinism, None).unwrap();
                 for dtype in Dtype::ALL {
-                    let algorithm = table.select(dtype, reach, bytes);
-                    prop_assert!(algorithm.carries(dtype));
-                    prop_assert!(direct || !algorithm.needs_reach());
+                    for reduction in Reduction::ALL {
+                        let algorithm = table.select(dtype, reduction, reach, bytes);
+                        prop_assert!(algorithm.carries(dtype) && algorithm.reduces(dtype, reduction));
+                        prop_assert!(direct || !algorithm.needs_reach());
+                        prop_assert!(!exact || algorithm.is_exact(dtype, world));
+                    }
+                    let algorithm = table.select(dtype, Reduction::Sum, reach, bytes);
                     let rows = table.ranges(dtype, reach);
                     prop_assert!(rows.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes));
                     prop_assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
@@ -293,10 +366,10 @@ mod tests {
     #[test]
     fn a_tuning_beats_the_table_where_it_has_measured() {
         let tuning = tuning("two-shot-ll", true, true);
-        let table = |kind, world| Table::new(kind, None, world, Some(&tuning)).unwrap();
+        let table = |kind, world| Table::new(kind, None, world, Determinism::default(), Some(&tuning)).unwrap();
         let tuned = table(DeviceKind::Cuda, 3);
-        assert_eq!(tuned.select(Dtype::F32, Reach::Direct, 100), Algorithm::OneShotLL);
-        assert_eq!(tuned.select(Dtype::F32, Reach::Direct, 101), Algorithm::TwoShotLL);
+        assert_eq!(tuned.select(Dtype::F32, Reduction::Sum, Reach::Direct, 100), Algorithm::OneShotLL);
+        assert_eq!(tuned.select(Dtype::F32, Reduction::Sum, Reach::Direct, 101), Algorithm::TwoShotLL);
         assert!(tuned.ranges(Dtype::F32, Reach::Direct)[0].reason.contains("symmetra tune"));
         for (table, dtype, reach) in [
             (&tuned, Dtype::I32, Reach::Direct),
@@ -311,19 +384,21 @@ mod tests {
     #[test]
     fn a_tuning_that_cannot_serve_is_refused() {
         let refused = |algorithm, floating, direct| {
-            Table::new(DeviceKind::Cuda, None, 3, Some(&tuning(algorithm, floating, direct))).is_err()
+            let tuning = tuning(algorithm, floating, direct);
+            Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).is_err()
         };
         assert!(refused("two-shot-sentinel", false, true));
         assert!(refused("two-shot-zero-copy", true, false));
         assert!(refused("auto", true, true));
         assert!(refused("fastest", true, true));
+        assert!(refused("ring", true, true) && !refused("ring", false, false));
         assert!(!refused("two-shot-zero-copy", true, true));
     }
 
     #[test]
     fn slower_links_move_less_sooner() {
         let limit = |major| {
-            let table = Table::new(DeviceKind::Cuda, Some(&devices(major)), 8, None).unwrap();
+            let table = Table::new(DeviceKind::Cuda, Some(&devices(major)), 8, Determinism::default(), None).unwrap();
             table.ranges(Dtype::F16, Reach::Direct)[0].up_to_bytes
         };
         assert!(limit(7) < limit(8) && limit(8) < limit(9));

@@ -46,6 +46,9 @@ mod bridge {
         one_shot_sentinel_set: bool,
         two_shot_ll_bytes: u64,
         two_shot_sentinel_bytes: u64,
+        ring_bytes: u64,
+        recursive_doubling_bytes: u64,
+        exact: bool,
         registrations: u32,
         check_calls: bool,
         /// Path of a tuning file; empty: none.

@@ -22,6 +22,19 @@ impl Default for Deadlines {
     }
 }
 
+/// What the bits of a floating-point result may depend on, beside the inputs and the world size. They are
+/// equal on all ranks and from run to run in any case; integers are exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Determinism {
+    /// On the algorithm, and so, when the library chooses it, on the message's size, kind of memory and
+    /// device; and for [`Algorithm::Ring`](crate::Algorithm::Ring) on where in the message an element lies.
+    #[default]
+    PerAlgorithm,
+    /// On nothing: every result is a sum in rank order, rounded once. Algorithms that cannot promise
+    /// that are refused, and never chosen.
+    Exact,
+}
+
 /// The settings of a group and its communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -39,6 +52,13 @@ pub struct Config {
     pub two_shot_ll_bytes: u64,
     /// The same for two-shot with sentinels. Default 4 MiB.
     pub two_shot_sentinel_bytes: u64,
+    /// Scratch of the ring in bytes, at least 4096: queues, which a message of any size goes through. Larger
+    /// ones pass on larger pieces. Default 16 MiB.
+    pub ring_bytes: u64,
+    /// Largest message of one call by recursive doubling. Default 64 KiB.
+    pub recursive_doubling_bytes: u64,
+    /// What the bits of a result may depend on. Default [`Determinism::PerAlgorithm`].
+    pub determinism: Determinism,
     /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
     pub registrations: u32,
     /// Whether every call is compared across ranks before it runs (bytes, type, operation,
@@ -57,6 +77,9 @@ impl Default for Config {
             one_shot_sentinel_bytes: None,
             two_shot_ll_bytes: 1 << 20,
             two_shot_sentinel_bytes: 4 << 20,
+            ring_bytes: 16 << 20,
+            recursive_doubling_bytes: 64 << 10,
+            determinism: Determinism::default(),
             registrations: 1024,
             check_calls: cfg!(debug_assertions),
             tuning: None,
@@ -85,6 +108,9 @@ impl Config {
             ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size).to_string()),
             ("two_shot_ll_bytes", self.two_shot_ll_bytes.to_string()),
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes.to_string()),
+            ("ring_bytes", self.ring_bytes.to_string()),
+            ("recursive_doubling_bytes", self.recursive_doubling_bytes.to_string()),
+            ("determinism", format!("{:?}", self.determinism)),
             ("registrations", self.registrations.to_string()),
             ("check_calls", self.check_calls.to_string()),
             ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),
@@ -98,10 +124,12 @@ impl Config {
             ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size)),
             ("two_shot_ll_bytes", self.two_shot_ll_bytes),
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes),
+            ("recursive_doubling_bytes", self.recursive_doubling_bytes),
         ];
-        for (name, bytes) in scratch {
-            if !(1024..=MAX_BYTES).contains(&bytes) {
-                return Err(Error::invalid(name, bytes, format!("it must be 1024 to {MAX_BYTES}")));
+        let least = scratch.map(|(name, bytes)| (name, bytes, 1024)).into_iter();
+        for (name, bytes, least) in least.chain([("ring_bytes", self.ring_bytes, 4096)]) {
+            if !(least..=MAX_BYTES).contains(&bytes) {
+                return Err(Error::invalid(name, bytes, format!("it must be {least} to {MAX_BYTES}")));
             }
         }
         if self.heap_bytes > MAX_BYTES {

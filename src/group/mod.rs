@@ -23,7 +23,7 @@ use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
 
 pub(crate) use capabilities::Capabilities;
-pub use config::{Config, Deadlines};
+pub use config::{Config, Deadlines, Determinism};
 pub(crate) use history::Call;
 use page::{Cause, PageMapping, Stop};
 pub use tuning::{TunedRow, TunedTable, Tuning};

@@ -96,13 +96,25 @@ pub const kTwoShotLL: u32 = 2;
 pub const kTwoShotSentinel: u32 = 3;
 #[doc = "< pull-reduce and push between the operands themselves"]
 pub const kTwoShotZeroCopy: u32 = 4;
+#[doc = "< round a ring, through queues or into the outputs"]
+pub const kRing: u32 = 5;
+#[doc = "< exchanges with one partner a step; LL packets"]
+pub const kRecursiveDoubling: u32 = 6;
+#[doc = " Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at\n once; channels do not wait for each other, so where there are fewer the rest comes later."]
+pub const kRingChannels: u32 = 128;
+#[doc = " Slots of a channel's queue. Two let a rank fill one while the next empties the other."]
+pub const kRingSlots: u32 = 2;
+#[doc = " The region of a ring: flags of the barrier at its entry, two counts a channel, queues."]
+pub const kRingCountsOffset: u32 = 16384;
+pub const kRingCountBytes: u32 = 64;
+pub const kRingQueuesOffset: u32 = 32768;
 #[doc = " Per-block protocol state, own device memory, kMaxBlocks entries a region. All\n entries advance together, one step a call, whatever the grid: block b of a grid\n of g reads entry b and writes entries b, b + g, b + 2g..."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct BlockState {
     #[doc = "< calls made in this region, modulo kEpochModulus"]
     pub epoch: u32,
-    #[doc = "< packets per source of the call before (sentinel regions)"]
+    #[doc = "< sentinels: packets per source of the call before; ring: what channels have passed on"]
     pub previous: u32,
 }
 #[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
@@ -131,7 +143,7 @@ pub struct AllReduceArgs {
     pub peers: [*mut u8; 16usize],
     #[doc = "< kTwoShotZeroCopy: device memory"]
     pub inputs: *const PeerTable,
-    #[doc = "< kTwoShotZeroCopy: device memory"]
+    #[doc = "< kTwoShotZeroCopy: device memory; kRing: the same, or null"]
     pub outputs: *const PeerTable,
     #[doc = "< from every address of `inputs` to the operand"]
     pub inputs_offset_bytes: u64,

@@ -39,6 +39,8 @@ pub(crate) struct ArenaLayout {
     pub(crate) two_shot_ll: Scratch,
     pub(crate) one_shot_sentinel: Scratch,
     pub(crate) two_shot_sentinel: Scratch,
+    pub(crate) ring: Scratch,
+    pub(crate) recursive_doubling: Scratch,
     /// Symmetric buffers.
     pub(crate) heap: Region,
     /// Size of the whole.
@@ -71,6 +73,16 @@ impl Cursor {
         let region = self.take(buffers * sources * slot_packets * PACKET_BYTES)?;
         Ok(Scratch { region, state, slot_packets, max_bytes })
     }
+
+    /// What a ring has: flags, counts and queues of slots as large as `bytes` allow. Messages of any
+    /// size go through them.
+    fn ring(&mut self, bytes: u64) -> Result<Scratch> {
+        let slots = u64::from(args::kRingChannels * args::kRingSlots);
+        let slot_packets = bytes / PACKET_BYTES / slots;
+        let state = self.state()?;
+        let region = self.take(u64::from(args::kRingQueuesOffset) + slots * slot_packets * PACKET_BYTES)?;
+        Ok(Scratch { region, state, slot_packets, max_bytes: u64::MAX })
+    }
 }
 
 impl ArenaLayout {
@@ -93,6 +105,11 @@ impl ArenaLayout {
         let one_shot_sentinel = cursor.scratch(3, world, max.div_ceil(SENTINEL_DATA_BYTES), max)?;
         let max = config.two_shot_sentinel_bytes;
         let two_shot_sentinel = cursor.scratch(3, 2 * world, share(max, SENTINEL_DATA_BYTES), max)?;
+        let ring = cursor.ring(config.ring_bytes)?;
+        // A slot for every step, and one for the ranks beyond a power of two.
+        let slots = (u64::from(world.ilog2()) + u64::from(!world.is_power_of_two())).max(1);
+        let max = config.recursive_doubling_bytes;
+        let recursive_doubling = cursor.scratch(2, slots, max.div_ceil(LL_DATA_BYTES), max)?;
         let heap = cursor.take(config.heap_bytes)?;
         Ok(Self {
             progress,
@@ -103,6 +120,8 @@ impl ArenaLayout {
             two_shot_ll,
             one_shot_sentinel,
             two_shot_sentinel,
+            ring,
+            recursive_doubling,
             heap,
             bytes: cursor.0,
         })
@@ -138,6 +157,8 @@ mod tests {
             layout.two_shot_ll,
             layout.one_shot_sentinel,
             layout.two_shot_sentinel,
+            layout.ring,
+            layout.recursive_doubling,
         ];
         let mut all = vec![layout.progress, layout.tables, layout.heap];
         all.extend(scratch.iter().flat_map(|scratch| [scratch.region, scratch.state]));
@@ -158,6 +179,8 @@ mod tests {
                 two_shot_ll_bytes: ll + 1,
                 one_shot_sentinel_bytes: Some(sentinel),
                 two_shot_sentinel_bytes: sentinel + 1,
+                ring_bytes: sentinel + 4096,
+                recursive_doubling_bytes: ll,
                 heap_bytes: heap,
                 ..Config::default()
             };

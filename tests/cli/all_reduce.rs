@@ -100,7 +100,15 @@ fn every_operation_by_name() {
 
 #[test]
 fn every_algorithm_by_name() {
-    for algorithm in ["one-shot-ll", "one-shot-sentinel", "two-shot-ll", "two-shot-sentinel", "two-shot-zero-copy"] {
+    for algorithm in [
+        "one-shot-ll",
+        "one-shot-sentinel",
+        "two-shot-ll",
+        "two-shot-sentinel",
+        "two-shot-zero-copy",
+        "ring",
+        "recursive-doubling",
+    ] {
         let run = symmetra(&format!(
             "all-reduce --device host --ranks 3 --ranks-as threads --algorithm {algorithm} --check-calls --dtype f16 \
              --min-bytes 2 --max-bytes 8 --iterations 3 --json"

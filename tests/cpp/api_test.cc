@@ -83,8 +83,9 @@ void all_reduce() {
     std::vector<float> input = filled(count, own), output = filled(count, 0);
     const Adopted from = communicator.adopt(input.data(), count), to = communicator.adopt(output.data(), count);
     CHECK(from.is_shared());
-    for (const Algorithm algorithm : {Algorithm::kOneShotLL, Algorithm::kOneShotSentinel, Algorithm::kTwoShotLL,
-                                      Algorithm::kTwoShotSentinel, Algorithm::kTwoShotZeroCopy}) {
+    for (const Algorithm algorithm :
+         {Algorithm::kOneShotLL, Algorithm::kOneShotSentinel, Algorithm::kTwoShotLL, Algorithm::kTwoShotSentinel,
+          Algorithm::kTwoShotZeroCopy, Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
       std::fill(output.begin(), output.end(), 0.0f);
       communicator.all_reduce(from, to, stream, algorithm);
       communicator.synchronize(stream);

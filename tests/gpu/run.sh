@@ -53,7 +53,7 @@ else
         sweep "w$world-$as-$dtype" --ranks "$world" --ranks-as $as --dtype $dtype --max-bytes 4MiB
         sweep "w$world-$as-$dtype-graph-in-place" --ranks "$world" --ranks-as $as --dtype $dtype --graph --in-place --max-bytes 4MiB
       done
-      for algorithm in one-shot-ll one-shot-sentinel two-shot-ll two-shot-sentinel two-shot-zero-copy; do
+      for algorithm in one-shot-ll one-shot-sentinel two-shot-ll two-shot-sentinel two-shot-zero-copy ring recursive-doubling; do
         sweep "w$world-$as-$algorithm" --ranks "$world" --ranks-as $as --dtype bf16 --algorithm $algorithm --max-bytes 4MiB
       done
     done

@@ -26,6 +26,7 @@ struct Case {
   bool in_place;
   bool special;  ///< NaN, infinities, denormals, sentinels instead of plain numbers
   uint32_t reduction = kSum;
+  bool plain = false;  ///< a ring: peers cannot address the operands
 };
 
 /// Random bits of an element.
@@ -91,7 +92,7 @@ class Buffer {
 /// a kernel that reads too early, ends too early or lets a peer in too long is found out.
 class Operands {
  public:
-  Operands(const Case& c, uint32_t world, std::mt19937_64& random) : case_(c), terms_(world), wrong_(world) {
+  Operands(uint32_t algorithm, const Case& c, uint32_t world, std::mt19937_64& random) : case_(c), terms_(world), wrong_(world) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       inputs_.emplace_back(c, c.input_shift);
       outputs_.emplace_back(c, c.output_shift);
@@ -104,7 +105,7 @@ class Operands {
         terms.push_back(element(random, c.dtype, c.special));
         terms_[rank].push_back(terms.back());
       }
-      expected_.push_back(reference::reduce(c.dtype, c.reduction, element_bytes(c.dtype), terms));
+      expected_.push_back(reference::result(algorithm, c.dtype, c.reduction, terms, i, c.count));
     }
   }
   Operands(const Operands&) = delete;
@@ -159,6 +160,10 @@ struct RankMemory {
   Memory region, state{kMaxBlocks * sizeof(BlockState)}, progress{sizeof(Progress)}, status{sizeof(Status)};
   explicit RankMemory(size_t region_bytes, int fill) : region(region_bytes, fill) {}
   Status& why() const { return *status.as<Status>(); }
+  /// A ring's count of a channel: 0, what has arrived; 1, what has been consumed.
+  uint32_t* count(uint32_t channel, uint32_t which) const {
+    return reinterpret_cast<uint32_t*>(region.as() + kRingCountsOffset + (2 * channel + which) * kRingCountBytes);
+  }
 };
 
 /// Ranks that share the region of one algorithm.
@@ -171,8 +176,12 @@ class Group {
     for (uint32_t rank = 0; rank < world; ++rank) {
       ranks_.emplace_back(region_bytes(algorithm, slot_packets_, world), ones ? 0xFF : 0);
       for (uint32_t block = 0; block < kMaxBlocks; ++block) ranks_[rank].state.as<BlockState>()[block].epoch = epoch;
-      if (algorithm != kTwoShotZeroCopy) continue;
+      if (algorithm != kTwoShotZeroCopy && algorithm != kRing) continue;
       for (uint32_t flag = 0; flag < kMaxBlocks * kMaxWorld; ++flag) ranks_[rank].region.as<uint32_t>()[flag] = 2 * epoch;
+      if (algorithm != kRing) continue;
+      // As if the calls before had passed something on: counts wrap soon after the epochs.
+      for (uint32_t block = 0; block < kMaxBlocks; ++block) ranks_[rank].state.as<BlockState>()[block].previous = epoch;
+      for (uint32_t count = 0; count < 2 * kRingChannels; ++count) *ranks_[rank].count(count / 2, count % 2) = epoch;
     }
   }
 
@@ -189,7 +198,7 @@ class Group {
     args.slot_packets = slot_packets_;
     args.state = ranks_[rank].state.as<BlockState>();
     args.inputs = operands.inputs();
-    args.outputs = operands.outputs();
+    args.outputs = c.plain ? nullptr : operands.outputs();
     args.wait = {ranks_[rank].progress.as<Progress>(), ranks_[rank].status.as<Status>(), timeout_ns_};
     args.rank = rank;
     args.world = world_;

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/args.hpp"
+#include "kernels/geometry.hpp"
 
 namespace reference {
 
@@ -138,6 +138,58 @@ inline Bits reduce(uint32_t dtype, uint32_t reduction, uint32_t bytes, const std
   const float result = floats(reduction, values);
   if (dtype == kF32) return std::isnan(result) ? 0x7FFFFFFF : cast<uint32_t>(result);
   return encode(format, result);
+}
+
+/// Two of several: a partial sum is not an average yet.
+inline Bits pair(uint32_t dtype, uint32_t reduction, Bits first, Bits second) {
+  using namespace symmetra::kernels;
+  return reduce(dtype, reduction == kAverage ? kSum : reduction, element_bytes(dtype), {first, second});
+}
+
+/// The last two of `world`: the average is rounded once with the last sum.
+inline Bits last_pair(uint32_t dtype, uint32_t reduction, Bits first, Bits second, size_t world) {
+  using namespace symmetra::kernels;
+  if (reduction != kAverage) return pair(dtype, reduction, first, second);
+  if (dtype == kF64) {
+    const double average = (cast<double>(first) + cast<double>(second)) / static_cast<double>(world);
+    return std::isnan(average) ? 0x7FF8000000000000 : cast<Bits>(average);
+  }
+  const Format format = dtype == kF16 ? kHalf : kBrain;
+  const auto value = [&](Bits bits) { return dtype == kF32 ? cast<float>(static_cast<uint32_t>(bits)) : decode(format, bits); };
+  const float average = (value(first) + value(second)) / static_cast<float>(world);
+  if (dtype == kF32) return std::isnan(average) ? 0x7FFFFFFF : cast<uint32_t>(average);
+  return encode(format, average);
+}
+
+/// The reduction as a ring has it, of element `i` of `count`: from the rank with the number of its
+/// chunk round to the one before, rounded at each.
+inline Bits ring(uint32_t dtype, uint32_t reduction, const std::vector<Bits>& ranks, uint64_t i, uint64_t count) {
+  const uint64_t world = ranks.size(), packet = 16 / symmetra::kernels::element_bytes(dtype), packets = (count + packet - 1) / packet;
+  const uint64_t chunk = i / packet / ((packets + world - 1) / world);
+  Bits total = ranks[chunk];
+  for (uint64_t r = 1; r + 1 < world; ++r) total = pair(dtype, reduction, total, ranks[(chunk + r) % world]);
+  return last_pair(dtype, reduction, total, ranks[(chunk + world - 1) % world], world);
+}
+
+/// The reduction by recursive doubling: ranks beyond the largest power of two join the first,
+/// then neighbours, then neighbouring pairs... rounded every time.
+inline Bits doubling(uint32_t dtype, uint32_t reduction, std::vector<Bits> ranks) {
+  const size_t world = ranks.size();
+  size_t core = 1;
+  while (2 * core <= world) core *= 2;
+  for (size_t r = core; r < world; ++r) ranks[r - core] = pair(dtype, reduction, ranks[r - core], ranks[r]);
+  for (; core > 2; core /= 2) {
+    for (size_t r = 0; r < core / 2; ++r) ranks[r] = pair(dtype, reduction, ranks[2 * r], ranks[2 * r + 1]);
+  }
+  return last_pair(dtype, reduction, ranks[0], ranks[1], world);
+}
+
+/// What an algorithm must give for element `i` of `count`.
+inline Bits result(uint32_t algorithm, uint32_t dtype, uint32_t reduction, const std::vector<Bits>& ranks, uint64_t i, uint64_t count) {
+  using namespace symmetra::kernels;
+  if (algorithm == kRing) return ring(dtype, reduction, ranks, i, count);
+  if (algorithm == kRecursiveDoubling) return doubling(dtype, reduction, ranks);
+  return reduce(dtype, reduction, element_bytes(dtype), ranks);
 }
 
 }  // namespace reference

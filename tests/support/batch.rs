@@ -102,8 +102,8 @@ impl<'a, T: Sample> Bench<'a, T> {
         for case in &batch.cases {
             let expected = if case.memory == Memory::Symmetric { &mut symmetric } else { &mut plain };
             let from = if case.in_place { case.to } else { case.from };
-            expected[case.to..case.to + case.count]
-                .copy_from_slice(&self.data.result(case.reduction)[from..from + case.count]);
+            let sums = self.data.expected(case.algorithm, Self::reduction(case), from, case.count);
+            expected[case.to..case.to + case.count].copy_from_slice(&sums);
         }
         let stream = &self.rank.stream;
         let uses = |memory: Memory| {
@@ -153,6 +153,11 @@ impl<'a, T: Sample> Bench<'a, T> {
         })
     }
 
+    /// What a case reduces to, if its algorithm can.
+    fn reduction(case: &Case) -> Reduction {
+        if case.algorithm.reduces(T::DTYPE, case.reduction) { case.reduction } else { Reduction::Sum }
+    }
+
     /// Elements of a plain buffer, as foreign memory.
     fn window(&self, which: usize, start: usize, count: usize) -> Ref<'_, T> {
         let address = self.plain[which].as_raw().wrapping_add(start);
@@ -180,8 +185,8 @@ impl<'a, T: Sample> Bench<'a, T> {
         adopted: &'op Option<[Adopted<'op, T>; 2]>,
         on: &On<'_, 'op>,
     ) -> Result<()> {
-        let Case { reduction, algorithm, count, from, to, in_place, .. } = *case;
-        let options = AllReduceOptions { reduction, algorithm };
+        let Case { algorithm, count, from, to, in_place, .. } = *case;
+        let options = AllReduceOptions { reduction: Self::reduction(case), algorithm };
         match (case.memory, adopted) {
             (Memory::Symmetric, _) => {
                 let output = self.symmetric[1].slice(to..to + count)?;

@@ -1,10 +1,11 @@
 //! Random inputs that depend on rank and index, and what they must be reduced to: computed here from
-//! the rule alone (rank order, single precision but for f64, one rounding, wrapping integers).
+//! the rule alone (rank order, single precision but for f64, one rounding, wrapping integers; for a
+//! ring and recursive doubling their own orders, rounded at every rank).
 
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
-use symmetra::{Element, Reduction};
+use symmetra::{Algorithm, Element, Reduction};
 
 /// A generator that gives the same numbers everywhere (SplitMix64).
 pub fn mix(seed: u64) -> u64 {
@@ -48,6 +49,8 @@ pub trait Sample: Element + PartialEq + std::fmt::Debug {
     fn sample(bits: u64) -> Self;
     /// The reduction over ranks.
     fn reduce(reduction: Reduction, inputs: impl ExactSizeIterator<Item = Self>) -> Self;
+    /// The average over `ranks` whose last two partial sums these are.
+    fn average(last: [Self; 2], ranks: usize) -> Self;
     fn bits(self) -> u64;
     fn is_nan(self) -> bool;
 }
@@ -83,6 +86,9 @@ macro_rules! floating {
                 };
                 $narrow(all.unwrap())
             }
+            fn average([first, second]: [Self; 2], ranks: usize) -> Self {
+                $narrow(($widen(first) + $widen(second)) / ranks as $wide)
+            }
             fn bits(self) -> u64 {
                 self.to_bits().into()
             }
@@ -112,6 +118,9 @@ macro_rules! integer {
                     }
                     _ => inputs.fold(0, Self::wrapping_add),
                 }
+            }
+            fn average(_: [Self; 2], _: usize) -> Self {
+                unimplemented!("averages of integers are not made of partial sums")
             }
             fn bits(self) -> u64 {
                 (self as $unsigned).into()
@@ -166,10 +175,52 @@ impl<T: Sample> Data<T> {
         (reduction as usize).checked_sub(1).map_or(&self.sums, |other| &self.others[other])
     }
 
+    /// What an algorithm must give for a message of the `count` elements from `start` on.
+    pub fn expected(&self, algorithm: Algorithm, reduction: Reduction, start: usize, count: usize) -> Vec<T> {
+        let world = self.inputs.len();
+        let of = |index: usize| self.inputs.iter().map(move |input| input[start + index]);
+        if algorithm.is_exact(T::DTYPE, world) {
+            return self.result(reduction)[start..start + count].to_vec();
+        }
+        if algorithm == Algorithm::RecursiveDoubling {
+            return (0..count).map(|index| doubled(reduction, of(index).collect())).collect();
+        }
+        // Chunks are of whole packets of 16 bytes; the result of one starts at the rank of its number.
+        let packet = 16 / size_of::<T>();
+        let share = count.div_ceil(packet).div_ceil(world);
+        let around = |index: usize| of(index).cycle().skip(index / packet / share);
+        let partial = |index: usize| around(index).take(world - 1).reduce(|a, b| pair(reduction, [a, b])).unwrap();
+        let last = |index: usize| [partial(index), around(index).nth(world - 1).unwrap()];
+        (0..count).map(|index| last_pair(reduction, last(index), world)).collect()
+    }
+
     /// Where a window of `count` may start, for the case with this number.
     pub fn start(&self, case: u64, count: usize) -> usize {
         (mix(case) % (self.sums.len() - count + 1) as u64) as usize
     }
+}
+
+/// Two of several, rounded: a partial sum is not an average yet.
+fn pair<T: Sample>(reduction: Reduction, both: [T; 2]) -> T {
+    let reduction = if reduction == Reduction::Average { Reduction::Sum } else { reduction };
+    T::reduce(reduction, both.into_iter())
+}
+
+/// The last two of `world`.
+fn last_pair<T: Sample>(reduction: Reduction, both: [T; 2], world: usize) -> T {
+    if reduction == Reduction::Average { T::average(both, world) } else { pair(reduction, both) }
+}
+
+/// The result by recursive doubling: ranks beyond a power of two join the first ones, then
+/// neighbours, neighbouring pairs and so on.
+fn doubled<T: Sample>(reduction: Reduction, mut values: Vec<T>) -> T {
+    let world = values.len();
+    let beyond = values.split_off(1 << world.ilog2());
+    values.iter_mut().zip(beyond).for_each(|(value, folded)| *value = pair(reduction, [*value, folded]));
+    while values.len() > 2 {
+        values = values.chunks(2).map(|both| pair(reduction, [both[0], both[1]])).collect();
+    }
+    last_pair(reduction, [values[0], values[1]], world)
 }
 
 /// Equal bits, any NaN for a NaN. Names the first difference.

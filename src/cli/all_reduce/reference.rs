@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
-use symmetra::Reduction;
+use symmetra::{Algorithm, Reduction};
 
 use crate::element::Summand;
 
@@ -28,16 +28,71 @@ impl Data {
         (0..self.elems).map(|_| T::draw(&mut random)).collect()
     }
 
-    /// How many elements of `result` are not the reduction over all ranks.
-    pub(super) fn count_wrong<T: Summand>(self, reduction: Reduction, ranks: usize, result: &[T]) -> u64 {
+    /// How many elements of `result` are not what the algorithm must make of the inputs of all ranks.
+    pub(super) fn count_wrong<T: Summand>(
+        self,
+        reduction: Reduction,
+        ranks: usize,
+        algorithm: Algorithm,
+        result: &[T],
+    ) -> u64 {
         let mut randoms: Vec<Rng> = (0..ranks).map(|rank| self.random(rank)).collect();
         let mut wrong = self.elems.abs_diff(result.len()) as u64;
-        for element in result {
-            let right = T::reduce(reduction, randoms.iter_mut().map(T::draw));
+        let mut values = Vec::with_capacity(ranks);
+        for (index, element) in result.iter().enumerate() {
+            values.clear();
+            values.extend(randoms.iter_mut().map(T::draw));
+            let right = match algorithm {
+                Algorithm::Ring if ranks > 1 => self.around(reduction, index, &values),
+                Algorithm::RecursiveDoubling if ranks > 1 => doubled(reduction, &mut values),
+                _ => T::reduce(reduction, values.iter().copied()),
+            };
             wrong += u64::from(!right.matches(*element));
         }
         wrong
     }
+
+    /// The result of a ring, of the element at `index`: from the rank with the number of its chunk to
+    /// the one before that, rounded at every rank.
+    fn around<T: Summand>(self, reduction: Reduction, index: usize, values: &[T]) -> T {
+        // A call takes 8 GiB at most, and chunks are of whole packets of 16 bytes.
+        let (call, packet, ranks) = ((1 << 33) / size_of::<T>(), 16 / size_of::<T>(), values.len());
+        let elems = call.min(self.elems - index / call * call);
+        let first = index % call / packet / elems.div_ceil(packet).div_ceil(ranks);
+        let at = |step: usize| values[(first + step) % ranks];
+        let partial = (1..ranks - 1).fold(at(0), |partial, step| pair(reduction, [partial, at(step)]));
+        last_pair(reduction, [partial, at(ranks - 1)], ranks)
+    }
+}
+
+/// Two of several, rounded: a partial sum is not an average yet.
+fn pair<T: Summand>(reduction: Reduction, both: [T; 2]) -> T {
+    let reduction = if reduction == Reduction::Average { Reduction::Sum } else { reduction };
+    T::reduce(reduction, both.into_iter())
+}
+
+/// The last two of `ranks`: with zeros for those that they contain, an average is one over all.
+fn last_pair<T: Summand>(reduction: Reduction, both: [T; 2], ranks: usize) -> T {
+    if reduction != Reduction::Average {
+        return pair(reduction, both);
+    }
+    let mut values = vec![T::zeroed(); ranks];
+    values[..2].copy_from_slice(&both);
+    T::reduce(reduction, values.into_iter())
+}
+
+/// The result by recursive doubling: ranks beyond a power of two join the first ones, then
+/// neighbours, neighbouring pairs and so on, rounded every time.
+fn doubled<T: Summand>(reduction: Reduction, values: &mut [T]) -> T {
+    let mut core = 1 << values.len().ilog2();
+    for beyond in core..values.len() {
+        values[beyond - core] = pair(reduction, [values[beyond - core], values[beyond]]);
+    }
+    while core > 2 {
+        core /= 2;
+        (0..core).for_each(|rank| values[rank] = pair(reduction, [values[2 * rank], values[2 * rank + 1]]));
+    }
+    last_pair(reduction, [values[0], values[1]], values.len())
 }
 
 /// Equal for equal bits, in every process of this program.
@@ -57,12 +112,33 @@ mod tests {
         let inputs: Vec<Vec<f32>> = (0..3).map(|rank| data.of(rank)).collect();
         assert_ne!(inputs[0], inputs[1]);
         let mut sum: Vec<f32> = (0..100).map(|item| inputs[0][item] + inputs[1][item] + inputs[2][item]).collect();
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum), 0);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, &sum), 0);
         let right = checksum(&sum);
         sum[7] = f32::from_bits(sum[7].to_bits() ^ 1);
         sum[99] = f32::NAN;
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum), 2);
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum[..50]), 51);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, &sum), 2);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, &sum[..50]), 51);
         assert_ne!(checksum(&sum), right);
+    }
+
+    #[test]
+    fn knows_the_orders_of_sums() {
+        let data = Data { seed: 3, elems: 64 };
+        let inputs: Vec<Vec<f64>> = (0..6).map(|rank| data.of(rank)).collect();
+        let at = |ranks: [usize; 6], item: usize| ranks.map(|rank| inputs[rank][item]).into_iter().reduce(|a, b| a + b);
+        // 32 packets, 6 of them, or 12 elements, a chunk.
+        let ring: Vec<f64> =
+            (0..64).filter_map(|item| at([0, 1, 2, 3, 4, 5].map(|rank| (rank + item / 12) % 6), item)).collect();
+        let doubled = |item: usize| {
+            let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|rank| inputs[rank][item]);
+            ((a + e) + (b + f)) + (c + d)
+        };
+        let doubled: Vec<f64> = (0..64).map(doubled).collect();
+        assert_eq!(data.count_wrong(Reduction::Sum, 6, Algorithm::Ring, &ring), 0);
+        assert_eq!(data.count_wrong(Reduction::Sum, 6, Algorithm::RecursiveDoubling, &doubled), 0);
+        assert!(
+            data.count_wrong(Reduction::Sum, 6, Algorithm::Auto, &ring) > 0
+                && data.count_wrong(Reduction::Sum, 6, Algorithm::Auto, &doubled) > 0
+        );
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use symmetra::{
     Algorithm, AllReduceOptions, Communicator, DeviceBuffer, DeviceKind, Dtype, Element, Event, Graph, Operand, Queue,
-    Reduction, Stream, SymmetricBuffer,
+    Range, Reduction, Stream, SymmetricBuffer,
 };
 
 use super::job::{Said, Say};
@@ -220,7 +220,7 @@ impl<'a> Bench<'a> {
         self.once(&operation)?;
         self.communicator.synchronize(self.stream)?;
         let result = output.read(self.stream)?;
-        let mut wrong = data.count_wrong(self.sweep.reduction, self.communicator.world_size(), &result);
+        let mut wrong = data.count_wrong(self.sweep.reduction, self.communicator.world_size(), self.runs(), &result);
         let checksum = checksum(&result);
 
         let batches_us = self.time(&operation, pace)?;
@@ -228,7 +228,8 @@ impl<'a> Bench<'a> {
             // The input is the same still, and so must be the bits.
             let last = output.read(self.stream)?;
             if self::checksum(&last) != checksum {
-                wrong += data.count_wrong(self.sweep.reduction, self.communicator.world_size(), &last).max(1);
+                wrong +=
+                    data.count_wrong(self.sweep.reduction, self.communicator.world_size(), self.runs(), &last).max(1);
             }
         }
         Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
@@ -302,17 +303,22 @@ impl<'a> Bench<'a> {
         Ok(batches_us)
     }
 
-    /// What runs: the algorithm asked for, or the table's choice.
     fn algorithm(&self) -> String {
-        if self.communicator.world_size() == 1 {
-            return "copy".to_owned();
+        match self.communicator.world_size() {
+            1 => "copy".to_owned(),
+            _ => self.runs().to_string(),
         }
+    }
+
+    /// What runs: the algorithm asked for, or the table's choice.
+    fn runs(&self) -> Algorithm {
         if self.sweep.algorithm != Algorithm::Auto {
-            return self.sweep.algorithm.to_string();
+            return self.sweep.algorithm;
         }
         let ranges = self.communicator.explain(self.sweep.dtype, self.is_direct());
-        let range = ranges.iter().find(|range| self.bytes() <= range.up_to_bytes);
-        range.map_or_else(|| "unknown".to_owned(), |range| range.algorithm.to_string())
+        let able = |range: &&Range| range.algorithm.reduces(self.sweep.dtype, self.sweep.reduction);
+        let range = ranges.iter().filter(able).find(|range| self.bytes() <= range.up_to_bytes);
+        range.or(ranges.iter().rfind(able)).map_or(Algorithm::Auto, |range| range.algorithm)
     }
 
     /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers.

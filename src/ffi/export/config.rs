@@ -7,7 +7,7 @@ use super::bridge::{Options, Settings};
 use super::report::guard;
 use crate::collective::{Algorithm, AllReduceOptions};
 use crate::error::{Error, Result};
-use crate::group::{Config, Deadlines, Tuning};
+use crate::group::{Config, Deadlines, Determinism, Tuning};
 use crate::types::{Dtype, Reduction};
 
 /// The type with this number.
@@ -75,6 +75,9 @@ pub(super) fn settings_default() -> Settings {
         one_shot_sentinel_bytes,
         two_shot_ll_bytes,
         two_shot_sentinel_bytes,
+        ring_bytes,
+        recursive_doubling_bytes,
+        determinism,
         registrations,
         check_calls,
         tuning: _,
@@ -90,6 +93,9 @@ pub(super) fn settings_default() -> Settings {
         one_shot_sentinel_set: one_shot_sentinel_bytes.is_some(),
         two_shot_ll_bytes,
         two_shot_sentinel_bytes,
+        ring_bytes,
+        recursive_doubling_bytes,
+        exact: determinism == Determinism::Exact,
         registrations,
         check_calls,
         tuning: String::new(),
@@ -119,6 +125,9 @@ impl TryFrom<&Settings> for Config {
             one_shot_sentinel_bytes: settings.one_shot_sentinel_set.then_some(settings.one_shot_sentinel_bytes),
             two_shot_ll_bytes: settings.two_shot_ll_bytes,
             two_shot_sentinel_bytes: settings.two_shot_sentinel_bytes,
+            ring_bytes: settings.ring_bytes,
+            recursive_doubling_bytes: settings.recursive_doubling_bytes,
+            determinism: if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm },
             registrations: settings.registrations,
             check_calls: settings.check_calls,
             tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,
