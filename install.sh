@@ -35,7 +35,7 @@ if [ -z "$archive" ]; then
 fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-for header in $(cd include && find symmetra -type f); do
+for header in $(cd include && find . -type f | sed 's|^\./||'); do
   mkdir -p "$prefix/include/$(dirname "$header")"
   cp "include/$header" "$prefix/include/$header"
 done

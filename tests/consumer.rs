@@ -123,10 +123,16 @@ fn every_public_header_stands_alone() {
         .collect();
     assert!(headers.len() >= 12, "{headers:?}");
     headers.push("device/abi.hpp".to_owned());
+    for header in &mut headers {
+        header.insert_str(0, "symmetra/");
+    }
+    headers.push("p2p_allreduce.hpp".to_owned());
+    headers.extend(["all_reduce", "bootstrap", "device", "memory"].map(|name| format!("p2p_allreduce/{name}.hpp")));
+    headers.push("p2p_allreduce/shim/hip/hip_runtime.h".to_owned());
     for compiler in ["g++", "clang++"].into_iter().filter(|compiler| is_here(compiler)) {
         for header in &headers {
             // Twice: it guards itself.
-            let include = format!("#include \"symmetra/{header}\"\n");
+            let include = format!("#include \"{header}\"\n");
             compiles(compiler, "c++17", &include.repeat(2));
         }
     }
@@ -179,6 +185,19 @@ fn every_public_class_works() {
 fn every_failure_is_a_typed_error() {
     let text = run(&mut Command::new(build("tests/cpp/error_test.cc", &["-g", COUNTED])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 9, "{text}");
+}
+
+/// Under `mpirun` the same program runs in `.ci/mpi`, in every world.
+#[test]
+fn programs_of_the_p2p_allreduce_api_work() {
+    let program = build("tests/p2p/every_call.cc", &["-O1", "-DP2P_ALLREDUCE_NO_MPI"]);
+    for world in [1, 2, 3, 5, 8] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
+        let text = run(command.args(["launch", "-n", &world.to_string(), "--"]).arg(&program));
+        for rank in 0..world {
+            assert!(text.contains(&format!("rank {rank} ok")), "{world} ranks: {text}");
+        }
+    }
 }
 
 #[test]

@@ -178,9 +178,10 @@ fn includes(source: &str) -> Vec<(String, bool)> {
 }
 
 /// Folders whose headers a C++ file may include, the most specific rule first.
-const INCLUDES: [(&str, &[&str]); 8] = [
+const INCLUDES: [(&str, &[&str]); 9] = [
     ("include/symmetra/device/platform/", &["symmetra/device/"]),
     ("include/symmetra/device/", &["symmetra/device/"]),
+    ("include/p2p_allreduce", &["p2p_allreduce/", "symmetra/"]),
     ("include/", &["symmetra/"]),
     ("kernels/", &["kernels/", "symmetra/device/"]),
     ("cpp/core/", &["cpp/core/", "cpp/device/device.hpp", "symmetra/", "rust/cxx.h"]),
@@ -205,7 +206,13 @@ const INCLUDES: [(&str, &[&str]); 8] = [
     ),
 ];
 /// Rooms where the headers of a vendor belong.
-const VENDOR_ROOMS: [&str; 2] = ["kernels/cuda/", "cpp/device/cuda/"];
+const VENDOR_ROOMS: [&str; 5] = [
+    "kernels/cuda/",
+    "cpp/device/cuda/",
+    "include/p2p_allreduce/device/cuda.hpp",
+    "include/p2p_allreduce/device/hip.hpp",
+    "include/p2p_allreduce/mpi_bootstrap.hpp",
+];
 /// The only rooms for what a compiler or chip alone understands.
 const PLATFORM: &str = "include/symmetra/device/platform/";
 const INTRINSICS: [&str; 11] = [
@@ -248,7 +255,8 @@ fn cpp_complaints(path: &str, source: &str) -> Vec<String> {
         let code = bare(source);
         let words = code.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
         let intrinsic = |word: &&str| {
-            INTRINSICS.contains(word) || (word.starts_with("__") && word.ends_with(|letter: char| letter != '_'))
+            let reserved = word.starts_with("__") && word.ends_with(|letter: char| letter != '_');
+            INTRINSICS.contains(word) || (reserved && *word != "__has_include")
         };
         complaints.extend(words.filter(intrinsic).map(|word| format!("{path}: says {word}")));
     }
@@ -402,5 +410,11 @@ fn the_checks_of_cpp_can_fail() {
     assert_eq!(found("kernels/barrier.cuh", "// asm, threadIdx\nauto word = \"asm\";\n#if defined(__CUDACC__)"), 0);
     assert_eq!(found("include/symmetra/device/platform/cuda.cuh", "asm volatile(\"\");"), 0);
     assert_eq!(found("include/symmetra/device/wait.cuh", "__threadfence();"), 1);
+    assert_eq!(
+        found("include/p2p_allreduce/memory.hpp", "#include \"symmetra/symmetra.hpp\"\n#include <hip/hip_runtime.h>"),
+        1
+    );
+    assert_eq!(found("include/p2p_allreduce/mpi_bootstrap.hpp", "#include <mpi.h>\n#if __has_include(<mpi.h>)"), 0);
+    assert_eq!(found("include/symmetra/stream.hpp", "#include \"p2p_allreduce/memory.hpp\"\n#include <mpi.h>"), 2);
     assert_eq!(found("elsewhere/x.hpp", ""), 1);
 }

@@ -88,4 +88,8 @@ Dtype Adopted::dtype() const { return core::dtype_of(live(core_)); }
 void* Adopted::data() const { return core::address_of(live(core_)); }
 bool Adopted::is_shared() const { return core::tensor_is_shared(live(core_)); }
 
+void* Adopted::peer_data(std::size_t rank) const {
+  return reinterpret_cast<void*>(call([&] { return core::tensor_peer_address(live(core_), rank); }));
+}
+
 }  // namespace symmetra

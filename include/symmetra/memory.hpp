@@ -133,6 +133,9 @@ class Adopted {
   void* data() const;
   /// Whether peers address the memory directly. The same on every rank.
   bool is_shared() const;
+  /// The address of a peer's elements, for the device of this rank. Valid until the communicator is
+  /// closed. Throws kInvalidArgument for a rank outside the group, kUnsupported unless is_shared().
+  void* peer_data(std::size_t rank) const;
 
  private:
   friend class Communicator;

@@ -7,7 +7,7 @@ use super::arena::Arena;
 use super::operand::{Operand, Place, Sealed, View};
 use super::plain::Ref;
 use super::registration::{Pointer, Registration, register};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::Element;
 
 /// Foreign memory in collectives: every rank adopts its own, all of the same length.
@@ -35,6 +35,18 @@ impl<'a, T: Element> Adopted<'a, T> {
     /// Whether peers address the memory directly. The same on every rank.
     pub fn is_shared(&self) -> bool {
         self.registration.is_some()
+    }
+
+    /// The address of a peer's memory, for the device of this rank. Valid until the communicator is closed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a rank outside the group, [`Error::Unsupported`] where peers do not
+    /// address the memory, the group's error when it failed or was closed.
+    pub fn peer_address(&self, rank: usize) -> Result<*mut T> {
+        let registration = self.registration.as_ref().ok_or_else(|| {
+            Error::unsupported("an address of peers", "the memory of some rank cannot be shared, so it is pushed")
+        })?;
+        registration.address(rank).map(|address| address as *mut T)
     }
 
     /// The memory itself.

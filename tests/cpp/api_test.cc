@@ -83,6 +83,8 @@ void all_reduce() {
     std::vector<float> input = filled(count, own), output = filled(count, 0);
     const Adopted from = communicator.adopt(input.data(), count), to = communicator.adopt(output.data(), count);
     CHECK(from.is_shared());
+    CHECK(from.peer_data(communicator.rank()) == input.data());
+    CHECK_THROWS(kInvalidArgument, from.peer_data(3));
     for (const Algorithm algorithm :
          {Algorithm::kOneShotLL, Algorithm::kOneShotSentinel, Algorithm::kTwoShotLL, Algorithm::kTwoShotSentinel,
           Algorithm::kTwoShotZeroCopy, Algorithm::kRing, Algorithm::kRecursiveDoubling}) {

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 
 suites=(all_reduce numerics graphs signals memory failures processes)
 flags=(--release --locked --features cuda)
-cargo build "${flags[@]}" --bin symmetra
+cargo build "${flags[@]}" --lib --bin symmetra
 tests=()
 for suite in "${suites[@]}"; do tests+=(--test "$suite"); done
 cargo test "${flags[@]}" --no-run --message-format=json "${tests[@]}" | python3 -c '
@@ -30,6 +30,13 @@ archs=()
 for arch in $(echo "${SYMMETRA_CUDA_ARCHS:-80,90a,100a}" | tr ',;' '  '); do archs+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
 "$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc kernels/cuda/kernels.cu -L"$library" \
   -o "$out/kernels_test"
+# The p2p_allreduce API: without MPI, and with it where it is.
+p2p=(-std=c++17 -O1 -DP2P_ALLREDUCE_DEVICE=CUDA -DOMPI_SKIP_MPICXX -Iinclude -Iinclude/p2p_allreduce/shim -I"$home/include")
+link=("$target/release/libsymmetra.a" -L"$library" -lcudart_static -ldl -lrt -lm -pthread)
+g++ "${p2p[@]}" -DP2P_ALLREDUCE_NO_MPI tests/p2p/every_call.cc "${link[@]}" -o "$out/p2p_every_call"
+if command -v mpicxx >/dev/null; then
+  for program in basic every_call; do mpicxx "${p2p[@]}" "tests/p2p/$program.cc" "${link[@]}" -o "$out/p2p_mpi_$program"; done
+fi
 strip "$out"/*
 cp tests/gpu/run.sh "$out/"
 du -sh "$out"

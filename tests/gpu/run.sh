@@ -45,13 +45,23 @@ else
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1
   done
   for world in $(worlds); do
+    check "w$world-p2p" 120 "$here/symmetra" launch -n "$world" -- "$here/p2p_every_call"
+    if command -v mpirun >/dev/null && [ -x "$here/p2p_mpi_basic" ]; then
+      for program in basic every_call; do
+        check "w$world-p2p-mpi-$program" 120 mpirun --oversubscribe --allow-run-as-root -n "$world" "$here/p2p_mpi_$program"
+      done
+    fi
     for as in processes threads; do
       sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
       sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph
       [ "$mode" = full ] || continue
-      for dtype in f32 f64 f16 i32 i64; do
+      for dtype in f32 f64 f16 i32 i64 i8 u8 u32 u64; do
         sweep "w$world-$as-$dtype" --ranks "$world" --ranks-as $as --dtype $dtype --max-bytes 4MiB
         sweep "w$world-$as-$dtype-graph-in-place" --ranks "$world" --ranks-as $as --dtype $dtype --graph --in-place --max-bytes 4MiB
+      done
+      for op in prod min max avg; do
+        sweep "w$world-$as-$op-bf16" --ranks "$world" --ranks-as $as --dtype bf16 --op $op --max-bytes 4MiB
+        sweep "w$world-$as-$op-i8" --ranks "$world" --ranks-as $as --dtype i8 --op $op --max-bytes 4MiB
       done
       for algorithm in one-shot-ll one-shot-sentinel two-shot-ll two-shot-sentinel two-shot-zero-copy ring recursive-doubling; do
         sweep "w$world-$as-$algorithm" --ranks "$world" --ranks-as $as --dtype bf16 --algorithm $algorithm --max-bytes 4MiB

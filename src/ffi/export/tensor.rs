@@ -79,7 +79,7 @@ trait Memory: Send + Sync {
     }
 
     fn peer_address(&self, _rank: usize) -> Result<usize> {
-        Err(Error::unsupported("an address of peers", "only symmetric buffers have one"))
+        Err(Error::unsupported("an address of peers", "only symmetric and adopted memory have one"))
     }
 }
 
@@ -89,12 +89,17 @@ impl<T: Element> Memory for SymmetricBuffer<T> {
     }
 
     fn peer_address(&self, rank: usize) -> Result<usize> {
+        SymmetricBuffer::signals(self).arena().group().check()?;
         SymmetricBuffer::peer_address(self, rank).map(|address| address as usize)
     }
 }
 
 impl<T: Element> Memory for DeviceBuffer<T> {}
-impl<T: Element> Memory for Adopted<'_, T> {}
+impl<T: Element> Memory for Adopted<'_, T> {
+    fn peer_address(&self, rank: usize) -> Result<usize> {
+        Adopted::peer_address(self, rank).map(|address| address as usize)
+    }
+}
 
 impl Tensor {
     fn new<M: Memory + 'static>(memory: M, dtype: Dtype) -> Box<Self>
@@ -241,10 +246,7 @@ pub(super) fn tensor_is_shared(tensor: &Tensor) -> bool {
 }
 
 pub(super) fn tensor_peer_address(tensor: &Tensor, rank: usize) -> Result<usize, Report> {
-    guard(|| {
-        tensor.pad()?.arena().group().check()?;
-        tensor.owner.peer_address(rank)
-    })
+    guard(|| tensor.owner.peer_address(rank))
 }
 
 pub(super) fn tensor_peer_table(tensor: &Tensor) -> Result<usize, Report> {

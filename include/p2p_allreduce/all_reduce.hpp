@@ -1,0 +1,124 @@
+/// \file
+/// All-reduce over device memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "p2p_allreduce/bootstrap.hpp"
+#include "p2p_allreduce/device.hpp"
+#include "p2p_allreduce/memory.hpp"
+#include "symmetra/symmetra.hpp"
+
+namespace p2p_allreduce {
+
+/// As symmetra::Reduction: NaNs win MIN and MAX, AVG of integers truncates toward zero.
+enum class ReduceOp { SUM, PROD, MIN, MAX, AVG };
+
+/// Which algorithm takes a message.
+enum class Schedule {
+  AUTO,     ///< the library's choice, the fastest it knows (symmetra::Communicator::explain prints it)
+  CLASSIC,  ///< recursive doubling to 32 KiB, ring above
+};
+
+namespace detail {
+
+/// Of the numbers that hipDataType and cudaDataType share.
+inline symmetra::Dtype dtype_of(hipDataType datatype) {
+  switch (static_cast<int>(datatype)) {
+    case 0:
+      return symmetra::Dtype::kF32;
+    case 1:
+      return symmetra::Dtype::kF64;
+    case 2:
+      return symmetra::Dtype::kF16;
+    case 3:
+      return symmetra::Dtype::kI8;
+    case 8:
+      return symmetra::Dtype::kU8;
+    case 10:
+      return symmetra::Dtype::kI32;
+    case 12:
+      return symmetra::Dtype::kU32;
+    case 14:
+      return symmetra::Dtype::kBF16;
+    case 24:
+      return symmetra::Dtype::kI64;
+    case 26:
+      return symmetra::Dtype::kU64;
+    default:
+      throw symmetra::Error(symmetra::ErrorKind::kUnsupported,
+                            "Execute: the data type is " + std::to_string(static_cast<int>(datatype)) +
+                                ", but it must be HIP_R_32F, 64F, 16F, 16BF, 8I, 8U, 32I, 32U, 64I or 64U");
+  }
+}
+
+inline symmetra::Reduction reduction_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::SUM:
+      return symmetra::Reduction::kSum;
+    case ReduceOp::PROD:
+      return symmetra::Reduction::kProduct;
+    case ReduceOp::MIN:
+      return symmetra::Reduction::kMin;
+    case ReduceOp::MAX:
+      return symmetra::Reduction::kMax;
+    case ReduceOp::AVG:
+      return symmetra::Reduction::kAverage;
+  }
+  throw symmetra::Error(symmetra::ErrorKind::kInvalidArgument,
+                        "Execute: the operation is " + std::to_string(static_cast<int>(op)) + ", but must be at most 4");
+}
+
+}  // namespace detail
+
+/// All-reduces of the ranks of a SymmMemManager, which outlives it. All ranks make the same calls in the
+/// same order.
+///
+/// Messages are pushed: send and receive buffers may be any memory of the device, from Malloc, Register or elsewhere,
+/// and may be of different kinds and at different offsets on the ranks.
+class AllReduce {
+ public:
+  /// Not collective. Throws kInvalidArgument when `bootstrap` and `manager` are of different ranks.
+  AllReduce(Bootstrap& bootstrap, SymmMemManager& manager, Schedule schedule = Schedule::AUTO) : manager_(manager), schedule_(schedule) {
+    const auto rank = static_cast<std::size_t>(bootstrap.GetRank()), ranks = static_cast<std::size_t>(bootstrap.GetWorldSize());
+    if (rank != group().rank() || ranks != group().world_size()) {
+      throw symmetra::Error(symmetra::ErrorKind::kInvalidArgument, "the bootstrap is rank " + std::to_string(rank) + " of " +
+                                                                       std::to_string(ranks) + ", but the manager's is rank " +
+                                                                       std::to_string(group().rank()) + " of " +
+                                                                       std::to_string(group().world_size()));
+    }
+  }
+
+  /// Reduces `count` elements at `sendbuf` over all ranks into `recvbuf`, the same memory or `count` elements apart.
+  /// Enqueues on `stream` and returns; 0 is the default stream of the manager's device. What fails on the
+  /// device is thrown by a later call, or by Synchronize.
+  ///
+  /// Throws kInvalidArgument for null or misaligned buffers, ones that overlap, or an operation that is
+  /// none; kUnsupported for another type, or one that the schedule cannot carry; the group's error when it
+  /// failed before: a rank died, did not come in time, or called something else.
+  void Execute(const void* sendbuf, void* recvbuf, std::size_t count, hipDataType datatype, ReduceOp op, hipStream_t stream = 0) {
+    const symmetra::Dtype dtype = detail::dtype_of(datatype);
+    const symmetra::Reduction reduction = detail::reduction_of(op);
+    const symmetra::Operand input(const_cast<void*>(sendbuf), count, dtype), output(recvbuf, count, dtype);
+    group().all_reduce(input, output, manager_.streams_.of(stream), {reduction, algorithm(count * symmetra::size_bytes(dtype))});
+  }
+
+  /// Blocks until the work of `stream` is done, and throws what went wrong with it.
+  void Synchronize(hipStream_t stream = 0) { group().synchronize(manager_.streams_.of(stream)); }
+
+ private:
+  static constexpr std::size_t kSmallBytes = 32 << 10;
+
+  const symmetra::Communicator& group() const { return manager_.groups_.front(); }
+
+  symmetra::Algorithm algorithm(std::size_t bytes) const {
+    if (schedule_ == Schedule::AUTO) return symmetra::Algorithm::kAuto;
+    return symmetra::algorithm(bytes <= kSmallBytes ? "recursive-doubling" : "ring");
+  }
+
+  SymmMemManager& manager_;
+  Schedule schedule_;
+};
+
+}  // namespace p2p_allreduce

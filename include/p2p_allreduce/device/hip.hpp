@@ -1,0 +1,31 @@
+/// \file
+/// AMD GPUs: the names are HIP's own.
+#pragma once
+
+#include <hip/hip_runtime_api.h>
+#include <hip/library_types.h>
+
+#include <string>
+
+#include "p2p_allreduce/device/borrowed_streams.hpp"
+#include "symmetra/device.hpp"
+#include "symmetra/error.hpp"
+
+namespace p2p_allreduce::detail {
+
+/// The device that is current to the calling thread. Throws kDevice.
+inline int current_ordinal() {
+  int ordinal = 0;
+  const hipError_t error = hipGetDevice(&ordinal);
+  if (error == hipSuccess) return ordinal;
+  throw symmetra::Error(symmetra::ErrorKind::kDevice, std::string("hipGetDevice: ") + hipGetErrorString(error), error);
+}
+
+inline symmetra::Device open_device(int ordinal) { return symmetra::Device::hip(static_cast<std::size_t>(ordinal)); }
+
+class Streams : public BorrowedStreams<hipStream_t> {
+ public:
+  explicit Streams(int ordinal) : BorrowedStreams(open_device(ordinal)) {}
+};
+
+}  // namespace p2p_allreduce::detail

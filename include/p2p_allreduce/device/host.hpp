@@ -1,0 +1,210 @@
+/// \file
+/// The CPU: enough of HIP's names, with HIP's meaning, that a program of this API runs without a GPU. A device is
+/// a set of streams; there are as many as a group has ranks at most, so that ranks that are threads
+/// can have one each. Memory is ordinary memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "symmetra/device.hpp"
+#include "symmetra/error.hpp"
+#include "symmetra/stream.hpp"
+
+/// A stream of the CPU; null is the default stream of the current device.
+using hipStream_t = const symmetra::Stream*;
+
+enum hipError_t {
+  hipSuccess = 0,
+  hipErrorInvalidValue = 1,
+  hipErrorOutOfMemory = 2,
+  hipErrorInvalidDevice = 101,
+  hipErrorNotReady = 600,
+  hipErrorUnknown = 999,
+};
+
+enum hipMemcpyKind {
+  hipMemcpyHostToHost = 0,
+  hipMemcpyHostToDevice = 1,
+  hipMemcpyDeviceToHost = 2,
+  hipMemcpyDeviceToDevice = 3,
+  hipMemcpyDefault = 4,
+};
+
+enum hipDataType {
+  HIP_R_32F = 0,
+  HIP_R_64F = 1,
+  HIP_R_16F = 2,
+  HIP_R_8I = 3,
+  HIP_R_8U = 8,
+  HIP_R_32I = 10,
+  HIP_R_32U = 12,
+  HIP_R_16BF = 14,
+  HIP_R_64I = 24,
+  HIP_R_64U = 26,
+};
+
+constexpr unsigned int hipStreamDefault = 0;
+constexpr unsigned int hipStreamNonBlocking = 1;
+
+namespace p2p_allreduce::detail {
+
+/// A device of the CPU and its default stream.
+struct HostDevice {
+  symmetra::Device device = symmetra::Device::host();
+  symmetra::Stream default_stream{device};
+};
+
+constexpr int kHostDevices = 16;
+
+/// The device that is current to the calling thread.
+inline int& current_ordinal() {
+  thread_local int ordinal = 0;
+  return ordinal;
+}
+
+/// Made when it is used first.
+inline const HostDevice& host_device(int ordinal) {
+  static std::array<std::once_flag, kHostDevices> made;
+  static std::array<std::unique_ptr<HostDevice>, kHostDevices> devices;
+  const auto index = static_cast<std::size_t>(ordinal);
+  std::call_once(made[index], [&] { devices[index] = std::make_unique<HostDevice>(); });
+  return *devices[index];
+}
+
+inline symmetra::Device open_device(int) { return symmetra::Device::host(); }
+
+/// Runs what may throw, as a call that returns a code.
+template <class Work>
+hipError_t code_of(Work work) noexcept {
+  try {
+    return work();
+  } catch (const symmetra::Error& error) {
+    return error.kind() == symmetra::ErrorKind::kOutOfMemory ? hipErrorOutOfMemory : hipErrorUnknown;
+  } catch (...) {
+    return hipErrorUnknown;
+  }
+}
+
+/// The program's streams are the library's own.
+class Streams {
+ public:
+  explicit Streams(int ordinal) : default_stream_(&host_device(ordinal).default_stream) {}
+  const symmetra::Stream& of(hipStream_t stream) const { return stream == nullptr ? *default_stream_ : *stream; }
+
+ private:
+  const symmetra::Stream* default_stream_;
+};
+
+}  // namespace p2p_allreduce::detail
+
+inline const char* hipGetErrorString(hipError_t error) {
+  switch (error) {
+    case hipSuccess:
+      return "no error";
+    case hipErrorInvalidValue:
+      return "invalid argument";
+    case hipErrorOutOfMemory:
+      return "out of memory";
+    case hipErrorInvalidDevice:
+      return "invalid device ordinal";
+    case hipErrorNotReady:
+      return "not ready";
+    case hipErrorUnknown:
+      break;
+  }
+  return "unknown error";
+}
+/// Calls return their errors and keep none.
+inline hipError_t hipGetLastError() { return hipSuccess; }
+
+inline hipError_t hipGetDeviceCount(int* count) {
+  if (count == nullptr) return hipErrorInvalidValue;
+  *count = p2p_allreduce::detail::kHostDevices;
+  return hipSuccess;
+}
+inline hipError_t hipSetDevice(int ordinal) {
+  if (ordinal < 0 || ordinal >= p2p_allreduce::detail::kHostDevices) return hipErrorInvalidDevice;
+  p2p_allreduce::detail::current_ordinal() = ordinal;
+  return hipSuccess;
+}
+inline hipError_t hipGetDevice(int* ordinal) {
+  if (ordinal == nullptr) return hipErrorInvalidValue;
+  *ordinal = p2p_allreduce::detail::current_ordinal();
+  return hipSuccess;
+}
+/// Blocks until all streams of the current device are done.
+inline hipError_t hipDeviceSynchronize() {
+  using namespace p2p_allreduce::detail;
+  return code_of([] {
+    host_device(current_ordinal()).device.synchronize();
+    return hipSuccess;
+  });
+}
+
+template <class T>
+hipError_t hipMalloc(T** address, std::size_t bytes) {
+  constexpr std::size_t kAlignment = 256;
+  if (address == nullptr) return hipErrorInvalidValue;
+  *address = nullptr;
+  if (bytes == 0) return hipSuccess;
+  if (bytes > static_cast<std::size_t>(-1) - kAlignment) return hipErrorOutOfMemory;
+  *address = static_cast<T*>(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+  return *address == nullptr ? hipErrorOutOfMemory : hipSuccess;
+}
+/// Waits for the device, which may still use the memory.
+inline hipError_t hipFree(void* address) {
+  const hipError_t error = address == nullptr ? hipSuccess : hipDeviceSynchronize();
+  std::free(address);
+  return error;
+}
+/// Blocks, after all that the device does so far.
+inline hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind) {
+  if (bytes > 0 && (to == nullptr || from == nullptr)) return hipErrorInvalidValue;
+  const hipError_t error = hipDeviceSynchronize();
+  if (error == hipSuccess && bytes > 0) std::memmove(to, from, bytes);
+  return error;
+}
+inline hipError_t hipMemset(void* to, int value, std::size_t bytes) {
+  if (bytes > 0 && to == nullptr) return hipErrorInvalidValue;
+  const hipError_t error = hipDeviceSynchronize();
+  if (error == hipSuccess && bytes > 0) std::memset(to, value, bytes);
+  return error;
+}
+
+inline hipError_t hipStreamCreate(hipStream_t* stream) {
+  using namespace p2p_allreduce::detail;
+  if (stream == nullptr) return hipErrorInvalidValue;
+  return code_of([&] {
+    *stream = new symmetra::Stream(host_device(current_ordinal()).device);
+    return hipSuccess;
+  });
+}
+inline hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int) { return hipStreamCreate(stream); }
+inline hipError_t hipStreamDestroy(hipStream_t stream) {
+  if (stream == nullptr) return hipErrorInvalidValue;
+  delete stream;
+  return hipSuccess;
+}
+inline hipError_t hipStreamQuery(hipStream_t stream) {
+  using namespace p2p_allreduce::detail;
+  return code_of([&] { return Streams(current_ordinal()).of(stream).done() ? hipSuccess : hipErrorNotReady; });
+}
+inline hipError_t hipStreamSynchronize(hipStream_t stream) {
+  using namespace p2p_allreduce::detail;
+  return code_of([&] {
+    Streams(current_ordinal()).of(stream).synchronize();
+    return hipSuccess;
+  });
+}
+/// Blocks, after what the stream does so far: a copy that has come early is in time.
+inline hipError_t hipMemcpyAsync(void* to, const void* from, std::size_t bytes, hipMemcpyKind, hipStream_t stream = nullptr) {
+  if (bytes > 0 && (to == nullptr || from == nullptr)) return hipErrorInvalidValue;
+  const hipError_t error = hipStreamSynchronize(stream);
+  if (error == hipSuccess && bytes > 0) std::memmove(to, from, bytes);
+  return error;
+}

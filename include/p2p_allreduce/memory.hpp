@@ -1,0 +1,198 @@
+/// \file
+/// Memory that all ranks address.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "p2p_allreduce/bootstrap.hpp"
+#include "p2p_allreduce/device.hpp"
+#include "symmetra/symmetra.hpp"
+
+namespace p2p_allreduce {
+
+/// As many bytes on every rank, and where they are.
+struct SymmMemObj {
+  void* localPtr = nullptr;            ///< this rank's bytes
+  std::uintptr_t* peerPtrs = nullptr;  ///< those of every rank as this rank's device addresses them
+  std::size_t size = 0;                ///< bytes of one rank
+
+  void* Get() const { return localPtr; }
+  void* GetPeer(int rank) const { return reinterpret_cast<void*>(peerPtrs[rank]); }
+  template <class T>
+  T* GetAs() const {
+    return static_cast<T*>(localPtr);
+  }
+  template <class T>
+  T* GetPeerAs(int rank) const {
+    return static_cast<T*>(GetPeer(rank));
+  }
+};
+
+class AllReduce;
+
+/// The ranks' group and its memory, on the device that is current when it is made. One thread at a time.
+///
+/// Making and destroying it are collective and block; the bootstrap is needed only for the first. It
+/// outlives what was made with it. A rank that is destroyed while an exception unwinds does not wait for
+/// the others, who lose it.
+class SymmMemManager {
+ public:
+  /// Throws as symmetra::Communicator::open.
+  explicit SymmMemManager(Bootstrap& bootstrap, const symmetra::Config& config = symmetra::Config())
+      : exceptions_(std::uncaught_exceptions()), ordinal_(detail::current_ordinal()), streams_(ordinal_), config_(config) {
+    detail::Meeting meeting(bootstrap);
+    groups_.push_back(symmetra::Communicator::open(meeting, detail::open_device(ordinal_), config));
+  }
+  SymmMemManager(const SymmMemManager&) = delete;
+  SymmMemManager& operator=(const SymmMemManager&) = delete;
+  ~SymmMemManager() {
+    objects_.clear();
+    if (std::uncaught_exceptions() > exceptions_) return;
+    for (const symmetra::Communicator& group : groups_) {
+      try {
+        group.close();
+      } catch (const symmetra::Error&) {
+        // The group had failed, and its calls have said so. It is closed all the same.
+      }
+    }
+  }
+
+  /// `size` zeroed bytes on every rank. Collective; blocks. Throws kOutOfMemory when a device has no such
+  /// room, kMismatch when ranks ask for different sizes.
+  SymmMemObj* Malloc(std::size_t size) {
+    std::optional<symmetra::SymmetricBuffer> buffer = cut(size);
+    if (!buffer) {
+      grow(size);
+      buffer.emplace(groups_.back().symmetric<std::uint8_t>(size));
+    }
+    const auto peer = [&](std::size_t rank) { return buffer->peer_data(rank); };
+    Object object(buffer->data(), size, ranks(), peer);
+    object.allocated.emplace(std::move(*buffer));
+    return keep(std::move(object));
+  }
+
+  /// Gives back what Malloc gave. Not collective, does not wait: the bytes are used again once every rank
+  /// freed theirs and no work uses them. Null does nothing. Throws kInvalidArgument for what is no
+  /// object of this manager, was freed before or came from Register.
+  void Free(SymmMemObj* object) { take("Free", object, true); }
+
+  /// The program's `size` bytes at `ptr`, one stretch on every rank. Collective; blocks. They stay allocated
+  /// until the manager is destroyed. Throws kUnsupported, on every rank, when some rank's cannot be
+  /// shared: memory of the host between processes, from a pool, managed or mapped by address ranges;
+  /// kInvalidArgument for a null address, kMismatch for different sizes.
+  SymmMemObj* Register(void* ptr, std::size_t size) {
+    symmetra::Adopted adopted = groups_.front().adopt(static_cast<std::uint8_t*>(ptr), size);
+    if (!adopted.is_shared()) {
+      throw symmetra::Error(symmetra::ErrorKind::kUnsupported, "Register: the " + std::to_string(size) + " bytes at " + words(ptr) +
+                                                                   ", or those of another rank, cannot be shared: use Malloc");
+    }
+    Object object(ptr, size, ranks(), [&](std::size_t rank) { return adopted.peer_data(rank); });
+    object.registered.emplace(std::move(adopted));
+    return keep(std::move(object));
+  }
+
+  /// Undoes Register. Not collective. Null does nothing. Throws kInvalidArgument for what is no object of this
+  /// manager, was deregistered before or came from Malloc.
+  void Deregister(SymmMemObj* object) { take("Deregister", object, false); }
+
+ private:
+  friend class AllReduce;
+
+  /// What the caller sees and what stands behind it.
+  struct Object {
+    template <class Peer>
+    Object(void* local, std::size_t size, std::size_t ranks, Peer peer) {
+      for (std::size_t rank = 0; rank < ranks; ++rank) peers.push_back(reinterpret_cast<std::uintptr_t>(peer(rank)));
+      shown = std::make_unique<SymmMemObj>(SymmMemObj{local, peers.data(), size});
+    }
+
+    std::vector<std::uintptr_t> peers;
+    std::unique_ptr<SymmMemObj> shown;
+    std::optional<symmetra::SymmetricBuffer> allocated;
+    std::optional<symmetra::Adopted> registered;
+  };
+
+  /// A group as the bootstrap of the next.
+  class Successor final : public symmetra::Bootstrap {
+   public:
+    explicit Successor(const symmetra::Communicator& group) : group_(group) {}
+    std::size_t rank() const override { return group_.rank(); }
+    std::size_t world_size() const override { return group_.world_size(); }
+    void all_gather(const void* send, void* receive, std::size_t bytes, Deadline) override { group_.all_gather(send, receive, bytes); }
+    void barrier(Deadline) override { group_.barrier(); }
+
+   private:
+    const symmetra::Communicator& group_;
+  };
+
+  std::size_t ranks() const { return groups_.front().world_size(); }
+
+  /// From the heap of a group that has room: the same on every rank, whose heaps are alike.
+  std::optional<symmetra::SymmetricBuffer> cut(std::size_t size) const {
+    for (const symmetra::Communicator& group : groups_) {
+      try {
+        return group.symmetric<std::uint8_t>(size);
+      } catch (const symmetra::Error& error) {
+        if (error.kind() != symmetra::ErrorKind::kOutOfMemory) throw;
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// A heap never grows: a further group brings one with room for `size` bytes, and for as much again as there
+  /// was, so that many small objects need few groups.
+  void grow(std::size_t size) {
+    constexpr std::uint64_t kSlack = 1 << 20;
+    symmetra::Config config = config_;
+    config.heap_bytes = std::max<std::uint64_t>(size + kSlack, config_.heap_bytes);
+    Successor successor(groups_.front());
+    groups_.push_back(symmetra::Communicator::open(successor, detail::open_device(ordinal_), config));
+  }
+
+  SymmMemObj* keep(Object object) {
+    SymmMemObj* shown = object.shown.get();
+    objects_.emplace(shown, std::move(object));
+    return shown;
+  }
+
+  void take(const char* call, SymmMemObj* object, bool allocated) {
+    if (object == nullptr) return;
+    const auto found = objects_.find(object);
+    if (found == objects_.end()) {
+      throw symmetra::Error(symmetra::ErrorKind::kInvalidArgument,
+                            std::string(call) + ": " + words(object) + " is none of the " + std::to_string(objects_.size()) +
+                                " objects of this manager: it is another's, or was given back before");
+    }
+    if (found->second.allocated.has_value() != allocated) {
+      throw symmetra::Error(symmetra::ErrorKind::kInvalidArgument, std::string(call) + ": " + words(object) + " came from " +
+                                                                       (allocated ? "Register: use Deregister" : "Malloc: use Free"));
+    }
+    objects_.erase(found);
+  }
+
+  static std::string words(const void* address) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%p", address);
+    return text;
+  }
+
+  int exceptions_;
+  int ordinal_;
+  detail::Streams streams_;
+  symmetra::Config config_;
+  /// The first runs the collectives; all hold memory.
+  std::vector<symmetra::Communicator> groups_;
+  std::unordered_map<const SymmMemObj*, Object> objects_;
+};
+
+}  // namespace p2p_allreduce
