@@ -8,7 +8,7 @@
 #include "cpp/device/cuda/drain.hpp"
 #include "cpp/device/cuda/error.hpp"
 #include "cpp/device/cuda/memory.hpp"
-#include "cpp/device/cuda/registry.hpp"
+#include "cpp/device/registry.hpp"
 
 namespace symmetra::device::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-namespace symmetra::device::cuda {
+namespace symmetra::device {
 
 /// One use of the process's only Thing for a key: the first use makes it, the last destroys it.
 template <typename Key, typename Thing>
@@ -50,4 +50,4 @@ class Use {
   typename std::map<Key, Entry>::iterator entry_;
 };
 
-}  // namespace symmetra::device::cuda
+}  // namespace symmetra::device
