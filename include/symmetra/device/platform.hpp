@@ -3,6 +3,8 @@
 #pragma once
 #if defined(__CUDACC__)
 #include "symmetra/device/platform/cuda.cuh"
+#elif defined(__HIP__)
+#include "symmetra/device/platform/hip.cuh"
 #else
 #include "symmetra/device/platform/host.hpp"
 #endif

@@ -1,0 +1,231 @@
+// The platform of the kernels on AMD GPUs: gfx90a (MI200) and gfx942 (MI300), wavefronts of 64.
+// Needs nothing of ROCm, only clang's builtins for the architecture.
+//
+// Orders are those of LLVM's memory model for the chip (AMDGPUUsage, "Memory Model"). Two rules
+// make inline assembly safe beside code that the compiler schedules: it does not see accesses
+// made there, so whatever must come after them waits for them itself; and a store of 16 bytes
+// is followed by one idle slot before its registers may change.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#define SYMMETRA_KERNEL __attribute__((global))
+#define SYMMETRA_DEVICE __attribute__((device)) inline __attribute__((always_inline))
+#define SYMMETRA_ARGS(Type) const Type
+#define SYMMETRA_MOST_THREADS(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define SYMMETRA_UNROLL _Pragma("unroll")
+#define SYMMETRA_ROLLED _Pragma("unroll 1")
+
+// How far an access goes: past all caches to the memory that every agent of the host sees.
+#if defined(__gfx942__) || defined(__gfx950__)
+#define SYMMETRA_SYSTEM_SCOPE " sc0 sc1"
+#define SYMMETRA_WRITE_BACK "buffer_wbl2 sc0 sc1\n\t"
+#define SYMMETRA_RELEASED_STORE " sc0 sc1"
+#else
+#define SYMMETRA_SYSTEM_SCOPE " glc slc"
+#define SYMMETRA_WRITE_BACK "buffer_wbl2\n\t"
+#define SYMMETRA_RELEASED_STORE ""
+#endif
+
+namespace symmetra::platform {
+
+namespace hip {
+
+/// Memory that is surely global: a generic pointer costs a look at which memory it means.
+template <class T>
+using Global = T __attribute__((address_space(1)))*;
+
+/// What moves 16 bytes at once.
+typedef uint32_t Words4 __attribute__((ext_vector_type(4)));
+
+/// Threads of a wavefront, and most wavefronts of a block.
+constexpr uint32_t kWave = 64, kMostWaves = 16;
+
+/// Ticks of the constant clock: 100 MHz on all chips of the GFX9 family.
+constexpr uint64_t kTickNs = 10;
+
+/// Until all that this wavefront has read and written has arrived.
+SYMMETRA_DEVICE void wait_for_memory() { asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory"); }
+
+}  // namespace hip
+
+/// Polls between two looks at the deadline.
+constexpr uint32_t kSpinsPerCheck = 256;
+
+SYMMETRA_DEVICE uint32_t thread() { return __builtin_amdgcn_workitem_id_x(); }
+SYMMETRA_DEVICE uint32_t threads() { return __builtin_amdgcn_workgroup_size_x(); }
+SYMMETRA_DEVICE uint32_t block() { return __builtin_amdgcn_workgroup_id_x(); }
+SYMMETRA_DEVICE uint32_t blocks() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
+
+/// Packets a thread reads from all ranks before it waits for the first.
+constexpr uint32_t kLoadsInFlight = 16;
+
+/// Shares items 0, 1, 2... among the threads of the block. A block has a thread an item, at
+/// least: what phases compute from the item alone they compute once.
+template <class Body>
+SYMMETRA_DEVICE void each(uint32_t items, Body body) {
+  if (thread() < items) body(thread());
+}
+
+/// The same, where phases need to know more of an item than its number: `make(item)`, which
+/// a thread computes once, when it is made.
+template <class Make>
+class Items {
+ public:
+  SYMMETRA_DEVICE Items(uint32_t items, Make make) : mine_(thread() < items), item_{} {
+    if (mine_) item_ = make(thread());
+  }
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    if (mine_) body(item_);
+  }
+
+ private:
+  bool mine_;
+  decltype(std::declval<Make>()(0u)) item_;
+};
+
+/// On other devices: computes `value` here. A scalar register holds what all lanes share, and the
+/// compiler alone knows which values those are.
+template <class T>
+SYMMETRA_DEVICE void keep(T&) {}
+
+template <class T>
+SYMMETRA_DEVICE T* shared() {
+  extern __attribute__((shared)) __attribute__((aligned(16))) uint8_t block_shared[];
+  return reinterpret_cast<T*>(block_shared);
+}
+
+/// A fence of the block alone leaves stores of other wavefronts in flight, which one thread's
+/// release behind the barrier would not wait for. So every wavefront waits for its own.
+SYMMETRA_DEVICE void sync_block() {
+  hip::wait_for_memory();
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+/// sync_block that tells every thread whether any of them voted true.
+SYMMETRA_DEVICE bool sync_block_or(bool vote) {
+  static __attribute__((shared)) uint32_t votes[hip::kMostWaves];
+  const uint32_t waves = (threads() + hip::kWave - 1) / hip::kWave;
+  votes[thread() / hip::kWave] = __builtin_amdgcn_uicmp(vote, 0, 33) != 0;  // 33: not equal; a bit a lane
+  sync_block();
+  uint32_t any = 0;
+  for (uint32_t i = 0; i < waves; ++i) any |= votes[i];
+  sync_block();  // all have read the votes
+  return any != 0;
+}
+
+/// Dependent launch is not of this platform: a kernel starts when its predecessor has ended.
+SYMMETRA_DEVICE void wait_prior() {}
+SYMMETRA_DEVICE void release_next() {}
+
+SYMMETRA_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+SYMMETRA_DEVICE uint64_t now_ns() { return __builtin_amdgcn_s_memrealtime() * hip::kTickNs; }
+
+// Memory that peers or the host touch at the same time. Every access is at system scope.
+
+/// A packet: 16 bytes, written and read as two halves, each of which is whole.
+struct alignas(16) Packet {
+  uint64_t half[2];
+};
+
+template <class T>
+SYMMETRA_DEVICE T load_relaxed(const T* p) {
+  return __hip_atomic_load((hip::Global<const T>)p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+template <class T>
+SYMMETRA_DEVICE void store_relaxed(T* p, T value) {
+  __hip_atomic_store((hip::Global<T>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+SYMMETRA_DEVICE uint32_t load_acquire(const uint32_t* p) {
+  return __hip_atomic_load((hip::Global<const uint32_t>)p, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+/// Writes back what the second-level cache holds, waits for that and for packets stored below,
+/// then stores: in one piece of assembly, since the compiler would leave the wait out where it
+/// sees no store before.
+SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) {
+  asm volatile(SYMMETRA_WRITE_BACK "s_waitcnt vmcnt(0) lgkmcnt(0)\n\tglobal_store_dword %0, %1, off" SYMMETRA_RELEASED_STORE ::"v"(p),
+               "v"(value)
+               : "memory");
+}
+/// Releases what came before this kernel on its stream. The runtime may end kernels of a stream
+/// with a write-back for this device alone, so the boundary is not enough here.
+SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_release(p, value); }
+SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
+  return __hip_atomic_exchange((hip::Global<uint32_t>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
+  __hip_atomic_fetch_add((hip::Global<uint64_t>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+
+/// Volatile, which the memory model makes a system-scope access, and which is never split.
+SYMMETRA_DEVICE Packet load_packet(const Packet* p) {
+  const hip::Words4 words = *(hip::Global<const volatile hip::Words4>)p;
+  return {{uint64_t{words.y} << 32 | words.x, uint64_t{words.w} << 32 | words.z}};
+}
+SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
+  const hip::Words4 words{static_cast<uint32_t>(packet.half[0]), static_cast<uint32_t>(packet.half[0] >> 32),
+                          static_cast<uint32_t>(packet.half[1]), static_cast<uint32_t>(packet.half[1] >> 32)};
+  asm volatile("global_store_dwordx4 %0, %1, off" SYMMETRA_SYSTEM_SCOPE "\n\ts_nop 0" ::"v"(p), "v"(words) : "memory");
+}
+
+// Memory that nobody else touches at the same time.
+
+namespace hip {
+
+/// What moves a T in one access.
+template <class T>
+using Bits = std::conditional_t<
+    sizeof(T) == 16, Words4,
+    std::conditional_t<sizeof(T) == 8, uint64_t,
+                       std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>>;
+
+}  // namespace hip
+
+/// `p` is aligned for T.
+template <class T>
+SYMMETRA_DEVICE T load(const void* p) {
+  return __builtin_bit_cast(T, *(hip::Global<const hip::Bits<T>>)p);
+}
+template <class T>
+SYMMETRA_DEVICE void store(void* p, const T& value) {
+  *(hip::Global<hip::Bits<T>>)p = __builtin_bit_cast(hip::Bits<T>, value);
+}
+
+// Numbers. Conversions round to nearest even and give the NaN that other devices give.
+
+struct Pair {
+  float low, high;
+};
+
+SYMMETRA_DEVICE float f32_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+SYMMETRA_DEVICE uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
+SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return __builtin_bit_cast(double, uint64_t{high} << 32 | low); }
+SYMMETRA_DEVICE uint64_t bits_of(double value) { return __builtin_bit_cast(uint64_t, value); }
+
+namespace hip {
+
+SYMMETRA_DEVICE uint32_t to_bf16(float value) {
+  const uint32_t bits = bits_of(value);
+  return value != value ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+SYMMETRA_DEVICE float from_f16(uint32_t half) { return __builtin_bit_cast(_Float16, static_cast<uint16_t>(half)); }
+SYMMETRA_DEVICE uint32_t to_f16(float value) {
+  return value != value ? 0x7FFF : __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
+}
+
+}  // namespace hip
+
+SYMMETRA_DEVICE Pair unpack_bf16(uint32_t word) { return {f32_of(word << 16), f32_of(word & 0xFFFF0000)}; }
+SYMMETRA_DEVICE uint32_t pack_bf16(Pair pair) { return hip::to_bf16(pair.low) | hip::to_bf16(pair.high) << 16; }
+SYMMETRA_DEVICE Pair unpack_f16(uint32_t word) { return {hip::from_f16(word & 0xFFFF), hip::from_f16(word >> 16)}; }
+SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) { return hip::to_f16(pair.low) | hip::to_f16(pair.high) << 16; }
+
+}  // namespace symmetra::platform
+
+#undef SYMMETRA_SYSTEM_SCOPE
+#undef SYMMETRA_WRITE_BACK
+#undef SYMMETRA_RELEASED_STORE
