@@ -12,11 +12,19 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 struct Plan {
     root: PathBuf,
     cuda: Option<Cuda>,
+    hip: Option<Hip>,
 }
 
 /// An nvcc toolchain and the architectures to build for.
 struct Cuda {
     home: PathBuf,
+    archs: Vec<String>,
+}
+
+/// ROCm's headers, a clang that compiles for AMD GPUs, and the architectures to build for.
+struct Hip {
+    include: PathBuf,
+    clang: PathBuf,
     archs: Vec<String>,
 }
 
@@ -34,7 +42,11 @@ impl Plan {
             Some(_) => Some(Cuda::find()?),
             None => None,
         };
-        Ok(Self { root, cuda })
+        let hip = match env::var_os("CARGO_FEATURE_HIP") {
+            Some(_) => Some(Hip::find()?),
+            None => None,
+        };
+        Ok(Self { root, cuda, hip })
     }
 
     fn run(&self) -> Result<()> {
@@ -47,6 +59,9 @@ impl Plan {
         if let Some(cuda) = &self.cuda {
             cuda.kernels(self)?;
             cuda.link()?;
+        }
+        if let Some(hip) = &self.hip {
+            hip.kernels(self)?;
         }
         Ok(())
     }
@@ -70,6 +85,11 @@ impl Plan {
             build.define("SYMMETRA_CUDA", None);
             build.include(cuda.home.join("include"));
             build.files(sources(&self.root, "cpp/device/cuda")?);
+        }
+        if let Some(hip) = &self.hip {
+            build.define("SYMMETRA_HIP", None).define("__HIP_PLATFORM_AMD__", None);
+            build.include(&hip.include);
+            build.files(sources(&self.root, "cpp/device/hip")?);
         }
         build.try_compile("symmetra_core")?;
         Ok(())
@@ -103,14 +123,7 @@ impl Cuda {
             .chain(on_path)
             .find(|home| home.join("bin/nvcc").is_file())
             .ok_or("feature `cuda` needs nvcc: set CUDA_HOME or CUDA_PATH to a CUDA toolkit, or put nvcc in PATH")?;
-        let archs = env::var("SYMMETRA_CUDA_ARCHS").unwrap_or_else(|_| "80,90a,100a".to_owned());
-        let archs: Vec<String> =
-            archs.split([',', ';', ' ']).filter(|arch| !arch.is_empty()).map(str::to_owned).collect();
-        match archs.iter().find(|arch| !valid_arch(arch)) {
-            Some(bad) => Err(format!("SYMMETRA_CUDA_ARCHS: `{bad}` is not an architecture like 80 or 90a").into()),
-            None if archs.is_empty() => Err("SYMMETRA_CUDA_ARCHS names no architecture".into()),
-            None => Ok(Self { home, archs }),
-        }
+        Ok(Self { home, archs: archs("SYMMETRA_CUDA_ARCHS", "80,90a,100a", "80 or 90a", valid_arch)? })
     }
 
     /// One translation unit, compiled by nvcc itself: cc would add flags that nvcc does not know, and
@@ -129,10 +142,7 @@ impl Cuda {
         }
         nvcc.arg("-I").arg(&plan.root).arg("-I").arg(plan.root.join("include"));
         nvcc.arg("-c").arg(plan.root.join("kernels/cuda/kernels.cu")).arg("-o").arg(&object);
-        let status = nvcc.status().map_err(|error| format!("{}: {error}", self.home.join("bin/nvcc").display()))?;
-        if !status.success() {
-            return Err(format!("nvcc failed with {status}").into());
-        }
+        run(&mut nvcc)?;
         cc::Build::new().object(object).try_compile("symmetra_kernels_cuda")?;
         Ok(())
     }
@@ -150,6 +160,80 @@ impl Cuda {
             println!("cargo::rustc-link-lib={library}");
         }
         Ok(())
+    }
+}
+
+impl Hip {
+    /// ROCm of HIP_PATH, of ROCM_PATH, or where the hipcc in PATH is; clang of HIP_CLANG_PATH, or of that
+    /// ROCm.
+    fn find() -> Result<Self> {
+        for name in ["HIP_PATH", "ROCM_PATH", "HIP_CLANG_PATH", "PATH", "SYMMETRA_HIP_ARCHS"] {
+            println!("cargo::rerun-if-env-changed={name}");
+        }
+        let named = ["HIP_PATH", "ROCM_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+        let path = env::var_os("PATH").unwrap_or_default();
+        let on_path = env::split_paths(&path).filter(|folder| folder.join("hipcc").is_file());
+        let on_path = on_path.filter_map(|folder| folder.parent().map(Path::to_owned));
+        let home = named
+            .chain(on_path)
+            .find(|home| home.join("include/hip/hip_runtime_api.h").is_file())
+            .ok_or("feature `hip` needs ROCm's headers: set ROCM_PATH or HIP_PATH, or put hipcc in PATH")?;
+        let clang = env::var_os("HIP_CLANG_PATH").map(PathBuf::from).into_iter();
+        let clang = clang
+            .chain([home.join("llvm/bin")])
+            .map(|folder| folder.join("clang++"))
+            .find(|clang| clang.is_file())
+            .ok_or("feature `hip` needs ROCm's clang: set HIP_CLANG_PATH to the folder that holds clang++")?;
+        let archs = archs("SYMMETRA_HIP_ARCHS", "gfx90a,gfx942", "gfx90a or gfx942", |arch| arch.starts_with("gfx9"))?;
+        Ok(Self { include: home.join("include"), clang, archs })
+    }
+
+    /// One translation unit. What clang calls of the runtime gets names of this library's own, so
+    /// that nothing links the runtime; `cpp/device/hip/module.cc` defines them.
+    fn kernels(&self, plan: &Plan) -> Result<()> {
+        let out = PathBuf::from(env::var("OUT_DIR")?);
+        let (compiled, object) = (out.join("kernels_hip_runtime.o"), out.join("kernels_hip.o"));
+        let mut clang = Command::new(&self.clang);
+        // The kernels use neither ROCm's wrappers nor its device libraries. A product and a sum are
+        // rounded one by one, as on the host.
+        clang.args(["-x", "hip", "-nogpuinc", "-nogpulib", "-O3", "-std=c++20", "-ffp-contract=off"]);
+        // Loops over ranks are unrolled where their number is known.
+        clang.args(["-fPIC", "-Wall", "-Wextra", "-Wno-pass-failed"]);
+        clang.args(self.archs.iter().map(|arch| format!("--offload-arch={arch}")));
+        clang.arg("-I").arg(&plan.root).arg("-I").arg(plan.root.join("include"));
+        clang.arg("-c").arg(plan.root.join("kernels/hip/kernels.hip")).arg("-o").arg(&compiled);
+        run(&mut clang)?;
+        let mut objcopy = Command::new("objcopy");
+        for name in [
+            "__hipRegisterFatBinary",
+            "__hipRegisterFunction",
+            "__hipUnregisterFatBinary",
+            "__hipPopCallConfiguration",
+            "hipLaunchKernel",
+        ] {
+            objcopy.arg(format!("--redefine-sym={name}=symmetra_{name}"));
+        }
+        run(objcopy.arg(&compiled).arg(&object))?;
+        cc::Build::new().object(object).try_compile("symmetra_kernels_hip")?;
+        println!("cargo::rustc-link-lib=dl");
+        Ok(())
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().map_err(|error| format!("{program}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{program} failed with {status}").into()) }
+}
+
+/// The architectures that a variable names.
+fn archs(variable: &str, default: &str, like: &str, valid: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+    let named = env::var(variable).unwrap_or_else(|_| default.to_owned());
+    let archs: Vec<String> = named.split([',', ';', ' ']).filter(|arch| !arch.is_empty()).map(str::to_owned).collect();
+    match archs.iter().find(|arch| !valid(arch)) {
+        Some(bad) => Err(format!("{variable}: `{bad}` is not an architecture like {like}").into()),
+        None if archs.is_empty() => Err(format!("{variable} names no architecture").into()),
+        None => Ok(archs),
     }
 }
 

@@ -7,7 +7,7 @@ pub mod environment;
 mod error;
 mod ffi;
 mod group;
-#[cfg(feature = "cudarc")]
+#[cfg(any(feature = "cudarc", feature = "hip-sys"))]
 pub mod interop;
 mod kernel;
 mod memory;

@@ -187,7 +187,25 @@ const INCLUDES: [(&str, &[&str]); 9] = [
     ("cpp/core/", &["cpp/core/", "cpp/device/device.hpp", "symmetra/", "rust/cxx.h"]),
     (
         "cpp/device/cuda/",
-        &["cpp/device/cuda/", "cpp/device/device.hpp", "kernels/args.hpp", "kernels/cuda/", "symmetra/error.hpp"],
+        &[
+            "cpp/device/cuda/",
+            "cpp/device/device.hpp",
+            "cpp/device/registry.hpp",
+            "kernels/args.hpp",
+            "kernels/cuda/",
+            "symmetra/error.hpp",
+        ],
+    ),
+    (
+        "cpp/device/hip/",
+        &[
+            "cpp/device/hip/",
+            "cpp/device/device.hpp",
+            "cpp/device/registry.hpp",
+            "kernels/args.hpp",
+            "kernels/hip/",
+            "symmetra/error.hpp",
+        ],
     ),
     (
         "cpp/device/host/",
@@ -205,19 +223,21 @@ const INCLUDES: [(&str, &[&str]); 9] = [
         &["cpp/device/", "cpp/core/bridge.hpp", "kernels/args.hpp", "symmetra/error.hpp", "symmetra/src/ffi/"],
     ),
 ];
-/// Rooms where the headers of a vendor belong.
-const VENDOR_ROOMS: [&str; 5] = [
-    "kernels/cuda/",
-    "cpp/device/cuda/",
-    "include/p2p_allreduce/device/cuda.hpp",
-    "include/p2p_allreduce/device/hip.hpp",
-    "include/p2p_allreduce/mpi_bootstrap.hpp",
+/// Rooms where the headers of a vendor belong, and how their names begin.
+const VENDOR_ROOMS: [(&str, &[&str]); 6] = [
+    ("kernels/cuda/", &["cuda", "nv"]),
+    ("cpp/device/cuda/", &["cuda", "nv"]),
+    ("cpp/device/hip/", &["hip/"]),
+    ("include/p2p_allreduce/device/cuda.hpp", &["cuda"]),
+    ("include/p2p_allreduce/device/hip.hpp", &["hip/"]),
+    ("include/p2p_allreduce/mpi_bootstrap.hpp", &["mpi.h"]),
 ];
 /// The only rooms for what a compiler or chip alone understands.
 const PLATFORM: &str = "include/symmetra/device/platform/";
-const INTRINSICS: [&str; 11] = [
+const INTRINSICS: [&str; 12] = [
     "asm",
     "__asm__",
+    "__attribute__",
     "threadIdx",
     "blockIdx",
     "blockDim",
@@ -234,24 +254,27 @@ fn cpp_complaints(path: &str, source: &str) -> Vec<String> {
     let Some((_, allowed)) = INCLUDES.iter().find(|(folder, _)| path.starts_with(folder)) else {
         return vec![format!("{path}: belongs to no room")];
     };
-    let vendor = VENDOR_ROOMS.iter().any(|room| path.starts_with(room));
+    let own = VENDOR_ROOMS.iter().find(|(room, _)| path.starts_with(room)).map_or(&[][..], |(_, names)| *names);
+    let vendors = || VENDOR_ROOMS.iter().flat_map(|(_, names)| *names);
     let public = path.starts_with("include/") && !path.starts_with(PLATFORM);
     let mut complaints = Vec::new();
     for (name, quoted) in includes(source) {
         let fine = match quoted {
             true => allowed.iter().any(|start| name.starts_with(start)) && !(public && name.contains("/src/")),
             false => {
-                let of_vendor = name.starts_with("cuda") || name.starts_with("hip") || name.starts_with("nv");
+                let is_own = own.iter().any(|start| name.starts_with(start));
+                let of_vendor = vendors().any(|start| name.starts_with(start));
                 // Public headers and kernels: the standard library of C++ alone.
                 let standard = !name.contains(['/', '.']);
-                (!of_vendor || vendor) && (standard || vendor || path.starts_with("cpp/"))
+                is_own || (!of_vendor && (standard || path.starts_with("cpp/")))
             }
         };
         if !fine {
             complaints.push(format!("{path}: includes {name}"));
         }
     }
-    if (path.starts_with("kernels/") || public) && !path.starts_with("kernels/cuda/") {
+    let launches = ["kernels/cuda/", "kernels/hip/"].iter().any(|room| path.starts_with(room));
+    if (path.starts_with("kernels/") || public) && !launches {
         let code = bare(source);
         let words = code.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
         let intrinsic = |word: &&str| {
@@ -303,7 +326,10 @@ fn values_move_right() {
 
 #[test]
 fn includes_follow_the_rooms() {
-    assert_eq!(complaints(&["cpp", "kernels", "include"], &["hpp", "cuh", "cc", "cu", "h"], cpp_complaints), [""; 0]);
+    assert_eq!(
+        complaints(&["cpp", "kernels", "include"], &["hpp", "cuh", "cc", "cu", "hip", "h"], cpp_complaints),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -320,7 +346,7 @@ fn files_are_short_and_named_for_what_they_hold() {
         }
         complaints
     };
-    let endings = ["rs", "hpp", "cuh", "cc", "cu"];
+    let endings = ["rs", "hpp", "cuh", "cc", "cu", "hip"];
     assert_eq!(complaints(&["src", "cpp", "kernels", "include"], &endings, check), [""; 0]);
 }
 
@@ -338,7 +364,7 @@ fn variables(path: &str, source: &str) -> Vec<String> {
 
 #[test]
 fn pitfall_36_no_variable_overrides_a_setting() {
-    let endings = ["rs", "hpp", "cuh", "cc", "cu"];
+    let endings = ["rs", "hpp", "cuh", "cc", "cu", "hip"];
     assert_eq!(complaints(&["src", "cpp", "kernels", "include"], &endings, variables), [""; 0]);
     assert_eq!(variables("src/group/config.rs", "let bytes = std::env::var(\"HEAP\");").len(), 1);
     assert_eq!(variables("cpp/device/open.cc", "if (getenv(name)) {}").len(), 1);
@@ -405,6 +431,14 @@ fn the_checks_of_cpp_can_fail() {
     assert_eq!(found("cpp/device/host/memory.cc", "#include \"cpp/device/cuda/memory.hpp\""), 1);
     assert_eq!(found("cpp/device/host/memory.cc", "#include \"cpp/core/call.hpp\"\n#include <sys/mman.h>"), 1);
     assert_eq!(found("cpp/device/cuda/memory.cc", "#include <cuda.h>"), 0);
+    assert_eq!(found("cpp/device/hip/version.hpp", "#include <hip/hip_runtime_api.h>\n#include <dlfcn.h>"), 0);
+    assert_eq!(found("cpp/device/hip/memory.cc", "#include <cuda.h>"), 1);
+    assert_eq!(found("cpp/device/hip/memory.cc", "#include \"cpp/device/cuda/memory.hpp\""), 1);
+    assert_eq!(found("cpp/device/cuda/memory.cc", "#include <hip/hip_runtime_api.h>"), 1);
+    assert_eq!(found("kernels/hip/kernels.hip", "#include <hip/hip_runtime.h>"), 1);
+    assert_eq!(found("kernels/hip/kernels.hip", "#include \"kernels/dispatch.hpp\"\n#include <cstddef>"), 0);
+    assert_eq!(found("include/symmetra/device/platform/hip.cuh", "__builtin_amdgcn_s_barrier();"), 0);
+    assert_eq!(found("kernels/packet.cuh", "__builtin_amdgcn_s_barrier();\nx __attribute__((aligned(16)));"), 2);
     assert_eq!(found("kernels/barrier.cuh", "asm volatile(\"\");\n__syncthreads();\nint x = threadIdx.x;"), 3);
     assert_eq!(found("kernels/barrier.cuh", "std::atomic_ref<int> x(y);\n__builtin_trap();"), 2);
     assert_eq!(found("kernels/barrier.cuh", "// asm, threadIdx\nauto word = \"asm\";\n#if defined(__CUDACC__)"), 0);

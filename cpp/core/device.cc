@@ -17,6 +17,10 @@ Device Device::cuda(std::size_t ordinal) {
   return Device(share(call([&] { return core::device_cuda(ordinal); })));
 }
 
+Device Device::hip(std::size_t ordinal) {
+  return Device(share(call([&] { return core::device_hip(ordinal); })));
+}
+
 std::size_t Device::count(DeviceKind kind) {
   return call([&] { return core::device_count(static_cast<std::uint32_t>(kind)); });
 }

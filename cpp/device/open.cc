@@ -5,6 +5,9 @@
 #ifdef SYMMETRA_CUDA
 #include "cpp/device/cuda/device.hpp"
 #endif
+#ifdef SYMMETRA_HIP
+#include "cpp/device/hip/device.hpp"
+#endif
 
 namespace symmetra::device {
 
@@ -15,6 +18,10 @@ uint32_t count(uint32_t kind) noexcept {
 #ifdef SYMMETRA_CUDA
     case kKindCuda:
       return cuda::count();
+#endif
+#ifdef SYMMETRA_HIP
+    case kKindHip:
+      return hip::count();
 #endif
     default:
       return 0;
@@ -28,6 +35,10 @@ std::shared_ptr<Device> open(uint32_t kind, int32_t ordinal) {
 #ifdef SYMMETRA_CUDA
     case kKindCuda:
       return cuda::open(ordinal);
+#endif
+#ifdef SYMMETRA_HIP
+    case kKindHip:
+      return hip::open(ordinal);
 #endif
     default:
       throw Error(ErrorKind::kUnsupported, "device kind " + std::to_string(kind) + " is not built into this library");

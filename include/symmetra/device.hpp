@@ -18,6 +18,7 @@ struct Device;
 enum class DeviceKind : std::uint32_t {
   kHost = 0,  ///< the CPU: the same kernels, compiled by the host compiler
   kCuda = 1,  ///< an NVIDIA GPU
+  kHip = 2,   ///< an AMD GPU
 };
 
 /// A device, opened. Move-only; usable from any thread. What was made on a device keeps what it
@@ -30,6 +31,9 @@ class Device {
   /// built without the feature `cuda`, kInvalidArgument for an ordinal there is not, kDevice when
   /// the driver fails.
   static Device cuda(std::size_t ordinal);
+  /// The HIP device with this ordinal among the visible ones. Throws as cuda() does, for the feature
+  /// `hip` and the HIP runtime.
+  static Device hip(std::size_t ordinal);
   /// How many devices of a kind there are; 0 where the backend is not built or has no driver.
   static std::size_t count(DeviceKind kind);
 

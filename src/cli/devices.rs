@@ -1,5 +1,7 @@
 //! Which device each rank works on.
 
+use std::fmt;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::{Device, DeviceKind};
@@ -15,6 +17,8 @@ pub(crate) enum Choice {
     Host,
     /// NVIDIA GPUs: rank r works on device r.
     Cuda,
+    /// AMD GPUs: rank r works on device r.
+    Hip,
 }
 
 /// The device of one rank.
@@ -22,6 +26,7 @@ pub(crate) enum Choice {
 pub(crate) enum RankDevice {
     Host,
     Cuda(usize),
+    Hip(usize),
 }
 
 impl RankDevice {
@@ -29,6 +34,7 @@ impl RankDevice {
         match self {
             Self::Host => DeviceKind::Host,
             Self::Cuda(_) => DeviceKind::Cuda,
+            Self::Hip(_) => DeviceKind::Hip,
         }
     }
 
@@ -36,30 +42,65 @@ impl RankDevice {
         match self {
             Self::Host => Device::host(),
             Self::Cuda(ordinal) => Device::cuda(ordinal),
+            Self::Hip(ordinal) => Device::hip(ordinal),
         }
+    }
+}
+
+impl fmt::Display for RankDevice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => out.write_str("host"),
+            Self::Cuda(ordinal) | Self::Hip(ordinal) => write!(out, "{} {ordinal}", self.kind()),
+        }
+    }
+}
+
+/// The kinds of GPU, the one tried first first.
+pub(crate) const GPUS: [Gpu; 2] = [
+    Gpu { kind: DeviceKind::Cuda, vendor: "CUDA", built: cfg!(feature = "cuda"), device: RankDevice::Cuda },
+    Gpu { kind: DeviceKind::Hip, vendor: "HIP", built: cfg!(feature = "hip"), device: RankDevice::Hip },
+];
+
+/// A kind of GPU.
+pub(crate) struct Gpu {
+    pub(crate) kind: DeviceKind,
+    /// As people write it.
+    pub(crate) vendor: &'static str,
+    /// Whether this build has it.
+    pub(crate) built: bool,
+    pub(crate) device: fn(usize) -> RankDevice,
+}
+
+impl Gpu {
+    pub(crate) fn count(&self) -> usize {
+        Device::count(self.kind)
     }
 }
 
 /// The devices of all ranks. `share` lets ranks outnumber the GPUs.
 pub(crate) fn assign(choice: Choice, ranks: usize, share: bool) -> Result<Vec<RankDevice>, Failure> {
-    if kind(choice, ranks) == DeviceKind::Host {
+    let kind = kind(choice, ranks);
+    let Some(gpu) = GPUS.iter().find(|gpu| gpu.kind == kind) else {
         return Ok(vec![RankDevice::Host; ranks]);
-    }
-    let count = Device::count(DeviceKind::Cuda);
-    if cfg!(not(feature = "cuda")) {
-        return Err(Failure::usage(
-            "--device cuda needs a build with the feature `cuda` (cargo build --features cuda)",
-        ));
+    };
+    let (count, vendor) = (gpu.count(), gpu.vendor);
+    if !gpu.built {
+        return Err(Failure::usage(format!(
+            "--device {kind} needs a build with the feature `{kind}` (cargo build --features {kind})",
+        )));
     }
     if count == 0 {
-        return Err(Failure::usage("--device cuda: there is no CUDA device (`symmetra doctor` may say why)"));
+        return Err(Failure::usage(format!(
+            "--device {kind}: there is no {vendor} device (`symmetra doctor` may say why)"
+        )));
     }
     if count < ranks && !share {
         return Err(Failure::usage(format!(
-            "{ranks} ranks need {ranks} CUDA devices, but there are {count} (--share-devices puts several ranks on one)"
+            "{ranks} ranks need {ranks} {vendor} devices, but there are {count} (--share-devices puts several ranks on one)"
         )));
     }
-    Ok((0..ranks).map(|rank| RankDevice::Cuda(rank % count)).collect())
+    Ok((0..ranks).map(|rank| (gpu.device)(rank % count)).collect())
 }
 
 /// The kind of device that `choice` means for this many ranks.
@@ -67,7 +108,10 @@ pub(crate) fn kind(choice: Choice, ranks: usize) -> DeviceKind {
     match choice {
         Choice::Host => DeviceKind::Host,
         Choice::Cuda => DeviceKind::Cuda,
-        Choice::Auto if Device::count(DeviceKind::Cuda) >= ranks => DeviceKind::Cuda,
-        Choice::Auto => DeviceKind::Host,
+        Choice::Hip => DeviceKind::Hip,
+        Choice::Auto => {
+            let enough = GPUS.iter().find(|gpu| gpu.count() >= ranks);
+            enough.map_or(DeviceKind::Host, |gpu| gpu.kind)
+        }
     }
 }

@@ -60,7 +60,7 @@ struct Info {
     version: &'static str,
     features: Vec<&'static str>,
     devices: Vec<DeviceInfo>,
-    /// Whether CUDA device `row` reports that it can address memory of device `column`.
+    /// Whether GPU `row` of `devices` reports that it can address memory of GPU `column`; false across vendors.
     peer_access: Vec<Vec<bool>>,
     ranks: usize,
     device: &'static str,
@@ -106,10 +106,11 @@ struct RangeInfo {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ranks = args.ranks as usize;
     let kind = devices::kind(args.device, ranks);
-    let gpus = (0..Device::count(DeviceKind::Cuda)).map(Device::cuda).collect::<Result<Vec<_>, _>>()?;
+    let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(|ordinal| (gpu.device)(ordinal).open()));
+    let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
     let mut config = Config::default();
     config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
-    let device = gpus.first().filter(|_| kind == DeviceKind::Cuda);
+    let device = gpus.iter().find(|device| device.kind() == kind);
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
@@ -127,13 +128,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn features() -> Vec<&'static str> {
-    let built = [("cuda", cfg!(feature = "cuda")), ("cudarc", cfg!(feature = "cudarc"))];
+    let built = [
+        ("cuda", cfg!(feature = "cuda")),
+        ("cudarc", cfg!(feature = "cudarc")),
+        ("hip", cfg!(feature = "hip")),
+        ("hip-sys", cfg!(feature = "hip-sys")),
+    ];
     built.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
 }
 
 fn peer_access(gpus: &[Device]) -> Result<Vec<Vec<bool>>, Failure> {
     let row = |from: &Device| {
-        gpus.iter().map(|to| from.ordinal() == to.ordinal() || from.can_access(to.ordinal()).unwrap_or(false)).collect()
+        let reaches = |to: &Device| from.ordinal() == to.ordinal() || from.can_access(to.ordinal()).unwrap_or(false);
+        gpus.iter().map(|to| from.kind() == to.kind() && reaches(to)).collect()
     };
     Ok(gpus.iter().map(row).collect())
 }
@@ -209,7 +216,7 @@ fn print(info: &Info) -> Result<(), Failure> {
     output::line(devices)?;
     if !info.peer_access.is_empty() {
         output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;
-        output::line(peers(&info.peer_access))?;
+        output::line(peers(info))?;
     }
     output::line(format_args!("\nDefault settings for {} ranks", info.ranks))?;
     let mut settings = table(&["setting", "value"]);
@@ -232,13 +239,15 @@ fn table(headings: &[&str]) -> Table {
     table
 }
 
-fn peers(matrix: &[Vec<bool>]) -> Table {
+fn peers(info: &Info) -> Table {
     let mut peers = Table::new();
-    let ordinals = (0..matrix.len()).map(|ordinal| format!("cuda {ordinal}"));
-    peers.load_style(NOTHING).set_header(std::iter::once(String::new()).chain(ordinals));
-    for (from, row) in matrix.iter().enumerate() {
-        let cells = row.iter().map(|reached| if *reached { "yes" } else { "no" }.to_owned());
-        peers.add_row(std::iter::once(format!("cuda {from}")).chain(cells));
+    // The first device is the host.
+    let names: Vec<String> =
+        info.devices.iter().skip(1).map(|device| format!("{} {}", device.kind, device.ordinal)).collect();
+    peers.load_style(NOTHING).set_header(std::iter::once("").chain(names.iter().map(String::as_str)));
+    for (from, row) in names.iter().zip(&info.peer_access) {
+        let cells = row.iter().map(|reached| if *reached { "yes" } else { "no" });
+        peers.add_row(std::iter::once(from.as_str()).chain(cells));
     }
     peers
 }

@@ -168,7 +168,7 @@ pub fn explain(
 fn shape_of(device: &Device) -> Shape {
     match device.kind() {
         DeviceKind::Host => Shape::Host { blocks: device.shape().blocks, threads: device.shape().threads },
-        DeviceKind::Cuda => Shape::Gpu,
+        DeviceKind::Cuda | DeviceKind::Hip => Shape::Gpu,
     }
 }
 

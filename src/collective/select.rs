@@ -192,6 +192,7 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize) ->
         _ => (32 * KIB, 48 * MIB, 16 * MIB),
     };
     let (slower, reason) = match devices.map(|devices| devices.compute_capability) {
+        _ if kind == DeviceKind::Hip => (1, "built-in, those of NVIDIA GPUs: nothing was measured on AMD GPUs"),
         None | Some((9.., _)) => (1, MEASURED),
         // NVLink 3 has half the bandwidth.
         Some((8, 0)) => (2, "built-in, estimated from the compute capability"),
@@ -331,7 +332,7 @@ mod tests {
         ) {
             let reach = if direct { Reach::Direct } else { Reach::Pushed };
             let determinism = if exact { Determinism::Exact } else { Determinism::PerAlgorithm };
-            for kind in [DeviceKind::Host, DeviceKind::Cuda] {
+            for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
                 let table = Table::new(kind, Some(&devices(major)), world, determinism, None).unwrap();
                 for dtype in Dtype::ALL {
                     for reduction in Reduction::ALL {

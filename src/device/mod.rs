@@ -23,6 +23,8 @@ pub enum DeviceKind {
     Host = sys::KIND_HOST,
     /// An NVIDIA GPU (feature `cuda`).
     Cuda = sys::KIND_CUDA,
+    /// An AMD GPU (feature `hip`).
+    Hip = sys::KIND_HIP,
 }
 
 impl DeviceKind {
@@ -31,6 +33,16 @@ impl DeviceKind {
         match self {
             Self::Host => "host",
             Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// Whether this library was built with it.
+    const fn is_built(self) -> bool {
+        match self {
+            Self::Host => true,
+            Self::Cuda => cfg!(feature = "cuda"),
+            Self::Hip => cfg!(feature = "hip"),
         }
     }
 }
@@ -98,16 +110,33 @@ impl Device {
     /// [`Error::Unsupported`] without the feature `cuda`, [`Error::InvalidArgument`] for an
     /// ordinal there is not, [`Error::Device`] when the driver fails.
     pub fn cuda(ordinal: usize) -> Result<Self> {
-        let count = Self::count(DeviceKind::Cuda);
-        if cfg!(not(feature = "cuda")) {
-            return Err(Error::unsupported("a CUDA device", "this library was built without the feature `cuda`"));
+        Self::gpu(DeviceKind::Cuda, ordinal)
+    }
+
+    /// The HIP device with this ordinal among the visible ones.
+    ///
+    /// # Errors
+    /// As [`cuda`](Self::cuda), for the feature `hip` and the HIP runtime.
+    pub fn hip(ordinal: usize) -> Result<Self> {
+        Self::gpu(DeviceKind::Hip, ordinal)
+    }
+
+    fn gpu(kind: DeviceKind, ordinal: usize) -> Result<Self> {
+        if !kind.is_built() {
+            let vendor = kind.name().to_uppercase();
+            return Err(Error::unsupported(
+                format!("a {vendor} device"),
+                format!("this library was built without the feature `{kind}`"),
+            ));
         }
+        let count = Self::count(kind);
         if ordinal >= count {
-            return Err(Error::invalid("device ordinal", ordinal, format!("there are {count} CUDA devices")));
+            let vendor = kind.name().to_uppercase();
+            return Err(Error::invalid("device ordinal", ordinal, format!("there are {count} {vendor} devices")));
         }
         let ordinal =
             i32::try_from(ordinal).map_err(|_| Error::invalid("device ordinal", ordinal, "it must fit an i32"))?;
-        Self::open(DeviceKind::Cuda, ordinal, HostShape::default())
+        Self::open(kind, ordinal, HostShape::default())
     }
 
     /// How many devices of a kind there are; 0 where the backend is not built or has no driver.
@@ -125,6 +154,7 @@ impl Device {
     pub fn kind(&self) -> DeviceKind {
         match self.0.properties.kind {
             sys::KIND_CUDA => DeviceKind::Cuda,
+            sys::KIND_HIP => DeviceKind::Hip,
             _ => DeviceKind::Host,
         }
     }

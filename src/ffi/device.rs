@@ -8,6 +8,7 @@ use crate::kernel::args::{AgreeArgs, AllReduceArgs, Geometry, SignalArgs};
 
 pub(crate) const KIND_HOST: u32 = 0;
 pub(crate) const KIND_CUDA: u32 = 1;
+pub(crate) const KIND_HIP: u32 = 2;
 
 pub(crate) const POINTER_DEVICE: u32 = 3;
 

@@ -156,6 +156,7 @@ mod bridge {
         type Device;
         fn device_host() -> Result<Box<Device>>;
         fn device_cuda(ordinal: usize) -> Result<Box<Device>>;
+        fn device_hip(ordinal: usize) -> Result<Box<Device>>;
         fn device_count(kind: u32) -> Result<usize>;
         fn device_kind(device: &Device) -> u32;
         fn device_ordinal(device: &Device) -> i32;

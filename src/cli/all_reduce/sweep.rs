@@ -127,7 +127,7 @@ const BATCHES: u32 = 10;
 impl Pace {
     fn new(asked: Option<u32>, kind: DeviceKind, bytes: u64) -> Self {
         let (budget_bytes, least, most) = match kind {
-            DeviceKind::Cuda => (4 << 30, 50, 1000),
+            DeviceKind::Cuda | DeviceKind::Hip => (4 << 30, 50, 1000),
             _ => (128 << 20, 10, 200),
         };
         let iterations = asked.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, most) as u32);
@@ -323,7 +323,7 @@ impl<'a> Bench<'a> {
 
     /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers.
     fn is_direct(&self) -> bool {
-        let registers = self.communicator.device().kind() == DeviceKind::Cuda || self.sweep.one_process;
+        let registers = self.communicator.device().kind() != DeviceKind::Host || self.sweep.one_process;
         !self.sweep.plain || (self.sweep.graph && registers)
     }
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, getrlimit};
-use symmetra::{Device, DeviceKind};
+use symmetra::DeviceKind;
 
 use super::Finding;
 use crate::all_reduce::{self, RanksAs};
 use crate::bytes;
-use crate::devices::RankDevice;
+use crate::devices::{GPUS, Gpu, RankDevice};
 use crate::failure::Failure;
 
 /// Runs every check and reports each as it is done.
@@ -22,14 +22,16 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
     report(locked_memory())?;
     report(group("2 ranks as threads on the CPU", [RankDevice::Host; 2], RanksAs::Threads))?;
     report(group("2 ranks as processes on the CPU", [RankDevice::Host; 2], RanksAs::Processes))?;
-    let gpus = Device::count(DeviceKind::Cuda);
-    report(driver(gpus))?;
-    for one in 0..gpus {
-        report(versions(one))?;
-    }
-    for one in 0..gpus {
-        for other in one + 1..gpus {
-            report(peers(one, other))?;
+    for gpu in &GPUS {
+        let count = gpu.count();
+        report(driver(gpu, count))?;
+        for one in 0..count {
+            report(versions((gpu.device)(one)))?;
+        }
+        for one in 0..count {
+            for other in one + 1..count {
+                report(peers((gpu.device)(one), (gpu.device)(other)))?;
+            }
         }
     }
     Ok(())
@@ -105,24 +107,49 @@ fn probe(devices: [RankDevice; 2], ranks_as: RanksAs) -> Result<String, String> 
     }
 }
 
-fn driver(gpus: usize) -> Finding {
-    let check = "CUDA driver";
-    let loaded = Path::new("/dev/nvidiactl").exists();
-    match (cfg!(feature = "cuda"), gpus, loaded) {
-        (false, _, _) => Finding::none(check, "this build has no CUDA (cargo build --features cuda)"),
-        (true, 0, false) => Finding::none(check, "there is none, so ranks work on the CPU"),
-        (true, 0, true) => Finding::fail(
-            check,
-            "a driver is loaded, but shows no device",
-            "see that CUDA_VISIBLE_DEVICES names a device, and that the driver is not older than the toolkit of this build",
-        ),
-        (true, gpus, _) => Finding::ok(check, format!("{gpus} devices")),
+/// What differs between vendors.
+struct Vendor {
+    /// There when the driver is loaded.
+    node: &'static str,
+    no_device: &'static str,
+    topology: &'static str,
+    health: &'static str,
+}
+
+fn vendor(kind: DeviceKind) -> Vendor {
+    match kind {
+        DeviceKind::Hip => Vendor {
+            node: "/dev/kfd",
+            no_device: "see that HIP_VISIBLE_DEVICES names a device, that you may open /dev/kfd (group render), and that libamdhip64 of the ROCm release of this build is found (LD_LIBRARY_PATH)",
+            topology: "rocm-smi --showtopo",
+            health: "rocm-smi",
+        },
+        _ => Vendor {
+            node: "/dev/nvidiactl",
+            no_device: "see that CUDA_VISIBLE_DEVICES names a device, and that the driver is not older than the toolkit of this build",
+            topology: "nvidia-smi topo -p2p r",
+            health: "nvidia-smi",
+        },
     }
 }
 
-fn versions(ordinal: usize) -> Finding {
-    let check = format!("cuda {ordinal}");
-    match Device::cuda(ordinal) {
+fn driver(gpu: &Gpu, count: usize) -> Finding {
+    let check = format!("{} driver", gpu.vendor);
+    let vendor = vendor(gpu.kind);
+    match (gpu.built, count, Path::new(vendor.node).exists()) {
+        (false, _, _) => Finding::none(
+            check,
+            format!("this build has no {} (cargo build --features {})", gpu.vendor, gpu.kind.name()),
+        ),
+        (true, 0, false) => Finding::none(check, "there is none, so ranks work on the CPU"),
+        (true, 0, true) => Finding::fail(check, "a driver is loaded, but shows no device", vendor.no_device),
+        (true, count, _) => Finding::ok(check, format!("{count} devices")),
+    }
+}
+
+fn versions(one: RankDevice) -> Finding {
+    let check = one.to_string();
+    match one.open() {
         Ok(device) => Finding::ok(check, format!("{}, {}", device.name(), device.versions())),
         Err(error) => {
             Finding::fail(check, error.to_string(), "install a driver that is not older than the toolkit of this build")
@@ -131,22 +158,27 @@ fn versions(ordinal: usize) -> Finding {
 }
 
 /// One pair of GPUs, both ways: what the driver reports, then what is true.
-fn peers(one: usize, other: usize) -> Finding {
-    let check = format!("peer access cuda {one} <-> cuda {other}");
-    let reports = |from: usize, to: usize| Device::cuda(from).and_then(|device| device.can_access(to as i32));
+fn peers(one: RankDevice, other: RankDevice) -> Finding {
+    let check = format!("peer access {one} <-> {other}");
+    let vendor = vendor(one.kind());
+    let reports = |from: RankDevice, to: RankDevice| from.open()?.can_access(to.open()?.ordinal());
     for (from, to) in [(one, other), (other, one)] {
         match reports(from, to) {
             Ok(true) => {}
             Ok(false) => {
-                let remedy = "see `nvidia-smi topo -p2p r`: the GPUs need NVLink or a common PCIe root, and no ACS or virtual machine between";
-                return Finding::fail(check, format!("cuda {from} cannot address memory of cuda {to}"), remedy);
+                let remedy = format!(
+                    "see `{}`: the GPUs need a link of the vendor's or a common PCIe root, and no ACS or virtual machine between",
+                    vendor.topology
+                );
+                return Finding::fail(check, format!("{from} cannot address memory of {to}"), remedy);
             }
             Err(error) => {
-                return Finding::fail(check, error.to_string(), "see that both devices are healthy: `nvidia-smi`");
+                let remedy = format!("see that both devices are healthy: `{}`", vendor.health);
+                return Finding::fail(check, error.to_string(), remedy);
             }
         }
     }
-    match probe([RankDevice::Cuda(one), RankDevice::Cuda(other)], RanksAs::Threads) {
+    match probe([one, other], RanksAs::Threads) {
         Ok(detail) => Finding::ok(check, format!("pattern and flags arrive both ways: {detail}")),
         Err(detail) => {
             let remedy =

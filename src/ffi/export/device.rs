@@ -14,12 +14,16 @@ pub(super) fn device_cuda(ordinal: usize) -> Result<Box<Device>, Report> {
     guard(|| Device::cuda(ordinal).map(Box::new))
 }
 
+pub(super) fn device_hip(ordinal: usize) -> Result<Box<Device>, Report> {
+    guard(|| Device::hip(ordinal).map(Box::new))
+}
+
 pub(super) fn device_count(kind: u32) -> Result<usize, Report> {
     guard(|| {
-        let kinds = [DeviceKind::Host, DeviceKind::Cuda];
+        let kinds = [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip];
         let kind = kinds.into_iter().find(|known| *known as u32 == kind);
         kind.map(Device::count)
-            .ok_or_else(|| Error::invalid("the number of a DeviceKind", "unknown", "it must be 0 or 1"))
+            .ok_or_else(|| Error::invalid("the number of a DeviceKind", "unknown", "it must be 0, 1 or 2"))
     })
 }
 

@@ -1,0 +1,20 @@
+// Plain memory that peers may write while a kernel reads it, shared by legacy IPC.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cpp/device/hip/context.hpp"
+#include "cpp/device/hip/shared.hpp"
+
+namespace symmetra::device::hip {
+
+/// Smaller pieces may come out of an allocation they share with others, whose handle it would be.
+constexpr size_t kGrainedGranularity = size_t{2} << 20;
+
+std::unique_ptr<Memory> allocate_grained(const Context& context, size_t bytes);
+/// Of another process; leaves `fd` to the caller. Throws kInvalidArgument where it is not one of export_fd.
+std::unique_ptr<Memory> import_grained(const Context& context, int32_t fd, size_t bytes);
+
+}  // namespace symmetra::device::hip

@@ -1,0 +1,102 @@
+#include "cpp/device/hip/module.hpp"
+
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "cpp/device/hip/error.hpp"
+
+namespace symmetra::device::hip {
+namespace {
+
+struct Kernel {
+  const void* host;    ///< what host code calls it by
+  const char* symbol;  ///< its name in the code object
+};
+
+struct Kernels {
+  const void* code_objects = nullptr;  ///< one an architecture
+  std::vector<Kernel> all;
+  std::shared_mutex mutex;
+  /// By device, then by what host code calls it.
+  std::map<int32_t, std::map<const void*, hipFunction_t>> loaded;
+};
+
+// Made by the first registration, which comes before main. Never destroyed, because launches may
+// come after any order of destruction.
+Kernels& kernels() {
+  static Kernels* const all = new Kernels;
+  return *all;
+}
+
+/// The kernel on the current device, nullptr where there is none.
+hipFunction_t find(int32_t ordinal, const void* host) {
+  Kernels& all = kernels();
+  const std::shared_lock lock(all.mutex);
+  const auto device = all.loaded.find(ordinal);
+  if (device == all.loaded.end()) return nullptr;
+  const auto found = device->second.find(host);
+  return found == device->second.end() ? nullptr : found->second;
+}
+
+}  // namespace
+
+void load_kernels(const Context& context) {
+  Kernels& all = kernels();
+  const Cold cold(context);
+  hipModule_t module = nullptr;
+  check(context.hip.hipModuleLoadData(&module, all.code_objects), context, {"hipModuleLoadData"});
+  std::map<const void*, hipFunction_t> functions;
+  for (const Kernel& kernel : all.all) {
+    hipFunction_t function = nullptr;
+    check(context.hip.hipModuleGetFunction(&function, module, kernel.symbol), context, {kernel.symbol});
+    functions.emplace(kernel.host, function);
+  }
+  const std::lock_guard lock(all.mutex);
+  all.loaded[context.ordinal] = std::move(functions);
+}
+
+}  // namespace symmetra::device::hip
+
+// What kernels.hip's object file calls, under the names that build.rs gives: the runtime's names
+// with symmetra_ before them. The signatures are those that clang emits.
+namespace hip = symmetra::device::hip;
+
+extern "C" {
+
+/// How clang wraps code objects: a magic number, a version, where they are.
+struct SymmetraFatBinary {
+  uint32_t magic;
+  uint32_t version;
+  const void* code_objects;
+  const void* unused;
+};
+
+const void** symmetra___hipRegisterFatBinary(const SymmetraFatBinary* binary) {
+  hip::kernels().code_objects = binary->code_objects;
+  return &hip::kernels().code_objects;
+}
+
+void symmetra___hipRegisterFunction(const void**, const void* host, char*, const char* symbol, unsigned int, void*, void*, void*, void*,
+                                    int*) {
+  hip::kernels().all.push_back({host, symbol});
+}
+
+/// Called when the process ends: the device's memory goes with it.
+void symmetra___hipUnregisterFatBinary(const void**) {}
+
+/// Asked for by launches with <<<...>>>, of which there are none.
+hipError_t symmetra___hipPopCallConfiguration(dim3*, dim3*, size_t*, hipStream_t*) { return hipErrorMissingConfiguration; }
+
+hipError_t symmetra_hipLaunchKernel(const void* host, dim3 blocks, dim3 threads, void** args, size_t shared_bytes, hipStream_t stream) {
+  const hip::Runtime& hip = hip::runtime();
+  int ordinal = -1;
+  if (const hipError_t code = hip.hipGetDevice(&ordinal); code != hipSuccess) return code;
+  const hipFunction_t function = hip::find(ordinal, host);
+  if (function == nullptr) return hipErrorInvalidDeviceFunction;
+  return hip.hipModuleLaunchKernel(function, blocks.x, blocks.y, blocks.z, threads.x, threads.y, threads.z,
+                                   static_cast<unsigned int>(shared_bytes), stream, args, nullptr);
+}
+
+}  // extern "C"

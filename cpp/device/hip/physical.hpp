@@ -1,0 +1,18 @@
+// Uncached physical memory by handle, mapped at addresses of its own, exported as a file descriptor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cpp/device/hip/context.hpp"
+#include "cpp/device/hip/shared.hpp"
+
+namespace symmetra::device::hip {
+
+size_t physical_granularity(const Context& context);
+std::unique_ptr<Memory> allocate_physical(const Context& context, size_t bytes);
+/// Leaves `fd` to the caller.
+std::unique_ptr<Memory> import_physical(const Context& context, int32_t fd, size_t bytes);
+
+}  // namespace symmetra::device::hip
