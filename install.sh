@@ -4,10 +4,11 @@ set -eu
 
 usage() {
   cat <<'TEXT'
-usage: ./install.sh --prefix DIR [--features cuda] [--archive FILE]
+usage: ./install.sh --prefix DIR [--features cuda,hip] [--archive FILE]
 
   --prefix DIR     where include/, lib/, lib/pkgconfig/ and lib/cmake/ go
   --features cuda  build with NVIDIA GPUs; needs nvcc
+  --features hip   build with AMD GPUs; needs ROCm's headers and clang
   --archive FILE   install this libsymmetra.a instead of building one
 TEXT
 }

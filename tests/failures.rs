@@ -450,17 +450,22 @@ fn a_world_too_large_is_refused() {
 /// A backend that was not built is an error that says so, not a device that does nothing.
 #[test]
 fn pitfall_34_a_backend_that_is_not_built_is_an_error() {
-    if cfg!(feature = "cuda") {
-        let there = Device::count(DeviceKind::Cuda);
-        let error = Device::cuda(there).map(drop).unwrap_err();
-        assert!(
-            matches!(&error, Error::InvalidArgument { message } if message.contains(&format!("there are {there} CUDA devices"))),
-            "{error}"
-        );
-    } else {
-        assert_eq!(Device::count(DeviceKind::Cuda), 0);
-        let error = Device::cuda(0).map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Unsupported { reason, .. } if reason.contains("feature `cuda`")), "{error}");
+    type Open = fn(usize) -> symmetra::Result<Device>;
+    let backends: [(DeviceKind, Open, bool, &str); 2] = [
+        (DeviceKind::Cuda, Device::cuda, cfg!(feature = "cuda"), "CUDA"),
+        (DeviceKind::Hip, Device::hip, cfg!(feature = "hip"), "HIP"),
+    ];
+    for (kind, open, built, vendor) in backends {
+        let there = Device::count(kind);
+        let error = open(there).map(drop).unwrap_err();
+        let right = match (&error, built) {
+            (Error::InvalidArgument { message }, true) => {
+                message.contains(&format!("there are {there} {vendor} devices"))
+            }
+            (Error::Unsupported { reason, .. }, false) => there == 0 && reason.contains(&format!("feature `{kind}`")),
+            _ => false,
+        };
+        assert!(right, "{error}");
     }
     assert_eq!(Device::host().unwrap().kind(), DeviceKind::Host);
 }

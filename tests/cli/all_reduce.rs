@@ -170,8 +170,10 @@ fn wrong_usage() {
         symmetra(&format!("all-reduce {args}")).refused(2, words);
     }
     symmetra("rank").refused(2, &["all-reduce"]);
-    if symmetra::Device::count(symmetra::DeviceKind::Cuda) < 16 {
-        symmetra("all-reduce --device cuda --ranks 16").refused(2, &["cuda"]);
+    for kind in [symmetra::DeviceKind::Cuda, symmetra::DeviceKind::Hip] {
+        if symmetra::Device::count(kind) < 16 {
+            symmetra(&format!("all-reduce --device {kind} --ranks 16")).refused(2, &[kind.name()]);
+        }
     }
 }
 

@@ -31,7 +31,7 @@ fn info_prints_who_is_in_which_group() {
 
 #[test]
 fn info_for_programs() {
-    for device in ["host", "cuda"] {
+    for device in ["host", "cuda", "hip"] {
         let info = symmetra(&format!("info --json --device {device} --ranks 8")).ok().objects().remove(0);
         assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
         assert_eq!((&info["ranks"], &info["device"]), (&8.into(), &device.into()));
@@ -68,7 +68,8 @@ fn info_for_programs() {
 fn doctor_finds_nothing_wrong() {
     let run = symmetra("doctor --json").ok();
     let findings = run.objects();
-    for check in ["unix sockets", "memfd", "locked memory", "threads on the CPU", "processes on the CPU", "CUDA"] {
+    for check in ["unix sockets", "memfd", "locked memory", "threads on the CPU", "processes on the CPU", "CUDA", "HIP"]
+    {
         let finding = findings.iter().find(|finding| finding["check"].as_str().unwrap().contains(check));
         let finding = finding.unwrap_or_else(|| panic!("no check of {check}: {}", run.stdout));
         assert!(finding["verdict"] == "ok" || finding["verdict"] == "none", "{finding}");

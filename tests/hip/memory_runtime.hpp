@@ -1,0 +1,24 @@
+// What the runtime over host memory tells a test.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace symmetra::test {
+
+struct Ledger {
+  int live;            ///< allocations and mappings
+  int peers_enabled;   ///< calls
+  unsigned int flags;  ///< of the last hipExtMallocWithFlags
+  int modules;         ///< loads
+  bool bundled;        ///< the code object loaded is clang's bundle
+  struct {
+    const char* kernel;  ///< symbol
+    int device;
+    unsigned int blocks, threads, shared_bytes;
+    void* stream;
+    uint8_t args[128];  ///< the first bytes of the argument block
+  } launch;             ///< the last
+};
+
+}  // namespace symmetra::test
