@@ -116,7 +116,7 @@ class Device {
   virtual bool can_access(int32_t ordinal) const = 0;
 
   virtual std::unique_ptr<Stream> create_stream() const = 0;
-  /// A stream of the caller's (cudaStream_t), which must outlive the result.
+  /// A stream of the caller's (cudaStream_t, hipStream_t), which must outlive the result.
   virtual std::unique_ptr<Stream> borrow_stream(uint64_t raw) const = 0;
   virtual std::unique_ptr<Event> create_event() const = 0;
   /// Blocks until all work of the device (of this process) is done.

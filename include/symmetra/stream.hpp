@@ -23,7 +23,7 @@ class Stream {
   /// A new stream of `device`. Throws kDevice or kSystem when the runtime refuses.
   explicit Stream(const Device& device);
 
-  /// A stream of the caller's: a `cudaStream_t`, null for the default stream.
+  /// A stream of the caller's: a `cudaStream_t` or `hipStream_t`, null for the default stream.
   ///
   /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it
   /// was used with is closed or was used with another stream. While one Stream of a handle is being
@@ -33,7 +33,7 @@ class Stream {
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&&) noexcept = default;
 
-  /// The runtime's handle (`cudaStream_t`), valid as long as this object; null on the host device.
+  /// The runtime's handle (`cudaStream_t`, `hipStream_t`), valid as long as this object; null on the host device.
   void* native() const;
   /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some failed.
   bool done() const;

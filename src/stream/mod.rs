@@ -52,7 +52,7 @@ impl Stream {
         Self::wrap(device, device.raw().create_stream()?)
     }
 
-    /// A stream of the caller's: a `cudaStream_t` as an integer, 0 for the default stream.
+    /// A stream of the caller's: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on the host device, whose streams have no handle.
