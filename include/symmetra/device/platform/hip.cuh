@@ -11,7 +11,9 @@
 #include <type_traits>
 #include <utility>
 
-#define SYMMETRA_KERNEL __attribute__((global))
+// Of the translation unit alone: what host code calls a kernel by would otherwise meet that of
+// another platform's kernel of the same name.
+#define SYMMETRA_KERNEL static __attribute__((global))
 #define SYMMETRA_DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #define SYMMETRA_ARGS(Type) const Type
 #define SYMMETRA_MOST_THREADS(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
