@@ -196,7 +196,7 @@ void launches() {
   reduce.lanes_log2 = 5;
   reduce.slot_packets = 1000;
   CHECK(stream->launch_all_reduce(reduce, {4, 128, 16 + 128 * 16, 1}) == 0);
-  CHECK(std::strstr(launch.kernel, "8one_shotINS0_8SentinelINS0_4BF16EEELj4E") != nullptr);
+  CHECK(std::strstr(launch.kernel, "8one_shotINS0_8SentinelINS0_3SumINS0_4BF16EEEEELj4E") != nullptr);
   CHECK(launch.blocks == 4 && launch.threads == 128);
   CHECK(stream->launch_all_reduce(reduce, {4, 64, 16 + 128 * 16, 1}) == hipErrorInvalidValue);  // fewer threads than items
   CHECK(std::string(device->describe(hipErrorInvalidValue)) == "words");
