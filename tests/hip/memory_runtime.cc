@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -72,6 +73,21 @@ std::map<void*, Allocation>::iterator find(const void* address) {
   --found;
   const auto* const start = static_cast<const char*>(found->first);
   return static_cast<const char*>(address) < start + found->second.bytes ? found : allocations.end();
+}
+
+/// Whether a bundle of code objects names this kernel. It begins with 24 bytes of magic and the number
+/// of its entries, each offset, size, length of a name, name.
+bool holds(const char* bundle, const std::string& kernel) {
+  uint64_t entries, bytes = 0;
+  std::memcpy(&entries, bundle + 24, sizeof(entries));
+  for (const char* at = bundle + 32; entries-- != 0;) {
+    uint64_t entry[3];
+    std::memcpy(entry, at, sizeof(entry));
+    bytes = std::max(bytes, entry[0] + entry[1]);
+    at += sizeof(entry) + entry[2];
+  }
+  const std::string descriptor = kernel + ".kd";
+  return memmem(bundle, bytes, descriptor.c_str(), descriptor.size() + 1) != nullptr;
 }
 
 hipError_t enqueue(hipStream_t stream, const std::function<void()>& work) {
@@ -207,7 +223,8 @@ hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
   *module = reinterpret_cast<hipModule_t>(const_cast<void*>(image));
   return hipSuccess;
 }
-hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t, const char* name) {
+hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
+  if (!holds(reinterpret_cast<const char*>(module), name)) return hipErrorNotFound;
   return *function = new ihipModuleSymbol_t{name, current}, hipSuccess;
 }
 hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned int blocks, unsigned int, unsigned int, unsigned int threads,
