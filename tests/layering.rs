@@ -178,7 +178,7 @@ fn includes(source: &str) -> Vec<(String, bool)> {
 }
 
 /// Folders whose headers a C++ file may include, the most specific rule first.
-const INCLUDES: [(&str, &[&str]); 9] = [
+const INCLUDES: [(&str, &[&str]); 10] = [
     ("include/symmetra/device/platform/", &["symmetra/device/"]),
     ("include/symmetra/device/", &["symmetra/device/"]),
     ("include/p2p_allreduce", &["p2p_allreduce/", "symmetra/"]),
