@@ -6,6 +6,9 @@
 #include "kernels/all_reduce/one_shot.cuh"
 #include "kernels/all_reduce/two_shot.cuh"
 #include "kernels/all_reduce/two_shot_zero_copy.cuh"
+#include "kernels/exchange/counts.cuh"
+#include "kernels/exchange/direct.cuh"
+#include "kernels/exchange/packets.cuh"
 #include "kernels/signal/signal.cuh"
 
 namespace symmetra::kernels {
@@ -57,6 +60,22 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t dtype, ui
       return all_reduce_kernel<Backend, I32>(algorithm, world);
     case kI64:
       return all_reduce_kernel<Backend, I64>(algorithm, world);
+    default:
+      return {};
+  }
+}
+
+template <class Backend>
+typename Backend::Entry exchange_kernel(uint32_t algorithm) {
+  switch (algorithm) {
+    case kExchangePackets:
+      return Backend::template entry<&exchange_packets<LL<I64>>>();
+    case kExchangePush:
+      return Backend::template entry<&exchange_direct<Copies<false>>>();
+    case kExchangePull:
+      return Backend::template entry<&exchange_direct<Copies<true>>>();
+    case kExchangeRelay:
+      return Backend::template entry<&exchange_direct<Relay>>();
     default:
       return {};
   }

@@ -83,3 +83,43 @@ macro_rules! elements {
 }
 
 elements! { f32 => F32 f64 => F64 half::f16 => F16 half::bf16 => BF16 i32 => I32 i64 => I64 }
+
+/// How an exchange moves data: every collective but all-reduce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Transport {
+    /// By size, world and memory: `explain_exchange` prints which.
+    #[default]
+    Auto,
+    /// Packets that carry the proof of their arrival, through scratch (the LL protocol of NCCL). Any
+    /// memory. Lowest latency.
+    Packets,
+    /// Between the operands themselves, between two barriers; nothing is copied on the way. Needs
+    /// symmetric or adopted memory, or a graph that registers plain memory.
+    Direct,
+}
+
+impl Transport {
+    /// Every transport by its name.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Packets, Self::Direct];
+
+    /// The name used on the command line and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Packets => "packets",
+            Self::Direct => "direct",
+        }
+    }
+
+    /// The transport with this number, which crosses the language boundary.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|transport| *transport as u32 == number)
+    }
+}
+
+impl std::fmt::Display for Transport {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(self.name())
+    }
+}

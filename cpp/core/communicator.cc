@@ -25,6 +25,7 @@ core::Settings settings_of(const Config& config) {
   settings.one_shot_sentinel_bytes = config.one_shot_sentinel_bytes.value_or(0);
   settings.two_shot_ll_bytes = config.two_shot_ll_bytes;
   settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
+  settings.transport = static_cast<std::uint32_t>(config.transport);
   settings.registrations = config.registrations;
   settings.check_calls = config.check_calls;
   return settings;
@@ -42,6 +43,7 @@ Config::Config() {
   if (settings.one_shot_sentinel_set) one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
   two_shot_ll_bytes = settings.two_shot_ll_bytes;
   two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
+  transport = static_cast<Transport>(settings.transport);
   registrations = settings.registrations;
   check_calls = settings.check_calls;
 }

@@ -2,11 +2,17 @@
 //!
 //! Every call goes validate -> plan -> enqueue, and blocks in none of them.
 
+mod all_gather;
 mod all_reduce;
+mod all_to_all;
+mod broadcast;
+mod exchange;
 mod lane;
 mod record;
 mod select;
 mod signal;
+mod tensor;
+mod transport;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +31,7 @@ use crate::types::{Dtype, Element};
 use lane::Lane;
 use select::Reach;
 pub use select::{Algorithm, Range};
+pub use transport::TransportRange;
 
 /// A group with memory: what runs collectives. Cheap to clone; usable from any thread.
 ///
@@ -137,6 +144,12 @@ impl Communicator {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         select::ranges(self.device().kind(), self.world_size(), dtype, reach)
     }
+}
+
+/// How exchanges of so many bytes from one rank to another are moved, smallest first: every
+/// collective but all-reduce. `direct`: whether peers can address the operand they access.
+pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
+    transport::ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }
 
 /// As [`Communicator::explain`], before there is one.

@@ -43,6 +43,7 @@ mod bridge {
         one_shot_sentinel_set: bool,
         two_shot_ll_bytes: u64,
         two_shot_sentinel_bytes: u64,
+        transport: u32,
         registrations: u32,
         check_calls: bool,
     }

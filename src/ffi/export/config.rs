@@ -8,7 +8,7 @@ use super::report::guard;
 use crate::collective::Algorithm;
 use crate::error::{Error, Result};
 use crate::group::{Config, Deadlines};
-use crate::types::Dtype;
+use crate::types::{Dtype, Transport};
 
 /// The type with this number.
 pub(super) fn dtype(number: u32) -> Result<Dtype> {
@@ -56,6 +56,7 @@ pub(super) fn settings_default() -> Settings {
         one_shot_sentinel_bytes,
         two_shot_ll_bytes,
         two_shot_sentinel_bytes,
+        transport,
         registrations,
         check_calls,
     } = Config::default();
@@ -70,6 +71,7 @@ pub(super) fn settings_default() -> Settings {
         one_shot_sentinel_set: one_shot_sentinel_bytes.is_some(),
         two_shot_ll_bytes,
         two_shot_sentinel_bytes,
+        transport: transport as u32,
         registrations,
         check_calls,
     }
@@ -88,6 +90,7 @@ impl From<&Settings> for Config {
             one_shot_sentinel_bytes: settings.one_shot_sentinel_set.then_some(settings.one_shot_sentinel_bytes),
             two_shot_ll_bytes: settings.two_shot_ll_bytes,
             two_shot_sentinel_bytes: settings.two_shot_sentinel_bytes,
+            transport: Transport::from_number(settings.transport).unwrap_or_default(),
             registrations: settings.registrations,
             check_calls: settings.check_calls,
         }
