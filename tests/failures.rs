@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{
-    Algorithm, Communicator, Config, Deadlines, Device, DeviceBuffer, DeviceKind, Error, Operation, Result,
+    Algorithm, Communicator, Config, Deadlines, Device, DeviceBuffer, DeviceKind, Error, Operation, Reduction, Result,
     SymmetricBuffer,
 };
 
@@ -159,6 +159,17 @@ fn pitfall_04_ranks_that_call_differently_learn_how() {
             )
         },
         ["algorithm 0", "algorithm 2"],
+    );
+    different(
+        |rank, buffer| {
+            rank.communicator.all_reduce_with(
+                Reduction::Max,
+                buffer.slice(0..100)?,
+                buffer.slice(100..200)?,
+                &rank.stream,
+            )
+        },
+        ["all-reduce (sum)", "all-reduce (max)"],
     );
 }
 
