@@ -18,6 +18,17 @@ constexpr uint32_t kF16 = 2;
 constexpr uint32_t kBF16 = 3;
 constexpr uint32_t kI32 = 4;
 constexpr uint32_t kI64 = 5;
+constexpr uint32_t kI8 = 6;
+constexpr uint32_t kU8 = 7;
+constexpr uint32_t kU32 = 8;
+constexpr uint32_t kU64 = 9;
+
+/// Reductions. The numbers cross the language boundary.
+constexpr uint32_t kSum = 0;
+constexpr uint32_t kProduct = 1;
+constexpr uint32_t kMin = 2;
+constexpr uint32_t kMax = 3;
+constexpr uint32_t kAverage = 4;
 
 /// All-reduce algorithms.
 constexpr uint32_t kOneShotLL = 0;        ///< one hop; 8 data bytes and two epochs a packet
@@ -36,7 +47,7 @@ struct BlockState {
 /// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
 
-/// One all-reduce (sum). What a kernel needs first comes first: constant memory is cold when
+/// One all-reduce. What a kernel needs first comes first: constant memory is cold when
 /// a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent
 /// of a small message. Up to wait.progress all is on the first line.
 struct AllReduceArgs {
@@ -51,7 +62,7 @@ struct AllReduceArgs {
   uint32_t world;
   uint32_t dtype;
   uint32_t algorithm;
-  uint32_t reserved;
+  uint32_t reduction;
   uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol in every rank; the own at [rank]
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
   const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory
@@ -64,6 +75,8 @@ constexpr uint32_t kExchangePackets = 0;  ///< LL packets through scratch; any m
 constexpr uint32_t kExchangePush = 1;     ///< each rank writes into the outputs of the others
 constexpr uint32_t kExchangePull = 2;     ///< each rank reads the inputs of the others
 constexpr uint32_t kExchangeRelay = 3;    ///< each rank reads a share of one rank's and writes it to all others
+constexpr uint32_t kReducePackets = 4;    ///< as kExchangePackets; what a rank gets from all it reduces
+constexpr uint32_t kReducePull = 5;       ///< each rank reads the inputs of all and reduces them
 
 /// What ranks that know only their own counts tell each other before the exchange.
 struct Learned {
@@ -98,7 +111,9 @@ struct ExchangeArgs {
   uint32_t lanes_log2;             ///< packets of one source a block handles at once
   uint32_t algorithm;              ///< kExchange*
   uint32_t op;                     ///< kOp*, for whoever asks what this rank waits for
-  uint32_t root;                   ///< kExchangeRelay: whose bytes they are
+  uint32_t root;                   ///< kExchangeRelay: whose bytes they are; kReducePull: who gets the result
+  uint32_t dtype;                  ///< of what is reduced
+  uint32_t reduction;              ///< kSum...
   uint64_t slot_packets;           ///< kExchangePackets: room for one source in one buffer of the region
   uint64_t largest_bytes;          ///< most that any rank sends any other
   const Learned* learned;          ///< own device memory; null where ranks know each other's counts
@@ -137,7 +152,7 @@ struct SignalArgs {
 struct AgreeArgs {
   uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][2] packets
   BlockState* state;          ///< own; entry 0 only
-  uint64_t ours[2];           ///< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16
+  uint64_t ours[2];           ///< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16 | reduction << 24
   Wait wait;
   uint32_t rank;
   uint32_t world;
@@ -159,7 +174,7 @@ static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(AllReduceArgs) == 248, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(CountsArgs) == 584, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(ExchangeArgs) == 880, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(ExchangeArgs) == 888, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(SignalArgs) == 192, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(AgreeArgs) == 184, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");

@@ -90,12 +90,12 @@ Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype) const
   return Adopted(share(call([&] { return core::tensor_adopt(live(core_), raw, count, static_cast<std::uint32_t>(dtype)); })));
 }
 
-void Communicator::all_reduce(Operand input, Operand output, Queue queue, Algorithm algorithm) const {
-  const auto number = static_cast<std::uint32_t>(algorithm);
-  call([&] { core::all_reduce(live(core_), number, operand_of(input), operand_of(output), queue_of(queue)); });
+void Communicator::all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options) const {
+  const core::Options numbers{static_cast<std::uint32_t>(options.reduction), static_cast<std::uint32_t>(options.algorithm)};
+  call([&] { core::all_reduce(live(core_), numbers, operand_of(input), operand_of(output), queue_of(queue)); });
 }
 
-void Communicator::all_reduce(Operand buffer, Queue queue, Algorithm algorithm) const { all_reduce(buffer, buffer, queue, algorithm); }
+void Communicator::all_reduce(Operand buffer, Queue queue, AllReduceOptions options) const { all_reduce(buffer, buffer, queue, options); }
 
 void Communicator::synchronize(const Stream& stream) const {
   call([&] { core::communicator_synchronize(live(core_), live(stream.core_)); });

@@ -5,6 +5,7 @@
 #include "kernels/call.cuh"
 #include "kernels/exchange/plan.cuh"
 #include "kernels/packet.cuh"
+#include "kernels/reduce.cuh"
 #include "kernels/scratch.cuh"
 
 namespace symmetra::kernels {
@@ -64,48 +65,76 @@ class Round {
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
     const uint32_t lanes_log2 = args_.lanes_log2;
-    const uint64_t first = uint64_t{platform::block()} << lanes_log2, step = uint64_t{platform::blocks()} << lanes_log2;
-    for (uint64_t tile = first; tile == first || start_ + tile < end_; tile += step) {
+    tiles([&](uint64_t tile, bool first) {
       platform::each(args_.world << lanes_log2, [&](uint32_t item) {
-        const uint64_t i = tile + (item & ((1u << lanes_log2) - 1));
-        if (i == first || start_ + i < end_) body(peer_of(item, lanes_log2, args_.rank, args_.world), i, i == first);
+        const uint32_t lane = item & ((1u << lanes_log2) - 1);
+        const bool always = first && lane == 0;
+        if (always || start_ + tile + lane < end_) body(peer_of(item, lanes_log2, args_.rank, args_.world), tile + lane, always);
       });
-    }
+    });
   }
 
   SYMMETRA_DEVICE void send() const {
     each([&](uint32_t peer, uint64_t i, bool always) {
-      const Strip<Data> out = strip(args_.send_bytes[peer], args_.from_pitch_bytes, args_.from[peer]);
-      if (peer == args_.rank) {
-        keep(out, start_ + i);
-      } else if ((always || out.has(start_ + i)) && !waiter_.gave_up()) {
-        slots_.send(peer, i, out.load(args_.from[peer], start_ + i));
-      }
+      if (peer == args_.rank || waiter_.gave_up()) return;
+      const Strip<Data> out = outgoing(peer);
+      if (always || out.has(start_ + i)) slots_.send(peer, i, out.load(args_.from[peer], start_ + i));
     });
   }
 
   SYMMETRA_DEVICE void receive() const {
     each([&](uint32_t peer, uint64_t i, bool always) {
-      if (peer == args_.rank) return;
-      const Strip<Data> in = strip(args_.receive_bytes[peer], args_.into_pitch_bytes, args_.into[peer]);
+      const Strip<Data> in = incoming(peer);
+      if (peer == args_.rank) {
+        if (args_.from[peer] != args_.into[peer] && in.has(start_ + i)) in.store(args_.into[peer], start_ + i, own(start_ + i));
+        return;
+      }
       if (!always && !in.has(start_ + i)) return;
       const Data data = slots_.await(waiter_, peer, i);
       if (!waiter_.gave_up()) in.store(args_.into[peer], start_ + i, data);
     });
   }
 
- private:
-  SYMMETRA_DEVICE Strip<Data> strip(uint64_t bytes, uint64_t pitch_bytes, const void* address) const {
-    return Strip<Data>(bytes, args_.row_bytes, pitch_bytes, address_bits(address));
+  /// The same where what all ranks send here becomes one. `arrived`: shared, a packet for every rank and lane.
+  template <class Element, uint32_t kWorld>
+  SYMMETRA_DEVICE void reduce(Data* arrived, const Reduction& reduction) const {
+    const uint32_t lanes_log2 = args_.lanes_log2, rank = args_.rank;
+    const Strip<Data> in = incoming(rank);
+    tiles([&](uint64_t tile, bool first) {
+      platform::each(args_.world << lanes_log2, [&](uint32_t item) {
+        const uint32_t lane = item & ((1u << lanes_log2) - 1), peer = peer_of(item, lanes_log2, rank, args_.world);
+        const bool present = start_ + tile + lane < end_ && in.has(start_ + tile + lane);
+        Data* place = arrived + (peer << lanes_log2) + lane;
+        if (peer == rank) {
+          if (present) *place = own(start_ + tile + lane);
+        } else if (present || (first && lane == 0)) {
+          *place = slots_.await(waiter_, peer, tile + lane);
+        }
+      });
+      platform::sync_block();
+      platform::each(1u << lanes_log2, [&](uint32_t lane) {
+        const uint64_t i = start_ + tile + lane;
+        if (i < end_ && in.has(i)) in.store(args_.into[rank], i, reduce_ranks<Element, kWorld>(arrived + lane, lanes_log2, reduction));
+      });
+      platform::sync_block();  // all have read what arrived
+    });
   }
 
-  /// What a rank gives itself.
-  SYMMETRA_DEVICE void keep(const Strip<Data>& out, uint64_t packet) const {
-    const uint32_t rank = args_.rank;
-    if (args_.from[rank] == args_.into[rank] || !out.has(packet)) return;
-    const Strip<Data> in = strip(args_.receive_bytes[rank], args_.into_pitch_bytes, args_.into[rank]);
-    in.store(args_.into[rank], packet, out.load(args_.from[rank], packet));
+ private:
+  template <class Body>
+  SYMMETRA_DEVICE void tiles(Body body) const {
+    const uint64_t first = uint64_t{platform::block()} << args_.lanes_log2, step = uint64_t{platform::blocks()} << args_.lanes_log2;
+    for (uint64_t tile = first; tile == first || start_ + tile < end_; tile += step) body(tile, tile == first);
   }
+
+  SYMMETRA_DEVICE Strip<Data> outgoing(uint32_t peer) const {
+    return Strip<Data>(args_.send_bytes[peer], args_.row_bytes, args_.from_pitch_bytes, address_bits(args_.from[peer]));
+  }
+  SYMMETRA_DEVICE Strip<Data> incoming(uint32_t peer) const {
+    return Strip<Data>(args_.receive_bytes[peer], args_.row_bytes, args_.into_pitch_bytes, address_bits(args_.into[peer]));
+  }
+  /// What a rank gives itself.
+  SYMMETRA_DEVICE Data own(uint64_t packet) const { return outgoing(args_.rank).load(args_.from[args_.rank], packet); }
 
   const ExchangeArgs& args_;
   const Slots<Protocol>& slots_;
@@ -117,10 +146,9 @@ class Round {
 /// Epochs of later rounds.
 SYMMETRA_DEVICE uint32_t epoch_after(uint32_t epoch, uint64_t rounds) { return static_cast<uint32_t>((epoch + rounds) % kEpochModulus); }
 
-template <class Protocol>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_packets(SYMMETRA_ARGS(ExchangeArgs) args) {
-  platform::wait_prior();
-  if (skipped(args, false)) return;
+/// The rounds of a launch; `receive(round)` puts what has come to its place.
+template <class Protocol, class Receive>
+SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) {
   const Call call = begin_call(args.state, args.wait);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   const uint64_t packets = packets_of<typename Protocol::Data>(largest_bytes(args));
@@ -133,7 +161,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_packets(SYMMETRA_ARGS(
     const Round<Protocol> round(args, slots, start, end < packets ? end : packets, waiter);
     if (takes_part) {
       round.send();
-      round.receive();
+      receive(round);
     }
     // All have read what arrived; nobody goes on where one had to give up.
     if (platform::sync_block_or(waiter.gave_up())) break;
@@ -141,6 +169,23 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_packets(SYMMETRA_ARGS(
   }
   platform::release_next();
   end_call(args.state, args.wait, epoch_after(call.epoch, rounds - 1), 0);
+}
+
+template <class Protocol>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_packets(SYMMETRA_ARGS(ExchangeArgs) args) {
+  platform::wait_prior();
+  if (skipped(args, false)) return;
+  exchange_rounds<Protocol>(args, [](const Round<Protocol>& round) { round.receive(); });
+}
+
+/// Every rank reduces what all send it, in rank order.
+template <class Protocol, uint32_t kWorld>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_packets(SYMMETRA_ARGS(ExchangeArgs) args) {
+  platform::wait_prior();
+  auto* arrived = platform::shared<typename Protocol::Data>();
+  const Reduction reduction{args.reduction, args.world};
+  exchange_rounds<Protocol>(
+      args, [&](const Round<Protocol>& round) { round.template reduce<typename Protocol::Element, kWorld>(arrived, reduction); });
 }
 
 }  // namespace symmetra::kernels

@@ -98,18 +98,10 @@ impl Inner {
         let place = span(output, dtype).start + offset(rank) as usize;
         check_apart(span(input, dtype), span(output, dtype), cut.is_line().then_some(place..place + bytes))?;
 
-        let mut exchange = Exchange {
-            op: args::kOpAllGather,
-            dtype,
-            root: 0,
-            from: [Strip::NONE; MAX_WORLD_SIZE],
-            into: [Strip::NONE; MAX_WORLD_SIZE],
-            rows: cut.gathering(dtype),
-            counts: Counts::Known {
-                largest_bytes: bytes as u64,
-                shared: Shared { way: Way::Push, operand: output, offsets_bytes: [offset(rank); MAX_WORLD_SIZE] },
-            },
-        };
+        let shared = Shared { way: Way::Push, operand: output, offsets_bytes: [offset(rank); MAX_WORLD_SIZE] };
+        let counts = Counts::Known { largest_bytes: bytes as u64, shared };
+        let mut exchange = Exchange::new(args::kOpAllGather, dtype, counts);
+        exchange.rows = cut.gathering(dtype);
         for peer in 0..world {
             exchange.from[peer] = Strip { address: input.address, bytes: bytes as u64 };
             exchange.into[peer] =

@@ -110,22 +110,9 @@ impl Inner {
         let bytes = (input.elems / world * dtype.bytes()) as u64;
         let part =
             |view: &View<'_>, peer: usize| Strip { address: view.address.wrapping_add(peer * bytes as usize), bytes };
-        let mut exchange = Exchange {
-            op: args::kOpAllToAll,
-            dtype,
-            root: 0,
-            from: [Strip::NONE; MAX_WORLD_SIZE],
-            into: [Strip::NONE; MAX_WORLD_SIZE],
-            rows: Default::default(),
-            counts: Counts::Known {
-                largest_bytes: bytes,
-                shared: Shared {
-                    way: Way::Push,
-                    operand: output,
-                    offsets_bytes: [rank as u64 * bytes; MAX_WORLD_SIZE],
-                },
-            },
-        };
+        let shared = Shared { way: Way::Push, operand: output, offsets_bytes: [rank as u64 * bytes; MAX_WORLD_SIZE] };
+        let counts = Counts::Known { largest_bytes: bytes, shared };
+        let mut exchange = Exchange::new(args::kOpAllToAll, dtype, counts);
         for peer in 0..world {
             exchange.from[peer] = part(input, peer);
             exchange.into[peer] = part(output, peer);
@@ -154,7 +141,7 @@ impl Inner {
             into.map(|strip| if strip.bytes == 0 { offset } else { offset + (strip.address as u64 - start) })
         });
         let counts = Counts::Own { arena_bytes };
-        let exchange = Exchange { op: args::kOpAllToAll, dtype, root: 0, from, into, rows: Default::default(), counts };
+        let exchange = Exchange { from, into, ..Exchange::new(args::kOpAllToAll, dtype, counts) };
         self.exchange(&exchange, queue)
     }
 

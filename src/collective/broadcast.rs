@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::exchange::{Counts, Exchange, Rows, Shared, Strip, Way};
+use super::exchange::{Counts, Exchange, Shared, Strip, Way};
 use super::{Communicator, Inner};
 use crate::error::Result;
 use crate::group::MAX_WORLD_SIZE;
@@ -56,18 +56,9 @@ impl Inner {
         self.begin(&[("buffer", buffer)], queue)?;
         self.check_rank("root", root)?;
         let whole = Strip { address: buffer.address, bytes: (buffer.elems * dtype.bytes()) as u64 };
-        let mut exchange = Exchange {
-            op: args::kOpBroadcast,
-            dtype,
-            root,
-            from: [Strip::NONE; MAX_WORLD_SIZE],
-            into: [Strip::NONE; MAX_WORLD_SIZE],
-            rows: Rows::default(),
-            counts: Counts::Known {
-                largest_bytes: whole.bytes,
-                shared: Shared { way: Way::Relay, operand: buffer, offsets_bytes: [0; MAX_WORLD_SIZE] },
-            },
-        };
+        let shared = Shared { way: Way::Relay, operand: buffer, offsets_bytes: [0; MAX_WORLD_SIZE] };
+        let counts = Counts::Known { largest_bytes: whole.bytes, shared };
+        let mut exchange = Exchange { root, ..Exchange::new(args::kOpBroadcast, dtype, counts) };
         if self.group.rank() == root {
             exchange.from[..self.group.world_size()].fill(whole);
         }

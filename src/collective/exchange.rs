@@ -16,7 +16,7 @@ use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Place, View};
 use crate::stream::Enqueue;
-use crate::types::{Dtype, Transport};
+use crate::types::{Dtype, Reduction, Transport};
 
 /// What goes to, or comes from, one rank.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub(super) struct Rows {
 }
 
 /// How an exchange goes when peers can address an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) enum Way {
     /// Each rank writes into that operand of the others.
     Push,
@@ -49,6 +49,11 @@ pub(super) enum Way {
     Pull,
     /// Each rank reads a share of the root's and writes it to all others.
     Relay,
+    /// Each rank that receives something reads a part of that operand of all and reduces it.
+    Reduce,
+    /// Each rank reads a share of that operand of all and reduces it: here, or, where this is null,
+    /// into the root's.
+    ReduceShares(Strip),
 }
 
 /// The operand that peers access, and where in that of each peer this rank does.
@@ -72,6 +77,8 @@ pub(super) struct Exchange<'a> {
     pub(super) op: u32,
     pub(super) dtype: Dtype,
     pub(super) root: usize,
+    /// What becomes of the strips where they are reduced.
+    pub(super) reduction: Reduction,
     pub(super) from: Strips,
     pub(super) into: Strips,
     pub(super) rows: Rows,
@@ -93,7 +100,8 @@ impl Exchange<'_> {
             // Sizes are compared by the exchange itself; types may differ.
             Counts::Own { .. } => 0,
         };
-        Call { bytes, descriptor: u64::from(self.op) | u64::from(self.dtype as u32) << 8 | (self.root as u64) << 32 }
+        let kinds = u64::from(self.op) | u64::from(self.dtype as u32) << 8 | u64::from(self.reduction as u32) << 24;
+        Call { bytes, descriptor: kinds | (self.root as u64) << 32 }
     }
 }
 
@@ -243,6 +251,10 @@ impl Inner {
             Counts::Own { .. } => Way::Push,
         };
         let launch = self.exchange_geometry(exchange, transport, way);
+        let mut into = exchange.into;
+        if let (Transport::Direct, Way::ReduceShares(share)) = (transport, way) {
+            into[self.group.rank()] = share;
+        }
         let learned = self.arena.own(layout.learned.offset).cast::<args::Learned>();
         let args = args::ExchangeArgs {
             state: self.arena.own(scratch.state.offset).cast(),
@@ -253,6 +265,8 @@ impl Inner {
             algorithm: algorithm(transport, way),
             op: exchange.op,
             root: exchange.root as u32,
+            dtype: exchange.dtype as u32,
+            reduction: exchange.reduction as u32,
             slot_packets: scratch.slot_packets,
             largest_bytes: exchange.largest_bytes(),
             learned: match exchange.counts {
@@ -261,9 +275,9 @@ impl Inner {
             },
             peers: self.arena.everywhere(scratch.region.offset),
             from: exchange.from.map(|strip| strip.address.cast_const()),
-            into: exchange.into.map(|strip| strip.address),
+            into: into.map(|strip| strip.address),
             send_bytes: exchange.from.map(|strip| strip.bytes),
-            receive_bytes: exchange.into.map(|strip| strip.bytes),
+            receive_bytes: into.map(|strip| strip.bytes),
             row_bytes: exchange.rows.row_bytes,
             from_pitch_bytes: exchange.rows.from_pitch_bytes,
             into_pitch_bytes: exchange.rows.into_pitch_bytes,
@@ -287,7 +301,10 @@ impl Inner {
             Counts::Own { .. } => 1 << 20,
         };
         match (transport, way) {
-            (Transport::Direct, Way::Relay) => geometry::zero_copy(shape, bytes.div_ceil(16).div_ceil(world)),
+            (Transport::Direct, Way::Relay | Way::ReduceShares(_)) => {
+                geometry::zero_copy(shape, bytes.div_ceil(16).div_ceil(world))
+            }
+            (Transport::Direct, Way::Reduce) => geometry::zero_copy(shape, bytes.div_ceil(16)),
             (Transport::Direct, _) => geometry::zero_copy(shape, bytes.div_ceil(16) * world / 4),
             _ => {
                 let slot_bytes = self.arena.layout().one_shot_ll.slot_packets * 8;
@@ -302,6 +319,8 @@ fn algorithm(transport: Transport, way: Way) -> u32 {
         (Transport::Direct, Way::Push) => args::kExchangePush,
         (Transport::Direct, Way::Pull) => args::kExchangePull,
         (Transport::Direct, Way::Relay) => args::kExchangeRelay,
+        (Transport::Direct, Way::Reduce | Way::ReduceShares(_)) => args::kReducePull,
+        (_, Way::Reduce | Way::ReduceShares(_)) => args::kReducePackets,
         _ => args::kExchangePackets,
     }
 }
@@ -323,6 +342,15 @@ fn copy(from: Strip, into: Strip, queue: &impl Enqueue) -> Result<()> {
     queue.enqueue("copy", |raw| unsafe { raw.copy(into.address, from.address, from.bytes as usize) })
 }
 
+impl<'a> Exchange<'a> {
+    /// One that gives nobody anything yet.
+    pub(super) fn new(op: u32, dtype: Dtype, counts: Counts<'a>) -> Self {
+        let none = [Strip::NONE; MAX_WORLD_SIZE];
+        let (root, reduction, rows) = (0, Reduction::Sum, Rows::default());
+        Self { op, dtype, root, reduction, from: none, into: none, rows, counts }
+    }
+}
+
 /// Where an operand starts in the arena of this group, if it is there.
 pub(super) fn arena_offset(group: u64, operand: &View<'_>) -> Option<u64> {
     match operand.place {
@@ -340,7 +368,7 @@ pub(super) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
 /// Refuses operands that overlap, unless they do as they do in place: `in_place` is then where the
 /// input must be.
 pub(super) fn check_apart(input: Range<usize>, output: Range<usize>, in_place: Option<Range<usize>>) -> Result<()> {
-    let overlap = input.start < output.end && output.start < input.end;
+    let overlap = input.start.max(output.start) < input.end.min(output.end);
     if !overlap || in_place.as_ref() == Some(&input) {
         return Ok(());
     }

@@ -5,10 +5,15 @@
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
+mod batch;
 mod broadcast;
 mod exchange;
+mod gather;
 mod lane;
 mod record;
+mod reduce;
+mod reduce_scatter;
+mod scatter;
 mod select;
 mod signal;
 mod tensor;
@@ -28,6 +33,8 @@ use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
 use crate::stream::Stream;
 use crate::types::{Dtype, Element};
 
+pub use all_reduce::AllReduceOptions;
+pub use batch::Batch;
 use lane::Lane;
 use select::Reach;
 pub use select::{Algorithm, Range};

@@ -78,6 +78,12 @@ impl Cut {
         let row_bytes = self.row_bytes(dtype);
         Rows { row_bytes, from_pitch_bytes: row_bytes, into_pitch_bytes: row_bytes * self.parts as u64 }
     }
+
+    /// From the whole into parts by themselves.
+    pub(super) fn scattering(self, dtype: Dtype) -> Rows {
+        let Rows { row_bytes, from_pitch_bytes, into_pitch_bytes } = self.gathering(dtype);
+        Rows { row_bytes, from_pitch_bytes: into_pitch_bytes, into_pitch_bytes: from_pitch_bytes }
+    }
 }
 
 #[cfg(test)]

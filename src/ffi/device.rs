@@ -69,7 +69,7 @@ plain_data! {
     IpcHandle => "symmetra::device::IpcHandle", 64;
     Keepalive => "symmetra::device::Keepalive", 16;
     AllReduceArgs => "symmetra::kernels::AllReduceArgs", 248;
-    ExchangeArgs => "symmetra::kernels::ExchangeArgs", 880;
+    ExchangeArgs => "symmetra::kernels::ExchangeArgs", 888;
     CountsArgs => "symmetra::kernels::CountsArgs", 584;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
     AgreeArgs => "symmetra::kernels::AgreeArgs", 184;

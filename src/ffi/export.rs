@@ -61,6 +61,13 @@ mod bridge {
         reason: String,
     }
 
+    /// Mirrors `symmetra::AllReduceOptions`.
+    #[derive(Clone, Copy)]
+    struct Options {
+        reduction: u32,
+        algorithm: u32,
+    }
+
     /// Where work goes: exactly one is not null.
     #[derive(Clone, Copy)]
     struct Queue {
@@ -96,6 +103,8 @@ mod bridge {
     extern "Rust" {
         fn dtype_bytes(dtype: u32) -> Result<usize>;
         fn dtype_name(dtype: u32) -> Result<&'static str>;
+        fn reduction_name(reduction: u32) -> Result<&'static str>;
+        fn reduction_named(name: &CxxString) -> Result<u32>;
         fn algorithm_name(algorithm: u32) -> Result<&'static str>;
         fn algorithm_named(name: &CxxString) -> Result<u32>;
         fn settings_default() -> Settings;
@@ -171,7 +180,7 @@ mod bridge {
         fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
         unsafe fn all_reduce(
             communicator: &Communicator,
-            algorithm: u32,
+            options: Options,
             input: Operand,
             output: Operand,
             queue: Queue,

@@ -7,7 +7,7 @@ use super::page::{Cause, Page, Stop};
 use super::{Health, PageMapping};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
-use crate::types::Dtype;
+use crate::types::{Dtype, Reduction};
 
 /// How long a rank that gave up waits for the report of the one it waited for.
 const REPORT: Duration = Duration::from_millis(50);
@@ -173,5 +173,12 @@ impl Health {
 fn describe(bytes: u64, descriptor: u64) -> String {
     let dtype = Dtype::from_number((descriptor >> 8 & 0xff) as u32).map_or("?", Dtype::name);
     let operation = Operation::from_number((descriptor & 0xff) as u32);
-    format!("{operation} of {bytes} bytes of {dtype} by algorithm {}", descriptor >> 16 & 0xff)
+    let reduction = match operation {
+        Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce => {
+            Reduction::from_number((descriptor >> 24 & 0xff) as u32)
+                .map_or(" (?)".to_owned(), |kind| format!(" ({kind})"))
+        }
+        _ => String::new(),
+    };
+    format!("{operation}{reduction} of {bytes} bytes of {dtype} by algorithm {}", descriptor >> 16 & 0xff)
 }

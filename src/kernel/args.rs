@@ -85,6 +85,16 @@ pub const kF16: u32 = 2;
 pub const kBF16: u32 = 3;
 pub const kI32: u32 = 4;
 pub const kI64: u32 = 5;
+pub const kI8: u32 = 6;
+pub const kU8: u32 = 7;
+pub const kU32: u32 = 8;
+pub const kU64: u32 = 9;
+#[doc = " Reductions. The numbers cross the language boundary."]
+pub const kSum: u32 = 0;
+pub const kProduct: u32 = 1;
+pub const kMin: u32 = 2;
+pub const kMax: u32 = 3;
+pub const kAverage: u32 = 4;
 #[doc = "< one hop; 8 data bytes and two epochs a packet"]
 pub const kOneShotLL: u32 = 0;
 #[doc = "< one hop; 16 data bytes a packet, floating types"]
@@ -106,7 +116,7 @@ pub struct BlockState {
 }
 #[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
 pub const kEpochModulus: u32 = 4294967292;
-#[doc = " One all-reduce (sum). What a kernel needs first comes first: constant memory is cold when\n a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent\n of a small message. Up to wait.progress all is on the first line."]
+#[doc = " One all-reduce. What a kernel needs first comes first: constant memory is cold when\n a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent\n of a small message. Up to wait.progress all is on the first line."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct AllReduceArgs {
@@ -125,7 +135,7 @@ pub struct AllReduceArgs {
     pub world: u32,
     pub dtype: u32,
     pub algorithm: u32,
-    pub reserved: u32,
+    pub reduction: u32,
     #[doc = "< scratch region of this protocol in every rank; the own at [rank]"]
     pub peers: [*mut u8; 16usize],
     #[doc = "< kTwoShotZeroCopy: device memory"]
@@ -145,6 +155,10 @@ pub const kExchangePush: u32 = 1;
 pub const kExchangePull: u32 = 2;
 #[doc = "< each rank reads a share of one rank's and writes it to all others"]
 pub const kExchangeRelay: u32 = 3;
+#[doc = "< as kExchangePackets; what a rank gets from all it reduces"]
+pub const kReducePackets: u32 = 4;
+#[doc = "< each rank reads the inputs of all and reduces them"]
+pub const kReducePull: u32 = 5;
 #[doc = " What ranks that know only their own counts tell each other before the exchange."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -197,8 +211,12 @@ pub struct ExchangeArgs {
     pub algorithm: u32,
     #[doc = "< kOp*, for whoever asks what this rank waits for"]
     pub op: u32,
-    #[doc = "< kExchangeRelay: whose bytes they are"]
+    #[doc = "< kExchangeRelay: whose bytes they are; kReducePull: who gets the result"]
     pub root: u32,
+    #[doc = "< of what is reduced"]
+    pub dtype: u32,
+    #[doc = "< kSum..."]
+    pub reduction: u32,
     #[doc = "< kExchangePackets: room for one source in one buffer of the region"]
     pub slot_packets: u64,
     #[doc = "< most that any rank sends any other"]
@@ -256,7 +274,7 @@ pub struct AgreeArgs {
     pub peers: [*mut u8; 16usize],
     #[doc = "< own; entry 0 only"]
     pub state: *mut BlockState,
-    #[doc = "< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16"]
+    #[doc = "< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16 | reduction << 24"]
     pub ours: [u64; 2usize],
     pub wait: Wait,
     pub rank: u32,

@@ -3,16 +3,27 @@
 use std::time::Duration;
 
 use super::Report;
-use super::bridge::Settings;
+use super::bridge::{Options, Settings};
 use super::report::guard;
-use crate::collective::Algorithm;
+use crate::collective::{Algorithm, AllReduceOptions};
 use crate::error::{Error, Result};
 use crate::group::{Config, Deadlines};
-use crate::types::{Dtype, Transport};
+use crate::types::{Dtype, Reduction, Transport};
 
 /// The type with this number.
 pub(super) fn dtype(number: u32) -> Result<Dtype> {
-    Dtype::from_number(number).ok_or_else(|| Error::invalid("the number of a Dtype", number, "it must be 0 to 5"))
+    Dtype::from_number(number).ok_or_else(|| {
+        let limit = format!("it must be less than {}", Dtype::ALL.len());
+        Error::invalid("the number of a Dtype", number, limit)
+    })
+}
+
+/// The reduction with this number.
+pub(super) fn reduction(number: u32) -> Result<Reduction> {
+    Reduction::from_number(number).ok_or_else(|| {
+        let limit = format!("it must be less than {}", Reduction::ALL.len());
+        Error::invalid("the number of a Reduction", number, limit)
+    })
 }
 
 /// The algorithm with this number: 0 for the table's choice, then in the order of `ALL`.
@@ -34,6 +45,14 @@ pub(super) fn dtype_bytes(number: u32) -> Result<usize, Report> {
 
 pub(super) fn dtype_name(number: u32) -> Result<&'static str, Report> {
     guard(|| dtype(number).map(Dtype::name))
+}
+
+pub(super) fn reduction_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| reduction(number).map(Reduction::name))
+}
+
+pub(super) fn reduction_named(name: &cxx::CxxString) -> Result<u32, Report> {
+    guard(|| name.to_string_lossy().parse().map(|reduction: Reduction| reduction as u32))
 }
 
 pub(super) fn algorithm_name(number: u32) -> Result<&'static str, Report> {
@@ -74,6 +93,14 @@ pub(super) fn settings_default() -> Settings {
         transport: transport as u32,
         registrations,
         check_calls,
+    }
+}
+
+impl TryFrom<Options> for AllReduceOptions {
+    type Error = Error;
+
+    fn try_from(options: Options) -> Result<Self> {
+        Ok(Self { reduction: reduction(options.reduction)?, algorithm: algorithm(options.algorithm)? })
     }
 }
 
