@@ -73,10 +73,9 @@ struct AllReduceArgs {
 /// How an exchange is done.
 constexpr uint32_t kExchangePackets = 0;  ///< LL packets through scratch; any memory
 constexpr uint32_t kExchangePush = 1;     ///< each rank writes into the outputs of the others
-constexpr uint32_t kExchangePull = 2;     ///< each rank reads the inputs of the others
-constexpr uint32_t kExchangeRelay = 3;    ///< each rank reads a share of one rank's and writes it to all others
-constexpr uint32_t kReducePackets = 4;    ///< as kExchangePackets; what a rank gets from all it reduces
-constexpr uint32_t kReducePull = 5;       ///< each rank reads the inputs of all and reduces them
+constexpr uint32_t kExchangeRelay = 2;    ///< each rank reads a share of one rank's and writes it to all others
+constexpr uint32_t kReducePackets = 3;    ///< as kExchangePackets; what a rank gets from all it reduces
+constexpr uint32_t kReducePull = 4;       ///< each rank reads the inputs of all and reduces them
 
 /// What ranks that know only their own counts tell each other before the exchange.
 struct Learned {

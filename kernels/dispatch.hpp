@@ -140,9 +140,7 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
     case kExchangePackets:
       return Backend::template entry<&exchange_packets<LL<I64>>>();
     case kExchangePush:
-      return Backend::template entry<&exchange_direct<Copies<false>>>();
-    case kExchangePull:
-      return Backend::template entry<&exchange_direct<Copies<true>>>();
+      return Backend::template entry<&exchange_direct<Copies>>();
     case kExchangeRelay:
       return Backend::template entry<&exchange_direct<Relay>>();
     default:

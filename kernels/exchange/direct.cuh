@@ -1,6 +1,5 @@
 // An exchange between the operands themselves, between two barriers: each rank writes its strips
-// into the outputs of the others, or reads theirs. For memory that peers can address; nothing is
-// copied on the way.
+// into the outputs of the others. For memory that peers can address; nothing is copied on the way.
 #pragma once
 #include "kernels/barrier.cuh"
 #include "kernels/exchange/plan.cuh"
@@ -10,7 +9,6 @@ namespace symmetra::kernels {
 
 /// Copies of strips, shared among the blocks of the launch: tiles of all peers in turn, so that
 /// every block and every link has work.
-template <bool kPulls>
 class Copies {
  public:
   using Data = Words<4>;
@@ -32,9 +30,9 @@ class Copies {
  private:
   SYMMETRA_DEVICE void copy(uint32_t peer, uint64_t packet) const {
     const bool own = peer == args_.rank;
-    const uint8_t* from = kPulls && !own ? theirs(args_, peer) : args_.from[peer];
-    uint8_t* into = kPulls || own ? args_.into[peer] : theirs(args_, peer);
-    const uint64_t bytes = kPulls ? args_.receive_bytes[peer] : args_.send_bytes[peer];
+    const uint8_t* from = args_.from[peer];
+    uint8_t* into = own ? args_.into[peer] : theirs(args_, peer);
+    const uint64_t bytes = args_.send_bytes[peer];
     const uintptr_t all = address_bits(from) | address_bits(into);
     const Strip<Data> out(bytes, args_.row_bytes, args_.from_pitch_bytes, all), in(bytes, args_.row_bytes, args_.into_pitch_bytes, all);
     if (from == into) return;

@@ -99,7 +99,7 @@ impl Inner {
         check_apart(span(input, dtype), span(output, dtype), cut.is_line().then_some(place..place + bytes))?;
 
         let shared = Shared { way: Way::Push, operand: output, offsets_bytes: [offset(rank); MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: bytes as u64, shared };
+        let counts = Counts::Known { largest_bytes: bytes as u64, shared: Some(shared) };
         let mut exchange = Exchange::new(args::kOpAllGather, dtype, counts);
         exchange.rows = cut.gathering(dtype);
         for peer in 0..world {

@@ -111,7 +111,7 @@ impl Inner {
         let part =
             |view: &View<'_>, peer: usize| Strip { address: view.address.wrapping_add(peer * bytes as usize), bytes };
         let shared = Shared { way: Way::Push, operand: output, offsets_bytes: [rank as u64 * bytes; MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: bytes, shared };
+        let counts = Counts::Known { largest_bytes: bytes, shared: Some(shared) };
         let mut exchange = Exchange::new(args::kOpAllToAll, dtype, counts);
         for peer in 0..world {
             exchange.from[peer] = part(input, peer);
@@ -155,15 +155,14 @@ impl Inner {
         let mut strips = [Strip::NONE; MAX_WORLD_SIZE];
         let mut end: usize = 0;
         for (strip, count) in strips.iter_mut().zip(counts) {
-            *strip = Strip {
-                address: view.address.wrapping_add(end * dtype.bytes()),
-                bytes: (count * dtype.bytes()) as u64,
-            };
+            let start = end;
             end = end.saturating_add(*count);
             if end > view.elems {
                 let limit = format!("the {what} has {} elements", view.elems);
-                return Err(Error::invalid(&format!("the sum of the {what}'s counts {counts:?}"), "more", limit));
+                return Err(Error::invalid(&format!("the sum of the {what}'s counts"), format!("{counts:?}"), limit));
             }
+            let address = view.address.wrapping_add(start * dtype.bytes());
+            *strip = Strip { address, bytes: (count * dtype.bytes()) as u64 };
         }
         Ok(strips)
     }

@@ -57,7 +57,7 @@ impl Inner {
         self.check_rank("root", root)?;
         let whole = Strip { address: buffer.address, bytes: (buffer.elems * dtype.bytes()) as u64 };
         let shared = Shared { way: Way::Relay, operand: buffer, offsets_bytes: [0; MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: whole.bytes, shared };
+        let counts = Counts::Known { largest_bytes: whole.bytes, shared: Some(shared) };
         let mut exchange = Exchange { root, ..Exchange::new(args::kOpBroadcast, dtype, counts) };
         if self.group.rank() == root {
             exchange.from[..self.group.world_size()].fill(whole);

@@ -45,8 +45,6 @@ pub(super) struct Rows {
 pub(super) enum Way {
     /// Each rank writes into that operand of the others.
     Push,
-    /// Each rank reads that operand of the others.
-    Pull,
     /// Each rank reads a share of the root's and writes it to all others.
     Relay,
     /// Each rank that receives something reads a part of that operand of all and reduces it.
@@ -65,8 +63,8 @@ pub(super) struct Shared<'a> {
 
 /// Who knows how much is exchanged.
 pub(super) enum Counts<'a> {
-    /// Every rank: at most this much from one rank to another.
-    Known { largest_bytes: u64, shared: Shared<'a> },
+    /// Every rank: at most this much from one rank to another. Without a shared operand it goes by packets.
+    Known { largest_bytes: u64, shared: Option<Shared<'a>> },
     /// Each rank knows its own. Where its strips go in the arena, if all are there.
     Own { arena_bytes: Option<[u64; MAX_WORLD_SIZE]> },
 }
@@ -129,6 +127,16 @@ impl Inner {
         Err(Error::invalid(what, rank, format!("the world size is {world}")))
     }
 
+    /// Whether an exchange of this many bytes from rank to rank is worth telling each other where it
+    /// goes: where it depends on the rank, direct exchanges need that.
+    pub(super) fn tells(&self, bytes: u64) -> bool {
+        match self.group.config().transport {
+            Transport::Packets => false,
+            Transport::Direct => true,
+            Transport::Auto => bytes > packets_up_to_bytes(self.group.device().kind(), self.group.world_size()),
+        }
+    }
+
     /// Enqueues an exchange whose operands were found right.
     pub(super) fn exchange(self: &Arc<Self>, exchange: &Exchange<'_>, queue: &impl Enqueue) -> Result<()> {
         // Before the short ways out: whatever a graph holds of this group, closing the group ends it.
@@ -173,7 +181,8 @@ impl Inner {
         let (kind, world) = (self.group.device().kind(), self.group.world_size());
         let none = Peers { table: std::ptr::null(), offset_bytes: 0 };
         let (shared, largest_bytes) = match &exchange.counts {
-            Counts::Known { largest_bytes, shared } => (shared, *largest_bytes),
+            Counts::Known { shared: None, .. } => return Ok([Some((Transport::Packets, none)), None]),
+            Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
             Counts::Own { arena_bytes } => {
                 let arenas = Peers { table: self.arena.table(0), offset_bytes: 0 };
                 if asked == Transport::Direct && arena_bytes.is_none() {
@@ -246,10 +255,11 @@ impl Inner {
     ) -> Result<()> {
         let layout = self.arena.layout();
         let scratch = if transport == Transport::Direct { &layout.flags } else { &layout.one_shot_ll };
-        let way = match &exchange.counts {
-            Counts::Known { shared, .. } => shared.way,
-            Counts::Own { .. } => Way::Push,
+        let shared = match &exchange.counts {
+            Counts::Known { shared, .. } => shared.as_ref(),
+            Counts::Own { .. } => None,
         };
+        let way = shared.map_or(Way::Push, |shared| shared.way);
         let launch = self.exchange_geometry(exchange, transport, way);
         let mut into = exchange.into;
         if let (Transport::Direct, Way::ReduceShares(share)) = (transport, way) {
@@ -282,10 +292,8 @@ impl Inner {
             from_pitch_bytes: exchange.rows.from_pitch_bytes,
             into_pitch_bytes: exchange.rows.into_pitch_bytes,
             table: peers.table,
-            theirs_bytes: match &exchange.counts {
-                Counts::Known { shared, .. } => shared.offsets_bytes.map(|offset| peers.offset_bytes + offset),
-                Counts::Own { .. } => [0; MAX_WORLD_SIZE],
-            },
+            theirs_bytes: shared
+                .map_or([0; MAX_WORLD_SIZE], |shared| shared.offsets_bytes.map(|offset| peers.offset_bytes + offset)),
         };
         // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion); strips lie in operands that are
@@ -317,7 +325,6 @@ impl Inner {
 fn algorithm(transport: Transport, way: Way) -> u32 {
     match (transport, way) {
         (Transport::Direct, Way::Push) => args::kExchangePush,
-        (Transport::Direct, Way::Pull) => args::kExchangePull,
         (Transport::Direct, Way::Relay) => args::kExchangeRelay,
         (Transport::Direct, Way::Reduce | Way::ReduceShares(_)) => args::kReducePull,
         (_, Way::Reduce | Way::ReduceShares(_)) => args::kReducePackets,

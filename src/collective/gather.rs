@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::exchange::{Counts, Exchange, Shared, Strip, Way, check_apart, check_len, span};
+use super::exchange::{Counts, Exchange, Strip, arena_offset, check_apart, check_len, span};
 use super::{Communicator, Inner};
 use crate::error::Result;
 use crate::group::MAX_WORLD_SIZE;
@@ -17,8 +17,8 @@ impl Communicator {
     /// and may be `None`. Enqueues and returns; the operands are used when the queue gets there.
     ///
     /// In place: the root's `input` is its part of `output`; otherwise they may not overlap. Any number
-    /// of elements, also 0; any element-aligned address. `input` decides how data move: the root reads
-    /// it directly where it can address it.
+    /// of elements, also 0; any element-aligned address. `output` decides how large messages move: peers
+    /// write directly into symmetric memory.
     ///
     /// ```
     /// # use symmetra::*;
@@ -69,8 +69,15 @@ impl Inner {
         let output = self.at_root("output", root, output, queue)?;
         let world = self.group.world_size();
         let bytes = (input.elems * dtype.bytes()) as u64;
-        let shared = Shared { way: Way::Pull, operand: input, offsets_bytes: [0; MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: bytes, shared };
+        let counts = match (self.tells(bytes), output) {
+            (false, _) => Counts::Known { largest_bytes: bytes, shared: None },
+            (true, None) => Counts::Own { arena_bytes: Some([0; MAX_WORLD_SIZE]) },
+            (true, Some(output)) => {
+                let offset = arena_offset(self.group.id(), output);
+                let place = |offset: u64| std::array::from_fn(|rank| offset + rank as u64 * bytes);
+                Counts::Own { arena_bytes: offset.map(place) }
+            }
+        };
         let mut exchange = Exchange { root, ..Exchange::new(args::kOpGather, dtype, counts) };
         exchange.from[root] = Strip { address: input.address, bytes };
         if let Some(output) = output {

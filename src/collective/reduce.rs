@@ -103,7 +103,7 @@ impl Inner {
         let output = self.at_root("output", root, output, queue)?;
         let whole = Strip { address: input.address, bytes: (input.elems * dtype.bytes()) as u64 };
         let shared = Shared { way: Way::Reduce, operand: input, offsets_bytes: [0; MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: whole.bytes, shared };
+        let counts = Counts::Known { largest_bytes: whole.bytes, shared: Some(shared) };
         let mut exchange = Exchange { root, reduction, ..Exchange::new(args::kOpReduce, dtype, counts) };
         exchange.from[root] = whole;
         if let Some(output) = output {
@@ -132,7 +132,7 @@ impl Inner {
         let address = if rank == root { whole.address.wrapping_add(start as usize) } else { std::ptr::null_mut() };
         let way = Way::ReduceShares(Strip { address, bytes: share_bytes.min(whole.bytes - start) });
         let shared = Shared { way, operand: buffer, offsets_bytes: [start; MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: whole.bytes, shared };
+        let counts = Counts::Known { largest_bytes: whole.bytes, shared: Some(shared) };
         let mut exchange = Exchange { root, reduction, ..Exchange::new(args::kOpReduce, dtype, counts) };
         exchange.from[root] = whole;
         if rank == root {

@@ -112,7 +112,7 @@ impl Inner {
         check_apart(span(input, dtype), span(output, dtype), in_place)?;
 
         let shared = Shared { way: Way::Reduce, operand: input, offsets_bytes: [offset(rank); MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: bytes, shared };
+        let counts = Counts::Known { largest_bytes: bytes, shared: Some(shared) };
         let mut exchange = Exchange { reduction, ..Exchange::new(args::kOpReduceScatter, dtype, counts) };
         exchange.rows = cut.scattering(dtype);
         for peer in 0..world {

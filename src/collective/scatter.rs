@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::exchange::{Counts, Exchange, Shared, Strip, Way, check_apart, check_len, span};
+use super::exchange::{Counts, Exchange, Strip, arena_offset, check_apart, check_len, span};
 use super::{Communicator, Inner};
 use crate::error::Result;
 use crate::group::MAX_WORLD_SIZE;
@@ -18,8 +18,8 @@ impl Communicator {
     /// the queue gets there.
     ///
     /// In place: the root's `output` is its part of `input`; otherwise they may not overlap. Any number
-    /// of elements, also 0; any element-aligned address. `output` decides how data move: the root
-    /// writes into it directly where it can address it.
+    /// of elements, also 0; any element-aligned address. `output` decides how large messages move: the
+    /// root writes directly into symmetric memory.
     ///
     /// ```
     /// # use symmetra::*;
@@ -70,8 +70,13 @@ impl Inner {
         let input = self.at_root("input", root, input, queue)?;
         let world = self.group.world_size();
         let bytes = (output.elems * dtype.bytes()) as u64;
-        let shared = Shared { way: Way::Push, operand: output, offsets_bytes: [0; MAX_WORLD_SIZE] };
-        let counts = Counts::Known { largest_bytes: bytes, shared };
+        let counts = match self.tells(bytes) {
+            false => Counts::Known { largest_bytes: bytes, shared: None },
+            true => {
+                let offset = arena_offset(self.group.id(), output);
+                Counts::Own { arena_bytes: offset.map(|offset| [offset; MAX_WORLD_SIZE]) }
+            }
+        };
         let mut exchange = Exchange { root, ..Exchange::new(args::kOpScatter, dtype, counts) };
         exchange.into[root] = Strip { address: output.address, bytes };
         if let Some(input) = input {

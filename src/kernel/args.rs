@@ -151,14 +151,12 @@ pub struct AllReduceArgs {
 pub const kExchangePackets: u32 = 0;
 #[doc = "< each rank writes into the outputs of the others"]
 pub const kExchangePush: u32 = 1;
-#[doc = "< each rank reads the inputs of the others"]
-pub const kExchangePull: u32 = 2;
 #[doc = "< each rank reads a share of one rank's and writes it to all others"]
-pub const kExchangeRelay: u32 = 3;
+pub const kExchangeRelay: u32 = 2;
 #[doc = "< as kExchangePackets; what a rank gets from all it reduces"]
-pub const kReducePackets: u32 = 4;
+pub const kReducePackets: u32 = 3;
 #[doc = "< each rank reads the inputs of all and reduces them"]
-pub const kReducePull: u32 = 5;
+pub const kReducePull: u32 = 4;
 #[doc = " What ranks that know only their own counts tell each other before the exchange."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
