@@ -263,8 +263,6 @@ impl<'a, T: Sample> Bench<'a, T> {
         }
         self.plain[1].write(own, stream).unwrap();
         self.symmetric[1].write(own, stream).unwrap();
-        // Peers write into symmetric memory as soon as they come.
-        self.rank.communicator.group().barrier().unwrap();
         let context = (T::DTYPE, rank, world, batch);
         self.run(batch).unwrap_or_else(|error| panic!("{error}: {context:?}"));
         assert_same(&self.plain[1].read(stream).unwrap(), &expected[0], &context);

@@ -28,15 +28,21 @@ impl Data {
         (0..self.elems).map(|_| T::draw(&mut random)).collect()
     }
 
-    /// How many elements of `result` are not the reduction over all ranks.
-    pub(super) fn count_wrong<T: Summand>(self, reduction: Reduction, ranks: usize, result: &[T]) -> u64 {
+    /// How many elements of `result` are not the reduction over all ranks, from element `start` on.
+    pub(super) fn count_wrong<T: Summand>(self, reduction: Reduction, ranks: usize, start: usize, result: &[T]) -> u64 {
         let mut randoms: Vec<Rng> = (0..ranks).map(|rank| self.random(rank)).collect();
-        let mut wrong = self.elems.abs_diff(result.len()) as u64;
-        for element in result {
-            let right = T::reduce(reduction, randoms.iter_mut().map(T::draw));
-            wrong += u64::from(!right.matches(*element));
+        for random in &mut randoms {
+            (0..start).for_each(|_| drop(T::draw(random)));
         }
-        wrong
+        let is_wrong = |element: &&T| !T::reduce(reduction, randoms.iter_mut().map(T::draw)).matches(**element);
+        result.iter().filter(is_wrong).count() as u64
+    }
+
+    /// How many elements of `result` are not those of a rank's input, from element `start` on.
+    pub(super) fn count_unlike<T: Summand>(self, rank: usize, start: usize, result: &[T]) -> u64 {
+        let mut random = self.random(rank);
+        (0..start).for_each(|_| drop(T::draw(&mut random)));
+        result.iter().filter(|element| !T::draw(&mut random).matches(**element)).count() as u64
     }
 }
 
@@ -57,12 +63,14 @@ mod tests {
         let inputs: Vec<Vec<f32>> = (0..3).map(|rank| data.of(rank)).collect();
         assert_ne!(inputs[0], inputs[1]);
         let mut sum: Vec<f32> = (0..100).map(|item| inputs[0][item] + inputs[1][item] + inputs[2][item]).collect();
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum), 0);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, 0, &sum), 0);
         let right = checksum(&sum);
         sum[7] = f32::from_bits(sum[7].to_bits() ^ 1);
         sum[99] = f32::NAN;
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum), 2);
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum[..50]), 51);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, 0, &sum), 2);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, 50, &sum[50..]), 1);
+        assert_eq!(data.count_unlike(1, 10, &inputs[1][10..]), 0);
+        assert_eq!(data.count_unlike(1, 10, &inputs[1][..90]), 90);
         assert_ne!(checksum(&sum), right);
     }
 }
