@@ -16,6 +16,7 @@ mod capture;
 mod communicator;
 mod config;
 mod device;
+mod exchange;
 mod report;
 mod tensor;
 
@@ -27,6 +28,7 @@ use capture::*;
 use communicator::*;
 use config::*;
 use device::*;
+use exchange::*;
 use report::Report;
 use tensor::*;
 
@@ -83,6 +85,27 @@ mod bridge {
         start: usize,
         count: usize,
         dtype: u32,
+    }
+
+    /// A collective other than all-reduce: `operation` is a `kOp*`.
+    struct Exchange {
+        operation: u32,
+        reduction: u32,
+        root: usize,
+        has_input: bool,
+        has_output: bool,
+        /// Whether it works along dimension `dim` of a shape.
+        along: bool,
+        dim: usize,
+        /// Whether there is a count for each rank.
+        variable: bool,
+    }
+
+    /// One message of a batch.
+    struct Message {
+        operand: Operand,
+        peer: usize,
+        sends: bool,
     }
 
     unsafe extern "C++" {
@@ -185,6 +208,16 @@ mod bridge {
             output: Operand,
             queue: Queue,
         ) -> Result<()>;
+        unsafe fn exchange(
+            communicator: &Communicator,
+            asked: &Exchange,
+            input: Operand,
+            output: Operand,
+            first: &[usize],
+            second: &[usize],
+            queue: Queue,
+        ) -> Result<()>;
+        unsafe fn batch(communicator: &Communicator, messages: &[Message], queue: Queue) -> Result<()>;
     }
 
     extern "Rust" {

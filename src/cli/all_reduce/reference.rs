@@ -32,7 +32,7 @@ impl Data {
     pub(super) fn count_wrong<T: Summand>(self, reduction: Reduction, ranks: usize, start: usize, result: &[T]) -> u64 {
         let mut randoms: Vec<Rng> = (0..ranks).map(|rank| self.random(rank)).collect();
         for random in &mut randoms {
-            (0..start).for_each(|_| drop(T::draw(random)));
+            (0..start).map(|_| T::draw(random)).for_each(|_| ());
         }
         let is_wrong = |element: &&T| !T::reduce(reduction, randoms.iter_mut().map(T::draw)).matches(**element);
         result.iter().filter(is_wrong).count() as u64
@@ -41,7 +41,7 @@ impl Data {
     /// How many elements of `result` are not those of a rank's input, from element `start` on.
     pub(super) fn count_unlike<T: Summand>(self, rank: usize, start: usize, result: &[T]) -> u64 {
         let mut random = self.random(rank);
-        (0..start).for_each(|_| drop(T::draw(&mut random)));
+        (0..start).map(|_| T::draw(&mut random)).for_each(|_| ());
         result.iter().filter(|element| !T::draw(&mut random).matches(**element)).count() as u64
     }
 }
