@@ -10,12 +10,12 @@ use crate::support::data::{Random, assert_same, mix};
 use crate::support::{Data, Rank, Sample};
 
 /// Elements of the buffers behind the operands.
-pub const ROOM: usize = 60_000;
+pub(crate) const ROOM: usize = 60_000;
 /// Most elements that an operand starts behind an aligned address.
 const OFFSETS: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
+pub(crate) enum Op {
     AllReduce,
     AllGather,
     ReduceScatter,
@@ -28,7 +28,7 @@ pub enum Op {
     Batch,
 }
 
-pub const OPS: [Op; 10] = [
+pub(crate) const OPS: [Op; 10] = [
     Op::AllReduce,
     Op::AllGather,
     Op::ReduceScatter,
@@ -54,18 +54,18 @@ impl Op {
 
 /// One call: `count` elements a part; `from` and `to` are where its operands start.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
-    pub op: Op,
-    pub count: usize,
+pub(crate) struct Call {
+    pub(crate) op: Op,
+    pub(crate) count: usize,
     /// Rows of the tensor's parts, for what works along a dimension; 1: without one.
-    pub rows: usize,
-    pub reduction: Reduction,
-    pub root: usize,
-    pub symmetric: bool,
-    pub in_place: bool,
-    pub from: usize,
-    pub to: usize,
-    pub seed: u64,
+    pub(crate) rows: usize,
+    pub(crate) reduction: Reduction,
+    pub(crate) root: usize,
+    pub(crate) symmetric: bool,
+    pub(crate) in_place: bool,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) seed: u64,
 }
 
 impl Call {
@@ -82,14 +82,14 @@ impl Call {
 
 /// Calls that are enqueued one after the other, eagerly or in one graph.
 #[derive(Debug)]
-pub struct Batch {
-    pub captured: bool,
-    pub calls: Vec<Call>,
+pub(crate) struct Batch {
+    pub(crate) captured: bool,
+    pub(crate) calls: Vec<Call>,
 }
 
 /// Cuts a list of operations into batches; everything that is not given follows from `seed`.
 /// `shared`: whether a graph can register plain memory.
-pub fn batches(seed: u64, world: usize, transport: Transport, shared: bool, ops: &[(Op, usize)]) -> Vec<Batch> {
+pub(crate) fn batches(seed: u64, world: usize, transport: Transport, shared: bool, ops: &[(Op, usize)]) -> Vec<Batch> {
     let mut random = Random(mix(seed));
     let mut batches: Vec<Batch> = Vec::new();
     let mut end = ROOM;
@@ -233,7 +233,7 @@ macro_rules! enqueue {
 }
 
 /// The buffers of one rank, used by batch after batch. [0] is only read; [1] is written.
-pub struct Bench<'a, T: Sample> {
+pub(crate) struct Bench<'a, T: Sample> {
     rank: &'a Rank,
     data: &'a Data<T>,
     symmetric: [SymmetricBuffer<T>; 2],
@@ -242,7 +242,7 @@ pub struct Bench<'a, T: Sample> {
 
 impl<'a, T: Sample> Bench<'a, T> {
     /// `data` has [`ROOM`] elements. Collective.
-    pub fn new(rank: &'a Rank, data: &'a Data<T>) -> Self {
+    pub(crate) fn new(rank: &'a Rank, data: &'a Data<T>) -> Self {
         let symmetric = [0; 2].map(|_| rank.communicator.symmetric::<T>(ROOM).unwrap());
         let plain = [0; 2].map(|_| DeviceBuffer::<T>::new(&rank.device, ROOM).unwrap());
         let own = &data.inputs[rank.rank()];
@@ -252,7 +252,7 @@ impl<'a, T: Sample> Bench<'a, T> {
     }
 
     /// Runs a batch and compares all of what it left behind.
-    pub fn check(&self, batch: &Batch) {
+    pub(crate) fn check(&self, batch: &Batch) {
         let (rank, world, stream) = (self.rank.rank(), self.rank.world(), &self.rank.stream);
         let own = &self.data.inputs[rank];
         let mut expected = [own.clone(), own.clone()];
