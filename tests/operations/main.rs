@@ -11,7 +11,7 @@ mod support;
 
 use half::bf16;
 use proptest::prelude::*;
-use symmetra::{Config, Device, HostShape, Transport};
+use symmetra::{Config, Device, DeviceBuffer, HostShape, Reduction, Transport};
 
 use calls::{Batch, Bench, OPS, Op, ROOM, batches};
 use support::data::shuffle;
@@ -146,4 +146,33 @@ fn pitfall_29_blocks_smaller_than_the_world() {
             });
         }
     }
+}
+
+/// Adopted memory is addressed by peers like symmetric memory, and a part of it may be the input in place.
+#[test]
+fn adopted_memory_is_exchanged_directly() {
+    let world = 3;
+    threads(world, &small(world, Transport::Direct), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let (own, count) = (rank.rank(), 1000);
+        let value = |rank: usize, index: usize| (rank * 10_000 + index) as i64;
+        let all: Vec<i64> = (0..world).flat_map(|rank| (0..count).map(move |index| value(rank, index))).collect();
+        let buffer = DeviceBuffer::<i64>::new(&rank.device, world * count).unwrap();
+        let mut filled = vec![-1; world * count];
+        filled[own * count..(own + 1) * count].copy_from_slice(&all[own * count..(own + 1) * count]);
+        buffer.write(&filled, stream).unwrap();
+        let whole = communicator.adopt(buffer.borrow()).unwrap();
+        let part = buffer.borrow().slice(own * count..(own + 1) * count).unwrap();
+        assert!(!is_host() || whole.is_shared());
+        communicator.all_gather(part.clone(), &whole, stream).unwrap();
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), all);
+        communicator.reduce_scatter(&whole, part, Reduction::Sum, stream).unwrap();
+        communicator.reduce_in_place(&whole, Reduction::Max, 1, stream).unwrap();
+        communicator.broadcast(&whole, 1, stream).unwrap();
+        rank.finish();
+        // Every rank's own part was tripled and is the greatest.
+        let tripled: Vec<i64> = all.iter().map(|value| 3 * value).collect();
+        assert_eq!(buffer.read(stream).unwrap(), tripled);
+    });
 }
