@@ -8,6 +8,10 @@
 #include "kernels/all_reduce/ring.cuh"
 #include "kernels/all_reduce/two_shot.cuh"
 #include "kernels/all_reduce/two_shot_zero_copy.cuh"
+#include "kernels/exchange/counts.cuh"
+#include "kernels/exchange/direct.cuh"
+#include "kernels/exchange/packets.cuh"
+#include "kernels/exchange/reduce.cuh"
 #include "kernels/signal/signal.cuh"
 
 namespace symmetra::kernels {
@@ -82,6 +86,72 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t dtype, ui
     if (dtype == kBF16) return sum_kernel<Backend, BF16>(algorithm, world);
   }
   return any_reduction_kernel<Backend>(algorithm, dtype);
+}
+
+/// Reduce-scatter and reduce.
+template <class Backend, class Element, uint32_t kWorld>
+typename Backend::Entry reducing_kernel(uint32_t algorithm) {
+  if (algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
+  return Backend::template entry<&exchange_direct<Pulled<Element, kWorld>>>();
+}
+
+template <class Backend, class ElementType>
+typename Backend::Entry reducing_sum_kernel(uint32_t algorithm, uint32_t world) {
+  if (world == 2) return reducing_kernel<Backend, Sum<ElementType>, 2>(algorithm);
+  if (world == 4) return reducing_kernel<Backend, Sum<ElementType>, 4>(algorithm);
+  if (world == 8) return reducing_kernel<Backend, Sum<ElementType>, 8>(algorithm);
+  return reducing_kernel<Backend, Sum<ElementType>, 0>(algorithm);
+}
+
+template <class Backend>
+typename Backend::Entry reducing_kernel(const ExchangeArgs& args) {
+  if (args.reduction > kAverage) return {};
+  if (args.reduction == kSum) {
+    if (args.dtype == kF32) return reducing_sum_kernel<Backend, F32>(args.algorithm, args.world);
+    if (args.dtype == kF16) return reducing_sum_kernel<Backend, F16>(args.algorithm, args.world);
+    if (args.dtype == kBF16) return reducing_sum_kernel<Backend, BF16>(args.algorithm, args.world);
+  }
+  switch (args.dtype) {
+    case kF32:
+      return reducing_kernel<Backend, Reduced<F32>, 0>(args.algorithm);
+    case kF64:
+      return reducing_kernel<Backend, Reduced<F64>, 0>(args.algorithm);
+    case kF16:
+      return reducing_kernel<Backend, Reduced<F16>, 0>(args.algorithm);
+    case kBF16:
+      return reducing_kernel<Backend, Reduced<BF16>, 0>(args.algorithm);
+    case kI32:
+      return reducing_kernel<Backend, Reduced<I32>, 0>(args.algorithm);
+    case kI64:
+      return reducing_kernel<Backend, Reduced<I64>, 0>(args.algorithm);
+    case kI8:
+      return reducing_kernel<Backend, Reduced<I8>, 0>(args.algorithm);
+    case kU8:
+      return reducing_kernel<Backend, Reduced<U8>, 0>(args.algorithm);
+    case kU32:
+      return reducing_kernel<Backend, Reduced<U32>, 0>(args.algorithm);
+    case kU64:
+      return reducing_kernel<Backend, Reduced<U64>, 0>(args.algorithm);
+    default:
+      return {};
+  }
+}
+
+template <class Backend>
+typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
+  switch (args.algorithm) {
+    case kReducePackets:
+    case kReducePull:
+      return reducing_kernel<Backend>(args);
+    case kExchangePackets:
+      return Backend::template entry<&exchange_packets<LL<I64>>>();
+    case kExchangePush:
+      return Backend::template entry<&exchange_direct<Copies>>();
+    case kExchangeRelay:
+      return Backend::template entry<&exchange_direct<Relay>>();
+    default:
+      return {};
+  }
 }
 
 }  // namespace symmetra::kernels

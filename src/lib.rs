@@ -15,7 +15,9 @@ pub mod metadata;
 mod stream;
 mod types;
 
-pub use collective::{Algorithm, AllReduceOptions, Communicator, Range, explain};
+pub use collective::{
+    Algorithm, AllReduceOptions, Batch, Communicator, Range, TransportRange, explain, explain_exchange,
+};
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};
 pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, Tuning};
@@ -23,4 +25,4 @@ pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
 pub use stream::{Capture, Event, Graph, Queue, Stream};
-pub use types::{Dtype, Element, Reduction};
+pub use types::{Dtype, Element, Reduction, Transport};

@@ -167,6 +167,56 @@ elements! {
     i32 => I32 i64 => I64 i8 => I8 u8 => U8 u32 => U32 u64 => U64
 }
 
+/// How an exchange moves data: every collective but all-reduce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Transport {
+    /// By size, world and memory: `explain_exchange` prints which.
+    #[default]
+    Auto,
+    /// Packets that carry the proof of their arrival, through scratch (the LL protocol of NCCL). Any
+    /// memory. Lowest latency.
+    Packets,
+    /// Between the operands themselves, between two barriers; nothing is copied on the way. Needs
+    /// symmetric or adopted memory, or a graph that registers plain memory.
+    Direct,
+}
+
+impl Transport {
+    /// Every transport by its name.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Packets, Self::Direct];
+
+    /// The name used on the command line and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Packets => "packets",
+            Self::Direct => "direct",
+        }
+    }
+
+    /// The transport with this number, which crosses the language boundary.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|transport| *transport as u32 == number)
+    }
+}
+
+impl FromStr for Transport {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|transport| transport.name() == name).ok_or_else(|| {
+            Error::invalid("the transport", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +230,10 @@ mod tests {
         for reduction in Reduction::ALL {
             assert_eq!(Reduction::from_number(reduction as u32), Some(reduction));
             assert_eq!(reduction.name().parse::<Reduction>().unwrap(), reduction);
+        }
+        for transport in Transport::ALL {
+            assert_eq!(Transport::from_number(transport as u32), Some(transport));
+            assert_eq!(transport.name().parse::<Transport>().unwrap(), transport);
         }
         assert_eq!(Reduction::from_number(Reduction::ALL.len() as u32), None);
         let message = "mean".parse::<Reduction>().unwrap_err().to_string();

@@ -20,6 +20,7 @@ Settings settings_of(const Config& config) {
   settings.ring_bytes = config.ring_bytes;
   settings.recursive_doubling_bytes = config.recursive_doubling_bytes;
   settings.exact = config.determinism == Determinism::kExact;
+  settings.transport = static_cast<std::uint32_t>(config.transport);
   settings.registrations = config.registrations;
   settings.check_calls = config.check_calls;
   settings.tuning = rust::String::lossy(config.tuning);
@@ -43,6 +44,7 @@ Config::Config() {
   ring_bytes = settings.ring_bytes;
   recursive_doubling_bytes = settings.recursive_doubling_bytes;
   determinism = settings.exact ? Determinism::kExact : Determinism::kPerAlgorithm;
+  transport = static_cast<Transport>(settings.transport);
   registrations = settings.registrations;
   check_calls = settings.check_calls;
 }

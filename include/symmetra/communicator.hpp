@@ -107,6 +107,66 @@ class Communicator {
     all_reduce(Operand(const_cast<T*>(input), count, kDtype), Operand(output, count, kDtype), queue, options);
   }
 
+  // The collectives below enqueue and return, as all_reduce does, and throw what it throws; also
+  // kInvalidArgument for counts that do not fit each other or do not divide, a root or peer outside the
+  // group, and a root without its operand; kUnsupported when Config::transport asks for what the memory
+  // cannot do. Any element-aligned address. Operands may not overlap but for the form in place.
+
+  /// Puts the `input` of every rank, in rank order, into `output` of every rank, which has world size times
+  /// as many elements. In place: `input` is this rank's part of `output`.
+  void all_gather(Operand input, Operand output, Queue queue) const;
+  /// The same along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the same with
+  /// shape[dim] times the world size. Nothing is copied before or after.
+  void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
+
+  /// Reduces `input` over all ranks and puts this rank's part of the result into `output`; `input` has world
+  /// size times as many elements. The bits are those of an all-reduce. In place: `output` is this
+  /// rank's part of `input`.
+  void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
+  /// The same along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the same with
+  /// shape[dim] divided by the world size. Nothing is copied before or after.
+  void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Reduction reduction,
+                            Queue queue) const;
+
+  /// Cuts `input` into a part for every rank and fills `output` with the parts that came from every rank, in
+  /// rank order. Both have as many elements, a multiple of the world size.
+  void all_to_all(Operand input, Operand output, Queue queue) const;
+  /// The same with a count of elements for each rank: one strip behind the other in either operand. Where
+  /// what a rank sends is not what its peer expects, later calls of every rank throw kMismatch, which
+  /// names both, and nothing is moved.
+  void all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
+                    const std::vector<std::size_t>& receive_counts, Queue queue) const;
+
+  /// Copies the `buffer` of rank `root` into that of every other rank.
+  void broadcast(Operand buffer, std::size_t root, Queue queue) const;
+
+  /// Reduces `input` over all ranks into the `output` of rank `root`; on other ranks it is not looked at. The
+  /// bits are those of an all-reduce. The root's operands may be the same memory.
+  void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const;
+  /// The same in place; where peers can address the buffers they share the work.
+  void reduce(Operand buffer, Reduction reduction, std::size_t root, Queue queue) const;
+
+  /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`, which has world size
+  /// times as many elements; on other ranks it is not looked at. In place: the root's `input` is its part.
+  void gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const;
+  /// Cuts the `input` of rank `root` into a part for every rank and puts each into that rank's `output`; on
+  /// other ranks `input` is not looked at. In place: the root's `output` is its part.
+  void scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const;
+
+  /// One message of a batch.
+  struct Message {
+    Operand operand;
+    std::size_t peer;
+    bool sends;
+
+    static Message send(Operand operand, std::size_t peer) { return {operand, peer, true}; }
+    static Message receive(Operand operand, std::size_t peer) { return {operand, peer, false}; }
+  };
+  /// Sends and receives all of `messages` as one operation, in which every rank of the group takes part, if
+  /// only with none. At most one message to, and one from, each rank. Sizes in bytes are compared
+  /// first: where they differ later calls of every rank throw kMismatch, and nothing is moved.
+  void batch(const std::vector<Message>& messages, Queue queue) const;
+
   /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's
   /// error when a collective gave up, kDevice when work failed.
   void synchronize(const Stream& stream) const;

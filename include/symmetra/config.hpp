@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "symmetra/types.hpp"
+
 namespace symmetra {
 
 /// How long things may take before they fail. 1 ms to 24 h.
@@ -52,6 +54,8 @@ struct Config {
   std::uint64_t recursive_doubling_bytes;
   /// What the bits of a result may depend on. Default kPerAlgorithm.
   Determinism determinism;
+  /// How exchanges (every collective but all-reduce) move their data. Default: by size and memory.
+  Transport transport;
   /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
   std::uint32_t registrations;
   /// Whether every call is compared across ranks before it runs, at the price of one more small

@@ -94,6 +94,13 @@ enum class Algorithm : std::uint32_t {
   kRecursiveDoubling = 7,  ///< exchanges with one partner after the other; any type
 };
 
+/// How an exchange moves data: every collective but all-reduce. The numbers are stable.
+enum class Transport : std::uint32_t {
+  kAuto = 0,     ///< by size, world and memory
+  kPackets = 1,  ///< through scratch, as packets that carry the proof of their arrival; any memory
+  kDirect = 2,   ///< between the operands themselves; symmetric or adopted memory
+};
+
 /// The name used in messages and on the command line: "two-shot-ll". Throws kInvalidArgument for a
 /// number that is no Algorithm.
 std::string name(Algorithm algorithm);

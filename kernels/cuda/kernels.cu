@@ -49,6 +49,17 @@ int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometr
   return launch(stream, kernel, args, geometry);
 }
 
+int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& geometry) noexcept {
+  const void* kernel = exchange_kernel<Backend>(args);
+  if (kernel == nullptr || !fits(args, geometry) || geometry.threads < items(args)) return cudaErrorInvalidValue;
+  return launch(stream, kernel, args, geometry);
+}
+
+int32_t launch_counts(void* stream, const CountsArgs& args, const Geometry& geometry) noexcept {
+  if (!fits(args, geometry)) return cudaErrorInvalidValue;
+  return launch(stream, reinterpret_cast<const void*>(&exchange_counts), args, geometry);
+}
+
 int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept {
   if (!fits(args, geometry)) return cudaErrorInvalidValue;
   return launch(stream, reinterpret_cast<const void*>(&kernels::signal), args, geometry);

@@ -1,5 +1,6 @@
 //! `symmetra all-reduce`: reductions over ranks, measured and verified, or sums of the user's own tensors.
 
+mod collective;
 mod crew;
 mod job;
 mod processes;
@@ -16,9 +17,11 @@ use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, Reduction};
 
 use crate::bytes;
 use crate::devices::{self, Choice, RankDevice};
+use crate::exchange;
 use crate::failure::Failure;
 use crate::names;
 
+pub(crate) use collective::Collective;
 use crew::Crew;
 use job::{Job, Said, Work};
 pub(crate) use processes::rank_process;
@@ -85,14 +88,14 @@ pub(crate) enum RanksAs {
 #[derive(clap::Args)]
 #[group(id = "sweep", multiple = true)]
 #[command(next_help_heading = "Measuring")]
-struct SweepArgs {
+pub(crate) struct SweepArgs {
     /// Element type
     #[arg(long, default_value = "f32", value_parser = names::dtype_parser())]
     dtype: Dtype,
 
     /// What becomes of the values of all ranks
     #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
-    op: Reduction,
+    pub(crate) op: Reduction,
 
     /// Smallest message of a rank: bytes, or with the unit KiB, MiB or GiB
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
@@ -108,15 +111,15 @@ struct SweepArgs {
 
     /// Run the operations from a captured graph
     #[arg(long)]
-    graph: bool,
+    pub(crate) graph: bool,
 
     /// Use one buffer for input and output
     #[arg(long)]
-    in_place: bool,
+    pub(crate) in_place: bool,
 
     /// Use plain device memory instead of symmetric memory
     #[arg(long)]
-    plain: bool,
+    pub(crate) plain: bool,
 
     /// Seed of the random data [default: a new one every run, printed]
     #[arg(long)]
@@ -162,18 +165,33 @@ fn measure(args: &Args) -> Result<(), Failure> {
     let ranks = args.ranks.map_or(DEFAULT_RANKS, |ranks| ranks as usize);
     let sweep = sweep::Sweep::new(args)?;
     let job = args.job(ranks, Work::Sweep(sweep.clone()))?;
+    conduct(&job, &sweep, args.ranks_as, args.sweep.json)
+}
+
+/// Measures another collective.
+pub(crate) fn measure_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
+    let ranks = args.ranks as usize;
+    let sweep = sweep::Sweep::of(args, collective, ranks)?;
+    let devices = devices::assign(args.device, ranks, args.share_devices)?;
+    let work = Work::Sweep(sweep.clone());
+    let job = Job { devices, check_calls: args.check_calls, deadline_s: None, work };
+    conduct(&job, &sweep, args.ranks_as, args.sweep.json)
+}
+
+fn conduct(job: &Job, sweep: &sweep::Sweep, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
+    let ranks = job.ranks();
     eprintln!(
         "{ranks} {} as {} on {}, {}, {}{}, seed {}",
         if ranks == 1 { "rank" } else { "ranks" },
-        args.ranks_as.name(),
+        ranks_as.name(),
         job.device_kind(),
         if sweep.in_place { "in place" } else { "out of place" },
         if sweep.plain { "plain memory" } else { "symmetric memory" },
         if sweep.graph { ", in graphs" } else { "" },
         sweep.seed,
     );
-    let mut report = report::Report::new(&job, &sweep, args.sweep.json);
-    args.ranks_as.start(&job)?.attend(|rank, said| report.hear(rank, said))?;
+    let mut report = report::Report::new(job, sweep, json);
+    ranks_as.start(job)?.attend(|rank, said| report.hear(rank, said))?;
     report.finish()
 }
 

@@ -8,11 +8,14 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
-use symmetra::{Config, Device, DeviceKind, Dtype, Range, Tuning, explain, required_bytes};
+use symmetra::{Config, Device, DeviceKind, Dtype, Range, Tuning, explain, explain_exchange, required_bytes};
 
 use crate::devices::{self, Choice};
 use crate::failure::Failure;
 use crate::{bytes, output};
+
+/// Where operands may be, and whether peers can address them there.
+const MEMORIES: [(&str, bool); 2] = [("symmetric, adopted", true), ("plain", false)];
 
 /// Print devices, peer access, versions, default settings, and the choice of algorithms.
 #[derive(clap::Args)]
@@ -67,10 +70,21 @@ struct Info {
     config: Vec<(&'static str, String)>,
     arena_bytes: u64,
     algorithms: Vec<Choices>,
+    transports: Vec<TransportInfo>,
     variables: Vec<Variable>,
     /// Where sizes were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<Vec<Groups>>,
+}
+
+/// One row of the choices for exchanges.
+#[derive(Debug, Serialize)]
+struct TransportInfo {
+    memory: &'static str,
+    /// Bytes from one rank to another; nothing: no limit.
+    up_to_bytes: Option<u64>,
+    transport: &'static str,
+    reason: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -123,6 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         algorithms: algorithms(&explain(kind, device, ranks, config.tuning.as_ref())?),
         variables: surroundings::variables(),
         layout: args.sizes().map(surroundings::layout).transpose()?,
+        transports: transports(kind, ranks),
     };
     if args.json { output::json(&info) } else { print(&info) }
 }
@@ -169,9 +184,21 @@ fn uuid(bytes: [u8; 16]) -> String {
 }
 
 /// The choices, types with equal ones together.
+fn transports(kind: DeviceKind, ranks: usize) -> Vec<TransportInfo> {
+    let rows = |(memory, direct)| {
+        explain_exchange(kind, ranks, direct).into_iter().map(move |range| TransportInfo {
+            memory,
+            up_to_bytes: (range.up_to_bytes != u64::MAX).then_some(range.up_to_bytes),
+            transport: range.transport.name(),
+            reason: range.reason,
+        })
+    };
+    MEMORIES.into_iter().flat_map(rows).collect()
+}
+
 fn algorithms(explain: &impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
     let mut all: Vec<Choices> = Vec::new();
-    for (memory, direct) in [("symmetric, adopted", true), ("plain", false)] {
+    for (memory, direct) in MEMORIES {
         for dtype in Dtype::ALL {
             let ranges = ranges(&explain(dtype, direct));
             match all.iter_mut().find(|choices| choices.memory == memory && choices.ranges == ranges) {
@@ -225,6 +252,14 @@ fn print(info: &Info) -> Result<(), Failure> {
     output::line(format_args!("memory on each rank: {} bytes", info.arena_bytes))?;
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
     output::line(choices(&info.algorithms))?;
+    output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
+    let mut rows = table(&["memory", "bytes", "transport", "why"]);
+    for row in &info.transports {
+        let bytes =
+            row.up_to_bytes.map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
+        rows.add_row([row.memory, &bytes, row.transport, row.reason]);
+    }
+    output::line(rows)?;
     if let Some(layout) = &info.layout {
         output::line(format_args!("\nParallel groups of {} ranks", layout[0].ranks()))?;
         output::line(surroundings::layout_table(layout))?;

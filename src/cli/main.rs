@@ -6,6 +6,7 @@ mod all_reduce;
 mod bytes;
 mod devices;
 mod doctor;
+mod exchange;
 mod failure;
 mod info;
 mod launch;
@@ -18,6 +19,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use all_reduce::Collective;
+
 /// GPU collectives inside one host; the same kernels on a CPU.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 100)]
@@ -29,6 +32,22 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     AllReduce(all_reduce::Args),
+    /// The inputs of all ranks, one behind the other, in every rank: measure and verify a sweep of sizes
+    AllGather(exchange::Args),
+    /// Each rank's part of the reduction of all inputs: measure and verify a sweep of sizes
+    ReduceScatter(exchange::Args),
+    /// A part of every rank's input for every rank: measure and verify a sweep of sizes
+    AllToAll(exchange::Args),
+    /// What the root has, in every rank: measure and verify a sweep of sizes
+    Broadcast(exchange::Args),
+    /// The reduction of all inputs, in the root: measure and verify a sweep of sizes
+    Reduce(exchange::Args),
+    /// The inputs of all ranks, one behind the other, in the root: measure and verify a sweep of sizes
+    Gather(exchange::Args),
+    /// A part of the root's input for every rank: measure and verify a sweep of sizes
+    Scatter(exchange::Args),
+    /// From every rank to the next: measure and verify a sweep of sizes
+    SendReceive(exchange::Args),
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
@@ -44,6 +63,14 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let done = match Cli::parse().command {
         Command::AllReduce(args) => all_reduce::run(&args),
+        Command::AllGather(args) => exchange::run(Collective::AllGather, &args),
+        Command::ReduceScatter(args) => exchange::run(Collective::ReduceScatter, &args),
+        Command::AllToAll(args) => exchange::run(Collective::AllToAll, &args),
+        Command::Broadcast(args) => exchange::run(Collective::Broadcast, &args),
+        Command::Reduce(args) => exchange::run(Collective::Reduce, &args),
+        Command::Gather(args) => exchange::run(Collective::Gather, &args),
+        Command::Scatter(args) => exchange::run(Collective::Scatter, &args),
+        Command::SendReceive(args) => exchange::run(Collective::SendReceive, &args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

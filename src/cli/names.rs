@@ -1,7 +1,7 @@
 //! Types, reductions and algorithms by name: on the command line, and in the jobs of rank processes.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use symmetra::{Algorithm, Dtype, Reduction};
+use symmetra::{Algorithm, Dtype, Reduction, Transport};
 
 /// The type with this name.
 pub(crate) fn dtype(name: &str) -> Option<Dtype> {
@@ -20,6 +20,11 @@ pub(crate) fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
 }
 
 /// For clap.
+pub(crate) fn transport_parser() -> impl TypedValueParser<Value = Transport> {
+    PossibleValuesParser::new(Transport::ALL.map(Transport::name)).try_map(|name| name.parse::<Transport>())
+}
+
+/// For clap.
 pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     let names = [Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name);
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Algorithm>())
@@ -27,7 +32,7 @@ pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
 
 /// `#[serde(with = "by_name")]` for [`Dtype`], [`Reduction`] and [`Algorithm`].
 pub(crate) mod by_name {
-    use super::{Algorithm, Dtype, Reduction};
+    use super::{Algorithm, Dtype, Reduction, Transport};
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -47,6 +52,15 @@ pub(crate) mod by_name {
     }
 
     impl Named for Reduction {
+        fn name(&self) -> &'static str {
+            (*self).name()
+        }
+        fn from_name(name: &str) -> Option<Self> {
+            name.parse().ok()
+        }
+    }
+
+    impl Named for Transport {
         fn name(&self) -> &'static str {
             (*self).name()
         }

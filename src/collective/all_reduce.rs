@@ -107,9 +107,9 @@ const MOST_CALL_BYTES: u64 = 1 << 33;
 
 /// A table of addresses and where in them an operand starts.
 #[derive(Clone, Copy)]
-struct Peers {
-    table: *const args::PeerTable,
-    offset_bytes: u64,
+pub(super) struct Peers {
+    pub(super) table: *const args::PeerTable,
+    pub(super) offset_bytes: u64,
 }
 
 /// What was decided for a message.
@@ -229,7 +229,7 @@ impl Inner {
 
     /// Whether peers can address an operand, or will be able to once a graph is registered. The
     /// same on every rank that calls alike.
-    fn reaches(&self, operand: &View<'_>, recording: bool) -> bool {
+    pub(super) fn reaches(&self, operand: &View<'_>, recording: bool) -> bool {
         match operand.place {
             Place::Symmetric { group, .. } | Place::Registered { group, .. } => group == self.group.id(),
             Place::Plain => recording && self.registers_plain(),
@@ -246,7 +246,7 @@ impl Inner {
         self.group.processes().iter().all(|process| *process == self.group.processes()[0])
     }
 
-    fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
+    pub(super) fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
         let (slot, offset_bytes) = match (operand.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
@@ -337,7 +337,7 @@ impl Inner {
     }
 
     /// Compares a call with those of all ranks, on the device, before it runs.
-    fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
         let scratch = &self.arena.layout().agree;
         let args = args::AgreeArgs {
             peers: self.arena.everywhere(scratch.region.offset),

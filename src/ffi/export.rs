@@ -17,6 +17,7 @@ mod communicator;
 mod config;
 mod device;
 mod environment;
+mod exchange;
 mod report;
 mod tensor;
 
@@ -30,6 +31,7 @@ use communicator::*;
 use config::*;
 use device::*;
 use environment::*;
+use exchange::*;
 use report::Report;
 use tensor::*;
 
@@ -49,6 +51,7 @@ mod bridge {
         ring_bytes: u64,
         recursive_doubling_bytes: u64,
         exact: bool,
+        transport: u32,
         registrations: u32,
         check_calls: bool,
         /// Path of a tuning file; empty: none.
@@ -124,6 +127,27 @@ mod bridge {
         start: usize,
         count: usize,
         dtype: u32,
+    }
+
+    /// A collective other than all-reduce: `operation` is a `kOp*`.
+    struct Exchange {
+        operation: u32,
+        reduction: u32,
+        root: usize,
+        has_input: bool,
+        has_output: bool,
+        /// Whether it works along dimension `dim` of a shape.
+        along: bool,
+        dim: usize,
+        /// Whether there is a count for each rank.
+        variable: bool,
+    }
+
+    /// One message of a batch.
+    struct Message {
+        operand: Operand,
+        peer: usize,
+        sends: bool,
     }
 
     unsafe extern "C++" {
@@ -227,6 +251,16 @@ mod bridge {
             output: Operand,
             queue: Queue,
         ) -> Result<()>;
+        unsafe fn exchange(
+            communicator: &Communicator,
+            asked: &Exchange,
+            input: Operand,
+            output: Operand,
+            first: &[usize],
+            second: &[usize],
+            queue: Queue,
+        ) -> Result<()>;
+        unsafe fn batch(communicator: &Communicator, messages: &[Message], queue: Queue) -> Result<()>;
     }
 
     extern "Rust" {

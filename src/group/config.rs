@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::tuning::Tuning;
 use crate::error::{Error, Result};
+use crate::types::Transport;
 
 /// How long things may take before they fail. All finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Config {
     pub recursive_doubling_bytes: u64,
     /// What the bits of a result may depend on. Default [`Determinism::PerAlgorithm`].
     pub determinism: Determinism,
+    /// How exchanges (every collective but all-reduce) move their data. Default: by size and memory.
+    pub transport: Transport,
     /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
     pub registrations: u32,
     /// Whether every call is compared across ranks before it runs (bytes, type, operation,
@@ -80,6 +83,7 @@ impl Default for Config {
             ring_bytes: 16 << 20,
             recursive_doubling_bytes: 64 << 10,
             determinism: Determinism::default(),
+            transport: Transport::Auto,
             registrations: 1024,
             check_calls: cfg!(debug_assertions),
             tuning: None,
@@ -111,6 +115,7 @@ impl Config {
             ("ring_bytes", self.ring_bytes.to_string()),
             ("recursive_doubling_bytes", self.recursive_doubling_bytes.to_string()),
             ("determinism", format!("{:?}", self.determinism)),
+            ("transport", self.transport.to_string()),
             ("registrations", self.registrations.to_string()),
             ("check_calls", self.check_calls.to_string()),
             ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::operand::{Operand, Place, Sealed, View};
 use crate::device::{Device, Memory};
@@ -153,6 +154,18 @@ impl<'a, T: Element> Ref<'a, T> {
         self.address
     }
 
+    /// Elements `range` of it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a range outside.
+    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
+        if range.start > range.end || range.end > self.len {
+            return Err(Error::invalid("the range", format!("{range:?}"), format!("there are {} elements", self.len)));
+        }
+        let len = range.end - range.start;
+        Ok(Self { address: self.address.wrapping_add(range.start), len, ..self.clone() })
+    }
+
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
@@ -209,7 +222,14 @@ impl<'op, T: Element> Operand<'op, T> for &'op DeviceBuffer<T> {}
 
 impl<T: Element> Sealed for &Ref<'_, T> {
     fn view(&self) -> View<'_> {
-        View { address: self.address.cast(), elems: self.len, place: Place::Plain, device: &self.device }
+        (*self).view()
     }
 }
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &Ref<'a, T> {}
+
+impl<T: Element> Sealed for Ref<'_, T> {
+    fn view(&self) -> View<'_> {
+        View { address: self.address.cast(), elems: self.len, place: Place::Plain, device: &self.device }
+    }
+}
+impl<'op, 'a: 'op, T: Element> Operand<'op, T> for Ref<'a, T> {}

@@ -27,6 +27,7 @@ fn three_ranks_of_bf16() {
         let expected = [
             "ranks",
             "device",
+            "collective",
             "op",
             "dtype",
             "bytes",

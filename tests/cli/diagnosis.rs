@@ -37,6 +37,9 @@ fn info_for_programs() {
         assert_eq!((&info["ranks"], &info["device"]), (&8.into(), &device.into()));
         assert_eq!(info["devices"][0]["kind"], "host");
         assert!(info["devices"][0]["memory_bytes"].as_u64().unwrap() > 0);
+        let transports = info["transports"].as_array().unwrap();
+        assert!(transports.iter().any(|row| row["memory"] == "plain" && row["transport"] == "packets"));
+        assert!(transports.iter().any(|row| row["transport"] == "direct" && row["up_to_bytes"].is_null()));
         assert!(info["arena_bytes"].as_u64().unwrap() > 64 << 20);
         let settings = info["config"].as_array().unwrap();
         assert!(settings.iter().any(|setting| setting[0] == "heap_bytes" && setting[1] == "67108864"), "{settings:?}");

@@ -3,6 +3,7 @@
 
 mod all_reduce;
 mod diagnosis;
+mod exchange;
 mod files;
 mod launch;
 

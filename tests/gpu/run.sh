@@ -31,6 +31,12 @@ sweep() { # NAME ARGS...
   check "$name" 60 "$here/symmetra" all-reduce --device cuda --json --iterations 3 "$@"
 }
 
+exchange() { # NAME COLLECTIVE ARGS...
+  local name=$1 collective=$2
+  shift 2
+  check "$name" 60 "$here/symmetra" "$collective" --device cuda --json --iterations 3 "$@"
+}
+
 worlds() { for world in 2 3 4 5 7 8; do [ "$world" -le "$gpus" ] && echo "$world"; done; }
 
 if [ "$mode" = sanitize ]; then
@@ -41,7 +47,7 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in all_reduce numerics graphs signals memory failures processes; do
+  for suite in all_reduce operations numerics graphs signals memory failures processes; do
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1
   done
   for world in $(worlds); do
@@ -54,7 +60,16 @@ else
     for as in processes threads; do
       sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
       sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph
+      for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do
+        exchange "w$world-$as-$op" $op --ranks "$world" --ranks-as $as --dtype bf16 --max-bytes 4MiB
+      done
       [ "$mode" = full ] || continue
+      for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do
+        for transport in packets direct; do
+          exchange "w$world-$as-$op-$transport-graph" $op --ranks "$world" --ranks-as $as --transport $transport --graph --max-bytes 4MiB
+        done
+        exchange "w$world-$as-$op-plain" $op --ranks "$world" --ranks-as $as --dtype u8 --plain --max-bytes 4MiB
+      done
       for dtype in f32 f64 f16 i32 i64 i8 u8 u32 u64; do
         sweep "w$world-$as-$dtype" --ranks "$world" --ranks-as $as --dtype $dtype --max-bytes 4MiB
         sweep "w$world-$as-$dtype-graph-in-place" --ranks "$world" --ranks-as $as --dtype $dtype --graph --in-place --max-bytes 4MiB

@@ -7,6 +7,7 @@
 
 #include "symmetra/device/peer.cuh"
 #include "symmetra/device/signal.cuh"
+#include "tests/kernels/exchange.hpp"
 #include "tests/kernels/group.hpp"
 
 namespace trial {
@@ -99,6 +100,57 @@ void test_all_reduce(uint64_t seed) {
         sequence(algorithm, world, cases, epochs[turn % 3], random);
       }
     }
+  }
+}
+
+ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_t (&shape)[2]) {
+  ExchangeCase c{};
+  c.algorithm = random() % 5;
+  c.told = c.algorithm == kExchangePush && random() % 2 == 0;
+  c.blocks = 1 + random() % shape[0];
+  c.threads = random() % 3 == 0 ? 1 : shape[1];
+  c.lanes_log2 = random() % 4;
+  c.rows = c.algorithm != kExchangeRelay && !c.told && random() % 3 == 0 ? 2 + random() % 3 : 1;
+  c.root = random() % world;
+  c.dtype = random() % 2 == 0 ? kU8 : kI32;
+  c.reduction = random() % kReductions;
+  c.from_shift = random() % 2 == 0 ? 0 : 4 * (random() % 5);
+  c.into_shift = random() % 2 == 0 ? 0 : 4 * (random() % 5);
+  // Any number of bytes where they are only moved; several rounds of small slots.
+  const bool equal = c.reduces() || c.rows > 1 || c.algorithm == kExchangeRelay;
+  const uint64_t unit = c.reduces() ? 4 : 1, all = random() % (random() % 2 == 0 ? 20 : 150) * unit * c.rows;
+  for (uint32_t from = 0; from < world; ++from) {
+    for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = equal ? all : random() % 3 == 0 ? 0 : random() % (all + 1);
+  }
+  return c;
+}
+
+/// Exchanges of every kind in one set of regions, with slots that large strips fill several times.
+void test_exchanges(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (uint32_t turn = 0; turn < 25; ++turn) {
+    const uint32_t world = kWorlds[turn % 5], epochs[] = {0, 1, kEpochModulus - 7};
+    const ExchangeGroup group(world, 1 + random() % 40, epochs[turn % 3]);
+    std::deque<ExchangeOperands> operands;
+    std::vector<std::vector<Launch>> launches(world);
+    for (uint32_t i = 0; i < 20; ++i) {
+      const ExchangeCase c = any_exchange(random, world, kShapes[turn / 5]);
+      operands.emplace_back(c, world, random);
+      for (uint32_t rank = 0; rank < world; ++rank) {
+        launches[rank].push_back(operands.back().produce(rank));
+        for (const Launch& launch : group.launch(c, operands.back(), rank)) {
+          check(launch.kernel != nullptr, "a kernel for every exchange", c.algorithm, c.dtype, c.reduction);
+          launches[rank].push_back(launch);
+        }
+        launches[rank].push_back(operands.back().consume(rank));
+      }
+    }
+    launcher::run(launches);
+    uint32_t wrong = 0;
+    for (const ExchangeOperands& o : operands) wrong += o.wrong() != 0;
+    check(wrong == 0, "exchanges: turn, world, wrong calls", turn, world, wrong);
+    for (uint32_t rank = 0; rank < world; ++rank)
+      check(group.rank(rank).why().code == kStatusOk, "no wait of an exchange gave up", turn, rank);
   }
 }
 
@@ -340,6 +392,7 @@ int main(int argc, char** argv) {
   test_no_kernel();
   test_all_reduce(seed);
   test_small_counts(seed);
+  test_exchanges(seed);
   test_scrub();
   test_refresh();
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {

@@ -88,6 +88,9 @@ impl Job {
         if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
             config.deadlines = Deadlines { open: limit, first_use: limit, steady: limit };
         }
+        if let Work::Sweep(sweep) = &self.work {
+            config.transport = sweep.transport;
+        }
         config.heap_bytes = match &self.work {
             Work::Sweep(sweep) => sweep.heap_bytes(),
             Work::Shards(shards) => shards.heap_bytes(),

@@ -28,18 +28,23 @@ impl Data {
         (0..self.elems).map(|_| T::draw(&mut random)).collect()
     }
 
-    /// How many elements of `result` are not what the algorithm must make of the inputs of all ranks.
+    /// How many elements of `result` are not what the algorithm must make of the inputs of all ranks,
+    /// from element `start` on.
     pub(super) fn count_wrong<T: Summand>(
         self,
         reduction: Reduction,
         ranks: usize,
         algorithm: Algorithm,
+        start: usize,
         result: &[T],
     ) -> u64 {
         let mut randoms: Vec<Rng> = (0..ranks).map(|rank| self.random(rank)).collect();
-        let mut wrong = self.elems.abs_diff(result.len()) as u64;
+        for random in &mut randoms {
+            (0..start).map(|_| T::draw(random)).for_each(|_| ());
+        }
+        let mut wrong = 0;
         let mut values = Vec::with_capacity(ranks);
-        for (index, element) in result.iter().enumerate() {
+        for (index, element) in (start..).zip(result) {
             values.clear();
             values.extend(randoms.iter_mut().map(T::draw));
             let right = match algorithm {
@@ -50,6 +55,13 @@ impl Data {
             wrong += u64::from(!right.matches(*element));
         }
         wrong
+    }
+
+    /// How many elements of `result` are not those of a rank's input, from element `start` on.
+    pub(super) fn count_unlike<T: Summand>(self, rank: usize, start: usize, result: &[T]) -> u64 {
+        let mut random = self.random(rank);
+        (0..start).map(|_| T::draw(&mut random)).for_each(|_| ());
+        result.iter().filter(|element| !T::draw(&mut random).matches(**element)).count() as u64
     }
 
     /// The result of a ring, of the element at `index`: from the rank with the number of its chunk to
@@ -112,12 +124,14 @@ mod tests {
         let inputs: Vec<Vec<f32>> = (0..3).map(|rank| data.of(rank)).collect();
         assert_ne!(inputs[0], inputs[1]);
         let mut sum: Vec<f32> = (0..100).map(|item| inputs[0][item] + inputs[1][item] + inputs[2][item]).collect();
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, &sum), 0);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, 0, &sum), 0);
         let right = checksum(&sum);
         sum[7] = f32::from_bits(sum[7].to_bits() ^ 1);
         sum[99] = f32::NAN;
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, &sum), 2);
-        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, &sum[..50]), 51);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, 0, &sum), 2);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, Algorithm::Auto, 50, &sum[50..]), 1);
+        assert_eq!(data.count_unlike(1, 10, &inputs[1][10..]), 0);
+        assert_eq!(data.count_unlike(1, 10, &inputs[1][..90]), 90);
         assert_ne!(checksum(&sum), right);
     }
 
@@ -134,11 +148,11 @@ mod tests {
             ((a + e) + (b + f)) + (c + d)
         };
         let doubled: Vec<f64> = (0..64).map(doubled).collect();
-        assert_eq!(data.count_wrong(Reduction::Sum, 6, Algorithm::Ring, &ring), 0);
-        assert_eq!(data.count_wrong(Reduction::Sum, 6, Algorithm::RecursiveDoubling, &doubled), 0);
+        assert_eq!(data.count_wrong(Reduction::Sum, 6, Algorithm::Ring, 0, &ring), 0);
+        assert_eq!(data.count_wrong(Reduction::Sum, 6, Algorithm::RecursiveDoubling, 0, &doubled), 0);
         assert!(
-            data.count_wrong(Reduction::Sum, 6, Algorithm::Auto, &ring) > 0
-                && data.count_wrong(Reduction::Sum, 6, Algorithm::Auto, &doubled) > 0
+            data.count_wrong(Reduction::Sum, 6, Algorithm::Auto, 0, &ring) > 0
+                && data.count_wrong(Reduction::Sum, 6, Algorithm::Auto, 0, &doubled) > 0
         );
     }
 }

@@ -15,6 +15,7 @@ use crate::{bytes, output};
 struct Row {
     ranks: usize,
     device: &'static str,
+    collective: &'static str,
     op: &'static str,
     dtype: &'static str,
     bytes: u64,
@@ -76,7 +77,7 @@ impl<'a> Report<'a> {
         let samples = std::mem::take(samples);
         let row = self.row(size, &samples);
         let first = samples.first().map(|(_, sample)| sample.checksum);
-        if samples.iter().any(|(_, sample)| Some(sample.checksum) != first) {
+        if self.sweep.collective.equalises() && samples.iter().any(|(_, sample)| Some(sample.checksum) != first) {
             self.unequal_bytes.push(row.bytes);
         }
         self.progress.set_message(bytes::format(row.bytes));
@@ -94,11 +95,11 @@ impl<'a> Report<'a> {
         let bytes = (elements * dtype.bytes()) as u64;
         let time_us = median(slowest(samples));
         let algbw_gbps = if time_us > 0.0 { bytes as f64 / time_us / 1e3 } else { 0.0 };
-        let ranks = self.ranks as f64;
         Row {
             ranks: self.ranks,
             device: self.device,
-            op: self.sweep.reduction.name(),
+            collective: self.sweep.collective.name(),
+            op: if self.sweep.collective.reduces() { self.sweep.reduction.name() } else { "-" },
             dtype: dtype.name(),
             bytes,
             elements,
@@ -106,7 +107,7 @@ impl<'a> Report<'a> {
             graph: self.sweep.graph,
             time_us,
             algbw_gbps,
-            busbw_gbps: algbw_gbps * 2.0 * (ranks - 1.0) / ranks,
+            busbw_gbps: algbw_gbps * self.sweep.collective.bus_factor(self.ranks),
             wrong: samples.iter().map(|(_, sample)| sample.wrong).sum(),
         }
     }

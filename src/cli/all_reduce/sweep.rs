@@ -1,29 +1,38 @@
 //! One rank's part of a measurement: every size verified, then timed.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use symmetra::{
-    Algorithm, AllReduceOptions, Communicator, DeviceBuffer, DeviceKind, Dtype, Element, Event, Graph, Operand, Queue,
-    Range, Reduction, Stream, SymmetricBuffer,
+    Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Element, Event, Graph, Operand, Queue, Reduction, Ref,
+    Stream, SymmetricBuffer, SymmetricSlice, Transport, explain_exchange,
 };
 
+use super::collective::{self, Collective};
 use super::job::{Said, Say};
 use super::reference::{Data, checksum};
 use super::{Args, RanksAs};
 use crate::bytes;
 use crate::element::Summand;
+use crate::exchange;
 use crate::failure::Failure;
 use crate::names::by_name;
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sweep {
+    pub(super) collective: Collective,
+    /// Of the collectives that have one.
+    pub(super) root: usize,
+    #[serde(with = "by_name")]
+    pub(super) transport: Transport,
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
     #[serde(with = "by_name")]
     pub(super) reduction: Reduction,
     #[serde(with = "by_name")]
     pub(super) algorithm: Algorithm,
-    /// Elements of each message.
+    /// Elements of each message: of the larger operand.
     pub(super) sizes_elems: Vec<usize>,
     iterations: Option<u32>,
     pub(super) graph: bool,
@@ -57,6 +66,9 @@ impl Sweep {
             return Err(Failure::usage(format!("--plain: {} needs memory that peers can address", args.algorithm)));
         }
         Ok(Self {
+            collective: Collective::AllReduce,
+            root: 0,
+            transport: Transport::Auto,
             dtype: asked.dtype,
             reduction: asked.op,
             algorithm: args.algorithm,
@@ -70,9 +82,36 @@ impl Sweep {
         })
     }
 
+    /// A sweep of another collective.
+    pub(super) fn of(exchange: &exchange::Args, collective: Collective, ranks: usize) -> Result<Self, Failure> {
+        let asked = &exchange.sweep;
+        collective.check(exchange, ranks)?;
+        let part = if collective.divides() { ranks } else { 1 };
+        let whole = |elems: usize| (elems / part).max(1) * part;
+        let sizes_elems = sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype)?;
+        Ok(Self {
+            collective,
+            root: exchange.root.unwrap_or(0),
+            transport: exchange.transport,
+            dtype: asked.dtype,
+            reduction: asked.op,
+            algorithm: Algorithm::Auto,
+            sizes_elems: sizes_elems.into_iter().map(whole).collect(),
+            iterations: asked.iterations,
+            graph: asked.graph,
+            in_place: asked.in_place || collective == Collective::Broadcast,
+            plain: asked.plain,
+            one_process: exchange.ranks_as == RanksAs::Threads,
+            seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
+        })
+    }
+
     /// One size, fast: to see whether an algorithm works.
     pub(super) fn probe(algorithm: Algorithm) -> Self {
         Self {
+            collective: Collective::AllReduce,
+            root: 0,
+            transport: Transport::Auto,
             dtype: Dtype::F32,
             reduction: Reduction::Sum,
             algorithm,
@@ -151,13 +190,22 @@ pub(super) fn run(sweep: &Sweep, communicator: &Communicator, say: Say<'_>) -> R
 }
 
 /// Memory that a sweep can use.
-trait Buffer<T: Element>: Sized {
+pub(super) trait Buffer<T: Element>: Sized {
+    /// Some of its elements, as an operand.
+    type Part<'b>: Operand<'b, T>
+    where
+        Self: 'b;
+    fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>>;
     fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
     fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()>;
     fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
 }
 
 impl<T: Element> Buffer<T> for SymmetricBuffer<T> {
+    type Part<'b> = SymmetricSlice<'b, T>;
+    fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
+        self.slice(range)
+    }
     fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
         communicator.symmetric(elems)
     }
@@ -170,6 +218,10 @@ impl<T: Element> Buffer<T> for SymmetricBuffer<T> {
 }
 
 impl<T: Element> Buffer<T> for DeviceBuffer<T> {
+    type Part<'b> = Ref<'b, T>;
+    fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
+        self.borrow().slice(range)
+    }
     fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
         Self::new(communicator.device(), elems)
     }
@@ -201,10 +253,7 @@ impl<'a> Bench<'a> {
         (self.elems * self.sweep.dtype.bytes()) as u64
     }
 
-    fn measure<T: Summand, B: Buffer<T>>(&self) -> Result<Sample, Failure>
-    where
-        for<'b> &'b B: Operand<'b, T>,
-    {
+    fn measure<T: Summand, B: Buffer<T>>(&self) -> Result<Sample, Failure> {
         let input = B::new(self.communicator, self.elems)?;
         let separate = (!self.sweep.in_place).then(|| B::new(self.communicator, self.elems)).transpose()?;
         let output = separate.as_ref().unwrap_or(&input);
@@ -220,7 +269,9 @@ impl<'a> Bench<'a> {
         self.once(&operation)?;
         self.communicator.synchronize(self.stream)?;
         let result = output.read(self.stream)?;
-        let mut wrong = data.count_wrong(self.sweep.reduction, self.communicator.world_size(), self.runs(), &result);
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
+        let count_wrong = |result: &[T]| collective::count_wrong(self.sweep, data, rank, world, self.runs(), result);
+        let mut wrong = count_wrong(&result);
         let checksum = checksum(&result);
 
         let batches_us = self.time(&operation, pace)?;
@@ -228,18 +279,19 @@ impl<'a> Bench<'a> {
             // The input is the same still, and so must be the bits.
             let last = output.read(self.stream)?;
             if self::checksum(&last) != checksum {
-                wrong +=
-                    data.count_wrong(self.sweep.reduction, self.communicator.world_size(), self.runs(), &last).max(1);
+                wrong += count_wrong(&last).max(1);
             }
         }
         Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
     }
 
     /// Captures what is to run from graphs.
-    fn prepare<'b, T: Summand, B>(&self, input: &'b B, output: &'b B, ops: u32) -> Result<Operation<'b, B>, Failure>
-    where
-        &'b B: Operand<'b, T>,
-    {
+    fn prepare<'b, T: Summand, B: Buffer<T>>(
+        &self,
+        input: &'b B,
+        output: &'b B,
+        ops: u32,
+    ) -> Result<Operation<'b, B>, Failure> {
         if !self.sweep.graph {
             return Ok(Operation::Eager { input, output, ops });
         }
@@ -252,28 +304,23 @@ impl<'a> Bench<'a> {
         Ok(Operation::Graphs { one: capture(1)?, batch: capture(ops)? })
     }
 
-    fn enqueue<'b, T: Summand, B>(&self, input: &'b B, output: &'b B, queue: impl Queue<'b>) -> symmetra::Result<()>
-    where
-        &'b B: Operand<'b, T>,
-    {
-        let options = AllReduceOptions { reduction: self.sweep.reduction, algorithm: self.sweep.algorithm };
-        self.communicator.all_reduce_with(options, input, output, queue)
+    fn enqueue<'b, T: Summand, B: Buffer<T>>(
+        &self,
+        input: &'b B,
+        output: &'b B,
+        queue: impl Queue<'b>,
+    ) -> symmetra::Result<()> {
+        collective::enqueue(self.sweep, self.communicator, self.elems, [input, output], queue)
     }
 
-    fn once<'b, T: Summand, B>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()>
-    where
-        &'b B: Operand<'b, T>,
-    {
+    fn once<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
         match operation {
             Operation::Eager { input, output, .. } => self.enqueue(*input, *output, self.stream),
             Operation::Graphs { one, .. } => one.launch(self.stream),
         }
     }
 
-    fn batch<'b, T: Summand, B>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()>
-    where
-        &'b B: Operand<'b, T>,
-    {
+    fn batch<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
         match operation {
             Operation::Eager { input, output, ops } => {
                 (0..*ops).try_for_each(|_| self.enqueue(*input, *output, self.stream))
@@ -284,10 +331,11 @@ impl<'a> Bench<'a> {
 
     /// Microseconds an operation takes in each batch. A batch starts after an operation that is
     /// not timed: the ranks meet there, so that none is charged for the others' late start.
-    fn time<'b, T: Summand, B>(&self, operation: &Operation<'b, B>, pace: Pace) -> Result<Vec<f64>, Failure>
-    where
-        &'b B: Operand<'b, T>,
-    {
+    fn time<'b, T: Summand, B: Buffer<T>>(
+        &self,
+        operation: &Operation<'b, B>,
+        pace: Pace,
+    ) -> Result<Vec<f64>, Failure> {
         let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
         self.batch(operation)?;
         self.communicator.synchronize(self.stream)?;
@@ -306,6 +354,7 @@ impl<'a> Bench<'a> {
     fn algorithm(&self) -> String {
         match self.communicator.world_size() {
             1 => "copy".to_owned(),
+            _ if self.sweep.collective != Collective::AllReduce => self.transport().to_string(),
             _ => self.runs().to_string(),
         }
     }
@@ -316,9 +365,22 @@ impl<'a> Bench<'a> {
             return self.sweep.algorithm;
         }
         let ranges = self.communicator.explain(self.sweep.dtype, self.is_direct());
-        let able = |range: &&Range| range.algorithm.reduces(self.sweep.dtype, self.sweep.reduction);
+        let able = |range: &&symmetra::Range| range.algorithm.reduces(self.sweep.dtype, self.sweep.reduction);
         let range = ranges.iter().filter(able).find(|range| self.bytes() <= range.up_to_bytes);
         range.or(ranges.iter().rfind(able)).map_or(Algorithm::Auto, |range| range.algorithm)
+    }
+
+    /// The same for exchanges.
+    fn transport(&self) -> Transport {
+        if self.sweep.transport != Transport::Auto {
+            return self.sweep.transport;
+        }
+        let (collective, world) = (self.sweep.collective, self.communicator.world_size());
+        let bytes = if collective.divides() { self.bytes() / world as u64 } else { self.bytes() };
+        let direct = if collective.tells_places() { !self.sweep.plain } else { self.is_direct() };
+        let ranges = explain_exchange(self.communicator.device().kind(), world, direct);
+        let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
+        range.map_or(Transport::Auto, |range| range.transport)
     }
 
     /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers.

@@ -8,7 +8,7 @@ use super::report::guard;
 use crate::collective::{Algorithm, AllReduceOptions};
 use crate::error::{Error, Result};
 use crate::group::{Config, Deadlines, Determinism, Tuning};
-use crate::types::{Dtype, Reduction};
+use crate::types::{Dtype, Reduction, Transport};
 
 /// The type with this number.
 pub(super) fn dtype(number: u32) -> Result<Dtype> {
@@ -78,6 +78,7 @@ pub(super) fn settings_default() -> Settings {
         ring_bytes,
         recursive_doubling_bytes,
         determinism,
+        transport,
         registrations,
         check_calls,
         tuning: _,
@@ -96,6 +97,7 @@ pub(super) fn settings_default() -> Settings {
         ring_bytes,
         recursive_doubling_bytes,
         exact: determinism == Determinism::Exact,
+        transport: transport as u32,
         registrations,
         check_calls,
         tuning: String::new(),
@@ -128,6 +130,7 @@ impl TryFrom<&Settings> for Config {
             ring_bytes: settings.ring_bytes,
             recursive_doubling_bytes: settings.recursive_doubling_bytes,
             determinism: if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm },
+            transport: Transport::from_number(settings.transport).unwrap_or_default(),
             registrations: settings.registrations,
             check_calls: settings.check_calls,
             tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,

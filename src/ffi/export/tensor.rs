@@ -139,7 +139,7 @@ impl Tensor {
 ///
 /// # Safety
 /// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
-unsafe fn resolve<'a>(communicator: &'a Communicator, operand: &Operand) -> Result<(View<'a>, Dtype)> {
+pub(super) unsafe fn resolve<'a>(communicator: &'a Communicator, operand: &Operand) -> Result<(View<'a>, Dtype)> {
     let Operand { tensor, address, start, count, dtype: number } = *operand;
     // SAFETY: borrowing.
     if let Some(tensor) = unsafe { tensor.as_ref::<'a>() } {
@@ -152,14 +152,14 @@ unsafe fn resolve<'a>(communicator: &'a Communicator, operand: &Operand) -> Resu
 }
 
 /// Where a queue leads.
-enum Target<'a> {
+pub(super) enum Target<'a> {
     Stream(&'a Stream),
     Capture(&'a Capture),
 }
 
 /// # Safety
 /// The queue's pointers are those of the headers: *borrowing*.
-unsafe fn target<'a>(queue: Queue) -> Result<Target<'a>> {
+pub(super) unsafe fn target<'a>(queue: Queue) -> Result<Target<'a>> {
     // SAFETY: borrowing.
     let (stream, capture) = (unsafe { queue.stream.as_ref() }, unsafe { queue.capture.as_ref() });
     let stream = stream.map(Target::Stream).or(capture.map(Target::Capture));

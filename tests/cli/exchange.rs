@@ -1,0 +1,83 @@
+//! Every collective but all-reduce: everything is right, and what goes wrong is said.
+
+use super::symmetra;
+
+const COLLECTIVES: [(&str, f64); 8] = [
+    ("all-gather", 0.75),
+    ("reduce-scatter", 0.75),
+    ("all-to-all", 0.75),
+    ("broadcast", 1.0),
+    ("reduce", 1.0),
+    ("gather", 0.75),
+    ("scatter", 0.75),
+    ("send-receive", 1.0),
+];
+
+/// Runs with these arguments and returns the rows, all of them right.
+fn right(args: &str, sizes: usize) -> Vec<serde_json::Value> {
+    let run = symmetra(&format!("{args} --device host --iterations 2 --json")).ok();
+    let rows = run.objects();
+    assert_eq!(rows.len(), sizes, "{args}: {}", run.stdout);
+    assert!(rows.iter().all(|row| row["wrong"] == 0), "{args}: {}", run.stdout);
+    rows
+}
+
+#[test]
+fn every_collective_as_processes() {
+    for (collective, bus_factor) in COLLECTIVES {
+        for row in right(&format!("{collective} --ranks 4 --dtype bf16 --min-bytes 1KiB --max-bytes 32KiB"), 6) {
+            assert_eq!((&row["collective"], &row["ranks"]), (&collective.into(), &4.into()));
+            let number = |key: &str| row[key].as_f64().unwrap();
+            let factor = number("busbw_gbps") / number("algbw_gbps");
+            assert!((factor - bus_factor).abs() < 1e-6, "{row}");
+        }
+    }
+}
+
+#[test]
+fn every_world_memory_and_form() {
+    let forms =
+        ["", "--graph", "--in-place", "--plain", "--graph --plain", "--transport packets", "--transport direct"];
+    let mut case = 0;
+    for ranks in 1..=8 {
+        for (collective, _) in COLLECTIVES {
+            let form = forms[case % forms.len()];
+            case += 1;
+            if form == "--in-place" && ["all-to-all", "send-receive"].contains(&collective) {
+                continue;
+            }
+            let dtype = ["f32", "u8", "f16", "i64", "f64"][case % 5];
+            let threads = "--ranks-as threads --check-calls --min-bytes 1000 --max-bytes 40000";
+            right(&format!("{collective} --ranks {ranks} --dtype {dtype} {form} {threads} --seed {case}"), 6);
+        }
+    }
+}
+
+#[test]
+fn roots_and_reductions() {
+    for op in ["prod", "min", "max", "avg"] {
+        for collective in ["reduce --root 2", "reduce-scatter"] {
+            let rows = right(&format!("{collective} --op {op} --ranks 3 --ranks-as threads --max-bytes 16KiB"), 5);
+            assert!(rows.iter().all(|row| row["op"] == op));
+        }
+    }
+    for collective in ["broadcast", "gather", "scatter"] {
+        right(&format!("{collective} --root 2 --ranks 3 --ranks-as threads --max-bytes 16KiB"), 5);
+    }
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, words) in [
+        ("broadcast --ranks 2 --root 2", ["--root is 2", "2 ranks"].as_slice()),
+        ("all-gather --root 1", &["all-gather has no root"]),
+        ("all-to-all --in-place", &["--in-place", "all-to-all"]),
+        ("scatter --op max", &["max", "scatter reduces nothing"]),
+        ("all-gather --plain --transport direct", &["--plain", "direct"]),
+        ("gather --plain --graph --transport direct", &["--plain", "direct"]),
+        ("all-gather --transport fastest", &["fastest", "packets"]),
+        ("all-gather --ranks 17", &["17 is not in 1..=16"]),
+    ] {
+        symmetra(args).refused(2, words);
+    }
+}

@@ -1,0 +1,229 @@
+// Exchanges of a group on the host platform: random strips between all pairs of ranks, in every way there
+// is, one call after another in one set of regions.
+#pragma once
+#include "tests/kernels/group.hpp"
+
+namespace trial {
+
+/// One exchange: what every rank gives every other.
+struct ExchangeCase {
+  uint32_t algorithm;
+  bool told;  ///< ranks tell each other their counts first
+  uint32_t blocks, threads, lanes_log2;
+  uint32_t rows;  ///< of every strip; the strips of more than one are of equal size
+  uint32_t root, dtype, reduction;
+  uint32_t from_shift, into_shift;       ///< bytes off a 64-byte boundary
+  uint64_t bytes[kMaxWorld][kMaxWorld];  ///< [from][to]
+
+  bool reduces() const { return algorithm == kReducePackets || algorithm == kReducePull; }
+  uint64_t largest(uint32_t world) const {
+    uint64_t most = 0;
+    for (uint32_t from = 0; from < world; ++from) {
+      for (uint32_t to = 0; to < world; ++to) most = std::max(most, bytes[from][to]);
+    }
+    return most;
+  }
+};
+
+/// Operands of one exchange on every rank. As Operands does, every rank makes its input before the call and
+/// spoils all after it, so that a kernel that reads or writes at the wrong time is found out.
+class ExchangeOperands {
+ public:
+  ExchangeOperands(const ExchangeCase& c, uint32_t world, std::mt19937_64& random) : case_(c), world_(world), wrong_(world) {
+    const uint64_t room = world * c.largest(world) + 64;
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      from_.emplace_back(room);
+      into_.emplace_back(room);
+      data_.emplace_back(room);
+      for (uint8_t& byte : data_.back()) byte = static_cast<uint8_t>(random());
+      const bool reads = c.algorithm == kReducePull;
+      table_.address[rank] = reads ? from(rank) : into(rank);
+    }
+    for (uint32_t rank = 0; rank < world; ++rank) expected_.push_back(expect(rank));
+  }
+  ExchangeOperands(const ExchangeOperands&) = delete;
+
+  uint8_t* from(uint32_t rank) const { return from_[rank].as() + case_.from_shift; }
+  uint8_t* into(uint32_t rank) const { return into_[rank].as() + case_.into_shift; }
+  const PeerTable* table() const { return &table_; }
+  uint64_t row_bytes() const { return case_.rows == 1 ? 0 : case_.bytes[0][0] / case_.rows; }
+  /// Where the strip for a rank starts in an input, and that of a rank in an output.
+  uint64_t sent_at(uint32_t rank, uint32_t to) const {
+    if (case_.rows > 1) return to * row_bytes();
+    uint64_t at = 0;
+    for (uint32_t before = 0; before < to; ++before) at += case_.bytes[rank][before];
+    return at;
+  }
+  uint64_t got_at(uint32_t rank, uint32_t source) const {
+    if (case_.reduces() || case_.algorithm == kExchangeRelay) return 0;
+    uint64_t at = 0;
+    for (uint32_t before = 0; before < source; ++before) at += case_.bytes[before][rank];
+    return at;
+  }
+
+  Launch produce(uint32_t rank) {
+    return {[this, rank] {
+              const bool relays = case_.algorithm == kExchangeRelay;
+              if (!relays) std::memcpy(from(rank), data_[rank].data(), data_[rank].size() - 64);
+              if (relays && rank == case_.root) std::memcpy(into(rank), data_[rank].data(), case_.bytes[rank][rank]);
+            },
+            {1, 1, kSharedBytes, 0}};
+  }
+  Launch consume(uint32_t rank) {
+    return {[this, rank] {
+              for (size_t i = 0; i < expected_[rank].size(); ++i) wrong_[rank] += into(rank)[i] != expected_[rank][i];
+              wrong_[rank] += into_[rank].as()[case_.into_shift + expected_[rank].size()] != 0;
+              std::memset(from_[rank].as(), kSpoiled, from_[rank].bytes());
+              std::memset(into_[rank].as(), kSpoiled, into_[rank].bytes());
+            },
+            {1, 1, kSharedBytes, 0}};
+  }
+  uint64_t wrong() const {
+    uint64_t wrong = 0;
+    for (uint32_t rank = 0; rank < world_; ++rank) {
+      wrong += wrong_[rank];
+      for (size_t i = 0; i < into_[rank].bytes(); ++i) wrong += into_[rank].as()[i] != kSpoiled;
+    }
+    return wrong;
+  }
+
+ private:
+  static constexpr uint8_t kSpoiled = 0xC3;
+
+  /// Byte i of the strip from one rank to another.
+  uint8_t sent(uint32_t source, uint32_t to, uint64_t i) const {
+    const uint64_t row = row_bytes();
+    return data_[source][sent_at(source, to) + (row == 0 ? i : i / row * row * world_ + i % row)];
+  }
+
+  std::vector<uint8_t> expect(uint32_t rank) const {
+    std::vector<uint8_t> all;
+    if (case_.algorithm == kExchangeRelay) return {data_[case_.root].begin(), data_[case_.root].begin() + case_.bytes[0][0]};
+    if (!case_.reduces()) {
+      for (uint32_t source = 0; source < world_; ++source) {
+        for (uint64_t i = 0; i < case_.bytes[source][rank]; ++i) all.push_back(sent(source, rank, i));
+      }
+      return all;
+    }
+    const uint32_t element = element_bytes(case_.dtype);
+    for (uint64_t i = 0; i < case_.bytes[0][rank]; i += element) {
+      std::vector<Bits> terms;
+      for (uint32_t source = 0; source < world_; ++source) {
+        Bits bits = 0;
+        for (uint32_t b = 0; b < element; ++b) bits |= Bits{sent(source, rank, i + b)} << (8 * b);
+        terms.push_back(bits);
+      }
+      const Bits result = reference::reduce(case_.dtype, case_.reduction, element, terms);
+      for (uint32_t b = 0; b < element; ++b) all.push_back(static_cast<uint8_t>(result >> (8 * b)));
+    }
+    return all;
+  }
+
+  ExchangeCase case_;
+  uint32_t world_;
+  std::deque<Memory> from_, into_;
+  std::vector<std::vector<uint8_t>> data_, expected_;
+  std::vector<uint64_t> wrong_;
+  PeerTable table_{};
+};
+
+/// Ranks that exchange by packets, between operands and after telling each other their counts.
+class ExchangeGroup {
+ public:
+  ExchangeGroup(uint32_t world, uint64_t slot, uint32_t epoch) : world_(world), slot_(slot) {
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      packets_.emplace_back(2 * world * slot * 16, 0);
+      flags_.emplace_back(kMaxBlocks * kMaxWorld * 4, 0);
+      counts_.emplace_back(2 * world * 4 * 16, 0);
+      learned_.emplace_back(sizeof(Learned));
+      for (const RankMemory* memory : {&packets_[rank], &flags_[rank], &counts_[rank]}) {
+        for (uint32_t block = 0; block < kMaxBlocks; ++block) memory->state.as<BlockState>()[block].epoch = epoch;
+      }
+      for (uint32_t flag = 0; flag < kMaxBlocks * kMaxWorld; ++flag) flags_[rank].region.as<uint32_t>()[flag] = 2 * epoch;
+    }
+  }
+
+  const RankMemory& rank(uint32_t rank) const { return packets_[rank]; }
+
+  /// The kernels of one exchange.
+  std::vector<Launch> launch(const ExchangeCase& c, const ExchangeOperands& operands, uint32_t rank) const {
+    ExchangeArgs args = common(c, rank);
+    for (uint32_t peer = 0; peer < world_; ++peer) {
+      args.from[peer] = operands.from(rank) + operands.sent_at(rank, peer);
+      args.into[peer] = operands.into(rank) + operands.got_at(rank, peer);
+      args.send_bytes[peer] = c.bytes[rank][peer];
+      args.receive_bytes[peer] = c.bytes[peer][rank];
+      args.theirs_bytes[peer] = c.algorithm == kReducePull ? operands.sent_at(peer, rank) : operands.got_at(peer, rank);
+    }
+    args.row_bytes = operands.row_bytes();
+    args.from_pitch_bytes = args.row_bytes * world_;
+    args.into_pitch_bytes = args.row_bytes;
+    args.table = operands.table();
+    if (!c.told) return {run(args, c)};
+    args.learned = learned_[rank].as<Learned>();
+    ExchangeArgs packets = args;
+    packets.algorithm = kExchangePackets;
+    use(packets, packets_, rank);
+    return {tell(c, args, operands), run(packets, c), run(args, c)};
+  }
+
+ private:
+  void use(ExchangeArgs& args, const std::deque<RankMemory>& regions, uint32_t rank) const {
+    for (uint32_t peer = 0; peer < world_; ++peer) args.peers[peer] = regions[peer].region.as();
+    args.state = regions[rank].state.as<BlockState>();
+  }
+
+  Wait wait(uint32_t rank) const { return {packets_[rank].progress.as<Progress>(), packets_[rank].status.as<Status>(), 60'000'000'000}; }
+
+  ExchangeArgs common(const ExchangeCase& c, uint32_t rank) const {
+    ExchangeArgs args{};
+    args.algorithm = c.algorithm;
+    use(args, through_scratch(args) ? packets_ : flags_, rank);
+    args.wait = wait(rank);
+    args.rank = rank;
+    args.world = world_;
+    args.lanes_log2 = c.lanes_log2;
+    args.op = kOpAllToAll;
+    args.root = c.root;
+    args.dtype = c.dtype;
+    args.reduction = c.reduction;
+    args.slot_packets = slot_;
+    args.largest_bytes = c.largest(world_);
+    return args;
+  }
+
+  static Launch run(const ExchangeArgs& args, const ExchangeCase& c) {
+    const uint32_t shared = kSharedBytes + (args.algorithm == kReducePackets ? items(args) * 8 : 0);
+    const Geometry geometry{c.blocks, c.threads, shared, 0};
+    const host::Entry entry = host::exchange(args);
+    if (entry == nullptr || !fits(args, geometry)) return {nullptr, geometry};
+    return {[args, entry] { entry(&args); }, geometry};
+  }
+
+  /// Directly where the strips are large, with what each rank is told; else by packets.
+  Launch tell(const ExchangeCase& c, const ExchangeArgs& args, const ExchangeOperands& operands) const {
+    CountsArgs counts{};
+    for (uint32_t peer = 0; peer < world_; ++peer) {
+      counts.peers[peer] = counts_[peer].region.as();
+      counts.send_bytes[peer] = args.send_bytes[peer];
+      counts.receive_bytes[peer] = args.receive_bytes[peer];
+      counts.offset_bytes[peer] = operands.got_at(args.rank, peer);
+      counts.largest_bytes = std::max({counts.largest_bytes, args.send_bytes[peer], args.receive_bytes[peer]});
+    }
+    counts.state = counts_[args.rank].state.as<BlockState>();
+    counts.learned = learned_[args.rank].as<Learned>();
+    counts.wait = args.wait;
+    counts.rank = args.rank;
+    counts.world = world_;
+    counts.direct = 1;
+    counts.direct_from_bytes = 100;
+    return {[counts] { host::counts()(&counts); }, {1, c.threads, kCountsSharedBytes, 0}};
+  }
+
+  uint32_t world_;
+  uint64_t slot_;
+  std::deque<RankMemory> packets_, flags_, counts_;
+  std::deque<Memory> learned_;
+};
+
+}  // namespace trial
