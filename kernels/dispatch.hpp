@@ -6,6 +6,7 @@
 #include "kernels/all_reduce/one_shot.cuh"
 #include "kernels/all_reduce/two_shot.cuh"
 #include "kernels/all_reduce/two_shot_zero_copy.cuh"
+#include "kernels/probe/probe.cuh"
 #include "kernels/signal/signal.cuh"
 
 namespace symmetra::kernels {

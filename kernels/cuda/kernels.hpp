@@ -9,5 +9,6 @@ namespace symmetra::kernels::cuda {
 int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept;
 int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept;
 int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept;
+int32_t launch_probe(void* stream, const ProbeArgs& args, const Geometry& geometry) noexcept;
 
 }  // namespace symmetra::kernels::cuda

@@ -26,5 +26,6 @@ Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t world) noexcept {
 }
 Entry signal() noexcept { return &run<SignalArgs, &kernels::signal>; }
 Entry agree() noexcept { return &run<AgreeArgs, &kernels::agree>; }
+Entry probe() noexcept { return &run<ProbeArgs, &kernels::probe>; }
 
 }  // namespace symmetra::kernels::host

@@ -13,5 +13,7 @@ Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t world) noexcept;
 Entry signal() noexcept;
 /// `args` is an AgreeArgs.
 Entry agree() noexcept;
+/// `args` is a ProbeArgs.
+Entry probe() noexcept;
 
 }  // namespace symmetra::kernels::host

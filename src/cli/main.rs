@@ -3,6 +3,7 @@
 #[macro_use]
 mod element;
 mod all_reduce;
+mod bench;
 mod bytes;
 mod devices;
 mod doctor;
@@ -29,6 +30,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     AllReduce(all_reduce::Args),
+    Bench(bench::Args),
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let done = match Cli::parse().command {
         Command::AllReduce(args) => all_reduce::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -4,6 +4,8 @@
 
 mod all_reduce;
 mod lane;
+mod probe;
+mod put;
 mod record;
 mod select;
 mod signal;

@@ -4,7 +4,7 @@
 
 use cxx::{ExternType, kind::Trivial, type_id};
 
-use crate::kernel::args::{AgreeArgs, AllReduceArgs, Geometry, SignalArgs};
+use crate::kernel::args::{AgreeArgs, AllReduceArgs, Geometry, ProbeArgs, SignalArgs};
 
 pub(crate) const KIND_HOST: u32 = 0;
 pub(crate) const KIND_CUDA: u32 = 1;
@@ -71,6 +71,7 @@ plain_data! {
     AllReduceArgs => "symmetra::kernels::AllReduceArgs", 248;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
     AgreeArgs => "symmetra::kernels::AgreeArgs", 184;
+    ProbeArgs => "symmetra::kernels::ProbeArgs", 248;
     Geometry => "symmetra::kernels::Geometry", 16;
 }
 
@@ -90,6 +91,8 @@ mod bridge {
         type SignalArgs = super::SignalArgs;
         #[namespace = "symmetra::kernels"]
         type AgreeArgs = super::AgreeArgs;
+        #[namespace = "symmetra::kernels"]
+        type ProbeArgs = super::ProbeArgs;
         #[namespace = "symmetra::kernels"]
         type Geometry = super::Geometry;
 
@@ -143,6 +146,7 @@ mod bridge {
         unsafe fn launch_all_reduce(self: &Stream, args: &AllReduceArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_signal(self: &Stream, args: &SignalArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_agree(self: &Stream, args: &AgreeArgs, geometry: &Geometry) -> i32;
+        unsafe fn launch_probe(self: &Stream, args: &ProbeArgs, geometry: &Geometry, launches: u32) -> i32;
         fn capturing(self: &Stream) -> Result<bool>;
         unsafe fn begin_capture<'stream>(self: &'stream Stream) -> Result<UniquePtr<Capture<'stream>>>;
     }
