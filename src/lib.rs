@@ -10,6 +10,8 @@ mod group;
 pub mod interop;
 mod kernel;
 mod memory;
+#[cfg(feature = "nccl")]
+pub mod nccl;
 mod stream;
 mod types;
 

@@ -4,6 +4,8 @@ mod all_reduce;
 mod data;
 mod floor;
 mod measured;
+#[cfg(feature = "nccl")]
+mod nccl;
 mod overhead;
 mod peer;
 mod plot;

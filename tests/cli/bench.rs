@@ -155,6 +155,12 @@ fn wrong_usage() {
     ] {
         symmetra(args).refused(2, words);
     }
+    // On the CPU no peer can run, whatever was built.
+    let missing = if cfg!(feature = "nccl") { "needs a GPU for every rank" } else { "cargo build --features nccl" };
+    for peers in ["nccl", "nccl-symmetric", "nccl,nccl-symmetric"] {
+        let run = symmetra(&format!("bench all-reduce --device host --against {peers}"));
+        run.refused(2, &["--against nccl", missing]);
+    }
     let unwritable = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --json /nowhere/out.json";
     symmetra(unwritable).refused(1, &["/nowhere/out.json"]);
 }

@@ -92,7 +92,7 @@ impl Args {
             dtype: self.dtype,
             algorithm: self.algorithm,
             sizes_elems: all_reduce::sizes_elems(self.min_bytes, self.max_bytes, self.dtype)?,
-            peers: peer::distinct(&self.against)?,
+            peers: peer::distinct(&self.against, kind)?,
             modes,
             operations: self.operations,
             launches: self.launches,
@@ -104,9 +104,11 @@ impl Args {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    peer::keep_multicast_off(&args.against);
     let devices = args.ranks.devices()?;
     let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
     let race = args.race(kind)?;
+    let about_peers = peer::describe(&race.peers)?;
     eprintln!(
         "{} ranks as {} on {kind}, {}, seed {}",
         devices.len(),
@@ -114,7 +116,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         race.dtype,
         race.seed
     );
-    let mut hearing = Hearing::new(&devices, args.ranks.ranks_as, &race);
+    if let Some(line) = &about_peers {
+        eprintln!("{line}");
+    }
+    let mut hearing = Hearing::new(&devices, args.ranks.ranks_as, &race, about_peers);
     all_reduce::bench(&devices, args.ranks.ranks_as, Task::Race(race.clone()), |rank, found| match found {
         Found::Lap(lap) => hearing.hear(rank, lap),
         Found::Floor(floor) => {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use half::bf16;
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, Stream};
 
@@ -11,7 +12,7 @@ use super::{Found, OutputArgs, RankArgs, Say, Task};
 use crate::all_reduce;
 use crate::failure::Failure;
 
-/// The host's time for one eager all-reduce of 1 KiB, beside a bare launch of the same shape.
+/// The host's time for one eager all-reduce of 1 KiB of bf16, beside a bare launch of the same shape.
 ///
 /// A bare launch is an empty kernel with as large an argument block, launched from a loop in C++
 /// under nothing but the runtime. Calls are timed in rounds short enough not to fill the stream.
@@ -55,8 +56,8 @@ impl Plan {
 
     pub(super) fn run(&self, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
         let stream = Stream::new(communicator.device())?;
-        let input = communicator.symmetric::<f32>(BYTES / size_of::<f32>())?;
-        let output = communicator.symmetric::<f32>(BYTES / size_of::<f32>())?;
+        let input = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
+        let output = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
         // The shape of a one-shot of so many bytes.
         let (blocks, threads) = (2, 32 * communicator.world_size() as u32);
         let bare = || communicator.probe_launches(blocks, threads, self.calls, &stream);

@@ -26,6 +26,8 @@ struct Panel {
     curves: Vec<(String, Points)>,
     /// Floors: a height, and what it is.
     levels: Vec<(String, f64)>,
+    /// The corner that curves leave free.
+    legend: SeriesLabelPosition,
 }
 
 /// Writes the file.
@@ -73,6 +75,7 @@ fn times(report: &Report) -> Panel {
         unit: "us",
         curves: curves(report, |row, side| row.time_us[side]),
         levels: levels(&report.floor, |line| line.gbps.is_none().then_some(line.time_us)),
+        legend: SeriesLabelPosition::UpperLeft,
     }
 }
 
@@ -82,6 +85,7 @@ fn bandwidths(report: &Report) -> Panel {
         unit: "GB/s",
         curves: curves(report, |row, side| row.busbw_gbps[side]),
         levels: levels(&report.floor, |line| line.gbps),
+        legend: SeriesLabelPosition::LowerRight,
     }
 }
 
@@ -127,7 +131,7 @@ impl Panel {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
+            .position(self.legend.clone())
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
             .label_font((FONT, 13))

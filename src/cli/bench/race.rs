@@ -5,7 +5,7 @@ use symmetra::{Algorithm, Communicator, DeviceKind, Dtype, Graph, Stream, Symmet
 
 use super::data::{Data, Wide};
 use super::floor::Floor;
-use super::peer::Peer;
+use super::peer::{Peer, Peers};
 use super::side::{Ours, Side};
 use super::stopwatch::{Stopwatch, Time};
 use super::{Found, Say};
@@ -98,11 +98,14 @@ impl Race {
         stopwatch: &Stopwatch<'_>,
         say: Say<'_>,
     ) -> Result<(), Failure> {
+        let largest = self.sizes_elems.iter().map(|elems| self.bytes(*elems)).max().unwrap_or(0);
+        let peers = Peers::open(&self.peers, communicator, largest)?;
         for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
             let output: SymmetricBuffer<T> = communicator.symmetric(elems)?;
             let ours = Ours { communicator, algorithm: self.algorithm, input: &input, output: &output };
-            let sides: [&dyn Side<'_, T>; 1] = [&ours];
+            let mut sides: Vec<Box<dyn Side<'_, T> + '_>> = vec![Box::new(ours)];
+            sides.extend(peers.sides(&input, &output)?);
             let heat = Heat { race: self, communicator, stopwatch, size, elems };
             heat.run(&sides, say)?;
         }
@@ -120,6 +123,9 @@ impl Race {
     }
 }
 
+/// Ours first.
+type Sides<'a, 's, T> = [Box<dyn Side<'a, T> + 's>];
+
 /// One size.
 struct Heat<'h, 'w> {
     race: &'h Race,
@@ -130,7 +136,7 @@ struct Heat<'h, 'w> {
 }
 
 impl Heat<'_, '_> {
-    fn run<'a, T: Summand + Wide>(&self, sides: &[&dyn Side<'a, T>], say: Say<'_>) -> Result<(), Failure> {
+    fn run<'a, T: Summand + Wide>(&self, sides: &Sides<'a, '_, T>, say: Say<'_>) -> Result<(), Failure> {
         let bytes = self.race.bytes(self.elems);
         let operations = self.race.operations(self.communicator.device().kind(), bytes);
         let data = Data::<T>::new(self.race.seed, self.elems, self.communicator.world_size());
@@ -147,24 +153,25 @@ impl Heat<'_, '_> {
 
     fn graphs<'a, T: Summand + Wide>(
         &self,
-        sides: &[&dyn Side<'a, T>],
+        sides: &Sides<'a, '_, T>,
         operations: u32,
         data: &Data<T>,
     ) -> Result<Vec<SideLap>, Failure> {
         let stream = self.stopwatch.stream();
-        let capture = |side: &&dyn Side<'a, T>| {
+        let capture = |number: usize| {
+            let side = &sides[number];
             // Not first in a graph: other libraries make their connections in the first call.
             side.enqueue(stream)?;
             self.communicator.synchronize(stream)?;
             stream.capture(|capture| (0..operations).try_for_each(|_| side.record(capture)))
         };
-        let graphs: Vec<Graph<'a>> = sides.iter().map(capture).collect::<symmetra::Result<_>>()?;
+        let graphs: Vec<Graph<'a>> = (0..sides.len()).map(capture).collect::<symmetra::Result<_>>()?;
         self.time(sides, operations, data, |side| graphs[side].launch(stream))
     }
 
     fn eager<'a, T: Summand + Wide>(
         &self,
-        sides: &[&dyn Side<'a, T>],
+        sides: &Sides<'a, '_, T>,
         operations: u32,
         data: &Data<T>,
     ) -> Result<Vec<SideLap>, Failure> {
@@ -176,7 +183,7 @@ impl Heat<'_, '_> {
     /// meets all alike.
     fn time<'a, T: Summand + Wide>(
         &self,
-        sides: &[&dyn Side<'a, T>],
+        sides: &Sides<'a, '_, T>,
         operations: u32,
         data: &Data<T>,
         launch: impl Fn(usize) -> symmetra::Result<()>,

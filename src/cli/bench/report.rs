@@ -53,12 +53,14 @@ pub(super) struct Report {
     seed: u64,
     launches: u32,
     pub(super) sides: Vec<&'static str>,
+    /// Versions and settings.
+    about_peers: Option<String>,
     pub(super) floor: Vec<floor::Line>,
     pub(super) rows: Vec<Row>,
 }
 
 impl<'a> Hearing<'a> {
-    pub(super) fn new(devices: &[RankDevice], ranks_as: RanksAs, race: &'a Race) -> Self {
+    pub(super) fn new(devices: &[RankDevice], ranks_as: RanksAs, race: &'a Race, about_peers: Option<String>) -> Self {
         let steps = race.sizes_elems.len() * race.modes.len();
         // Hidden unless standard error is a terminal.
         let progress = ProgressBar::new(steps as u64).with_finish(ProgressFinish::AndClear);
@@ -75,6 +77,7 @@ impl<'a> Hearing<'a> {
             seed: race.seed,
             launches: race.launches,
             sides: sides.clone(),
+            about_peers,
             floor: Vec::new(),
             rows: Vec::new(),
         };
