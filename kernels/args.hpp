@@ -169,6 +169,16 @@ struct AgreeArgs {
   uint32_t world;
 };
 
+/// Plain stores to peers, or nothing: what the hardware gives. As large as AllReduceArgs, so that
+/// a launch of it costs what one of those does.
+struct ProbeArgs {
+  const void* from;     ///< own; 16-byte aligned
+  void* to[kMaxWorld];  ///< the first `targets` of them receive every packet
+  uint64_t packets;     ///< of 16 bytes
+  uint32_t targets;
+  uint32_t reserved[25];
+};
+
 /// Launch shape, a pure function of world, bytes, type and algorithm.
 struct Geometry {
   uint32_t blocks;
@@ -188,6 +198,7 @@ static_assert(sizeof(CountsArgs) == 584, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(ExchangeArgs) == 888, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(SignalArgs) == 192, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(AgreeArgs) == 184, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(ProbeArgs) == 248, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");
 
 }  // namespace symmetra::kernels

@@ -16,7 +16,7 @@ struct Call {
 /// memory it asks for before it uses the answer, and what it can compute it computes then.
 SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
   const Words<2> entry = platform::load<Words<2>>(state + platform::block());
-  const uint32_t failed = platform::load_relaxed(&wait.progress->failed);  // another block may be failing now
+  const uint32_t failed = device::kBounded ? platform::load_relaxed(&wait.progress->failed) : 0;  // another block may be failing now
   return {entry.word[0], entry.word[1], failed};
 }
 

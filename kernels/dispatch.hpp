@@ -12,6 +12,7 @@
 #include "kernels/exchange/direct.cuh"
 #include "kernels/exchange/packets.cuh"
 #include "kernels/exchange/reduce.cuh"
+#include "kernels/probe/probe.cuh"
 #include "kernels/signal/signal.cuh"
 
 namespace symmetra::kernels {

@@ -114,6 +114,10 @@ constexpr bool fits(const SignalArgs& args, const Geometry& geometry) {
   const bool known = args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world && args.action <= kSignalBarrier;
   return known && (args.action == kSignalBarrier || args.peer < args.world) && one_block(geometry);
 }
+constexpr bool fits(const ProbeArgs& args, const Geometry& geometry) {
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;
+  return shape && args.targets <= kMaxWorld && args.packets < uint64_t{1} << 60;
+}
 constexpr bool fits(const AgreeArgs& args, const Geometry& geometry) {
   return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry);
 }

@@ -119,6 +119,14 @@ pub enum Error {
         /// The call and the runtime's words.
         message: String,
     },
+    /// A call of NCCL failed.
+    #[error("NCCL error {code}: {message}")]
+    Nccl {
+        /// Its `ncclResult_t`.
+        code: i32,
+        /// The call and NCCL's words.
+        message: String,
+    },
     /// A system call failed.
     #[error("system error {errno}: {message}")]
     System {

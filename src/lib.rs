@@ -12,6 +12,8 @@ pub mod interop;
 mod kernel;
 mod memory;
 pub mod metadata;
+#[cfg(feature = "nccl")]
+pub mod nccl;
 mod stream;
 mod types;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The stages, in the order of the flow; `kernel` is the last and names none of them.
 const STAGES: [&str; 4] = ["bootstrap", "group", "memory", "collective"];
-const SIDE_ROOMS: [&str; 5] = ["error", "types", "device", "stream", "ffi"];
+const SIDE_ROOMS: [&str; 6] = ["error", "types", "device", "stream", "ffi", "nccl"];
 
 /// Where a Rust file belongs.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -169,6 +169,8 @@ class Stream {
   virtual int32_t launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
   virtual int32_t launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
   virtual int32_t launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
+  /// As often as `launches` says, with nothing in between.
+  virtual int32_t launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept = 0;
 
   /// Whether the stream is being captured, by anybody.
   virtual bool capturing() const = 0;

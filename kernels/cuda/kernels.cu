@@ -70,4 +70,9 @@ int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geomet
   return launch(stream, reinterpret_cast<const void*>(&kernels::agree), args, geometry);
 }
 
+int32_t launch_probe(void* stream, const ProbeArgs& args, const Geometry& geometry) noexcept {
+  if (!fits(args, geometry)) return cudaErrorInvalidValue;
+  return launch(stream, reinterpret_cast<const void*>(&kernels::probe), args, geometry);
+}
+
 }  // namespace symmetra::kernels::cuda

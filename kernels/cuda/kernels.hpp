@@ -11,5 +11,6 @@ int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& 
 int32_t launch_counts(void* stream, const CountsArgs& args, const Geometry& geometry) noexcept;
 int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept;
 int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept;
+int32_t launch_probe(void* stream, const ProbeArgs& args, const Geometry& geometry) noexcept;
 
 }  // namespace symmetra::kernels::cuda

@@ -32,5 +32,6 @@ Entry exchange(const ExchangeArgs& args) noexcept { return exchange_kernel<Backe
 Entry counts() noexcept { return &run<CountsArgs, &exchange_counts>; }
 Entry signal() noexcept { return &run<SignalArgs, &kernels::signal>; }
 Entry agree() noexcept { return &run<AgreeArgs, &kernels::agree>; }
+Entry probe() noexcept { return &run<ProbeArgs, &kernels::probe>; }
 
 }  // namespace symmetra::kernels::host

@@ -17,5 +17,7 @@ Entry counts() noexcept;
 Entry signal() noexcept;
 /// `args` is an AgreeArgs.
 Entry agree() noexcept;
+/// `args` is a ProbeArgs.
+Entry probe() noexcept;
 
 }  // namespace symmetra::kernels::host

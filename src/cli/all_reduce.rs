@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, Reduction};
 
+use crate::bench;
 use crate::bytes;
 use crate::devices::{self, Choice, RankDevice};
 use crate::exchange;
@@ -25,6 +26,7 @@ pub(crate) use collective::Collective;
 use crew::Crew;
 use job::{Job, Said, Work};
 pub(crate) use processes::rank_process;
+pub(crate) use sweep::sizes_elems;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -222,6 +224,20 @@ pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64
 /// Seconds that a wait of a probe may last.
 const PROBE_S: u64 = 10;
 
+/// Runs a part of `bench` on these devices; hands on what every rank finds.
+pub(crate) fn bench(
+    devices: &[RankDevice],
+    ranks_as: RanksAs,
+    task: bench::Task,
+    mut hear: impl FnMut(usize, bench::Found) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let job = Job { devices: devices.to_vec(), check_calls: false, deadline_s: None, work: Work::Bench(task) };
+    ranks_as.start(&job)?.attend(|rank, said| match said {
+        Said::Found(found) => hear(rank, found),
+        other => Err(Failure::failed(format!("rank {rank} said what has no place in a bench: {other:?}"))),
+    })
+}
+
 impl RanksAs {
     fn start(self, job: &Job) -> Result<Crew, Failure> {
         match self {
@@ -230,7 +246,7 @@ impl RanksAs {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",
             Self::Threads => "threads",

@@ -3,6 +3,7 @@
 #[macro_use]
 mod element;
 mod all_reduce;
+mod bench;
 mod bytes;
 mod devices;
 mod doctor;
@@ -48,6 +49,7 @@ enum Command {
     Scatter(exchange::Args),
     /// From every rank to the next: measure and verify a sweep of sizes
     SendReceive(exchange::Args),
+    Bench(bench::Args),
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Gather(args) => exchange::run(Collective::Gather, &args),
         Command::Scatter(args) => exchange::run(Collective::Scatter, &args),
         Command::SendReceive(args) => exchange::run(Collective::SendReceive, &args),
+        Command::Bench(args) => bench::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

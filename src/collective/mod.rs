@@ -10,6 +10,8 @@ mod broadcast;
 mod exchange;
 mod gather;
 mod lane;
+mod probe;
+mod put;
 mod record;
 mod reduce;
 mod reduce_scatter;

@@ -62,7 +62,7 @@ impl<'buffer> SignalPad<'buffer> {
 }
 
 /// The signals of one group in one graph: once it is closed or failed, peers' pads are not there.
-struct Recorded(Group);
+pub(super) struct Recorded(pub(super) Group);
 
 impl Part for Recorded {
     fn before_launch(&self, _stream: &Stream) -> Result<()> {

@@ -4,7 +4,7 @@
 
 use cxx::{ExternType, kind::Trivial, type_id};
 
-use crate::kernel::args::{AgreeArgs, AllReduceArgs, CountsArgs, ExchangeArgs, Geometry, SignalArgs};
+use crate::kernel::args::{AgreeArgs, AllReduceArgs, CountsArgs, ExchangeArgs, Geometry, ProbeArgs, SignalArgs};
 
 pub(crate) const KIND_HOST: u32 = 0;
 pub(crate) const KIND_CUDA: u32 = 1;
@@ -74,6 +74,7 @@ plain_data! {
     CountsArgs => "symmetra::kernels::CountsArgs", 584;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
     AgreeArgs => "symmetra::kernels::AgreeArgs", 184;
+    ProbeArgs => "symmetra::kernels::ProbeArgs", 248;
     Geometry => "symmetra::kernels::Geometry", 16;
 }
 
@@ -97,6 +98,8 @@ mod bridge {
         type SignalArgs = super::SignalArgs;
         #[namespace = "symmetra::kernels"]
         type AgreeArgs = super::AgreeArgs;
+        #[namespace = "symmetra::kernels"]
+        type ProbeArgs = super::ProbeArgs;
         #[namespace = "symmetra::kernels"]
         type Geometry = super::Geometry;
 
@@ -152,6 +155,7 @@ mod bridge {
         unsafe fn launch_counts(self: &Stream, args: &CountsArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_signal(self: &Stream, args: &SignalArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_agree(self: &Stream, args: &AgreeArgs, geometry: &Geometry) -> i32;
+        unsafe fn launch_probe(self: &Stream, args: &ProbeArgs, geometry: &Geometry, launches: u32) -> i32;
         fn capturing(self: &Stream) -> Result<bool>;
         unsafe fn begin_capture<'stream>(self: &'stream Stream) -> Result<UniquePtr<Capture<'stream>>>;
     }

@@ -290,6 +290,19 @@ pub struct AgreeArgs {
     pub rank: u32,
     pub world: u32,
 }
+#[doc = " Plain stores to peers, or nothing: what the hardware gives. As large as AllReduceArgs, so that\n a launch of it costs what one of those does."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ProbeArgs {
+    #[doc = "< own; 16-byte aligned"]
+    pub from: *const core::ffi::c_void,
+    #[doc = "< the first `targets` of them receive every packet"]
+    pub to: [*mut core::ffi::c_void; 16usize],
+    #[doc = "< of 16 bytes"]
+    pub packets: u64,
+    pub targets: u32,
+    pub reserved: [u32; 25usize],
+}
 #[doc = " Launch shape, a pure function of world, bytes, type and algorithm."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -121,8 +121,8 @@ impl<T: Element> SymmetricBuffer<T> {
         self.borrow().read(stream)
     }
 
-    /// The memory of this rank alone, as a [`Ref`].
-    fn borrow(&self) -> Ref<'_, T> {
+    /// The memory of this rank alone, as a [`Ref`]: plain memory, to collectives.
+    pub fn borrow(&self) -> Ref<'_, T> {
         Ref::new(self.as_raw(), self.len, self.arena.group().device())
     }
 }

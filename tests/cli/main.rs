@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod all_reduce;
+mod bench;
 mod diagnosis;
 mod exchange;
 mod files;

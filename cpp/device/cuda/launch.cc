@@ -30,4 +30,11 @@ int32_t Stream::launch_agree(const kernels::AgreeArgs& args, const kernels::Geom
   return settle(static_cast<cudaError_t>(kernels::cuda::launch_agree(handle_, args, geometry)));
 }
 
+int32_t Stream::launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept {
+  const Current current(context_);
+  int32_t code = cudaSuccess;
+  for (uint32_t i = 0; i < launches && code == cudaSuccess; ++i) code = kernels::cuda::launch_probe(handle_, args, geometry);
+  return settle(static_cast<cudaError_t>(code));
+}
+
 }  // namespace symmetra::device::cuda

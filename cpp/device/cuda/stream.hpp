@@ -59,6 +59,7 @@ class Stream final : public device::Stream {
   int32_t launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept override;
   int32_t launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept override;
   int32_t launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept override;
+  int32_t launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept override;
   bool capturing() const override;
   std::unique_ptr<Capture> begin_capture() const override;
 

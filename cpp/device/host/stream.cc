@@ -97,6 +97,12 @@ int32_t Stream::launch_agree(const kernels::AgreeArgs& args, const kernels::Geom
   return launch(kernels::host::agree(), geometry, args);
 }
 
+int32_t Stream::launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept {
+  int32_t code = 0;
+  for (uint32_t i = 0; i < launches && code == 0; ++i) code = launch(kernels::host::probe(), geometry, args);
+  return code;
+}
+
 bool Stream::capturing() const { return queue_->recording() != nullptr; }
 
 std::unique_ptr<device::Capture> Stream::begin_capture() const { return std::make_unique<Capture>(queue_); }

@@ -7,6 +7,13 @@
 
 namespace symmetra::device {
 
+/// False in one build alone: bench/safety.cu, which measures what bounds cost.
+#if defined(SYMMETRA_UNBOUNDED_WAITS)
+constexpr bool kBounded = false;
+#else
+constexpr bool kBounded = true;
+#endif
+
 /// Writes why this rank gives up, unless another wait of it was faster.
 SYMMETRA_DEVICE void report(const Wait& wait, uint32_t code, uint32_t op, uint32_t peer, uint32_t epoch, uint64_t theirs0 = 0,
                             uint64_t theirs1 = 0) {
@@ -30,11 +37,13 @@ class Waiter {
   SYMMETRA_DEVICE Waiter(const Wait& wait, uint32_t op, uint32_t epoch, bool gave_up)
       : wait_(wait), op_(op), epoch_(epoch), gave_up_(gave_up) {}
 
-  SYMMETRA_DEVICE bool gave_up() const { return gave_up_; }
+  SYMMETRA_DEVICE bool gave_up() const { return kBounded && gave_up_; }
 
   /// Calls `arrived` until it returns true, at least once. False: gave up.
   template <class Arrived>
   SYMMETRA_DEVICE bool until(uint32_t peer, Arrived arrived) {
+    while (!kBounded && !arrived()) platform::pause();
+    if (!kBounded) return true;
     uint32_t spins = gave_up_ ? 0 : platform::kSpinsPerCheck;
     for (uint64_t deadline_ns = 0;; spins = platform::kSpinsPerCheck) {
       bool here = arrived();

@@ -9,6 +9,7 @@ use symmetra::{Communicator, Config, Deadlines, DeviceKind};
 use super::shards;
 use super::shards::Shards;
 use super::sweep::{self, Sample, Sweep};
+use crate::bench;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 
@@ -27,6 +28,7 @@ pub(super) struct Job {
 pub(super) enum Work {
     Sweep(Sweep),
     Shards(Shards),
+    Bench(bench::Task),
 }
 
 /// What a rank says.
@@ -38,6 +40,8 @@ pub(super) enum Said {
     Sampled(Sample),
     /// The sum of the shards is there; ranks compare its checksum.
     Summed { checksum: u64 },
+    /// Something of a `bench` is measured.
+    Found(bench::Found),
     /// All is done.
     Done,
     /// It gave up. An echo may only report that another rank failed.
@@ -78,6 +82,7 @@ impl Job {
         match &self.work {
             Work::Sweep(sweep) => sweep::run(sweep, &communicator, say)?,
             Work::Shards(shards) => shards::run(shards, &communicator, say)?,
+            Work::Bench(task) => task.run(&communicator, &mut |found| say(Said::Found(found)))?,
         }
         Ok(communicator.close()?)
     }
@@ -94,6 +99,7 @@ impl Job {
         config.heap_bytes = match &self.work {
             Work::Sweep(sweep) => sweep.heap_bytes(),
             Work::Shards(shards) => shards.heap_bytes(),
+            Work::Bench(task) => task.heap_bytes(),
         };
         config
     }

@@ -133,7 +133,7 @@ impl Sweep {
 }
 
 /// Doubles from the smallest to the largest.
-fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype) -> Result<Vec<usize>, Failure> {
+pub(crate) fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype) -> Result<Vec<usize>, Failure> {
     let element = dtype.bytes() as u64;
     if min_bytes < element {
         return Err(Failure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));

@@ -34,6 +34,7 @@ fn parts(error: &Error) -> (u32, i64, Option<usize>) {
         Error::Unsupported { .. } => (2, 0, None),
         Error::OutOfMemory { .. } => (3, 0, None),
         Error::Device { code, .. } => (4, *code, None),
+        Error::Nccl { code, .. } => (4, i64::from(*code), None),
         Error::System { errno, .. } => (5, i64::from(*errno), None),
         Error::Bootstrap { .. } => (6, 0, None),
         Error::Timeout { rank, .. } => (7, 0, *rank),

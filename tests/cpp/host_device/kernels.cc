@@ -101,6 +101,7 @@ Entry all_reduce(uint32_t algorithm, uint32_t, uint32_t) noexcept {
 Entry exchange(const ExchangeArgs&) noexcept { return nullptr; }
 Entry counts() noexcept { return nullptr; }
 Entry signal() noexcept { return tests::append_channel; }
+Entry probe() noexcept { return nullptr; }
 Entry agree() noexcept { return tests::note_thread; }
 
 }  // namespace symmetra::kernels::host

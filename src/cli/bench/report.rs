@@ -1,0 +1,199 @@
+//! The result of a race: a row for each size and mode once every rank has run it.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use serde::Serialize;
+
+use super::floor::{self, Floor};
+use super::measured::{busbw_gbps, median, ratio, slowest};
+use super::race::{Lap, Mode, OURS, Race, SideLap, side_names};
+use crate::all_reduce::RanksAs;
+use crate::bytes;
+use crate::devices::RankDevice;
+use crate::failure::Failure;
+
+/// One size in one mode.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) bytes: u64,
+    pub(super) mode: Mode,
+    algorithm: String,
+    operations: u32,
+    /// By side.
+    pub(super) time_us: BTreeMap<&'static str, f64>,
+    /// The host's time for one operation: of a graph's launch, its share.
+    host_us: BTreeMap<&'static str, f64>,
+    pub(super) busbw_gbps: BTreeMap<&'static str, f64>,
+    /// The best peer's time by ours.
+    ratio: Option<f64>,
+    wrong: BTreeMap<&'static str, u64>,
+}
+
+/// Gathers what the ranks say.
+pub(super) struct Hearing<'a> {
+    race: &'a Race,
+    sides: Vec<&'static str>,
+    floors: Vec<Floor>,
+    laps: Vec<Lap>,
+    progress: ProgressBar,
+    report: Report,
+}
+
+/// All of it, as `--json` writes it.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) ranks: usize,
+    pub(super) device: &'static str,
+    pub(super) ranks_as: &'static str,
+    op: &'static str,
+    pub(super) dtype: &'static str,
+    seed: u64,
+    launches: u32,
+    pub(super) sides: Vec<&'static str>,
+    /// Versions and settings.
+    about_peers: Option<String>,
+    pub(super) floor: Vec<floor::Line>,
+    pub(super) rows: Vec<Row>,
+}
+
+impl<'a> Hearing<'a> {
+    pub(super) fn new(devices: &[RankDevice], ranks_as: RanksAs, race: &'a Race, about_peers: Option<String>) -> Self {
+        let steps = race.sizes_elems.len() * race.modes.len();
+        // Hidden unless standard error is a terminal.
+        let progress = ProgressBar::new(steps as u64).with_finish(ProgressFinish::AndClear);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+            progress.set_style(style);
+        }
+        let sides = side_names(&race.peers);
+        let report = Report {
+            ranks: devices.len(),
+            device: devices.first().map_or("host", |device| device.kind().name()),
+            ranks_as: ranks_as.name(),
+            op: "sum",
+            dtype: race.dtype.name(),
+            seed: race.seed,
+            launches: race.launches,
+            sides: sides.clone(),
+            about_peers,
+            floor: Vec::new(),
+            rows: Vec::new(),
+        };
+        Self { race, sides, floors: Vec::new(), laps: Vec::new(), progress, report }
+    }
+
+    pub(super) fn hear_floor(&mut self, floor: Floor) {
+        self.floors.push(floor);
+        if self.floors.len() == self.report.ranks {
+            self.report.floor = floor::lines(&self.floors);
+        }
+    }
+
+    pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
+        if lap.size >= self.race.sizes_elems.len() || lap.sides.len() != self.sides.len() {
+            return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
+        }
+        let (size, mode) = (lap.size, lap.mode);
+        self.laps.push(lap);
+        let (here, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.laps).into_iter().partition(|lap| (lap.size, lap.mode) == (size, mode));
+        self.laps = others;
+        if here.len() < self.report.ranks {
+            self.laps.extend(here);
+            return Ok(());
+        }
+        let row = self.row(&here);
+        self.progress.set_message(bytes::format(row.bytes));
+        self.progress.inc(1);
+        self.report.rows.push(row);
+        Ok(())
+    }
+
+    /// From the laps of all ranks, of which there is at least one.
+    fn row(&self, laps: &[Lap]) -> Row {
+        let bytes = (self.race.sizes_elems[laps[0].size] * self.race.dtype.bytes()) as u64;
+        let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
+            median(slowest(laps.iter().filter_map(|lap| lap.sides.get(side)).map(times)))
+        };
+        let by_side = |value: &dyn Fn(usize) -> f64| -> BTreeMap<&'static str, f64> {
+            self.sides.iter().enumerate().map(|(side, name)| (*name, value(side))).collect()
+        };
+        let times_us: Vec<f64> = (0..self.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
+        let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
+        Row {
+            bytes,
+            mode: laps[0].mode,
+            algorithm: laps[0].algorithm.clone(),
+            operations: laps[0].operations,
+            time_us: by_side(&|side| times_us[side]),
+            host_us: by_side(&|side| of_side(side, |lap| &lap.host_us)),
+            busbw_gbps: by_side(&|side| busbw_gbps(bytes, self.report.ranks, times_us[side])),
+            ratio: ratio(times_us[0], &times_us[1..]),
+            wrong: self.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
+        }
+    }
+
+    pub(super) fn finish(self) -> Report {
+        self.progress.finish_and_clear();
+        self.report
+    }
+}
+
+impl Report {
+    /// Modes and sides of the columns, in their order.
+    fn headings(&self) -> Vec<String> {
+        let mut headings = vec!["bytes".to_owned(), "mode".to_owned(), "algorithm".to_owned()];
+        headings.extend(self.sides.iter().map(|side| format!("{side} us")));
+        headings.push("ratio".to_owned());
+        if self.has_eager() {
+            headings.extend(self.sides.iter().map(|side| format!("{side} host us")));
+        }
+        headings.extend(["busbw GB/s".to_owned(), "wrong".to_owned()]);
+        headings
+    }
+
+    fn has_eager(&self) -> bool {
+        self.rows.iter().any(|row| row.mode == Mode::Eager)
+    }
+
+    /// The rows for people, and the floor below them.
+    pub(super) fn table(&self) -> impl Display {
+        let mut table = Table::new();
+        let headings = self.headings();
+        let columns = headings.len();
+        table.load_style(NOTHING).set_header(headings);
+        for row in &self.rows {
+            let mode = if row.mode == Mode::Graph { "graph" } else { "eager" };
+            let mut cells = vec![row.bytes.to_string(), mode.to_owned(), row.algorithm.clone()];
+            cells.extend(self.sides.iter().map(|side| format!("{:.2}", row.time_us[side])));
+            cells.push(row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
+            if self.has_eager() {
+                let host =
+                    |side| if row.mode == Mode::Eager { format!("{:.2}", row.host_us[side]) } else { "-".to_owned() };
+                cells.extend(self.sides.iter().copied().map(host));
+            }
+            cells.push(format!("{:.2}", row.busbw_gbps[OURS]));
+            cells.push(row.wrong.values().sum::<u64>().to_string());
+            table.add_row(cells);
+        }
+        for column in (0..columns).filter(|column| ![1, 2].contains(column)) {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        format!("{table}\n\n{}", floor::table(&self.floor))
+    }
+
+    /// Fails if anything was wrong.
+    pub(super) fn verdict(&self) -> Result<(), Failure> {
+        for side in &self.sides {
+            let wrong: u64 = self.rows.iter().map(|row| row.wrong[side]).sum();
+            if wrong > 0 {
+                return Err(Failure::failed(format!("{side}: {wrong} elements are wrong (seed {})", self.seed)));
+            }
+        }
+        Ok(())
+    }
+}

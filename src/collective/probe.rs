@@ -1,0 +1,91 @@
+//! What the hardware gives by itself, for measuring: launches of nothing, and plain stores to peers.
+#![allow(unsafe_code)]
+
+use super::{Communicator, shape_of};
+use crate::error::{Error, Result};
+use crate::kernel::args::{self, Geometry};
+use crate::kernel::geometry::Shape;
+use crate::memory::SymmetricBuffer;
+use crate::stream::{Enqueue, Queue};
+use crate::types::Element;
+
+/// Bytes of one store.
+const PACKET_BYTES: usize = 16;
+/// Threads a block of the stores; enough for any link.
+const STORE_THREADS: u32 = 512;
+const STORE_BLOCKS: u32 = 128;
+
+impl Communicator {
+    /// Enqueues `launches` kernels of `blocks` blocks of `threads` threads that do nothing, one right
+    /// after the other. With argument blocks as large as an all-reduce's, they cost what the bare
+    /// launch of one costs.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for a shape that the device refuses; the group's error when it failed.
+    pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
+        let (blocks, threads) = match shape_of(self.device()) {
+            Shape::Gpu => (blocks, threads),
+            Shape::Host { blocks, threads } => (blocks, threads),
+        };
+        self.probe(&probe_args(), blocks, threads, launches, &queue)
+    }
+
+    /// Stores this rank's elements of `from` into those of `to` in every one of `peers`, by a kernel,
+    /// 16 bytes a store; a tail that is shorter is left out. One-sided: no peer learns of it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for buffers of different lengths or another group, or a peer there
+    /// is not; the group's error when it failed; [`Error::Device`] when the launch fails.
+    pub fn probe_stores<'op, T: Element>(
+        &self,
+        from: &'op SymmetricBuffer<T>,
+        to: &'op SymmetricBuffer<T>,
+        peers: &[usize],
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        if from.len() != to.len() {
+            return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.len())));
+        }
+        if peers.len() > args::kMaxWorld as usize {
+            return Err(Error::invalid("the number of peers", peers.len(), format!("at most {}", args::kMaxWorld)));
+        }
+        let mut probe = probe_args();
+        probe.from = self.peer_of(from, self.rank())?.cast();
+        for (target, peer) in probe.to.iter_mut().zip(peers) {
+            *target = self.peer_of(to, *peer)?.cast();
+        }
+        probe.packets = (from.len() * size_of::<T>() / PACKET_BYTES) as u64;
+        probe.targets = peers.len() as u32;
+        let (blocks, threads) = match shape_of(self.device()) {
+            Shape::Gpu => (STORE_BLOCKS, STORE_THREADS),
+            Shape::Host { blocks, threads } => (blocks, threads),
+        };
+        self.probe(&probe, blocks, threads, 1, &queue)
+    }
+
+    fn probe(
+        &self,
+        probe: &args::ProbeArgs,
+        blocks: u32,
+        threads: u32,
+        launches: u32,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        self.group().check()?;
+        self.record_one_sided(queue);
+        let geometry = Geometry { blocks, threads, shared_bytes: 0, programmatic: 1 };
+        // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room
+        // for the packets (bounds), or there are none; a graph's operands live as long as it.
+        queue.enqueue("launch a probe", |raw| unsafe { raw.launch_probe(probe, &geometry, launches) })
+    }
+}
+
+fn probe_args() -> args::ProbeArgs {
+    args::ProbeArgs {
+        from: std::ptr::null(),
+        to: [std::ptr::null_mut(); args::kMaxWorld as usize],
+        packets: 0,
+        targets: 0,
+        reserved: [0; 25],
+    }
+}

@@ -1,0 +1,58 @@
+//! Copies into a peer's memory, by the copy engine where the device has one.
+#![allow(unsafe_code)]
+
+use super::Communicator;
+use super::signal::Recorded;
+use crate::error::{Error, Result};
+use crate::memory::{Operand, Place, SymmetricBuffer, WithView};
+use crate::stream::{Enqueue, Queue};
+use crate::types::Element;
+
+impl Communicator {
+    /// Copies `from` into `peer`'s elements of `to`. Enqueues and returns; one-sided: the peer learns
+    /// of it by a signal put on the same queue afterwards, or not at all.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for operands of different lengths, of another group or device, or a
+    /// peer there is not; the group's error when it failed before; [`Error::Device`] when the copy fails.
+    pub fn put<'op, T: Element>(
+        &self,
+        from: impl Operand<'op, T>,
+        to: &'op SymmetricBuffer<T>,
+        peer: usize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.group().check()?;
+        let from = from.view_of();
+        if from.elems != to.len() {
+            return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.elems)));
+        }
+        let target = self.peer_of(to, peer)?;
+        for (what, other) in [("the source's device", from.device), ("the stream's device", queue.stream().device())] {
+            if !self.device().same(other) {
+                let limit = format!("this rank works on {:?}", self.device());
+                return Err(Error::invalid(what, format!("{other:?}"), limit));
+            }
+        }
+        self.record_one_sided(&queue);
+        let bytes = from.elems * size_of::<T>();
+        // SAFETY: `target` lies in a mapping that lives as long as the arena (liveness); both sides
+        // have `bytes` (bounds); operands live until the device is idle, or as long as the graph.
+        queue.enqueue("copy to a peer", |raw| unsafe { raw.copy(target, from.address, bytes) })
+    }
+
+    /// Where `peer`'s elements of a buffer of this group are.
+    pub(super) fn peer_of<T: Element>(&self, buffer: &SymmetricBuffer<T>, peer: usize) -> Result<*mut u8> {
+        match buffer.view_of().place {
+            Place::Symmetric { group, .. } if group == self.group().id() => Ok(buffer.peer_address(peer)?.cast()),
+            _ => Err(Error::invalid("the buffer", format!("{buffer:?}"), "it must be of this group")),
+        }
+    }
+
+    /// A graph that writes to peers is refused once the group is closed or failed.
+    pub(super) fn record_one_sided(&self, queue: &impl Enqueue) {
+        if let Some(recording) = queue.recording() {
+            recording.part(self.group().id(), || Recorded(self.group().clone()));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! NCCL, the general library of collectives, found at run time (feature `nccl`).
+//!
+//! Types are cudarc's bindings. The functions are looked up here: cudarc's own loader knows one name
+//! for the library and panics where it is missing, and a result code newer than its enumeration
+//! would be undefined behaviour.
+//!
+//! Nothing here reads the environment but NCCL itself, when a [`Communicator`] is made: where NVLink
+//! multicast has to stay off, set `NCCL_NVLS_ENABLE=0` before that.
+
+mod communicator;
+mod library;
+mod symbols;
+mod window;
+
+pub use communicator::{Communicator, ReduceOp};
+pub use library::{Library, UniqueId, Version};
+pub use window::Window;

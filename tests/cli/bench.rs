@@ -1,0 +1,166 @@
+//! `bench` on the CPU: everything is measured, right, drawn and written.
+
+use super::{Run, symmetra};
+
+/// Its JSON object.
+fn object(run: &Run) -> serde_json::Value {
+    let objects = run.objects();
+    assert_eq!(objects.len(), 1, "{}", run.stdout);
+    objects.into_iter().next().unwrap()
+}
+
+fn positive(value: &serde_json::Value) -> bool {
+    value.as_f64().is_some_and(|number| number > 0.0)
+}
+
+#[test]
+fn a_race_of_one_side_is_right() {
+    for ranks_as in ["threads", "processes"] {
+        let run = symmetra(&format!(
+            "bench all-reduce --device host --ranks 3 --ranks-as {ranks_as} --dtype f16 --min-bytes 1000 --max-bytes 64000 \
+             --operations 3 --launches 2 --graph --eager --json -"
+        ));
+        let report = object(&run.ok());
+        assert_eq!((&report["ranks"], &report["ranks_as"]), (&3.into(), &ranks_as.into()));
+        assert_eq!(report["sides"], serde_json::json!(["symmetra"]));
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2 * 7, "{rows:?}");
+        for (number, row) in rows.iter().enumerate() {
+            assert_eq!(row["bytes"], 1000 << (number / 2), "{row}");
+            assert_eq!(row["mode"], if number % 2 == 0 { "graph" } else { "eager" });
+            assert_eq!((&row["wrong"]["symmetra"], &row["operations"]), (&0.into(), &3.into()), "{row}");
+            assert!(row["ratio"].is_null() && positive(&row["time_us"]["symmetra"]), "{row}");
+            assert!(positive(&row["host_us"]["symmetra"]), "{row}");
+            let bytes = row["bytes"].as_f64().unwrap();
+            let busbw = bytes / row["time_us"]["symmetra"].as_f64().unwrap() / 1e3 * 4.0 / 3.0;
+            assert!((row["busbw_gbps"]["symmetra"].as_f64().unwrap() / busbw - 1.0).abs() < 1e-6, "{row}");
+        }
+        let floor = report["floor"].as_array().unwrap();
+        assert_eq!(floor.len(), 6);
+        assert!(floor.iter().all(|line| positive(&line["time_us"])), "{floor:?}");
+        assert_eq!(floor.iter().filter(|line| positive(&line["gbps"])).count(), 4, "{floor:?}");
+    }
+}
+
+#[test]
+fn integers_and_doubles_race() {
+    for dtype in ["f32", "f64", "bf16", "i32", "i64"] {
+        let run = symmetra(&format!(
+            "bench all-reduce --device host --ranks 2 --ranks-as threads --dtype {dtype} --min-bytes 4096 --max-bytes 4096 \
+             --operations 2 --launches 1 --json -"
+        ));
+        let report = object(&run.ok());
+        assert_eq!((&report["rows"][0]["wrong"]["symmetra"], &report["dtype"]), (&0.into(), &dtype.into()));
+    }
+}
+
+#[test]
+fn a_table_and_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let (svg, json) = (directory.path().join("out.svg"), directory.path().join("out.json"));
+    let run = symmetra(&format!(
+        "bench all-reduce --device host --ranks 2 --ranks-as threads --max-bytes 4KiB --operations 2 --launches 1 --seed 7 \
+         --plot {} --json {}",
+        svg.display(),
+        json.display()
+    ))
+    .ok();
+    let lines: Vec<String> =
+        run.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(lines[0], "bytes mode algorithm symmetra us ratio busbw GB/s wrong");
+    assert!(lines[1].starts_with("1024 graph ") && lines[1].ends_with(" 0"), "{}", run.stdout);
+    assert!(lines.iter().any(|line| line.starts_with("barrier of all ranks")), "{}", run.stdout);
+    assert!(run.stderr.contains("seed 7"), "{}", run.stderr);
+
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!((&report["seed"], report["rows"].as_array().unwrap().len()), (&7.into(), 3));
+
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert_eq!(unclosed(&svg), [""; 0]);
+    for text in
+        ["symmetra", "bus bandwidth", "floor: barrier of all ranks", "floor: copy engine to the next rank", "1 KiB"]
+    {
+        assert!(svg.contains(text), "{text}");
+    }
+    // Two panels with a curve each.
+    assert!(svg.matches("<polyline").count() >= 2, "{svg}");
+    assert!(!svg.contains("NaN") && !svg.contains("inf"));
+}
+
+/// Elements of an XML text that do not end, or end without a start.
+fn unclosed(xml: &str) -> Vec<String> {
+    let mut open = Vec::new();
+    let mut rest = xml;
+    while let Some(start) = rest.find('<') {
+        let Some(length) = rest[start..].find('>') else { return vec!["<".to_owned()] };
+        let tag = &rest[start + 1..start + length];
+        rest = &rest[start + length + 1..];
+        let name = tag.trim_start_matches('/').split([' ', '\n', '/']).next().unwrap_or("").to_owned();
+        match (tag.starts_with('/'), tag.ends_with('/') || tag.starts_with(['?', '!'])) {
+            (true, _) if open.last() == Some(&name) => drop(open.pop()),
+            (true, _) => return vec![name],
+            (false, true) => {}
+            (false, false) => open.push(name),
+        }
+    }
+    open
+}
+
+#[test]
+fn what_is_not_closed_is_found() {
+    assert_eq!(unclosed("<?xml?><a b=\"c\">d<e/><f>g</f></a>"), [""; 0]);
+    assert_eq!(unclosed("<a><b></a>"), ["a"]);
+    assert_eq!(unclosed("<a><b/>"), ["a"]);
+}
+
+#[test]
+fn the_floor_of_the_cpu() {
+    let run = symmetra("bench floor --device host --ranks 3 --ranks-as processes --launches 2 --json -").ok();
+    let report = object(&run);
+    let floor = report["floor"].as_array().unwrap();
+    assert_eq!((&report["ranks"], floor.len()), (&3.into(), 6));
+    for line in floor {
+        let sends =
+            ["copy engine", "16-byte stores"].iter().any(|start| line["name"].as_str().unwrap().starts_with(start));
+        assert!(positive(&line["time_us"]), "{line}");
+        assert_eq!(positive(&line["gbps"]), sends, "{line}");
+    }
+    let run = symmetra("bench floor --device host --ranks 2 --ranks-as threads --launches 1").ok();
+    assert!(
+        run.stdout.contains("empty kernel") && run.stdout.contains("16-byte stores to all ranks"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn the_cost_of_a_call_on_the_cpu() {
+    let run = symmetra("bench overhead --device host --ranks 2 --ranks-as threads --calls 5 --rounds 3 --json -").ok();
+    let report = object(&run);
+    assert!(positive(&report["bare_us"]) && positive(&report["call_us"]), "{report}");
+    let difference = report["call_us"].as_f64().unwrap() - report["bare_us"].as_f64().unwrap();
+    assert!((report["overhead_us"].as_f64().unwrap() - difference).abs() < 1e-9, "{report}");
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, words) in [
+        ("bench all-reduce --ranks 1", ["1 is not in 2..=16"].as_slice()),
+        ("bench all-reduce --against mpi", &["mpi", "nccl-symmetric"]),
+        ("bench all-reduce --launches 0", &["0 is not in"]),
+        ("bench all-reduce --operations 0", &["0 is not in"]),
+        ("bench all-reduce --min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
+        ("bench all-reduce --dtype i32 --algorithm one-shot-sentinel", &["one-shot-sentinel", "i32"]),
+        ("bench floor --launches 0", &["0 is not in"]),
+    ] {
+        symmetra(args).refused(2, words);
+    }
+    // On the CPU no peer can run, whatever was built.
+    let missing = if cfg!(feature = "nccl") { "needs a GPU for every rank" } else { "cargo build --features nccl" };
+    for peers in ["nccl", "nccl-symmetric", "nccl,nccl-symmetric"] {
+        let run = symmetra(&format!("bench all-reduce --device host --against {peers}"));
+        run.refused(2, &["--against nccl", missing]);
+    }
+    let unwritable = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --json /nowhere/out.json";
+    symmetra(unwritable).refused(1, &["/nowhere/out.json"]);
+}
