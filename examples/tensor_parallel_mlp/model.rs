@@ -1,0 +1,101 @@
+//! The model itself: its weights, what it computes on one rank, and how far off a result may be.
+
+use std::ops::Range;
+
+/// Blocks of `x -> relu(x W1) W2`, with `x` of `batch` rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Model {
+    /// How many blocks.
+    pub(crate) blocks: usize,
+    /// Columns of `x`.
+    pub(crate) hidden: usize,
+    /// Columns of `x W1`.
+    pub(crate) intermediate: usize,
+    /// Rows of `x`.
+    pub(crate) batch: usize,
+    /// What weights and inputs are drawn from.
+    pub(crate) seed: u64,
+}
+
+impl Model {
+    /// Columns of `W1` of a block, row after row. They keep the mean square of `x`.
+    pub(crate) fn first(&self, block: usize, columns: Range<usize>) -> Vec<f32> {
+        let scale = (3.0 / self.hidden as f32).sqrt();
+        self.draw(2 * block as u64, 0..self.hidden, columns, self.intermediate, scale)
+    }
+
+    /// Rows of `W2` of a block. The factor 2 makes up for what the ReLU before it took.
+    pub(crate) fn second(&self, block: usize, rows: Range<usize>) -> Vec<f32> {
+        let scale = (6.0 / self.intermediate as f32).sqrt();
+        self.draw(2 * block as u64 + 1, rows, 0..self.hidden, self.hidden, scale)
+    }
+
+    /// The batch of a data parallel replica.
+    pub(crate) fn input(&self, replica: usize) -> Vec<f32> {
+        self.draw((1 << 20) + replica as u64, 0..self.batch, 0..self.hidden, self.hidden, 3f32.sqrt())
+    }
+
+    /// Part of a matrix with `width` columns: each element, uniform in `-scale..scale`, depends only
+    /// on the seed, the matrix and its place, so that a rank makes its shard alone.
+    fn draw(&self, matrix: u64, rows: Range<usize>, columns: Range<usize>, width: usize, scale: f32) -> Vec<f32> {
+        let element = |place: u64| {
+            // The finaliser of SplitMix64.
+            let mut bits = (self.seed ^ matrix << 40).wrapping_add(place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            scale * (((bits ^ bits >> 31) >> 40) as f32 / (1 << 23) as f32 - 1.0)
+        };
+        rows.flat_map(|row| columns.clone().map(move |column| (row * width + column) as u64)).map(element).collect()
+    }
+
+    /// What the whole model makes of a replica's batch, in f64.
+    pub(crate) fn reference(&self, replica: usize) -> Vec<f64> {
+        let widen = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
+        (0..self.blocks).fold(widen(self.input(replica)), |x, block| {
+            let mut inner = multiply(&x, &widen(self.first(block, 0..self.intermediate)), self.hidden);
+            inner.iter_mut().for_each(|value| *value = value.max(0.0));
+            multiply(&inner, &widen(self.second(block, 0..self.intermediate)), self.intermediate)
+        })
+    }
+
+    /// The largest [`error`] of a result that is right.
+    ///
+    /// A sum of n products rounds n times, each time by at most u = 2^-24 of a partial sum, in
+    /// whatever order the ranks and their kernels add. Such errors are independent to first order, so
+    /// together about u sqrt(n) of the result (Higham and Mary, SIAM J. Sci. Comput. 41, 2019). The
+    /// weights keep the mean square of whatever passes through a block, errors included; those of all
+    /// products therefore add in squares. Eight standard deviations leave room for the largest of all
+    /// elements. A shard that is wrong, missing or summed twice errs by about 1.
+    pub(crate) fn bound(&self) -> f64 {
+        let roundings = self.blocks * (self.hidden + self.intermediate);
+        8.0 * (roundings as f64).sqrt() * 0.5f64.powi(24)
+    }
+}
+
+/// `x w`, where `x` has rows of `inner` elements.
+pub(crate) fn multiply<T: Copy + Default + std::ops::Mul<Output = T> + std::ops::AddAssign>(
+    x: &[T],
+    w: &[T],
+    inner: usize,
+) -> Vec<T> {
+    let width = w.len() / inner;
+    let mut product = vec![T::default(); x.len() / inner * width];
+    for (row, sums) in x.chunks_exact(inner).zip(product.chunks_exact_mut(width)) {
+        for (factor, weights) in row.iter().zip(w.chunks_exact(width)) {
+            sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += *factor * *weight);
+        }
+    }
+    product
+}
+
+/// How far the worst element is off, in units of the root mean square of what is expected. `f64::MAX`
+/// where that cannot be said: for another length, or what is no number.
+pub(crate) fn error(found: &[f32], expected: &[f64]) -> f64 {
+    if found.len() != expected.len() || found.iter().any(|value| !value.is_finite()) {
+        return f64::MAX;
+    }
+    let mean_square = expected.iter().map(|value| value * value).sum::<f64>() / expected.len() as f64;
+    let worst = found.iter().zip(expected).map(|(found, expected)| (f64::from(*found) - expected).abs());
+    let error = worst.fold(0.0, f64::max) / mean_square.sqrt();
+    if error.is_finite() { error } else { f64::MAX }
+}
