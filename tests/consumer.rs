@@ -209,6 +209,19 @@ fn the_examples_build_against_the_installed_tree() {
     assert_eq!(lines, ["rank 0: 3.000000", "rank 1: 3.000000", "rank 2: 3.000000"]);
 }
 
+/// Every layout, on the CPU.
+#[test]
+fn the_engine_is_right_in_every_layout() {
+    let program = build("examples/cpp/tensor_parallel_mlp.cc", &["-O2"]);
+    for (ranks, layout) in [("8", "--tp 8"), ("8", "--tp 4 --dp 2"), ("8", "--tp 2 --pp 2 --dp 2"), ("3", "--pp 3")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
+        command.args(["launch", "--no-prefix", "-n", ranks, "--"]).arg(&program).args(layout.split(' '));
+        command.args("--blocks 3 --hidden 24 --intermediate 48 --batch 5".split(' '));
+        let text = run(command.stdin(Stdio::null()));
+        assert_eq!(text.lines().filter(|line| line.starts_with("rank ")).count().to_string(), ranks, "{text}");
+    }
+}
+
 #[test]
 fn the_examples_are_as_short_as_promised() {
     for (name, most) in [("twenty_lines", 20), ("all_reduce", 60)] {

@@ -1,0 +1,293 @@
+// An MLP over tensor, pipeline and data parallel ranks, the engine of examples/tensor_parallel_mlp.rs in C++:
+//   symmetra launch -n 8 -- tensor_parallel_mlp --tp 2 --pp 2 --dp 2
+// On GPUs where it was built with -DWITH_CUBLASLT, the CUDA headers and -lcublasLt; else on the CPU.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "symmetra/symmetra.hpp"
+#ifdef WITH_CUBLASLT
+#include <cublasLt.h>
+#endif
+using namespace symmetra;
+using std::size_t;
+
+// Blocks of x -> relu(x W1) W2.
+struct Model {
+  size_t blocks = 4, hidden = 512, intermediate = 2048, batch = 16;
+  std::uint64_t seed = 0;  // 0: rank 0 draws one
+
+  // Part of a matrix: each element depends only on its place, so that a rank makes its shard alone.
+  std::vector<float> draw(std::uint64_t matrix, size_t row, size_t rows, size_t column, size_t columns, size_t width, float scale) const {
+    std::vector<float> values;
+    for (size_t r = row; r < row + rows; ++r)
+      for (size_t c = column; c < column + columns; ++c) {
+        std::uint64_t bits = (seed ^ matrix << 40) + (r * width + c) * 0x9e3779b97f4a7c15;  // the finaliser of SplitMix64
+        bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
+        bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
+        values.push_back(scale * (static_cast<float>((bits ^ bits >> 31) >> 40) / (1 << 23) - 1.0f));
+      }
+    return values;
+  }
+  // Scaled so that the mean square of x is kept.
+  std::vector<float> first(size_t block, size_t column, size_t columns) const {
+    return draw(2 * block, 0, hidden, column, columns, intermediate, std::sqrt(3.0f / static_cast<float>(hidden)));
+  }
+  std::vector<float> second(size_t block, size_t row, size_t rows) const {
+    return draw(2 * block + 1, row, rows, 0, hidden, hidden, std::sqrt(6.0f / static_cast<float>(intermediate)));
+  }
+  std::vector<float> input(size_t replica) const { return draw((1 << 20) + replica, 0, batch, 0, hidden, hidden, std::sqrt(3.0f)); }
+
+  // Eight standard deviations of u sqrt(n): examples/tensor_parallel_mlp/model.rs argues it.
+  double bound() const { return 8 * std::sqrt(static_cast<double>(blocks * (hidden + intermediate))) * std::ldexp(1.0, -24); }
+};
+
+// x w, of row-major matrices, where x has rows of `inner` elements; each element at least 0 with `relu`.
+template <class T, class W>
+std::vector<T> multiply(const std::vector<T>& x, const std::vector<W>& w, size_t inner, bool relu) {
+  const size_t rows = x.size() / inner, width = w.size() / inner;
+  std::vector<T> product(rows * width);
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t k = 0; k < inner; ++k)
+      for (size_t column = 0; column < width; ++column)
+        product[row * width + column] += x[row * inner + k] * static_cast<T>(w[k * width + column]);
+  if (relu)
+    for (T& value : product) value = std::max(value, T(0));
+  return product;
+}
+
+// How far the worst element is off from the whole model on one rank in double, in units of the root mean square.
+double error(const Model& model, size_t replica, const std::vector<float>& found) {
+  const std::vector<float> input = model.input(replica);
+  std::vector<double> x(input.begin(), input.end());
+  for (size_t block = 0; block < model.blocks; ++block) {
+    const std::vector<double> inner = multiply(x, model.first(block, 0, model.intermediate), model.hidden, true);
+    x = multiply(inner, model.second(block, 0, model.intermediate), model.intermediate, false);
+  }
+  double worst = 0, squares = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double off = std::abs(found[i] - x[i]);
+    worst = std::isnan(off) ? INFINITY : std::max(worst, off);
+    squares += x[i] * x[i];
+  }
+  return worst / std::sqrt(squares / static_cast<double>(x.size()));
+}
+
+#ifdef WITH_CUBLASLT
+void check(cublasStatus_t status) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw Error(ErrorKind::kDevice, cublasLtGetStatusString(status), status);
+}
+
+// The same on a GPU, enqueued or captured. What is made here is small and kept until the program ends.
+void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBuffer& product, size_t inner, bool relu,
+              const Stream& stream) {
+  static const cublasLtHandle_t handle = [] {
+    cublasLtHandle_t made = nullptr;
+    check(cublasLtCreate(&made));
+    return made;
+  }();
+  const size_t rows = x.count() / inner, width = w.count() / inner;
+  cublasLtMatmulDesc_t desc = nullptr;
+  check(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const cublasLtEpilogue_t epilogue = relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+  check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+  // cuBLASLt stores columns: what it sees is product' = w' x'.
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  check(cublasLtMatrixLayoutCreate(&a, CUDA_R_32F, width, inner, static_cast<std::int64_t>(width)));
+  check(cublasLtMatrixLayoutCreate(&b, CUDA_R_32F, inner, rows, static_cast<std::int64_t>(inner)));
+  check(cublasLtMatrixLayoutCreate(&c, CUDA_R_32F, width, rows, static_cast<std::int64_t>(width)));
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&preference));  // no workspace
+  cublasLtMatmulHeuristicResult_t best;
+  int found = 0;
+  check(cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, c, preference, 1, &best, &found));
+  if (found == 0) throw Error(ErrorKind::kUnsupported, "cuBLASLt knows no algorithm for this product");
+  const float one = 1, zero = 0;
+  check(cublasLtMatmul(handle, desc, &one, w.data(), a, x.data(), b, &zero, product.data(), c, product.data(), c, &best.algo, nullptr, 0,
+                       static_cast<cudaStream_t>(stream.native())));
+  check(cublasLtMatmulPreferenceDestroy(preference));
+  for (const cublasLtMatrixLayout_t layout : {a, b, c}) check(cublasLtMatrixLayoutDestroy(layout));
+  check(cublasLtMatmulDescDestroy(desc));
+}
+constexpr bool kCublasLt = true;
+#else
+void multiply(const SymmetricBuffer&, const DeviceBuffer&, const SymmetricBuffer&, size_t, bool, const Stream&) {}
+constexpr bool kCublasLt = false;
+#endif
+
+// The weights of a block that this rank holds.
+struct Shard {
+  DeviceBuffer first, second;
+};
+
+// A rank: its share of the model, and the memory that steps run in.
+struct Worker {
+  Worker(const Environment& env, const Device& device, const Model& model)
+      : tp(env.tp().communicator()),
+        pp(env.pp().communicator()),
+        device(device),
+        model(model),
+        width(model.intermediate / tp.world_size()),
+        stream(device),
+        input(tp.symmetric<float>(model.batch * model.hidden)),
+        inner(tp.symmetric<float>(model.batch * width)),
+        x(tp.symmetric<float>(model.batch * model.hidden)) {
+    const size_t mine = tp.rank() * width;
+    for (size_t block = 0; block < model.blocks; ++block) {
+      shards.emplace_back();
+      if (block % pp.world_size() != pp.rank()) continue;
+      shards[block] = {DeviceBuffer(device, model.hidden * width, Dtype::kF32), DeviceBuffer(device, width * model.hidden, Dtype::kF32)};
+      shards[block]->first.write(model.first(block, mine, width), stream);
+      shards[block]->second.write(model.second(block, mine, width), stream);
+    }
+    input.write(model.input(env.dp().rank()), stream);
+  }
+
+  bool captured() const { return device.kind() == DeviceKind::kCuda; }
+
+  // The products of a block, where this rank has a shard of it. The CPU's stream takes no work of the program's
+  // own, so there they wait for what was enqueued before, and block.
+  void multiply(size_t block) const {
+    if (!shards[block]) return;
+    const auto product = [this](const SymmetricBuffer& from, const DeviceBuffer& w, const SymmetricBuffer& into, size_t columns,
+                                bool relu) {
+      if (captured()) return ::multiply(from, w, into, columns, relu, stream);
+      into.write(::multiply(from.read<float>(stream), w.read<float>(stream), columns, relu), stream);
+    };
+    product(block == 0 ? input : x, shards[block]->first, inner, model.hidden, true);
+    product(inner, shards[block]->second, x, width, false);
+  }
+
+  // What ranks do together after a block: sum over the ranks that share it; then give the sums to the next
+  // stage, or, after the last block, to all.
+  void exchange(size_t block, Queue queue) const {
+    const size_t stage = pp.rank(), stages = pp.world_size(), owner = block % stages, next = (block + 1) % stages;
+    if (stage == owner) tp.all_reduce(x, queue);
+    if (stages == 1) return;
+    if (block + 1 == model.blocks) return pp.broadcast(x, owner, queue);
+    std::vector<Communicator::Message> messages;
+    if (stage == owner) messages.push_back(Communicator::Message::send(x, next));
+    if (stage == next) messages.push_back(Communicator::Message::receive(x, owner));
+    pp.batch(messages, queue);
+  }
+
+  // A step, enqueued or recorded.
+  void step(Queue queue) const {
+    for (size_t block = 0; block < model.blocks; ++block) {
+      multiply(block);
+      exchange(block, queue);
+    }
+  }
+
+  // The graphs of a step: one of it all, or one of each exchange.
+  std::vector<Graph> capture() const {
+    std::vector<Graph> graphs;
+    if (captured())
+      graphs.push_back(stream.capture([&](Capture& capture) { step(capture); }));
+    else
+      for (size_t block = 0; block < model.blocks; ++block)
+        graphs.push_back(stream.capture([&](Capture& capture) { exchange(block, capture); }));
+    for (const Graph& graph : graphs) graph.register_pointers();
+    return graphs;
+  }
+
+  void replay(const std::vector<Graph>& graphs) const {
+    for (size_t block = 0; block < graphs.size(); ++block) {
+      if (!captured()) multiply(block);
+      graphs[block].launch(stream);
+    }
+  }
+
+  // The result, once it is there and no collective gave up.
+  std::vector<float> result() const {
+    tp.synchronize(stream);
+    pp.synchronize(stream);
+    return x.read<float>(stream);
+  }
+
+  const Communicator &tp, &pp;
+  const Device& device;
+  Model model;
+  size_t width;
+  Stream stream;
+  std::vector<std::optional<Shard>> shards;  // none where another stage has the block
+  SymmetricBuffer input, inner, x;
+};
+
+// What a rank found: the larger of the errors of the eager step and of the last replay.
+struct Finding {
+  double error, step_us;
+};
+
+Finding run(const Worker& worker, const Environment& env, int steps) {
+  worker.step(worker.stream);
+  const std::vector<float> eager = worker.result();
+  const std::vector<Graph> graphs = worker.capture();
+  env.world().communicator().barrier();
+  const auto start = std::chrono::steady_clock::now();
+  for (int step = 0; step < steps; ++step) worker.replay(graphs);
+  const std::vector<float> replayed = worker.result();
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+  const size_t replica = env.dp().rank();
+  return {std::max(error(worker.model, replica, eager), error(worker.model, replica, replayed)), took.count() / steps};
+}
+
+int main(int count, char** words) try {
+  EnvConfig config;
+  config.tensor_parallel_size = 0;
+  Model model;
+  const std::map<std::string, size_t*> options = {{"--tp", &config.tensor_parallel_size},
+                                                  {"--pp", &config.pipeline_parallel_size},
+                                                  {"--dp", &config.data_parallel_size},
+                                                  {"--blocks", &model.blocks},
+                                                  {"--hidden", &model.hidden},
+                                                  {"--intermediate", &model.intermediate},
+                                                  {"--batch", &model.batch},
+                                                  {"--seed", &model.seed}};
+  for (int word = 1; word < count; word += 2) {
+    const auto option = options.find(words[word]);
+    if (option == options.end() || word + 1 == count) throw std::invalid_argument(std::string(words[word]) + " is no option with a number");
+    *option->second = std::stoul(words[word + 1]);
+  }
+  const char* world = std::getenv("WORLD_SIZE");
+  const size_t others = std::max<size_t>(1, config.pipeline_parallel_size * config.data_parallel_size);
+  if (config.tensor_parallel_size == 0) config.tensor_parallel_size = (world ? std::stoul(world) : 1) / others;
+
+  const char* local = std::getenv("LOCAL_RANK");
+  const bool cuda = kCublasLt && Device::count(DeviceKind::kCuda) > 0;
+  const Device device = cuda ? Device::cuda(local ? std::stoul(local) : 0) : Device::host();
+  config.device = &device;
+  const Environment env = Environment::init(config);
+  const Communicator& everyone = env.world().communicator();
+  if (model.intermediate % env.tp().world_size() != 0)
+    throw std::invalid_argument("the intermediate columns do not divide among the ranks");
+  if (model.seed == 0) {
+    const std::uint64_t drawn = std::random_device()();
+    std::vector<std::uint64_t> seeds(everyone.world_size());
+    everyone.all_gather(&drawn, seeds.data(), sizeof drawn);
+    model.seed = seeds[0];
+  }
+  const Finding finding = run(Worker(env, device, model), env, 20);
+  if (everyone.rank() == 0) std::printf("%s, seed %llu\n", device.name().c_str(), static_cast<unsigned long long>(model.seed));
+  std::vector<Finding> findings(everyone.world_size());
+  everyone.all_gather(&finding, findings.data(), sizeof finding);
+  bool right = true;
+  for (size_t rank = 0; rank < findings.size(); ++rank) {
+    right = right && findings[rank].error <= model.bound();
+    if (everyone.rank() == 0)
+      std::printf("rank %zu: error %.1e, bound %.1e, %.1f us a step\n", rank, findings[rank].error, model.bound(), findings[rank].step_us);
+  }
+  env.close();
+  return right ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}
