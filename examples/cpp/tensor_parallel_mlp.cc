@@ -285,6 +285,7 @@ int main(int count, char** words) try {
     if (everyone.rank() == 0)
       std::printf("rank %zu: error %.1e, bound %.1e, %.1f us a step\n", rank, findings[rank].error, model.bound(), findings[rank].step_us);
   }
+  std::fflush(stdout);  // before a rank that was wrong ends all of them
   env.close();
   return right ? 0 : 1;
 } catch (const std::exception& error) {
