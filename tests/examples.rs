@@ -132,10 +132,14 @@ fn a_wrong_shard_is_found() {
         }
         weights
     };
-    let wrong: [(&str, &dyn Fn(usize, usize) -> Vec<f32>); 4] =
-        [("swapped", &swapped), ("shifted", &shifted), ("missing", &missing), ("touched", &touched)];
-    for (what, second) in wrong {
-        let wrong = error(&sharded(&model, second), &expected);
+    let wrong = [
+        ("swapped", sharded(&model, swapped)),
+        ("shifted", sharded(&model, shifted)),
+        ("missing", sharded(&model, missing)),
+        ("touched", sharded(&model, touched)),
+    ];
+    for (what, found) in wrong {
+        let wrong = error(&found, &expected);
         assert!(wrong > 10.0 * model.bound(), "{what}, {model:?}: {wrong}");
     }
 }
