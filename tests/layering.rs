@@ -228,7 +228,7 @@ const VENDOR_ROOMS: [(&str, &[&str]); 6] = [
     ("kernels/cuda/", &["cuda", "nv"]),
     ("cpp/device/cuda/", &["cuda", "nv"]),
     ("cpp/device/hip/", &["hip/"]),
-    ("include/p2p_allreduce/device/cuda.hpp", &["cuda"]),
+    ("include/p2p_allreduce/device/cuda.hpp", &["cuda", "library_types.h"]),
     ("include/p2p_allreduce/device/hip.hpp", &["hip/"]),
     ("include/p2p_allreduce/mpi_bootstrap.hpp", &["mpi.h"]),
 ];
