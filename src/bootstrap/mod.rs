@@ -16,7 +16,7 @@ pub(crate) mod monitor;
 mod notice;
 mod spoke;
 mod star;
-mod tcp;
+pub(crate) mod tcp;
 mod threads;
 mod unique_id;
 mod wait;

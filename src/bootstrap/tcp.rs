@@ -99,7 +99,8 @@ impl TcpConfig {
     }
 }
 
-fn optional(name: &str) -> Result<Option<String>> {
+/// A variable of this process; unset: none.
+pub(crate) fn optional(name: &str) -> Result<Option<String>> {
     match std::env::var(name) {
         Ok(text) => Ok(Some(text)),
         Err(VarError::NotPresent) => Ok(None),

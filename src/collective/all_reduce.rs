@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::exchange::{Strip, copy};
 use super::lane::Lane;
 use super::record::Recorded;
 use super::select::{Algorithm, Reach};
@@ -141,7 +142,8 @@ impl Inner {
         }
         if self.group.world_size() == 1 {
             self.lane.lock().order_call(queue)?;
-            return copy(input, output, dtype, queue);
+            let strip = |view: &View<'_>| Strip { address: view.address, bytes: (view.elems * dtype.bytes()) as u64 };
+            return copy(strip(input), strip(output), queue);
         }
         let plan = self.plan(options, dtype, operands, recorded.as_deref())?;
         let mut lane = self.lane.lock();
@@ -159,16 +161,7 @@ impl Inner {
         if input.elems != output.elems {
             return Err(Error::invalid("the output's length", output.elems, format!("the input has {}", input.elems)));
         }
-        let device = self.group.device();
-        for (what, other) in [
-            ("the input's device", input.device),
-            ("the output's device", output.device),
-            ("the stream's device", queue.stream().device()),
-        ] {
-            if !device.same(other) {
-                return Err(Error::invalid(what, format!("{other:?}"), format!("this rank works on {device:?}")));
-            }
-        }
+        self.check_devices(&[("input", input), ("output", output)], queue)?;
         let bytes = input.elems * dtype.bytes();
         let apart = (input.address as usize).abs_diff(output.address as usize);
         if apart != 0 && apart < bytes {
@@ -283,16 +276,8 @@ impl Inner {
         let scratch = self.scratch(plan.algorithm);
         let (start_bytes, elems) = (range.start * plan.dtype.bytes(), range.len());
         let bytes = (elems * plan.dtype.bytes()) as u64;
-        let fresh = recorded.is_none() && std::mem::take(&mut lane.fresh);
         let call = Call { bytes, descriptor: descriptor(plan) };
-        // Before it can run: whoever reads of it may look it up.
-        match recorded {
-            Some(recorded) => recorded.note(call),
-            None => self.group.note(call),
-        }
-        if self.group.config().check_calls {
-            self.agree(call, fresh, queue)?;
-        }
+        let fresh = self.announce(call, lane, queue, recorded)?;
         let launch = self.geometry(plan, bytes);
         let [inputs, outputs] = plan.peers.unwrap_or([Peers { table: std::ptr::null(), offset_bytes: 0 }; 2]);
         let args = args::AllReduceArgs {
@@ -336,8 +321,29 @@ impl Inner {
         }
     }
 
+    /// Notes a call before its launches and, if asked to, has all ranks compare it. Whether it is the
+    /// first on the device.
+    pub(super) fn announce(
+        &self,
+        call: Call,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<bool> {
+        let fresh = recorded.is_none() && std::mem::take(&mut lane.fresh);
+        // Before it can run: whoever reads of it may look it up.
+        match recorded {
+            Some(recorded) => recorded.note(call),
+            None => self.group.note(call),
+        }
+        if self.group.config().check_calls {
+            self.agree(call, fresh, queue)?;
+        }
+        Ok(fresh)
+    }
+
     /// Compares a call with those of all ranks, on the device, before it runs.
-    pub(super) fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
+    fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
         let scratch = &self.arena.layout().agree;
         let args = args::AgreeArgs {
             peers: self.arena.everywhere(scratch.region.offset),
@@ -360,14 +366,4 @@ fn descriptor(plan: &Plan) -> u64 {
         | u64::from(plan.algorithm.number()) << 16
         | u64::from(plan.reduction as u32) << 24
         | u64::from(plan.peers.is_some()) << 32
-}
-
-/// The reduction over one rank.
-fn copy(input: &View<'_>, output: &View<'_>, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
-    if input.address == output.address {
-        return Ok(());
-    }
-    let bytes = input.elems * dtype.bytes();
-    // SAFETY: both operands are valid for `bytes` and do not overlap, says `validate`.
-    queue.enqueue("copy", |raw| unsafe { raw.copy(output.address, input.address, bytes) })
 }

@@ -107,6 +107,11 @@ impl Inner {
     /// The first step of every call: the group is well, and operands are on its device.
     pub(super) fn begin(&self, operands: &[(&'static str, &View<'_>)], queue: &impl Enqueue) -> Result<()> {
         self.group.check()?;
+        self.check_devices(operands, queue)
+    }
+
+    /// Refuses operands and streams of other devices.
+    pub(super) fn check_devices(&self, operands: &[(&'static str, &View<'_>)], queue: &impl Enqueue) -> Result<()> {
         let own = self.group.device();
         let devices = operands.iter().map(|(what, view)| (*what, view.device));
         for (what, device) in devices.chain([("stream", queue.stream().device())]) {
@@ -152,16 +157,7 @@ impl Inner {
         let launches = self.transports(exchange, recorded)?;
         let mut lane = self.lane.lock();
         lane.order_call(queue)?;
-        let fresh = recorded.is_none() && std::mem::take(&mut lane.fresh);
-        let call = exchange.call();
-        // Before it can run: whoever reads of it may look it up.
-        match recorded {
-            Some(recorded) => recorded.note(call),
-            None => self.group.note(call),
-        }
-        if self.group.config().check_calls {
-            self.agree(call, fresh, queue)?;
-        }
+        let fresh = self.announce(exchange.call(), &mut lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
         }
@@ -340,7 +336,7 @@ fn unreachable(op: u32) -> Error {
 }
 
 /// An exchange of one rank with itself.
-fn copy(from: Strip, into: Strip, queue: &impl Enqueue) -> Result<()> {
+pub(super) fn copy(from: Strip, into: Strip, queue: &impl Enqueue) -> Result<()> {
     if from.address == into.address || from.bytes == 0 {
         return Ok(());
     }

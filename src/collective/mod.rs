@@ -33,7 +33,7 @@ use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::Shape;
 use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
 use crate::stream::Stream;
-use crate::types::{Dtype, Element};
+use crate::types::{Dtype, Element, Reduction};
 
 pub use all_reduce::AllReduceOptions;
 pub use batch::Batch;
@@ -150,6 +150,13 @@ impl Communicator {
     /// The group's error when it had failed: it is closed all the same.
     pub fn close(self) -> Result<()> {
         self.0.arena.close()
+    }
+
+    /// The table's choice for an all-reduce of so many bytes over operands that peers can address
+    /// (symmetric, adopted) or cannot.
+    pub fn chosen(&self, dtype: Dtype, reduction: Reduction, direct: bool, bytes: u64) -> Algorithm {
+        let reach = if direct { Reach::Direct } else { Reach::Pushed };
+        self.0.table.select(dtype, reduction, reach, bytes)
     }
 
     /// Which algorithm serves which size for operands that peers can address (symmetric,

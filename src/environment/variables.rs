@@ -48,11 +48,7 @@ pub(super) struct Process;
 
 impl Lookup for Process {
     fn get(&self, name: &'static str) -> Result<Option<String>> {
-        match std::env::var(name) {
-            Ok(text) => Ok(Some(text)),
-            Err(std::env::VarError::NotPresent) => Ok(None),
-            Err(std::env::VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
-        }
+        crate::bootstrap::tcp::optional(name)
     }
 }
 

@@ -15,33 +15,17 @@ use super::library::{Library, UniqueId};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
-use crate::types::Dtype;
+use crate::types::{Dtype, Reduction};
 
-/// How elements are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReduceOp {
-    /// Their sum.
-    Sum,
-    /// Their product.
-    Product,
-    /// The smallest.
-    Min,
-    /// The largest.
-    Max,
-    /// Their sum by the number of ranks.
-    Average,
-}
-
-impl ReduceOp {
-    fn number(self) -> i32 {
-        (match self {
-            Self::Sum => ncclRedOp_t::ncclSum,
-            Self::Product => ncclRedOp_t::ncclProd,
-            Self::Min => ncclRedOp_t::ncclMin,
-            Self::Max => ncclRedOp_t::ncclMax,
-            Self::Average => ncclRedOp_t::ncclAvg,
-        }) as i32
-    }
+/// As the header numbers it.
+fn operation(reduction: Reduction) -> i32 {
+    (match reduction {
+        Reduction::Sum => ncclRedOp_t::ncclSum,
+        Reduction::Product => ncclRedOp_t::ncclProd,
+        Reduction::Min => ncclRedOp_t::ncclMin,
+        Reduction::Max => ncclRedOp_t::ncclMax,
+        Reduction::Average => ncclRedOp_t::ncclAvg,
+    }) as i32
 }
 
 fn number(dtype: Dtype) -> i32 {
@@ -198,11 +182,11 @@ impl Communicator {
         to: *mut u8,
         elems: usize,
         dtype: Dtype,
-        op: ReduceOp,
+        reduction: Reduction,
         stream: &Stream,
     ) -> Result<()> {
         let call = self.0.library.symbols().ncclAllReduce;
-        let (dtype, op) = (number(dtype), op.number());
+        let (dtype, op) = (number(dtype), operation(reduction));
         // SAFETY: the caller's promise; the communicator is live.
         self.0.enqueue("ncclAllReduce", || unsafe {
             call(from.cast(), to.cast(), elems, dtype, op, self.0.comm, raw(stream))
@@ -222,11 +206,11 @@ impl Communicator {
         to: *mut u8,
         elems: usize,
         dtype: Dtype,
-        op: ReduceOp,
+        reduction: Reduction,
         stream: &Stream,
     ) -> Result<()> {
         let call = self.0.library.symbols().ncclReduceScatter;
-        let (dtype, op) = (number(dtype), op.number());
+        let (dtype, op) = (number(dtype), operation(reduction));
         // SAFETY: as in `all_reduce`.
         self.0.enqueue("ncclReduceScatter", || unsafe {
             call(from.cast(), to.cast(), elems, dtype, op, self.0.comm, raw(stream))
@@ -384,9 +368,6 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_header() {
         assert_eq!([Dtype::I32, Dtype::F16, Dtype::F32, Dtype::F64, Dtype::BF16].map(number), [2, 6, 7, 8, 9]);
-        assert_eq!(
-            [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Average].map(ReduceOp::number),
-            [0, 2, 3, 4]
-        );
+        assert_eq!([Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::Average].map(operation), [0, 2, 3, 4]);
     }
 }

@@ -12,6 +12,6 @@ mod library;
 mod symbols;
 mod window;
 
-pub use communicator::{Communicator, ReduceOp};
+pub use communicator::Communicator;
 pub use library::{Library, UniqueId, Version};
 pub use window::Window;

@@ -364,10 +364,7 @@ impl<'a> Bench<'a> {
         if self.sweep.algorithm != Algorithm::Auto {
             return self.sweep.algorithm;
         }
-        let ranges = self.communicator.explain(self.sweep.dtype, self.is_direct());
-        let able = |range: &&symmetra::Range| range.algorithm.reduces(self.sweep.dtype, self.sweep.reduction);
-        let range = ranges.iter().filter(able).find(|range| self.bytes() <= range.up_to_bytes);
-        range.or(ranges.iter().rfind(able)).map_or(Algorithm::Auto, |range| range.algorithm)
+        self.communicator.chosen(self.sweep.dtype, self.sweep.reduction, self.is_direct(), self.bytes())
     }
 
     /// The same for exchanges.

@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use symmetra::nccl::{self, Library, ReduceOp, UniqueId, Window};
-use symmetra::{Capture, Element, Ref, Stream, SymmetricBuffer};
+use symmetra::nccl::{self, Library, UniqueId, Window};
+use symmetra::{Capture, Element, Reduction, Ref, Stream, SymmetricBuffer};
 
 use super::peer::Peer;
 use super::side::Side;
@@ -108,7 +108,7 @@ impl<T: Element> Nccl<'_, T> {
         let (from, to) = (self.input.as_raw().cast(), self.output.as_raw().cast());
         // SAFETY: both have so many elements; every rank races alike, in one thread; buffers and
         // communicator outlive the graphs of a size, which are dropped before them.
-        unsafe { self.communicator.all_reduce(from, to, self.input.len(), T::DTYPE, ReduceOp::Sum, stream) }
+        unsafe { self.communicator.all_reduce(from, to, self.input.len(), T::DTYPE, Reduction::Sum, stream) }
     }
 }
 

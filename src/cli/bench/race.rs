@@ -1,7 +1,7 @@
 //! One rank's part of a race: every size on every side verified, then timed in turn.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Communicator, DeviceKind, Dtype, Graph, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, Communicator, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
 
 use super::data::{Data, Wide};
 use super::floor::Floor;
@@ -103,7 +103,8 @@ impl Race {
         for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
             let output: SymmetricBuffer<T> = communicator.symmetric(elems)?;
-            let ours = Ours { communicator, algorithm: self.algorithm, input: &input, output: &output };
+            let exact = self.algorithm(communicator, self.bytes(elems)).is_exact(T::DTYPE, communicator.world_size());
+            let ours = Ours { communicator, algorithm: self.algorithm, exact, input: &input, output: &output };
             let mut sides: Vec<Box<dyn Side<'_, T> + '_>> = vec![Box::new(ours)];
             sides.extend(peers.sides(&input, &output)?);
             let heat = Heat { race: self, communicator, stopwatch, size, elems };
@@ -113,13 +114,11 @@ impl Race {
     }
 
     /// What serves a size: the algorithm asked for, or the table's choice.
-    fn algorithm(&self, communicator: &Communicator, bytes: u64) -> String {
-        if self.algorithm != Algorithm::Auto {
-            return self.algorithm.to_string();
+    fn algorithm(&self, communicator: &Communicator, bytes: u64) -> Algorithm {
+        match self.algorithm {
+            Algorithm::Auto => communicator.chosen(self.dtype, Reduction::Sum, true, bytes),
+            named => named,
         }
-        let ranges = communicator.explain(self.dtype, true);
-        let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
-        range.map_or_else(|| "unknown".to_owned(), |range| range.algorithm.to_string())
     }
 }
 
@@ -145,7 +144,7 @@ impl Heat<'_, '_> {
                 Mode::Graph => self.graphs(sides, operations, &data)?,
                 Mode::Eager => self.eager(sides, operations, &data)?,
             };
-            let algorithm = self.race.algorithm(self.communicator, bytes);
+            let algorithm = self.race.algorithm(self.communicator, bytes).to_string();
             say(Found::Lap(Lap { size: self.size, mode: *mode, algorithm, operations, sides: laps }))?;
         }
         Ok(())

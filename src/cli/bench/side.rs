@@ -20,6 +20,8 @@ pub(super) trait Side<'a, T> {
 pub(super) struct Ours<'a, T: Element> {
     pub(super) communicator: &'a Communicator,
     pub(super) algorithm: Algorithm,
+    /// Whether what runs sums in rank order.
+    pub(super) exact: bool,
     pub(super) input: &'a SymmetricBuffer<T>,
     pub(super) output: &'a SymmetricBuffer<T>,
 }
@@ -43,10 +45,6 @@ impl<'a, T: Element> Side<'a, T> for Ours<'a, T> {
     }
 
     fn is_exact(&self) -> bool {
-        let bytes = (self.input.len() * size_of::<T>()) as u64;
-        let ranges = self.communicator.explain(T::DTYPE, true);
-        let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map(|range| range.algorithm);
-        let algorithm = if self.algorithm == Algorithm::Auto { chosen } else { Some(self.algorithm) };
-        algorithm.is_some_and(|algorithm| algorithm.is_exact(T::DTYPE, self.communicator.world_size()))
+        self.exact
     }
 }

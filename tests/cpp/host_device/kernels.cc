@@ -86,7 +86,7 @@ size_t open_descriptors() {
 
 namespace symmetra::kernels::host {
 
-Entry all_reduce(uint32_t algorithm, uint32_t, uint32_t) noexcept {
+Entry all_reduce(uint32_t algorithm, uint32_t, uint32_t, uint32_t) noexcept {
   switch (algorithm) {
     case tests::kGate:
       return tests::gate;
