@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 
 pub use config::{Config, Deadlines};
 pub(crate) use history::Call;
+pub(crate) use open::boot_id;
 use page::{Cause, PageMapping, Stop};
 
 /// Most ranks a group may have.
