@@ -18,6 +18,17 @@ constexpr uint32_t kF16 = 2;
 constexpr uint32_t kBF16 = 3;
 constexpr uint32_t kI32 = 4;
 constexpr uint32_t kI64 = 5;
+constexpr uint32_t kI8 = 6;
+constexpr uint32_t kU8 = 7;
+constexpr uint32_t kU32 = 8;
+constexpr uint32_t kU64 = 9;
+
+/// Reductions. The numbers cross the language boundary.
+constexpr uint32_t kSum = 0;
+constexpr uint32_t kProduct = 1;
+constexpr uint32_t kMin = 2;
+constexpr uint32_t kMax = 3;
+constexpr uint32_t kAverage = 4;
 
 /// All-reduce algorithms.
 constexpr uint32_t kOneShotLL = 0;        ///< one hop; 8 data bytes and two epochs a packet
@@ -36,7 +47,7 @@ struct BlockState {
 /// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
 
-/// One all-reduce (sum). What a kernel needs first comes first: constant memory is cold when
+/// One all-reduce. What a kernel needs first comes first: constant memory is cold when
 /// a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent
 /// of a small message. Up to wait.progress all is on the first line.
 struct AllReduceArgs {
@@ -51,12 +62,71 @@ struct AllReduceArgs {
   uint32_t world;
   uint32_t dtype;
   uint32_t algorithm;
-  uint32_t reserved;
+  uint32_t reduction;
   uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol in every rank; the own at [rank]
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
   const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory
   uint64_t inputs_offset_bytes;   ///< from every address of `inputs` to the operand
   uint64_t outputs_offset_bytes;  ///< from every address of `outputs` to the operand
+};
+
+/// How an exchange is done.
+constexpr uint32_t kExchangePackets = 0;  ///< LL packets through scratch; any memory
+constexpr uint32_t kExchangePush = 1;     ///< each rank writes into the outputs of the others
+constexpr uint32_t kExchangePull = 2;     ///< each rank reads the inputs of the others
+constexpr uint32_t kExchangeRelay = 3;    ///< each rank reads a share of one rank's and writes it to all others
+constexpr uint32_t kReducePackets = 4;    ///< as kExchangePackets; what a rank gets from all it reduces
+constexpr uint32_t kReducePull = 5;       ///< each rank reads the inputs of all and reduces them
+
+/// What ranks that know only their own counts tell each other before the exchange.
+struct Learned {
+  uint64_t largest_bytes;            ///< most that any rank sends any other
+  uint64_t direct;                   ///< nonzero: between the operands, for peers can address every rank's output
+  uint64_t theirs_bytes[kMaxWorld];  ///< from the addresses of the table to where this rank's part goes
+};
+
+/// The telling. LL packets, four a rank.
+struct CountsArgs {
+  uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][4] packets
+  BlockState* state;          ///< own; entry 0 only
+  Learned* learned;           ///< own device memory
+  Wait wait;
+  uint32_t rank;
+  uint32_t world;
+  uint64_t send_bytes[kMaxWorld];     ///< to each rank
+  uint64_t receive_bytes[kMaxWorld];  ///< expected from each rank
+  uint64_t offset_bytes[kMaxWorld];   ///< from the address of this rank's output that peers know to where theirs goes
+  uint64_t largest_bytes;             ///< most that this rank sends or expects
+  uint64_t direct;                    ///< nonzero: peers can address this rank's output
+  uint64_t direct_from_bytes;         ///< the exchange is direct from this largest_bytes on; the same on every rank
+};
+
+/// One exchange: every rank gives every other a strip of bytes. Strips of more than one row are
+/// parts of tensors, all of the same size.
+struct ExchangeArgs {
+  BlockState* state;  ///< own, of this region
+  Wait wait;
+  uint32_t rank;
+  uint32_t world;
+  uint32_t lanes_log2;             ///< packets of one source a block handles at once
+  uint32_t algorithm;              ///< kExchange*
+  uint32_t op;                     ///< kOp*, for whoever asks what this rank waits for
+  uint32_t root;                   ///< kExchangeRelay: whose bytes they are; kReducePull: who gets the result
+  uint32_t dtype;                  ///< of what is reduced
+  uint32_t reduction;              ///< kSum...
+  uint64_t slot_packets;           ///< kExchangePackets: room for one source in one buffer of the region
+  uint64_t largest_bytes;          ///< most that any rank sends any other
+  const Learned* learned;          ///< own device memory; null where ranks know each other's counts
+  uint8_t* peers[kMaxWorld];       ///< region of every rank: scratch of an LL protocol, or barrier flags
+  const uint8_t* from[kMaxWorld];  ///< own: what goes to each rank
+  uint8_t* into[kMaxWorld];        ///< own: where what comes from each rank goes
+  uint64_t send_bytes[kMaxWorld];
+  uint64_t receive_bytes[kMaxWorld];
+  uint64_t row_bytes;                ///< 0: every strip is one row
+  uint64_t from_pitch_bytes;         ///< from one row of `from` to the next
+  uint64_t into_pitch_bytes;         ///< from one row of `into` to the next
+  const PeerTable* table;            ///< direct: device memory; the operand that peers access
+  uint64_t theirs_bytes[kMaxWorld];  ///< direct: from every address of the table to what this rank accesses there
 };
 
 /// What a signal kernel does.
@@ -82,7 +152,7 @@ struct SignalArgs {
 struct AgreeArgs {
   uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][2] packets
   BlockState* state;          ///< own; entry 0 only
-  uint64_t ours[2];           ///< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16
+  uint64_t ours[2];           ///< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16 | reduction << 24
   Wait wait;
   uint32_t rank;
   uint32_t world;
@@ -102,6 +172,9 @@ static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(AllReduceArgs) == 248, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(CountsArgs) == 584, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(ExchangeArgs) == 888, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(SignalArgs) == 192, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(AgreeArgs) == 184, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");

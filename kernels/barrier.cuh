@@ -5,10 +5,11 @@
 
 namespace symmetra::kernels {
 
+template <class Args>
 class BlockBarrier {
  public:
-  SYMMETRA_DEVICE BlockBarrier(const AllReduceArgs& args, uint32_t world, const Call& call)
-      : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0) {}
+  SYMMETRA_DEVICE BlockBarrier(const Args& args, uint32_t world, const Call& call, uint32_t op = kOpAllReduce)
+      : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, op, call.epoch, call.poisoned != 0) {}
 
   /// All twins have begun this call: their inputs may be read, their outputs written. False,
   /// for all threads alike: gave up; then this block takes back the arrival it announced, so
@@ -71,7 +72,7 @@ class BlockBarrier {
     }
   }
 
-  const AllReduceArgs& args_;
+  const Args& args_;
   uint32_t world_;
   uint32_t epoch_;
   device::Waiter waiter_;

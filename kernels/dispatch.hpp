@@ -1,11 +1,15 @@
-// The one list of kernels, used by the translation unit of every backend. Specialised
-// for 2, 4 and 8 ranks and the element types of language models; one generic kernel,
-// kWorld == 0, for the rest.
+// The one list of kernels, used by the translation unit of every backend. Sums of the
+// element types of language models are specialised, also for 2, 4 and 8 ranks; for the
+// rest there is one kernel a type, of any reduction and, as kWorld == 0, any world.
 #pragma once
 #include "kernels/agree.cuh"
 #include "kernels/all_reduce/one_shot.cuh"
 #include "kernels/all_reduce/two_shot.cuh"
 #include "kernels/all_reduce/two_shot_zero_copy.cuh"
+#include "kernels/exchange/counts.cuh"
+#include "kernels/exchange/direct.cuh"
+#include "kernels/exchange/packets.cuh"
+#include "kernels/exchange/reduce.cuh"
 #include "kernels/signal/signal.cuh"
 
 namespace symmetra::kernels {
@@ -31,32 +35,116 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm) {
   }
 }
 
-template <class Backend, class Element>
-typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t world) {
-  if (world < 2 || world > kMaxWorld) return {};
-  if constexpr (Element::kSpecialised) {
-    if (world == 2) return all_reduce_kernel<Backend, Element, 2>(algorithm);
-    if (world == 4) return all_reduce_kernel<Backend, Element, 4>(algorithm);
-    if (world == 8) return all_reduce_kernel<Backend, Element, 8>(algorithm);
-  }
-  return all_reduce_kernel<Backend, Element, 0>(algorithm);
+template <class Backend, class ElementType>
+typename Backend::Entry sum_kernel(uint32_t algorithm, uint32_t world) {
+  if (world == 2) return all_reduce_kernel<Backend, Sum<ElementType>, 2>(algorithm);
+  if (world == 4) return all_reduce_kernel<Backend, Sum<ElementType>, 4>(algorithm);
+  if (world == 8) return all_reduce_kernel<Backend, Sum<ElementType>, 8>(algorithm);
+  return all_reduce_kernel<Backend, Sum<ElementType>, 0>(algorithm);
 }
 
 template <class Backend>
-typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t dtype, uint32_t world) {
+typename Backend::Entry any_reduction_kernel(uint32_t algorithm, uint32_t dtype) {
   switch (dtype) {
     case kF32:
-      return all_reduce_kernel<Backend, F32>(algorithm, world);
+      return all_reduce_kernel<Backend, Reduced<F32>, 0>(algorithm);
     case kF64:
-      return all_reduce_kernel<Backend, F64>(algorithm, world);
+      return all_reduce_kernel<Backend, Reduced<F64>, 0>(algorithm);
     case kF16:
-      return all_reduce_kernel<Backend, F16>(algorithm, world);
+      return all_reduce_kernel<Backend, Reduced<F16>, 0>(algorithm);
     case kBF16:
-      return all_reduce_kernel<Backend, BF16>(algorithm, world);
+      return all_reduce_kernel<Backend, Reduced<BF16>, 0>(algorithm);
     case kI32:
-      return all_reduce_kernel<Backend, I32>(algorithm, world);
+      return all_reduce_kernel<Backend, Reduced<I32>, 0>(algorithm);
     case kI64:
-      return all_reduce_kernel<Backend, I64>(algorithm, world);
+      return all_reduce_kernel<Backend, Reduced<I64>, 0>(algorithm);
+    case kI8:
+      return all_reduce_kernel<Backend, Reduced<I8>, 0>(algorithm);
+    case kU8:
+      return all_reduce_kernel<Backend, Reduced<U8>, 0>(algorithm);
+    case kU32:
+      return all_reduce_kernel<Backend, Reduced<U32>, 0>(algorithm);
+    case kU64:
+      return all_reduce_kernel<Backend, Reduced<U64>, 0>(algorithm);
+    default:
+      return {};
+  }
+}
+
+template <class Backend>
+typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) {
+  if (world < 2 || world > kMaxWorld || reduction > kAverage) return {};
+  if (reduction == kSum) {
+    if (dtype == kF32) return sum_kernel<Backend, F32>(algorithm, world);
+    if (dtype == kF16) return sum_kernel<Backend, F16>(algorithm, world);
+    if (dtype == kBF16) return sum_kernel<Backend, BF16>(algorithm, world);
+  }
+  return any_reduction_kernel<Backend>(algorithm, dtype);
+}
+
+/// Reduce-scatter and reduce.
+template <class Backend, class Element, uint32_t kWorld>
+typename Backend::Entry reducing_kernel(uint32_t algorithm) {
+  if (algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
+  return Backend::template entry<&exchange_direct<Pulled<Element, kWorld>>>();
+}
+
+template <class Backend, class ElementType>
+typename Backend::Entry reducing_sum_kernel(uint32_t algorithm, uint32_t world) {
+  if (world == 2) return reducing_kernel<Backend, Sum<ElementType>, 2>(algorithm);
+  if (world == 4) return reducing_kernel<Backend, Sum<ElementType>, 4>(algorithm);
+  if (world == 8) return reducing_kernel<Backend, Sum<ElementType>, 8>(algorithm);
+  return reducing_kernel<Backend, Sum<ElementType>, 0>(algorithm);
+}
+
+template <class Backend>
+typename Backend::Entry reducing_kernel(const ExchangeArgs& args) {
+  if (args.reduction > kAverage) return {};
+  if (args.reduction == kSum) {
+    if (args.dtype == kF32) return reducing_sum_kernel<Backend, F32>(args.algorithm, args.world);
+    if (args.dtype == kF16) return reducing_sum_kernel<Backend, F16>(args.algorithm, args.world);
+    if (args.dtype == kBF16) return reducing_sum_kernel<Backend, BF16>(args.algorithm, args.world);
+  }
+  switch (args.dtype) {
+    case kF32:
+      return reducing_kernel<Backend, Reduced<F32>, 0>(args.algorithm);
+    case kF64:
+      return reducing_kernel<Backend, Reduced<F64>, 0>(args.algorithm);
+    case kF16:
+      return reducing_kernel<Backend, Reduced<F16>, 0>(args.algorithm);
+    case kBF16:
+      return reducing_kernel<Backend, Reduced<BF16>, 0>(args.algorithm);
+    case kI32:
+      return reducing_kernel<Backend, Reduced<I32>, 0>(args.algorithm);
+    case kI64:
+      return reducing_kernel<Backend, Reduced<I64>, 0>(args.algorithm);
+    case kI8:
+      return reducing_kernel<Backend, Reduced<I8>, 0>(args.algorithm);
+    case kU8:
+      return reducing_kernel<Backend, Reduced<U8>, 0>(args.algorithm);
+    case kU32:
+      return reducing_kernel<Backend, Reduced<U32>, 0>(args.algorithm);
+    case kU64:
+      return reducing_kernel<Backend, Reduced<U64>, 0>(args.algorithm);
+    default:
+      return {};
+  }
+}
+
+template <class Backend>
+typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
+  switch (args.algorithm) {
+    case kReducePackets:
+    case kReducePull:
+      return reducing_kernel<Backend>(args);
+    case kExchangePackets:
+      return Backend::template entry<&exchange_packets<LL<I64>>>();
+    case kExchangePush:
+      return Backend::template entry<&exchange_direct<Copies<false>>>();
+    case kExchangePull:
+      return Backend::template entry<&exchange_direct<Copies<true>>>();
+    case kExchangeRelay:
+      return Backend::template entry<&exchange_direct<Relay>>();
     default:
       return {};
   }

@@ -12,13 +12,18 @@ constexpr uint32_t element_bytes(uint32_t dtype) {
   switch (dtype) {
     case kF32:
     case kI32:
+    case kU32:
       return 4;
     case kF64:
     case kI64:
+    case kU64:
       return 8;
     case kF16:
     case kBF16:
       return 2;
+    case kI8:
+    case kU8:
+      return 1;
     default:
       return 0;
   }
@@ -72,6 +77,13 @@ constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
   return known && shape && size && room;
 }
 
+constexpr bool through_scratch(const ExchangeArgs& args) { return args.algorithm == kExchangePackets || args.algorithm == kReducePackets; }
+
+/// What a block's threads share among them at once in an exchange.
+constexpr uint32_t items(const ExchangeArgs& args) { return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2; }
+/// Block-shared memory of the telling of counts: two values a rank.
+constexpr uint32_t kCountsSharedBytes = kSharedBytes + 2 * kMaxWorld * 8;
+
 /// Signals and agreement: one block, whose threads share the ranks among them.
 constexpr bool one_block(const Geometry& geometry) {
   return geometry.blocks == 1 && geometry.threads >= 1 && geometry.threads <= 1024 && geometry.shared_bytes >= kSharedBytes;
@@ -82,6 +94,19 @@ constexpr bool fits(const SignalArgs& args, const Geometry& geometry) {
 }
 constexpr bool fits(const AgreeArgs& args, const Geometry& geometry) {
   return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry);
+}
+
+constexpr bool fits(const CountsArgs& args, const Geometry& geometry) {
+  return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry) &&
+         geometry.shared_bytes >= kCountsSharedBytes;
+}
+constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
+  const bool packets = through_scratch(args);
+  const uint32_t shared = kSharedBytes + (args.algorithm == kReducePackets ? items(args) * 8 : 0);
+  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.root < args.world;
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
+                     geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared;
+  return known && shape && (packets ? args.slot_packets != 0 : args.table != nullptr);
 }
 
 }  // namespace symmetra::kernels

@@ -47,7 +47,7 @@ class Packets {
 
  private:
   using Bits = typename Element::Bits;
-  static constexpr uint32_t kWords = sizeof(Data) / 4;
+  static constexpr uint32_t kWords = sizeof(Data) / 4, kBits = 8 * sizeof(Bits);
 
   /// Moves the elements of a packet one up and puts another before them. Elements pass
   /// through the first place, so that loops over them stay loops: this path is rare, and
@@ -55,16 +55,16 @@ class Packets {
   SYMMETRA_DEVICE static void push(Data& data, Bits bits) {
     SYMMETRA_UNROLL
     for (uint32_t i = kWords - 1; i > 0; --i) {
-      if constexpr (sizeof(Bits) == 2) {
-        data.word[i] = data.word[i] << 16 | data.word[i - 1] >> 16;
+      if constexpr (sizeof(Bits) < 4) {
+        data.word[i] = data.word[i] << kBits | data.word[i - 1] >> (32 - kBits);
       } else if constexpr (sizeof(Bits) == 4) {
         data.word[i] = data.word[i - 1];
       } else if (i >= 2) {
         data.word[i] = data.word[i - 2];
       }
     }
-    if constexpr (sizeof(Bits) == 2) {
-      data.word[0] = data.word[0] << 16 | bits;
+    if constexpr (sizeof(Bits) < 4) {
+      data.word[0] = data.word[0] << kBits | bits;
     } else {
       data.word[0] = static_cast<uint32_t>(bits);
       if constexpr (sizeof(Bits) == 8) data.word[1] = static_cast<uint32_t>(bits >> 32);
@@ -78,7 +78,11 @@ class Packets {
     for (uint32_t i = 0; i < kWords; ++i) {
       constexpr uint32_t kStep = sizeof(Bits) == 8 ? 2 : 1;
       const uint32_t next = i + kStep < kWords ? data.word[i + kStep] : 0;
-      data.word[i] = sizeof(Bits) == 2 ? data.word[i] >> 16 | next << 16 : next;
+      if constexpr (sizeof(Bits) < 4) {
+        data.word[i] = data.word[i] >> kBits | next << (32 - kBits);
+      } else {
+        data.word[i] = next;
+      }
     }
     return bits;
   }

@@ -1,4 +1,4 @@
-// Sums over ranks.
+// Reductions over ranks.
 #pragma once
 #include "kernels/numeric.cuh"
 
@@ -10,14 +10,14 @@ SYMMETRA_DEVICE uint32_t world_of(uint32_t world) {
   return kWorld == 0 ? world : kWorld;
 }
 
-/// The sum, in rank order, of the packets of one lane in a block's tile.
+/// The reduction, in rank order, of the packets of one lane in a block's tile.
 template <class Element, uint32_t kWorld, uint32_t kWords>
-SYMMETRA_DEVICE Words<kWords> sum_ranks(const Words<kWords>* lane, uint32_t lanes_log2, uint32_t world) {
-  typename Element::template Sum<kWords> sum;
-  sum.start(lane[0]);
+SYMMETRA_DEVICE Words<kWords> reduce_ranks(const Words<kWords>* lane, uint32_t lanes_log2, const Reduction& reduction) {
+  typename Element::template Accumulator<kWords> total(reduction);
+  total.start(lane[0]);
   SYMMETRA_UNROLL
-  for (uint32_t rank = 1; rank < world_of<kWorld>(world); ++rank) sum.add(lane[rank << lanes_log2]);
-  return sum.round();
+  for (uint32_t rank = 1; rank < world_of<kWorld>(reduction.world); ++rank) total.add(lane[rank << lanes_log2]);
+  return total.round();
 }
 
 }  // namespace symmetra::kernels

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::kernel::args;
+
 /// A `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -20,6 +22,45 @@ pub enum Operation {
     SignalBarrier,
     /// Comparing calls before running them.
     Agree,
+    /// An all-gather.
+    AllGather,
+    /// A reduce-scatter.
+    ReduceScatter,
+    /// An all-to-all, of equal or variable counts.
+    AllToAll,
+    /// A broadcast.
+    Broadcast,
+    /// A reduce.
+    Reduce,
+    /// A gather.
+    Gather,
+    /// A scatter.
+    Scatter,
+    /// A batch of sends and receives.
+    SendReceive,
+    /// Comparing variable counts before an exchange.
+    Counts,
+}
+
+impl Operation {
+    /// The operation with this number, which kernels report.
+    pub(crate) fn from_number(number: u32) -> Self {
+        match number {
+            args::kOpSignalWait => Self::SignalWait,
+            args::kOpSignalBarrier => Self::SignalBarrier,
+            args::kOpAgree => Self::Agree,
+            args::kOpAllGather => Self::AllGather,
+            args::kOpReduceScatter => Self::ReduceScatter,
+            args::kOpAllToAll => Self::AllToAll,
+            args::kOpBroadcast => Self::Broadcast,
+            args::kOpReduce => Self::Reduce,
+            args::kOpGather => Self::Gather,
+            args::kOpScatter => Self::Scatter,
+            args::kOpSendReceive => Self::SendReceive,
+            args::kOpCounts => Self::Counts,
+            _ => Self::AllReduce,
+        }
+    }
 }
 
 impl fmt::Display for Operation {
@@ -30,6 +71,15 @@ impl fmt::Display for Operation {
             Self::SignalWait => "signal wait",
             Self::SignalBarrier => "signal barrier",
             Self::Agree => "agreement",
+            Self::AllGather => "all-gather",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::AllToAll => "all-to-all",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::SendReceive => "send and receive",
+            Self::Counts => "comparison of counts",
         })
     }
 }

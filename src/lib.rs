@@ -16,7 +16,9 @@ mod memory;
 mod stream;
 mod types;
 
-pub use collective::{Algorithm, Communicator, Range, explain};
+pub use collective::{
+    Algorithm, AllReduceOptions, Batch, Communicator, Range, TransportRange, explain, explain_exchange,
+};
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};
 pub use group::{Config, Deadlines, Group, MAX_WORLD_SIZE};
@@ -24,4 +26,4 @@ pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
 pub use stream::{Capture, Event, Graph, Queue, Stream};
-pub use types::{Dtype, Element};
+pub use types::{Dtype, Element, Reduction, Transport};

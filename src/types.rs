@@ -1,5 +1,9 @@
-//! Element types.
+//! Element types and reductions.
 
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
 use crate::kernel::args;
 
 /// The type of the elements of a tensor.
@@ -15,22 +19,32 @@ pub enum Dtype {
     F16 = args::kF16,
     /// bfloat16: the upper half of a single.
     BF16 = args::kBF16,
-    /// 32-bit two's complement; sums wrap.
+    /// 32-bit two's complement.
     I32 = args::kI32,
-    /// 64-bit two's complement; sums wrap.
+    /// 64-bit two's complement.
     I64 = args::kI64,
+    /// 8-bit two's complement.
+    I8 = args::kI8,
+    /// 8-bit unsigned.
+    U8 = args::kU8,
+    /// 32-bit unsigned.
+    U32 = args::kU32,
+    /// 64-bit unsigned.
+    U64 = args::kU64,
 }
 
 impl Dtype {
     /// Every type.
-    pub const ALL: [Self; 6] = [Self::F32, Self::F64, Self::F16, Self::BF16, Self::I32, Self::I64];
+    pub const ALL: [Self; 10] =
+        [Self::F32, Self::F64, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::U32, Self::U64];
 
     /// Size of an element in bytes.
     pub const fn bytes(self) -> usize {
         match self {
+            Self::I8 | Self::U8 => 1,
             Self::F16 | Self::BF16 => 2,
-            Self::F32 | Self::I32 => 4,
-            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 => 8,
         }
     }
 
@@ -43,12 +57,16 @@ impl Dtype {
             Self::BF16 => "bf16",
             Self::I32 => "i32",
             Self::I64 => "i64",
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
         }
     }
 
     /// Whether values are floating point.
     pub const fn is_float(self) -> bool {
-        !matches!(self, Self::I32 | Self::I64)
+        matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::BF16)
     }
 
     /// The type with this number, which crosses the language boundary.
@@ -57,9 +75,71 @@ impl Dtype {
     }
 }
 
-impl std::fmt::Display for Dtype {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Dtype {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
+    }
+}
+
+/// How the values of all ranks become one.
+///
+/// Values are taken in rank order and the result is rounded once. f16, bf16 and f32 are reduced in
+/// single precision, f64 in double precision. Sums and products of integers wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum Reduction {
+    /// The sum.
+    #[default]
+    Sum = args::kSum,
+    /// The product.
+    Product = args::kProduct,
+    /// The least value: `minimum` of IEEE 754-2019. A NaN on any rank makes the result a NaN; -0 is
+    /// less than +0.
+    Min = args::kMin,
+    /// The greatest value: `maximum` of IEEE 754-2019. A NaN on any rank makes the result a NaN; +0 is
+    /// greater than -0.
+    Max = args::kMax,
+    /// The sum divided by the world size. Floating types divide before they round to the type; integers
+    /// truncate toward zero. Integers of 32 bits and less are summed in 64, so that only the sum
+    /// behind an average of 64-bit integers can wrap.
+    Average = args::kAverage,
+}
+
+impl Reduction {
+    /// Every reduction.
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Product, Self::Min, Self::Max, Self::Average];
+
+    /// The name used on the command line and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Product => "prod",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Average => "avg",
+        }
+    }
+
+    /// The reduction with this number, which crosses the language boundary.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|reduction| *reduction as u32 == number)
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Reduction {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|reduction| reduction.name() == name).ok_or_else(|| {
+            Error::invalid("the reduction", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
+        })
     }
 }
 
@@ -82,4 +162,81 @@ macro_rules! elements {
     )*};
 }
 
-elements! { f32 => F32 f64 => F64 half::f16 => F16 half::bf16 => BF16 i32 => I32 i64 => I64 }
+elements! {
+    f32 => F32 f64 => F64 half::f16 => F16 half::bf16 => BF16
+    i32 => I32 i64 => I64 i8 => I8 u8 => U8 u32 => U32 u64 => U64
+}
+
+/// How an exchange moves data: every collective but all-reduce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Transport {
+    /// By size, world and memory: `explain_exchange` prints which.
+    #[default]
+    Auto,
+    /// Packets that carry the proof of their arrival, through scratch (the LL protocol of NCCL). Any
+    /// memory. Lowest latency.
+    Packets,
+    /// Between the operands themselves, between two barriers; nothing is copied on the way. Needs
+    /// symmetric or adopted memory, or a graph that registers plain memory.
+    Direct,
+}
+
+impl Transport {
+    /// Every transport by its name.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Packets, Self::Direct];
+
+    /// The name used on the command line and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Packets => "packets",
+            Self::Direct => "direct",
+        }
+    }
+
+    /// The transport with this number, which crosses the language boundary.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|transport| *transport as u32 == number)
+    }
+}
+
+impl FromStr for Transport {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|transport| transport.name() == name).ok_or_else(|| {
+            Error::invalid("the transport", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_read_back() {
+        for dtype in Dtype::ALL {
+            assert_eq!(Dtype::from_number(dtype as u32), Some(dtype));
+        }
+        assert_eq!(Dtype::from_number(Dtype::ALL.len() as u32), None);
+        for reduction in Reduction::ALL {
+            assert_eq!(Reduction::from_number(reduction as u32), Some(reduction));
+            assert_eq!(reduction.name().parse::<Reduction>().unwrap(), reduction);
+        }
+        for transport in Transport::ALL {
+            assert_eq!(Transport::from_number(transport as u32), Some(transport));
+            assert_eq!(transport.name().parse::<Transport>().unwrap(), transport);
+        }
+        assert_eq!(Reduction::from_number(Reduction::ALL.len() as u32), None);
+        let message = "mean".parse::<Reduction>().unwrap_err().to_string();
+        assert!(message.contains("mean") && message.contains("avg"), "{message}");
+    }
+}

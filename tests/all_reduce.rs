@@ -1,4 +1,4 @@
-//! All-reduce against an independent sum, bit for bit: every element type, algorithm and world
+//! All-reduce against an independent reference, bit for bit: every element type, reduction, algorithm and world
 //! size, counts around every boundary, any alignment, every kind of operand, eager and captured.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -98,6 +98,8 @@ fn every_type(world: usize, variants: usize) {
     let floats = (Plan::<f32>::new(world, variants), Plan::<f64>::new(world, variants));
     let halves = (Plan::<f16>::new(world, variants), Plan::<bf16>::new(world, variants));
     let integers = (Plan::<i32>::new(world, variants), Plan::<i64>::new(world, variants));
+    let unsigned = (Plan::<u32>::new(world, 1), Plan::<u64>::new(world, 1));
+    let bytes = (Plan::<i8>::new(world, variants), Plan::<u8>::new(world, 1));
     threads(world, &small(world), |rank| {
         floats.0.run(rank);
         floats.1.run(rank);
@@ -105,6 +107,10 @@ fn every_type(world: usize, variants: usize) {
         halves.1.run(rank);
         integers.0.run(rank);
         integers.1.run(rank);
+        unsigned.0.run(rank);
+        unsigned.1.run(rank);
+        bytes.0.run(rank);
+        bytes.1.run(rank);
     });
 }
 
@@ -160,6 +166,11 @@ fn pitfall_20_every_byte_count_bf16() {
 #[test]
 fn pitfall_20_every_byte_count_i64() {
     every_byte_count::<i64>(3);
+}
+
+#[test]
+fn pitfall_20_every_byte_count_u8() {
+    every_byte_count::<u8>(2);
 }
 
 /// Large, small and middle calls in random order and without a pause: a packet that an earlier
@@ -230,7 +241,7 @@ fn pitfall_29_blocks_smaller_than_the_world() {
         return;
     }
     for (world, blocks, threads) in [(5, 1, 3), (2, 3, 2), (7, 2, 5), (4, 2, 7)] {
-        let (floats, integers) = (Plan::<bf16>::new(world, 1), Plan::<i64>::new(world, 1));
+        let (floats, integers) = (Plan::<bf16>::new(world, 1), Plan::<i8>::new(world, 1));
         meet(world, |bootstrap| {
             let device = Device::host_with(HostShape { blocks, threads }).unwrap();
             let rank = open_on(&device, bootstrap, &small(world)).unwrap();
@@ -249,12 +260,12 @@ fn pitfall_30_what_is_not_served_is_an_error() {
         let integers = communicator.symmetric::<i32>(64).unwrap();
         integers.write(&[7; 64], stream).unwrap();
         for algorithm in [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel] {
-            let error = communicator.all_reduce_by(algorithm, &integers, &integers, stream).unwrap_err();
+            let error = communicator.all_reduce_with(algorithm, &integers, &integers, stream).unwrap_err();
             assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("i32")), "{error}");
         }
         assert_eq!(integers.read(stream).unwrap(), vec![7; 64]);
         let plain = DeviceBuffer::from_slice(&[1.0f32; 64], stream).unwrap();
-        let error = communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &plain, &plain, stream).unwrap_err();
+        let error = communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &plain, &plain, stream).unwrap_err();
         assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("plain memory")), "{error}");
         assert_eq!(plain.read(stream).unwrap(), vec![1.0; 64]);
         // Nothing was enqueued anywhere: the group works on.
@@ -302,7 +313,7 @@ fn a_buffer_of_another_group_is_pushed() {
         assert_eq!(twin.rank(), 2 - rank.rank());
         let buffer = twin.symmetric::<i64>(5000).unwrap();
         buffer.write(&vec![1 + rank.rank() as i64; 5000], stream).unwrap();
-        let error = communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &buffer, &buffer, stream).unwrap_err();
+        let error = communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &buffer, &buffer, stream).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         communicator.all_reduce_in_place(&buffer, stream).unwrap();
         rank.finish();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{
-    Algorithm, Communicator, Config, Deadlines, Device, DeviceBuffer, DeviceKind, Error, Operation, Result,
+    Algorithm, Communicator, Config, Deadlines, Device, DeviceBuffer, DeviceKind, Error, Operation, Reduction, Result,
     SymmetricBuffer,
 };
 
@@ -80,7 +80,7 @@ fn skipped(algorithm: Algorithm, check_calls: bool) {
         let own = bootstrap.rank();
         let (rank, buffer) = warm(bootstrap, &short(check_calls));
         if own != 1 {
-            rank.communicator.all_reduce_by(algorithm, &buffer, &buffer, &rank.stream).unwrap();
+            rank.communicator.all_reduce_with(algorithm, &buffer, &buffer, &rank.stream).unwrap();
         }
         let (error, took) = failure(&rank);
         match &error {
@@ -151,7 +151,7 @@ fn pitfall_04_ranks_that_call_differently_learn_how() {
     );
     different(
         |rank, buffer| {
-            rank.communicator.all_reduce_by(
+            rank.communicator.all_reduce_with(
                 Algorithm::TwoShotLL,
                 buffer.slice(0..100)?,
                 buffer.slice(100..200)?,
@@ -159,6 +159,17 @@ fn pitfall_04_ranks_that_call_differently_learn_how() {
             )
         },
         ["algorithm 0", "algorithm 2"],
+    );
+    different(
+        |rank, buffer| {
+            rank.communicator.all_reduce_with(
+                Reduction::Max,
+                buffer.slice(0..100)?,
+                buffer.slice(100..200)?,
+                &rank.stream,
+            )
+        },
+        ["all-reduce (sum)", "all-reduce (max)"],
     );
 }
 
@@ -340,7 +351,7 @@ fn pitfall_02_26_a_rank_that_comes_late_writes_nothing() {
             if own == 1 {
                 pads.signals().wait(0, 0, &rank.stream).unwrap();
             }
-            rank.communicator.all_reduce_by(algorithm, &buffer, &buffer, &rank.stream).unwrap();
+            rank.communicator.all_reduce_with(algorithm, &buffer, &buffer, &rank.stream).unwrap();
             if own != 1 {
                 let error = failure(&rank).0;
                 assert!(matches!(error, Error::Timeout { rank: Some(1), .. }), "{algorithm}: {error}");

@@ -34,7 +34,7 @@ fn capture_fifty<'env>(
                 capture,
             )?;
             match number % 10 {
-                0 => communicator.all_reduce_by(
+                0 => communicator.all_reduce_with(
                     Algorithm::TwoShotZeroCopy,
                     &plain[number / 10],
                     &plain[number / 10],
@@ -117,12 +117,12 @@ fn pitfall_09_mixed_nodes_replayed_with_ranks_out_of_step() {
         let outputs = [0; 2].map(|_| DeviceBuffer::from_slice(&[bf16::ZERO; 40], stream).unwrap());
         let pad = buffer.signals();
         let graph = stream.capture(|capture| {
-            communicator.all_reduce_by(Algorithm::OneShotLL, &buffer, &buffer, capture)?;
-            communicator.all_reduce_by(Algorithm::OneShotSentinel, &input, &outputs[0], capture)?;
+            communicator.all_reduce_with(Algorithm::OneShotLL, &buffer, &buffer, capture)?;
+            communicator.all_reduce_with(Algorithm::OneShotSentinel, &input, &outputs[0], capture)?;
             pad.barrier(1, capture)?;
-            communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &buffer, &buffer, capture)?;
-            communicator.all_reduce_by(Algorithm::TwoShotSentinel, &outputs[0], &outputs[1], capture)?;
-            communicator.all_reduce_by(Algorithm::TwoShotLL, &buffer, &buffer, capture)
+            communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &buffer, &buffer, capture)?;
+            communicator.all_reduce_with(Algorithm::TwoShotSentinel, &outputs[0], &outputs[1], capture)?;
+            communicator.all_reduce_with(Algorithm::TwoShotLL, &buffer, &buffer, capture)
         });
         let graph = graph.unwrap();
         let mut jitter = Random(mix(rank.rank() as u64));
@@ -181,7 +181,7 @@ fn pitfall_10_replay_before_registration_is_an_error() {
         let input = DeviceBuffer::from_slice(&[rank.rank() as i32 + 1; 7000], stream).unwrap();
         let output = DeviceBuffer::from_slice(&[0i32; 7000], stream).unwrap();
         let graph = stream
-            .capture(|capture| communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &input, &output, capture))
+            .capture(|capture| communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &input, &output, capture))
             .unwrap();
         assert_eq!(graph.launch(stream), Err(Error::NotRegistered { pointers: 2 }));
         rank.finish();
@@ -203,7 +203,7 @@ fn pitfall_10_ranks_that_captured_different_counts_all_learn_it() {
         let buffers = [0; 2].map(|_| DeviceBuffer::from_slice(&[1.0f32; 5000], stream).unwrap());
         let captured = if rank.rank() == 1 { 2 } else { 1 };
         let graph = stream.capture(|capture| {
-            let each = |buffer| communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, buffer, buffer, capture);
+            let each = |buffer| communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, buffer, buffer, capture);
             buffers[..captured].iter().try_for_each(each)
         });
         let graph = graph.unwrap();
@@ -232,7 +232,7 @@ fn pitfall_11_every_captured_operation_has_its_own_output() {
         let graph = stream.capture(|capture| {
             let operands = inputs.iter().zip(&outputs).zip(algorithms.iter().cycle());
             operands.into_iter().try_for_each(|((input, output), algorithm)| {
-                communicator.all_reduce_by(*algorithm, input, output, capture)
+                communicator.all_reduce_with(*algorithm, input, output, capture)
             })
         });
         let graph = graph.unwrap();

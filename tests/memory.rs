@@ -120,7 +120,7 @@ fn pitfall_14_15_adopted_parts_start_elsewhere_on_every_rank() {
         part.write(&data.inputs[rank.rank()], stream).unwrap();
         let adopted = communicator.adopt(part).unwrap();
         assert!(adopted.is_shared());
-        communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+        communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
         rank.finish();
         assert_same(&adopted.memory().read(stream).unwrap(), &data.sums, &start);
         let after = whole.read(stream).unwrap();
@@ -159,7 +159,7 @@ fn registrations_run_out_loudly_and_come_back() {
         let buffer = DeviceBuffer::<i32>::from_slice(&[1; 20], stream).unwrap();
         for _ in 0..50 {
             let adopted = communicator.adopt(buffer.borrow()).unwrap();
-            communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+            communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
         }
         let held: Vec<_> = (0..7).map(|_| communicator.adopt(buffer.borrow()).unwrap()).collect();
         let error = communicator.adopt(buffer.borrow()).unwrap_err();
@@ -180,7 +180,7 @@ fn one_rank_out_of_registrations_fails_the_adoption_everywhere() {
         let buffers = [0; 3].map(|_| DeviceBuffer::<i32>::from_slice(&[1; 20], stream).unwrap());
         let graph = (rank.rank() == 1).then(|| {
             let graph = stream.capture(|capture| {
-                let each = |buffer| communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, buffer, buffer, capture);
+                let each = |buffer| communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, buffer, buffer, capture);
                 buffers.iter().try_for_each(each)
             });
             graph.unwrap()
@@ -408,7 +408,7 @@ fn pitfall_19_nothing_is_allocated_over_twenty_thousand_calls() {
         let pad = buffer.signals();
         let graph = stream
             .capture(|capture| {
-                communicator.all_reduce_by(Algorithm::OneShotLL, buffer.slice(0..4)?, buffer.slice(4..8)?, capture)
+                communicator.all_reduce_with(Algorithm::OneShotLL, buffer.slice(0..4)?, buffer.slice(4..8)?, capture)
             })
             .unwrap();
         let mut random = Random(19);
@@ -417,9 +417,9 @@ fn pitfall_19_nothing_is_allocated_over_twenty_thousand_calls() {
             let count = if random.below(50) == 0 { 1 + random.below(4000) } else { 1 + random.below(12) };
             let part = buffer.slice(0..count).unwrap();
             match random.below(8) {
-                0..3 => communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, part, part, stream).unwrap(),
+                0..3 => communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, part, part, stream).unwrap(),
                 3 => communicator.all_reduce(part, part, stream).unwrap(),
-                4 => communicator.all_reduce_by(Algorithm::TwoShotSentinel, part, part, stream).unwrap(),
+                4 => communicator.all_reduce_with(Algorithm::TwoShotSentinel, part, part, stream).unwrap(),
                 5 => graph.launch(stream).unwrap(),
                 6 => pad.barrier(0, stream).unwrap(),
                 _ => communicator.all_reduce_in_place(&plain, stream).unwrap(),

@@ -1,11 +1,11 @@
-//! Numbers at the edges of their types, through every algorithm: values a half or a sentinel
-//! could spoil, and bits that must be equal whatever way a sum takes.
+//! Numbers at the edges of their types, through every reduction and algorithm: values a half or a
+//! sentinel could spoil, and bits that must be equal whatever way a result takes.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
 use half::{bf16, f16};
-use symmetra::{Algorithm, DeviceBuffer, Element};
+use symmetra::{Algorithm, AllReduceOptions, DeviceBuffer, Element, Reduction};
 
 use support::data::{Random, assert_same, mix};
 use support::{Data, Rank, Sample, config, fits, threads};
@@ -80,9 +80,14 @@ fn special_data<T: Bits>(world: usize) -> Data<T> {
     Data::of((0..world).map(input).collect())
 }
 
-/// Runs inputs through every algorithm, eagerly and in a graph, at two sizes; all must give the
-/// sums, and the same bits, NaNs included, on every rank and every way. Those bits.
+/// Sums inputs in [`every_way_of`].
 fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
+    every_way_of(Reduction::Sum, rank, data)
+}
+
+/// Runs inputs through every algorithm, eagerly and in a graph, at two sizes; all must give the
+/// reference's values, and the same bits, NaNs included, on every rank and every way. Those bits.
+fn every_way_of<T: Sample>(reduction: Reduction, rank: &Rank, data: &Data<T>) -> Vec<T> {
     let Rank { communicator, stream, .. } = rank;
     let own = &data.inputs[rank.rank()];
     let len = own.len();
@@ -91,14 +96,15 @@ fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
     input.write(own, stream).unwrap();
     let mut first: Option<Vec<T>> = None;
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.carries(T::DTYPE)) {
+        let options = AllReduceOptions { reduction, algorithm };
         for way in ["eager", "captured", "in pieces"] {
             output.write(&vec![T::sample(1); len], stream).unwrap();
             let whole = || (input.slice(0..len).unwrap(), output.slice(0..len).unwrap());
             match way {
-                "eager" => communicator.all_reduce_by(algorithm, whole().0, whole().1, stream).unwrap(),
+                "eager" => communicator.all_reduce_with(options, whole().0, whole().1, stream).unwrap(),
                 "captured" => {
                     let graph =
-                        stream.capture(|capture| communicator.all_reduce_by(algorithm, whole().0, whole().1, capture));
+                        stream.capture(|capture| communicator.all_reduce_with(options, whole().0, whole().1, capture));
                     graph.unwrap().launch(stream).unwrap();
                 }
                 _ => {
@@ -106,7 +112,7 @@ fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
                     for piece in [1, 2, 5, 64, 333].iter().cycle() {
                         let end = len.min(start + piece);
                         let (from, to) = (input.slice(start..end).unwrap(), output.slice(start..end).unwrap());
-                        communicator.all_reduce_by(algorithm, from, to, stream).unwrap();
+                        communicator.all_reduce_with(options, from, to, stream).unwrap();
                         start = end;
                         if start == len {
                             break;
@@ -116,10 +122,10 @@ fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
             }
             rank.finish();
             let got = output.read(stream).unwrap();
-            assert_same(&got, &data.sums, &(T::DTYPE, algorithm, way));
+            assert_same(&got, data.result(reduction), &(T::DTYPE, reduction, algorithm, way));
             let first = first.get_or_insert_with(|| got.clone());
             let differs = (0..len).find(|index| got[*index].bits() != first[*index].bits());
-            assert_eq!(differs, None, "bits of {} by {algorithm}, {way}", T::DTYPE);
+            assert_eq!(differs, None, "bits of {reduction} of {} by {algorithm}, {way}", T::DTYPE);
         }
     }
     let first = first.unwrap();
@@ -134,9 +140,15 @@ fn special_values<T: Bits>() {
             continue;
         }
         let data = special_data::<T>(world);
-        assert!(data.sums.iter().filter(|sum| sum.is_nan()).count() > 10);
-        assert!(data.sums.iter().filter(|sum| sum.bits() & !(1 << (T::WIDTH - 1)) == T::INFINITY).count() > 2);
-        threads(world, &config(), |rank| drop(every_way(rank, &data)));
+        let infinite = |value: &&T| value.bits() & !(1 << (T::WIDTH - 1)) == T::INFINITY;
+        for reduction in Reduction::ALL {
+            let results = data.result(reduction);
+            assert!(results.iter().filter(|value| value.is_nan()).count() > 10);
+            assert!(results.iter().filter(infinite).count() > 2);
+        }
+        threads(world, &config(), |rank| {
+            Reduction::ALL.into_iter().for_each(|reduction| drop(every_way_of(reduction, rank, &data)));
+        });
     }
 }
 
@@ -263,6 +275,93 @@ fn integers_wrap_at_both_ends() {
         assert!(got.iter().all(|value| *value == -3));
         let got = every_way(rank, &constant(&[i64::MAX; 3]));
         assert!(got.iter().all(|value| *value == i64::MAX - 2));
+    });
+}
+
+/// Results that are known without any arithmetic of ours: `inputs` of the ranks, `expected` for each
+/// reduction in the order of their numbers.
+fn known<T: Sample>(rank: &Rank, inputs: [T; 3], expected: [T; 5]) {
+    let data = constant(&inputs);
+    for (reduction, expected) in Reduction::ALL.into_iter().zip(expected) {
+        let got = every_way_of(reduction, rank, &data)[0];
+        let same = got.bits() == expected.bits() || got.is_nan() && expected.is_nan();
+        assert!(same, "{reduction} of {inputs:?} is {got:?}, not {expected:?}");
+    }
+}
+
+/// Columns: inputs, then sum, product, least, greatest, average.
+#[test]
+fn known_results_of_floats() {
+    const INF: f32 = f32::INFINITY;
+    const NAN: f32 = f32::NAN;
+    threads(3, &config(), |rank| {
+        let singles = |inputs, expected| known::<f32>(rank, inputs, expected);
+        singles([1.0, 2.0, 4.5], [7.5, 9.0, 1.0, 4.5, 2.5]);
+        singles([-1.0, 0.0, 1.0], [0.0, -0.0, -1.0, 1.0, 0.0]);
+        // Zeros have an order, wherever they are.
+        singles([0.0, -0.0, 0.0], [0.0, -0.0, -0.0, 0.0, 0.0]);
+        singles([-0.0, 0.0, -0.0], [0.0, 0.0, -0.0, 0.0, 0.0]);
+        singles([-0.0, -0.0, -0.0], [-0.0, -0.0, -0.0, -0.0, -0.0]);
+        // A NaN wins wherever it is.
+        singles([NAN, 1.0, -INF], [NAN; 5]);
+        singles([1.0, NAN, INF], [NAN; 5]);
+        singles([0.0, INF, NAN], [NAN; 5]);
+        singles([f32::from_bits(u32::MAX), 1.0, 2.0], [NAN; 5]);
+        singles([INF, 1.0, -2.0], [INF, -INF, -2.0, INF, INF]);
+        singles([INF, -INF, 1.0], [NAN, -INF, -INF, INF, NAN]);
+        singles([INF, 0.0, 1.0], [INF, NAN, 0.0, INF, INF]);
+        singles([f32::MAX, f32::MAX, 0.5], [INF, INF, 0.5, f32::MAX, INF]);
+        singles([1e-30, 1e-30, 1e30], [1e30, 0.0, 1e-30, 1e30, 1e30 / 3.0]);
+        let least = f32::from_bits(1);
+        singles([least, least, least], [f32::from_bits(3), 0.0, least, least, least]);
+        // The quotient is rounded once.
+        singles([1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, 1.0 / 3.0]);
+
+        let halves = |inputs: [f32; 3], expected: [f32; 5]| {
+            known(rank, inputs.map(bf16::from_f32), expected.map(bf16::from_f32));
+        };
+        halves([256.0, 1.0, 1.0], [258.0, 256.0, 1.0, 256.0, 86.0]);
+        halves([1e30, 1e30, -1e30], [1e30, -INF, -1e30, 1e30, bf16::from_f32(1e30).to_f32() / 3.0]);
+        halves([0.0, NAN, -0.0], [NAN; 5]);
+        let halves = |inputs: [f32; 3], expected: [f32; 5]| {
+            known(rank, inputs.map(f16::from_f32), expected.map(f16::from_f32));
+        };
+        // Beyond the type on the way, within it at the end.
+        halves([60_000.0, 60_000.0, -60_000.0], [60_000.0, -INF, -60_000.0, 60_000.0, 20_000.0]);
+        halves([60_000.0, 60_000.0, 60_000.0], [INF, INF, 60_000.0, 60_000.0, 60_000.0]);
+        halves([300.0, 300.0, 0.5], [600.5, 45_000.0, 0.5, 300.0, 600.5 / 3.0]);
+        halves([-0.0, -0.0, 0.0], [0.0, 0.0, -0.0, 0.0, 0.0]);
+
+        known(rank, [1.0f64, -8.0, 0.25], [-6.75, -2.0, -8.0, 1.0, -2.25]);
+        known(rank, [-0.0f64, 0.0, 0.0], [0.0, -0.0, -0.0, 0.0, 0.0]);
+        known(rank, [f64::NAN, 0.0, f64::INFINITY], [f64::NAN; 5]);
+        known(rank, [f64::MAX, f64::MAX, 1.0], [f64::INFINITY, f64::INFINITY, 1.0, f64::MAX, f64::INFINITY]);
+    });
+}
+
+/// Columns: inputs, then sum, product, least, greatest, average.
+#[test]
+fn known_results_of_integers() {
+    threads(3, &config(), |rank| {
+        // Averages truncate toward zero, and the sum behind them does not wrap.
+        known::<i8>(rank, [127, 127, 127], [125, 127, 127, 127, 127]);
+        known::<i8>(rank, [-128, -128, -127], [-127, 0, -128, -127, -127]);
+        known::<i8>(rank, [-1, -1, 0], [-2, 0, -1, 0, 0]);
+        known::<i8>(rank, [5, -3, 0], [2, 0, -3, 5, 0]);
+        known::<u8>(rank, [255, 255, 255], [253, 255, 255, 255, 255]);
+        known::<u8>(rank, [200, 100, 2], [46, 64, 2, 200, 100]);
+        known::<i32>(rank, [i32::MAX, 1, 1], [i32::MIN + 1, i32::MAX, 1, i32::MAX, i32::MAX / 3 + 1]);
+        known::<i32>(rank, [i32::MIN, i32::MIN, i32::MIN], [i32::MIN, 0, i32::MIN, i32::MIN, i32::MIN]);
+        known::<i32>(rank, [-7, 0, 0], [-7, 0, -7, 0, -2]);
+        known::<i32>(rank, [1 << 16, 1 << 15, -1], [98_303, i32::MIN, -1, 1 << 16, 32_767]);
+        known::<u32>(rank, [u32::MAX, u32::MAX, 1], [u32::MAX, 1, 1, u32::MAX, 2_863_311_530]);
+        known::<u32>(rank, [u32::MAX, 0, 0x8000_0000], [0x7FFF_FFFF, 0, 0, u32::MAX, 2_147_483_647]);
+        // As wide as the sum behind their average, which wraps.
+        known::<i64>(rank, [i64::MAX, 1, 0], [i64::MIN, 0, 0, i64::MAX, i64::MIN / 3]);
+        known::<i64>(rank, [-8, 0, 0], [-8, 0, -8, 0, -2]);
+        known::<i64>(rank, [1 << 62, 2, 1], [(1 << 62) + 3, i64::MIN, 1, 1 << 62, ((1 << 62) + 3) / 3]);
+        known::<u64>(rank, [u64::MAX, 1, 5], [5, u64::MAX - 4, 1, u64::MAX, 1]);
+        known::<u64>(rank, [u64::MAX, 0, 0], [u64::MAX, 0, 0, u64::MAX, u64::MAX / 3]);
     });
 }
 

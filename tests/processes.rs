@@ -90,7 +90,7 @@ fn pitfall_13_memory_of_the_program_is_staged() {
         assert_eq!(adopted.is_shared(), !is_host());
         communicator.all_reduce_in_place(&adopted, stream).unwrap();
         if is_host() {
-            let refused = communicator.all_reduce_by(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream);
+            let refused = communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream);
             assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
         }
         let graph = stream.capture(|capture| communicator.all_reduce_in_place(&plain, capture)).unwrap();
@@ -315,7 +315,7 @@ fn sleeper(child: &Child) {
     let rank = child.open(&short());
     let Rank { communicator, stream, .. } = &rank;
     let buffer = communicator.symmetric::<i32>(200).unwrap();
-    let call = || communicator.all_reduce_by(algorithm, &buffer, &buffer, stream);
+    let call = || communicator.all_reduce_with(algorithm, &buffer, &buffer, stream);
     (0..3).for_each(|_| call().unwrap());
     rank.finish();
     communicator.group().barrier().unwrap();

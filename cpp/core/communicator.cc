@@ -25,6 +25,7 @@ core::Settings settings_of(const Config& config) {
   settings.one_shot_sentinel_bytes = config.one_shot_sentinel_bytes.value_or(0);
   settings.two_shot_ll_bytes = config.two_shot_ll_bytes;
   settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
+  settings.transport = static_cast<std::uint32_t>(config.transport);
   settings.registrations = config.registrations;
   settings.check_calls = config.check_calls;
   return settings;
@@ -42,6 +43,7 @@ Config::Config() {
   if (settings.one_shot_sentinel_set) one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
   two_shot_ll_bytes = settings.two_shot_ll_bytes;
   two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
+  transport = static_cast<Transport>(settings.transport);
   registrations = settings.registrations;
   check_calls = settings.check_calls;
 }
@@ -88,12 +90,12 @@ Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype) const
   return Adopted(share(call([&] { return core::tensor_adopt(live(core_), raw, count, static_cast<std::uint32_t>(dtype)); })));
 }
 
-void Communicator::all_reduce(Operand input, Operand output, Queue queue, Algorithm algorithm) const {
-  const auto number = static_cast<std::uint32_t>(algorithm);
-  call([&] { core::all_reduce(live(core_), number, operand_of(input), operand_of(output), queue_of(queue)); });
+void Communicator::all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options) const {
+  const core::Options numbers{static_cast<std::uint32_t>(options.reduction), static_cast<std::uint32_t>(options.algorithm)};
+  call([&] { core::all_reduce(live(core_), numbers, operand_of(input), operand_of(output), queue_of(queue)); });
 }
 
-void Communicator::all_reduce(Operand buffer, Queue queue, Algorithm algorithm) const { all_reduce(buffer, buffer, queue, algorithm); }
+void Communicator::all_reduce(Operand buffer, Queue queue, AllReduceOptions options) const { all_reduce(buffer, buffer, queue, options); }
 
 void Communicator::synchronize(const Stream& stream) const {
   call([&] { core::communicator_synchronize(live(core_), live(stream.core_)); });

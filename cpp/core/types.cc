@@ -16,6 +16,14 @@ std::string name(Dtype dtype) {
   return std::string(call([&] { return core::dtype_name(static_cast<std::uint32_t>(dtype)); }));
 }
 
+std::string name(Reduction reduction) {
+  return std::string(call([&] { return core::reduction_name(static_cast<std::uint32_t>(reduction)); }));
+}
+
+Reduction reduction(const std::string& name) {
+  return static_cast<Reduction>(call([&] { return core::reduction_named(name); }));
+}
+
 std::string name(Algorithm algorithm) {
   return std::string(call([&] { return core::algorithm_name(static_cast<std::uint32_t>(algorithm)); }));
 }

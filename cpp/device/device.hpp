@@ -165,6 +165,8 @@ class Stream {
   virtual int32_t record(const Event& event) const noexcept = 0;
   virtual int32_t wait(const Event& event) const noexcept = 0;
   virtual int32_t launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
+  virtual int32_t launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
+  virtual int32_t launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
   virtual int32_t launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
   virtual int32_t launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
 

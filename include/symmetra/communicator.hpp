@@ -86,25 +86,25 @@ class Communicator {
     return adopt(static_cast<void*>(address), count, DtypeOf<T>::kValue);
   }
 
-  /// Sums `input` over all ranks into `output`, which has as many elements of the same type. Enqueues and
+  /// Reduces `input` over all ranks into `output`, which has as many elements of the same type. Enqueues and
   /// returns, allocating nothing; the operands are used when the queue gets there.
   ///
-  /// Sums go in rank order, floating types but f64 in single precision, rounded once; integers wrap. The
-  /// bits are equal on all ranks, from run to run, and for every algorithm. Both may be the same memory
+  /// Sums unless told otherwise. The bits are equal on all ranks, from run to run, and for every algorithm:
+  /// Reduction says what they are. Over one rank the result is the input. Both may be the same memory
   /// but may not overlap otherwise. Any number of elements, also 0; any element-aligned address.
   ///
   /// Throws kInvalidArgument for operands of different lengths or types, of another device, null or
   /// misaligned, or that overlap; kUnsupported when an algorithm asked for cannot carry the type or
   /// reach the operands; kClosed after close; the group's error when it failed before; kDevice when the
   /// launch fails.
-  void all_reduce(Operand input, Operand output, Queue queue, Algorithm algorithm = Algorithm::kAuto) const;
+  void all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
   /// The same in place.
-  void all_reduce(Operand buffer, Queue queue, Algorithm algorithm = Algorithm::kAuto) const;
+  void all_reduce(Operand buffer, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
   /// The same with memory given by address; `input` is only read.
   template <class T>
-  void all_reduce(const T* input, T* output, std::size_t count, Queue queue, Algorithm algorithm = Algorithm::kAuto) const {
+  void all_reduce(const T* input, T* output, std::size_t count, Queue queue, AllReduceOptions options = AllReduceOptions()) const {
     constexpr Dtype kDtype = DtypeOf<T>::kValue;
-    all_reduce(Operand(const_cast<T*>(input), count, kDtype), Operand(output, count, kDtype), queue, algorithm);
+    all_reduce(Operand(const_cast<T*>(input), count, kDtype), Operand(output, count, kDtype), queue, options);
   }
 
   /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "symmetra/types.hpp"
+
 namespace symmetra {
 
 /// How long things may take before they fail. 1 ms to 24 h.
@@ -37,6 +39,8 @@ struct Config {
   std::uint64_t two_shot_ll_bytes;
   /// The same for two-shot with sentinels. Default 4 MiB.
   std::uint64_t two_shot_sentinel_bytes;
+  /// How exchanges (every collective but all-reduce) move their data. Default: by size and memory.
+  Transport transport;
   /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
   std::uint32_t registrations;
   /// Whether every call is compared across ranks before it runs, at the price of one more small

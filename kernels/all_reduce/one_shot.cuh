@@ -1,4 +1,4 @@
-// All-reduce in one hop: every rank sends all it has to every peer and sums what it
+// All-reduce in one hop: every rank sends all it has to every peer and reduces what it
 // gets. For small messages. One thread a packet and peer, so that all sends and all
 // polls are independent.
 #pragma once
@@ -15,6 +15,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
   const uint32_t first = platform::block() << lanes_log2;
   uint32_t step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
+  const Reduction reduction{args.reduction, world};
   uint32_t packets = operand.packets();
   Data* arrived = platform::shared<Data>();
 
@@ -50,7 +51,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
     if (last) platform::release_next();
     platform::each(lanes, [&](uint32_t lane) {
       if (tile + lane >= packets) return;
-      operand.store(tile + lane, sum_ranks<typename Protocol::Element, kWorld>(arrived + lane, lanes_log2, world));
+      operand.store(tile + lane, reduce_ranks<typename Protocol::Element, kWorld>(arrived + lane, lanes_log2, reduction));
     });
     if (last) break;
     tile += step;

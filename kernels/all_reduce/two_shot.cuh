@@ -1,5 +1,5 @@
-// All-reduce in two hops, both pushed: every rank sums one share of the packets, which
-// all send it, and sends the sum to all. No barrier anywhere. For middle sizes.
+// All-reduce in two hops, both pushed: every rank reduces one share of the packets, which
+// all send it, and sends the result to all. No barrier anywhere. For middle sizes.
 #pragma once
 #include "kernels/operand.cuh"
 #include "kernels/reduce.cuh"
@@ -14,6 +14,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
   const uint32_t first = platform::block() << lanes_log2;
   uint32_t step = platform::blocks() << lanes_log2;
   const Operand<typename Protocol::Element, Data> operand(args);
+  const Reduction reduction{args.reduction, world};
   const Shares shares(operand.packets(), world);
   Data* arrived = platform::shared<Data>();
 
@@ -56,15 +57,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
         arrived[pair.place] = load(tile, pair);
       }
     });
-    // Whoever lacks a packet has no sum: then nobody of the block sends one.
+    // Whoever lacks a packet has no result: then nobody of the block sends one.
     failed |= platform::sync_block_or(waiter.gave_up());
     pairs.each([&](const Pair& pair) {
       if (!shares.has(rank, tile + pair.lane)) return;
-      const Data sum = sum_ranks<typename Protocol::Element, kWorld>(arrived + pair.lane, lanes_log2, world);
+      const Data result = reduce_ranks<typename Protocol::Element, kWorld>(arrived + pair.lane, lanes_log2, reduction);
       if (pair.peer == rank) {
-        operand.store(shares.first(rank) + tile + pair.lane, sum);
+        operand.store(shares.first(rank) + tile + pair.lane, result);
       } else if (!failed) {
-        scratch.send(1, pair, tile, sum);
+        scratch.send(1, pair, tile, result);
       }
     });
     tile += step;

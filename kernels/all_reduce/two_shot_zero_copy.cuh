@@ -1,5 +1,5 @@
 // All-reduce in two hops between the operands themselves: every rank reads its share of
-// all inputs, sums it, and writes the sum into all outputs. For large messages in
+// all inputs, reduces it, and writes the result into all outputs. For large messages in
 // memory that all ranks can address.
 #pragma once
 #include "kernels/barrier.cuh"
@@ -17,9 +17,9 @@ class PeerOperands {
   static constexpr uint32_t kUnroll = kWorld == 0 || kWorld > platform::kLoadsInFlight ? 1 : platform::kLoadsInFlight / kWorld;
 
   SYMMETRA_DEVICE explicit PeerOperands(const AllReduceArgs& args)
-      : args_(args), world_(world_of<kWorld>(args.world)), cut_(args.count, aligned(args, world_)) {}
+      : args_(args), world_(world_of<kWorld>(args.world)), reduction_{args.reduction, world_}, cut_(args.count, aligned(args, world_)) {}
 
-  /// Sums this rank's share: whole packets first, then what is short or unaligned.
+  /// Reduces this rank's share: whole packets first, then what is short or unaligned.
   SYMMETRA_DEVICE void reduce() const {
     const Shares shares(cut_.packets(), world_);
     const uint32_t begin = shares.first(args_.rank), end = begin + shares.of(args_.rank);
@@ -92,22 +92,23 @@ class PeerOperands {
     }
   }
   SYMMETRA_DEVICE void store_all(const Data* data, uint8_t* const* to, uint64_t offset_bytes) const {
-    const Data sum = sum_ranks<Element, kWorld>(data, 0, kWorld);
+    const Data result = reduce_ranks<Element, kWorld>(data, 0, reduction_);
     SYMMETRA_UNROLL
-    for (uint32_t k = 0; k < kWorld; ++k) platform::store(to[k] + offset_bytes, sum);
+    for (uint32_t k = 0; k < kWorld; ++k) platform::store(to[k] + offset_bytes, result);
   }
 
   /// Any packet, any world.
   SYMMETRA_DEVICE void reduce_any(uint32_t packet) const {
-    typename Element::template Sum<4> sum;
-    sum.start(cut_.load(input(args_, 0), packet));
-    for (uint32_t rank = 1; rank < world_; ++rank) sum.add(cut_.load(input(args_, rank), packet));
-    const Data data = sum.round();
+    typename Element::template Accumulator<4> total(reduction_);
+    total.start(cut_.load(input(args_, 0), packet));
+    for (uint32_t rank = 1; rank < world_; ++rank) total.add(cut_.load(input(args_, rank), packet));
+    const Data data = total.round();
     for (uint32_t rank = 0; rank < world_; ++rank) cut_.store(output(args_, rank), packet, data);
   }
 
   const AllReduceArgs& args_;
   uint32_t world_;
+  Reduction reduction_;
   Packets<Element, Data> cut_;
 };
 

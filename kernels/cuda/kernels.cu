@@ -43,10 +43,21 @@ int32_t launch(void* stream, const void* kernel, const Args& args, const Geometr
 }  // namespace
 
 int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept {
-  const void* kernel = all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.world);
+  const void* kernel = all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.reduction, args.world);
   if (kernel == nullptr || !fits(args, geometry)) return cudaErrorInvalidValue;
   if (geometry.threads < items(args.algorithm, args.world, args.lanes_log2)) return cudaErrorInvalidValue;
   return launch(stream, kernel, args, geometry);
+}
+
+int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& geometry) noexcept {
+  const void* kernel = exchange_kernel<Backend>(args);
+  if (kernel == nullptr || !fits(args, geometry) || geometry.threads < items(args)) return cudaErrorInvalidValue;
+  return launch(stream, kernel, args, geometry);
+}
+
+int32_t launch_counts(void* stream, const CountsArgs& args, const Geometry& geometry) noexcept {
+  if (!fits(args, geometry)) return cudaErrorInvalidValue;
+  return launch(stream, reinterpret_cast<const void*>(&exchange_counts), args, geometry);
 }
 
 int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept {

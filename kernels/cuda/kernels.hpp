@@ -7,6 +7,8 @@ namespace symmetra::kernels::cuda {
 
 /// `stream` is a cudaStream_t. cudaErrorInvalidValue where there is no such kernel.
 int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept;
+int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& geometry) noexcept;
+int32_t launch_counts(void* stream, const CountsArgs& args, const Geometry& geometry) noexcept;
 int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept;
 int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept;
 

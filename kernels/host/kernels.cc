@@ -17,13 +17,19 @@ struct Backend {
   static Entry entry() {
     return &run<AllReduceArgs, kernel>;
   }
+  template <void (*kernel)(const ExchangeArgs&)>
+  static Entry entry() {
+    return &run<ExchangeArgs, kernel>;
+  }
 };
 
 }  // namespace
 
-Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t world) noexcept {
-  return all_reduce_kernel<Backend>(algorithm, dtype, world);
+Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) noexcept {
+  return all_reduce_kernel<Backend>(algorithm, dtype, reduction, world);
 }
+Entry exchange(const ExchangeArgs& args) noexcept { return exchange_kernel<Backend>(args); }
+Entry counts() noexcept { return &run<CountsArgs, &exchange_counts>; }
 Entry signal() noexcept { return &run<SignalArgs, &kernels::signal>; }
 Entry agree() noexcept { return &run<AgreeArgs, &kernels::agree>; }
 

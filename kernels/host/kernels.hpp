@@ -8,7 +8,11 @@ namespace symmetra::kernels::host {
 using Entry = void (*)(const void* args);
 
 /// nullptr where there is no such kernel. `args` is an AllReduceArgs.
-Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t world) noexcept;
+Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) noexcept;
+/// nullptr where there is no such kernel. `args` is an ExchangeArgs.
+Entry exchange(const ExchangeArgs& args) noexcept;
+/// `args` is a CountsArgs.
+Entry counts() noexcept;
 /// `args` is a SignalArgs.
 Entry signal() noexcept;
 /// `args` is an AgreeArgs.

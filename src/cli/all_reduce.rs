@@ -1,4 +1,4 @@
-//! `symmetra all-reduce`: sums over ranks, measured and verified, or of the user's own tensors.
+//! `symmetra all-reduce`: reductions over ranks, measured and verified, or sums of the user's own tensors.
 
 mod crew;
 mod job;
@@ -12,7 +12,7 @@ mod threads;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE};
+use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, Reduction};
 
 use crate::bytes;
 use crate::devices::{self, Choice, RankDevice};
@@ -25,10 +25,10 @@ pub(crate) use processes::rank_process;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
-/// Sum over ranks: measure and verify a sweep of sizes, or reduce tensors in files.
+/// Reduce over ranks: measure and verify a sweep of sizes, or sum tensors in files.
 ///
 /// Starts the ranks itself. Without --input every size is run on fresh random data and every
-/// element of every rank's result is compared, bit for bit, with an independent sum; then
+/// element of every rank's result is compared, bit for bit, with an independent reference; then
 /// batches of operations are timed. A row's time is the median over the batches of the slowest
 /// rank's time for one operation. Bus bandwidth is algorithm bandwidth x 2 (ranks - 1) / ranks.
 /// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
@@ -37,6 +37,7 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 Examples:
   symmetra all-reduce
   symmetra all-reduce --ranks 8 --dtype bf16 --graph --max-bytes 64MiB
+  symmetra all-reduce --ranks 3 --dtype i8 --op max
   symmetra all-reduce --ranks 2 --ranks-as threads --algorithm two-shot-zero-copy --json
   symmetra all-reduce --input 'shard-{rank}.npy' --output sum.npy
   symmetra all-reduce --input 'model-{rank}.safetensors' --tensor lm_head.weight --output sum.safetensors")]
@@ -57,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
     ranks_as: RanksAs,
 
-    /// How to sum; `auto` is the library's choice for each size (`symmetra info` prints it)
+    /// Which way to reduce; `auto` is the library's choice for each size (`symmetra info` prints it)
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
     algorithm: Algorithm,
 
@@ -89,9 +90,9 @@ struct SweepArgs {
     #[arg(long, default_value = "f32", value_parser = names::dtype_parser())]
     dtype: Dtype,
 
-    /// Operation
-    #[arg(long, value_enum, default_value_t = Op::Sum)]
-    op: Op,
+    /// What becomes of the values of all ranks
+    #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
+    op: Reduction,
 
     /// Smallest message of a rank: bytes, or with the unit KiB, MiB or GiB
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
@@ -145,13 +146,6 @@ struct FileArgs {
 /// Flags that mean nothing with `--input`.
 const SWEEP_ONLY: [&str; 10] =
     ["dtype", "op", "min_bytes", "max_bytes", "iterations", "graph", "in_place", "plain", "seed", "json"];
-
-/// What is done over the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Op {
-    /// The sum of all ranks, in every rank.
-    Sum,
-}
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
-//! From a type's name to a Rust type, and the sums that results are held to.
+//! From a type's name to a Rust type, and the reductions that results are held to.
 
 use half::{bf16, f16};
-use symmetra::Element;
+use symmetra::{Element, Reduction};
 
 /// Runs `$body` with `$Type` as the Rust type of `$dtype`.
 macro_rules! with_element {
@@ -31,28 +31,38 @@ macro_rules! with_element {
                 type $Type = i64;
                 $body
             }
+            symmetra::Dtype::I8 => {
+                type $Type = i8;
+                $body
+            }
+            symmetra::Dtype::U8 => {
+                type $Type = u8;
+                $body
+            }
+            symmetra::Dtype::U32 => {
+                type $Type = u32;
+                $body
+            }
+            symmetra::Dtype::U64 => {
+                type $Type = u64;
+                $body
+            }
             other => Err($crate::failure::Failure::failed(format!("this command knows nothing of {other}"))),
         }
     };
 }
 
-/// An element that can be drawn at random and summed as the library promises to.
+/// An element that can be drawn at random and reduced as the library promises to.
 pub(crate) trait Summand: Element {
     /// A random value. Floats have either sign and span twelve binary orders of magnitude, so that
     /// the order of a sum shows in its bits; integers are of any value, so that sums wrap.
     fn draw(random: &mut fastrand::Rng) -> Self;
 
-    /// The sum in order, in single precision for the narrow types, rounded once; integers wrap.
-    fn sum(values: impl Iterator<Item = Self>) -> Self;
+    /// The reduction in order, in single precision for the narrow types, rounded once; integers wrap.
+    fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self;
 
     /// Whether it is the same value to the bit, or both are no number.
     fn matches(self, other: Self) -> bool;
-}
-
-/// The first value plus the others: starting from zero would turn a sum of -0 into +0.
-fn fold<W>(mut values: impl Iterator<Item = W>, zero: W, add: impl Fn(W, W) -> W) -> W {
-    let first = values.next().unwrap_or(zero);
-    values.fold(first, add)
 }
 
 /// Smallest exponent drawn, and how many there are.
@@ -71,8 +81,18 @@ macro_rules! float {
                 Self::from_bits((sign << width | exponent << $mantissa | mantissa) as $bits)
             }
 
-            fn sum(values: impl Iterator<Item = Self>) -> Self {
-                $round(fold(values.map(<$wide>::from), 0.0, |sum, value| sum + value))
+            fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self {
+                let ranks = values.len() as $wide;
+                let values = values.map(<$wide>::from);
+                // No value drawn is a NaN or a zero, of which min and max have more to say.
+                let all = match reduction {
+                    Reduction::Product => values.reduce(|a, b| a * b),
+                    Reduction::Min => values.reduce(<$wide>::min),
+                    Reduction::Max => values.reduce(<$wide>::max),
+                    Reduction::Average => values.reduce(|a, b| a + b).map(|sum| sum / ranks),
+                    _ => values.reduce(|a, b| a + b),
+                };
+                $round(all.unwrap_or_default())
             }
 
             fn matches(self, other: Self) -> bool {
@@ -88,14 +108,24 @@ float!(f16, u16, f32, mantissa 10, bias 15, round Self::from_f32);
 float!(bf16, u16, f32, mantissa 7, bias 127, round Self::from_f32);
 
 macro_rules! integer {
-    ($integer:ty) => {
+    ($integer:ty, $sum:ty) => {
         impl Summand for $integer {
             fn draw(random: &mut fastrand::Rng) -> Self {
                 random.u64(..) as Self
             }
 
-            fn sum(values: impl Iterator<Item = Self>) -> Self {
-                fold(values, 0, Self::wrapping_add)
+            fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self {
+                let ranks = values.len() as $sum;
+                let all = match reduction {
+                    Reduction::Product => values.reduce(Self::wrapping_mul),
+                    Reduction::Min => values.min(),
+                    Reduction::Max => values.max(),
+                    Reduction::Average => {
+                        values.map(<$sum>::from).reduce(<$sum>::wrapping_add).map(|sum| (sum / ranks) as Self)
+                    }
+                    _ => values.reduce(Self::wrapping_add),
+                };
+                all.unwrap_or_default()
             }
 
             fn matches(self, other: Self) -> bool {
@@ -105,20 +135,36 @@ macro_rules! integer {
     };
 }
 
-integer!(i32);
-integer!(i64);
+integer!(i8, i64);
+integer!(u8, u64);
+integer!(i32, i64);
+integer!(u32, u64);
+integer!(i64, i64);
+integer!(u64, u64);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn narrow_sums_round_once() {
+    fn results_round_once_and_integers_wrap() {
+        fn reduce<T: Summand>(
+            reduction: Reduction,
+            values: impl IntoIterator<IntoIter: ExactSizeIterator<Item = T>>,
+        ) -> T {
+            T::reduce(reduction, values.into_iter())
+        }
         // 256 + 1 is not a bf16, but 256 + 1 + 1 is 258.
         let values = [256.0, 1.0, 1.0].map(bf16::from_f32);
-        assert_eq!(bf16::sum(values.into_iter()).to_f32(), 258.0);
-        assert_eq!(f32::sum([-0.0f32, -0.0].into_iter()).to_bits(), (-0.0f32).to_bits());
-        assert_eq!(i32::sum([i32::MAX, 1].into_iter()), i32::MIN);
+        assert_eq!(reduce(Reduction::Sum, values).to_f32(), 258.0);
+        assert_eq!(reduce(Reduction::Average, values).to_f32(), 86.0);
+        assert_eq!(reduce(Reduction::Sum, [-0.0f32, -0.0]).to_bits(), (-0.0f32).to_bits());
+        assert_eq!(reduce(Reduction::Sum, [i32::MAX, 1]), i32::MIN);
+        assert_eq!(reduce(Reduction::Product, [i8::MIN, -1]), i8::MIN);
+        assert_eq!(reduce(Reduction::Average, [200u8, 201, 202]), 201);
+        assert_eq!(reduce(Reduction::Average, [-1i64, -2]), -1);
+        assert_eq!(reduce(Reduction::Min, [u64::MAX, 1]), 1);
+        assert_eq!(reduce(Reduction::Max, [-1.5, 0.25]), 0.25);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Types and algorithms by name: on the command line, and in the jobs of rank processes.
+//! Types, reductions and algorithms by name: on the command line, and in the jobs of rank processes.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use symmetra::{Algorithm, Dtype};
+use symmetra::{Algorithm, Dtype, Reduction};
 
 /// The type with this name.
 pub(crate) fn dtype(name: &str) -> Option<Dtype> {
@@ -15,14 +15,19 @@ pub(crate) fn dtype_parser() -> impl TypedValueParser<Value = Dtype> {
 }
 
 /// For clap.
+pub(crate) fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
+    PossibleValuesParser::new(Reduction::ALL.map(Reduction::name)).try_map(|name| name.parse::<Reduction>())
+}
+
+/// For clap.
 pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     let names = [Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name);
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Algorithm>())
 }
 
-/// `#[serde(with = "by_name")]` for [`Dtype`] and [`Algorithm`].
+/// `#[serde(with = "by_name")]` for [`Dtype`], [`Reduction`] and [`Algorithm`].
 pub(crate) mod by_name {
-    use super::{Algorithm, Dtype};
+    use super::{Algorithm, Dtype, Reduction};
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -38,6 +43,15 @@ pub(crate) mod by_name {
         }
         fn from_name(name: &str) -> Option<Self> {
             super::dtype(name)
+        }
+    }
+
+    impl Named for Reduction {
+        fn name(&self) -> &'static str {
+            (*self).name()
+        }
+        fn from_name(name: &str) -> Option<Self> {
+            name.parse().ok()
         }
     }
 

@@ -1,4 +1,4 @@
-//! All-reduce: the sum of every rank's input, in every rank's output.
+//! All-reduce: the reduction of every rank's input, in every rank's output.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,14 +14,36 @@ use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Operand, Place, Scratch, View, WithView};
 use crate::stream::{Enqueue, Queue};
-use crate::types::{Dtype, Element};
+use crate::types::{Dtype, Element, Reduction};
+
+/// What an all-reduce computes, and how. Made of a [`Reduction`] or an [`Algorithm`] where the other is
+/// the usual one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AllReduceOptions {
+    /// What becomes of the values of all ranks.
+    pub reduction: Reduction,
+    /// Which way they take.
+    pub algorithm: Algorithm,
+}
+
+impl From<Reduction> for AllReduceOptions {
+    fn from(reduction: Reduction) -> Self {
+        Self { reduction, algorithm: Algorithm::Auto }
+    }
+}
+
+impl From<Algorithm> for AllReduceOptions {
+    fn from(algorithm: Algorithm) -> Self {
+        Self { reduction: Reduction::Sum, algorithm }
+    }
+}
 
 impl Communicator {
     /// Sums `input` over all ranks into `output`, which has as many elements. Enqueues and
     /// returns; the operands are used when the queue gets there.
     ///
-    /// Sums go in rank order, floating types but f64 in single precision, rounded once; integers
-    /// wrap. The bits are equal on all ranks, from run to run, and for every algorithm.
+    /// The bits of the result are equal on all ranks, from run to run, and for every algorithm:
+    /// [`Reduction`] says what they are.
     /// `input` and `output` may be the same memory but may not overlap otherwise. Any number of
     /// elements, also 0; any element-aligned address.
     ///
@@ -34,7 +56,7 @@ impl Communicator {
         output: impl Operand<'op, T>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.all_reduce_by(Algorithm::Auto, input, output, queue)
+        self.all_reduce_with(AllReduceOptions::default(), input, output, queue)
     }
 
     /// The same with `buffer` as input and output.
@@ -46,35 +68,36 @@ impl Communicator {
         buffer: impl Operand<'op, T>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.0.all_reduce(Algorithm::Auto, T::DTYPE, [&buffer.view_of(), &buffer.view_of()], &queue)
+        let operands = [&buffer.view_of(), &buffer.view_of()];
+        self.0.all_reduce(AllReduceOptions::default(), T::DTYPE, operands, &queue)
     }
 
-    /// The same by an algorithm of the caller's choice. A message larger than one call of a push
-    /// algorithm takes is sent in several.
+    /// The same with a reduction or an algorithm of the caller's choice, or both. A message larger than
+    /// one call of a push algorithm takes is sent in several. Over one rank the result is the input.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] when the algorithm cannot carry
     /// the type or reach the operands.
-    pub fn all_reduce_by<'op, T: Element>(
+    pub fn all_reduce_with<'op, T: Element>(
         &self,
-        algorithm: Algorithm,
+        options: impl Into<AllReduceOptions>,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.0.all_reduce(algorithm, T::DTYPE, [&input.view_of(), &output.view_of()], &queue)
+        self.0.all_reduce(options.into(), T::DTYPE, [&input.view_of(), &output.view_of()], &queue)
     }
 
     /// The same for operands whose type Rust has forgotten; the language boundary's way in, which
     /// keeps what a capture borrows.
     pub(crate) fn all_reduce_untyped(
         &self,
-        algorithm: Algorithm,
+        options: AllReduceOptions,
         dtype: Dtype,
         operands: [&View<'_>; 2],
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.0.all_reduce(algorithm, dtype, operands, queue)
+        self.0.all_reduce(options, dtype, operands, queue)
     }
 }
 
@@ -83,14 +106,15 @@ const ZERO_COPY_CALL_BYTES: usize = 1 << 33;
 
 /// A table of addresses and where in them an operand starts.
 #[derive(Clone, Copy)]
-struct Peers {
-    table: *const args::PeerTable,
-    offset_bytes: u64,
+pub(super) struct Peers {
+    pub(super) table: *const args::PeerTable,
+    pub(super) offset_bytes: u64,
 }
 
 /// What was decided for a message.
 struct Plan {
     algorithm: Algorithm,
+    reduction: Reduction,
     dtype: Dtype,
     /// Input and output for [`Algorithm::TwoShotZeroCopy`].
     peers: Option<[Peers; 2]>,
@@ -101,7 +125,7 @@ struct Plan {
 impl Inner {
     fn all_reduce(
         self: &Arc<Self>,
-        algorithm: Algorithm,
+        options: AllReduceOptions,
         dtype: Dtype,
         operands: [&View<'_>; 2],
         queue: &impl Enqueue,
@@ -118,7 +142,7 @@ impl Inner {
             self.lane.lock().order_call(queue)?;
             return copy(input, output, dtype, queue);
         }
-        let plan = self.plan(algorithm, dtype, operands, recorded.as_deref())?;
+        let plan = self.plan(options, dtype, operands, recorded.as_deref())?;
         let mut lane = self.lane.lock();
         lane.order_call(queue)?;
         let mut start = 0;
@@ -155,7 +179,7 @@ impl Inner {
 
     fn plan(
         &self,
-        asked: Algorithm,
+        options: AllReduceOptions,
         dtype: Dtype,
         operands: [&View<'_>; 2],
         recorded: Option<&Recorded>,
@@ -166,7 +190,8 @@ impl Inner {
             true => Reach::Direct,
             false => Reach::Pushed,
         };
-        let algorithm = match asked {
+        let reduction = options.reduction;
+        let algorithm = match options.algorithm {
             Algorithm::Auto => select(kind, self.group.world_size(), dtype, reach, bytes as u64),
             named => named,
         };
@@ -175,7 +200,8 @@ impl Inner {
         }
         if !algorithm.needs_reach() {
             let call_bytes = self.scratch(algorithm).max_bytes;
-            return Ok(Plan { algorithm, dtype, peers: None, call_elems: call_bytes as usize / dtype.bytes() });
+            let call_elems = call_bytes as usize / dtype.bytes();
+            return Ok(Plan { algorithm, reduction, dtype, peers: None, call_elems });
         }
         if reach == Reach::Pushed {
             return Err(Error::unsupported(
@@ -185,12 +211,12 @@ impl Inner {
         }
         let [input, output] = operands;
         let peers = Some([self.peers(input, bytes, recorded)?, self.peers(output, bytes, recorded)?]);
-        Ok(Plan { algorithm, dtype, peers, call_elems: ZERO_COPY_CALL_BYTES / dtype.bytes() })
+        Ok(Plan { algorithm, reduction, dtype, peers, call_elems: ZERO_COPY_CALL_BYTES / dtype.bytes() })
     }
 
     /// Whether peers can address an operand, or will be able to once a graph is registered. The
     /// same on every rank that calls alike.
-    fn reaches(&self, operand: &View<'_>, recording: bool) -> bool {
+    pub(super) fn reaches(&self, operand: &View<'_>, recording: bool) -> bool {
         match operand.place {
             Place::Symmetric { group, .. } | Place::Registered { group, .. } => group == self.group.id(),
             Place::Plain => recording && self.registers_plain(),
@@ -207,7 +233,7 @@ impl Inner {
         self.group.processes().iter().all(|process| *process == self.group.processes()[0])
     }
 
-    fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
+    pub(super) fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
         let (slot, offset_bytes) = match (operand.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
@@ -271,7 +297,7 @@ impl Inner {
             dtype: plan.dtype as u32,
             algorithm: plan.algorithm.number(),
             lanes_log2: launch.lanes_log2,
-            reserved: 0,
+            reduction: plan.reduction as u32,
         };
         // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion); operands are valid for
@@ -293,7 +319,7 @@ impl Inner {
     }
 
     /// Compares a call with those of all ranks, on the device, before it runs.
-    fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
         let scratch = &self.arena.layout().agree;
         let args = args::AgreeArgs {
             peers: self.arena.everywhere(scratch.region.offset),
@@ -311,10 +337,13 @@ impl Inner {
 
 /// What calls are compared by: `AgreeArgs::ours[1]`.
 fn descriptor(plan: &Plan) -> u64 {
-    u64::from(args::kOpAllReduce) | u64::from(plan.dtype as u32) << 8 | u64::from(plan.algorithm.number()) << 16
+    u64::from(args::kOpAllReduce)
+        | u64::from(plan.dtype as u32) << 8
+        | u64::from(plan.algorithm.number()) << 16
+        | u64::from(plan.reduction as u32) << 24
 }
 
-/// The sum over one rank.
+/// The reduction over one rank.
 fn copy(input: &View<'_>, output: &View<'_>, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
     if input.address == output.address {
         return Ok(());

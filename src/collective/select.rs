@@ -11,10 +11,11 @@ use crate::kernel::args;
 use crate::types::Dtype;
 
 /// An all-reduce algorithm, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
     /// The table's choice.
+    #[default]
     Auto,
     /// Everyone sends everything to everyone, 8 data bytes and two epochs a packet (the LL
     /// protocol of NCCL). Any type. Lowest latency for the smallest messages.

@@ -4,7 +4,7 @@
 
 use cxx::{ExternType, kind::Trivial, type_id};
 
-use crate::kernel::args::{AgreeArgs, AllReduceArgs, Geometry, SignalArgs};
+use crate::kernel::args::{AgreeArgs, AllReduceArgs, CountsArgs, ExchangeArgs, Geometry, SignalArgs};
 
 pub(crate) const KIND_HOST: u32 = 0;
 pub(crate) const KIND_CUDA: u32 = 1;
@@ -69,6 +69,8 @@ plain_data! {
     IpcHandle => "symmetra::device::IpcHandle", 64;
     Keepalive => "symmetra::device::Keepalive", 16;
     AllReduceArgs => "symmetra::kernels::AllReduceArgs", 248;
+    ExchangeArgs => "symmetra::kernels::ExchangeArgs", 888;
+    CountsArgs => "symmetra::kernels::CountsArgs", 584;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
     AgreeArgs => "symmetra::kernels::AgreeArgs", 184;
     Geometry => "symmetra::kernels::Geometry", 16;
@@ -86,6 +88,10 @@ mod bridge {
         type Keepalive = super::Keepalive;
         #[namespace = "symmetra::kernels"]
         type AllReduceArgs = super::AllReduceArgs;
+        #[namespace = "symmetra::kernels"]
+        type ExchangeArgs = super::ExchangeArgs;
+        #[namespace = "symmetra::kernels"]
+        type CountsArgs = super::CountsArgs;
         #[namespace = "symmetra::kernels"]
         type SignalArgs = super::SignalArgs;
         #[namespace = "symmetra::kernels"]
@@ -141,6 +147,8 @@ mod bridge {
         fn record(self: &Stream, event: &Event) -> i32;
         fn wait(self: &Stream, event: &Event) -> i32;
         unsafe fn launch_all_reduce(self: &Stream, args: &AllReduceArgs, geometry: &Geometry) -> i32;
+        unsafe fn launch_exchange(self: &Stream, args: &ExchangeArgs, geometry: &Geometry) -> i32;
+        unsafe fn launch_counts(self: &Stream, args: &CountsArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_signal(self: &Stream, args: &SignalArgs, geometry: &Geometry) -> i32;
         unsafe fn launch_agree(self: &Stream, args: &AgreeArgs, geometry: &Geometry) -> i32;
         fn capturing(self: &Stream) -> Result<bool>;

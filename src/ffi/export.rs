@@ -43,6 +43,7 @@ mod bridge {
         one_shot_sentinel_set: bool,
         two_shot_ll_bytes: u64,
         two_shot_sentinel_bytes: u64,
+        transport: u32,
         registrations: u32,
         check_calls: bool,
     }
@@ -58,6 +59,13 @@ mod bridge {
         up_to_bytes: u64,
         algorithm: u32,
         reason: String,
+    }
+
+    /// Mirrors `symmetra::AllReduceOptions`.
+    #[derive(Clone, Copy)]
+    struct Options {
+        reduction: u32,
+        algorithm: u32,
     }
 
     /// Where work goes: exactly one is not null.
@@ -95,6 +103,8 @@ mod bridge {
     extern "Rust" {
         fn dtype_bytes(dtype: u32) -> Result<usize>;
         fn dtype_name(dtype: u32) -> Result<&'static str>;
+        fn reduction_name(reduction: u32) -> Result<&'static str>;
+        fn reduction_named(name: &CxxString) -> Result<u32>;
         fn algorithm_name(algorithm: u32) -> Result<&'static str>;
         fn algorithm_named(name: &CxxString) -> Result<u32>;
         fn settings_default() -> Settings;
@@ -170,7 +180,7 @@ mod bridge {
         fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
         unsafe fn all_reduce(
             communicator: &Communicator,
-            algorithm: u32,
+            options: Options,
             input: Operand,
             output: Operand,
             queue: Queue,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::types::Transport;
 
 /// How long things may take before they fail. All finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct Config {
     pub two_shot_ll_bytes: u64,
     /// The same for two-shot with sentinels. Default 4 MiB.
     pub two_shot_sentinel_bytes: u64,
+    /// How exchanges (every collective but all-reduce) move their data. Default: by size and memory.
+    pub transport: Transport,
     /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
     pub registrations: u32,
     /// Whether every call is compared across ranks before it runs (bytes, type, operation,
@@ -54,6 +57,7 @@ impl Default for Config {
             one_shot_sentinel_bytes: None,
             two_shot_ll_bytes: 1 << 20,
             two_shot_sentinel_bytes: 4 << 20,
+            transport: Transport::Auto,
             registrations: 1024,
             check_calls: cfg!(debug_assertions),
         }
@@ -81,6 +85,7 @@ impl Config {
             ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size).to_string()),
             ("two_shot_ll_bytes", self.two_shot_ll_bytes.to_string()),
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes.to_string()),
+            ("transport", self.transport.to_string()),
             ("registrations", self.registrations.to_string()),
             ("check_calls", self.check_calls.to_string()),
         ]

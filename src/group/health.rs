@@ -7,7 +7,7 @@ use super::page::{Cause, Page, Stop};
 use super::{Health, PageMapping};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
-use crate::types::Dtype;
+use crate::types::{Dtype, Reduction};
 
 /// How long a rank that gave up waits for the report of the one it waited for.
 const REPORT: Duration = Duration::from_millis(50);
@@ -100,6 +100,9 @@ impl Health {
 
     /// Rank `by` found that `other` calls differently: one of the two differs from this rank.
     fn mismatch(&self, by: usize, other: usize) -> Error {
+        if let Some(error) = self.counts_mismatch(by) {
+            return error;
+        }
         // Every call is compared: its epoch is its number.
         let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
         let call = |rank: usize| self.pages.get(rank).and_then(|page| page.history.get(number));
@@ -113,13 +116,30 @@ impl Health {
         Error::Mismatch { what: "the call".to_owned(), against: self.rank, ours, rank, theirs }
     }
 
-    fn operation(&self) -> Operation {
-        match self.own().op.load(Ordering::Relaxed) {
-            args::kOpSignalWait => Operation::SignalWait,
-            args::kOpSignalBarrier => Operation::SignalBarrier,
-            args::kOpAgree => Operation::Agree,
-            _ => Operation::AllReduce,
+    /// Rank `by` found that what one of a pair sends is not what the other expects: the same words on
+    /// every rank. The packing is that of `kernels/exchange/counts.cuh`.
+    fn counts_mismatch(&self, by: usize) -> Option<Error> {
+        const BY_SENDS: u64 = 1 << 63;
+        let page = self.pages.get(by)?;
+        if page.code.load(Ordering::Acquire) != args::kStatusMismatch
+            || page.op.load(Ordering::Relaxed) != args::kOpCounts
+        {
+            return None;
         }
+        let peer = page.peer.load(Ordering::Relaxed) as usize;
+        let [sent, expected] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
+        let (sender, receiver) = if expected & BY_SENDS == 0 { (peer, by) } else { (by, peer) };
+        Some(Error::Mismatch {
+            what: format!("how much rank {sender} sends rank {receiver}"),
+            against: sender,
+            ours: format!("{sent} bytes"),
+            rank: receiver,
+            theirs: format!("{} bytes", expected & !BY_SENDS),
+        })
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::from_number(self.own().op.load(Ordering::Relaxed))
     }
 
     /// What a rank's page tells of it, for the end of a message.
@@ -152,5 +172,13 @@ impl Health {
 /// A call in words. The packing is that of `AgreeArgs::ours`.
 fn describe(bytes: u64, descriptor: u64) -> String {
     let dtype = Dtype::from_number((descriptor >> 8 & 0xff) as u32).map_or("?", Dtype::name);
-    format!("all-reduce of {bytes} bytes of {dtype} by algorithm {}", descriptor >> 16 & 0xff)
+    let operation = Operation::from_number((descriptor & 0xff) as u32);
+    let reduction = match operation {
+        Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce => {
+            Reduction::from_number((descriptor >> 24 & 0xff) as u32)
+                .map_or(" (?)".to_owned(), |kind| format!(" ({kind})"))
+        }
+        _ => String::new(),
+    };
+    format!("{operation}{reduction} of {bytes} bytes of {dtype} by algorithm {}", descriptor >> 16 & 0xff)
 }

@@ -9,6 +9,15 @@ pub const kOpAllReduce: u32 = 0;
 pub const kOpSignalWait: u32 = 1;
 pub const kOpSignalBarrier: u32 = 2;
 pub const kOpAgree: u32 = 3;
+pub const kOpAllGather: u32 = 4;
+pub const kOpReduceScatter: u32 = 5;
+pub const kOpAllToAll: u32 = 6;
+pub const kOpBroadcast: u32 = 7;
+pub const kOpReduce: u32 = 8;
+pub const kOpGather: u32 = 9;
+pub const kOpScatter: u32 = 10;
+pub const kOpSendReceive: u32 = 11;
+pub const kOpCounts: u32 = 12;
 #[doc = " Values of Status::code."]
 pub const kStatusOk: u32 = 0;
 #[doc = "< a wait passed its deadline"]
@@ -76,6 +85,16 @@ pub const kF16: u32 = 2;
 pub const kBF16: u32 = 3;
 pub const kI32: u32 = 4;
 pub const kI64: u32 = 5;
+pub const kI8: u32 = 6;
+pub const kU8: u32 = 7;
+pub const kU32: u32 = 8;
+pub const kU64: u32 = 9;
+#[doc = " Reductions. The numbers cross the language boundary."]
+pub const kSum: u32 = 0;
+pub const kProduct: u32 = 1;
+pub const kMin: u32 = 2;
+pub const kMax: u32 = 3;
+pub const kAverage: u32 = 4;
 #[doc = "< one hop; 8 data bytes and two epochs a packet"]
 pub const kOneShotLL: u32 = 0;
 #[doc = "< one hop; 16 data bytes a packet, floating types"]
@@ -97,7 +116,7 @@ pub struct BlockState {
 }
 #[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
 pub const kEpochModulus: u32 = 4294967292;
-#[doc = " One all-reduce (sum). What a kernel needs first comes first: constant memory is cold when\n a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent\n of a small message. Up to wait.progress all is on the first line."]
+#[doc = " One all-reduce. What a kernel needs first comes first: constant memory is cold when\n a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent\n of a small message. Up to wait.progress all is on the first line."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct AllReduceArgs {
@@ -116,7 +135,7 @@ pub struct AllReduceArgs {
     pub world: u32,
     pub dtype: u32,
     pub algorithm: u32,
-    pub reserved: u32,
+    pub reduction: u32,
     #[doc = "< scratch region of this protocol in every rank; the own at [rank]"]
     pub peers: [*mut u8; 16usize],
     #[doc = "< kTwoShotZeroCopy: device memory"]
@@ -127,6 +146,101 @@ pub struct AllReduceArgs {
     pub inputs_offset_bytes: u64,
     #[doc = "< from every address of `outputs` to the operand"]
     pub outputs_offset_bytes: u64,
+}
+#[doc = "< LL packets through scratch; any memory"]
+pub const kExchangePackets: u32 = 0;
+#[doc = "< each rank writes into the outputs of the others"]
+pub const kExchangePush: u32 = 1;
+#[doc = "< each rank reads the inputs of the others"]
+pub const kExchangePull: u32 = 2;
+#[doc = "< each rank reads a share of one rank's and writes it to all others"]
+pub const kExchangeRelay: u32 = 3;
+#[doc = "< as kExchangePackets; what a rank gets from all it reduces"]
+pub const kReducePackets: u32 = 4;
+#[doc = "< each rank reads the inputs of all and reduces them"]
+pub const kReducePull: u32 = 5;
+#[doc = " What ranks that know only their own counts tell each other before the exchange."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Learned {
+    #[doc = "< most that any rank sends any other"]
+    pub largest_bytes: u64,
+    #[doc = "< nonzero: between the operands, for peers can address every rank's output"]
+    pub direct: u64,
+    #[doc = "< from the addresses of the table to where this rank's part goes"]
+    pub theirs_bytes: [u64; 16usize],
+}
+#[doc = " The telling. LL packets, four a rank."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CountsArgs {
+    #[doc = "< scratch region: [epoch parity][source][4] packets"]
+    pub peers: [*mut u8; 16usize],
+    #[doc = "< own; entry 0 only"]
+    pub state: *mut BlockState,
+    #[doc = "< own device memory"]
+    pub learned: *mut Learned,
+    pub wait: Wait,
+    pub rank: u32,
+    pub world: u32,
+    #[doc = "< to each rank"]
+    pub send_bytes: [u64; 16usize],
+    #[doc = "< expected from each rank"]
+    pub receive_bytes: [u64; 16usize],
+    #[doc = "< from the address of this rank's output that peers know to where theirs goes"]
+    pub offset_bytes: [u64; 16usize],
+    #[doc = "< most that this rank sends or expects"]
+    pub largest_bytes: u64,
+    #[doc = "< nonzero: peers can address this rank's output"]
+    pub direct: u64,
+    #[doc = "< the exchange is direct from this largest_bytes on; the same on every rank"]
+    pub direct_from_bytes: u64,
+}
+#[doc = " One exchange: every rank gives every other a strip of bytes. Strips of more than one row are\n parts of tensors, all of the same size."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExchangeArgs {
+    #[doc = "< own, of this region"]
+    pub state: *mut BlockState,
+    pub wait: Wait,
+    pub rank: u32,
+    pub world: u32,
+    #[doc = "< packets of one source a block handles at once"]
+    pub lanes_log2: u32,
+    #[doc = "< kExchange*"]
+    pub algorithm: u32,
+    #[doc = "< kOp*, for whoever asks what this rank waits for"]
+    pub op: u32,
+    #[doc = "< kExchangeRelay: whose bytes they are; kReducePull: who gets the result"]
+    pub root: u32,
+    #[doc = "< of what is reduced"]
+    pub dtype: u32,
+    #[doc = "< kSum..."]
+    pub reduction: u32,
+    #[doc = "< kExchangePackets: room for one source in one buffer of the region"]
+    pub slot_packets: u64,
+    #[doc = "< most that any rank sends any other"]
+    pub largest_bytes: u64,
+    #[doc = "< own device memory; null where ranks know each other's counts"]
+    pub learned: *const Learned,
+    #[doc = "< region of every rank: scratch of an LL protocol, or barrier flags"]
+    pub peers: [*mut u8; 16usize],
+    #[doc = "< own: what goes to each rank"]
+    pub from: [*const u8; 16usize],
+    #[doc = "< own: where what comes from each rank goes"]
+    pub into: [*mut u8; 16usize],
+    pub send_bytes: [u64; 16usize],
+    pub receive_bytes: [u64; 16usize],
+    #[doc = "< 0: every strip is one row"]
+    pub row_bytes: u64,
+    #[doc = "< from one row of `from` to the next"]
+    pub from_pitch_bytes: u64,
+    #[doc = "< from one row of `into` to the next"]
+    pub into_pitch_bytes: u64,
+    #[doc = "< direct: device memory; the operand that peers access"]
+    pub table: *const PeerTable,
+    #[doc = "< direct: from every address of the table to what this rank accesses there"]
+    pub theirs_bytes: [u64; 16usize],
 }
 #[doc = " What a signal kernel does."]
 pub const kSignalPut: u32 = 0;
@@ -160,7 +274,7 @@ pub struct AgreeArgs {
     pub peers: [*mut u8; 16usize],
     #[doc = "< own; entry 0 only"]
     pub state: *mut BlockState,
-    #[doc = "< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16"]
+    #[doc = "< descriptor: bytes, then packed op | dtype << 8 | algorithm << 16 | reduction << 24"]
     pub ours: [u64; 2usize],
     pub wait: Wait,
     pub rank: u32,

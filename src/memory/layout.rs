@@ -33,6 +33,9 @@ pub(crate) struct ArenaLayout {
     /// Peer tables; entry 0 holds the arenas themselves.
     pub(crate) tables: Region,
     pub(crate) agree: Scratch,
+    /// Where ranks tell each other their counts, and what each has learned.
+    pub(crate) counts: Scratch,
+    pub(crate) learned: Region,
     /// Barrier flags of the zero-copy algorithms.
     pub(crate) flags: Scratch,
     pub(crate) one_shot_ll: Scratch,
@@ -83,6 +86,8 @@ impl ArenaLayout {
         let flag_bytes = u64::from(args::kMaxBlocks) * u64::from(args::kMaxWorld) * 4;
         let flags = cursor.scratch(1, 1, flag_bytes.div_ceil(PACKET_BYTES), u64::MAX)?;
         let agree = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
+        let counts = cursor.scratch(2, u64::from(args::kMaxWorld), 4, u64::MAX)?;
+        let learned = cursor.take(size_of::<args::Learned>() as u64)?;
         // One shot: a source sends the message. Two shot: a share of it, once a hop.
         let share = |bytes: u64, data: u64| bytes.div_ceil(data).div_ceil(world);
         let max = config.one_shot_ll_bytes;
@@ -98,6 +103,8 @@ impl ArenaLayout {
             progress,
             tables,
             agree,
+            counts,
+            learned,
             flags,
             one_shot_ll,
             two_shot_ll,
@@ -133,13 +140,14 @@ mod tests {
     fn regions(layout: &ArenaLayout) -> Vec<Region> {
         let scratch = [
             layout.agree,
+            layout.counts,
             layout.flags,
             layout.one_shot_ll,
             layout.two_shot_ll,
             layout.one_shot_sentinel,
             layout.two_shot_sentinel,
         ];
-        let mut all = vec![layout.progress, layout.tables, layout.heap];
+        let mut all = vec![layout.progress, layout.tables, layout.learned, layout.heap];
         all.extend(scratch.iter().flat_map(|scratch| [scratch.region, scratch.state]));
         all.sort_by_key(|region| region.offset);
         all

@@ -55,15 +55,16 @@ fn three_ranks_of_bf16() {
 
 /// Sizes on both sides of every crossover, none a power of two.
 fn worlds(ranks_as: &str) {
-    let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64"];
+    let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32", "u64"];
+    let ops = ["sum", "prod", "min", "max", "avg"];
     let mut case = 0;
     for ranks in 1..=8 {
         for graph in ["", "--graph"] {
             for in_place in ["", "--in-place"] {
-                let dtype = dtypes[case % dtypes.len()];
+                let (dtype, op) = (dtypes[case % dtypes.len()], ops[case % ops.len()]);
                 case += 1;
                 let run = symmetra(&format!(
-                    "all-reduce --device host --ranks {ranks} --ranks-as {ranks_as} --dtype {dtype} {graph} {in_place} \
+                    "all-reduce --device host --ranks {ranks} --ranks-as {ranks_as} --dtype {dtype} --op {op} {graph} {in_place} \
                      --min-bytes 1000 --max-bytes 32000 --iterations 2 --seed {case} --json"
                 ));
                 right(&run.ok(), 6);
@@ -80,6 +81,21 @@ fn every_world_as_processes() {
 #[test]
 fn every_world_as_threads() {
     worlds("threads");
+}
+
+#[test]
+fn every_operation_by_name() {
+    for dtype in ["f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32", "u64"] {
+        for op in ["sum", "prod", "min", "max", "avg"] {
+            let run = symmetra(&format!(
+                "all-reduce --device host --ranks 3 --ranks-as threads --dtype {dtype} --op {op} --check-calls \
+                 --min-bytes 808 --max-bytes 8080 --iterations 2 --json"
+            ));
+            let run = run.ok();
+            right(&run, 4);
+            assert!(run.objects().iter().all(|row| row["op"] == op && row["dtype"] == dtype));
+        }
+    }
 }
 
 #[test]
@@ -138,7 +154,7 @@ fn wrong_usage() {
         ("--min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
         ("--min-bytes 2", &["one f32 has 4 bytes"]),
         ("--iterations 0", &["0 is not in"]),
-        ("--op max", &["max", "sum"]),
+        ("--op mean", &["mean", "avg"]),
         ("--output sum.npy", &["--input"]),
         ("--input a{rank}.npy", &["--output"]),
         ("--input a{rank}.npy --output sum.npy --graph", &["--graph"]),

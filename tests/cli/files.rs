@@ -142,6 +142,10 @@ fn round_trip<T: bytemuck::Pod>(code: &str, values: impl Fn(u64) -> T, sum: impl
 fn integers_bit_for_bit() {
     round_trip("<i4", |bits| bits as i32, |ranks| total(ranks, i32::wrapping_add));
     round_trip("<i8", |bits| bits as i64, |ranks| total(ranks, i64::wrapping_add));
+    round_trip("|i1", |bits| bits as i8, |ranks| total(ranks, i8::wrapping_add));
+    round_trip("|u1", |bits| bits as u8, |ranks| total(ranks, u8::wrapping_add));
+    round_trip("<u4", |bits| bits as u32, |ranks| total(ranks, u32::wrapping_add));
+    round_trip("<u8", |bits| bits, |ranks| total(ranks, u64::wrapping_add));
 }
 
 #[test]
@@ -203,6 +207,10 @@ fn every_type_of_safetensors() {
         ("F16", f16::ONE.to_le_bytes().to_vec(), f16::from_f32(2.0).to_le_bytes().to_vec()),
         ("I32", 1i32.to_le_bytes().to_vec(), 2i32.to_le_bytes().to_vec()),
         ("I64", 1i64.to_le_bytes().to_vec(), 2i64.to_le_bytes().to_vec()),
+        ("I8", vec![1], vec![2]),
+        ("U8", vec![200], vec![144]),
+        ("U32", u32::MAX.to_le_bytes().to_vec(), (u32::MAX - 1).to_le_bytes().to_vec()),
+        ("U64", 1u64.to_le_bytes().to_vec(), 2u64.to_le_bytes().to_vec()),
     ] {
         let shards = Shards::new("safetensors", &[safetensors(code, "[]", &one), safetensors(code, "[]", &one)]);
         shards.reduce(&["--tensor", "weight", "--ranks-as", "threads"]).ok();
@@ -263,14 +271,14 @@ fn files_that_cannot_be_summed() {
         shards.no_output();
     };
     refused(npy(">f4", false, "(2,)", &[0; 8]), &["shard-0.npy", "big-endian"]);
-    refused(npy("<u4", false, "(2,)", &[0; 8]), &["shard-0.npy", "<u4"]);
+    refused(npy("<u2", false, "(4,)", &[0; 8]), &["shard-0.npy", "<u2"]);
     refused(npy("<c8", false, "(1,)", &[0; 8]), &["<c8"]);
     refused(npy("<f4", false, "(2,)", &[0; 7]), &["shard-", "f32 [2]"]);
     refused(npy("<f4", false, "(4294967296, 1024)", &[]), &["1 TiB"]);
     refused(b"not a tensor".to_vec(), &["shard-0.npy", ".npy file"]);
 
-    let shards = Shards::new("safetensors", &[safetensors("U8", "[2]", &[0; 2])]);
-    shards.reduce(&["--tensor", "weight"]).refused(1, &["U8", "BF16"]);
+    let shards = Shards::new("safetensors", &[safetensors("U16", "[1]", &[0; 2])]);
+    shards.reduce(&["--tensor", "weight"]).refused(1, &["U16", "BF16"]);
     shards.reduce(&["--tensor", "weights"]).refused(1, &["`weights`", "`bias`, `weight`"]);
     shards.reduce(&[]).refused(2, &["--tensor"]);
     let shards = Shards::new("safetensors", &[b"\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()]);

@@ -27,6 +27,12 @@ void types() {
     CHECK_EQ(algorithm(name(known)), known);
   }
   CHECK_EQ(name(Algorithm::kTwoShotSentinel), "two-shot-sentinel");
+  CHECK_EQ(name(DtypeOf<std::uint8_t>::kValue), "u8");
+  CHECK_EQ(size_bytes(Dtype::kU64), 8u);
+  for (const Reduction known : {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax, Reduction::kAverage}) {
+    CHECK_EQ(reduction(name(known)), known);
+  }
+  CHECK_EQ(name(Reduction::kProduct), "prod");
 }
 
 void devices() {
@@ -105,6 +111,33 @@ void all_reduce() {
     CHECK_EQ(slice[10], 18.0f);
     CHECK_EQ(slice[29], 18.0f);
     CHECK_EQ(slice[30], 6.0f);
+    communicator.close();
+  });
+}
+
+/// Every reduction, by itself and with an algorithm.
+void reductions() {
+  test::ranks(3, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const std::size_t count = 77;
+    const std::vector<std::uint8_t> input(count, static_cast<std::uint8_t>(200 + communicator.rank()));
+    const auto reduced = [&](AllReduceOptions options) {
+      std::vector<std::uint8_t> output(count);
+      communicator.all_reduce(input.data(), output.data(), count, stream, options);
+      communicator.synchronize(stream);
+      CHECK(output == std::vector<std::uint8_t>(count, output[0]));
+      return static_cast<int>(output[0]);
+    };
+    for (const Algorithm algorithm : {Algorithm::kAuto, Algorithm::kOneShotLL, Algorithm::kTwoShotLL}) {
+      CHECK_EQ(reduced(algorithm), 603 % 256);
+      CHECK_EQ(reduced({Reduction::kProduct, algorithm}), 200 * 201 * 202 % 256);
+      CHECK_EQ(reduced({Reduction::kMin, algorithm}), 200);
+      CHECK_EQ(reduced({Reduction::kMax, algorithm}), 202);
+      CHECK_EQ(reduced({Reduction::kAverage, algorithm}), 201);
+    }
+    CHECK_EQ(reduced(Reduction::kMax), 202);
     communicator.close();
   });
 }
@@ -263,8 +296,9 @@ int main(int count, char** names) {
     const char* name;
     void (*run)();
   } cases[] = {{"types", types},           {"devices", devices},       {"configuration", configuration},
-               {"all_reduce", all_reduce}, {"half_types", half_types}, {"graphs", graphs},
-               {"signals", signals},       {"splits", splits},         {"bootstraps", bootstraps}};
+               {"all_reduce", all_reduce}, {"reductions", reductions}, {"half_types", half_types},
+               {"graphs", graphs},         {"signals", signals},       {"splits", splits},
+               {"bootstraps", bootstraps}};
   for (const auto& test : cases) {
     if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;
     test.run();

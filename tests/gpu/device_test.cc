@@ -26,6 +26,8 @@
 namespace symmetra::kernels::cuda {
 int32_t launch_all_reduce(void*, const AllReduceArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
 int32_t launch_signal(void*, const SignalArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
+int32_t launch_exchange(void*, const ExchangeArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
+int32_t launch_counts(void*, const CountsArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
 int32_t launch_agree(void*, const AgreeArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
 }  // namespace symmetra::kernels::cuda
 

@@ -11,8 +11,8 @@ import sys
 
 TYPES = ("BF16", "F16", "F32")
 WORLDS = (2, 4, 8)
-PUSH = ("one_shot<LL<{0}>, {1}u>", "one_shot<Sentinel<{0}>, {1}u>", "two_shot<Sentinel<{0}>, {1}u>")
-DIRECT = ("two_shot_zero_copy<{0}, {1}u>",)
+PUSH = ("one_shot<LL<Sum<{0}> >, {1}u>", "one_shot<Sentinel<Sum<{0}> >, {1}u>", "two_shot<Sentinel<Sum<{0}> >, {1}u>")
+DIRECT = ("two_shot_zero_copy<Sum<{0}>, {1}u>",)
 
 
 def functions(cuobjdump: str, archive: str) -> dict[str, str]:

@@ -76,7 +76,7 @@ struct Call {
         terms.push_back(element(random, c.dtype, c.special));
         std::memcpy(&image[rank][begin_in + i * size], &terms.back(), size);
       }
-      expected.push_back(reference::sum(c.dtype, terms));
+      expected.push_back(reference::reduce(c.dtype, c.reduction, element_bytes(c.dtype), terms));
     }
     for (uint32_t rank = 0; rank < world; ++rank) {
       const int gpu = static_cast<int>(rank);
@@ -167,6 +167,7 @@ struct Ranks {
     args.world = world;
     args.dtype = call.c.dtype;
     args.algorithm = algorithm;
+    args.reduction = call.c.reduction;
     args.lanes_log2 = call.c.lanes_log2;
     const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes(algorithm, world, call.c.lanes_log2), programmatic};
     MUST(cudaSetDevice(static_cast<int>(rank)));
@@ -190,13 +191,14 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   c.output_shift = random() % 2 == 0 ? 0 : random() % 9;
   c.in_place = random() % 3 == 0;
   c.special = random() % 3 == 0;
+  c.reduction = random() % 2 == 0 ? kSum : random() % (kAverage + 1);
   return c;
 }
 
 void test_all_reduce(uint32_t world, uint32_t calls, std::mt19937_64& random) {
   for (uint32_t algorithm = 0; algorithm < 5; ++algorithm) {
     const bool sentinel = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel;
-    for (uint32_t dtype = 0; dtype < (sentinel ? 4 : 6); ++dtype) {
+    for (uint32_t dtype = 0; dtype < (sentinel ? 4 : kU64 + 1); ++dtype) {
       const uint32_t epochs[] = {0, 1, kEpochModulus - 7};
       const Ranks ranks(algorithm, world, epochs[random() % 3], 5'000'000'000);
       std::deque<Call> made;

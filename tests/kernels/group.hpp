@@ -25,6 +25,7 @@ struct Case {
   uint32_t output_shift;  ///< the same for the output
   bool in_place;
   bool special;  ///< NaN, infinities, denormals, sentinels instead of plain numbers
+  uint32_t reduction = kSum;
 };
 
 /// Random bits of an element.
@@ -32,7 +33,7 @@ inline Bits element(std::mt19937_64& random, uint32_t dtype, bool special) {
   const Bits bits = random();
   const uint32_t bytes = element_bytes(dtype);
   const Bits mask = bytes == 8 ? ~Bits{0} : (Bits{1} << 8 * bytes) - 1;
-  if (dtype == kI32 || dtype == kI64) return bits & mask;
+  if (!reference::is_float(dtype)) return bits & mask;
   static const Bits kSpecial[4][10] = {
       {0xFFFFFFFF, 0x7F800001, 0xFFC00000, 0x7F800000, 0xFF800000, 1, 0x80000000, 0x7F7FFFFF, 0x807FFFFF, 0},
       {~Bits{0}, 0xFFFFFFFF00000000, 0x7FF0000000000001, 0x7FF0000000000000, 0xFFF0000000000000, 1, Bits{1} << 63, 0x7FEFFFFFFFFFFFFF,
@@ -103,7 +104,7 @@ class Operands {
         terms.push_back(element(random, c.dtype, c.special));
         terms_[rank].push_back(terms.back());
       }
-      expected_.push_back(reference::sum(c.dtype, terms));
+      expected_.push_back(reference::reduce(c.dtype, c.reduction, element_bytes(c.dtype), terms));
     }
   }
   Operands(const Operands&) = delete;
@@ -194,9 +195,10 @@ class Group {
     args.world = world_;
     args.dtype = c.dtype;
     args.algorithm = algorithm_;
+    args.reduction = c.reduction;
     args.lanes_log2 = c.lanes_log2;
     const Geometry geometry{c.blocks, c.threads, shared_bytes(algorithm_, world_, c.lanes_log2), 0};
-    const host::Entry entry = host::all_reduce(algorithm_, c.dtype, world_);
+    const host::Entry entry = host::all_reduce(algorithm_, c.dtype, c.reduction, world_);
     if (entry == nullptr || !fits(args, geometry)) return {nullptr, geometry};
     return {[args, entry] { entry(&args); }, geometry};
   }

@@ -25,7 +25,7 @@ const uint32_t kWorlds[] = {2, 3, 4, 5, 8};
 /// Most blocks and threads of a sequence. Ranks of one thread have no barrier inside, whose
 /// own atomics could hide a race between ranks from ThreadSanitizer.
 const uint32_t kShapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {3, 3}};
-constexpr uint32_t kAlgorithms = 5, kTypes = 6;
+constexpr uint32_t kAlgorithms = 5, kTypes = 10, kReductions = 5;
 constexpr uint64_t kMostElements = 700;
 
 /// A count on or beside an edge of packets, tiles or shares.
@@ -47,6 +47,7 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   c.output_shift = random() % 2 == 0 ? 0 : random() % 9;
   c.in_place = random() % 3 == 0;
   c.special = random() % 3 == 0;
+  c.reduction = random() % 2 == 0 ? kSum : random() % kReductions;
   return c;
 }
 
@@ -81,8 +82,11 @@ void test_all_reduce(uint64_t seed) {
     for (uint32_t dtype = 0; dtype < kTypes; ++dtype) {
       for (uint32_t world : kWorlds) {
         const bool sentinel = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel;
-        const bool exists = host::all_reduce(algorithm, dtype, world) != nullptr;
-        check(exists == !(sentinel && (dtype == kI32 || dtype == kI64)), "a kernel for every type", algorithm, dtype, world);
+        bool exists = true;
+        for (uint32_t reduction = 0; reduction < kReductions; ++reduction) {
+          exists = host::all_reduce(algorithm, dtype, reduction, world) != nullptr;
+          check(exists == (!sentinel || reference::is_float(dtype)), "a kernel for every type and reduction", algorithm, dtype, reduction);
+        }
         if (!exists) continue;
         const auto& shape = kShapes[turn++ % 5];
         const uint32_t epochs[] = {0, 1, kEpochModulus - 7};
@@ -99,7 +103,7 @@ void test_small_counts(uint64_t seed) {
   std::mt19937_64 random(seed);
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
     const uint32_t world = kWorlds[algorithm];
-    const uint32_t types = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 4 : 6;
+    const uint32_t types = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 4 : kTypes;
     std::vector<Case> cases;
     for (uint64_t count = 0; count <= 40; ++count) {
       Case c = any_case(random, algorithm, count % types, world, kShapes[algorithm]);
@@ -111,9 +115,10 @@ void test_small_counts(uint64_t seed) {
 }
 
 void test_no_kernel() {
-  check(host::all_reduce(kAlgorithms, kF32, 2) == nullptr, "no such algorithm");
-  check(host::all_reduce(kOneShotLL, kTypes, 2) == nullptr, "no such type");
-  check(host::all_reduce(kOneShotLL, kF32, 1) == nullptr && host::all_reduce(kOneShotLL, kF32, 17) == nullptr, "no such world");
+  check(host::all_reduce(kAlgorithms, kF32, kSum, 2) == nullptr, "no such algorithm");
+  check(host::all_reduce(kOneShotLL, kTypes, kSum, 2) == nullptr, "no such type");
+  check(host::all_reduce(kOneShotLL, kF32, kReductions, 2) == nullptr, "no such reduction");
+  check(host::all_reduce(kOneShotLL, kF32, kSum, 1) == nullptr && host::all_reduce(kOneShotLL, kF32, kSum, 17) == nullptr, "no such world");
 }
 
 /// Packets whose tag a later epoch will bear are gone before it comes.

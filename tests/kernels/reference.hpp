@@ -59,27 +59,85 @@ To cast(From from) {
   return to;
 }
 
-/// The sum of one element over ranks, in rank order.
-inline Bits sum(uint32_t dtype, const std::vector<Bits>& ranks) {
+/// Whether an element is an integer with a sign.
+inline bool is_signed(uint32_t dtype) {
   using namespace symmetra::kernels;
-  if (dtype == kI32 || dtype == kI64) {
-    Bits total = 0;
-    for (Bits bits : ranks) total += bits;
-    return dtype == kI32 ? static_cast<uint32_t>(total) : total;
+  return dtype == kI8 || dtype == kI32 || dtype == kI64;
+}
+
+inline bool is_float(uint32_t dtype) {
+  using namespace symmetra::kernels;
+  return dtype == kF32 || dtype == kF64 || dtype == kF16 || dtype == kBF16;
+}
+
+/// The reduction of values in rank order, computed in their type.
+template <class Value>
+Value floats(uint32_t reduction, const std::vector<Value>& ranks) {
+  using namespace symmetra::kernels;
+  Value result = ranks[0];
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    const Value next = ranks[r];
+    if (reduction == kMin || reduction == kMax) {
+      const bool keeps = std::isnan(result) || (!std::isnan(next) && (reduction == kMin) == (result < next));
+      const bool zeros = result == 0 && next == 0;
+      if (zeros) {
+        result = std::signbit(result) == (reduction == kMin) ? result : next;
+      } else {
+        result = keeps ? result : next;
+      }
+    } else {
+      result = reduction == kProduct ? result * next : result + next;
+    }
   }
-  if (dtype == kF64) {
-    double total = cast<double>(ranks[0]);
-    for (size_t r = 1; r < ranks.size(); ++r) total += cast<double>(ranks[r]);
-    return std::isnan(total) ? 0x7FF8000000000000 : cast<Bits>(total);
-  }
+  return reduction == kAverage ? result / static_cast<Value>(ranks.size()) : result;
+}
+
+/// The same of integers: exactly, in 128 bits, but for what wraps.
+inline Bits integers(uint32_t dtype, uint32_t reduction, uint32_t bytes, const std::vector<Bits>& ranks) {
+  using namespace symmetra::kernels;
   const auto value = [&](Bits bits) {
-    if (dtype == kF32) return cast<float>(static_cast<uint32_t>(bits));
-    return decode(dtype == kF16 ? kHalf : kBrain, bits);
+    const __int128 all = bits;
+    return is_signed(dtype) && bits >> (8 * bytes - 1) & 1 ? all - (static_cast<__int128>(1) << 8 * bytes) : all;
   };
-  float total = value(ranks[0]);
-  for (size_t r = 1; r < ranks.size(); ++r) total += value(ranks[r]);
-  if (dtype == kF32) return std::isnan(total) ? 0x7FFFFFFF : cast<uint32_t>(total);
-  return encode(dtype == kF16 ? kHalf : kBrain, total);
+  __int128 result = value(ranks[0]);
+  Bits product = ranks[0];
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    const __int128 next = value(ranks[r]);
+    product *= ranks[r];
+    if (reduction == kMin) {
+      result = next < result ? next : result;
+    } else if (reduction == kMax) {
+      result = next > result ? next : result;
+    } else {
+      result += next;
+    }
+  }
+  if (reduction == kProduct) result = product;
+  if (reduction == kAverage) {
+    const auto wrapped = static_cast<Bits>(result);
+    result = is_signed(dtype) ? static_cast<__int128>(static_cast<int64_t>(wrapped)) : static_cast<__int128>(wrapped);
+    result /= static_cast<__int128>(ranks.size());
+  }
+  const Bits mask = ~Bits{0} >> (64 - 8 * bytes);
+  return static_cast<Bits>(result) & mask;
+}
+
+/// The reduction of one element over ranks, in rank order.
+inline Bits reduce(uint32_t dtype, uint32_t reduction, uint32_t bytes, const std::vector<Bits>& ranks) {
+  using namespace symmetra::kernels;
+  if (!is_float(dtype)) return integers(dtype, reduction, bytes, ranks);
+  if (dtype == kF64) {
+    std::vector<double> values;
+    for (Bits bits : ranks) values.push_back(cast<double>(bits));
+    const double result = floats(reduction, values);
+    return std::isnan(result) ? 0x7FF8000000000000 : cast<Bits>(result);
+  }
+  const Format format = dtype == kF16 ? kHalf : kBrain;
+  std::vector<float> values;
+  for (Bits bits : ranks) values.push_back(dtype == kF32 ? cast<float>(static_cast<uint32_t>(bits)) : decode(format, bits));
+  const float result = floats(reduction, values);
+  if (dtype == kF32) return std::isnan(result) ? 0x7FFFFFFF : cast<uint32_t>(result);
+  return encode(format, result);
 }
 
 }  // namespace reference

@@ -1,8 +1,9 @@
-//! Calls against an independent sum: many at once, each into its own part of one buffer, so that
+//! Calls against an independent reference: many at once, each into its own part of one buffer, so that
 //! calls follow each other without a pause, and what lies between the parts must stay as it was.
 
 use symmetra::{
-    Adopted, Algorithm, Capture, DeviceBuffer, Error, Graph, Operand, Ref, Result, Stream, SymmetricBuffer,
+    Adopted, Algorithm, AllReduceOptions, Capture, DeviceBuffer, Error, Graph, Operand, Reduction, Ref, Result, Stream,
+    SymmetricBuffer,
 };
 
 use super::data::{Data, Random, Sample, assert_same, mix};
@@ -26,6 +27,7 @@ pub enum Memory {
 /// One call; `from` and `to` are where its operands start in their buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
+    pub reduction: Reduction,
     pub algorithm: Algorithm,
     pub count: usize,
     pub memory: Memory,
@@ -67,7 +69,8 @@ pub fn batches(seed: u64, shared: bool, calls: &[(Algorithm, usize)]) -> Vec<Bat
         }
         let from = random.below((ROOM - count) / OFFSETS) * OFFSETS;
         let from = from + offset(&mut random).min(ROOM - count - from);
-        batch.cases.push(Case { algorithm, count, memory, from, to, in_place: random.below(2) == 0 });
+        let reduction = if random.below(3) == 0 { Reduction::Sum } else { *random.pick(&Reduction::ALL) };
+        batch.cases.push(Case { reduction, algorithm, count, memory, from, to, in_place: random.below(2) == 0 });
     }
     batches
 }
@@ -99,7 +102,8 @@ impl<'a, T: Sample> Bench<'a, T> {
         for case in &batch.cases {
             let expected = if case.memory == Memory::Symmetric { &mut symmetric } else { &mut plain };
             let from = if case.in_place { case.to } else { case.from };
-            expected[case.to..case.to + case.count].copy_from_slice(&self.data.sums[from..from + case.count]);
+            expected[case.to..case.to + case.count]
+                .copy_from_slice(&self.data.result(case.reduction)[from..from + case.count]);
         }
         let stream = &self.rank.stream;
         let uses = |memory: Memory| {
@@ -176,34 +180,35 @@ impl<'a, T: Sample> Bench<'a, T> {
         adopted: &'op Option<[Adopted<'op, T>; 2]>,
         on: &On<'_, 'op>,
     ) -> Result<()> {
-        let Case { algorithm, count, from, to, in_place, .. } = *case;
+        let Case { reduction, algorithm, count, from, to, in_place, .. } = *case;
+        let options = AllReduceOptions { reduction, algorithm };
         match (case.memory, adopted) {
             (Memory::Symmetric, _) => {
                 let output = self.symmetric[1].slice(to..to + count)?;
                 let input = if in_place { output } else { self.symmetric[0].slice(from..from + count)? };
-                self.call(algorithm, input, output, on)
+                self.call(options, input, output, on)
             }
             (Memory::Plain, _) => {
                 let output = self.window(1, to, count);
                 let input = if in_place { output.clone() } else { self.window(0, from, count) };
-                self.call(algorithm, &input, &output, on)
+                self.call(options, &input, &output, on)
             }
-            (Memory::Adopted, Some([_, output])) if in_place => self.call(algorithm, output, output, on),
-            (Memory::Adopted, Some([input, output])) => self.call(algorithm, input, output, on),
+            (Memory::Adopted, Some([_, output])) if in_place => self.call(options, output, output, on),
+            (Memory::Adopted, Some([input, output])) => self.call(options, input, output, on),
             (Memory::Adopted, None) => Err(Error::Closed),
         }
     }
 
     fn call<'op>(
         &self,
-        algorithm: Algorithm,
+        options: AllReduceOptions,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
         on: &On<'_, 'op>,
     ) -> Result<()> {
         match on {
-            On::Stream(stream) => self.rank.communicator.all_reduce_by(algorithm, input, output, *stream),
-            On::Capture(capture) => self.rank.communicator.all_reduce_by(algorithm, input, output, *capture),
+            On::Stream(stream) => self.rank.communicator.all_reduce_with(options, input, output, *stream),
+            On::Capture(capture) => self.rank.communicator.all_reduce_with(options, input, output, *capture),
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Random inputs that depend on rank and index, and the sums they must have: computed here from
+//! Random inputs that depend on rank and index, and what they must be reduced to: computed here from
 //! the rule alone (rank order, single precision but for f64, one rounding, wrapping integers).
 
+use std::cmp::Ordering;
+
 use half::{bf16, f16};
-use symmetra::Element;
+use symmetra::{Element, Reduction};
 
 /// A generator that gives the same numbers everywhere (SplitMix64).
 pub fn mix(seed: u64) -> u64 {
@@ -44,8 +46,8 @@ pub trait Sample: Element + PartialEq + std::fmt::Debug {
     /// An ordinary value made of random bits: finite, of mixed size and sign, so that sums round
     /// and their order shows.
     fn sample(bits: u64) -> Self;
-    /// The sum over ranks.
-    fn sum(inputs: impl Iterator<Item = Self>) -> Self;
+    /// The reduction over ranks.
+    fn reduce(reduction: Reduction, inputs: impl ExactSizeIterator<Item = Self>) -> Self;
     fn bits(self) -> u64;
     fn is_nan(self) -> bool;
 }
@@ -63,9 +65,23 @@ macro_rules! floating {
             fn sample(bits: u64) -> Self {
                 $narrow(ordinary(bits) as $wide)
             }
-            fn sum(mut inputs: impl Iterator<Item = Self>) -> Self {
-                let first = $widen(inputs.next().unwrap());
-                $narrow(inputs.fold(first, |sum, value| sum + $widen(value)))
+            fn reduce(reduction: Reduction, inputs: impl ExactSizeIterator<Item = Self>) -> Self {
+                let ranks = inputs.len() as $wide;
+                // The order that min and max go by, zeros by their sign, but for NaNs, which win.
+                let picked = |a: $wide, b: $wide, order: Ordering| match a.total_cmp(&b) {
+                    _ if a.is_nan() || b.is_nan() => <$wide>::NAN,
+                    found if found == order => a,
+                    _ => b,
+                };
+                let values = inputs.map($widen);
+                let all = match reduction {
+                    Reduction::Product => values.reduce(|a, b| a * b),
+                    Reduction::Min => values.reduce(|a, b| picked(a, b, Ordering::Less)),
+                    Reduction::Max => values.reduce(|a, b| picked(a, b, Ordering::Greater)),
+                    Reduction::Average => values.reduce(|a, b| a + b).map(|sum| sum / ranks),
+                    _ => values.reduce(|a, b| a + b),
+                };
+                $narrow(all.unwrap())
             }
             fn bits(self) -> u64 {
                 self.to_bits().into()
@@ -78,13 +94,24 @@ macro_rules! floating {
 }
 
 macro_rules! integer {
-    ($($type:ty, $unsigned:ty;)*) => {$(
+    ($($type:ty, $unsigned:ty, $wide:ty, $wrapped:ty;)*) => {$(
         impl Sample for $type {
             fn sample(bits: u64) -> Self {
                 bits as Self
             }
-            fn sum(inputs: impl Iterator<Item = Self>) -> Self {
-                inputs.fold(0, Self::wrapping_add)
+            fn reduce(reduction: Reduction, mut inputs: impl ExactSizeIterator<Item = Self>) -> Self {
+                let ranks = inputs.len() as $wide;
+                match reduction {
+                    Reduction::Product => inputs.fold(1, Self::wrapping_mul),
+                    Reduction::Min => inputs.min().unwrap(),
+                    Reduction::Max => inputs.max().unwrap(),
+                    Reduction::Average => {
+                        let sum = inputs.try_fold(0, |sum: $wide, value| sum.checked_add(value.into()));
+                        // Only 64-bit integers are as wide as their sum, and these wrap.
+                        (sum.unwrap() as $wrapped / ranks as $wrapped) as Self
+                    }
+                    _ => inputs.fold(0, Self::wrapping_add),
+                }
             }
             fn bits(self) -> u64 {
                 (self as $unsigned).into()
@@ -102,12 +129,21 @@ floating! {
     f16, f32, f16::from_f32, f16::to_f32;
     bf16, f32, bf16::from_f32, bf16::to_f32;
 }
-integer! { i32, u32; i64, u64; }
+integer! {
+    i8, u8, i128, i64;
+    u8, u8, u128, u64;
+    i32, u32, i128, i64;
+    u32, u32, u128, u64;
+    i64, u64, i128, i64;
+    u64, u64, u128, u64;
+}
 
-/// A long random input for every rank and its sums; a case takes a window of it.
+/// A long random input for every rank and its reductions; a case takes a window of it.
 pub struct Data<T> {
     pub inputs: Vec<Vec<T>>,
     pub sums: Vec<T>,
+    /// The other reductions, in the order of their numbers.
+    others: Vec<Vec<T>>,
 }
 
 impl<T: Sample> Data<T> {
@@ -118,8 +154,16 @@ impl<T: Sample> Data<T> {
 
     /// Of given inputs.
     pub fn of(inputs: Vec<Vec<T>>) -> Self {
-        let sums = (0..inputs[0].len()).map(|index| T::sum(inputs.iter().map(|input| input[index]))).collect();
-        Self { inputs, sums }
+        let element = |reduction, index: usize| T::reduce(reduction, inputs.iter().map(|input| input[index]));
+        let all = |reduction| (0..inputs[0].len()).map(|index| element(reduction, index)).collect();
+        let (sums, others) =
+            (all(Reduction::Sum), Reduction::ALL[1..].iter().map(|reduction| all(*reduction)).collect());
+        Self { inputs, sums, others }
+    }
+
+    /// What the inputs must be reduced to.
+    pub fn result(&self, reduction: Reduction) -> &[T] {
+        (reduction as usize).checked_sub(1).map_or(&self.sums, |other| &self.others[other])
     }
 
     /// Where a window of `count` may start, for the case with this number.

@@ -10,6 +10,16 @@ int32_t Stream::launch_all_reduce(const kernels::AllReduceArgs& args, const kern
   return settle(static_cast<cudaError_t>(kernels::cuda::launch_all_reduce(handle_, args, geometry)));
 }
 
+int32_t Stream::launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept {
+  const Current current(context_);
+  return settle(static_cast<cudaError_t>(kernels::cuda::launch_exchange(handle_, args, geometry)));
+}
+
+int32_t Stream::launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept {
+  const Current current(context_);
+  return settle(static_cast<cudaError_t>(kernels::cuda::launch_counts(handle_, args, geometry)));
+}
+
 int32_t Stream::launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept {
   const Current current(context_);
   return settle(static_cast<cudaError_t>(kernels::cuda::launch_signal(handle_, args, geometry)));

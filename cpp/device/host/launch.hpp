@@ -26,7 +26,7 @@ constexpr uint64_t kMaxLaunchThreads = 4096;
 struct Kernel {
   kernels::host::Entry entry;
   kernels::Geometry geometry;
-  alignas(16) std::byte args[sizeof(kernels::AllReduceArgs)];
+  alignas(16) std::byte args[sizeof(kernels::ExchangeArgs)];
 
   template <typename Args>
   Kernel(kernels::host::Entry kernel_entry, const kernels::Geometry& kernel_geometry, const Args& kernel_args) noexcept

@@ -78,7 +78,15 @@ int32_t Stream::launch(kernels::host::Entry entry, const kernels::Geometry& geom
 }
 
 int32_t Stream::launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::all_reduce(args.algorithm, args.dtype, args.world), geometry, args);
+  return launch(kernels::host::all_reduce(args.algorithm, args.dtype, args.reduction, args.world), geometry, args);
+}
+
+int32_t Stream::launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept {
+  return launch(kernels::host::exchange(args), geometry, args);
+}
+
+int32_t Stream::launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept {
+  return launch(kernels::host::counts(), geometry, args);
 }
 
 int32_t Stream::launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept {

@@ -1,9 +1,10 @@
-//! The data of every rank, from seeds alone, and the comparison of a result with its sum: no
+//! The data of every rank, from seeds alone, and the comparison of a result with what it must be: no
 //! byte of it went through the library.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
+use symmetra::Reduction;
 
 use crate::element::Summand;
 
@@ -27,13 +28,13 @@ impl Data {
         (0..self.elems).map(|_| T::draw(&mut random)).collect()
     }
 
-    /// How many elements of `result` are not the sum over all ranks.
-    pub(super) fn count_wrong<T: Summand>(self, ranks: usize, result: &[T]) -> u64 {
+    /// How many elements of `result` are not the reduction over all ranks.
+    pub(super) fn count_wrong<T: Summand>(self, reduction: Reduction, ranks: usize, result: &[T]) -> u64 {
         let mut randoms: Vec<Rng> = (0..ranks).map(|rank| self.random(rank)).collect();
         let mut wrong = self.elems.abs_diff(result.len()) as u64;
         for element in result {
-            let sum = T::sum(randoms.iter_mut().map(T::draw));
-            wrong += u64::from(!sum.matches(*element));
+            let right = T::reduce(reduction, randoms.iter_mut().map(T::draw));
+            wrong += u64::from(!right.matches(*element));
         }
         wrong
     }
@@ -56,12 +57,12 @@ mod tests {
         let inputs: Vec<Vec<f32>> = (0..3).map(|rank| data.of(rank)).collect();
         assert_ne!(inputs[0], inputs[1]);
         let mut sum: Vec<f32> = (0..100).map(|item| inputs[0][item] + inputs[1][item] + inputs[2][item]).collect();
-        assert_eq!(data.count_wrong(3, &sum), 0);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum), 0);
         let right = checksum(&sum);
         sum[7] = f32::from_bits(sum[7].to_bits() ^ 1);
         sum[99] = f32::NAN;
-        assert_eq!(data.count_wrong(3, &sum), 2);
-        assert_eq!(data.count_wrong(3, &sum[..50]), 51);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum), 2);
+        assert_eq!(data.count_wrong(Reduction::Sum, 3, &sum[..50]), 51);
         assert_ne!(checksum(&sum), right);
     }
 }

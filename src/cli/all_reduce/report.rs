@@ -98,7 +98,7 @@ impl<'a> Report<'a> {
         Row {
             ranks: self.ranks,
             device: self.device,
-            op: "sum",
+            op: self.sweep.reduction.name(),
             dtype: dtype.name(),
             bytes,
             elements,

@@ -160,7 +160,7 @@ fn sum<T: Summand>(shards: &Shards, communicator: &Communicator, say: Say<'_>) -
     let buffer: SymmetricBuffer<T> = communicator.symmetric(shards.header.elems())?;
     let values = shards.format.read::<T>(&shards.inputs[rank], &shards.header)?;
     buffer.write(&values, &stream)?;
-    communicator.all_reduce_by(shards.algorithm, &buffer, &buffer, &stream)?;
+    communicator.all_reduce_with(shards.algorithm, &buffer, &buffer, &stream)?;
     communicator.synchronize(&stream)?;
     let sum = buffer.read(&stream)?;
     if rank == 0 {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use symmetra::{
-    Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Element, Event, Graph, Operand, Queue, Stream,
-    SymmetricBuffer,
+    Algorithm, AllReduceOptions, Communicator, DeviceBuffer, DeviceKind, Dtype, Element, Event, Graph, Operand, Queue,
+    Reduction, Stream, SymmetricBuffer,
 };
 
 use super::job::{Said, Say};
@@ -19,6 +19,8 @@ use crate::names::by_name;
 pub(super) struct Sweep {
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
+    #[serde(with = "by_name")]
+    pub(super) reduction: Reduction,
     #[serde(with = "by_name")]
     pub(super) algorithm: Algorithm,
     /// Elements of each message.
@@ -56,6 +58,7 @@ impl Sweep {
         }
         Ok(Self {
             dtype: asked.dtype,
+            reduction: asked.op,
             algorithm: args.algorithm,
             sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype)?,
             iterations: asked.iterations,
@@ -71,6 +74,7 @@ impl Sweep {
     pub(super) fn probe(algorithm: Algorithm) -> Self {
         Self {
             dtype: Dtype::F32,
+            reduction: Reduction::Sum,
             algorithm,
             sizes_elems: vec![16 << 10],
             iterations: Some(1),
@@ -210,13 +214,13 @@ impl<'a> Bench<'a> {
         let data = Data { seed: self.sweep.seed, elems: self.elems };
         input.write(&data.of::<T>(self.communicator.rank()), self.stream)?;
         if separate.is_some() {
-            // What no sum is: an element that nobody writes is found.
+            // What no result is: an element that nobody writes is found.
             output.write(&vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); self.elems], self.stream)?;
         }
         self.once(&operation)?;
         self.communicator.synchronize(self.stream)?;
         let result = output.read(self.stream)?;
-        let mut wrong = data.count_wrong(self.communicator.world_size(), &result);
+        let mut wrong = data.count_wrong(self.sweep.reduction, self.communicator.world_size(), &result);
         let checksum = checksum(&result);
 
         let batches_us = self.time(&operation, pace)?;
@@ -224,7 +228,7 @@ impl<'a> Bench<'a> {
             // The input is the same still, and so must be the bits.
             let last = output.read(self.stream)?;
             if self::checksum(&last) != checksum {
-                wrong += data.count_wrong(self.communicator.world_size(), &last).max(1);
+                wrong += data.count_wrong(self.sweep.reduction, self.communicator.world_size(), &last).max(1);
             }
         }
         Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
@@ -251,7 +255,8 @@ impl<'a> Bench<'a> {
     where
         &'b B: Operand<'b, T>,
     {
-        self.communicator.all_reduce_by(self.sweep.algorithm, input, output, queue)
+        let options = AllReduceOptions { reduction: self.sweep.reduction, algorithm: self.sweep.algorithm };
+        self.communicator.all_reduce_with(options, input, output, queue)
     }
 
     fn once<'b, T: Summand, B>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()>

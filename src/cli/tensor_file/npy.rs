@@ -20,7 +20,7 @@ pub(super) fn header(file: &mut File) -> Result<Header, String> {
 
 fn dtype(dtype: &DType) -> Result<Dtype, String> {
     let shown = dtype.descr();
-    let refused = format!("its elements are {shown}, but they must be f4, f8, f2, i4 or i8");
+    let refused = format!("its elements are {shown}, but they must be f4, f8, f2, or i or u of 1, 4 or 8 bytes");
     let DType::Plain(plain) = dtype else { return Err(refused) };
     if plain.endianness() == Endianness::Big {
         return Err(format!("its elements are {shown}, big-endian: store them little-endian"));
@@ -31,6 +31,10 @@ fn dtype(dtype: &DType) -> Result<Dtype, String> {
         (TypeChar::Float, 2) => Ok(Dtype::F16),
         (TypeChar::Int, 4) => Ok(Dtype::I32),
         (TypeChar::Int, 8) => Ok(Dtype::I64),
+        (TypeChar::Int, 1) => Ok(Dtype::I8),
+        (TypeChar::Uint, 1) => Ok(Dtype::U8),
+        (TypeChar::Uint, 4) => Ok(Dtype::U32),
+        (TypeChar::Uint, 8) => Ok(Dtype::U64),
         _ => Err(refused),
     }
 }
@@ -42,6 +46,10 @@ pub(super) fn write(path: &Path, header: &Header, bytes: &[u8]) -> Result<(), St
         Dtype::F16 => "<f2",
         Dtype::I32 => "<i4",
         Dtype::I64 => "<i8",
+        Dtype::I8 => "|i1",
+        Dtype::U8 => "|u1",
+        Dtype::U32 => "<u4",
+        Dtype::U64 => "<u8",
         other => return Err(format!("the format has no {other}")),
     };
     let code = code.parse().map_err(|error| format!("{code}: {error}"))?;

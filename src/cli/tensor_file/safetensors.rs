@@ -48,18 +48,24 @@ fn list(names: &[String]) -> String {
 }
 
 /// The types that both have.
-const TYPES: [(safetensors::Dtype, Dtype); 6] = [
+const TYPES: [(safetensors::Dtype, Dtype); 10] = [
     (safetensors::Dtype::F32, Dtype::F32),
     (safetensors::Dtype::F64, Dtype::F64),
     (safetensors::Dtype::F16, Dtype::F16),
     (safetensors::Dtype::BF16, Dtype::BF16),
     (safetensors::Dtype::I32, Dtype::I32),
     (safetensors::Dtype::I64, Dtype::I64),
+    (safetensors::Dtype::I8, Dtype::I8),
+    (safetensors::Dtype::U8, Dtype::U8),
+    (safetensors::Dtype::U32, Dtype::U32),
+    (safetensors::Dtype::U64, Dtype::U64),
 ];
 
 fn dtype(theirs: safetensors::Dtype) -> Result<Dtype, String> {
     let ours = TYPES.iter().find(|(known, _)| *known == theirs).map(|(_, ours)| *ours);
-    ours.ok_or_else(|| format!("its elements are {theirs:?}, but they must be F32, F64, F16, BF16, I32 or I64"))
+    ours.ok_or_else(|| {
+        format!("its elements are {theirs:?}, but they must be F32, F64, F16, BF16, or I or U of 8, 32 or 64 bits")
+    })
 }
 
 pub(super) fn write(path: &Path, tensor: &str, header: &Header, bytes: &[u8]) -> Result<(), String> {

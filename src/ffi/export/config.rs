@@ -3,16 +3,27 @@
 use std::time::Duration;
 
 use super::Report;
-use super::bridge::Settings;
+use super::bridge::{Options, Settings};
 use super::report::guard;
-use crate::collective::Algorithm;
+use crate::collective::{Algorithm, AllReduceOptions};
 use crate::error::{Error, Result};
 use crate::group::{Config, Deadlines};
-use crate::types::Dtype;
+use crate::types::{Dtype, Reduction, Transport};
 
 /// The type with this number.
 pub(super) fn dtype(number: u32) -> Result<Dtype> {
-    Dtype::from_number(number).ok_or_else(|| Error::invalid("the number of a Dtype", number, "it must be 0 to 5"))
+    Dtype::from_number(number).ok_or_else(|| {
+        let limit = format!("it must be less than {}", Dtype::ALL.len());
+        Error::invalid("the number of a Dtype", number, limit)
+    })
+}
+
+/// The reduction with this number.
+pub(super) fn reduction(number: u32) -> Result<Reduction> {
+    Reduction::from_number(number).ok_or_else(|| {
+        let limit = format!("it must be less than {}", Reduction::ALL.len());
+        Error::invalid("the number of a Reduction", number, limit)
+    })
 }
 
 /// The algorithm with this number: 0 for the table's choice, then in the order of `ALL`.
@@ -36,6 +47,14 @@ pub(super) fn dtype_name(number: u32) -> Result<&'static str, Report> {
     guard(|| dtype(number).map(Dtype::name))
 }
 
+pub(super) fn reduction_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| reduction(number).map(Reduction::name))
+}
+
+pub(super) fn reduction_named(name: &cxx::CxxString) -> Result<u32, Report> {
+    guard(|| name.to_string_lossy().parse().map(|reduction: Reduction| reduction as u32))
+}
+
 pub(super) fn algorithm_name(number: u32) -> Result<&'static str, Report> {
     guard(|| algorithm(number).map(Algorithm::name))
 }
@@ -56,6 +75,7 @@ pub(super) fn settings_default() -> Settings {
         one_shot_sentinel_bytes,
         two_shot_ll_bytes,
         two_shot_sentinel_bytes,
+        transport,
         registrations,
         check_calls,
     } = Config::default();
@@ -70,8 +90,17 @@ pub(super) fn settings_default() -> Settings {
         one_shot_sentinel_set: one_shot_sentinel_bytes.is_some(),
         two_shot_ll_bytes,
         two_shot_sentinel_bytes,
+        transport: transport as u32,
         registrations,
         check_calls,
+    }
+}
+
+impl TryFrom<Options> for AllReduceOptions {
+    type Error = Error;
+
+    fn try_from(options: Options) -> Result<Self> {
+        Ok(Self { reduction: reduction(options.reduction)?, algorithm: algorithm(options.algorithm)? })
     }
 }
 
@@ -88,6 +117,7 @@ impl From<&Settings> for Config {
             one_shot_sentinel_bytes: settings.one_shot_sentinel_set.then_some(settings.one_shot_sentinel_bytes),
             two_shot_ll_bytes: settings.two_shot_ll_bytes,
             two_shot_sentinel_bytes: settings.two_shot_sentinel_bytes,
+            transport: Transport::from_number(settings.transport).unwrap_or_default(),
             registrations: settings.registrations,
             check_calls: settings.check_calls,
         }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::bridge::{Operand, Queue};
+use super::bridge::{Operand, Options, Queue};
 use super::config::dtype;
 use super::report::guard;
 use super::{Capture, Communicator, Device, Report, Stream};
+use crate::collective::AllReduceOptions;
 use crate::error::{Error, Result};
 use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
 use crate::memory::{Adopted, DeviceBuffer, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
@@ -37,6 +38,22 @@ macro_rules! with_type {
             }
             Dtype::I64 => {
                 type $type = i64;
+                $value
+            }
+            Dtype::I8 => {
+                type $type = i8;
+                $value
+            }
+            Dtype::U8 => {
+                type $type = u8;
+                $value
+            }
+            Dtype::U32 => {
+                type $type = u32;
+                $value
+            }
+            Dtype::U64 => {
+                type $type = u64;
                 $value
             }
         }
@@ -148,13 +165,13 @@ unsafe fn target<'a>(queue: Queue) -> Result<Target<'a>> {
 /// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
 pub(super) unsafe fn all_reduce(
     communicator: &Communicator,
-    algorithm: u32,
+    options: Options,
     input: Operand,
     output: Operand,
     queue: Queue,
 ) -> Result<(), Report> {
     guard(|| {
-        let algorithm = super::config::algorithm(algorithm)?;
+        let options = AllReduceOptions::try_from(options)?;
         // SAFETY: passed on.
         let (from, dtype) = unsafe { resolve(communicator, &input) }?;
         // SAFETY: passed on.
@@ -164,12 +181,12 @@ pub(super) unsafe fn all_reduce(
         }
         // SAFETY: passed on.
         match unsafe { target(queue) }? {
-            Target::Stream(stream) => communicator.all_reduce_untyped(algorithm, dtype, [&from, &to], &stream),
+            Target::Stream(stream) => communicator.all_reduce_untyped(options, dtype, [&from, &to], &stream),
             Target::Capture(capture) => {
                 // SAFETY: borrowing.
                 let operands = [unsafe { input.tensor.as_ref() }, unsafe { output.tensor.as_ref() }];
                 let recording = capture.keep(operands.into_iter().flatten())?;
-                communicator.all_reduce_untyped(algorithm, dtype, [&from, &to], &recording)
+                communicator.all_reduce_untyped(options, dtype, [&from, &to], &recording)
             }
         }
     })

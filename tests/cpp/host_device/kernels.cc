@@ -98,6 +98,8 @@ Entry all_reduce(uint32_t algorithm, uint32_t, uint32_t) noexcept {
       return nullptr;
   }
 }
+Entry exchange(const ExchangeArgs&) noexcept { return nullptr; }
+Entry counts() noexcept { return nullptr; }
 Entry signal() noexcept { return tests::append_channel; }
 Entry agree() noexcept { return tests::note_thread; }
 

@@ -1,0 +1,115 @@
+//! One dimension of a row-major tensor, cut into a part for every rank.
+
+use super::exchange::Rows;
+use crate::error::{Error, Result};
+use crate::types::Dtype;
+
+/// A tensor as a cut along one dimension sees it: `rows` times `parts` parts side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Product of the dimensions before.
+    rows: usize,
+    /// Elements of one part in one row.
+    part_elems: usize,
+    parts: usize,
+}
+
+impl Cut {
+    /// A tensor of one dimension.
+    pub(super) fn line(part_elems: usize, parts: usize) -> Self {
+        Self { rows: 1, part_elems, parts }
+    }
+
+    /// A tensor whose parts have this shape.
+    pub(super) fn of_parts(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
+        if dim >= shape.len() {
+            return Err(Error::invalid("the dimension", dim, format!("the shape {shape:?} has {}", shape.len())));
+        }
+        let product = |dims: &[usize]| dims.iter().try_fold(1usize, |all, dim| all.checked_mul(*dim));
+        let cut = product(&shape[..dim]).zip(product(&shape[dim..])).map(|(rows, part_elems)| {
+            let cut = Self { rows, part_elems, parts };
+            cut.whole_elems().map(|_| cut)
+        });
+        cut.flatten()
+            .ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has more elements than there can be"))
+    }
+
+    /// A tensor of this shape, cut into `parts`.
+    pub(super) fn of_whole(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
+        let mut part = shape.to_vec();
+        match part.get_mut(dim) {
+            Some(len) if len.is_multiple_of(parts) => *len /= parts,
+            Some(len) => {
+                let limit = format!("it must be a multiple of the world size, {parts}");
+                return Err(Error::invalid(&format!("dimension {dim} of {shape:?}"), *len, limit));
+            }
+            None => {}
+        }
+        Self::of_parts(&part, dim, parts)
+    }
+
+    /// Elements of one part.
+    pub(super) fn part_elems(self) -> Option<usize> {
+        self.rows.checked_mul(self.part_elems)
+    }
+
+    /// Elements of all parts.
+    pub(super) fn whole_elems(self) -> Option<usize> {
+        self.part_elems()?.checked_mul(self.parts)
+    }
+
+    /// Whether every part is one stretch of the whole.
+    pub(super) fn is_line(self) -> bool {
+        self.rows <= 1
+    }
+
+    /// From the start of the whole to that of a part.
+    pub(super) fn offset_bytes(self, part: usize, dtype: Dtype) -> u64 {
+        (part * self.part_elems * dtype.bytes()) as u64
+    }
+
+    /// Rows of the parts: in the whole, `parts` of them are side by side.
+    fn row_bytes(self, dtype: Dtype) -> u64 {
+        if self.is_line() { 0 } else { (self.part_elems * dtype.bytes()) as u64 }
+    }
+
+    /// From parts by themselves into the whole.
+    pub(super) fn gathering(self, dtype: Dtype) -> Rows {
+        let row_bytes = self.row_bytes(dtype);
+        Rows { row_bytes, from_pitch_bytes: row_bytes, into_pitch_bytes: row_bytes * self.parts as u64 }
+    }
+
+    /// From the whole into parts by themselves.
+    pub(super) fn scattering(self, dtype: Dtype) -> Rows {
+        let Rows { row_bytes, from_pitch_bytes, into_pitch_bytes } = self.gathering(dtype);
+        Rows { row_bytes, from_pitch_bytes: into_pitch_bytes, into_pitch_bytes: from_pitch_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_along_any_dimension() {
+        let cut = Cut::of_whole(&[3, 8, 5], 1, 4).unwrap();
+        assert_eq!(cut, Cut { rows: 3, part_elems: 10, parts: 4 });
+        assert_eq!(cut, Cut::of_parts(&[3, 2, 5], 1, 4).unwrap());
+        assert_eq!((cut.part_elems(), cut.whole_elems()), (Some(30), Some(120)));
+        assert_eq!(cut.offset_bytes(2, Dtype::F32), 80);
+        let rows = cut.gathering(Dtype::F32);
+        assert_eq!((rows.row_bytes, rows.from_pitch_bytes, rows.into_pitch_bytes), (40, 40, 160));
+        assert!(Cut::of_whole(&[8, 5], 0, 4).unwrap().is_line());
+        assert!(Cut::of_whole(&[1, 8], 1, 4).unwrap().is_line());
+    }
+
+    #[test]
+    fn shapes_that_cannot_be() {
+        let message = |result: Result<Cut>| result.unwrap_err().to_string();
+        assert!(message(Cut::of_whole(&[3, 7], 1, 4)).contains('7'));
+        assert!(message(Cut::of_whole(&[3, 8], 2, 4)).contains('2'));
+        assert!(message(Cut::of_parts(&[], 0, 4)).contains('0'));
+        assert!(message(Cut::of_parts(&[usize::MAX, 2], 1, 4)).contains("more elements"));
+        assert!(message(Cut::of_parts(&[usize::MAX / 2, 1], 1, 4)).contains("more elements"));
+    }
+}
