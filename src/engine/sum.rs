@@ -13,11 +13,17 @@ pub(crate) fn sum<T: Element>(blocks: &[T], sum: &mut [T]) {
         Dtype::F64 => fold::<f64, f64>(cast_slice(blocks), cast_slice_mut(sum), |x| x, |a, b| a + b, round_f64),
         Dtype::F16 => fold::<f16, f32>(cast_slice(blocks), cast_slice_mut(sum), f16::to_f32, |a, b| a + b, round_f16),
         Dtype::BF16 => {
-            fold::<bf16, f32>(cast_slice(blocks), cast_slice_mut(sum), bf16::to_f32, |a, b| a + b, round_bf16);
+            fold::<bf16, f32>(cast_slice(blocks), cast_slice_mut(sum), bf16::to_f32, |a, b| a + b, round_bf16)
         }
-        Dtype::I32 => fold::<i32, i32>(cast_slice(blocks), cast_slice_mut(sum), |x| x, i32::wrapping_add, |x| x),
-        Dtype::I64 => fold::<i64, i64>(cast_slice(blocks), cast_slice_mut(sum), |x| x, i64::wrapping_add, |x| x),
+        // Sums that wrap are the same with and without a sign.
+        Dtype::I8 | Dtype::U8 => wrap(cast_slice(blocks), cast_slice_mut(sum), u8::wrapping_add),
+        Dtype::I32 | Dtype::U32 => wrap(cast_slice(blocks), cast_slice_mut(sum), u32::wrapping_add),
+        Dtype::I64 | Dtype::U64 => wrap(cast_slice(blocks), cast_slice_mut(sum), u64::wrapping_add),
     }
+}
+
+fn wrap<T: Copy>(blocks: &[T], sum: &mut [T], add: impl Fn(T, T) -> T) {
+    fold(blocks, sum, |value| value, add, |sum| sum);
 }
 
 fn fold<T: Copy, Wide: Copy>(

@@ -1,5 +1,6 @@
 //! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,11 +11,11 @@ use parking_lot::Mutex;
 use super::across::{Across, Engines};
 use super::hosts::Hosts;
 use crate::bootstrap::Bootstrap;
-use crate::collective::{Algorithm, Communicator};
+use crate::collective::{AllReduceOptions, Communicator};
 use crate::error::{Error, Result};
-use crate::memory::{Operand, View, WithView};
+use crate::memory::{Operand, Place, View, WithView};
 use crate::stream::{Enqueue, Queue};
-use crate::types::{Dtype, Element};
+use crate::types::{Dtype, Element, Reduction};
 
 /// How long the ranks wait for each other when they ask who is to blame for a failure.
 const INQUEST: Duration = Duration::from_secs(2);
@@ -93,18 +94,61 @@ impl Spanning {
             let reason = "the step between hosts blocks the caller and cannot be captured";
             return Err(Error::unsupported("an all-reduce of a group that spans hosts in a graph", reason));
         }
-        let operands = [&input.view_of(), &output.view_of()];
-        self.two_levels(T::DTYPE, operands, queue).map_err(|error| self.fail(error))
+        let (input, output) = (input.view_of(), output.view_of());
+        if input.elems != output.elems {
+            let limit = format!("the input has {}", input.elems);
+            return Err(Error::invalid("the output's length", output.elems, limit));
+        }
+        self.two_levels(T::DTYPE, [&input, &output], queue).map_err(|error| self.fail(error))
     }
 
-    fn two_levels(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
-        self.local.all_reduce_untyped(Algorithm::Auto, dtype, [input, output], queue)?;
+    fn two_levels(&self, dtype: Dtype, operands: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+        match self.parts.iter().all(|part| part.len() == self.parts[0].len()) {
+            true => self.by_shares(dtype, operands, queue)?,
+            false => self.by_first_ranks(dtype, operands, queue)?,
+        }
+        self.local.synchronize(queue.stream())
+    }
+
+    /// Reduce-scatter inside, all-reduce of a share between, all-gather inside. What is left of a
+    /// message that has no equal shares is summed between hosts by every rank.
+    fn by_shares(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+        let (rank, ranks) = (self.local.rank(), self.local.world_size());
+        let share = output.elems / ranks;
+        let shares = 0..share * ranks;
+        let (own, rest) = (rank * share..(rank + 1) * share, shares.end..output.elems);
+        let [all, own, tail] = [shares.clone(), own, rest.clone()].map(|range| part(output, range, dtype));
+        let whole = part(input, shares, dtype);
+        self.local.reduce_scatter_untyped(dtype, Reduction::Sum, None, [&whole, &own], queue)?;
+        if tail.elems > 0 {
+            let operands = [&part(input, rest, dtype), &tail];
+            self.local.all_reduce_untyped(AllReduceOptions::default(), dtype, operands, queue)?;
+        }
+        self.between(dtype, &own, queue)?;
+        self.between(dtype, &tail, queue)?;
+        self.local.all_gather_untyped(dtype, None, [&own, &all], queue)
+    }
+
+    /// Reduce inside to the first rank of each host, all-reduce between those, broadcast inside.
+    fn by_first_ranks(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+        let sum = (self.local.rank() == 0).then_some(output);
+        self.local.reduce_untyped(dtype, Reduction::Sum, 0, input, sum, queue)?;
+        if let Some(sum) = sum {
+            self.between(dtype, sum, queue)?;
+        }
+        self.local.broadcast_untyped(dtype, output, 0, queue)
+    }
+
+    /// Sums `memory` over the ranks of the wire, once it is complete here.
+    fn between(&self, dtype: Dtype, memory: &View<'_>, queue: &impl Enqueue) -> Result<()> {
+        if memory.elems == 0 {
+            return Ok(());
+        }
         self.local.synchronize(queue.stream())?;
         let deadline = self.deadline();
-        match self.wire.lock().as_mut() {
-            Some(wire) => wire.all_reduce(dtype, output, queue.stream(), deadline),
-            None => Ok(()),
-        }
+        let mut wire = self.wire.lock();
+        let wire = wire.as_mut().ok_or(Error::Closed)?;
+        wire.all_reduce(dtype, memory, queue.stream(), deadline)
     }
 
     /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
@@ -252,6 +296,19 @@ fn wired(parts: &[Vec<usize>], rank: usize) -> Option<Vec<usize>> {
     let place = parts.iter().find_map(|part| part.iter().position(|other| *other == rank))?;
     let equal = parts.iter().all(|part| part.len() == parts[0].len());
     (equal || place == 0).then(|| parts.iter().map(|part| part[place]).collect())
+}
+
+/// Some elements of an operand.
+fn part<'a>(whole: &View<'a>, range: Range<usize>, dtype: Dtype) -> View<'a> {
+    let start_bytes = range.start * dtype.bytes();
+    let place = match whole.place {
+        Place::Symmetric { group, offset_bytes } => {
+            Place::Symmetric { group, offset_bytes: offset_bytes + start_bytes as u64 }
+        }
+        // A table of addresses is of whole operands.
+        Place::Registered { .. } | Place::Plain => Place::Plain,
+    };
+    View { address: whole.address.wrapping_add(start_bytes), elems: range.len(), place, device: whole.device }
 }
 
 /// Several byte strings as one.

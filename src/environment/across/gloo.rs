@@ -154,6 +154,10 @@ impl Across for Wire {
             Dtype::BF16 => through_host::<bf16>(self, memory, stream, deadline),
             Dtype::I32 => through_host::<i32>(self, memory, stream, deadline),
             Dtype::I64 => through_host::<i64>(self, memory, stream, deadline),
+            Dtype::I8 => through_host::<i8>(self, memory, stream, deadline),
+            Dtype::U8 => through_host::<u8>(self, memory, stream, deadline),
+            Dtype::U32 => through_host::<u32>(self, memory, stream, deadline),
+            Dtype::U64 => through_host::<u64>(self, memory, stream, deadline),
         }
     }
 
