@@ -192,6 +192,24 @@ fn pitfall_04_ranks_that_were_told_different_sizes() {
     }
 }
 
+/// Feature `gloo` off: `hosts.rs` has what happens with it.
+#[cfg(not(feature = "gloo"))]
+#[test]
+fn several_hosts_without_an_engine_between_them_are_refused_by_name() {
+    for error in meet(3, |bootstrap| {
+        use symmetra::bootstrap::Bootstrap;
+        let rank = bootstrap.rank();
+        let mut config = config(bootstrap, [3, 1, 1]);
+        config.host = Some(if rank == 1 { "left" } else { "right" }.to_owned());
+        Environment::init(config).unwrap_err()
+    }) {
+        let words = error.to_string();
+        assert!(matches!(error, Error::Unsupported { .. }), "{words}");
+        assert!(words.contains("2 hosts, right (ranks 0, 2), left (ranks 1)"), "{words}");
+        assert!(words.contains("feature `gloo` (Debian: libgloo-dev)"), "{words}");
+    }
+}
+
 #[test]
 fn settings_say_who_decided() {
     meet(2, |bootstrap| {

@@ -47,7 +47,11 @@ fn value<T: Sample>(rank: usize, index: usize, round: usize) -> T {
 /// The sum on two levels: over the ranks of each host, then over the hosts by their lowest rank.
 fn expected<T: Sample>(group: &[usize], hosts: &[usize], index: usize, round: usize) -> T {
     let mut order: Vec<usize> = Vec::new();
-    hosts.iter().for_each(|host| if !order.contains(host) { order.push(*host) });
+    hosts.iter().for_each(|host| {
+        if !order.contains(host) {
+            order.push(*host)
+        }
+    });
     let of_host = |host: &usize| {
         let ranks: Vec<usize> = group.iter().copied().filter(|rank| hosts[*rank] == *host).collect();
         let values: Vec<T> = ranks.iter().map(|rank| value(*rank, index, round)).collect();

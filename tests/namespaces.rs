@@ -40,7 +40,9 @@ impl Hosts {
         let _ = Self::remove();
         ip(&["netns", "add", "host-0"]);
         ip(&["netns", "add", "host-1"]);
-        ip(&["link", "add", "cable-0", "netns", "host-0", "type", "veth", "peer", "name", "cable-1", "netns", "host-1"]);
+        ip(&[
+            "link", "add", "cable-0", "netns", "host-0", "type", "veth", "peer", "name", "cable-1", "netns", "host-1",
+        ]);
         for (host, address) in ADDRESSES.iter().enumerate() {
             let (name, cable) = (format!("host-{host}"), format!("cable-{host}"));
             ip(&["-n", &name, "addr", "add", &format!("{address}/24"), "dev", &cable]);
@@ -105,10 +107,11 @@ impl Player {
     fn hear(&self) -> String {
         loop {
             match self.said.recv_timeout(PATIENCE) {
-                Ok(line) => match line.split_once(MARK) {
-                    Some((_, words)) => return words.to_owned(),
-                    None => {}
-                },
+                Ok(line) => {
+                    if let Some((_, words)) = line.split_once(MARK) {
+                        return words.to_owned();
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => panic!("nothing was said for {PATIENCE:?}"),
                 Err(RecvTimeoutError::Disconnected) => panic!("it ended: {:?}", self.log()),
             }
