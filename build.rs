@@ -13,6 +13,8 @@ struct Plan {
     root: PathBuf,
     cuda: Option<Cuda>,
     hip: Option<Hip>,
+    /// Whether ranks of several hosts are served.
+    gloo: bool,
 }
 
 /// An nvcc toolchain and the architectures to build for.
@@ -46,7 +48,8 @@ impl Plan {
             Some(_) => Some(Hip::find()?),
             None => None,
         };
-        Ok(Self { root, cuda, hip })
+        let gloo = env::var_os("CARGO_FEATURE_GLOO").is_some();
+        Ok(Self { root, cuda, hip, gloo })
     }
 
     fn run(&self) -> Result<()> {
@@ -54,6 +57,9 @@ impl Plan {
             println!("cargo::rerun-if-changed={folder}");
         }
         self.headers();
+        if self.gloo {
+            self.find_gloo()?;
+        }
         self.bridge()?;
         self.host_kernels()?;
         if let Some(cuda) = &self.cuda {
@@ -62,6 +68,9 @@ impl Plan {
         }
         if let Some(hip) = &self.hip {
             hip.kernels(self)?;
+        }
+        if self.gloo {
+            println!("cargo::rustc-link-lib=gloo");
         }
         Ok(())
     }
@@ -74,13 +83,33 @@ impl Plan {
         cxx_build::CFG.exported_header_dirs.push(&include);
     }
 
+    /// Gloo is the system's: whether the compiler finds it, with its TCP transport.
+    fn find_gloo(&self) -> Result<()> {
+        let probe = PathBuf::from(env::var("OUT_DIR")?).join("gloo.cc");
+        fs::write(&probe, "#include <gloo/transport/tcp/device.h>\n")?;
+        let mut build = cc::Build::new();
+        self.cpp(&mut build);
+        let found = build.file(probe).cargo_warnings(false).cargo_metadata(false).try_compile("symmetra_gloo_probe");
+        found.map_err(|_| "feature `gloo` needs Gloo with its TCP transport: on Debian install libgloo-dev".into())
+    }
+
+    /// The files of `src/ffi` that hold a bridge.
+    fn bridges(&self) -> Result<Vec<PathBuf>> {
+        let gloo = self.gloo.then_some("gloo.rs");
+        let names = ["device.rs", "export.rs", "foreign.rs"].into_iter().chain(gloo);
+        Ok(names.map(|name| Path::new("src/ffi").join(name)).collect())
+    }
+
     /// The cxx bridges and everything in `cpp/`.
     fn bridge(&self) -> Result<()> {
-        let mut build = cxx_build::bridges(bridges(&self.root)?);
+        let mut build = cxx_build::bridges(self.bridges()?);
         self.cpp(&mut build);
         build.files(sources(&self.root, "cpp/core")?);
         build.files(sources(&self.root, "cpp/device")?);
         build.files(sources(&self.root, "cpp/device/host")?);
+        if self.gloo {
+            build.files(sources(&self.root, "cpp/gloo")?);
+        }
         if let Some(cuda) = &self.cuda {
             build.define("SYMMETRA_CUDA", None);
             build.include(cuda.home.join("include"));
@@ -240,18 +269,6 @@ fn archs(variable: &str, default: &str, like: &str, valid: impl Fn(&str) -> bool
 fn valid_arch(arch: &str) -> bool {
     let digits = arch.trim_end_matches(['a', 'f']);
     digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// The files of `src/ffi` that hold a bridge.
-fn bridges(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for name in ["device.rs", "export.rs", "foreign.rs"] {
-        let path = Path::new("src/ffi").join(name);
-        if root.join(&path).is_file() {
-            found.push(path);
-        }
-    }
-    Ok(found)
 }
 
 /// The `.cc` files directly in a folder, in order.

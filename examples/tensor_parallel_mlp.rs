@@ -91,7 +91,7 @@ impl Worker {
                 format!("{} intermediate columns do not divide among {} ranks", model.intermediate, tp.world_size());
             return Err(Error::InvalidArgument { message });
         }
-        let device = tp.communicator().device();
+        let device = tp.communicator()?.device();
         let (matmul, stream) = Matmul::new(device)?;
         let mine = tp.rank() * width..(tp.rank() + 1) * width;
         let shard = |block: usize| -> Result<Option<Shard>> {
@@ -103,7 +103,7 @@ impl Worker {
             Ok(Some(Shard { first, second }))
         };
         let shards = (0..model.blocks).map(shard).collect::<Result<_>>()?;
-        let symmetric = |columns: usize| tp.communicator().symmetric(model.batch * columns);
+        let symmetric = |columns: usize| tp.communicator()?.symmetric(model.batch * columns);
         let (input, inner, x) = (symmetric(model.hidden)?, symmetric(width)?, symmetric(model.hidden)?);
         input.write(&model.input(env.dp().rank()), &stream)?;
         Ok(Self { tp, pp, matmul, stream, model, shards, input, inner, x })
@@ -124,15 +124,15 @@ impl Worker {
         let (stage, stages) = (self.pp.rank(), self.pp.world_size());
         let (owner, next) = (block % stages, (block + 1) % stages);
         if stage == owner {
-            self.tp.communicator().all_reduce_in_place(&self.x, queue)?;
+            self.tp.communicator()?.all_reduce_in_place(&self.x, queue)?;
         }
         if stages == 1 {
             return Ok(());
         }
         if block + 1 == self.model.blocks {
-            return self.pp.communicator().broadcast(&self.x, owner, queue);
+            return self.pp.communicator()?.broadcast(&self.x, owner, queue);
         }
-        self.pp.communicator().batch(queue, |batch| match stage {
+        self.pp.communicator()?.batch(queue, |batch| match stage {
             _ if stage == owner => batch.send(&self.x, next),
             _ if stage == next => batch.receive(&self.x, owner),
             _ => Ok(()),
@@ -170,8 +170,8 @@ impl Worker {
 
     /// The result, once it is there and no collective gave up.
     fn result(&self) -> Result<Vec<f32>> {
-        self.tp.communicator().synchronize(&self.stream)?;
-        self.pp.communicator().synchronize(&self.stream)?;
+        self.tp.communicator()?.synchronize(&self.stream)?;
+        self.pp.communicator()?.synchronize(&self.stream)?;
         self.x.read(&self.stream)
     }
 }
@@ -255,7 +255,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     if let Some(findings) = env.world().gather_object(&finding, 0)? {
         let rows = rows(&env, &findings, model.bound());
         right = rows.iter().all(|row| row.right);
-        print(&rows, &args, env.world().communicator().device(), seed)?;
+        print(&rows, &args, env.world().communicator()?.device(), seed)?;
     }
     env.close()?;
     Ok(ExitCode::from(u8::from(!right)))

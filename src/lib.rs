@@ -3,6 +3,8 @@
 pub mod bootstrap;
 mod collective;
 mod device;
+#[cfg(feature = "gloo")]
+mod engine;
 pub mod environment;
 mod error;
 mod ffi;

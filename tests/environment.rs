@@ -54,17 +54,17 @@ fn expected(world: usize, [tensor, pipeline, data]: [usize; 3], parallelism: Par
 /// Sums each rank's number over each of its groups and compares.
 fn sums_are_right(environment: &Environment, sizes: [usize; 3]) {
     let world = environment.world();
-    let stream = Stream::new(world.communicator().device()).unwrap();
+    let stream = Stream::new(world.local().device()).unwrap();
     for parallelism in Parallelism::ALL {
         let group = environment.group(parallelism);
         let ranks = expected(world.world_size(), sizes, parallelism, world.rank());
         assert_eq!(group.ranks(), ranks, "{parallelism} of rank {}", world.rank());
         assert_eq!(group.ranks()[group.rank()], world.rank());
-        let buffer = DeviceBuffer::<i64>::new(world.communicator().device(), 33).unwrap();
+        let buffer = DeviceBuffer::<i64>::new(world.local().device(), 33).unwrap();
         let values: Vec<i64> = (0..33).map(|item| item + 1000 * world.rank() as i64).collect();
         buffer.write(&values, &stream).unwrap();
-        group.communicator().all_reduce_in_place(&buffer, &stream).unwrap();
-        group.communicator().synchronize(&stream).unwrap();
+        group.all_reduce(&buffer, &buffer, &stream).unwrap();
+        group.local().synchronize(&stream).unwrap();
         let base: i64 = ranks.iter().map(|rank| 1000 * *rank as i64).sum();
         let sums: Vec<i64> = (0..33).map(|item| item * ranks.len() as i64 + base).collect();
         assert_eq!(buffer.read(&stream).unwrap(), sums, "{parallelism} of rank {}", world.rank());
@@ -154,7 +154,7 @@ fn opens_and_closes_again_in_one_process() {
         meet(4, |bootstrap| {
             let environment = Environment::init(config(bootstrap, [2, 2, 1])).unwrap();
             sums_are_right(&environment, [2, 2, 1]);
-            let tp = environment.tp().communicator().clone();
+            let tp = environment.tp().communicator().unwrap().clone();
             environment.close().unwrap();
             assert_eq!(tp.group().check(), Err(Error::Closed), "round {round}");
         });
@@ -189,6 +189,24 @@ fn pitfall_04_ranks_that_were_told_different_sizes() {
     for error in errors {
         let words = error.to_string();
         assert!(matches!(error, Error::Mismatch { rank: 2, .. }) && words.contains("parallel sizes"), "{words}");
+    }
+}
+
+/// Feature `gloo` off: `hosts.rs` has what happens with it.
+#[cfg(not(feature = "gloo"))]
+#[test]
+fn several_hosts_without_an_engine_between_them_are_refused_by_name() {
+    for error in meet(3, |bootstrap| {
+        use symmetra::bootstrap::Bootstrap;
+        let rank = bootstrap.rank();
+        let mut config = config(bootstrap, [3, 1, 1]);
+        config.host = Some(if rank == 1 { "left" } else { "right" }.to_owned());
+        Environment::init(config).unwrap_err()
+    }) {
+        let words = error.to_string();
+        assert!(matches!(error, Error::Unsupported { .. }), "{words}");
+        assert!(words.contains("2 hosts, right (ranks 0, 2), left (ranks 1)"), "{words}");
+        assert!(words.contains("feature `gloo` (Debian: libgloo-dev)"), "{words}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The stages, in the order of the flow; `kernel` is the last and names none of them.
 const STAGES: [&str; 4] = ["bootstrap", "group", "memory", "collective"];
-const SIDE_ROOMS: [&str; 6] = ["error", "types", "device", "stream", "ffi", "nccl"];
+const SIDE_ROOMS: [&str; 7] = ["error", "types", "device", "stream", "ffi", "nccl", "engine"];
 
 /// Where a Rust file belongs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -178,12 +178,13 @@ fn includes(source: &str) -> Vec<(String, bool)> {
 }
 
 /// Folders whose headers a C++ file may include, the most specific rule first.
-const INCLUDES: [(&str, &[&str]); 10] = [
+const INCLUDES: [(&str, &[&str]); 11] = [
     ("include/symmetra/device/platform/", &["symmetra/device/"]),
     ("include/symmetra/device/", &["symmetra/device/"]),
     ("include/p2p_allreduce", &["p2p_allreduce/", "symmetra/"]),
     ("include/", &["symmetra/"]),
     ("kernels/", &["kernels/", "symmetra/device/"]),
+    ("cpp/gloo/", &["cpp/gloo/", "symmetra/error.hpp", "rust/cxx.h"]),
     ("cpp/core/", &["cpp/core/", "cpp/device/device.hpp", "symmetra/", "rust/cxx.h"]),
     (
         "cpp/device/cuda/",

@@ -36,7 +36,8 @@ struct EnvConfig {
   std::optional<std::size_t> rank;
   /// How many ranks there are. Unset: from WORLD_SIZE, or from the bootstrap object.
   std::optional<std::size_t> world_size;
-  /// Which device of the host this rank works on. Unset: from LOCAL_RANK, else the rank.
+  /// Which device of the host this rank works on. Unset: from LOCAL_RANK, else the number
+  /// among the ranks of the host.
   std::optional<std::size_t> local_rank;
   /// `env://`, `tcp://host:port` or `file://path`; unused with a bootstrap object.
   std::string init_method = "env://";
@@ -90,8 +91,8 @@ class Environment {
  public:
   /// Meets the other ranks and opens all groups. Collective; blocks. Throws kInvalidArgument for sizes
   /// whose product does not divide the world size (it shows the arithmetic), a malformed or missing
-  /// variable or a device there is not; kMismatch when ranks differ in sizes or settings; as
-  /// Communicator::open otherwise.
+  /// variable or a device there is not; kMismatch when ranks differ in sizes or settings; kUnsupported for
+  /// ranks on several hosts; as Communicator::open otherwise.
   static Environment init(const EnvConfig& config);
   /// The same over an object of the caller's, which also tells rank and world size and is used during
   /// the call only.

@@ -46,7 +46,10 @@ struct Pending {
 enum Outcome {
     Stay(Pending),
     Claim(Claim),
+    /// Told why it may not join.
     Gone,
+    /// Hung up or did not speak the protocol.
+    Stranger,
 }
 
 /// The listening socket and those who connected but did not prove themselves yet.
@@ -55,12 +58,14 @@ pub(super) struct Lobby {
     listener: OwnedFd,
     secret: Secret,
     pending: VecDeque<Pending>, // oldest first
+    /// Connections that proved to be nobody's.
+    strangers: u64,
 }
 
 impl Lobby {
     /// Takes a listening, non-blocking socket.
     pub(super) fn new(endpoint: Endpoint, listener: OwnedFd, secret: Secret) -> Self {
-        Self { endpoint, listener, secret, pending: VecDeque::new() }
+        Self { endpoint, listener, secret, pending: VecDeque::new(), strangers: 0 }
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
@@ -98,7 +103,7 @@ impl Lobby {
             };
             match outcome {
                 Outcome::Stay(pending) if pending.until > now => self.pending.push_back(pending),
-                Outcome::Stay(_) => tracing::debug!("a connection to {} did not prove itself in time", self.endpoint),
+                Outcome::Stay(_) | Outcome::Stranger => self.turned_away(),
                 Outcome::Claim(claim) => claims.push(claim),
                 Outcome::Gone => {}
             }
@@ -119,6 +124,15 @@ impl Lobby {
         }
     }
 
+    /// Counts a connection that proved to be nobody's. Logged at every doubling: a flood of strangers
+    /// is not to become one of lines.
+    fn turned_away(&mut self) {
+        self.strangers += 1;
+        if self.strangers.is_power_of_two() {
+            tracing::warn!("refused strangers at {}: {} so far", self.endpoint, self.strangers);
+        }
+    }
+
     /// Accepts who waits, up to a round's worth, so that a flood leaves time for the rest.
     fn let_in(&mut self, now: Instant) -> Result<()> {
         for _ in 0..MAX_PENDING {
@@ -126,6 +140,7 @@ impl Lobby {
                 Ok(Some(socket)) => {
                     if self.pending.len() == MAX_PENDING {
                         self.pending.pop_front();
+                        self.turned_away();
                     }
                     let channel = Channel::new(socket, MAX_PENDING_BYTES);
                     self.pending.push_back(Pending { channel, until: now + PENDING_TIME, stage: Stage::Hello });
@@ -171,7 +186,8 @@ fn outcome_of(mut pending: Pending, progress: Result<Option<(u32, u32)>, String>
         Ok(Some((rank, world_size))) => Outcome::Claim(Claim { channel: pending.channel, rank, world_size }),
         Ok(None) if matches!(pending.stage, Stage::Leaving) && pending.channel.is_flushed() => Outcome::Gone,
         Ok(None) => Outcome::Stay(pending),
-        Err(why) if why.is_empty() => Outcome::Gone,
+        Err(why) if why.is_empty() && matches!(pending.stage, Stage::Leaving) => Outcome::Gone,
+        Err(why) if why.is_empty() => Outcome::Stranger,
         Err(why) => {
             tracing::warn!("refused a connection: {why}");
             pending.channel.queue(handshake::refusal(&why));

@@ -5,7 +5,7 @@ use std::fmt;
 use super::layout::{Layout, Parallelism};
 use super::rendezvous::InitMethod;
 use super::setting::{Setting, Source};
-use super::variables::{Lookup, Process, number};
+use super::variables::{Lookup, Process, number, text};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
@@ -27,13 +27,20 @@ pub struct EnvConfig {
     pub rank: Option<usize>,
     /// How many ranks there are. `None`: from `WORLD_SIZE`, or from the init method's object.
     pub world_size: Option<usize>,
-    /// Which device of the host this rank works on. `None`: from `LOCAL_RANK`, else the rank.
+    /// Which device of the host this rank works on. `None`: from `LOCAL_RANK`, else the number
+    /// among the ranks of the host.
     pub local_rank: Option<usize>,
     /// Where the ranks meet. Default `env://`.
     pub init_method: InitMethod,
     /// The device of this rank. `None`: CUDA device `local_rank` where this build and host have
     /// any, else the CPU.
     pub device: Option<Device>,
+    /// Which host this is: ranks that say the same share memory. `None`: the system's boot id.
+    pub host: Option<String>,
+    /// The interface that ranks of several hosts speak over: an IP address of this host or the name
+    /// of an interface. Nothing is bound to another. `None`: from `SYMMETRA_INTERFACE`, else the
+    /// address from which this host reaches rank 0, where the init method names one.
+    pub interface: Option<String>,
     /// Settings of every group's communicator.
     pub communicator: Config,
 }
@@ -50,6 +57,8 @@ impl Default for EnvConfig {
             local_rank: None,
             init_method: InitMethod::Env,
             device: None,
+            host: None,
+            interface: None,
             communicator: Config::default(),
         }
     }
@@ -61,9 +70,30 @@ pub(super) struct Resolved {
     pub(super) rank: usize,
     pub(super) layout: Layout,
     pub(super) init_method: InitMethod,
-    pub(super) device: Chosen,
+    /// `None`: nobody said, so the number among the ranks of the host.
+    pub(super) local_rank: Option<(usize, Source)>,
+    /// `None`: a GPU if there is any, that of the local rank.
+    pub(super) device: Option<Device>,
+    pub(super) host: Option<String>,
+    pub(super) interface: Option<(String, Source)>,
     pub(super) communicator: Config,
     pub(super) settings: Vec<Setting>,
+}
+
+/// What is known once the ranks have met: which device, and the settings that depend on it.
+pub(super) fn choose_device(
+    given: Option<&Device>,
+    local: (usize, Source),
+    cuda_devices: usize,
+) -> (Chosen, [Setting; 2]) {
+    let (device, source) = match given {
+        Some(device) => (Chosen::Given(device.clone()), Source::Program),
+        None if cuda_devices > 0 => (Chosen::Cuda(local.0), local.1),
+        None => (Chosen::Host, Source::Default),
+    };
+    let local = Setting { name: "local_rank", value: local.0.to_string(), source: local.1 };
+    let setting = Setting { name: "device", value: device.to_string(), source };
+    (device, [local, setting])
 }
 
 /// A device, opened by the program or to be opened.
@@ -96,10 +126,10 @@ impl fmt::Display for Chosen {
 impl EnvConfig {
     /// `told` is the rank and world size that a bootstrap object says.
     pub(super) fn resolve(self, told: Option<(usize, usize)>) -> Result<Resolved> {
-        self.resolve_with(&Process, told, Device::count(DeviceKind::Cuda))
+        self.resolve_with(&Process, told)
     }
 
-    fn resolve_with(self, lookup: &impl Lookup, told: Option<(usize, usize)>, cuda_devices: usize) -> Result<Resolved> {
+    fn resolve_with(self, lookup: &impl Lookup, told: Option<(usize, usize)>) -> Result<Resolved> {
         let (rank, world_size) = self.place(lookup, told)?;
         let (tensor, pipeline, data) =
             (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size);
@@ -115,12 +145,8 @@ impl EnvConfig {
         if rank.0 >= layout.world_size() {
             return Err(Error::invalid("rank", rank.0, format!("the world has {} ranks", layout.world_size())));
         }
-        let local = number(lookup, self.local_rank, "LOCAL_RANK")?.unwrap_or((rank.0, Source::Default));
-        let (device, device_source) = match self.device {
-            Some(device) => (Chosen::Given(device), Source::Program),
-            None if cuda_devices > 0 => (Chosen::Cuda(local.0), local.1),
-            None => (Chosen::Host, Source::Default),
-        };
+        let local_rank = number(lookup, self.local_rank, "LOCAL_RANK")?;
+        let interface = text(lookup, self.interface, "SYMMETRA_INTERFACE")?;
         let (method, method_source) = match (&self.init_method, told) {
             (_, Some(_)) => ("an object of the caller's".to_owned(), Source::Program),
             (InitMethod::Env, None) => (self.init_method.to_string(), Source::Default),
@@ -137,15 +163,16 @@ impl EnvConfig {
             size("data_parallel_size", Parallelism::Data, 1),
             Setting { name: "rank", value: rank.0.to_string(), source: rank.1 },
             Setting { name: "world_size", value: layout.world_size().to_string(), source: world_size.1 },
-            Setting { name: "local_rank", value: local.0.to_string(), source: local.1 },
             Setting { name: "init_method", value: method, source: method_source },
-            Setting { name: "device", value: device.to_string(), source: device_source },
         ];
         Ok(Resolved {
             rank: rank.0,
             layout,
             init_method: self.init_method,
-            device,
+            local_rank,
+            device: self.device,
+            host: self.host,
+            interface,
             communicator: self.communicator,
             settings,
         })
@@ -208,14 +235,18 @@ mod tests {
 
     #[test]
     fn pitfall_36_the_program_beats_the_environment() {
-        let variables = Set(vec![("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")]);
+        let variables =
+            Set(vec![("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1"), ("SYMMETRA_INTERFACE", "eth1")]);
         let config = EnvConfig { rank: Some(5), tensor_parallel_size: 4, ..EnvConfig::default() };
-        let resolved = config.resolve_with(&variables, None, 8).unwrap();
+        let resolved = config.resolve_with(&variables, None).unwrap();
         assert_eq!(resolved.rank, 5);
         assert_eq!(setting(&resolved, "rank"), ("5", Source::Program));
         assert_eq!(setting(&resolved, "world_size"), ("8", Source::Variable("WORLD_SIZE")));
-        assert_eq!(setting(&resolved, "device"), ("cuda 1", Source::Variable("LOCAL_RANK")));
         assert_eq!(setting(&resolved, "pipeline_parallel_size"), ("1", Source::Default));
+        assert_eq!(resolved.interface, Some(("eth1".to_owned(), Source::Variable("SYMMETRA_INTERFACE"))));
+        let (device, settings) = choose_device(None, resolved.local_rank.unwrap(), 8);
+        assert!(matches!(device, Chosen::Cuda(1)));
+        assert_eq!((settings[1].value.as_str(), settings[1].source), ("cuda 1", Source::Variable("LOCAL_RANK")));
     }
 
     #[test]
@@ -228,9 +259,9 @@ mod tests {
             data_parallel_rank: Some(2),
             ..EnvConfig::default()
         };
-        let resolved = config().resolve_with(&variables(), None, 0).unwrap();
+        let resolved = config().resolve_with(&variables(), None).unwrap();
         assert_eq!((resolved.rank, resolved.layout.world_size()), (9, 12));
-        let words = |config: EnvConfig| match config.resolve_with(&variables(), None, 0) {
+        let words = |config: EnvConfig| match config.resolve_with(&variables(), None) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("accepted"),
         };
@@ -240,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let words = |variables| match EnvConfig::default().resolve_with(&Set(variables), None, 0) {
+        let words = |variables| match EnvConfig::default().resolve_with(&Set(variables), None) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("accepted"),
         };

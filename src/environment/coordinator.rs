@@ -1,27 +1,52 @@
 //! One parallel group as an engine uses it.
 
+use std::fmt;
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::backend::{Backend, backends};
+use super::spanning::Spanning;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
+use crate::memory::Operand;
+use crate::stream::Queue;
+use crate::types::Element;
 
 /// A parallel group of an [`Environment`](super::Environment): who is in it, and what its
 /// communicator runs. Cheap to clone; usable from any thread.
 ///
 /// All ranks of the group make the same calls in the same order. A group of one rank answers
 /// every call by itself.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Coordinator {
     name: &'static str,
-    communicator: Communicator,
+    reach: Reach,
     /// The ranks of the group, as numbered in the world, in order.
     ranks: Vec<usize>,
+    /// This rank's place among them.
+    rank: usize,
+}
+
+/// What runs a group's collectives.
+#[derive(Clone)]
+pub(super) enum Reach {
+    /// All its ranks are on this host.
+    Own(Communicator),
+    /// They are on several.
+    Spanning(Arc<Spanning>),
 }
 
 impl Coordinator {
-    pub(super) fn new(name: &'static str, communicator: Communicator, ranks: Vec<usize>) -> Self {
-        Self { name, communicator, ranks }
+    /// `rank` is one of `ranks`.
+    pub(super) fn new(name: &'static str, reach: Reach, ranks: Vec<usize>, rank: usize) -> Self {
+        let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
+        Self { name, reach, ranks, rank }
+    }
+
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// `world`, `tp`, `pp`, `dp` or `ep`.
@@ -29,14 +54,84 @@ impl Coordinator {
         self.name
     }
 
-    /// What runs collectives. Groups of the same ranks share it.
-    pub fn communicator(&self) -> &Communicator {
-        &self.communicator
+    /// What runs the collectives of a group on one host. Groups of the same ranks share it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a group that spans hosts: call its operations here.
+    pub fn communicator(&self) -> Result<&Communicator> {
+        match &self.reach {
+            Reach::Own(communicator) => Ok(communicator),
+            Reach::Spanning(spanning) => {
+                let sizes = spanning.local_sizes();
+                let reason = format!("its ranks are on {} hosts, {sizes:?} on each", sizes.len());
+                Err(Error::unsupported(format!("a communicator of the group {}", self.name), reason))
+            }
+        }
+    }
+
+    /// What runs collectives among the group's ranks on this host: all of them, unless it spans hosts.
+    pub fn local(&self) -> &Communicator {
+        match &self.reach {
+            Reach::Own(communicator) => communicator,
+            Reach::Spanning(spanning) => spanning.local(),
+        }
+    }
+
+    /// Sums `input` over the group into `output`, as [`Communicator::all_reduce`] does, by the first
+    /// backend of [`explain`](Self::explain) that serves it.
+    ///
+    /// Between hosts the sum has two levels: over the ranks of each host, rounded to the type, then
+    /// over the hosts in the order of their lowest rank, rounded again; integers wrap. Bits are equal
+    /// on all ranks. Such a call **blocks** until the output is there, and cannot be captured.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce`]. Between hosts, [`Error::Unsupported`] for a capture, and with the
+    /// group's numbers [`Error::PeerLost`] when a rank died, [`Error::Timeout`] after the deadlines of
+    /// [`Config`](crate::Config), [`Error::Bootstrap`] when a connection broke: for good.
+    pub fn all_reduce<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.all_reduce(input, output, queue),
+            Reach::Spanning(spanning) => spanning.all_reduce(input, output, &queue),
+        }
+    }
+
+    /// The backends in the order they are asked: which serves what, which refuses, and why. The
+    /// same on every rank of the group.
+    pub fn explain(&self) -> Vec<Backend> {
+        match &self.reach {
+            Reach::Own(_) => backends(&[self.ranks.len()], None),
+            Reach::Spanning(spanning) => backends(&spanning.local_sizes(), Some(spanning.engine())),
+        }
+    }
+
+    /// Whether the group is open and every rank well, as far as this rank knows. Does not block,
+    /// except that a rank of a group that spans hosts asks the others once when it has failed.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], or what went wrong first.
+    pub fn check(&self) -> Result<()> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().check(),
+            Reach::Spanning(spanning) => spanning.check(),
+        }
+    }
+
+    /// Closes the group's communicator and connections.
+    pub(super) fn close(&self) -> Result<()> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.clone().close(),
+            Reach::Spanning(spanning) => spanning.close(),
+        }
     }
 
     /// This rank's number in the group.
     pub fn rank(&self) -> usize {
-        self.communicator.rank()
+        self.rank
     }
 
     /// How many ranks the group has.
@@ -84,7 +179,7 @@ impl Coordinator {
     /// # Errors
     /// As [`Group::barrier`](crate::Group::barrier).
     pub fn barrier(&self) -> Result<()> {
-        self.communicator.group().barrier()
+        self.all_gather_bytes(&[]).map(drop)
     }
 
     /// Gives the object of rank `root` of the group to every rank. The others pass `None`. Blocks;
@@ -102,7 +197,7 @@ impl Coordinator {
             return Err(Error::invalid("the object", given, format!("rank {root} gives it and no other")));
         }
         let bytes = object.map(to_json).transpose()?.unwrap_or_default();
-        from_json(root, &self.communicator.group().all_gather_bytes(&bytes)?[root])
+        from_json(root, &self.all_gather_bytes(&bytes)?[root])
     }
 
     /// Collects an object of every rank, in the order of the group, at rank `root`; the others get
@@ -112,11 +207,18 @@ impl Coordinator {
     /// As [`broadcast_object`](Self::broadcast_object).
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, object: &T, root: usize) -> Result<Option<Vec<T>>> {
         self.check_root(root)?;
-        let all = self.communicator.group().all_gather_bytes(&to_json(object)?)?;
+        let all = self.all_gather_bytes(&to_json(object)?)?;
         if self.rank() != root {
             return Ok(None);
         }
         all.iter().enumerate().map(|(rank, bytes)| from_json(rank, bytes)).collect::<Result<_>>().map(Some)
+    }
+
+    fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().all_gather_bytes(bytes),
+            Reach::Spanning(spanning) => spanning.all_gather_bytes(bytes),
+        }
     }
 
     fn check_root(&self, root: usize) -> Result<()> {
@@ -127,6 +229,12 @@ impl Coordinator {
                 Err(Error::invalid("the root", root, limit))
             }
         }
+    }
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Coordinator({}: rank {} of {:?})", self.name, self.rank, self.ranks)
     }
 }
 

@@ -22,23 +22,33 @@
 //! # Ok::<(), symmetra::Error>(())
 //! ```
 
+mod across;
+mod backend;
 mod config;
 mod coordinator;
+mod hosts;
 mod layout;
+mod opening;
 mod rendezvous;
 mod setting;
+mod spanning;
 mod variables;
 
+use std::fmt;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::bootstrap::Bootstrap;
-use crate::collective::Communicator;
+use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::group::{Config, boot_id};
 
-use config::Resolved;
+use config::{Chosen, Resolved};
 
+pub use backend::Backend;
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
+pub use hosts::Hosts;
 pub use layout::{Layout, Parallelism};
 pub use rendezvous::InitMethod;
 pub use setting::{Setting, Source};
@@ -48,10 +58,12 @@ pub use variables::{VARIABLES, Variable};
 ///
 /// Groups of the same ranks share one communicator and its memory. Dropped without
 /// [`close`](Self::close), the rank counts as lost by the others; nothing hangs.
-#[derive(Debug)]
 pub struct Environment {
     layout: Layout,
+    hosts: Hosts,
     settings: Vec<Setting>,
+    /// What the ranks of several hosts met by.
+    kept: Option<spanning::Kept>,
     /// The world, then each [`Parallelism`] in order.
     coordinators: Vec<Coordinator>,
 }
@@ -60,47 +72,48 @@ impl Environment {
     /// Meets the other ranks, opens the world's communicator and those of the groups. Collective;
     /// blocks. After [`close`](Self::close) a process may do it again.
     ///
+    /// Where ranks are on several hosts, those of each host open communicators of their own, and
+    /// groups that span hosts are connected by an engine (feature `gloo`).
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] for sizes whose product does not divide the world size (it shows the
-    /// arithmetic), a malformed or missing variable, or a device there is not;
-    /// [`Error::Mismatch`] when ranks differ in sizes or settings; as [`Communicator::open`] otherwise.
-    pub fn init(mut config: EnvConfig) -> Result<Self> {
-        match std::mem::replace(&mut config.init_method, InitMethod::Env) {
-            InitMethod::Bootstrap(bootstrap) => Self::init_on(bootstrap, config),
-            method => {
-                let deadline = Instant::now() + config.communicator.deadlines.open;
-                config.init_method = method;
-                let mut resolved = config.resolve(None)?;
-                let method = std::mem::replace(&mut resolved.init_method, InitMethod::Env);
-                let bootstrap = method.connect(resolved.rank, resolved.layout.world_size(), deadline)?;
-                Self::open(bootstrap, resolved)
-            }
+    /// arithmetic), a malformed or missing variable, or a device there is not; [`Error::Mismatch`] when
+    /// ranks differ in sizes or settings; [`Error::Unsupported`] for ranks on several hosts, which it
+    /// names, without an engine between them; as [`Communicator::open`](crate::Communicator::open)
+    /// otherwise.
+    pub fn init(config: EnvConfig) -> Result<Self> {
+        let deadline = Instant::now() + config.communicator.deadlines.open;
+        let told = config.init_method.told();
+        let mut resolved = config.resolve(told)?;
+        let method = std::mem::replace(&mut resolved.init_method, InitMethod::Env);
+        let way = method.local_address();
+        let mut bootstrap = method.connect(resolved.rank, resolved.layout.world_size(), deadline)?;
+        let met = Met::new(&mut *bootstrap, resolved, deadline)?;
+        match met.hosts.count() {
+            1 => met.open_on_one_host(bootstrap),
+            _ => met.open_on_hosts(bootstrap, way),
         }
     }
 
-    /// The same over a bootstrap that may be borrowed.
-    pub(crate) fn init_on(bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
+    /// The same over a bootstrap that may be borrowed: it cannot be kept, so all ranks must be on
+    /// one host.
+    pub(crate) fn init_on(mut bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
+        let deadline = Instant::now() + config.communicator.deadlines.open;
         let told = (bootstrap.rank(), bootstrap.world_size());
-        Self::open(bootstrap, config.resolve(Some(told))?)
+        let met = Met::new(&mut bootstrap, config.resolve(Some(told))?, deadline)?;
+        if met.hosts.count() > 1 {
+            let reason = "they must meet by an init method, as the bootstrap object is not kept";
+            return Err(Error::unsupported(format!("ranks on {}", met.hosts), reason));
+        }
+        met.open_on_one_host(bootstrap)
     }
 
-    fn open(bootstrap: impl Bootstrap, resolved: Resolved) -> Result<Self> {
-        variables::warn_of_unknown();
-        let device = resolved.device.open()?;
-        let (layout, settings) = (resolved.layout, resolved.settings);
-        let world = Communicator::open(bootstrap, &device, resolved.communicator)?;
-        agree(&world, &layout)?;
-        let everyone = (0..layout.world_size()).collect();
-        let mut coordinators = vec![Coordinator::new("world", world.clone(), everyone)];
-        for parallelism in Parallelism::ALL {
-            let communicator = match shared(&layout, parallelism) {
-                Some(other) => coordinators[other].communicator().clone(),
-                None => split(&world, &layout, parallelism)?,
-            };
-            let ranks = layout.group_of(parallelism, world.rank());
-            coordinators.push(Coordinator::new(parallelism.name(), communicator, ranks));
+    /// One line a group: the backends in order.
+    fn log(&self) {
+        for group in &self.coordinators {
+            let backends: Vec<_> = group.explain().iter().map(ToString::to_string).collect();
+            tracing::info!("{}: {}", group.name(), backends.join("; "));
         }
-        Ok(Self { layout, settings, coordinators })
     }
 
     /// All ranks.
@@ -138,13 +151,18 @@ impl Environment {
         &self.layout
     }
 
+    /// Which ranks are on which host.
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
     /// The effective settings, and who decided each.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }
 
     /// Closes every group in good order. Collective; blocks. Later calls on its communicators fail
-    /// with [`Error::Closed`].
+    /// with [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Errors
     /// The first error of a group that had failed: all are closed all the same.
@@ -153,11 +171,16 @@ impl Environment {
     }
 
     pub(crate) fn close_groups(&self) -> Result<()> {
-        let mut result = Ok(());
+        let deadline = Instant::now() + self.world().local().group().config().deadlines.open;
+        // A rank that goes first would be taken for dead by those on other hosts.
+        let mut result = match &self.kept {
+            Some(bootstrap) => self.check().and_then(|()| bootstrap.lock().barrier(deadline)),
+            None => Ok(()),
+        };
         for (number, coordinator) in self.coordinators.iter().enumerate().rev() {
-            let owner = number == 0 || shared(&self.layout, Parallelism::ALL[number - 1]).is_none();
+            let owner = number == 0 || opening::shared(&self.layout, Parallelism::ALL[number - 1]).is_none();
             if owner {
-                result = coordinator.communicator().clone().close().and(result);
+                result = coordinator.close().and(result);
             }
         }
         result
@@ -167,38 +190,59 @@ impl Environment {
     pub(crate) fn coordinators(&self) -> &[Coordinator] {
         &self.coordinators
     }
-}
 
-/// The earlier coordinator whose ranks are the same everywhere, so that every rank shares alike.
-fn shared(layout: &Layout, parallelism: Parallelism) -> Option<usize> {
-    if layout.size(parallelism) == layout.world_size() {
-        return Some(0);
+    fn check(&self) -> Result<()> {
+        self.coordinators.iter().try_for_each(Coordinator::check)
     }
-    let groups = layout.groups(parallelism);
-    let earlier = Parallelism::ALL.into_iter().take(parallelism as usize);
-    earlier.enumerate().find(|(_, other)| layout.groups(*other) == groups).map(|(number, _)| number + 1)
 }
 
-fn split(world: &Communicator, layout: &Layout, parallelism: Parallelism) -> Result<Communicator> {
-    let number = layout.group_number(parallelism, world.rank());
-    let color = u32::try_from(number).map_err(|_| Error::invalid("the group", number, "it must fit 32 bits"))?;
-    let group = world.split(Some(color), 0)?;
-    group.ok_or_else(|| Error::Internal { message: format!("rank {} is in no {parallelism} group", world.rank()) })
+/// The ranks know of each other; nothing is open.
+struct Met {
+    layout: Layout,
+    hosts: Hosts,
+    settings: Vec<Setting>,
+    device: Chosen,
+    interface: Option<(String, Source)>,
+    communicator: Config,
 }
 
-/// Ranks that were told different sizes would split into groups that never form.
-fn agree(world: &Communicator, layout: &Layout) -> Result<()> {
-    let sizes = Parallelism::ALL.map(|parallelism| format!("{parallelism} {}", layout.size(parallelism))).join(", ");
-    let all = world.group().all_gather_bytes(sizes.as_bytes())?;
-    let theirs = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match all.iter().enumerate().find(|(_, bytes)| **bytes != all[0]) {
-        None => Ok(()),
-        Some((rank, bytes)) => Err(Error::Mismatch {
-            what: "the parallel sizes".to_owned(),
-            against: 0,
-            ours: theirs(&all[0]),
-            rank,
-            theirs: theirs(bytes),
-        }),
+impl Met {
+    /// Collective.
+    fn new(bootstrap: &mut dyn Bootstrap, resolved: Resolved, deadline: Instant) -> Result<Self> {
+        variables::warn_of_unknown();
+        let Resolved { rank, layout, communicator, mut settings, .. } = resolved;
+        let host = resolved.host.unwrap_or_else(boot_id);
+        let hosts = opening::meet(bootstrap, host, &layout, &communicator, deadline)?;
+        let local = resolved.local_rank.unwrap_or((hosts.local_rank(rank).unwrap_or(rank), Source::Derived));
+        let (device, of_device) =
+            config::choose_device(resolved.device.as_ref(), local, Device::count(DeviceKind::Cuda));
+        settings.extend(of_device);
+        Ok(Self { layout, hosts, settings, device, interface: resolved.interface, communicator })
+    }
+
+    fn open_on_one_host(self, bootstrap: impl Bootstrap) -> Result<Environment> {
+        let Self { layout, hosts, settings, device, communicator, .. } = self;
+        let coordinators = opening::on_one_host(bootstrap, &layout, &device.open()?, communicator)?;
+        let environment = Environment { layout, hosts, settings, kept: None, coordinators };
+        environment.log();
+        Ok(environment)
+    }
+
+    /// `way` is the address from which this host reaches rank 0.
+    fn open_on_hosts(self, bootstrap: Box<dyn Bootstrap>, way: Option<IpAddr>) -> Result<Environment> {
+        let Self { layout, hosts, mut settings, device, communicator, .. } = self;
+        let interface = self.interface.or_else(|| Some((way?.to_string(), Source::Derived)));
+        settings.extend(interface.clone().map(|(value, source)| Setting { name: "interface", value, source }));
+        let between = (communicator, interface.map(|(name, _)| name));
+        let (coordinators, kept) = opening::on_hosts(bootstrap, &layout, &hosts, device.open(), between)?;
+        let environment = Environment { layout, hosts, settings, kept: Some(kept), coordinators };
+        environment.log();
+        Ok(environment)
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Environment({:?} on {})", self.coordinators, self.hosts)
     }
 }

@@ -1,6 +1,7 @@
 //! How the ranks of an environment meet.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Instant;
@@ -26,6 +27,28 @@ impl InitMethod {
     /// By an object of the caller's.
     pub fn bootstrap(bootstrap: impl Bootstrap + 'static) -> Self {
         Self::Bootstrap(Box::new(bootstrap))
+    }
+
+    /// The rank and world size that an object of the caller's says.
+    pub(super) fn told(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Bootstrap(bootstrap) => Some((bootstrap.rank(), bootstrap.world_size())),
+            Self::Env | Self::Tcp(_) | Self::File(_) => None,
+        }
+    }
+
+    /// The address at which this host reaches rank 0, where one is named. Nothing is sent.
+    pub(super) fn local_address(&self) -> Option<IpAddr> {
+        let address = match self {
+            Self::Env => TcpConfig::address_from_env().ok()?,
+            Self::Tcp(address) => address.clone(),
+            Self::File(_) | Self::Bootstrap(_) => return None,
+        };
+        let to = address.to_socket_addrs().ok()?.next()?;
+        let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip())
     }
 
     /// Blocks until every rank is there.
@@ -80,6 +103,12 @@ impl fmt::Debug for InitMethod {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_way_to_rank_0_is_an_address_of_this_host() {
+        assert_eq!(InitMethod::Tcp("127.0.0.1:2900".into()).local_address(), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(InitMethod::File("/run/ranks".into()).local_address(), None);
+    }
 
     #[test]
     fn methods_read_back() {

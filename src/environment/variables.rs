@@ -19,14 +19,15 @@ pub struct Variable {
 
 /// Every variable that symmetra reads, as README lists them. A setting made in the program always
 /// beats one made here.
-pub const VARIABLES: [Variable; 12] = [
+pub const VARIABLES: [Variable; 13] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
-    variable("LOCAL_RANK", "number", "the rank", "which device of the host this rank works on"),
+    variable("LOCAL_RANK", "number", "place on the host", "which device of the host this rank works on"),
     variable("MASTER_ADDR", "host", "required by env://", "where rank 0 listens"),
     variable("MASTER_PORT", "port", "required by env://", "the port it listens at"),
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
+    variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2", "the NCCL or RCCL to load where one is needed"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the same, where SYMMETRA_NCCL_LIBRARY is unset"),
     variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),
@@ -61,6 +62,14 @@ pub(super) fn number(lookup: &impl Lookup, set: Option<usize>, name: &'static st
     let number = text.trim().parse();
     let number = number.map_err(|_| Error::invalid(name, format_args!("`{text}`"), "it must be a number from 0"))?;
     Ok(Some((number, Source::Variable(name))))
+}
+
+/// Words: the program's, else the variable's, else none.
+pub(super) fn text(lookup: &impl Lookup, set: Option<String>, name: &'static str) -> Result<Option<(String, Source)>> {
+    match set {
+        Some(set) => Ok(Some((set, Source::Program))),
+        None => Ok(lookup.get(name)?.map(|text| (text, Source::Variable(name)))),
+    }
 }
 
 /// Warns of variables of this process that look like symmetra's and are not.

@@ -9,3 +9,5 @@ pub(crate) mod device;
 mod exception;
 mod export;
 pub(crate) mod foreign;
+#[cfg(feature = "gloo")]
+pub(crate) mod gloo;

@@ -155,7 +155,7 @@ fn agreed(device: &Device, config: &Config, world_size: usize) -> Vec<(String, S
 }
 
 /// Tells hosts apart where host names do not.
-fn boot_id() -> String {
+pub(crate) fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }

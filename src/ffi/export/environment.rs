@@ -29,6 +29,7 @@ unsafe fn config(settings: &EnvSettings) -> Result<EnvConfig> {
         // SAFETY: caller's duty.
         device: unsafe { settings.device.as_ref() }.cloned(),
         communicator: Config::try_from(&settings.communicator)?,
+        ..EnvConfig::default()
     })
 }
 
@@ -68,7 +69,7 @@ pub(super) fn environment_communicator(environment: &Environment, group: usize) 
     let absent = || Error::invalid("the number of a group", group, "there are 5");
     guard(|| {
         let coordinator = environment.coordinators().get(group).ok_or_else(absent)?;
-        Ok(Box::new(coordinator.communicator().clone()))
+        Ok(Box::new(coordinator.communicator()?.clone()))
     })
 }
 

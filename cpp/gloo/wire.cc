@@ -1,0 +1,123 @@
+#include "cpp/gloo/wire.hpp"
+
+#include <arpa/inet.h>
+#include <gloo/allgather.h>
+#include <gloo/alltoall.h>
+#include <gloo/common/error.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace symmetra::gloo_wire {
+namespace {
+
+/// Gloo says in words alone whether it waited too long.
+bool is_timeout(const std::string& words) {
+  return words.find("Timed out") != std::string::npos || words.find("timeout") != std::string::npos;
+}
+
+bool is_address(const std::string& name) {
+  in6_addr parsed;
+  return inet_pton(AF_INET, name.c_str(), &parsed) == 1 || inet_pton(AF_INET6, name.c_str(), &parsed) == 1;
+}
+
+std::chrono::milliseconds milliseconds(uint64_t timeout_ms) {
+  constexpr uint64_t kDayMs = 86'400'000;
+  return std::chrono::milliseconds(std::clamp<uint64_t>(timeout_ms, 1, kDayMs));
+}
+
+}  // namespace
+
+Interface::Interface(rust::Str name) {
+  const std::string text(name);
+  ::gloo::transport::tcp::attr attr;
+  (is_address(text) ? attr.hostname : attr.iface) = text;
+  try {
+    device_ = ::gloo::transport::tcp::CreateDevice(attr);
+  } catch (const std::exception& error) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the interface is `" + text + "`, but it must be an IP address or interface of this host: " + error.what());
+  }
+}
+
+Wire::Wire(const Interface& interface, uint32_t rank, uint32_t world_size, uint64_t timeout_ms)
+    : ::gloo::Context(static_cast<int>(rank), static_cast<int>(world_size)) {
+  // Gloo waits five times as long for a connection.
+  const auto connect_timeout = std::max(milliseconds(timeout_ms) / 5, std::chrono::milliseconds(1));
+  setTimeout(milliseconds(timeout_ms));
+  guarded("listen", [&] {
+    device_ = interface.device();
+    transportContext_ = device_->createContext(this->rank, size);
+    transportContext_->setTimeout(connect_timeout);
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer != this->rank) transportContext_->createPair(peer);
+    }
+  });
+}
+
+rust::Vec<uint8_t> Wire::address(uint32_t peer) const {
+  rust::Vec<uint8_t> address;
+  if (static_cast<int>(peer) == rank) return address;
+  for (const char byte : transportContext_->getPair(static_cast<int>(peer))->address().bytes()) {
+    address.push_back(static_cast<uint8_t>(byte));
+  }
+  return address;
+}
+
+void Wire::connect(uint32_t peer, rust::Slice<const uint8_t> address) {
+  guarded("connect",
+          [&] { transportContext_->getPair(static_cast<int>(peer))->connect(std::vector<char>(address.begin(), address.end())); });
+}
+
+void Wire::all_to_all(rust::Slice<const uint8_t> send, rust::Slice<uint8_t> receive, uint64_t timeout_ms) {
+  guarded("all-to-all", [&] {
+    ::gloo::AlltoallOptions options(shared());
+    // Gloo reads the input only.
+    options.setInput(const_cast<uint8_t*>(send.data()), send.size());
+    options.setOutput(receive.data(), receive.size());
+    options.setTag(tag_++);
+    options.setTimeout(milliseconds(timeout_ms));
+    ::gloo::alltoall(options);
+  });
+}
+
+void Wire::all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, uint64_t timeout_ms) {
+  guarded("all-gather", [&] {
+    ::gloo::AllgatherOptions options(shared());
+    options.setInput(const_cast<uint8_t*>(own.data()), own.size());
+    options.setOutput(all.data(), all.size());
+    options.setTag(tag_++);
+    options.setTimeout(milliseconds(timeout_ms));
+    ::gloo::allgather(options);
+  });
+}
+
+/// For options that want to share the context: they live as long as one call.
+std::shared_ptr<::gloo::Context> Wire::shared() { return {std::shared_ptr<::gloo::Context>(), this}; }
+
+void Wire::guarded(const char* doing, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    const std::string words(error.what());
+    // A broken wire is closed, so that no other rank waits for it.
+    try {
+      closeConnections();
+    } catch (const std::exception&) {
+      // It was closed before.
+    }
+    throw Error(is_timeout(words) ? ErrorKind::kTimeout : ErrorKind::kBootstrap, std::string(doing) + " between hosts: " + words);
+  }
+}
+
+std::shared_ptr<Interface> open_interface(rust::Str name) { return std::make_shared<Interface>(name); }
+
+std::unique_ptr<Wire> open_wire(const Interface& interface, uint32_t rank, uint32_t world_size, uint64_t timeout_ms) {
+  return std::make_unique<Wire>(interface, rank, world_size, timeout_ms);
+}
+
+}  // namespace symmetra::gloo_wire

@@ -1,0 +1,60 @@
+// Gloo as the bridge sees it: an interface of this host, and a wire over it between one rank of
+// each of several hosts.
+#pragma once
+
+#include <gloo/context.h>
+#include <gloo/transport/device.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "rust/cxx.h"
+#include "symmetra/error.hpp"
+
+namespace symmetra::gloo_wire {
+
+/// A network interface and the thread that serves its sockets. Any thread may use it.
+class Interface {
+ public:
+  /// `name`: an IP address of this host or the name of an interface. Sockets are bound to it alone.
+  explicit Interface(rust::Str name);
+
+  const std::shared_ptr<::gloo::transport::Device>& device() const noexcept { return device_; }
+
+ private:
+  std::shared_ptr<::gloo::transport::Device> device_;
+};
+
+/// Connections of one rank to all others of a wire, and Gloo's collectives over them. One thread
+/// at a time. Every call is made by all ranks, in the same order; a call that throws leaves the wire
+/// closed for good, which the others see.
+///
+/// Throws Error: kTimeout when a deadline passed, kBootstrap when a connection failed or broke.
+class Wire final : public ::gloo::Context {
+ public:
+  /// Listens at a port of the system's choice for every other rank, until it connected.
+  Wire(const Interface& interface, uint32_t rank, uint32_t world_size, uint64_t timeout_ms);
+
+  /// Where rank `peer` reaches this one; no bytes for this rank itself.
+  rust::Vec<uint8_t> address(uint32_t peer) const;
+  /// Connects with rank `peer`, which listens for this rank at `address`. In rank order.
+  void connect(uint32_t peer, rust::Slice<const uint8_t> address);
+  /// Block r of `send` goes to rank r, block r of `receive` comes from it. Both have the same size.
+  void all_to_all(rust::Slice<const uint8_t> send, rust::Slice<uint8_t> receive, uint64_t timeout_ms);
+  /// `own` of rank r becomes block r of `all`. The same size on every rank.
+  void all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, uint64_t timeout_ms);
+
+ private:
+  std::shared_ptr<::gloo::Context> shared();
+  void guarded(const char* doing, const std::function<void()>& call);
+
+  uint32_t tag_ = 0;
+};
+
+std::shared_ptr<Interface> open_interface(rust::Str name);
+std::unique_ptr<Wire> open_wire(const Interface& interface, uint32_t rank, uint32_t world_size, uint64_t timeout_ms);
+
+}  // namespace symmetra::gloo_wire

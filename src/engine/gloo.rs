@@ -1,0 +1,111 @@
+//! Gloo over TCP: connections between one rank of each of several hosts.
+
+use std::time::Instant;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use cxx::{SharedPtr, UniquePtr};
+
+use super::sum::sum;
+use crate::error::{Error, Result};
+use crate::ffi::gloo as sys;
+use crate::types::Element;
+
+/// A network interface of this host and the thread that serves its sockets.
+#[derive(Clone)]
+pub(crate) struct Interface(SharedPtr<sys::Interface>);
+
+impl Interface {
+    /// `name`: an IP address of this host or the name of an interface. Sockets are bound to it alone.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what is neither.
+    pub(crate) fn open(name: &str) -> Result<Self> {
+        Ok(Self(sys::open_interface(name)?))
+    }
+}
+
+/// Connections of a rank to the others of a wire, `world_size` in all. Every rank makes the same
+/// calls in the same order; each blocks until done or fails by its deadline. After an error the
+/// wire is closed, which the others notice.
+pub(crate) struct Wire {
+    raw: UniquePtr<sys::Wire>,
+    rank: usize,
+    world_size: usize,
+}
+
+impl Wire {
+    /// Listens for every other rank at a port of the system's choice. A port is open until that
+    /// rank connected in [`connect`](Self::connect), and never again.
+    pub(crate) fn listen(interface: &Interface, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
+        let raw = sys::open_wire(&interface.0, number(rank)?, number(world_size)?, remaining_ms(deadline))?;
+        Ok(Self { raw, rank, world_size })
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    /// Where each rank reaches this one; no bytes at its own.
+    pub(crate) fn addresses(&self) -> Result<Vec<Vec<u8>>> {
+        (0..self.world_size).map(|peer| Ok(self.raw.address(number(peer)?)?)).collect()
+    }
+
+    /// Connects with all others. `addresses[rank]` is where that rank listens for this one.
+    pub(crate) fn connect(&mut self, addresses: &[&[u8]]) -> Result<()> {
+        for (peer, address) in addresses.iter().enumerate().filter(|(peer, _)| *peer != self.rank) {
+            self.raw.pin_mut().connect(number(peer)?, address)?;
+        }
+        Ok(())
+    }
+
+    /// Block r of `send` goes to rank r, block r of `receive` comes from it.
+    pub(crate) fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> Result<()> {
+        self.check("all-to-all", send.len(), receive.len())?;
+        Ok(self.raw.pin_mut().all_to_all(send, receive, remaining_ms(deadline))?)
+    }
+
+    /// `own` of rank r becomes block r of `all`, equally long on every rank.
+    pub(crate) fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
+        self.check("all-gather", own.len() * self.world_size, all.len())?;
+        Ok(self.raw.pin_mut().all_gather(own, all, remaining_ms(deadline))?)
+    }
+
+    /// Sums `values` over all ranks in place, in rank order, rounded once: every rank sums a share of
+    /// what all sent it, then all gather the sums. Gloo's own all-reduce rounds at every hop, in an
+    /// order that depends on where in the message an element is.
+    pub(crate) fn all_reduce<T: Element>(&mut self, values: &mut [T], deadline: Instant) -> Result<()> {
+        if values.is_empty() || self.world_size == 1 {
+            return Ok(());
+        }
+        let share = values.len().div_ceil(self.world_size);
+        let mut padded = values.to_vec();
+        padded.resize(share * self.world_size, T::zeroed());
+        let mut arrived = vec![T::zeroed(); padded.len()];
+        self.all_to_all(cast_slice(&padded), cast_slice_mut(&mut arrived), deadline)?;
+        let mut own = vec![T::zeroed(); share];
+        sum(&arrived, &mut own);
+        self.all_gather(cast_slice(&own), cast_slice_mut(&mut padded), deadline)?;
+        values.copy_from_slice(&padded[..values.len()]);
+        Ok(())
+    }
+
+    /// Gloo trusts sizes.
+    fn check(&self, what: &str, bytes: usize, room: usize) -> Result<()> {
+        if bytes == room && bytes.is_multiple_of(self.world_size) {
+            return Ok(());
+        }
+        Err(Error::Internal { message: format!("{what} of {bytes} bytes into {room} over {} ranks", self.world_size) })
+    }
+}
+
+fn number(rank: usize) -> Result<u32> {
+    u32::try_from(rank).map_err(|_| Error::invalid("rank", rank, "it must fit 32 bits"))
+}
+
+fn remaining_ms(deadline: Instant) -> u64 {
+    u64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX)
+}

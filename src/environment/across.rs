@@ -1,0 +1,60 @@
+//! What sums between hosts: engines of others, behind one face.
+
+#[cfg(feature = "gloo")]
+mod gloo;
+
+use std::time::Instant;
+
+#[cfg(feature = "gloo")]
+pub(super) use gloo::Engines;
+
+use super::hosts::Hosts;
+use crate::error::Error;
+use crate::memory::View;
+use crate::stream::Stream;
+use crate::types::Dtype;
+
+/// One rank's end of an engine between some ranks, each of another host. All make the same calls
+/// in the same order, one at a time. After an error it is of no further use, and the others fail
+/// as well, at the latest when it is dropped.
+pub(super) trait Across: Send {
+    /// Sums `memory` in place over the ranks, in their order, rounded once, after what `stream`
+    /// does so far and before what it does later. May block until then.
+    fn all_reduce(&mut self, dtype: Dtype, memory: &View<'_>, stream: &Stream, deadline: Instant) -> crate::Result<()>;
+
+    /// `own` of rank r becomes block r of `all`, equally long on every rank. Blocks.
+    fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> crate::Result<()>;
+}
+
+/// The engines of this build: none.
+#[cfg(not(feature = "gloo"))]
+pub(super) enum Engines {}
+
+#[cfg(not(feature = "gloo"))]
+impl Engines {
+    /// # Errors
+    /// [`Error::Unsupported`], which names the hosts and what to build.
+    pub(super) fn open(_interface: Option<&str>, hosts: &Hosts) -> crate::Result<Self> {
+        Err(unsupported(
+            hosts,
+            "no engine between hosts was built: build with the feature `gloo` (Debian: libgloo-dev)",
+        ))
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match *self {}
+    }
+
+    pub(super) fn connect(
+        &self,
+        _bootstrap: &mut dyn crate::bootstrap::Bootstrap,
+        _members: Option<&[usize]>,
+        _deadline: Instant,
+    ) -> crate::Result<Option<Box<dyn Across>>> {
+        match *self {}
+    }
+}
+
+fn unsupported(hosts: &Hosts, reason: &str) -> Error {
+    Error::unsupported(format!("an environment of {} hosts, {hosts},", hosts.count()), reason)
+}

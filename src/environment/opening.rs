@@ -1,0 +1,177 @@
+//! From ranks that met to their groups: on one host, or on several.
+
+use std::fs::Permissions;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::across::Engines;
+use super::coordinator::{Coordinator, Reach};
+use super::hosts::Hosts;
+use super::layout::{Layout, Parallelism};
+use super::spanning::{Kept, Spanning};
+use crate::bootstrap::{Bootstrap, Local};
+use crate::collective::Communicator;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::group::Config;
+
+/// What a rank says of itself when all have met.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    host: String,
+    /// What must be equal everywhere, by name.
+    agreed: Vec<(String, String)>,
+}
+
+/// Compares what must be equal, and finds who is on which host. Ranks that were told different
+/// sizes would split into groups that never form.
+pub(super) fn meet(
+    bootstrap: &mut dyn Bootstrap,
+    host: String,
+    layout: &Layout,
+    config: &Config,
+    deadline: Instant,
+) -> Result<Hosts> {
+    let sizes = Parallelism::ALL.map(|parallelism| format!("{parallelism} {}", layout.size(parallelism))).join(", ");
+    let mut agreed = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+    agreed.push(("the parallel sizes".to_owned(), sizes));
+    agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    let hello = serde_json::to_vec(&Hello { host, agreed });
+    let hello = hello.map_err(|error| Error::Internal { message: error.to_string() })?;
+    let hellos = bootstrap.all_gather(&hello, deadline)?;
+    let hellos = hellos.iter().enumerate().map(|(rank, bytes)| {
+        serde_json::from_slice(bytes)
+            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))
+    });
+    let hellos = hellos.collect::<Result<Vec<Hello>>>()?;
+    for (rank, hello) in hellos.iter().enumerate() {
+        let mut pairs = hellos[0].agreed.iter().zip(&hello.agreed);
+        if let Some((ours, theirs)) = pairs.find(|(ours, theirs)| ours != theirs) {
+            let (what, ours, theirs) = (ours.0.clone(), ours.1.clone(), theirs.1.clone());
+            return Err(Error::Mismatch { what, against: 0, ours, rank, theirs });
+        }
+    }
+    Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
+}
+
+/// Opens the world's communicator and splits it.
+pub(super) fn on_one_host(
+    bootstrap: impl Bootstrap,
+    layout: &Layout,
+    device: &Device,
+    config: Config,
+) -> Result<Vec<Coordinator>> {
+    let rank = bootstrap.rank();
+    let world = Communicator::open(bootstrap, device, config)?;
+    let everyone = (0..layout.world_size()).collect();
+    let mut coordinators = vec![Coordinator::new("world", Reach::Own(world.clone()), everyone, rank)];
+    for parallelism in Parallelism::ALL {
+        let reach = match shared(layout, parallelism) {
+            Some(earlier) => coordinators[earlier].reach().clone(),
+            None => Reach::Own(split(&world, layout, parallelism, rank)?),
+        };
+        coordinators.push(Coordinator::new(parallelism.name(), reach, layout.group_of(parallelism, rank), rank));
+    }
+    Ok(coordinators)
+}
+
+/// Opens a communicator for the ranks of each host, splits it, and connects the groups that span
+/// hosts. Ranks fail together.
+pub(super) fn on_hosts(
+    mut bootstrap: Box<dyn Bootstrap>,
+    layout: &Layout,
+    hosts: &Hosts,
+    device: Result<Device>,
+    (config, interface): (Config, Option<String>),
+) -> Result<(Vec<Coordinator>, Kept)> {
+    let (rank, deadline) = (bootstrap.rank(), Instant::now() + config.deadlines.open);
+    let engines = Engines::open(interface.as_deref(), hosts);
+    let engines = agree(&mut *bootstrap, "open the interface between hosts", engines, deadline)?;
+    let device = agree(&mut *bootstrap, "open the device", device, deadline)?;
+    let local = meet_on_host(&mut *bootstrap, hosts, deadline);
+    let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
+    let local = Communicator::open(local, &device, config);
+    let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
+    let kept: Kept = Arc::new(Mutex::new(bootstrap));
+    let connect = |local: Communicator, group: &[usize]| -> Result<Reach> {
+        let spanning = Spanning::open(local.clone(), group, hosts, &engines, &kept, deadline)?;
+        Ok(spanning.map_or(Reach::Own(local), |spanning| Reach::Spanning(Arc::new(spanning))))
+    };
+    let everyone: Vec<usize> = (0..layout.world_size()).collect();
+    let mut coordinators = vec![Coordinator::new("world", connect(local.clone(), &everyone)?, everyone, rank)];
+    for parallelism in Parallelism::ALL {
+        let group = layout.group_of(parallelism, rank);
+        let reach = match shared(layout, parallelism) {
+            Some(earlier) => coordinators[earlier].reach().clone(),
+            None => {
+                let part = split(&local, layout, parallelism, rank);
+                let part = agree(&mut **kept.lock(), "split the communicator of the host", part, deadline)?;
+                connect(part, &group)?
+            }
+        };
+        coordinators.push(Coordinator::new(parallelism.name(), reach, group, rank));
+    }
+    Ok((coordinators, kept))
+}
+
+/// The earlier coordinator whose ranks are the same everywhere, so that every rank shares alike.
+pub(super) fn shared(layout: &Layout, parallelism: Parallelism) -> Option<usize> {
+    if layout.size(parallelism) == layout.world_size() {
+        return Some(0);
+    }
+    let groups = layout.groups(parallelism);
+    let earlier = Parallelism::ALL.into_iter().take(parallelism as usize);
+    earlier.enumerate().find(|(_, other)| layout.groups(*other) == groups).map(|(number, _)| number + 1)
+}
+
+fn split(local: &Communicator, layout: &Layout, parallelism: Parallelism, rank: usize) -> Result<Communicator> {
+    let number = layout.group_number(parallelism, rank);
+    let color = u32::try_from(number).map_err(|_| Error::invalid("the group", number, "it must fit 32 bits"))?;
+    let group = local.split(Some(color), 0)?;
+    group.ok_or_else(|| Error::Internal { message: format!("rank {rank} is in no {parallelism} group") })
+}
+
+/// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
+fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
+    let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
+    let all = bootstrap.all_gather(words.as_bytes(), deadline);
+    let value = local?;
+    match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
+        None => Ok(value),
+        Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
+    }
+}
+
+/// Brings the ranks of each host together in a directory that the first of them makes.
+fn meet_on_host(bootstrap: &mut dyn Bootstrap, hosts: &Hosts, deadline: Instant) -> Result<Local> {
+    let rank = bootstrap.rank();
+    let local_rank = hosts.local_rank(rank).unwrap_or(0);
+    let directory = (local_rank == 0).then(|| {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("symmetra-").permissions(Permissions::from_mode(0o700));
+        let parent = std::env::temp_dir();
+        builder
+            .tempdir_in(&parent)
+            .map_err(|error| Error::system(format_args!("make a directory in {} (TMPDIR)", parent.display()), &error))
+    });
+    let told = match &directory {
+        Some(Ok(directory)) => directory.path().as_os_str().as_bytes().to_vec(),
+        _ => Vec::new(),
+    };
+    let all = bootstrap.all_gather(&told, deadline)?;
+    let directory = directory.transpose()?;
+    let first = hosts.node_rank(rank).and_then(|node| hosts.ranks(node).first().copied()).unwrap_or(rank);
+    let path = PathBuf::from(std::ffi::OsString::from_vec(all.get(first).cloned().unwrap_or_default()));
+    if path.as_os_str().is_empty() {
+        return Err(Error::Peer { rank: first, message: "it could not make a directory for its host".to_owned() });
+    }
+    let local = Local::connect(&path, local_rank, hosts.local_size(rank).unwrap_or(1), deadline);
+    drop(directory);
+    local
+}

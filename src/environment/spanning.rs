@@ -1,0 +1,352 @@
+//! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+
+use super::across::{Across, Engines};
+use super::hosts::Hosts;
+use crate::bootstrap::Bootstrap;
+use crate::collective::{AllReduceOptions, Communicator};
+use crate::error::{Error, Result};
+use crate::memory::{Operand, Place, View, WithView};
+use crate::stream::{Enqueue, Queue};
+use crate::types::{Dtype, Element, Reduction};
+
+/// How long the ranks wait for each other when they ask who is to blame for a failure.
+const INQUEST: Duration = Duration::from_secs(2);
+
+/// The bootstrap that brought the world together, kept to ask who died.
+pub(super) type Kept = Arc<Mutex<Box<dyn Bootstrap>>>;
+
+/// This rank's part of a group that spans hosts.
+pub(super) struct Spanning {
+    /// This host's ranks of the group.
+    local: Communicator,
+    /// The group's ranks as the world numbers them.
+    ranks: Vec<usize>,
+    /// The same by host.
+    parts: Vec<Vec<usize>>,
+    /// Which of them is this host.
+    part: usize,
+    /// To the ranks of other hosts that have this one's place in theirs; none after a failure, and
+    /// where sizes differ for all but the first rank of each host.
+    wire: Mutex<Option<Box<dyn Across>>>,
+    engine: &'static str,
+    world: Kept,
+    used: AtomicBool,
+    failure: OnceCell<Error>,
+}
+
+impl Spanning {
+    /// Connects the group of ranks `group` by an engine between hosts; none for a group on one host.
+    /// Every rank of the world calls it at once. Blocks.
+    pub(super) fn open(
+        local: Communicator,
+        group: &[usize],
+        hosts: &Hosts,
+        engines: &Engines,
+        world: &Kept,
+        deadline: Instant,
+    ) -> Result<Option<Self>> {
+        let parts = hosts.parts(group);
+        let mut bootstrap = world.lock();
+        let rank = bootstrap.rank();
+        let members = wired(&parts, rank).filter(|_| parts.len() > 1);
+        let wire = Mutex::new(engines.connect(&mut **bootstrap, members.as_deref(), deadline)?);
+        let part = parts.iter().position(|part| part.contains(&rank));
+        Ok(part.filter(|_| parts.len() > 1).map(|part| Self {
+            local,
+            ranks: group.to_vec(),
+            parts,
+            part,
+            wire,
+            engine: engines.name(),
+            world: world.clone(),
+            used: AtomicBool::new(false),
+            failure: OnceCell::new(),
+        }))
+    }
+
+    /// This host's ranks of the group.
+    pub(super) fn local(&self) -> &Communicator {
+        &self.local
+    }
+
+    /// How many ranks of the group each host has.
+    pub(super) fn local_sizes(&self) -> Vec<usize> {
+        self.parts.iter().map(Vec::len).collect()
+    }
+
+    /// Sums `input` over the group into `output`. Blocks.
+    pub(super) fn all_reduce<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        queue: &impl Queue<'op>,
+    ) -> Result<()> {
+        self.check()?;
+        if queue.recording().is_some() {
+            let reason = "the step between hosts blocks the caller and cannot be captured";
+            return Err(Error::unsupported("an all-reduce of a group that spans hosts in a graph", reason));
+        }
+        let (input, output) = (input.view_of(), output.view_of());
+        if input.elems != output.elems {
+            let limit = format!("the input has {}", input.elems);
+            return Err(Error::invalid("the output's length", output.elems, limit));
+        }
+        self.two_levels(T::DTYPE, [&input, &output], queue).map_err(|error| self.fail(error))
+    }
+
+    fn two_levels(&self, dtype: Dtype, operands: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+        match self.parts.iter().all(|part| part.len() == self.parts[0].len()) {
+            true => self.by_shares(dtype, operands, queue)?,
+            false => self.by_first_ranks(dtype, operands, queue)?,
+        }
+        self.local.synchronize(queue.stream())
+    }
+
+    /// Reduce-scatter inside, all-reduce of a share between, all-gather inside. What is left of a
+    /// message that has no equal shares is summed between hosts by every rank.
+    fn by_shares(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+        let (rank, ranks) = (self.local.rank(), self.local.world_size());
+        let share = output.elems / ranks;
+        let shares = 0..share * ranks;
+        let (own, rest) = (rank * share..(rank + 1) * share, shares.end..output.elems);
+        let [all, own, tail] = [shares.clone(), own, rest.clone()].map(|range| part(output, range, dtype));
+        let whole = part(input, shares, dtype);
+        self.local.reduce_scatter_untyped(dtype, Reduction::Sum, None, [&whole, &own], queue)?;
+        if tail.elems > 0 {
+            let operands = [&part(input, rest, dtype), &tail];
+            self.local.all_reduce_untyped(AllReduceOptions::default(), dtype, operands, queue)?;
+        }
+        self.between(dtype, &own, queue)?;
+        self.between(dtype, &tail, queue)?;
+        self.local.all_gather_untyped(dtype, None, [&own, &all], queue)
+    }
+
+    /// Reduce inside to the first rank of each host, all-reduce between those, broadcast inside.
+    fn by_first_ranks(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+        let sum = (self.local.rank() == 0).then_some(output);
+        self.local.reduce_untyped(dtype, Reduction::Sum, 0, input, sum, queue)?;
+        if let Some(sum) = sum {
+            self.between(dtype, sum, queue)?;
+        }
+        self.local.broadcast_untyped(dtype, output, 0, queue)
+    }
+
+    /// Sums `memory` over the ranks of the wire, once it is complete here.
+    fn between(&self, dtype: Dtype, memory: &View<'_>, queue: &impl Enqueue) -> Result<()> {
+        if memory.elems == 0 {
+            return Ok(());
+        }
+        self.local.synchronize(queue.stream())?;
+        let deadline = self.deadline();
+        let mut wire = self.wire.lock();
+        let wire = wire.as_mut().ok_or(Error::Closed)?;
+        wire.all_reduce(dtype, memory, queue.stream(), deadline)
+    }
+
+    /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
+    pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.check()?;
+        self.gather(bytes).map_err(|error| self.fail(error))
+    }
+
+    /// Inside each host, between the first ranks of the hosts, inside each host again.
+    fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let group = self.local.group();
+        let own = pack(&group.all_gather_bytes(bytes)?);
+        let told = match self.local.rank() {
+            0 => self.between_first_ranks(&own),
+            _ => Ok(Vec::new()),
+        };
+        // A first rank that failed says so, instead of leaving the others to wait for it.
+        let words = match &told {
+            Ok(all) => [&[1], all.as_slice()].concat(),
+            Err(error) => [&[0], error.to_string().as_bytes()].concat(),
+        };
+        let first = group.all_gather_bytes(&words)?.into_iter().next().unwrap_or_default();
+        told?;
+        let (success, all) = first.split_first().unwrap_or((&0, &[]));
+        if *success == 0 {
+            let message = String::from_utf8_lossy(all).into_owned();
+            return Err(Error::Peer { rank: 0, message });
+        }
+        let mut of_group = vec![Vec::new(); self.ranks.len()];
+        for (ranks, packed) in self.parts.iter().zip(unpack(all)) {
+            for (rank, bytes) in ranks.iter().zip(unpack(&packed)) {
+                if let Ok(place) = self.ranks.binary_search(rank) {
+                    of_group[place] = bytes;
+                }
+            }
+        }
+        Ok(of_group)
+    }
+
+    /// What the first rank of every host has, packed.
+    fn between_first_ranks(&self, own: &[u8]) -> Result<Vec<u8>> {
+        let deadline = Instant::now() + self.local.group().config().deadlines.open;
+        let mut wire = self.wire.lock();
+        let wire = wire.as_mut().ok_or(Error::Closed)?;
+        let mut lengths = vec![0; 8 * self.parts.len()];
+        wire.all_gather(&(own.len() as u64).to_le_bytes(), &mut lengths, deadline)?;
+        let lengths: Vec<usize> =
+            lengths.as_chunks::<8>().0.iter().map(|length| u64::from_le_bytes(*length) as usize).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
+        let mut padded = own.to_vec();
+        padded.resize(longest, 0);
+        let mut all = vec![0; longest * self.parts.len()];
+        wire.all_gather(&padded, &mut all, deadline)?;
+        Ok(pack(&all.chunks(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect::<Vec<_>>()))
+    }
+
+    /// Leaves the group in good order, once every rank is done with it.
+    pub(super) fn close(&self) -> Result<()> {
+        drop(self.wire.lock().take());
+        let closed = self.local.clone().close();
+        self.failure.get().map_or(closed, |error| Err(error.clone()))
+    }
+
+    /// The name of the engine between the hosts.
+    pub(super) fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// What went wrong first.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None => self.local.group().check().map_err(|error| self.fail(error)),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let deadlines = self.local.group().config().deadlines;
+        Instant::now() + if self.used.swap(true, Ordering::Relaxed) { deadlines.steady } else { deadlines.first_use }
+    }
+
+    /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this
+    /// rank: on this host the devices are stopped, on others a connection breaks.
+    fn fail(&self, error: Error) -> Error {
+        if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
+            return error;
+        }
+        let failure = self.failure.get_or_init(|| {
+            drop(self.wire.lock().take());
+            self.local.abort();
+            self.inquest(self.of_group(error))
+        });
+        failure.clone()
+    }
+
+    /// Who died, if anybody did: a rank that fails makes others fail in its wake, and they see only
+    /// each other. The bootstrap's connections tell, and each host knows its own dead.
+    fn inquest(&self, error: Error) -> Error {
+        let known = match &error {
+            Error::PeerLost { rank, .. } => Some(self.ranks[*rank]),
+            _ => None,
+        };
+        let own = known.map(|rank| (rank as u64).to_le_bytes().to_vec()).unwrap_or_default();
+        let answers = self.world.lock().all_gather(&own, Instant::now() + INQUEST);
+        if known.is_some() {
+            return error;
+        }
+        let lost = match answers {
+            Err(Error::PeerLost { rank, .. }) => Some(rank),
+            Err(_) => None,
+            Ok(answers) => answers.iter().find_map(|answer| {
+                let rank = u64::from_le_bytes(answer.as_slice().try_into().ok()?);
+                usize::try_from(rank).ok()
+            }),
+        };
+        match lost.and_then(|lost| self.ranks.binary_search(&lost).ok()) {
+            Some(rank) => Error::PeerLost { rank, detail: format!(": {error}") },
+            None => error,
+        }
+    }
+
+    /// An error of this host's ranks with the group's numbers.
+    fn of_group(&self, error: Error) -> Error {
+        let place = |local: usize| {
+            let rank = self.parts[self.part].get(local);
+            rank.and_then(|rank| self.ranks.binary_search(rank).ok()).unwrap_or(local)
+        };
+        match error {
+            Error::PeerLost { rank, detail } => Error::PeerLost { rank: place(rank), detail },
+            Error::Peer { rank, message } => Error::Peer { rank: place(rank), message },
+            Error::Timeout { operation, sequence, rank, waited, detail } => {
+                Error::Timeout { operation, sequence, rank: rank.map(place), waited, detail }
+            }
+            Error::Mismatch { what, against, ours, rank, theirs } => {
+                Error::Mismatch { what, against: place(against), ours, rank: place(rank), theirs }
+            }
+            error => error,
+        }
+    }
+}
+
+/// The ranks that a rank's wire connects: where all hosts have as many, those with its place in
+/// their hosts, else the first of each host.
+fn wired(parts: &[Vec<usize>], rank: usize) -> Option<Vec<usize>> {
+    let place = parts.iter().find_map(|part| part.iter().position(|other| *other == rank))?;
+    let equal = parts.iter().all(|part| part.len() == parts[0].len());
+    (equal || place == 0).then(|| parts.iter().map(|part| part[place]).collect())
+}
+
+/// Some elements of an operand.
+fn part<'a>(whole: &View<'a>, range: Range<usize>, dtype: Dtype) -> View<'a> {
+    let start_bytes = range.start * dtype.bytes();
+    let place = match whole.place {
+        Place::Symmetric { group, offset_bytes } => {
+            Place::Symmetric { group, offset_bytes: offset_bytes + start_bytes as u64 }
+        }
+        // A table of addresses is of whole operands.
+        Place::Registered { .. } | Place::Plain => Place::Plain,
+    };
+    View { address: whole.address.wrapping_add(start_bytes), elems: range.len(), place, device: whole.device }
+}
+
+/// Several byte strings as one.
+fn pack(strings: &[Vec<u8>]) -> Vec<u8> {
+    strings.iter().flat_map(|bytes| [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()).collect()
+}
+
+/// The strings of [`pack`], as far as there are any.
+fn unpack(mut packed: &[u8]) -> Vec<Vec<u8>> {
+    let mut strings = Vec::new();
+    while let Some((length, rest)) = packed.split_first_chunk::<8>() {
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let Some((bytes, rest)) = rest.split_at_checked(length) else { break };
+        strings.push(bytes.to_vec());
+        packed = rest;
+    }
+    strings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wires_join_ranks_of_one_place() {
+        let parts = [vec![0, 1], vec![4, 6]];
+        assert_eq!(wired(&parts, 6), Some(vec![1, 6]));
+        assert_eq!(wired(&parts, 0), Some(vec![0, 4]));
+        let uneven = [vec![0, 1], vec![4]];
+        assert_eq!(wired(&uneven, 0), Some(vec![0, 4]));
+        assert_eq!((wired(&uneven, 1), wired(&uneven, 9)), (None, None));
+    }
+
+    #[test]
+    fn strings_unpack_as_packed() {
+        let strings = vec![b"a".to_vec(), Vec::new(), vec![7; 300]];
+        assert_eq!(unpack(&pack(&strings)), strings);
+        assert_eq!(unpack(&pack(&strings)[..12]), strings[..1]);
+        assert_eq!(unpack(&[255; 9]), Vec::<Vec<u8>>::new());
+    }
+}

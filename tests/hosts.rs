@@ -1,0 +1,270 @@
+//! Groups that span hosts: two levels of sums against an independent reference, layouts, and what
+//! becomes of a group when a rank of another host dies. Ranks of one machine that name different
+//! hosts share nothing but loopback; `namespaces.rs` gives each a network of its own.
+#![cfg(feature = "gloo")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use half::{bf16, f16};
+use support::Sample;
+use support::data::{assert_same, mix};
+use support::device::device;
+use support::world::{alone, bounded, meet};
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
+use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
+
+/// Small groups, deadlines that a slow machine keeps.
+fn small(seconds: u64) -> Config {
+    let limit = Duration::from_secs(seconds);
+    let mut config = Config::default();
+    config.deadlines = Deadlines { open: Duration::from_secs(60), first_use: limit, steady: limit };
+    config.heap_bytes = 1 << 20;
+    (config.one_shot_ll_bytes, config.two_shot_ll_bytes) = (4 << 10, 4 << 10);
+    (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(4 << 10), 4 << 10);
+    config
+}
+
+/// `hosts[rank]` is the rank's host.
+fn config(bootstrap: Threads, hosts: &[usize], [tensor, pipeline, data]: [usize; 3]) -> EnvConfig {
+    let mut config = EnvConfig::default();
+    config.device = Some(device(bootstrap.rank()));
+    config.host = Some(format!("host-{}", hosts[bootstrap.rank()]));
+    config.interface = Some("127.0.0.1".to_owned());
+    config.init_method = InitMethod::bootstrap(bootstrap);
+    (config.tensor_parallel_size, config.pipeline_parallel_size, config.data_parallel_size) = (tensor, pipeline, data);
+    config.communicator = small(60);
+    config
+}
+
+fn value<T: Sample>(rank: usize, index: usize, round: usize) -> T {
+    T::sample(mix(mix((rank as u64) << 32 ^ round as u64) ^ index as u64))
+}
+
+/// The sum on two levels: over the ranks of each host, then over the hosts by their lowest rank.
+fn expected<T: Sample>(group: &[usize], hosts: &[usize], index: usize, round: usize) -> T {
+    let mut order: Vec<usize> = Vec::new();
+    hosts.iter().for_each(|host| {
+        if !order.contains(host) {
+            order.push(*host)
+        }
+    });
+    let of_host = |host: &usize| {
+        let ranks: Vec<usize> = group.iter().copied().filter(|rank| hosts[*rank] == *host).collect();
+        let values: Vec<T> = ranks.iter().map(|rank| value(*rank, index, round)).collect();
+        (!values.is_empty()).then(|| T::reduce(Reduction::Sum, values.into_iter()))
+    };
+    let sums: Vec<T> = order.iter().filter_map(of_host).collect();
+    T::reduce(Reduction::Sum, sums.into_iter())
+}
+
+/// Sums in every group of a rank: sizes around the numbers of ranks, in place and not, plain and symmetric.
+fn sums_are_right<T: Sample>(environment: &Environment, hosts: &[usize]) {
+    let world = environment.world();
+    let (rank, device) = (world.rank(), world.local().device());
+    let stream = Stream::new(device).unwrap();
+    let mut groups = vec![world];
+    groups.extend(Parallelism::ALL.map(|parallelism| environment.group(parallelism)));
+    for (round, group) in groups.into_iter().enumerate() {
+        for count in [0, 1, 2, 3, 7, 1000, 4097] {
+            let values: Vec<T> = (0..count).map(|index| value(rank, index, round)).collect();
+            let sums: Vec<T> = (0..count).map(|index| expected(group.ranks(), hosts, index, round)).collect();
+            let context = (group.name(), rank, count, T::DTYPE);
+            let input = DeviceBuffer::<T>::from_slice(&values, &stream).unwrap();
+            let output = DeviceBuffer::<T>::new(device, count).unwrap();
+            group.all_reduce(&input, &output, &stream).unwrap();
+            assert_same(&output.read(&stream).unwrap(), &sums, &context);
+            assert_same(&input.read(&stream).unwrap(), &values, &context);
+            let symmetric = group.local().symmetric::<T>(count).unwrap();
+            symmetric.write(&values, &stream).unwrap();
+            group.all_reduce(&symmetric, &symmetric, &stream).unwrap();
+            assert_same(&symmetric.read(&stream).unwrap(), &sums, &context);
+        }
+    }
+}
+
+#[test]
+fn sums_of_every_type_are_those_of_two_levels() {
+    let hosts = [0, 0, 1, 1];
+    meet(4, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, &hosts, [2, 1, 2])).unwrap();
+        sums_are_right::<f32>(&environment, &hosts);
+        sums_are_right::<f64>(&environment, &hosts);
+        sums_are_right::<f16>(&environment, &hosts);
+        sums_are_right::<bf16>(&environment, &hosts);
+        sums_are_right::<i8>(&environment, &hosts);
+        sums_are_right::<u8>(&environment, &hosts);
+        sums_are_right::<i32>(&environment, &hosts);
+        sums_are_right::<u32>(&environment, &hosts);
+        sums_are_right::<i64>(&environment, &hosts);
+        sums_are_right::<u64>(&environment, &hosts);
+        environment.close().unwrap();
+    });
+}
+
+#[test]
+fn any_spread_of_ranks_over_hosts() {
+    for (hosts, sizes) in [
+        (vec![0, 0, 0, 1, 1, 1], [3, 1, 2]),
+        (vec![0, 0, 1], [1, 1, 3]),
+        (vec![0, 1, 0, 1], [2, 1, 2]),
+        (vec![0, 1, 2], [3, 1, 1]),
+        (vec![2, 0, 0, 1, 2, 1, 1], [7, 1, 1]),
+    ] {
+        meet(hosts.len(), |bootstrap| {
+            let environment = Environment::init(config(bootstrap, &hosts, sizes)).unwrap();
+            sums_are_right::<f32>(&environment, &hosts);
+            sums_are_right::<bf16>(&environment, &hosts);
+            environment.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn ranks_know_their_hosts_and_backends() {
+    meet(4, |bootstrap| {
+        let rank = bootstrap.rank();
+        let environment = Environment::init(config(bootstrap, &[0, 0, 1, 1], [2, 1, 2])).unwrap();
+        let hosts = environment.hosts();
+        assert_eq!((hosts.count(), hosts.node_rank(rank), hosts.local_rank(rank)), (2, Some(rank / 2), Some(rank % 2)));
+        assert_eq!(environment.tp().communicator().unwrap().world_size(), 2);
+        let refused = environment.dp().communicator().unwrap_err().to_string();
+        assert!(refused.contains("its ranks are on 2 hosts, [1, 1] on each"), "{refused}");
+        let lines = |group: &symmetra::environment::Coordinator| {
+            group.explain().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(lines(environment.tp()), "own: every size and type: its 2 ranks are on one host");
+        let world = lines(environment.world());
+        assert!(world.starts_with("own: refuses: its 4 ranks are on 2 hosts"), "{world}");
+        assert!(world.contains("gloo: every size and type, on two levels: reduce-scatter inside"), "{world}");
+        let local = environment.settings().iter().find(|setting| setting.name == "local_rank").unwrap();
+        assert_eq!(local.value, (rank % 2).to_string());
+        environment.close().unwrap();
+    });
+}
+
+#[test]
+fn objects_and_barriers_cross_hosts() {
+    for hosts in [vec![0, 0, 1, 1], vec![0, 1, 0, 0]] {
+        meet(4, |bootstrap| {
+            let rank = bootstrap.rank();
+            let environment = Environment::init(config(bootstrap, &hosts, [4, 1, 1])).unwrap();
+            let world = environment.world();
+            let sent = vec![("layer".to_owned(), 3), (String::new(), 7)];
+            assert_eq!(world.broadcast_object((rank == 3).then_some(&sent), 3).unwrap(), sent);
+            let gathered = world.gather_object(&(rank, "x".repeat(100 * rank)), 1).unwrap();
+            let all = (0..4).map(|rank| (rank, "x".repeat(100 * rank))).collect::<Vec<_>>();
+            assert_eq!(gathered, (rank == 1).then_some(all));
+            world.barrier().unwrap();
+            environment.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_cannot_cross_is_refused_and_changes_nothing() {
+    meet(2, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, &[0, 1], [2, 1, 1])).unwrap();
+        let (tp, device) = (environment.tp(), environment.world().local().device());
+        let stream = Stream::new(device).unwrap();
+        let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 5], &stream).unwrap();
+        let short = DeviceBuffer::<f32>::new(device, 4).unwrap();
+        let captured = stream.capture(|capture| tp.all_reduce(&buffer, &buffer, capture)).map(drop).unwrap_err();
+        assert!(matches!(captured, Error::Unsupported { .. }), "{captured}");
+        let unequal = tp.all_reduce(&buffer, &short, &stream).unwrap_err();
+        assert!(unequal.to_string().contains("the output's length is 4, but the input has 5"), "{unequal}");
+        tp.all_reduce(&buffer, &buffer, &stream).unwrap();
+        assert_eq!(buffer.read(&stream).unwrap(), [2.0; 5]);
+        environment.close().unwrap();
+    });
+}
+
+#[test]
+fn pitfall_01_a_rank_that_leaves_is_named_on_every_host() {
+    let _alone = alone();
+    bounded(Duration::from_secs(100), || {
+        for hosts in [vec![0, 0, 1, 1], vec![0, 1, 1]] {
+            let start = Instant::now();
+            let outcomes = meet(hosts.len(), |bootstrap| {
+                let rank = bootstrap.rank();
+                let environment = Environment::init(config(bootstrap, &hosts, [hosts.len(), 1, 1])).unwrap();
+                let tp = environment.tp().clone();
+                let stream = Stream::new(tp.local().device()).unwrap();
+                let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 100], &stream).unwrap();
+                tp.all_reduce(&buffer, &buffer, &stream).unwrap();
+                if rank + 1 == hosts.len() {
+                    drop((tp, environment));
+                    return None;
+                }
+                let error = tp.all_reduce(&buffer, &buffer, &stream).unwrap_err();
+                assert_eq!(tp.all_reduce(&buffer, &buffer, &stream), Err(error.clone()), "it stays so");
+                assert_eq!(environment.world().barrier(), Err(error.clone()));
+                assert_eq!(environment.close(), Err(error.clone()));
+                Some(error)
+            });
+            for error in outcomes.into_iter().flatten() {
+                assert!(matches!(error, Error::PeerLost { rank, .. } if rank + 1 == hosts.len()), "{error:?}");
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+        }
+    });
+}
+
+#[test]
+fn pitfall_04_a_rank_that_does_not_call_is_waited_for_until_the_deadline() {
+    let _alone = alone();
+    bounded(Duration::from_secs(60), || {
+        let outcomes = meet(2, |bootstrap| {
+            let rank = bootstrap.rank();
+            let mut config = config(bootstrap, &[0, 1], [2, 1, 1]);
+            config.communicator = small(1);
+            let environment = Environment::init(config).unwrap();
+            let stream = Stream::new(environment.world().local().device()).unwrap();
+            let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 100], &stream).unwrap();
+            if rank == 1 {
+                std::thread::sleep(Duration::from_secs(6));
+                return None;
+            }
+            let start = Instant::now();
+            let error = environment.tp().all_reduce(&buffer, &buffer, &stream).unwrap_err();
+            Some((error, start.elapsed()))
+        });
+        for (error, waited) in outcomes.into_iter().flatten() {
+            assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+            assert!(waited < Duration::from_secs(5), "{waited:?}");
+        }
+    });
+}
+
+#[test]
+fn pitfall_05_an_interface_that_one_rank_does_not_have() {
+    let errors = meet(3, |bootstrap| {
+        let rank = bootstrap.rank();
+        let mut config = config(bootstrap, &[0, 0, 1], [3, 1, 1]);
+        if rank == 1 {
+            config.interface = Some("no-such-interface".to_owned());
+        }
+        Environment::init(config).unwrap_err()
+    });
+    for (rank, error) in errors.iter().enumerate() {
+        let words = error.to_string();
+        assert!(words.contains("the interface is `no-such-interface`"), "rank {rank}: {words}");
+        assert_eq!(matches!(error, Error::Peer { rank: 1, .. }), rank != 1, "{error:?}");
+    }
+}
+
+#[test]
+fn opens_and_closes_again_in_one_process() {
+    for _ in 0..3 {
+        meet(4, |bootstrap| {
+            let environment = Environment::init(config(bootstrap, &[0, 0, 1, 1], [2, 2, 1])).unwrap();
+            sums_are_right::<i32>(&environment, &[0, 0, 1, 1]);
+            let tp = environment.tp().clone();
+            environment.close().unwrap();
+            assert_eq!(tp.local().group().check(), Err(Error::Closed));
+        });
+    }
+}
