@@ -10,8 +10,10 @@
 #include "kernels/all_reduce/two_shot_zero_copy.cuh"
 #include "kernels/exchange/counts.cuh"
 #include "kernels/exchange/direct.cuh"
+#include "kernels/exchange/once.cuh"
 #include "kernels/exchange/packets.cuh"
 #include "kernels/exchange/reduce.cuh"
+#include "kernels/geometry.hpp"
 #include "kernels/probe/probe.cuh"
 #include "kernels/signal/signal.cuh"
 
@@ -91,48 +93,49 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t dtype, ui
 
 /// Reduce-scatter and reduce.
 template <class Backend, class Element, uint32_t kWorld>
-typename Backend::Entry reducing_kernel(uint32_t algorithm) {
-  if (algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
+typename Backend::Entry reducing_kernel(const ExchangeArgs& args) {
+  if (in_one_round(args)) return Backend::template entry<&reduce_once<LL<Element>, kWorld>>();
+  if (args.algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
   return Backend::template entry<&exchange_direct<Pulled<Element, kWorld>>>();
 }
 
 template <class Backend, class ElementType>
-typename Backend::Entry reducing_sum_kernel(uint32_t algorithm, uint32_t world) {
-  if (world == 2) return reducing_kernel<Backend, Sum<ElementType>, 2>(algorithm);
-  if (world == 4) return reducing_kernel<Backend, Sum<ElementType>, 4>(algorithm);
-  if (world == 8) return reducing_kernel<Backend, Sum<ElementType>, 8>(algorithm);
-  return reducing_kernel<Backend, Sum<ElementType>, 0>(algorithm);
+typename Backend::Entry reducing_sum_kernel(const ExchangeArgs& args) {
+  if (args.world == 2) return reducing_kernel<Backend, Sum<ElementType>, 2>(args);
+  if (args.world == 4) return reducing_kernel<Backend, Sum<ElementType>, 4>(args);
+  if (args.world == 8) return reducing_kernel<Backend, Sum<ElementType>, 8>(args);
+  return reducing_kernel<Backend, Sum<ElementType>, 0>(args);
 }
 
 template <class Backend>
 typename Backend::Entry reducing_kernel(const ExchangeArgs& args) {
   if (args.reduction > kAverage) return {};
   if (args.reduction == kSum) {
-    if (args.dtype == kF32) return reducing_sum_kernel<Backend, F32>(args.algorithm, args.world);
-    if (args.dtype == kF16) return reducing_sum_kernel<Backend, F16>(args.algorithm, args.world);
-    if (args.dtype == kBF16) return reducing_sum_kernel<Backend, BF16>(args.algorithm, args.world);
+    if (args.dtype == kF32) return reducing_sum_kernel<Backend, F32>(args);
+    if (args.dtype == kF16) return reducing_sum_kernel<Backend, F16>(args);
+    if (args.dtype == kBF16) return reducing_sum_kernel<Backend, BF16>(args);
   }
   switch (args.dtype) {
     case kF32:
-      return reducing_kernel<Backend, Reduced<F32>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<F32>, 0>(args);
     case kF64:
-      return reducing_kernel<Backend, Reduced<F64>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<F64>, 0>(args);
     case kF16:
-      return reducing_kernel<Backend, Reduced<F16>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<F16>, 0>(args);
     case kBF16:
-      return reducing_kernel<Backend, Reduced<BF16>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<BF16>, 0>(args);
     case kI32:
-      return reducing_kernel<Backend, Reduced<I32>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<I32>, 0>(args);
     case kI64:
-      return reducing_kernel<Backend, Reduced<I64>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<I64>, 0>(args);
     case kI8:
-      return reducing_kernel<Backend, Reduced<I8>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<I8>, 0>(args);
     case kU8:
-      return reducing_kernel<Backend, Reduced<U8>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<U8>, 0>(args);
     case kU32:
-      return reducing_kernel<Backend, Reduced<U32>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<U32>, 0>(args);
     case kU64:
-      return reducing_kernel<Backend, Reduced<U64>, 0>(args.algorithm);
+      return reducing_kernel<Backend, Reduced<U64>, 0>(args);
     default:
       return {};
   }
@@ -145,6 +148,7 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
     case kReducePull:
       return reducing_kernel<Backend>(args);
     case kExchangePackets:
+      if (in_one_round(args)) return Backend::template entry<&exchange_once<LL<I64>>>();
       return Backend::template entry<&exchange_packets<LL<I64>>>();
     case kExchangePush:
       return Backend::template entry<&exchange_direct<Copies>>();

@@ -101,6 +101,19 @@ constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
 
 constexpr bool through_scratch(const ExchangeArgs& args) { return args.algorithm == kExchangePackets || args.algorithm == kReducePackets; }
 
+/// Whether all strips of this rank fit their slots and are whole packets of 8 bytes in memory aligned
+/// for them: what the kernels of one round take for granted.
+inline bool in_one_round(const ExchangeArgs& args) {
+  if (!through_scratch(args) || args.learned != nullptr || args.row_bytes != 0) return false;
+  if (args.largest_bytes > args.slot_packets * 8) return false;
+  uint64_t all = 0;
+  for (uint32_t peer = 0; peer < args.world; ++peer) {
+    all |= reinterpret_cast<uintptr_t>(args.from[peer]) | reinterpret_cast<uintptr_t>(args.into[peer]);
+    all |= args.send_bytes[peer] | args.receive_bytes[peer];
+  }
+  return all % 8 == 0;
+}
+
 /// What a block's threads share among them at once in an exchange.
 constexpr uint32_t items(const ExchangeArgs& args) { return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2; }
 /// Block-shared memory of the telling of counts: two values a rank.
@@ -132,7 +145,8 @@ constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.root < args.world;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
                      geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared;
-  return known && shape && (packets ? args.slot_packets != 0 : args.table != nullptr);
+  const bool slots = args.slot_packets != 0 && args.slot_packets < uint64_t{1} << 31;
+  return known && shape && (packets ? slots : args.table != nullptr);
 }
 
 }  // namespace symmetra::kernels

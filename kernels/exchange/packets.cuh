@@ -33,9 +33,10 @@ class Slots {
 
   /// Tags repeat after 2^32 rounds, and a packet not written since would pass for new. So each
   /// round empties one packet a source, in turn. The block whose packet it is has read it, and
-  /// peers write it again when they have heard from that block in the round after this.
+  /// peers write it again when they have heard from that block in the round after this, which no
+  /// thread of it begins before this is done.
   SYMMETRA_DEVICE void scrub() const {
-    const uint64_t i = (epoch_ / 2) % args_.slot_packets;
+    const uint32_t i = (epoch_ / 2) % static_cast<uint32_t>(args_.slot_packets);
     if ((i >> args_.lanes_log2) % platform::blocks() != platform::block() || platform::thread() != 0) return;
     for (uint32_t source = 0; source < args_.world; ++source) platform::store_packet(at(args_.rank, source, i), Packet{});
   }
@@ -166,6 +167,7 @@ SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) 
     // All have read what arrived; nobody goes on where one had to give up.
     if (platform::sync_block_or(waiter.gave_up())) break;
     slots.scrub();
+    platform::sync_block();  // a peer that hears of the next round from one thread may write where another empties
   }
   platform::release_next();
   end_call(args.state, args.wait, epoch_after(call.epoch, rounds - 1), 0);

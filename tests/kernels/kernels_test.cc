@@ -114,13 +114,15 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   c.root = random() % world;
   c.dtype = random() % 2 == 0 ? kU8 : kI32;
   c.reduction = random() % kReductions;
-  c.from_shift = random() % 2 == 0 ? 0 : 4 * (random() % 5);
-  c.into_shift = random() % 2 == 0 ? 0 : 4 * (random() % 5);
+  // Whole packets in aligned memory, for which there are kernels of their own, or anything.
+  const bool whole = random() % 2 == 0;
+  c.from_shift = whole ? 8 * (random() % 3) : 4 * (random() % 5);
+  c.into_shift = whole ? 8 * (random() % 3) : 4 * (random() % 5);
   // Any number of bytes where they are only moved; several rounds of small slots.
   const bool equal = c.reduces() || c.rows > 1 || c.algorithm == kExchangeRelay;
-  const uint64_t unit = c.reduces() ? 4 : 1, all = random() % (random() % 2 == 0 ? 20 : 150) * unit * c.rows;
+  const uint64_t unit = whole ? 8 : c.reduces() ? 4 : 1, all = random() % (random() % 2 == 0 ? 20 : 150) * unit * c.rows;
   for (uint32_t from = 0; from < world; ++from) {
-    for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = equal ? all : random() % 3 == 0 ? 0 : random() % (all + 1);
+    for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = equal ? all : random() % 3 == 0 ? 0 : random() % (all / unit + 1) * unit;
   }
   return c;
 }
