@@ -38,7 +38,8 @@ struct Config {
   Deadlines deadlines;
   /// Room for symmetric buffers in the arena, in bytes. Default 64 MiB.
   std::uint64_t heap_bytes;
-  /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Default 64 KiB.
+  /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Exchanges by
+  /// packets move as much from rank to rank in one round. Default 256 KiB.
   std::uint64_t one_shot_ll_bytes;
   /// The same for one-shot with sentinels. Unset, the default, is 16 MiB / (world size squared) within
   /// 256 KiB and 4 MiB.

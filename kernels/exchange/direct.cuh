@@ -51,8 +51,9 @@ class Copies {
   const ExchangeArgs& args_;
 };
 
-/// A broadcast in two hops at once: each rank reads its share from the root and writes it into the
-/// memory of all others, so that the root's link carries the message once and not once a rank.
+/// A broadcast in two hops at once: each rank but the root reads its share from there and writes it
+/// into the memory of all others, so that the root's link carries the message once and not once a
+/// rank. Of two ranks each moves half: the root writes faster than the other reads.
 class Relay {
  public:
   using Data = Words<4>;
@@ -60,8 +61,11 @@ class Relay {
   SYMMETRA_DEVICE explicit Relay(const ExchangeArgs& args) : args_(args), strip_(args.largest_bytes, 0, 0, addresses(args)) {}
 
   SYMMETRA_DEVICE void run() const {
-    const uint64_t all = packets_of<Data>(args_.largest_bytes), share = (all + args_.world - 1) / args_.world;
-    const uint64_t begin = args_.rank * share, end = begin + share < all ? begin + share : all;
+    const bool two = args_.world == 2;
+    if (!two && args_.rank == args_.root) return;
+    const uint32_t ranks = two ? 2 : args_.world - 1, place = two || args_.rank < args_.root ? args_.rank : args_.rank - 1;
+    const uint64_t all = packets_of<Data>(args_.largest_bytes), share = (all + ranks - 1) / ranks;
+    const uint64_t begin = place * share, end = begin + share < all ? begin + share : all;
     const uint64_t step = uint64_t{platform::blocks()} << args_.lanes_log2;
     for (uint64_t tile = begin + (uint64_t{platform::block()} << args_.lanes_log2); tile < end; tile += step) {
       platform::each(1u << args_.lanes_log2, [&](uint32_t lane) {

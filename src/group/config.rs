@@ -44,7 +44,8 @@ pub struct Config {
     pub deadlines: Deadlines,
     /// Room for symmetric buffers in the arena, in bytes. Default 64 MiB.
     pub heap_bytes: u64,
-    /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Default 64 KiB.
+    /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Exchanges by
+    /// packets move as much from rank to rank in one round. Default 256 KiB.
     pub one_shot_ll_bytes: u64,
     /// The same for one-shot with sentinels. `None`, the default, is 16 MiB / (world size squared)
     /// within 256 KiB and 4 MiB.
@@ -76,7 +77,7 @@ impl Default for Config {
         Self {
             deadlines: Deadlines::default(),
             heap_bytes: 64 << 20,
-            one_shot_ll_bytes: 64 << 10,
+            one_shot_ll_bytes: 256 << 10,
             one_shot_sentinel_bytes: None,
             two_shot_ll_bytes: 1 << 20,
             two_shot_sentinel_bytes: 4 << 20,
