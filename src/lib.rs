@@ -22,7 +22,7 @@ pub use collective::{
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};
-pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, Tuning};
+pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, TunedTiming, Tuning};
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };

@@ -26,7 +26,7 @@ pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
 pub(crate) use history::Call;
 use page::{Cause, PageMapping, Stop};
-pub use tuning::{TunedRow, TunedTable, Tuning};
+pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
 pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
