@@ -55,9 +55,12 @@ fn check_tables(tuning: &Tuning) {
         for (number, (limit, algorithm)) in rows.iter().enumerate() {
             let last = number + 1 == rows.len();
             assert_eq!(*limit == u64::MAX, last, "{rows:?}");
-            assert!(last || [512, 1024, 2048].contains(limit), "{rows:?}");
+            assert!(last || [512, 1024, 2048, 4096].contains(limit), "{rows:?}");
             assert!(!table.exact || algorithm.is_exact(dtype, table.world_size), "{rows:?}");
         }
+        // What is larger than all that was measured.
+        let built_in = explain(DeviceKind::Host, None, table.world_size, None).unwrap()(dtype, table.direct);
+        assert_eq!(rows.last().unwrap().1, built_in.last().unwrap().algorithm);
         if !table.exact {
             let explain = explain(DeviceKind::Host, None, table.world_size, Some(tuning)).unwrap();
             let ranges = explain(dtype, table.direct);

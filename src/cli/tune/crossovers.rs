@@ -13,8 +13,8 @@ pub(super) struct Size {
 /// One range of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// The largest size measured that it serves; none: without limit.
-    pub(super) up_to_bytes: Option<u64>,
+    /// The largest size measured that it serves.
+    pub(super) up_to_bytes: u64,
     pub(super) algorithm: String,
 }
 
@@ -36,12 +36,9 @@ pub(super) fn crossovers(sizes: &[Size]) -> Vec<Choice> {
     for (size, chosen) in sizes.iter().zip(path) {
         let algorithm = algorithms[chosen];
         match choices.last_mut() {
-            Some(last) if last.algorithm == algorithm => last.up_to_bytes = Some(size.bytes),
-            _ => choices.push(Choice { up_to_bytes: Some(size.bytes), algorithm: algorithm.to_owned() }),
+            Some(last) if last.algorithm == algorithm => last.up_to_bytes = size.bytes,
+            _ => choices.push(Choice { up_to_bytes: size.bytes, algorithm: algorithm.to_owned() }),
         }
-    }
-    if let Some(last) = choices.last_mut() {
-        last.up_to_bytes = None;
     }
     choices
 }
@@ -125,20 +122,16 @@ mod tests {
     }
 
     fn choices(rows: &[(u64, &str)]) -> Vec<Choice> {
-        let row = |(bytes, name): &(u64, &str)| Choice {
-            up_to_bytes: (*bytes > 0).then_some(bytes << 10),
-            algorithm: (*name).to_owned(),
-        };
-        rows.iter().map(row).collect()
+        rows.iter().map(|(kib, name)| Choice { up_to_bytes: kib << 10, algorithm: (*name).to_owned() }).collect()
     }
 
     #[test]
     fn every_winner_serves_the_sizes_it_wins() {
         let found = crossovers(&sizes());
         // 2 + 0.4 x = 4 + 0.12 x at 7.1 KiB, 4 + 0.12 x = 12 + 0.05 x at 114 KiB.
-        assert_eq!(found, choices(&[(4, "one"), (64, "two"), (0, "large")]));
-        assert_eq!(crossovers(&sizes()[..3]), choices(&[(0, "one")]));
-        assert_eq!(crossovers(&sizes()[..1]), choices(&[(0, "one")]));
+        assert_eq!(found, choices(&[(4, "one"), (64, "two"), (2048, "large")]));
+        assert_eq!(crossovers(&sizes()[..3]), choices(&[(4, "one")]));
+        assert_eq!(crossovers(&sizes()[..1]), choices(&[(1, "one")]));
         assert_eq!(crossovers(&[]), []);
     }
 
@@ -155,8 +148,8 @@ mod tests {
                     assert_eq!(found.len(), clean.len(), "{name} at {size} by {factor}: {found:?}");
                     for (found, clean) in found.iter().zip(&clean) {
                         assert_eq!(found.algorithm, clean.algorithm);
-                        let steps = |choice: &Choice| choice.up_to_bytes.map_or(99, u64::ilog2);
-                        assert!(steps(found).abs_diff(steps(clean)) <= 1, "{name} at {size} by {factor}: {found:?}");
+                        let apart = found.up_to_bytes.ilog2().abs_diff(clean.up_to_bytes.ilog2());
+                        assert!(apart <= 1, "{name} at {size} by {factor}: {found:?}");
                     }
                 }
             }
@@ -181,7 +174,7 @@ mod tests {
     fn an_algorithm_serves_only_where_it_was_timed() {
         let mut sizes = sizes();
         sizes.iter_mut().skip(2).for_each(|size| size.times_ns.retain(|name, _| name != "one"));
-        assert_eq!(crossovers(&sizes), choices(&[(2, "one"), (64, "two"), (0, "large")]));
+        assert_eq!(crossovers(&sizes), choices(&[(2, "one"), (64, "two"), (2048, "large")]));
     }
 
     proptest! {
@@ -194,8 +187,8 @@ mod tests {
             let found = crossovers(&sizes);
             let names: BTreeSet<_> = found.iter().map(|choice| &choice.algorithm).collect();
             prop_assert_eq!(names.len(), found.len());
-            prop_assert!(found.windows(2).all(|pair| pair[0].up_to_bytes.unwrap() < pair[1].up_to_bytes.unwrap_or(u64::MAX)));
-            prop_assert_eq!(found.last().unwrap().up_to_bytes, None);
+            prop_assert!(found.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes));
+            prop_assert_eq!(found.last().unwrap().up_to_bytes, sizes.last().unwrap().bytes);
         }
     }
 }

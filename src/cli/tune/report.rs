@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
-use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming, Tuning};
+use symmetra::{Algorithm, Device, DeviceKind, Dtype, Range, TunedRow, TunedTable, TunedTiming, Tuning, explain};
 
 use super::crossovers::{Choice, Size, crossovers};
 use super::lap::Lap;
@@ -67,9 +67,10 @@ impl Report {
         };
         let mut sections = Vec::new();
         for world in worlds {
+            let built_in = explain(device.kind(), Some(device), world.ranks, None)?;
             // Laps of one type and kind of memory follow each other.
             for laps in world.laps.chunk_by(|one, other| (one.dtype, one.direct) == (other.dtype, other.direct)) {
-                sections.push(section(world.ranks, laps, &mut tuning)?);
+                sections.push(section(world.ranks, laps, &built_in, &mut tuning)?);
             }
         }
         Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
@@ -88,24 +89,26 @@ impl Report {
 }
 
 /// Adds what was found of one kind of call to the tuning.
-fn section(ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> Result<Section, Failure> {
+fn section(
+    ranks: usize,
+    laps: &[Lap],
+    built_in: &impl Fn(Dtype, bool) -> Vec<Range>,
+    tuning: &mut Tuning,
+) -> Result<Section, Failure> {
     let Some(Lap { dtype, direct, .. }) = laps.first() else {
         return Err(Failure::failed("nothing was measured"));
     };
     let (dtype, direct) = (*dtype, *direct);
-    let key = |exact: bool, choices: &[Choice]| TunedTable {
-        world_size: ranks,
-        floating: dtype.is_float(),
-        direct,
-        exact,
-        rows: choices
-            .iter()
-            .map(|choice| TunedRow { up_to_bytes: choice.up_to_bytes, algorithm: choice.algorithm.clone() })
-            .collect(),
+    let choices = |exact: bool| {
+        let serves = |algorithm: Algorithm| !exact || algorithm.is_exact(dtype, ranks);
+        let mut larger = built_in(dtype, direct);
+        larger.retain(|range| serves(range.algorithm));
+        let choices = crossovers(&sizes(laps, serves));
+        let (world_size, floating, rows) = (ranks, dtype.is_float(), rows(&choices, &larger));
+        (TunedTable { world_size, floating, direct, exact, rows }, choices)
     };
-    let choices = crossovers(&sizes(laps, |_| true));
-    let exact = crossovers(&sizes(laps, |algorithm| algorithm.is_exact(dtype, ranks)));
-    tuning.tables.extend([key(false, &choices), key(true, &exact)]);
+    let ((table, choices), (exact_table, _)) = (choices(false), choices(true));
+    tuning.tables.extend([table, exact_table]);
     tuning.timings.extend(laps.iter().map(|lap| TunedTiming {
         world_size: ranks,
         floating: dtype.is_float(),
@@ -116,6 +119,25 @@ fn section(ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> Result<Section, F
     let memory = if direct { "symmetric" } else { "plain" };
     let rows = laps.iter().map(|lap| row(lap, &choices)).collect();
     Ok(Section { ranks, dtype: dtype.name(), memory, rows })
+}
+
+/// What was found, and for messages larger than any measured what the built-in table has.
+fn rows(choices: &[Choice], built_in: &[Range]) -> Vec<TunedRow> {
+    let measured_bytes = choices.last().map_or(0, |choice| choice.up_to_bytes);
+    let found = choices.iter().map(|choice| (choice.up_to_bytes, choice.algorithm.as_str()));
+    let larger = built_in.iter().filter(|range| range.up_to_bytes > measured_bytes);
+    let larger = larger.map(|range| (range.up_to_bytes, range.algorithm.name()));
+    let mut rows: Vec<TunedRow> = Vec::new();
+    for (up_to_bytes, algorithm) in found.chain(larger) {
+        match rows.last_mut() {
+            Some(last) if last.algorithm == algorithm => last.up_to_bytes = Some(up_to_bytes),
+            _ => rows.push(TunedRow { up_to_bytes: Some(up_to_bytes), algorithm: algorithm.to_owned() }),
+        }
+    }
+    if let Some(last) = rows.last_mut() {
+        last.up_to_bytes = None;
+    }
+    rows
 }
 
 fn sizes(laps: &[Lap], serves: impl Fn(Algorithm) -> bool) -> Vec<Size> {
@@ -129,7 +151,7 @@ fn sizes(laps: &[Lap], serves: impl Fn(Algorithm) -> bool) -> Vec<Size> {
 
 fn row(lap: &Lap, choices: &[Choice]) -> Row {
     let fastest = lap.times_ns.iter().min_by_key(|(_, time)| **time);
-    let chosen = choices.iter().find(|choice| choice.up_to_bytes.is_none_or(|limit| lap.bytes <= limit));
+    let chosen = choices.iter().find(|choice| lap.bytes <= choice.up_to_bytes);
     Row {
         bytes: lap.bytes,
         times_us: lap.times_ns.iter().map(|(name, time)| (name.clone(), *time as f64 / 1e3)).collect(),
@@ -167,5 +189,31 @@ impl Display for Section {
 impl Row {
     fn time_us(&self, algorithm: &str) -> Option<f64> {
         self.times_us.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(rows: &[TunedRow]) -> Vec<(Option<u64>, &str)> {
+        rows.iter().map(|row| (row.up_to_bytes, row.algorithm.as_str())).collect()
+    }
+
+    #[test]
+    fn larger_messages_than_measured_keep_the_built_in_choice() {
+        let choice = |up_to_bytes, algorithm: Algorithm| Choice { up_to_bytes, algorithm: algorithm.to_string() };
+        let range = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason: "" };
+        let (ll, two, ring) = (Algorithm::OneShotLL, Algorithm::TwoShotZeroCopy, Algorithm::Ring);
+        let built_in = [range(10, ll), range(30, two), range(u64::MAX, ring)];
+        let rows_of = |choices: &[Choice]| rows(choices, &built_in);
+        let expected = [(Some(16), ll.name()), (Some(30), two.name()), (None, ring.name())];
+        assert_eq!(found(&rows_of(&[choice(16, ll)])), expected);
+        assert_eq!(
+            found(&rows_of(&[choice(8, ll), choice(16, two)])),
+            [(Some(8), ll.name()), expected[1], expected[2]]
+        );
+        assert_eq!(found(&rows_of(&[choice(64, ring)])), [(None, ring.name())]);
+        assert_eq!(found(&rows_of(&[choice(64, two)])), [(Some(64), two.name()), (None, ring.name())]);
     }
 }
