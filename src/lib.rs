@@ -20,11 +20,11 @@ mod stream;
 mod types;
 
 pub use collective::{
-    Algorithm, AllReduceOptions, Batch, Communicator, Range, TransportRange, explain, explain_exchange,
+    Algorithm, AllReduceOptions, Batch, BoundAllReduce, Communicator, Range, TransportRange, explain, explain_exchange,
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};
-pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, Tuning};
+pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, TunedTiming, Tuning};
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };

@@ -7,25 +7,28 @@ use support::device::kind;
 use support::world::{meet, open};
 use support::{config, threads};
 use symmetra::bootstrap::Bootstrap;
-use symmetra::{Algorithm, Dtype, Error, TunedRow, TunedTable, Tuning};
+use symmetra::{Algorithm, Determinism, Dtype, Error, TunedRow, TunedTable, Tuning};
 
 /// Small messages by the algorithm that the built-in table keeps for the largest.
-fn tuning(limit_bytes: u64) -> Tuning {
+fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
     let row = |up_to_bytes, algorithm: Algorithm| TunedRow { up_to_bytes, algorithm: algorithm.to_string() };
     let rows = vec![row(Some(limit_bytes), Algorithm::TwoShotZeroCopy), row(None, Algorithm::OneShotSentinel)];
     Tuning {
         version: Tuning::VERSION,
         library: "any".to_owned(),
+        measured_unix_s: 0,
         device: "any".to_owned(),
+        driver: "any".to_owned(),
         kind: kind().name().to_owned(),
-        tables: vec![TunedTable { world_size: 2, floating: true, direct: true, rows }],
+        tables: vec![TunedTable { world_size: 2, floating: true, direct: true, exact, rows }],
+        timings: Vec::new(),
     }
 }
 
 #[test]
 fn a_tuning_decides_what_runs() {
     let mut config = config();
-    config.tuning = Some(tuning(4096));
+    config.tuning = Some(tuning(4096, false));
     threads(2, &config, |rank| {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let ranges = communicator.explain(Dtype::F32, true);
@@ -43,10 +46,25 @@ fn a_tuning_decides_what_runs() {
 }
 
 #[test]
+fn exact_determinism_has_tables_of_its_own() {
+    for (determinism, exact) in [(Determinism::Exact, true), (Determinism::PerAlgorithm, false)] {
+        let mut config = config();
+        config.determinism = determinism;
+        for tuned in [true, false] {
+            config.tuning = Some(tuning(4096, tuned));
+            threads(2, &config, |rank| {
+                let reason = rank.communicator.explain(Dtype::F32, true)[0].reason;
+                assert_eq!(reason.contains("symmetra tune"), tuned == exact, "{reason}");
+            });
+        }
+    }
+}
+
+#[test]
 fn pitfall_04_ranks_with_different_tunings() {
     let errors = meet(2, |bootstrap| {
         let mut config = config();
-        config.tuning = Some(tuning(4096 + bootstrap.rank() as u64));
+        config.tuning = Some(tuning(4096 + bootstrap.rank() as u64, false));
         open(bootstrap, &config).map(drop).unwrap_err()
     });
     for error in errors {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "symmetra/bootstrap.hpp"
+#include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
 #include "symmetra/config.hpp"
 #include "symmetra/device.hpp"
@@ -106,6 +107,12 @@ class Communicator {
     constexpr Dtype kDtype = DtypeOf<T>::kValue;
     all_reduce(Operand(const_cast<T*>(input), count, kDtype), Operand(output, count, kDtype), queue, options);
   }
+
+  /// Binds an all-reduce to its operands: makes what can be made of it before it is enqueued. Not collective;
+  /// does not block. Memory given by address stays valid as long as the result and all work it enqueued.
+  ///
+  /// Throws as all_reduce, but for what is wrong with a stream.
+  BoundAllReduce bind_all_reduce(Operand input, Operand output, AllReduceOptions options = AllReduceOptions()) const;
 
   // The collectives below enqueue and return, as all_reduce does, and throw what it throws; also
   // kInvalidArgument for counts that do not fit each other or do not divide, a root or peer outside the

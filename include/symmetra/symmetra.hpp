@@ -7,6 +7,7 @@
 #pragma once
 
 #include "symmetra/bootstrap.hpp"
+#include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
 #include "symmetra/communicator.hpp"
 #include "symmetra/config.hpp"

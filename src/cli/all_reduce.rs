@@ -26,7 +26,7 @@ pub(crate) use collective::Collective;
 use crew::Crew;
 use job::{Job, Said, Work};
 pub(crate) use processes::rank_process;
-pub(crate) use sweep::sizes_elems;
+pub(crate) use sweep::{Buffer, sizes_elems};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -224,7 +224,7 @@ pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64
 /// Seconds that a wait of a probe may last.
 const PROBE_S: u64 = 10;
 
-/// Runs a part of `bench` on these devices; hands on what every rank finds.
+/// Runs a part of `bench` or `tune` on these devices; hands on what every rank finds.
 pub(crate) fn bench(
     devices: &[RankDevice],
     ranks_as: RanksAs,

@@ -3,7 +3,7 @@
 mod all_reduce;
 mod data;
 mod floor;
-mod measured;
+pub(crate) mod measured;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod overhead;
@@ -12,7 +12,7 @@ mod plot;
 mod race;
 mod report;
 mod side;
-mod stopwatch;
+pub(crate) mod stopwatch;
 
 use std::path::PathBuf;
 
@@ -23,6 +23,7 @@ use symmetra::{Communicator, MAX_WORLD_SIZE};
 use crate::all_reduce::RanksAs;
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
+use crate::tune::lap;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -88,12 +89,13 @@ impl OutputArgs {
     }
 }
 
-/// What every rank is told to measure.
+/// What every rank is told to measure, by `bench` or `tune`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Race(race::Race),
     Floor(floor::Plan),
     Overhead(overhead::Plan),
+    Tune(lap::Plan),
 }
 
 /// What a rank found.
@@ -102,10 +104,11 @@ pub(crate) enum Found {
     Lap(race::Lap),
     Floor(floor::Floor),
     Overhead(overhead::Cost),
+    Tuned(lap::Lap),
 }
 
 /// Where a rank says it.
-type Say<'a> = &'a mut dyn FnMut(Found) -> Result<(), Failure>;
+pub(crate) type Say<'a> = &'a mut dyn FnMut(Found) -> Result<(), Failure>;
 
 impl Task {
     /// One rank's part.
@@ -114,6 +117,7 @@ impl Task {
             Self::Race(race) => race.run(communicator, say),
             Self::Floor(plan) => plan.run(communicator, say),
             Self::Overhead(plan) => plan.run(communicator, say),
+            Self::Tune(plan) => plan.run(communicator, say),
         }
     }
 
@@ -123,6 +127,7 @@ impl Task {
             Self::Race(race) => race.heap_bytes(),
             Self::Floor(plan) => plan.heap_bytes(),
             Self::Overhead(plan) => plan.heap_bytes(),
+            Self::Tune(plan) => plan.heap_bytes(),
         }
     }
 }

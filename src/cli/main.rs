@@ -15,6 +15,7 @@ mod names;
 mod orphan;
 mod output;
 mod tensor_file;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,7 @@ enum Command {
     /// From every rank to the next: measure and verify a sweep of sizes
     SendReceive(exchange::Args),
     Bench(bench::Args),
+    Tune(tune::Args),
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Scatter(args) => exchange::run(Collective::Scatter, &args),
         Command::SendReceive(args) => exchange::run(Collective::SendReceive, &args),
         Command::Bench(args) => bench::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::exchange::{Strip, copy};
 use super::lane::Lane;
 use super::record::Recorded;
 use super::select::{Algorithm, Reach};
@@ -114,14 +113,14 @@ pub(super) struct Peers {
 }
 
 /// What was decided for a message.
-struct Plan {
-    algorithm: Algorithm,
-    reduction: Reduction,
-    dtype: Dtype,
+pub(super) struct Plan {
+    pub(super) algorithm: Algorithm,
+    pub(super) reduction: Reduction,
+    pub(super) dtype: Dtype,
     /// Input and output, where peers use them.
-    peers: Option<[Peers; 2]>,
+    pub(super) peers: Option<[Peers; 2]>,
     /// Elements a call takes at most.
-    call_elems: usize,
+    pub(super) call_elems: usize,
 }
 
 impl Inner {
@@ -133,35 +132,21 @@ impl Inner {
         queue: &impl Enqueue,
     ) -> Result<()> {
         self.group.check()?;
-        self.validate(dtype, operands, queue)?;
-        let [input, output] = operands;
-        // Before the short ways out: whatever a graph holds of this group, closing the group ends it.
+        self.validate(dtype, operands)?;
+        self.check_device("stream", queue.stream().device())?;
+        // Before anything else: whatever a graph holds of this group, closing the group ends it.
         let recorded = queue.recording().map(|recording| recording.part(self.group.id(), || Recorded::new(self)));
-        if input.elems == 0 {
-            return Ok(());
-        }
-        if self.group.world_size() == 1 {
-            self.lane.lock().order_call(queue)?;
-            let strip = |view: &View<'_>| Strip { address: view.address, bytes: (view.elems * dtype.bytes()) as u64 };
-            return copy(strip(input), strip(output), queue);
-        }
-        let plan = self.plan(options, dtype, operands, recorded.as_deref())?;
-        let mut lane = self.lane.lock();
-        lane.order_call(queue)?;
-        let mut start = 0;
-        while start < input.elems {
-            let elems = plan.call_elems.min(input.elems - start);
-            self.launch(&plan, operands, start..start + elems, &mut lane, queue, recorded.as_deref())?;
-            start += elems;
-        }
-        Ok(())
+        let prepared = self.prepare(options, dtype, operands, recorded.as_deref())?;
+        self.enqueue_prepared(&prepared, &mut self.lane.lock(), queue, recorded.as_deref())
     }
 
-    fn validate(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+    /// Refuses operands that do not fit each other or this rank.
+    pub(super) fn validate(&self, dtype: Dtype, [input, output]: [&View<'_>; 2]) -> Result<()> {
         if input.elems != output.elems {
             return Err(Error::invalid("the output's length", output.elems, format!("the input has {}", input.elems)));
         }
-        self.check_devices(&[("input", input), ("output", output)], queue)?;
+        self.check_device("input", input.device)?;
+        self.check_device("output", output.device)?;
         let bytes = input.elems * dtype.bytes();
         let apart = (input.address as usize).abs_diff(output.address as usize);
         if apart != 0 && apart < bytes {
@@ -171,7 +156,7 @@ impl Inner {
         Ok(())
     }
 
-    fn plan(
+    pub(super) fn plan(
         &self,
         options: AllReduceOptions,
         dtype: Dtype,
@@ -250,7 +235,7 @@ impl Inner {
         Ok(Peers { table: self.arena.table(slot), offset_bytes })
     }
 
-    fn scratch(&self, algorithm: Algorithm) -> &Scratch {
+    pub(super) fn scratch(&self, algorithm: Algorithm) -> &Scratch {
         let layout = self.arena.layout();
         match algorithm {
             Algorithm::OneShotLL => &layout.one_shot_ll,
@@ -263,50 +248,7 @@ impl Inner {
         }
     }
 
-    /// Enqueues one call over elements `range` of the operands.
-    fn launch(
-        &self,
-        plan: &Plan,
-        [input, output]: [&View<'_>; 2],
-        range: std::ops::Range<usize>,
-        lane: &mut Lane,
-        queue: &impl Enqueue,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
-        let scratch = self.scratch(plan.algorithm);
-        let (start_bytes, elems) = (range.start * plan.dtype.bytes(), range.len());
-        let bytes = (elems * plan.dtype.bytes()) as u64;
-        let call = Call { bytes, descriptor: descriptor(plan) };
-        let fresh = self.announce(call, lane, queue, recorded)?;
-        let launch = self.geometry(plan, bytes);
-        let [inputs, outputs] = plan.peers.unwrap_or([Peers { table: std::ptr::null(), offset_bytes: 0 }; 2]);
-        let args = args::AllReduceArgs {
-            input: input.address.wrapping_add(start_bytes).cast(),
-            output: output.address.wrapping_add(start_bytes).cast(),
-            count: elems as u64,
-            peers: self.arena.everywhere(scratch.region.offset),
-            slot_packets: scratch.slot_packets,
-            state: self.arena.own(scratch.state.offset).cast(),
-            inputs: inputs.table,
-            outputs: outputs.table,
-            inputs_offset_bytes: inputs.offset_bytes + start_bytes as u64,
-            outputs_offset_bytes: outputs.offset_bytes + start_bytes as u64,
-            wait: self.arena.wait(fresh),
-            rank: self.group.rank() as u32,
-            world: self.group.world_size() as u32,
-            dtype: plan.dtype as u32,
-            algorithm: plan.algorithm.number(),
-            lanes_log2: launch.lanes_log2,
-            reduction: plan.reduction as u32,
-        };
-        // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
-        // (liveness, bounds); the lane orders their use (exclusion); operands are valid for
-        // `elems` elements and freed only after the device's work, or are the caller's duty.
-        queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch_all_reduce(&args, &launch.geometry) })?;
-        Ok(())
-    }
-
-    fn geometry(&self, plan: &Plan, bytes: u64) -> Launch {
+    pub(super) fn geometry(&self, plan: &Plan, bytes: u64) -> Launch {
         let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u32);
         let share = |packet_bytes: u64| bytes.div_ceil(packet_bytes).div_ceil(world.into());
         match plan.algorithm {
@@ -354,16 +296,8 @@ impl Inner {
             world: self.group.world_size() as u32,
         };
         let launch = geometry::single(shape_of(self.group.device()), 2 * args.world);
-        // SAFETY: as in `launch`.
+        // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane
+        // orders its use (exclusion).
         queue.enqueue("launch an agreement", |raw| unsafe { raw.launch_agree(&args, &launch.geometry) })
     }
-}
-
-/// What calls are compared by: `AgreeArgs::ours[1]`.
-fn descriptor(plan: &Plan) -> u64 {
-    u64::from(args::kOpAllReduce)
-        | u64::from(plan.dtype as u32) << 8
-        | u64::from(plan.algorithm.number()) << 16
-        | u64::from(plan.reduction as u32) << 24
-        | u64::from(plan.peers.is_some()) << 32
 }

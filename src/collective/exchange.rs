@@ -10,6 +10,7 @@ use super::record::Recorded;
 use super::select::Reach;
 use super::transport::{packets_up_to_bytes, select};
 use super::{Inner, shape_of};
+use crate::device::Device;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Call, MAX_WORLD_SIZE};
 use crate::kernel::args;
@@ -112,15 +113,18 @@ impl Inner {
 
     /// Refuses operands and streams of other devices.
     pub(super) fn check_devices(&self, operands: &[(&'static str, &View<'_>)], queue: &impl Enqueue) -> Result<()> {
+        operands.iter().try_for_each(|(what, view)| self.check_device(what, view.device))?;
+        self.check_device("stream", queue.stream().device())
+    }
+
+    /// Refuses what is of another device.
+    pub(super) fn check_device(&self, what: &str, device: &Device) -> Result<()> {
         let own = self.group.device();
-        let devices = operands.iter().map(|(what, view)| (*what, view.device));
-        for (what, device) in devices.chain([("stream", queue.stream().device())]) {
-            if !own.same(device) {
-                let limit = format!("this rank works on {own:?}");
-                return Err(Error::invalid(&format!("the {what}'s device"), format!("{device:?}"), limit));
-            }
+        if own.same(device) {
+            return Ok(());
         }
-        Ok(())
+        let limit = format!("this rank works on {own:?}");
+        Err(Error::invalid(&format!("the {what}'s device"), format!("{device:?}"), limit))
     }
 
     /// Refuses a rank that is none of the group.

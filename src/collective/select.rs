@@ -218,15 +218,16 @@ impl Table {
         tuning: Option<&Tuning>,
     ) -> Result<Self> {
         let mut ranges: [[Vec<Range>; 2]; 2] = Default::default();
+        let exact = determinism == Determinism::Exact;
         for (floating, reach) in
             [(false, Reach::Pushed), (false, Reach::Direct), (true, Reach::Pushed), (true, Reach::Direct)]
         {
             let direct = reach == Reach::Direct;
             let dtype = if floating { Dtype::F32 } else { Dtype::I32 };
-            let allowed = |algorithm: Algorithm| determinism != Determinism::Exact || algorithm.is_exact(dtype, world);
+            let allowed = |algorithm: Algorithm| !exact || algorithm.is_exact(dtype, world);
             let tuned = tuning.filter(|tuning| tuning.kind == kind.name());
             ranges[usize::from(floating)][usize::from(direct)] =
-                match tuned.and_then(|tuning| tuning.rows(world, floating, direct)) {
+                match tuned.and_then(|tuning| tuning.rows(world, floating, direct, exact)) {
                     Some(rows) => tuned_ranges(rows, floating, direct, allowed)?,
                     None => {
                         let ring = allowed(Algorithm::Ring);
@@ -352,21 +353,24 @@ mod tests {
         }
     }
 
-    fn tuning(algorithm: &str, floating: bool, direct: bool) -> Tuning {
+    fn tuning(algorithm: &str, floating: bool, direct: bool, exact: bool) -> Tuning {
         let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
         let rows = vec![row(Some(100), "one-shot-ll"), row(None, algorithm)];
         Tuning {
             version: Tuning::VERSION,
             library: String::new(),
+            measured_unix_s: 0,
             device: String::new(),
+            driver: String::new(),
             kind: "cuda".to_owned(),
-            tables: vec![TunedTable { world_size: 3, floating, direct, rows }],
+            tables: vec![TunedTable { world_size: 3, floating, direct, exact, rows }],
+            timings: Vec::new(),
         }
     }
 
     #[test]
     fn a_tuning_beats_the_table_where_it_has_measured() {
-        let tuning = tuning("two-shot-ll", true, true);
+        let tuning = tuning("two-shot-ll", true, true, false);
         let table = |kind, world| Table::new(kind, None, world, Determinism::default(), Some(&tuning)).unwrap();
         let tuned = table(DeviceKind::Cuda, 3);
         assert_eq!(tuned.select(Dtype::F32, Reduction::Sum, Reach::Direct, 100), Algorithm::OneShotLL);
@@ -380,12 +384,14 @@ mod tests {
         ] {
             assert!(table.ranges(dtype, reach)[0].reason.contains("built-in"));
         }
+        let exact = Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).unwrap();
+        assert!(exact.ranges(Dtype::F32, Reach::Direct)[0].reason.contains("built-in"));
     }
 
     #[test]
     fn a_tuning_that_cannot_serve_is_refused() {
         let refused = |algorithm, floating, direct| {
-            let tuning = tuning(algorithm, floating, direct);
+            let tuning = tuning(algorithm, floating, direct, true);
             Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).is_err()
         };
         assert!(refused("two-shot-sentinel", false, true));

@@ -12,6 +12,7 @@
 #![allow(clippy::multiple_unsafe_ops_per_block, unreachable_pub, missing_docs)]
 
 mod bootstrap;
+mod bound;
 mod capture;
 mod communicator;
 mod config;
@@ -26,6 +27,7 @@ use crate::device::Device;
 use crate::environment::Environment;
 use crate::stream::Stream;
 use bootstrap::*;
+use bound::*;
 use capture::*;
 use communicator::*;
 use config::*;
@@ -251,6 +253,14 @@ mod bridge {
             output: Operand,
             queue: Queue,
         ) -> Result<()>;
+        type BoundAllReduce;
+        unsafe fn bind_all_reduce(
+            communicator: &Communicator,
+            options: Options,
+            input: Operand,
+            output: Operand,
+        ) -> Result<Box<BoundAllReduce>>;
+        unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<()>;
         unsafe fn exchange(
             communicator: &Communicator,
             asked: &Exchange,

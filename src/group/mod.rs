@@ -27,7 +27,7 @@ pub use config::{Config, Deadlines, Determinism};
 pub(crate) use history::Call;
 pub(crate) use open::boot_id;
 use page::{Cause, PageMapping, Stop};
-pub use tuning::{TunedRow, TunedTable, Tuning};
+pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
 pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;

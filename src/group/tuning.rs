@@ -1,5 +1,8 @@
 //! Crossovers measured on a machine, as a file that every rank is given.
 
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -15,14 +18,20 @@ use crate::error::{Error, Result};
 pub struct Tuning {
     /// Of this format: [`Tuning::VERSION`].
     pub version: u32,
-    /// The library that measured.
+    /// The version of the library that measured.
     pub library: String,
+    /// When it did, in seconds since 1970.
+    pub measured_unix_s: u64,
     /// The device it measured on, as the vendor names it.
     pub device: String,
+    /// Versions of the driver and runtime behind it.
+    pub driver: String,
     /// The kind of that device: `cuda`, `host`.
     pub kind: String,
-    /// What was measured.
+    /// What was found.
     pub tables: Vec<TunedTable>,
+    /// What it was found from. Decides nothing.
+    pub timings: Vec<TunedTiming>,
 }
 
 /// The choices for one kind of call.
@@ -35,6 +44,8 @@ pub struct TunedTable {
     pub floating: bool,
     /// Whether for operands that peers can address.
     pub direct: bool,
+    /// Whether for [`Determinism::Exact`](super::Determinism::Exact); else for the other.
+    pub exact: bool,
     /// Smallest messages first; the last is without limit.
     pub rows: Vec<TunedRow>,
 }
@@ -49,6 +60,22 @@ pub struct TunedRow {
     pub algorithm: String,
 }
 
+/// What one size took by every algorithm that was timed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunedTiming {
+    /// Ranks.
+    pub world_size: usize,
+    /// Whether of a floating type; else of integers.
+    pub floating: bool,
+    /// Whether on operands that peers can address.
+    pub direct: bool,
+    /// Size of the message.
+    pub bytes: u64,
+    /// Nanoseconds by the algorithm's name.
+    pub times_ns: BTreeMap<String, u64>,
+}
+
 impl Tuning {
     /// The version of the format that this library reads and writes.
     pub const VERSION: u32 = 1;
@@ -60,7 +87,7 @@ impl Tuning {
     /// else, of another version, or leaves a message unserved.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let text = std::fs::read(path)
+        let text = fs::read(path)
             .map_err(|error| Error::system(format_args!("read the tuning file {}", path.display()), &error))?;
         let what = format!("the tuning file {}", path.display());
         /// Told apart first: another version may hold anything.
@@ -82,7 +109,7 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Writes the file.
+    /// Writes the file: the whole of it or, where that fails, nothing.
     ///
     /// # Errors
     /// [`Error::System`] when it cannot be written; [`Error::InvalidArgument`] as [`load`](Self::load).
@@ -92,16 +119,15 @@ impl Tuning {
         let mut text =
             serde_json::to_string_pretty(self).map_err(|error| Error::Internal { message: error.to_string() })?;
         text.push('\n');
-        std::fs::write(path, text)
+        replace(path, text.as_bytes())
             .map_err(|error| Error::system(format_args!("write the tuning file {}", path.display()), &error))
     }
 
     /// What was measured for a kind of call, if anything.
-    pub(crate) fn rows(&self, world_size: usize, floating: bool, direct: bool) -> Option<&[TunedRow]> {
-        let table = self
-            .tables
-            .iter()
-            .find(|table| table.world_size == world_size && table.floating == floating && table.direct == direct);
+    pub(crate) fn rows(&self, world_size: usize, floating: bool, direct: bool, exact: bool) -> Option<&[TunedRow]> {
+        let key = (world_size, floating, direct, exact);
+        let table =
+            self.tables.iter().find(|table| (table.world_size, table.floating, table.direct, table.exact) == key);
         table.map(|table| table.rows.as_slice())
     }
 
@@ -127,6 +153,24 @@ impl Tuning {
     }
 }
 
+/// Puts a file in another's place once all of it is written.
+fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}", std::process::id()));
+    let write = || {
+        let mut file = File::create(&partial)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)
+    };
+    let written = write();
+    if written.is_err() {
+        // It may not be there at all.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,9 +180,18 @@ mod tests {
         Tuning {
             version: Tuning::VERSION,
             library: "0".to_owned(),
+            measured_unix_s: 1,
             device: "D".to_owned(),
+            driver: "1".to_owned(),
             kind: "host".to_owned(),
-            tables: vec![TunedTable { world_size: 4, floating: true, direct: false, rows: rows.collect() }],
+            tables: vec![TunedTable {
+                world_size: 4,
+                floating: true,
+                direct: false,
+                exact: false,
+                rows: rows.collect(),
+            }],
+            timings: Vec::new(),
         }
     }
 
@@ -149,10 +202,28 @@ mod tests {
         let good = tuning(&[Some(1024), None]);
         good.save(&path).unwrap();
         assert_eq!(Tuning::load(&path).unwrap(), good);
-        assert_eq!(good.rows(4, true, false).unwrap().len(), 2);
-        assert_eq!(good.rows(4, true, true), None);
-        assert_eq!(good.rows(3, true, false), None);
+        assert_eq!(good.rows(4, true, false, false).unwrap().len(), 2);
+        assert_eq!(good.rows(4, true, false, true), None);
+        assert_eq!(good.rows(4, true, true, false), None);
+        assert_eq!(good.rows(3, true, false, false), None);
         assert_ne!(good.digest(), tuning(&[Some(1025), None]).digest());
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tuning.json");
+        let old = tuning(&[None]);
+        old.save(&path).unwrap();
+        assert!(tuning(&[Some(5), Some(4), None]).save(&path).is_err());
+        assert_eq!(Tuning::load(&path).unwrap(), old);
+        tuning(&[Some(5), None]).save(&path).unwrap();
+        assert_eq!(Tuning::load(&path).unwrap(), tuning(&[Some(5), None]));
+        let folder = directory.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        assert!(matches!(old.save(&folder), Err(Error::System { .. })));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+        assert!(matches!(old.save(directory.path().join("none/tuning.json")), Err(Error::System { errno: 2, .. })));
     }
 
     #[test]

@@ -63,7 +63,7 @@ struct Mark<'a>(&'a Stream);
 
 impl<'a> Mark<'a> {
     fn set(stream: &'a Stream) -> Result<Self> {
-        let mut capturing = stream.0.capturing.lock();
+        let mut capturing = stream.0.capturing.write();
         if *capturing {
             return Err(Error::unsupported("a capture inside a capture", "this stream is being captured already"));
         }
@@ -74,7 +74,7 @@ impl<'a> Mark<'a> {
 
 impl Drop for Mark<'_> {
     fn drop(&mut self) {
-        *self.0.0.capturing.lock() = false;
+        *self.0.0.capturing.write() = false;
     }
 }
 

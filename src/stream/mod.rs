@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cxx::UniquePtr;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -36,8 +36,9 @@ struct Inner {
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     device: Device,
     id: u64,
-    /// Held while something is enqueued; says whether the stream is being captured.
-    capturing: Mutex<bool>,
+    /// Whether the stream is being captured. Read while something is enqueued, so that a capture starts
+    /// between calls; enqueueing never waits for it.
+    capturing: RwLock<bool>,
 }
 
 /// Numbers streams, so that two can be told apart after one is gone.
@@ -93,7 +94,7 @@ impl Stream {
             return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, capturing: Mutex::new(false) })))
+        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, capturing: RwLock::new(false) })))
     }
 
     /// The device it belongs to.
@@ -151,8 +152,9 @@ impl Stream {
     /// Enqueues eagerly; refused while the stream is being captured, because what is captured
     /// must be covered by the capture's lifetime.
     pub(crate) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
-        let capturing = self.0.capturing.lock();
-        if *capturing {
+        // Not to be had: a capture is about to start or has just ended.
+        let capturing = self.0.capturing.try_read();
+        if capturing.as_deref().copied().unwrap_or(true) {
             return Err(Error::unsupported(
                 format!("to {call} on a stream that is being captured"),
                 "inside the closure enqueue on the capture instead",
@@ -163,7 +165,6 @@ impl Stream {
 
     /// Enqueues for the capture that holds the stream.
     fn enqueue_captured(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
-        let _held = self.0.capturing.lock();
         self.0.device.check(call, work(&self.0.raw))
     }
 }

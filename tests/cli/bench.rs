@@ -138,8 +138,10 @@ fn the_cost_of_a_call_on_the_cpu() {
     let run = symmetra("bench overhead --device host --ranks 2 --ranks-as threads --calls 5 --rounds 3 --json -").ok();
     let report = object(&run);
     assert!(positive(&report["bare_us"]) && positive(&report["call_us"]), "{report}");
-    let difference = report["call_us"].as_f64().unwrap() - report["bare_us"].as_f64().unwrap();
-    assert!((report["overhead_us"].as_f64().unwrap() - difference).abs() < 1e-9, "{report}");
+    let us = |name: &str| report[name].as_f64().unwrap();
+    assert!(us("bound_us") > 0.0, "{report}");
+    assert!((us("overhead_us") - (us("call_us") - us("bare_us"))).abs() < 1e-9, "{report}");
+    assert!((us("bound_overhead_us") - (us("bound_us") - us("bare_us"))).abs() < 1e-9, "{report}");
 }
 
 #[test]

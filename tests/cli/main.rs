@@ -7,6 +7,7 @@ mod diagnosis;
 mod exchange;
 mod files;
 mod launch;
+mod tune;
 
 use std::ffi::OsStr;
 use std::path::Path;

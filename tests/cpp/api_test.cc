@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "ranks.hpp"
 
@@ -115,6 +116,61 @@ void all_reduce() {
     CHECK_EQ(slice[29], 18.0f);
     CHECK_EQ(slice[30], 6.0f);
     communicator.close();
+  });
+}
+
+/// Bound once and enqueued often, on a stream and in a graph, beside ordinary calls and after its operands.
+void bound() {
+  test::ranks(3, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const std::size_t count = 70'001;
+    const float own = static_cast<float>(communicator.rank() + 1);
+    const SymmetricBuffer input = communicator.symmetric<float>(count);
+    std::optional<SymmetricBuffer> output(communicator.symmetric<float>(count));
+    input.write(filled(count, own), stream);
+
+    BoundAllReduce bound = communicator.bind_all_reduce(input, *output);
+    BoundAllReduce largest = communicator.bind_all_reduce(Operand(input, 5, 7), Operand(input, 5, 7), Reduction::kMax);
+    const Graph graph = stream.capture([&](Capture& capture) { bound.enqueue(capture); });
+    for (int again = 0; again < 5; ++again) {
+      output->write(filled(count, 0), stream);
+      if (again < 3) {
+        bound.enqueue(stream);
+      } else {
+        graph.launch(stream);
+      }
+      communicator.synchronize(stream);
+      CHECK(output->read<float>(stream) == filled(count, 6));
+    }
+    largest.enqueue(stream);
+    if (communicator.rank() == 0) {
+      largest.enqueue(stream);
+    } else {
+      communicator.all_reduce(Operand(input, 5, 7), stream, Reduction::kMax);
+    }
+    communicator.synchronize(stream);
+    CHECK_EQ(input.read<float>(stream)[11], 3.0f);
+    CHECK_EQ(input.read<float>(stream)[12], own);
+
+    std::vector<std::int32_t> plain(9, 1);
+    const BoundAllReduce by_address = communicator.bind_all_reduce(Operand(plain.data(), 9), Operand(plain.data(), 9));
+    by_address.enqueue(stream);
+    communicator.synchronize(stream);
+    CHECK(plain == std::vector<std::int32_t>(9, 3));
+
+    CHECK_THROWS(kInvalidArgument, communicator.bind_all_reduce(input, Operand(*output, 0, 1)));
+    CHECK_THROWS(kInvalidArgument, communicator.bind_all_reduce(input, Operand(plain.data(), 9)));
+    CHECK_THROWS(kUnsupported,
+                 communicator.bind_all_reduce(Operand(plain.data(), 9), Operand(plain.data(), 9), Algorithm::kTwoShotZeroCopy));
+    output.reset();
+    bound.enqueue(stream);
+    communicator.synchronize(stream);
+    const BoundAllReduce moved = std::move(bound);
+    CHECK_THROWS(kInvalidArgument, bound.enqueue(stream));
+    communicator.close();
+    CHECK_THROWS(kClosed, moved.enqueue(stream));
   });
 }
 
@@ -414,9 +470,19 @@ int main(int count, char** names) {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"types", types},         {"devices", devices},       {"configuration", configuration}, {"all_reduce", all_reduce},
-               {"exchanges", exchanges}, {"reductions", reductions}, {"half_types", half_types},       {"graphs", graphs},
-               {"signals", signals},     {"splits", splits},         {"bootstraps", bootstraps},       {"environments", environments}};
+  } cases[] = {{"types", types},
+               {"devices", devices},
+               {"configuration", configuration},
+               {"all_reduce", all_reduce},
+               {"bound", bound},
+               {"exchanges", exchanges},
+               {"reductions", reductions},
+               {"half_types", half_types},
+               {"graphs", graphs},
+               {"signals", signals},
+               {"splits", splits},
+               {"bootstraps", bootstraps},
+               {"environments", environments}};
   for (const auto& test : cases) {
     if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;
     test.run();

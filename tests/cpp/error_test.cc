@@ -370,8 +370,10 @@ void hot_calls_allocate_nothing() {
     std::vector<float> values(64);
     const std::size_t peer = 1 - communicator.rank();
     const Graph graph = stream.capture([&](Capture& capture) { communicator.all_reduce(buffer, capture); });
+    const BoundAllReduce bound = communicator.bind_all_reduce(buffer, buffer);
     auto hot = [&] {
       communicator.all_reduce(buffer, stream);
+      bound.enqueue(stream);
       communicator.all_reduce(values.data(), values.data(), values.size(), stream);
       pad.put(0, peer, stream);
       pad.wait(0, peer, stream);

@@ -190,7 +190,7 @@ pub(super) fn run(sweep: &Sweep, communicator: &Communicator, say: Say<'_>) -> R
 }
 
 /// Memory that a sweep can use.
-pub(super) trait Buffer<T: Element>: Sized {
+pub(crate) trait Buffer<T: Element>: Sized {
     /// Some of its elements, as an operand.
     type Part<'b>: Operand<'b, T>
     where

@@ -1,14 +1,14 @@
 //! From what every rank timed to one number, and from numbers to ratios.
 
 /// For every launch the time of the slowest rank.
-pub(super) fn slowest<'a>(ranks: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
+pub(crate) fn slowest<'a>(ranks: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
     let ranks: Vec<_> = ranks.collect();
     let launches = ranks.iter().map(|times| times.len()).min().unwrap_or(0);
     (0..launches).map(|launch| ranks.iter().map(|times| times[launch]).fold(0.0, f64::max)).collect()
 }
 
 /// The middle one; between the two middle ones where their number is even; 0 of none.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

@@ -12,7 +12,7 @@ use super::{Found, OutputArgs, RankArgs, Say, Task};
 use crate::all_reduce;
 use crate::failure::Failure;
 
-/// The host's time for one eager all-reduce of 1 KiB of bf16, beside a bare launch of the same shape.
+/// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape.
 ///
 /// A bare launch is an empty kernel with as large an argument block, launched from a loop in C++
 /// under nothing but the runtime. Calls are timed in rounds short enough not to fill the stream.
@@ -45,6 +45,7 @@ pub(crate) struct Plan {
 pub(crate) struct Cost {
     bare_us: Vec<f64>,
     call_us: Vec<f64>,
+    bound_us: Vec<f64>,
 }
 
 const BYTES: usize = 1 << 10;
@@ -62,6 +63,8 @@ impl Plan {
         let (blocks, threads) = (2, 32 * communicator.world_size() as u32);
         let bare = || communicator.probe_launches(blocks, threads, self.calls, &stream);
         let call = || (0..self.calls).try_for_each(|_| communicator.all_reduce(&input, &output, &stream));
+        let bound = communicator.bind_all_reduce(&input, &output)?;
+        let bound = || (0..self.calls).try_for_each(|_| bound.enqueue(&stream));
         let time = |enqueue: &dyn Fn() -> symmetra::Result<()>| {
             let began = Instant::now();
             enqueue()?;
@@ -69,13 +72,14 @@ impl Plan {
             communicator.synchronize(&stream)?;
             Ok::<_, symmetra::Error>(host_us)
         };
-        let mut cost = Cost { bare_us: Vec::new(), call_us: Vec::new() };
+        let mut cost = Cost { bare_us: Vec::new(), call_us: Vec::new(), bound_us: Vec::new() };
         for round in 0..=self.rounds {
-            let (bare_us, call_us) = (time(&bare)?, time(&call)?);
+            let (bare_us, call_us, bound_us) = (time(&bare)?, time(&call)?, time(&bound)?);
             // The first round loads the kernels.
             if round > 0 {
                 cost.bare_us.push(bare_us);
                 cost.call_us.push(call_us);
+                cost.bound_us.push(bound_us);
             }
         }
         say(Found::Overhead(cost))
@@ -94,15 +98,21 @@ struct Report {
     bare_us: f64,
     call_us: f64,
     overhead_us: f64,
+    bound_us: f64,
+    bound_overhead_us: f64,
 }
 
 impl Report {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(NOTHING).set_header(["host time of", "us"]);
-        for (name, us) in
-            [("bare launch", self.bare_us), ("all-reduce", self.call_us), ("all-reduce beyond it", self.overhead_us)]
-        {
+        for (name, us) in [
+            ("bare launch", self.bare_us),
+            ("all-reduce", self.call_us),
+            ("all-reduce beyond it", self.overhead_us),
+            ("bound all-reduce", self.bound_us),
+            ("bound all-reduce beyond it", self.bound_overhead_us),
+        ] {
             table.add_row([name.to_owned(), format!("{us:.3}")]);
         }
         if let Some(column) = table.column_mut(1) {
@@ -126,6 +136,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let bare_us = median(slowest(costs.iter().map(|cost| cost.bare_us.as_slice())));
     let call_us = median(slowest(costs.iter().map(|cost| cost.call_us.as_slice())));
+    let bound_us = median(slowest(costs.iter().map(|cost| cost.bound_us.as_slice())));
     let report = Report {
         ranks: devices.len(),
         device: devices.first().map_or("host", |device| device.kind().name()),
@@ -136,6 +147,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         bare_us,
         call_us,
         overhead_us: call_us - bare_us,
+        bound_us,
+        bound_overhead_us: bound_us - bare_us,
     };
     args.output.write(report.table(), &report)
 }

@@ -6,15 +6,15 @@ use symmetra::{Communicator, DeviceKind, Event, Graph, Stream, SymmetricBuffer};
 
 /// What one lap took this rank, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Time {
+pub(crate) struct Time {
     /// From the last meeting to the end of the work, on the device.
-    pub(super) device_us: f64,
+    pub(crate) device_us: f64,
     /// To enqueue the work, on the host.
-    pub(super) host_us: f64,
+    pub(crate) host_us: f64,
 }
 
 /// Starts and stops on one stream.
-pub(super) struct Stopwatch<'a> {
+pub(crate) struct Stopwatch<'a> {
     communicator: &'a Communicator,
     stream: &'a Stream,
     /// Barriers, the first of which awaits the slowest host and the others of which give every host
@@ -34,7 +34,7 @@ fn barriers(kind: DeviceKind) -> usize {
 
 impl<'a> Stopwatch<'a> {
     /// `meeting` lends its signals.
-    pub(super) fn new(
+    pub(crate) fn new(
         communicator: &'a Communicator,
         meeting: &'a SymmetricBuffer<f32>,
         stream: &'a Stream,
@@ -46,12 +46,12 @@ impl<'a> Stopwatch<'a> {
         Ok(Self { communicator, stream, lead_in, start: Event::new(device)?, end: Event::new(device)? })
     }
 
-    pub(super) fn stream(&self) -> &'a Stream {
+    pub(crate) fn stream(&self) -> &'a Stream {
         self.stream
     }
 
     /// Blocks until all is done.
-    pub(super) fn time(&self, enqueue: impl FnOnce() -> symmetra::Result<()>) -> symmetra::Result<Time> {
+    pub(crate) fn time(&self, enqueue: impl FnOnce() -> symmetra::Result<()>) -> symmetra::Result<Time> {
         self.lead_in.launch(self.stream)?;
         self.stream.record(&self.start)?;
         let began = Instant::now();

@@ -1,0 +1,187 @@
+//! An all-reduce bound to its operands: validated and planned once, enqueued any number of times.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::Communicator;
+use super::all_reduce::AllReduceOptions;
+use super::prepared::Prepared;
+use super::record::Recorded;
+use crate::error::{Error, Result};
+use crate::memory::{Operand, View, WithView};
+use crate::stream::{Enqueue, Queue};
+use crate::types::{Dtype, Element};
+
+/// An all-reduce of a communicator on operands that were found right when it was made, by
+/// [`Communicator::bind_all_reduce`]: algorithm, launch shape and kernel arguments are decided. All that
+/// is left to a call is what may have changed since: whether the group is well, whose turn it is, and the
+/// launch itself.
+///
+/// It is the same operation as [`Communicator::all_reduce`], and ranks may use either: a call of one
+/// meets a call of the other. Captured on plain memory it stays what it is on a stream, a message that is
+/// pushed; an ordinary call, which has the graph register such memory, may be another algorithm, so there all
+/// ranks capture the same kind.
+///
+/// `'a` is the life of the communicator's handle and the operands. Usable from any thread.
+pub struct BoundAllReduce<'a> {
+    communicator: Communicator,
+    prepared: Prepared,
+    _operands: PhantomData<&'a Communicator>,
+}
+
+impl Communicator {
+    /// Binds an all-reduce (a sum) of `input` into `output`, the same memory or two that do not overlap: makes
+    /// what can be made of it before it is enqueued. Not collective; does not block.
+    ///
+    /// The operands must outlive what is bound to them:
+    /// ```compile_fail,E0515
+    /// # use symmetra::*;
+    /// fn leak(communicator: &Communicator) -> Result<BoundAllReduce<'_>> {
+    ///     let buffer = communicator.symmetric::<f32>(8)?;
+    ///     communicator.bind_all_reduce(&buffer, &buffer)
+    /// }
+    /// ```
+    /// as they do here:
+    /// ```
+    /// # use symmetra::*;
+    /// fn keep<'a>(communicator: &'a Communicator, buffer: &'a SymmetricBuffer<f32>) -> Result<BoundAllReduce<'a>> {
+    ///     communicator.bind_all_reduce(buffer, buffer)
+    /// }
+    /// ```
+    /// and the communicator is not closed while something is bound:
+    /// ```compile_fail,E0505
+    /// # use symmetra::*;
+    /// fn close(communicator: Communicator, stream: &Stream) -> Result<()> {
+    ///     let buffer = communicator.symmetric::<f32>(8)?;
+    ///     let bound = communicator.bind_all_reduce(&buffer, &buffer)?;
+    ///     communicator.close()?;
+    ///     bound.enqueue(stream)
+    /// }
+    /// ```
+    /// but after its last use:
+    /// ```
+    /// # use symmetra::*;
+    /// fn close(communicator: Communicator, stream: &Stream) -> Result<()> {
+    ///     let buffer = communicator.symmetric::<f32>(8)?;
+    ///     communicator.bind_all_reduce(&buffer, &buffer)?.enqueue(stream)?;
+    ///     communicator.close()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), but for what is wrong with a stream.
+    pub fn bind_all_reduce<'a, T: Element>(
+        &'a self,
+        input: impl Operand<'a, T>,
+        output: impl Operand<'a, T>,
+    ) -> Result<BoundAllReduce<'a>> {
+        self.bind_all_reduce_with(AllReduceOptions::default(), input, output)
+    }
+
+    /// The same with a reduction or an algorithm of the caller's choice, or both.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), but for what is wrong with a stream.
+    pub fn bind_all_reduce_with<'a, T: Element>(
+        &'a self,
+        options: impl Into<AllReduceOptions>,
+        input: impl Operand<'a, T>,
+        output: impl Operand<'a, T>,
+    ) -> Result<BoundAllReduce<'a>> {
+        self.bind_all_reduce_untyped(options.into(), T::DTYPE, [&input.view_of(), &output.view_of()])
+    }
+
+    /// The same for operands whose type Rust has forgotten; the language boundary's way in, which
+    /// keeps what the result borrows.
+    pub(crate) fn bind_all_reduce_untyped<'a>(
+        &self,
+        options: AllReduceOptions,
+        dtype: Dtype,
+        operands: [&View<'_>; 2],
+    ) -> Result<BoundAllReduce<'a>> {
+        self.0.group.check()?;
+        self.0.validate(dtype, operands)?;
+        let prepared = self.0.prepare(options, dtype, operands, None)?;
+        Ok(BoundAllReduce { communicator: self.clone(), prepared, _operands: PhantomData })
+    }
+}
+
+impl<'a> BoundAllReduce<'a> {
+    /// Enqueues the all-reduce once and returns; the operands are used when the queue gets there. On a stream
+    /// it looks nothing up, waits for no lock and allocates nothing; what a capture records, the graph
+    /// keeps, which allocates.
+    ///
+    /// It takes its turn among the communicator's other calls. These come in one order on every
+    /// rank, so from one thread at a time; where another thread is enqueueing one this very moment, the order is
+    /// up to chance, and instead of waiting for that thread the call is refused.
+    ///
+    /// What a capture records is for operands that outlive the graph:
+    /// ```compile_fail,E0515
+    /// # use symmetra::*;
+    /// fn leak(communicator: &'static Communicator, stream: &Stream) -> Result<Graph<'static>> {
+    ///     let buffer = communicator.symmetric::<f32>(8)?;
+    ///     let bound = communicator.bind_all_reduce(&buffer, &buffer)?;
+    ///     stream.capture(|capture| bound.enqueue(capture))
+    /// }
+    /// ```
+    /// while what is bound to them may be gone before it:
+    /// ```
+    /// # use symmetra::*;
+    /// fn keep<'a>(communicator: &'a Communicator, buffer: &'a SymmetricBuffer<f32>, stream: &Stream) -> Result<Graph<'a>> {
+    ///     let bound = communicator.bind_all_reduce(buffer, buffer)?;
+    ///     stream.capture(|capture| bound.enqueue(capture))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Closed`] after the communicator was
+    /// closed; the group's error when it failed before; [`Error::Unsupported`] while another thread
+    /// enqueues a call of the communicator, or on a stream that is being captured; [`Error::Device`] when the launch
+    /// fails.
+    pub fn enqueue<'op>(&self, queue: impl Queue<'op>) -> Result<()>
+    where
+        'a: 'op,
+    {
+        let inner = &self.communicator.0;
+        inner.group.check()?;
+        inner.check_device("stream", queue.stream().device())?;
+        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
+        let mut lane = inner.lane.try_lock().ok_or_else(|| {
+            Error::unsupported(
+                "a bound all-reduce beside another call",
+                "another thread enqueues on this communicator at the same time, so their order is up to chance",
+            )
+        })?;
+        inner.enqueue_prepared(&self.prepared, &mut lane, &queue, recorded.as_deref())
+    }
+}
+
+impl fmt::Debug for BoundAllReduce<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "BoundAllReduce({:?})", self.communicator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::Threads;
+    use crate::device::Device;
+    use crate::group::Config;
+    use crate::stream::Stream;
+
+    #[test]
+    fn beside_another_call_it_is_refused_and_waits_for_nothing() {
+        let device = Device::host().unwrap();
+        let alone = Threads::new(1).unwrap().remove(0);
+        let communicator = Communicator::open(alone, &device, Config::default()).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let buffer = communicator.symmetric::<f32>(8).unwrap();
+        let bound = communicator.bind_all_reduce(&buffer, &buffer).unwrap();
+        let call_of_another_thread = communicator.0.lane.lock();
+        assert!(matches!(bound.enqueue(&stream), Err(Error::Unsupported { .. })));
+        drop(call_of_another_thread);
+        bound.enqueue(&stream).unwrap();
+        communicator.close().unwrap();
+    }
+}

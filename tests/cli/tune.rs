@@ -1,0 +1,159 @@
+//! `tune` on the CPU: everything is timed, the file says what was found, and decides it.
+
+use std::collections::BTreeSet;
+
+use symmetra::{Algorithm, DeviceKind, Dtype, Tuning, explain};
+
+use super::symmetra;
+
+/// Few operations of small messages.
+const FAST: &str = "tune --device host --operations 2 --launches 2 --max-bytes 4KiB";
+
+#[test]
+fn the_file_holds_what_was_found() {
+    let folder = tempfile::tempdir().unwrap();
+    for (ranks_as, ranks) in [("threads", "3,2"), ("processes", "2")] {
+        let path = folder.path().join(format!("{ranks_as}.json"));
+        let run = symmetra(&format!(
+            "{FAST} --ranks {ranks} --ranks-as {ranks_as} --min-bytes 500 --json --output {}",
+            path.display()
+        ));
+        let report = run.ok().objects().remove(0);
+        let tuning = Tuning::load(&path).unwrap();
+        assert_eq!(report["tuning"], serde_json::to_value(&tuning).unwrap());
+        assert_eq!((tuning.version, tuning.kind.as_str()), (Tuning::VERSION, "host"));
+        assert_eq!(tuning.library, env!("CARGO_PKG_VERSION"));
+        assert!(!tuning.device.is_empty() && !tuning.driver.is_empty() && tuning.measured_unix_s > 1_700_000_000);
+
+        let mut worlds: Vec<usize> = ranks.split(',').map(|world| world.parse().unwrap()).collect();
+        worlds.sort_unstable();
+        let keys: Vec<_> =
+            tuning.tables.iter().map(|table| (table.world_size, table.floating, table.direct, table.exact)).collect();
+        let expected = worlds.iter().flat_map(|world| {
+            let kinds = [(true, true), (true, false), (false, true), (false, false)];
+            kinds
+                .into_iter()
+                .flat_map(move |(floating, direct)| [false, true].map(move |exact| (*world, floating, direct, exact)))
+        });
+        assert_eq!(keys, expected.collect::<Vec<_>>());
+        check_tables(&tuning);
+        check_timings(&tuning, &report);
+    }
+    // Nothing else was left behind.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+/// Loading gives exactly the ranges in the file, and each is of an algorithm that was timed there.
+fn check_tables(tuning: &Tuning) {
+    for table in &tuning.tables {
+        let dtype = if table.floating { Dtype::F16 } else { Dtype::U8 };
+        let rows: Vec<(u64, Algorithm)> = table
+            .rows
+            .iter()
+            .map(|row| (row.up_to_bytes.unwrap_or(u64::MAX), row.algorithm.parse().unwrap()))
+            .collect();
+        for (number, (limit, algorithm)) in rows.iter().enumerate() {
+            let last = number + 1 == rows.len();
+            assert_eq!(*limit == u64::MAX, last, "{rows:?}");
+            assert!(last || [512, 1024, 2048, 4096].contains(limit), "{rows:?}");
+            assert!(!table.exact || algorithm.is_exact(dtype, table.world_size), "{rows:?}");
+        }
+        // What is larger than all that was measured.
+        let built_in = explain(DeviceKind::Host, None, table.world_size, None).unwrap()(dtype, table.direct);
+        assert_eq!(rows.last().unwrap().1, built_in.last().unwrap().algorithm);
+        if !table.exact {
+            let explain = explain(DeviceKind::Host, None, table.world_size, Some(tuning)).unwrap();
+            let ranges = explain(dtype, table.direct);
+            assert!(ranges.iter().all(|range| range.reason.contains("symmetra tune")), "{ranges:?}");
+            assert_eq!(ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect::<Vec<_>>(), rows);
+        }
+    }
+}
+
+/// Every able algorithm at every size, in the file and in the report.
+fn check_timings(tuning: &Tuning, report: &serde_json::Value) {
+    let sections = report["sections"].as_array().unwrap();
+    assert_eq!(tuning.timings.len(), 4 * sections.len());
+    for (timings, section) in tuning.timings.chunks(4).zip(sections) {
+        assert_eq!(timings.iter().map(|timing| timing.bytes).collect::<Vec<_>>(), [512, 1024, 2048, 4096]);
+        for (timing, row) in timings.iter().zip(section["rows"].as_array().unwrap()) {
+            let dtype = if timing.floating { Dtype::BF16 } else { Dtype::I32 };
+            assert_eq!((&section["ranks"], &section["dtype"]), (&timing.world_size.into(), &dtype.name().into()));
+            assert_eq!(section["memory"], if timing.direct { "symmetric" } else { "plain" });
+            let able = |algorithm: &Algorithm| algorithm.carries(dtype) && (timing.direct || !algorithm.needs_reach());
+            let able: BTreeSet<_> =
+                Algorithm::ALL.into_iter().filter(able).map(|able| able.name().to_owned()).collect();
+            let timed: BTreeSet<_> = timing.times_ns.keys().cloned().collect();
+            assert!(timed.is_subset(&able), "{timed:?}");
+            if timing.bytes <= 1024 {
+                assert_eq!(timed, able);
+            }
+            assert!(timing.times_ns.values().all(|time| *time > 0));
+            let fastest = timing.times_ns.values().min();
+            assert_eq!(timing.times_ns.get(row["fastest"].as_str().unwrap()), fastest, "{row}");
+            let table = tuning.tables.iter().find(|table| {
+                (table.world_size, table.floating, table.direct, table.exact)
+                    == (timing.world_size, timing.floating, timing.direct, false)
+            });
+            let serves =
+                table.unwrap().rows.iter().find(|row| row.up_to_bytes.is_none_or(|limit| timing.bytes <= limit));
+            assert_eq!(row["chosen"], serves.unwrap().algorithm);
+            assert!(row["before"].as_str().unwrap().parse::<Algorithm>().is_ok());
+        }
+    }
+}
+
+#[test]
+fn tables_for_people_and_what_info_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tuning.json");
+    std::fs::write(&path, "what was there before").unwrap();
+    let run = symmetra(&format!("{FAST} --ranks 2 --ranks-as threads --dtype f32 --output {}", path.display())).ok();
+    for words in [
+        "2 ranks, f32, symmetric memory",
+        "2 ranks, f32, plain memory",
+        "fastest",
+        "chosen",
+        "before",
+        "two-shot-ll",
+        " 4 KiB",
+    ] {
+        assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
+    }
+    assert!(run.stderr.contains(&format!("wrote {}", path.display())), "{}", run.stderr);
+    let tuning = Tuning::load(&path).unwrap();
+    assert!(tuning.tables.iter().all(|table| table.floating));
+
+    let info = symmetra(&format!("info --device host --ranks 2 --json --tuning {}", path.display())).ok();
+    let info = info.objects().remove(0);
+    for choices in info["algorithms"].as_array().unwrap() {
+        let tuned = choices["dtypes"].as_array().unwrap().contains(&"f32".into());
+        let reason = choices["ranges"][0]["reason"].as_str().unwrap();
+        assert_eq!(reason.contains("symmetra tune"), tuned, "{choices}");
+    }
+}
+
+#[test]
+fn without_an_output_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = super::command(format!("{FAST} --ranks 2 --ranks-as threads --dtype i64").split_whitespace());
+    let run = super::Run::from(command.current_dir(folder.path()).output().unwrap()).ok();
+    assert!(run.stdout.contains("2 ranks, i64, plain memory") && !run.stderr.contains("wrote"), "{}", run.stderr);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, words) in [
+        ("tune --ranks 1", ["1 is not in 2..=16"].as_slice()),
+        ("tune --ranks 2,17", &["17 is not in 2..=16"]),
+        ("tune --device host --dtype f32,bf16", &["f32 and bf16 both stand for floating types"]),
+        ("tune --device host --dtype i8,bf16,u64", &["i8 and u64 both stand for integers"]),
+        ("tune --device host --min-bytes 8KiB --max-bytes 4KiB", &["--min-bytes is 8 KiB", "4 KiB"]),
+        ("tune --device host --min-bytes 16777215TiB", &["no memory holds"]),
+        ("tune --device host --output nowhere/tuning.json", &["nowhere is no folder"]),
+        ("tune --device host --output /", &["names no file"]),
+    ] {
+        symmetra(args).refused(2, words);
+    }
+}
