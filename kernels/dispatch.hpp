@@ -93,6 +93,7 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t dtype, ui
 template <class Backend, class Element, uint32_t kWorld>
 typename Backend::Entry reducing_kernel(uint32_t algorithm) {
   if (algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
+  if (algorithm == kReduceLocal) return Backend::template entry<&reduce_local<Pulled<Element, kWorld, Brought>>>();
   return Backend::template entry<&exchange_direct<Pulled<Element, kWorld>>>();
 }
 
@@ -143,6 +144,7 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
   switch (args.algorithm) {
     case kReducePackets:
     case kReducePull:
+    case kReduceLocal:
       return reducing_kernel<Backend>(args);
     case kExchangePackets:
       return Backend::template entry<&exchange_packets<LL<I64>>>();

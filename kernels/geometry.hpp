@@ -132,7 +132,8 @@ constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.root < args.world;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
                      geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared;
-  return known && shape && (packets ? args.slot_packets != 0 : args.table != nullptr);
+  const bool reach = packets ? args.slot_packets != 0 : args.table != nullptr || args.algorithm == kReduceLocal;
+  return known && shape && reach;
 }
 
 }  // namespace symmetra::kernels

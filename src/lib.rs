@@ -18,7 +18,7 @@ mod stream;
 mod types;
 
 pub use collective::{
-    Algorithm, AllReduceOptions, Batch, Communicator, Range, TransportRange, explain, explain_exchange,
+    Algorithm, AllReduceOptions, Batch, Communicator, Pending, Range, TransportRange, explain, explain_exchange,
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};

@@ -281,6 +281,7 @@ struct Pads {
     args.rank = rank;
     args.world = static_cast<uint32_t>(ranks.size());
     args.channel = 1;
+    args.op = kOpSignalBarrier;
     args.peer = peer;
     args.action = action;
     return args;
