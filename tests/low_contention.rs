@@ -318,8 +318,7 @@ fn operands_may_go_as_soon_as_their_handle() {
         for round in 0..10 {
             let input = DeviceBuffer::from_slice(&vec![1i32; 20_000], stream).unwrap();
             let output = DeviceBuffer::<i32>::new(&rank.device, 10_000).unwrap();
-            let pending =
-                communicator.low_contention_reduce_scatter(&input, &output, Reduction::Sum, stream).unwrap();
+            let pending = communicator.low_contention_reduce_scatter(&input, &output, Reduction::Sum, stream).unwrap();
             if round % 2 == 0 {
                 drop(pending);
             } else {
@@ -357,7 +356,8 @@ fn a_capture_does_not_grow_the_workspace() {
         let large = DeviceBuffer::from_slice(&vec![2.0f32; 30_000], stream).unwrap();
         let part = DeviceBuffer::<f32>::new(&rank.device, 10_000).unwrap();
         for _ in 0..5 {
-            let pending = communicator.low_contention_reduce_scatter(&large, &part, Reduction::Average, stream).unwrap();
+            let pending =
+                communicator.low_contention_reduce_scatter(&large, &part, Reduction::Average, stream).unwrap();
             graph.launch(stream).unwrap();
             pending.wait(stream).unwrap();
         }
@@ -432,7 +432,8 @@ fn a_graph_ends_with_its_group() {
         let communicator = rank.communicator.split(Some(0), 0).unwrap().unwrap();
         let (from, to) = (communicator.symmetric::<f32>(8).unwrap(), communicator.symmetric::<f32>(16).unwrap());
         let own = communicator.clone();
-        let graph = rank.stream.capture(|capture| own.low_contention_all_gather(&from, &to, capture).map(drop)).unwrap();
+        let graph =
+            rank.stream.capture(|capture| own.low_contention_all_gather(&from, &to, capture).map(drop)).unwrap();
         graph.launch(&rank.stream).unwrap();
         communicator.synchronize(&rank.stream).unwrap();
         let pending = communicator.low_contention_all_gather(&from, &to, &rank.stream).unwrap();

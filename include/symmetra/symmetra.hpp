@@ -14,6 +14,7 @@
 #include "symmetra/environment.hpp"
 #include "symmetra/error.hpp"
 #include "symmetra/memory.hpp"
+#include "symmetra/pending.hpp"
 #include "symmetra/signal.hpp"
 #include "symmetra/stream.hpp"
 #include "symmetra/types.hpp"

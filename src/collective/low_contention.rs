@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::group::{Call, MAX_WORLD_SIZE};
 use crate::kernel::args;
 use crate::kernel::geometry;
-use crate::memory::{Operand, Place, SymmetricBuffer, View, WithView};
+use crate::memory::{Operand, Place, View, WithView};
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Element, Reduction};
 
@@ -23,17 +23,18 @@ const ALIGN_BYTES: usize = 16;
 
 /// How ranks that compare their calls tell these from others.
 const DIRECT: u64 = 1;
-const BY_WORKSPACE: u64 = 2;
+const IN_PLACE: u64 = 2;
+const BY_WORKSPACE: u64 = 3;
 
 impl Communicator {
     /// As [`all_gather`](Self::all_gather), by the copy engines, on a stream of the communicator's own that
     /// waits for the queue: what is enqueued behind this call runs beside the copies, up to
     /// [`Pending::wait`]. No multiprocessor moves data; each of the two barriers is a kernel of one block.
     ///
-    /// Each rank copies from the `input` of the others, so that has to be symmetric or adopted memory on
-    /// every rank. Other memory is copied first, into a workspace of as many bytes in the heap of symmetric
-    /// memory: see [`reserve_workspace`](Self::reserve_workspace). `output` is any memory. Until the end
-    /// neither may be touched.
+    /// Each rank copies from the `input` of the others where that is symmetric or adopted memory, the same
+    /// elements of it on every rank. Other memory is copied first, into a workspace of as many bytes in the
+    /// heap of symmetric memory: see [`reserve_workspace`](Self::reserve_workspace). `output` is any memory.
+    /// In place on every rank or on none. Until the end neither operand may be touched.
     ///
     /// Copies cannot be called back: where a call fails, they still read the inputs of others and write
     /// into the own `output`. So adopted memory stays allocated until every rank has closed or dropped its
@@ -140,16 +141,23 @@ impl Inner {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         self.check_gathering(dtype, Cut::line(input.elems, world), [input, output])?;
         let bytes = input.elems * dtype.bytes();
-        let reached = world == 1 || bytes == 0 || self.reaches(input, false);
-        let workspace = (!reached).then(|| self.workspace(bytes, recorded.as_deref())).transpose()?;
-        let way = if reached { DIRECT } else { BY_WORKSPACE };
-        let copies = Copies { op: args::kOpAllGather, dtype, reduction: Reduction::Sum, bytes, way };
         let part = |rank: usize| output.address.wrapping_add(rank * bytes);
+        let in_place = part(rank) == input.address;
+        // In place inputs lie elsewhere on every rank, and outputs do not.
+        let shared = if in_place { output } else { input };
+        let reached = world == 1 || bytes == 0 || self.reaches(shared, false);
+        let workspace = (!reached).then(|| self.workspace(bytes, recorded.as_deref())).transpose()?;
+        let way = match reached {
+            true if in_place => IN_PLACE,
+            true => DIRECT,
+            false => BY_WORKSPACE,
+        };
+        let copies = Copies { op: args::kOpAllGather, dtype, reduction: Reduction::Sum, bytes, way };
         self.low_contention(&copies, queue, recorded.as_deref(), |beside, fresh| {
             // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
             // device's work, or are the caller's duty; so is the workspace, which side and graph own.
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
-            if part(rank) != input.address {
+            if !in_place {
                 copy(part(rank), input.address)?;
             }
             if let Some(workspace) = &workspace {
@@ -161,7 +169,11 @@ impl Inner {
             self.meet_beside(beside, copies.op, fresh)?;
             // Each rank reads from another one at a time.
             for peer in (1..world).map(|step| (rank + step) % world) {
-                copy(part(peer), self.input_of(peer, input, workspace.as_deref())?)?;
+                let from = match &workspace {
+                    Some(workspace) => workspace.peer_address(peer)?,
+                    None => self.of_peer(shared, peer)?.wrapping_add(if in_place { peer * bytes } else { 0 }),
+                };
+                copy(part(peer), from)?;
             }
             self.meet_beside(beside, copies.op, fresh)
         })
@@ -186,7 +198,11 @@ impl Inner {
         self.low_contention(&copies, queue, recorded.as_deref(), |beside, fresh| {
             let Some(workspace) = &workspace else {
                 // SAFETY: as below; the only rank's part is all of the input.
-                return if part(0) == output.address { Ok(()) } else { unsafe { beside.copy(output.address, part(0), bytes) } };
+                return if part(0) == output.address {
+                    Ok(())
+                } else {
+                    unsafe { beside.copy(output.address, part(0), bytes) }
+                };
             };
             // All workspaces are free.
             self.meet_beside(beside, copies.op, fresh)?;
@@ -249,15 +265,14 @@ impl Inner {
         self.beside(queue, recorded, |beside| work(beside, fresh))
     }
 
-    /// Where the input of a rank is, or has been copied to.
-    fn input_of(&self, peer: usize, input: &View<'_>, workspace: Option<&SymmetricBuffer<u8>>) -> Result<*mut u8> {
-        let unknown = || Error::Internal { message: format!("the input of rank {peer} is not known") };
-        match (workspace, input.place) {
-            (Some(workspace), _) => workspace.peer_address(peer),
-            (None, Place::Symmetric { offset_bytes, .. }) => Ok(self.arena.at(peer, offset_bytes)),
-            (None, Place::Registered { slot, .. }) => self.arena.registered(slot, peer).ok_or_else(unknown),
-            (None, Place::Plain) => Err(unknown()),
-        }
+    /// Where a peer's is of an operand that peers reach.
+    fn of_peer(&self, operand: &View<'_>, peer: usize) -> Result<*mut u8> {
+        let address = match operand.place {
+            Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, offset_bytes)),
+            Place::Registered { slot, .. } => self.arena.registered(slot, peer),
+            Place::Plain => None,
+        };
+        address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
 
     /// Reduces the parts that have been brought to this rank.

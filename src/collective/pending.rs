@@ -95,7 +95,9 @@ impl Drop for Pending<'_> {
             match self.wait(&self.stream) {
                 Ok(()) => {}
                 Err(_) if self.awaited.load(Ordering::Acquire) => {}
-                Err(error) => tracing::warn!(stream = ?self.stream, %error, "the stream of a call does not wait for it"),
+                Err(error) => {
+                    tracing::warn!(stream = ?self.stream, %error, "the stream of a call does not wait for it")
+                }
             }
         }
         if let Some(done) = self.done.take() {

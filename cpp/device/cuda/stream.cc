@@ -74,8 +74,7 @@ double Event::elapsed_us(const device::Event& start) const {
   return double{elapsed_ms} * 1000.0;
 }
 
-Stream::Stream(const Context& context, bool urgent)
-    : context_(context), owned_(new_stream(context, urgent)), handle_(owned_.get()) {}
+Stream::Stream(const Context& context, bool urgent) : context_(context), owned_(new_stream(context, urgent)), handle_(owned_.get()) {}
 
 Stream::Stream(const Context& context, uint64_t raw) : context_(context), handle_(reinterpret_cast<cudaStream_t>(raw)) {
   // To ask a stream that is being captured for its device invalidates the capture.

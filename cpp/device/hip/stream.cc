@@ -71,8 +71,7 @@ double Event::elapsed_us(const device::Event& start) const {
   return double{elapsed_ms} * 1000.0;
 }
 
-Stream::Stream(const Context& context, bool urgent)
-    : context_(context), handle_(new_stream(context, urgent)), owned_(true) {}
+Stream::Stream(const Context& context, bool urgent) : context_(context), handle_(new_stream(context, urgent)), owned_(true) {}
 
 Stream::Stream(const Context& context, uint64_t raw) : context_(context), handle_(reinterpret_cast<hipStream_t>(raw)), owned_(false) {
   // To ask a stream that is being captured for its device invalidates the capture.
