@@ -9,6 +9,7 @@ use super::sweep::{Buffer, Sweep};
 use crate::element::Summand;
 use crate::exchange;
 use crate::failure::Failure;
+use crate::names::Mover;
 
 /// A collective, by the name of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +81,11 @@ impl Collective {
         if args.sweep.op != symmetra::Reduction::Sum && !self.reduces() {
             return Err(Failure::usage(format!("--op is {}, but {name} reduces nothing", args.sweep.op)));
         }
-        if args.sweep.plain && args.transport == Transport::Direct && (!args.sweep.graph || self.tells_places()) {
+        if args.transport == Mover::CopyEngine && !matches!(self, Self::AllGather | Self::ReduceScatter) {
+            return Err(Failure::usage(format!("--transport copy-engine: {name} has no such form")));
+        }
+        let direct = args.transport == Mover::Kernels(Transport::Direct);
+        if args.sweep.plain && direct && (!args.sweep.graph || self.tells_places()) {
             return Err(Failure::usage(format!("--plain: a direct {name} needs memory that peers can address")));
         }
         Ok(())
@@ -110,6 +115,13 @@ pub(super) fn enqueue<'b, T: Summand, B: Buffer<T>>(
         Collective::AllReduce => {
             let options = AllReduceOptions { reduction, algorithm: sweep.algorithm };
             communicator.all_reduce_with(options, input.part(all.clone())?, output.part(all)?, queue)
+        }
+        // Dropped, it is awaited.
+        Collective::AllGather if sweep.transport == Mover::CopyEngine => {
+            communicator.low_contention_all_gather(input.part(own)?, output.part(all)?, queue).map(drop)
+        }
+        Collective::ReduceScatter if sweep.transport == Mover::CopyEngine => {
+            communicator.low_contention_reduce_scatter(input.part(all)?, output.part(own)?, reduction, queue).map(drop)
         }
         Collective::AllGather => communicator.all_gather(input.part(own)?, output.part(all)?, queue),
         Collective::ReduceScatter => communicator.reduce_scatter(input.part(all)?, output.part(own)?, reduction, queue),
