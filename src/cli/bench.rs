@@ -1,7 +1,10 @@
 //! `symmetra bench`: the library beside other libraries, what the hardware gives, what a call costs.
 
 mod all_reduce;
+mod course;
 mod data;
+mod entry;
+mod exchange;
 mod floor;
 mod measured;
 #[cfg(feature = "nccl")]
@@ -20,7 +23,7 @@ use clap::{ArgAction, Subcommand};
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, MAX_WORLD_SIZE};
 
-use crate::all_reduce::RanksAs;
+use crate::all_reduce::{Collective, RanksAs};
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
 
@@ -37,6 +40,14 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum What {
     AllReduce(all_reduce::Args),
+    /// All-gather beside other libraries
+    AllGather(exchange::Args),
+    /// Reduce-scatter (sum) beside other libraries
+    ReduceScatter(exchange::Args),
+    /// All-to-all beside other libraries
+    AllToAll(exchange::Args),
+    /// Broadcast beside other libraries
+    Broadcast(exchange::Args),
     Floor(floor::Args),
     Overhead(overhead::Args),
 }
@@ -131,6 +142,10 @@ impl Task {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::AllReduce(args) => all_reduce::run(args),
+        What::AllGather(args) => exchange::run(Collective::AllGather, args),
+        What::ReduceScatter(args) => exchange::run(Collective::ReduceScatter, args),
+        What::AllToAll(args) => exchange::run(Collective::AllToAll, args),
+        What::Broadcast(args) => exchange::run(Collective::Broadcast, args),
         What::Floor(args) => floor::run(args),
         What::Overhead(args) => overhead::run(args),
     }

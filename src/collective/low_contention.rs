@@ -197,12 +197,11 @@ impl Inner {
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
         self.low_contention(&copies, queue, recorded.as_deref(), |beside, fresh| {
             let Some(workspace) = &workspace else {
+                if part(0) == output.address {
+                    return Ok(());
+                }
                 // SAFETY: as below; the only rank's part is all of the input.
-                return if part(0) == output.address {
-                    Ok(())
-                } else {
-                    unsafe { beside.copy(output.address, part(0), bytes) }
-                };
+                return unsafe { beside.copy(output.address, part(0), bytes) };
             };
             // All workspaces are free.
             self.meet_beside(beside, copies.op, fresh)?;

@@ -26,7 +26,7 @@ pub(crate) enum Collective {
 }
 
 impl Collective {
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
             Self::AllGather => "all-gather",
@@ -41,11 +41,11 @@ impl Collective {
     }
 
     /// Whether the larger operand is a part for every rank.
-    pub(super) const fn divides(self) -> bool {
+    pub(crate) const fn divides(self) -> bool {
         !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce | Self::SendReceive)
     }
 
-    pub(super) const fn reduces(self) -> bool {
+    pub(crate) const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
@@ -55,7 +55,7 @@ impl Collective {
     }
 
     /// Bus bandwidth over algorithm bandwidth.
-    pub(super) fn bus_factor(self, ranks: usize) -> f64 {
+    pub(crate) fn bus_factor(self, ranks: usize) -> f64 {
         let share = (ranks as f64 - 1.0) / ranks as f64;
         match self {
             Self::AllReduce => 2.0 * share,
