@@ -10,6 +10,7 @@ mod measured;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod overhead;
+mod overlap;
 mod peer;
 mod plot;
 mod race;
@@ -50,6 +51,7 @@ enum What {
     Broadcast(exchange::Args),
     Floor(floor::Args),
     Overhead(overhead::Args),
+    Overlap(overlap::Args),
 }
 
 /// Which ranks measure.
@@ -105,6 +107,7 @@ pub(crate) enum Task {
     Race(race::Race),
     Floor(floor::Plan),
     Overhead(overhead::Plan),
+    Overlap(overlap::Plan),
 }
 
 /// What a rank found.
@@ -113,6 +116,7 @@ pub(crate) enum Found {
     Lap(race::Lap),
     Floor(floor::Floor),
     Overhead(overhead::Cost),
+    Overlap(overlap::Times),
 }
 
 /// Where a rank says it.
@@ -125,6 +129,7 @@ impl Task {
             Self::Race(race) => race.run(communicator, say),
             Self::Floor(plan) => plan.run(communicator, say),
             Self::Overhead(plan) => plan.run(communicator, say),
+            Self::Overlap(plan) => plan.run(communicator, say),
         }
     }
 
@@ -134,6 +139,7 @@ impl Task {
             Self::Race(race) => race.heap_bytes(),
             Self::Floor(plan) => plan.heap_bytes(),
             Self::Overhead(plan) => plan.heap_bytes(),
+            Self::Overlap(plan) => plan.heap_bytes(),
         }
     }
 }
@@ -148,5 +154,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         What::Broadcast(args) => exchange::run(Collective::Broadcast, args),
         What::Floor(args) => floor::run(args),
         What::Overhead(args) => overhead::run(args),
+        What::Overlap(args) => overlap::run(args),
     }
 }

@@ -215,6 +215,8 @@ fn wrong_usage() {
             run.refused(2, &["--against nccl", missing]);
         }
     }
+    let words = if cfg!(feature = "cudarc") { "needs an NVIDIA GPU" } else { "cargo build --features cudarc" };
+    symmetra("bench overlap --device host").refused(2, &["bench overlap", words]);
     let unwritable = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --json /nowhere/out.json";
     symmetra(unwritable).refused(1, &["/nowhere/out.json"]);
 }
