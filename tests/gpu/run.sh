@@ -63,6 +63,10 @@ else
       for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do
         exchange "w$world-$as-$op" $op --ranks "$world" --ranks-as $as --dtype bf16 --max-bytes 4MiB
       done
+      for op in all-gather reduce-scatter; do
+        exchange "w$world-$as-$op-copy-engine" $op --ranks "$world" --ranks-as $as --dtype bf16 --transport copy-engine --max-bytes 4MiB
+        exchange "w$world-$as-$op-copy-engine-graph" $op --ranks "$world" --ranks-as $as --transport copy-engine --graph --plain --max-bytes 4MiB
+      done
       [ "$mode" = full ] || continue
       for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do
         for transport in packets direct; do
