@@ -88,6 +88,7 @@ constexpr uint32_t kExchangePush = 1;     ///< each rank writes into the outputs
 constexpr uint32_t kExchangeRelay = 2;    ///< each rank reads a share of one rank's and writes it to all others
 constexpr uint32_t kReducePackets = 3;    ///< as kExchangePackets; what a rank gets from all it reduces
 constexpr uint32_t kReducePull = 4;       ///< each rank reads the inputs of all and reduces them
+constexpr uint32_t kReduceLocal = 5;      ///< a rank reduces what was brought to it, of each rank `from` says
 
 /// What ranks that know only their own counts tell each other before the exchange.
 struct Learned {
@@ -156,7 +157,7 @@ struct SignalArgs {
   uint32_t channel;
   uint32_t peer;    ///< put, wait
   uint32_t action;  ///< kSignal*
-  uint32_t reserved;
+  uint32_t op;      ///< kSignalBarrier: kOp*, for whoever asks what this rank waits for
 };
 
 /// All ranks compare what they are about to call. LL packets, two a rank.

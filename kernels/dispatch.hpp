@@ -96,6 +96,7 @@ template <class Backend, class Element, uint32_t kWorld>
 typename Backend::Entry reducing_kernel(const ExchangeArgs& args) {
   if (in_one_round(args)) return Backend::template entry<&reduce_once<LL<Element>, kWorld>>();
   if (args.algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
+  if (args.algorithm == kReduceLocal) return Backend::template entry<&reduce_local<Pulled<Element, kWorld, Brought>>>();
   return Backend::template entry<&exchange_direct<Pulled<Element, kWorld>>>();
 }
 
@@ -146,6 +147,7 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
   switch (args.algorithm) {
     case kReducePackets:
     case kReducePull:
+    case kReduceLocal:
       return reducing_kernel<Backend>(args);
     case kExchangePackets:
       if (in_one_round(args)) return Backend::template entry<&exchange_once<LL<I64>>>();

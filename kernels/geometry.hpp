@@ -146,7 +146,7 @@ constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
                      geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared;
   const bool slots = args.slot_packets != 0 && args.slot_packets < uint64_t{1} << 31;
-  return known && shape && (packets ? slots : args.table != nullptr);
+  return known && shape && (packets ? slots : args.table != nullptr || args.algorithm == kReduceLocal);
 }
 
 }  // namespace symmetra::kernels

@@ -20,7 +20,8 @@ mod stream;
 mod types;
 
 pub use collective::{
-    Algorithm, AllReduceOptions, Batch, BoundAllReduce, Communicator, Range, TransportRange, explain, explain_exchange,
+    Algorithm, AllReduceOptions, Batch, BoundAllReduce, Communicator, Pending, Range, TransportRange, explain,
+    explain_exchange,
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};

@@ -115,7 +115,8 @@ class Device {
   /// Whether this device reports that it can address memory of device `ordinal`.
   virtual bool can_access(int32_t ordinal) const = 0;
 
-  virtual std::unique_ptr<Stream> create_stream() const = 0;
+  /// `urgent`: where kernels compete for multiprocessors, those of this stream get the next free one.
+  virtual std::unique_ptr<Stream> create_stream(bool urgent = false) const = 0;
   /// A stream of the caller's (cudaStream_t, hipStream_t), which must outlive the result.
   virtual std::unique_ptr<Stream> borrow_stream(uint64_t raw) const = 0;
   virtual std::unique_ptr<Event> create_event() const = 0;

@@ -16,6 +16,7 @@
 #include "symmetra/config.hpp"
 #include "symmetra/device.hpp"
 #include "symmetra/memory.hpp"
+#include "symmetra/pending.hpp"
 #include "symmetra/stream.hpp"
 #include "symmetra/types.hpp"
 
@@ -173,6 +174,28 @@ class Communicator {
   /// only with none. At most one message to, and one from, each rank. Sizes in bytes are compared
   /// first: where they differ later calls of every rank throw kMismatch, and nothing is moved.
   void batch(const std::vector<Message>& messages, Queue queue) const;
+
+  /// As all_gather, by the copy engines, on a stream of the communicator's own that waits for `queue`: what is
+  /// enqueued behind this call runs beside the copies, up to Pending::wait. No multiprocessor moves
+  /// data; each of the two barriers is a kernel of one block. Until the end neither operand may be touched.
+  ///
+  /// Each rank copies from the `input` of the others where that is symmetric or adopted memory, the same
+  /// elements of it on every rank; other memory is copied first, into a workspace of as many bytes in the
+  /// heap of symmetric memory. In place on every rank or on none. Where the call fails, copies still read the
+  /// inputs of others: adopted memory stays allocated until every rank has closed its communicator.
+  ///
+  /// Throws as all_gather; kUnsupported for a stream that its owner captures, and in a capture where the
+  /// workspace is too small; kOutOfMemory when the heap has no room for it.
+  Pending low_contention_all_gather(Operand input, Operand output, Queue queue) const;
+  /// As reduce_scatter, with its bits, by the copy engines, as low_contention_all_gather. Each rank copies the
+  /// parts of its `input` to the ranks that reduce them, into a workspace of as many bytes as the input
+  /// has; a kernel then reduces them in rank order, the only step that multiprocessors take.
+  Pending low_contention_reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
+  /// Makes a workspace for the two above, for operands of up to `bytes` bytes. Collective; blocks. Without this
+  /// the first call that needs more than there is makes it, and is collective and blocks in that; a
+  /// captured one is refused. Throws kOutOfMemory when the heap has no such gap, kMismatch when ranks
+  /// ask for different sizes.
+  void reserve_workspace(std::size_t bytes) const;
 
   /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's
   /// error when a collective gave up, kDevice when work failed.

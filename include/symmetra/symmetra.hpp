@@ -15,6 +15,7 @@
 #include "symmetra/environment.hpp"
 #include "symmetra/error.hpp"
 #include "symmetra/memory.hpp"
+#include "symmetra/pending.hpp"
 #include "symmetra/signal.hpp"
 #include "symmetra/stream.hpp"
 #include "symmetra/types.hpp"

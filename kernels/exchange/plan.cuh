@@ -21,4 +21,13 @@ SYMMETRA_DEVICE uint8_t* theirs(const ExchangeArgs& args, uint32_t peer) {
   return static_cast<uint8_t*>(args.table->address[peer]) + offsets[peer];
 }
 
+/// What a rank reduces: of each rank, in the operand of that rank...
+struct OfPeers {
+  SYMMETRA_DEVICE static const uint8_t* at(const ExchangeArgs& args, uint32_t peer) { return theirs(args, peer); }
+};
+/// ...or in own memory, where it has been brought.
+struct Brought {
+  SYMMETRA_DEVICE static const uint8_t* at(const ExchangeArgs& args, uint32_t peer) { return args.from[peer]; }
+};
+
 }  // namespace symmetra::kernels

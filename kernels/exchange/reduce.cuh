@@ -1,5 +1,6 @@
 // Reduce-scatter and reduce between the operands themselves: each rank reads its part of all inputs
-// and reduces it, in rank order. The work of exchange_direct, between its two barriers.
+// and reduces it, in rank order. The work of exchange_direct, between its two barriers; or, of parts
+// that copy engines have brought, a kernel that waits for nobody.
 #pragma once
 #include "kernels/exchange/plan.cuh"
 #include "kernels/reduce.cuh"
@@ -8,7 +9,7 @@ namespace symmetra::kernels {
 
 /// In place is right: a packet of an input is overwritten by the thread that has read it, and no
 /// other rank reads it.
-template <class Element, uint32_t kWorld>
+template <class Element, uint32_t kWorld, class Sources = OfPeers>
 class Pulled {
  public:
   using Data = Words<4>;
@@ -26,7 +27,7 @@ class Pulled {
     if constexpr (kWorld != 0) {
       const uint8_t* from[kWorld];
       SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < kWorld; ++k) from[k] = theirs(args_, k);
+      for (uint32_t k = 0; k < kWorld; ++k) from[k] = Sources::at(args_, k);
       for (uint64_t tile = first(); tile < in_.whole(); tile += kUnroll * step()) reduce_whole(from, tile);
       rest = in_.whole();
     }
@@ -43,7 +44,7 @@ class Pulled {
   SYMMETRA_DEVICE uint64_t bytes() const { return args_.receive_bytes[args_.rank]; }
   SYMMETRA_DEVICE uintptr_t addresses() const {
     uintptr_t all = address_bits(into_);
-    for (uint32_t peer = 0; peer < args_.world; ++peer) all |= address_bits(theirs(args_, peer));
+    for (uint32_t peer = 0; peer < args_.world; ++peer) all |= address_bits(Sources::at(args_, peer));
     return all;
   }
 
@@ -79,8 +80,8 @@ class Pulled {
   SYMMETRA_DEVICE void reduce_any(uint64_t packet) const {
     if (!in_.has(packet)) return;
     typename Element::template Accumulator<4> total(reduction());
-    total.start(in_.load(theirs(args_, 0), packet));
-    for (uint32_t rank = 1; rank < args_.world; ++rank) total.add(in_.load(theirs(args_, rank), packet));
+    total.start(in_.load(Sources::at(args_, 0), packet));
+    for (uint32_t rank = 1; rank < args_.world; ++rank) total.add(in_.load(Sources::at(args_, rank), packet));
     out_.store(into_, packet, total.round());
   }
 
@@ -91,5 +92,13 @@ class Pulled {
   Strip<Data> in_;
   Strip<Data> out_;
 };
+
+/// A rank that has given up does not reduce: parts may be missing.
+template <class Work>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) reduce_local(SYMMETRA_ARGS(ExchangeArgs) args) {
+  platform::wait_prior();
+  if (platform::load_relaxed(&args.wait.progress->failed) == 0) Work(args).run();
+  platform::release_next();
+}
 
 }  // namespace symmetra::kernels

@@ -10,7 +10,7 @@ SYMMETRA_KERNEL void signal(SYMMETRA_ARGS(SignalArgs) args) {
   const bool first = platform::thread() == 0;
   if (first) platform::add_relaxed(&args.wait.progress->started, 1);
   if (args.action == kSignalBarrier) {
-    device::barrier(args, args.channel);
+    device::barrier(args, args.channel, args.op);
   } else if (first && args.action == kSignalPut) {
     device::put(args, args.channel, args.peer);
   } else if (first && args.action == kSignalWait) {

@@ -1,12 +1,16 @@
 //! `symmetra bench`: the library beside other libraries, what the hardware gives, what a call costs.
 
 mod all_reduce;
+mod course;
 mod data;
+mod entry;
+mod exchange;
 mod floor;
 pub(crate) mod measured;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod overhead;
+mod overlap;
 mod peer;
 mod plot;
 mod race;
@@ -20,7 +24,7 @@ use clap::{ArgAction, Subcommand};
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, MAX_WORLD_SIZE};
 
-use crate::all_reduce::RanksAs;
+use crate::all_reduce::{Collective, RanksAs};
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
 use crate::tune::lap;
@@ -38,8 +42,17 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum What {
     AllReduce(all_reduce::Args),
+    /// All-gather beside other libraries
+    AllGather(exchange::Args),
+    /// Reduce-scatter (sum) beside other libraries
+    ReduceScatter(exchange::Args),
+    /// All-to-all beside other libraries
+    AllToAll(exchange::Args),
+    /// Broadcast beside other libraries
+    Broadcast(exchange::Args),
     Floor(floor::Args),
     Overhead(overhead::Args),
+    Overlap(overlap::Args),
 }
 
 /// Which ranks measure.
@@ -96,6 +109,7 @@ pub(crate) enum Task {
     Floor(floor::Plan),
     Overhead(overhead::Plan),
     Tune(lap::Plan),
+    Overlap(overlap::Plan),
 }
 
 /// What a rank found.
@@ -105,6 +119,7 @@ pub(crate) enum Found {
     Floor(floor::Floor),
     Overhead(overhead::Cost),
     Tuned(lap::Lap),
+    Overlap(overlap::Times),
 }
 
 /// Where a rank says it.
@@ -118,6 +133,7 @@ impl Task {
             Self::Floor(plan) => plan.run(communicator, say),
             Self::Overhead(plan) => plan.run(communicator, say),
             Self::Tune(plan) => plan.run(communicator, say),
+            Self::Overlap(plan) => plan.run(communicator, say),
         }
     }
 
@@ -128,6 +144,7 @@ impl Task {
             Self::Floor(plan) => plan.heap_bytes(),
             Self::Overhead(plan) => plan.heap_bytes(),
             Self::Tune(plan) => plan.heap_bytes(),
+            Self::Overlap(plan) => plan.heap_bytes(),
         }
     }
 }
@@ -136,7 +153,12 @@ impl Task {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::AllReduce(args) => all_reduce::run(args),
+        What::AllGather(args) => exchange::run(Collective::AllGather, args),
+        What::ReduceScatter(args) => exchange::run(Collective::ReduceScatter, args),
+        What::AllToAll(args) => exchange::run(Collective::AllToAll, args),
+        What::Broadcast(args) => exchange::run(Collective::Broadcast, args),
         What::Floor(args) => floor::run(args),
         What::Overhead(args) => overhead::run(args),
+        What::Overlap(args) => overlap::run(args),
     }
 }

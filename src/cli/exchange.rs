@@ -1,11 +1,11 @@
 //! `symmetra all-gather` and its neighbours: every collective but all-reduce, measured and verified.
 
-use symmetra::{MAX_WORLD_SIZE, Transport};
+use symmetra::MAX_WORLD_SIZE;
 
 use crate::all_reduce::{Collective, RanksAs, SweepArgs, measure_exchange};
 use crate::devices::Choice;
 use crate::failure::Failure;
-use crate::names;
+use crate::names::{self, Mover};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -34,9 +34,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
     pub(crate) ranks_as: RanksAs,
 
-    /// How data move; `auto` is the library's choice for each size (`symmetra info` prints it)
-    #[arg(long, default_value = "auto", value_parser = names::transport_parser())]
-    pub(crate) transport: Transport,
+    /// How data move; `auto` is the library's choice for each size (`symmetra info` prints it), `copy-engine`
+    /// the low-contention form of all-gather and reduce-scatter
+    #[arg(long, default_value = "auto", value_parser = names::mover_parser())]
+    pub(crate) transport: Mover,
 
     /// Compare every call across ranks before it runs
     #[arg(long)]

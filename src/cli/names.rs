@@ -19,9 +19,39 @@ pub(crate) fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
     PossibleValuesParser::new(Reduction::ALL.map(Reduction::name)).try_map(|name| name.parse::<Reduction>())
 }
 
+/// What moves the data of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mover {
+    /// Kernels, in this way.
+    Kernels(Transport),
+    /// The copy engines: its low-contention form.
+    CopyEngine,
+}
+
+impl Mover {
+    const ALL: [Self; 4] = [
+        Self::Kernels(Transport::Auto),
+        Self::Kernels(Transport::Packets),
+        Self::Kernels(Transport::Direct),
+        Self::CopyEngine,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kernels(transport) => transport.name(),
+            Self::CopyEngine => "copy-engine",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mover| mover.name() == name)
+    }
+}
+
 /// For clap.
-pub(crate) fn transport_parser() -> impl TypedValueParser<Value = Transport> {
-    PossibleValuesParser::new(Transport::ALL.map(Transport::name)).try_map(|name| name.parse::<Transport>())
+pub(crate) fn mover_parser() -> impl TypedValueParser<Value = Mover> {
+    PossibleValuesParser::new(Mover::ALL.map(Mover::name))
+        .try_map(|name| Mover::named(&name).ok_or_else(|| format!("there is no transport {name}")))
 }
 
 /// For clap.
@@ -30,9 +60,9 @@ pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Algorithm>())
 }
 
-/// `#[serde(with = "by_name")]` for [`Dtype`], [`Reduction`] and [`Algorithm`].
+/// `#[serde(with = "by_name")]` for [`Dtype`], [`Reduction`], [`Mover`] and [`Algorithm`].
 pub(crate) mod by_name {
-    use super::{Algorithm, Dtype, Reduction, Transport};
+    use super::{Algorithm, Dtype, Mover, Reduction};
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -60,12 +90,12 @@ pub(crate) mod by_name {
         }
     }
 
-    impl Named for Transport {
+    impl Named for Mover {
         fn name(&self) -> &'static str {
             (*self).name()
         }
         fn from_name(name: &str) -> Option<Self> {
-            name.parse().ok()
+            Self::named(name)
         }
     }
 

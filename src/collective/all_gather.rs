@@ -87,16 +87,8 @@ impl Inner {
             None => Cut::line(input.elems, world),
             Some((dim, shape)) => Cut::of_parts(shape, dim, world)?,
         };
-        check_len("input", input.elems, cut.part_elems(), "the shape")?;
-        check_len(
-            "output",
-            output.elems,
-            cut.whole_elems(),
-            format!("{} elements from each of {world} ranks", input.elems),
-        )?;
+        self.check_gathering(dtype, cut, [input, output])?;
         let (bytes, offset) = (input.elems * dtype.bytes(), |part| cut.offset_bytes(part, dtype));
-        let place = span(output, dtype).start + offset(rank) as usize;
-        check_apart(span(input, dtype), span(output, dtype), cut.is_line().then_some(place..place + bytes))?;
 
         let shared = Shared { way: Way::Push, operand: output, offsets_bytes: [offset(rank); MAX_WORLD_SIZE] };
         let counts = Counts::Known { largest_bytes: bytes as u64, shared: Some(shared) };
@@ -108,5 +100,16 @@ impl Inner {
                 Strip { address: output.address.wrapping_add(offset(peer) as usize), bytes: bytes as u64 };
         }
         self.exchange(&exchange, queue)
+    }
+
+    /// Refuses operands that do not fit each other.
+    pub(super) fn check_gathering(&self, dtype: Dtype, cut: Cut, [input, output]: [&View<'_>; 2]) -> Result<()> {
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        check_len("input", input.elems, cut.part_elems(), "the shape")?;
+        let why = format!("{} elements from each of {world} ranks", input.elems);
+        check_len("output", output.elems, cut.whole_elems(), why)?;
+        let place = span(output, dtype).start + cut.offset_bytes(rank, dtype) as usize;
+        let in_place = cut.is_line().then(|| place..place + span(input, dtype).len());
+        check_apart(span(input, dtype), span(output, dtype), in_place)
     }
 }

@@ -11,6 +11,8 @@ mod broadcast;
 mod exchange;
 mod gather;
 mod lane;
+mod low_contention;
+mod pending;
 mod prepared;
 mod probe;
 mod put;
@@ -19,6 +21,7 @@ mod reduce;
 mod reduce_scatter;
 mod scatter;
 mod select;
+mod side;
 mod signal;
 mod tensor;
 mod transport;
@@ -41,8 +44,10 @@ pub use all_reduce::AllReduceOptions;
 pub use batch::Batch;
 pub use bound::BoundAllReduce;
 use lane::Lane;
+pub use pending::Pending;
 pub use select::{Algorithm, Range};
 use select::{Reach, Table};
+use side::Side;
 pub use transport::TransportRange;
 
 /// A group with memory: what runs collectives. Cheap to clone; usable from any thread.
@@ -59,6 +64,7 @@ struct Inner {
     arena: Arc<Arena>,
     lane: Mutex<Lane>,
     table: Table,
+    side: Mutex<Side>,
 }
 
 impl Communicator {
@@ -81,7 +87,8 @@ impl Communicator {
         let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
         let arena = Arena::open(&group)?;
         let lane = Mutex::new(Lane::new(group.device())?);
-        Ok(Self(Arc::new(Inner { group, arena, lane, table })))
+        let side = Mutex::new(Side::new(group.device())?);
+        Ok(Self(Arc::new(Inner { group, arena, lane, table, side })))
     }
 
     /// Splits as [`Group::split`] does and gives the new group its memory. Collective; blocks.

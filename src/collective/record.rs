@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::Inner;
+use super::side::Aside;
 use crate::error::{Error, Result};
 use crate::group::Call;
 use crate::memory::{Pointer, Registration, register};
-use crate::stream::{Part, Stream};
+use crate::stream::{Capture, Part, Stream};
 
 /// The operations of one communicator in one graph.
 pub(super) struct Recorded {
@@ -18,6 +19,8 @@ pub(super) struct Recorded {
     pointers: Mutex<Vec<Captured>>,
     calls: Mutex<Vec<Call>>,
     registered: AtomicBool,
+    /// What low-contention collectives of the capture are recorded on and use.
+    pub(super) aside: Mutex<Aside>,
 }
 
 /// A pointer captured before its peers' were known: its table is filled by `register`.
@@ -34,6 +37,7 @@ impl Recorded {
             pointers: Mutex::default(),
             calls: Mutex::default(),
             registered: AtomicBool::new(false),
+            aside: Mutex::default(),
         }
     }
 
@@ -56,6 +60,10 @@ impl Recorded {
 }
 
 impl Part for Recorded {
+    fn end(&self, capture: &Capture<'_>) -> Result<()> {
+        self.aside.lock().end(capture)
+    }
+
     fn before_launch(&self, stream: &Stream) -> Result<()> {
         self.inner.group.check()?;
         let pointers = self.pointers.lock().len();
@@ -64,6 +72,9 @@ impl Part for Recorded {
         }
         let mut lane = self.inner.lane.lock();
         lane.order(stream)?;
+        if self.aside.lock().is_used() {
+            self.inner.side.lock().lane.order(stream)?;
+        }
         self.calls.lock().iter().for_each(|call| self.inner.group.note(*call));
         Ok(())
     }

@@ -88,28 +88,9 @@ impl Inner {
     ) -> Result<()> {
         self.begin(&[("input", input), ("output", output)], queue)?;
         let (rank, world) = (self.group.rank(), self.group.world_size());
-        let cut = match along {
-            None if input.elems.is_multiple_of(world) => Cut::line(input.elems / world, world),
-            None => {
-                let limit = format!("it must be a multiple of the world size, {world}");
-                return Err(Error::invalid("the input's length", input.elems, limit));
-            }
-            Some((dim, shape)) => Cut::of_whole(shape, dim, world)?,
-        };
-        check_len("input", input.elems, cut.whole_elems(), "the shape")?;
-        check_len(
-            "output",
-            output.elems,
-            cut.part_elems(),
-            format!("one of {world} parts of {} elements", input.elems),
-        )?;
+        let cut = self.check_scattering(dtype, along, [input, output])?;
         let bytes = (output.elems * dtype.bytes()) as u64;
         let offset = |part| cut.offset_bytes(part, dtype);
-        let whole = (input.elems * dtype.bytes()) as u64;
-        let start = (output.address as usize).wrapping_sub(offset(rank) as usize);
-        let in_place =
-            (cut.is_line() && output.address as usize >= start).then(|| start..start.saturating_add(whole as usize));
-        check_apart(span(input, dtype), span(output, dtype), in_place)?;
 
         let shared = Shared { way: Way::Reduce, operand: input, offsets_bytes: [offset(rank); MAX_WORLD_SIZE] };
         let counts = Counts::Known { largest_bytes: bytes, shared: Some(shared) };
@@ -120,5 +101,31 @@ impl Inner {
         }
         exchange.into[rank] = Strip { address: output.address, bytes };
         self.exchange(&exchange, queue)
+    }
+
+    /// Refuses operands that do not fit each other; how the input is cut.
+    pub(super) fn check_scattering(
+        &self,
+        dtype: Dtype,
+        along: Option<(usize, &[usize])>,
+        [input, output]: [&View<'_>; 2],
+    ) -> Result<Cut> {
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        let cut = match along {
+            None if input.elems.is_multiple_of(world) => Cut::line(input.elems / world, world),
+            None => {
+                let limit = format!("it must be a multiple of the world size, {world}");
+                return Err(Error::invalid("the input's length", input.elems, limit));
+            }
+            Some((dim, shape)) => Cut::of_whole(shape, dim, world)?,
+        };
+        check_len("input", input.elems, cut.whole_elems(), "the shape")?;
+        let why = format!("one of {world} parts of {} elements", input.elems);
+        check_len("output", output.elems, cut.part_elems(), why)?;
+        let start = (output.address as usize).wrapping_sub(cut.offset_bytes(rank, dtype) as usize);
+        let in_place = (cut.is_line() && output.address as usize >= start)
+            .then(|| start..start.saturating_add(span(input, dtype).len()));
+        check_apart(span(input, dtype), span(output, dtype), in_place)?;
+        Ok(cut)
     }
 }

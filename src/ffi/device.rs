@@ -126,7 +126,7 @@ mod bridge {
         fn import_ipc(self: &Device, handle: &IpcHandle, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn enable_peer(self: &Device, ordinal: i32) -> Result<()>;
         fn can_access(self: &Device, ordinal: i32) -> Result<bool>;
-        fn create_stream(self: &Device) -> Result<UniquePtr<Stream>>;
+        fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
         fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
         fn synchronize(self: &Device) -> Result<()>;

@@ -19,6 +19,7 @@ mod config;
 mod device;
 mod environment;
 mod exchange;
+mod low_contention;
 mod report;
 mod tensor;
 
@@ -34,6 +35,7 @@ use config::*;
 use device::*;
 use environment::*;
 use exchange::*;
+use low_contention::*;
 use report::Report;
 use tensor::*;
 
@@ -271,6 +273,17 @@ mod bridge {
             queue: Queue,
         ) -> Result<()>;
         unsafe fn batch(communicator: &Communicator, messages: &[Message], queue: Queue) -> Result<()>;
+
+        type Pending;
+        fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<()>;
+        unsafe fn low_contention(
+            communicator: &Communicator,
+            asked: &Exchange,
+            input: Operand,
+            output: Operand,
+            queue: Queue,
+        ) -> Result<Box<Pending>>;
+        unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<()>;
     }
 
     extern "Rust" {

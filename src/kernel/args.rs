@@ -169,6 +169,8 @@ pub const kExchangeRelay: u32 = 2;
 pub const kReducePackets: u32 = 3;
 #[doc = "< each rank reads the inputs of all and reduces them"]
 pub const kReducePull: u32 = 4;
+#[doc = "< a rank reduces what was brought to it, of each rank `from` says"]
+pub const kReduceLocal: u32 = 5;
 #[doc = " What ranks that know only their own counts tell each other before the exchange."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -274,7 +276,8 @@ pub struct SignalArgs {
     pub peer: u32,
     #[doc = "< kSignal*"]
     pub action: u32,
-    pub reserved: u32,
+    #[doc = "< kSignalBarrier: kOp*, for whoever asks what this rank waits for"]
+    pub op: u32,
 }
 #[doc = " All ranks compare what they are about to call. LL packets, two a rank."]
 #[repr(C)]

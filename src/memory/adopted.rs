@@ -46,7 +46,7 @@ impl<'a, T: Element> Adopted<'a, T> {
         let registration = self.registration.as_ref().ok_or_else(|| {
             Error::unsupported("an address of peers", "the memory of some rank cannot be shared, so it is pushed")
         })?;
-        registration.address(rank).map(|address| address as *mut T)
+        registration.address(rank).map(<*mut u8>::cast)
     }
 
     /// The memory itself.

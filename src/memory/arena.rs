@@ -45,6 +45,8 @@ pub(crate) struct Arena {
 struct Slots {
     free: Vec<u32>,
     used: HashMap<u32, Vec<Memory>>,
+    /// What the tables in use hold.
+    addresses: HashMap<u32, Bases>,
     /// What kernels in flight may still use: freed when the device is known to be idle.
     retired: Vec<(u32, Vec<Memory>)>,
 }
@@ -100,6 +102,7 @@ impl Arena {
             slots: Mutex::new(Slots {
                 free: (1..group.config().registrations).rev().collect(),
                 used: HashMap::new(),
+                addresses: HashMap::new(),
                 retired: Vec::new(),
             }),
         };
@@ -199,6 +202,7 @@ impl Arena {
     /// Gives a table back once no kernel can read it any more.
     pub(crate) fn retire_slot(&self, slot: u32) {
         let mut slots = self.slots.lock();
+        slots.addresses.remove(&slot);
         if let Some(mappings) = slots.used.remove(&slot) {
             slots.retired.push((slot, mappings));
         }
@@ -214,7 +218,14 @@ impl Arena {
     pub(crate) fn write_table(&self, slot: u32, addresses: &[*mut u8; MAX_WORLD_SIZE]) -> Result<()> {
         let table = addresses.map(|address| address as u64);
         let bytes: &[u8] = bytemuck::cast_slice(&table);
-        self.copy_in(self.table(slot).cast_mut().cast(), bytes)
+        self.copy_in(self.table(slot).cast_mut().cast(), bytes)?;
+        self.slots.lock().addresses.insert(slot, Bases(*addresses));
+        Ok(())
+    }
+
+    /// What a table holds for a rank, once it is filled.
+    pub(crate) fn registered(&self, slot: u32, rank: usize) -> Option<*mut u8> {
+        self.slots.lock().addresses.get(&slot).map(|addresses| addresses.0[rank])
     }
 
     /// Closes the group's memory: waits for the device, unmaps, and lets peers free theirs.

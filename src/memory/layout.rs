@@ -1,5 +1,6 @@
 //! Where everything lies in an arena: the same on every rank, known before anything is allocated.
 
+use super::signal::PAD_BYTES;
 use crate::error::{Error, Result};
 use crate::group::Config;
 use crate::kernel::args;
@@ -44,6 +45,8 @@ pub(crate) struct ArenaLayout {
     pub(crate) two_shot_sentinel: Scratch,
     pub(crate) ring: Scratch,
     pub(crate) recursive_doubling: Scratch,
+    /// Signals of the low-contention collectives.
+    pub(crate) aside: Region,
     /// Symmetric buffers.
     pub(crate) heap: Region,
     /// Size of the whole.
@@ -115,6 +118,7 @@ impl ArenaLayout {
         let slots = (u64::from(world.ilog2()) + u64::from(!world.is_power_of_two())).max(1);
         let max = config.recursive_doubling_bytes;
         let recursive_doubling = cursor.scratch(2, slots, max.div_ceil(LL_DATA_BYTES), max)?;
+        let aside = cursor.take(PAD_BYTES)?;
         let heap = cursor.take(config.heap_bytes)?;
         Ok(Self {
             progress,
@@ -129,6 +133,7 @@ impl ArenaLayout {
             two_shot_sentinel,
             ring,
             recursive_doubling,
+            aside,
             heap,
             bytes: cursor.0,
         })
@@ -168,7 +173,7 @@ mod tests {
             layout.ring,
             layout.recursive_doubling,
         ];
-        let mut all = vec![layout.progress, layout.tables, layout.learned, layout.heap];
+        let mut all = vec![layout.progress, layout.tables, layout.learned, layout.aside, layout.heap];
         all.extend(scratch.iter().flat_map(|scratch| [scratch.region, scratch.state]));
         all.sort_by_key(|region| region.offset);
         all

@@ -2,7 +2,7 @@
 //! exported, and exported by the base of its allocation, with the offset beside it.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +17,12 @@ use crate::group::MAX_WORLD_SIZE;
 pub(crate) struct Registration {
     arena: Arc<Arena>,
     slot: u32,
-    /// What the table holds, once it is filled.
-    addresses: OnceLock<[usize; MAX_WORLD_SIZE]>,
 }
 
 impl Registration {
     /// A table to be filled later.
     pub(crate) fn reserve(arena: &Arc<Arena>) -> Result<Self> {
-        Ok(Self { arena: arena.clone(), slot: arena.take_slot()?, addresses: OnceLock::new() })
+        Ok(Self { arena: arena.clone(), slot: arena.take_slot()? })
     }
 
     pub(crate) fn slot(&self) -> u32 {
@@ -36,14 +34,13 @@ impl Registration {
     }
 
     /// Where this rank's device finds a rank's memory.
-    pub(crate) fn address(&self, rank: usize) -> Result<usize> {
+    pub(crate) fn address(&self, rank: usize) -> Result<*mut u8> {
         let world = self.arena.group().world_size();
         if rank >= world {
             return Err(Error::invalid("rank", rank, format!("the world size is {world}")));
         }
         self.arena.group().check()?;
-        let addresses = self.addresses.get();
-        addresses.map(|all| all[rank]).ok_or(Error::NotRegistered { pointers: 1 })
+        self.arena.registered(self.slot, rank).ok_or(Error::NotRegistered { pointers: 1 })
     }
 }
 
@@ -167,7 +164,5 @@ fn map(arena: &Arc<Arena>, all: &[Vec<Export>], item: usize, pointer: &Pointer<'
     let slot = pointer.registration.slot;
     arena.attach(slot, mappings);
     arena.write_table(slot, &addresses)?;
-    // A registration is filled once.
-    let _ = pointer.registration.addresses.set(addresses.map(|address| address as usize));
     Ok(true)
 }

@@ -55,7 +55,7 @@ impl<'buffer> SignalPad<'buffer> {
             channel: channel as u32,
             peer: peer as u32,
             action,
-            reserved: 0,
+            op: args::kOpSignalBarrier,
         })
     }
 }

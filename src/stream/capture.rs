@@ -4,11 +4,12 @@ use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::Stream;
 use super::graph::{Graph, Part};
+use super::{NEXT_ID, Stream};
 use crate::error::{Error, Result};
 
 /// A capture in progress, handed to the closure of [`Stream::capture`].
@@ -26,6 +27,11 @@ impl Capture<'_> {
         &self.recording
     }
 
+    /// Nothing more is recorded.
+    fn end(&self) -> Result<()> {
+        self.recording.parts.lock().iter().try_for_each(|(_, part)| part.end(self))
+    }
+
     /// The stream that is being captured.
     pub fn stream(&self) -> &Stream {
         self.recording.stream()
@@ -34,6 +40,8 @@ impl Capture<'_> {
 
 /// What a capture has recorded beside the work itself.
 pub struct Recording {
+    /// No other recording has it.
+    id: u64,
     stream: Stream,
     parts: Mutex<Vec<(u64, Arc<dyn Part>)>>,
 }
@@ -41,6 +49,10 @@ pub struct Recording {
 impl Recording {
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// The part of this kind that the group with this id has here, made by `make` the first time.
@@ -119,9 +131,11 @@ impl Stream {
         // SAFETY: `self` outlives the native capture, which ends in this function.
         #[allow(unsafe_code)]
         let native = unsafe { self.0.raw.begin_capture() }?;
-        let recording = Recording { stream: self.clone(), parts: Mutex::new(Vec::new()) };
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let recording = Recording { id, stream: self.clone(), parts: Mutex::new(Vec::new()) };
         let capture = Capture { recording, _env: PhantomData };
         record(&capture)?;
+        capture.end()?;
         Graph::finish(self.device(), native, capture.recording.parts.into_inner())
     }
 }

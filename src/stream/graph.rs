@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Sender};
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
 
-use super::Stream;
+use super::{Capture, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::device as sys;
@@ -18,6 +18,10 @@ use crate::ffi::device as sys;
 /// What a communicator adds to a graph: it is asked before every launch and lives as long as
 /// the graph or a launch of it.
 pub(crate) trait Part: Any + Send + Sync {
+    /// The capture ends: what was recorded on other streams is brought back to the captured one.
+    fn end(&self, _capture: &Capture<'_>) -> Result<()> {
+        Ok(())
+    }
     /// Whether the graph may be launched on `stream` now; orders the launch after other work.
     fn before_launch(&self, stream: &Stream) -> Result<()>;
     /// Exchanges pointers captured for the first time. Collective.

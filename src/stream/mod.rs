@@ -41,7 +41,7 @@ struct Inner {
     capturing: RwLock<bool>,
 }
 
-/// Numbers streams, so that two can be told apart after one is gone.
+/// Numbers streams and recordings, so that two can be told apart after one is gone.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
@@ -50,7 +50,12 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] or [`Error::System`] when the runtime refuses.
     pub fn new(device: &Device) -> Result<Self> {
-        Self::wrap(device, device.raw().create_stream()?)
+        Self::wrap(device, device.raw().create_stream(false)?)
+    }
+
+    /// One whose kernels get the next multiprocessor that is free.
+    pub(crate) fn urgent(device: &Device) -> Result<Self> {
+        Self::wrap(device, device.raw().create_stream(true)?)
     }
 
     /// A stream of the caller's: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.

@@ -1,7 +1,7 @@
 //! Where an operation may be enqueued: a stream, or a capture of one.
 
 use super::capture::Recording;
-use super::{Capture, Stream};
+use super::{Capture, Event, Stream};
 use crate::error::Result;
 use crate::ffi::device as sys;
 
@@ -47,6 +47,16 @@ pub(crate) trait Enqueue {
     fn stream(&self) -> &Stream;
     fn recording(&self) -> Option<&Recording>;
     fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()>;
+
+    /// Marks this point of the work in `event`.
+    fn record(&self, event: &Event) -> Result<()> {
+        self.enqueue("record an event", |raw| raw.record(&event.raw))
+    }
+
+    /// Makes what is enqueued from here on wait for `event`'s last recorded point.
+    fn wait(&self, event: &Event) -> Result<()> {
+        self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
+    }
 }
 
 impl<Q: sealed::Sealed> Enqueue for Q {

@@ -55,6 +55,56 @@ fn integers_and_doubles_race() {
 }
 
 #[test]
+fn every_collective_races() {
+    // What of its input a collective moves over a link.
+    let races = [("all-gather", 2.0), ("reduce-scatter", 2.0 / 3.0), ("all-to-all", 2.0 / 3.0), ("broadcast", 1.0)];
+    for (number, (collective, moved)) in races.into_iter().enumerate() {
+        let ranks_as = ["threads", "processes"][number % 2];
+        let with = if number < 2 { "--with copy-engine" } else { "" };
+        let run = symmetra(&format!(
+            "bench {collective} {with} --device host --ranks 3 --ranks-as {ranks_as} --min-bytes 1000 --max-bytes 32000 \
+             --operations 3 --launches 2 --graph --eager --json -"
+        ));
+        let report = object(&run.ok());
+        assert_eq!(report["collective"], collective);
+        let sides: &[&str] = if number < 2 { &["symmetra", "copy-engine"] } else { &["symmetra"] };
+        assert_eq!(report["sides"], serde_json::json!(sides));
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2 * 6, "{rows:?}");
+        for row in rows {
+            let bytes = row["bytes"].as_f64().unwrap();
+            for side in sides {
+                assert_eq!(row["wrong"][side], 0, "{row}");
+                let busbw = bytes * moved / row["time_us"][side].as_f64().unwrap() / 1e3;
+                assert!((row["busbw_gbps"][side].as_f64().unwrap() / busbw - 1.0).abs() < 1e-6, "{row}");
+            }
+            assert!(
+                row["ratio"].is_null() && ["packets", "direct"].iter().any(|name| row["algorithm"] == *name),
+                "{row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn integers_and_a_plot_of_copy_engines() {
+    let directory = tempfile::tempdir().unwrap();
+    let svg = directory.path().join("out.svg");
+    let run = symmetra(&format!(
+        "bench reduce-scatter --with copy-engine --device host --ranks 2 --ranks-as threads --dtype i32 --max-bytes 4KiB \
+         --operations 2 --launches 1 --plot {}",
+        svg.display()
+    ))
+    .ok();
+    let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
+    let columns = "bytes mode algorithm symmetra us copy-engine us ratio busbw GB/s copy-engine GB/s wrong";
+    assert_eq!(head.join(" "), columns);
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("reduce-scatter, i32, 2 ranks") && svg.contains("copy-engine"), "{svg}");
+    assert_eq!(unclosed(&svg), [""; 0]);
+}
+
+#[test]
 fn a_table_and_files() {
     let directory = tempfile::tempdir().unwrap();
     let (svg, json) = (directory.path().join("out.svg"), directory.path().join("out.json"));
@@ -153,16 +203,22 @@ fn wrong_usage() {
         ("bench all-reduce --operations 0", &["0 is not in"]),
         ("bench all-reduce --min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
         ("bench all-reduce --dtype i32 --algorithm one-shot-sentinel", &["one-shot-sentinel", "i32"]),
+        ("bench all-to-all --with copy-engine", &["copy-engine", "all-to-all"]),
+        ("bench broadcast --algorithm ring", &["--algorithm"]),
         ("bench floor --launches 0", &["0 is not in"]),
     ] {
         symmetra(args).refused(2, words);
     }
     // On the CPU no peer can run, whatever was built.
     let missing = if cfg!(feature = "nccl") { "needs a GPU for every rank" } else { "cargo build --features nccl" };
-    for peers in ["nccl", "nccl-symmetric", "nccl,nccl-symmetric"] {
-        let run = symmetra(&format!("bench all-reduce --device host --against {peers}"));
-        run.refused(2, &["--against nccl", missing]);
+    for collective in ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"] {
+        for peers in ["nccl", "nccl-symmetric", "nccl,nccl-symmetric"] {
+            let run = symmetra(&format!("bench {collective} --device host --against {peers}"));
+            run.refused(2, &["--against nccl", missing]);
+        }
     }
+    let words = if cfg!(feature = "cudarc") { "needs an NVIDIA GPU" } else { "cargo build --features cudarc" };
+    symmetra("bench overlap --device host").refused(2, &["bench overlap", words]);
     let unwritable = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --json /nowhere/out.json";
     symmetra(unwritable).refused(1, &["/nowhere/out.json"]);
 }

@@ -54,6 +54,21 @@ fn every_world_memory_and_form() {
 }
 
 #[test]
+fn copy_engines() {
+    let forms = ["", "--graph", "--in-place", "--plain", "--graph --plain", "--plain --in-place"];
+    for ranks in 1..=8 {
+        for (number, collective) in ["all-gather", "reduce-scatter --op avg"].into_iter().enumerate() {
+            let form = forms[(ranks + 3 * number) % forms.len()];
+            let what = "--transport copy-engine --dtype bf16 --ranks-as threads --check-calls --max-bytes 32KiB";
+            let rows = right(&format!("{collective} --ranks {ranks} {form} {what}"), 6);
+            let name = if ranks == 1 { "copy" } else { "copy-engine" };
+            assert!(rows.iter().all(|row| row["algorithm"] == name), "{rows:?}");
+        }
+    }
+    right("all-gather --transport copy-engine --ranks 3 --max-bytes 4KiB", 3);
+}
+
+#[test]
 fn roots_and_reductions() {
     for op in ["prod", "min", "max", "avg"] {
         for collective in ["reduce --root 2", "reduce-scatter"] {
@@ -76,6 +91,7 @@ fn wrong_usage() {
         ("all-gather --plain --transport direct", &["--plain", "direct"]),
         ("gather --plain --graph --transport direct", &["--plain", "direct"]),
         ("all-gather --transport fastest", &["fastest", "packets"]),
+        ("broadcast --transport copy-engine", &["copy-engine", "broadcast"]),
         ("all-gather --ranks 17", &["17 is not in 1..=16"]),
     ] {
         symmetra(args).refused(2, words);

@@ -21,6 +21,11 @@ Config small() {
 
 std::vector<float> filled(std::size_t count, float value) { return std::vector<float>(count, value); }
 
+std::vector<float> joined(std::vector<float> first, const std::vector<float>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 void types() {
   CHECK_EQ(size_bytes(Dtype::kBF16), 2u);
   CHECK_EQ(name(Dtype::kI64), "i64");
@@ -232,10 +237,6 @@ void exchanges() {
       for (float& offset : offsets) offset += static_cast<float>(100 * of);
       return offsets;
     };
-    const auto joined = [](std::vector<float> first, const std::vector<float>& second) {
-      first.insert(first.end(), second.begin(), second.end());
-      return first;
-    };
     std::vector<float> input = numbers(rank, {0, 1, 2, 3}), out4(4), out2(2), out8(8);
     const Operand from(input.data(), 4), to4(out4.data(), 4), to2(out2.data(), 2), to8(out8.data(), 8);
 
@@ -283,6 +284,51 @@ void exchanges() {
     CHECK_THROWS(kInvalidArgument, communicator.broadcast(from, 2, stream));
     CHECK_THROWS(kInvalidArgument, communicator.gather(from, std::nullopt, rank, stream));
     CHECK_THROWS(kInvalidArgument, communicator.all_gather(from, to4, stream));
+    communicator.close();
+  });
+}
+
+/// Beside the stream, awaited on another, dropped, captured; plain and symmetric memory.
+void low_contention() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device), other(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const std::size_t count = 5000;
+    const float own = static_cast<float>(communicator.rank()) + 1;
+    const SymmetricBuffer shard = communicator.symmetric<float>(count);
+    const DeviceBuffer all(device, 2 * count, Dtype::kF32);
+    shard.write(filled(count, own), stream);
+    const std::vector<float> both = joined(filled(count, 1), filled(count, 2));
+    {
+      const Pending pending = communicator.low_contention_all_gather(shard, all, stream);
+      pending.wait(other);
+      CHECK(all.read<float>(other) == both);
+    }
+    std::vector<float> part = filled(count, 0);
+    { const Pending dropped = communicator.low_contention_reduce_scatter(all, Operand(part.data(), count), Reduction::kSum, stream); }
+    communicator.synchronize(stream);
+    CHECK(part == filled(count, 2 * own));
+
+    const auto gather = [&] {
+      return stream.capture([&](Capture& capture) {
+        Pending pending = communicator.low_contention_all_gather(Operand(part.data(), count), all, capture);
+        pending.wait(capture);
+        CHECK_THROWS(kInvalidArgument, pending.wait(other));
+      });
+    };
+    communicator.reserve_workspace(2 * count * sizeof(float));
+    const Graph graph = gather();
+    graph.launch(stream);
+    communicator.synchronize(stream);
+    CHECK(all.read<float>(stream) == joined(filled(count, 2), filled(count, 4)));
+
+    const DeviceBuffer large(device, 4 * count, Dtype::kF32), half(device, 2 * count, Dtype::kF32);
+    CHECK_THROWS(kUnsupported, stream.capture([&](Capture& capture) {
+      const Pending refused = communicator.low_contention_reduce_scatter(large, half, Reduction::kMax, capture);
+    }));
+    CHECK_THROWS(kInvalidArgument, communicator.low_contention_all_gather(all, shard, stream));
+    communicator.barrier();
     communicator.close();
   });
 }
@@ -482,7 +528,8 @@ int main(int count, char** names) {
                {"signals", signals},
                {"splits", splits},
                {"bootstraps", bootstraps},
-               {"environments", environments}};
+               {"environments", environments},
+               {"low_contention", low_contention}};
   for (const auto& test : cases) {
     if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;
     test.run();

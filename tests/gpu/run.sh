@@ -47,7 +47,7 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in all_reduce bound operations numerics graphs signals memory failures processes; do
+  for suite in all_reduce bound operations low_contention numerics graphs signals memory failures processes; do
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1
   done
   for world in $(worlds); do
@@ -62,6 +62,10 @@ else
       sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph
       for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do
         exchange "w$world-$as-$op" $op --ranks "$world" --ranks-as $as --dtype bf16 --max-bytes 4MiB
+      done
+      for op in all-gather reduce-scatter; do
+        exchange "w$world-$as-$op-copy-engine" $op --ranks "$world" --ranks-as $as --dtype bf16 --transport copy-engine --max-bytes 4MiB
+        exchange "w$world-$as-$op-copy-engine-graph" $op --ranks "$world" --ranks-as $as --transport copy-engine --graph --plain --max-bytes 4MiB
       done
       [ "$mode" = full ] || continue
       for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do

@@ -181,6 +181,8 @@ hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* exchanged) {
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int) {
   return *stream = new ihipStream_t{current, false, {}}, hipSuccess;
 }
+hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 1, *greatest = -1, hipSuccess; }
+hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, int) { return hipStreamCreateWithFlags(stream, flags); }
 hipError_t hipStreamDestroy(hipStream_t stream) { return delete stream, hipSuccess; }
 hipError_t hipStreamQuery(hipStream_t) { return hipSuccess; }
 hipError_t hipStreamSynchronize(hipStream_t) { return hipSuccess; }

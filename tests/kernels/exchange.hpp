@@ -15,7 +15,7 @@ struct ExchangeCase {
   uint32_t from_shift, into_shift;       ///< bytes off a 64-byte boundary
   uint64_t bytes[kMaxWorld][kMaxWorld];  ///< [from][to]
 
-  bool reduces() const { return algorithm == kReducePackets || algorithm == kReducePull; }
+  bool reduces() const { return algorithm == kReducePackets || algorithm == kReducePull || algorithm == kReduceLocal; }
   uint64_t largest(uint32_t world) const {
     uint64_t most = 0;
     for (uint32_t from = 0; from < world; ++from) {
@@ -36,6 +36,7 @@ class ExchangeOperands {
       into_.emplace_back(room);
       data_.emplace_back(room);
       for (uint8_t& byte : data_.back()) byte = static_cast<uint8_t>(random());
+      brought_.emplace_back(c.algorithm == kReduceLocal ? world * room : 1);
       const bool reads = c.algorithm == kReducePull;
       table_.address[rank] = reads ? from(rank) : into(rank);
     }
@@ -45,6 +46,10 @@ class ExchangeOperands {
 
   uint8_t* from(uint32_t rank) const { return from_[rank].as() + case_.from_shift; }
   uint8_t* into(uint32_t rank) const { return into_[rank].as() + case_.into_shift; }
+  /// What copy engines would have brought a rank of a source's input.
+  uint8_t* brought(uint32_t rank, uint32_t source) const {
+    return brought_[rank].as() + source * case_.bytes[source][rank] + case_.from_shift;
+  }
   const PeerTable* table() const { return &table_; }
   uint64_t row_bytes() const { return case_.rows == 1 ? 0 : case_.bytes[0][0] / case_.rows; }
   /// Where the strip for a rank starts in an input, and that of a rank in an output.
@@ -66,6 +71,9 @@ class ExchangeOperands {
               const bool relays = case_.algorithm == kExchangeRelay;
               if (!relays) std::memcpy(from(rank), data_[rank].data(), data_[rank].size() - 64);
               if (relays && rank == case_.root) std::memcpy(into(rank), data_[rank].data(), case_.bytes[rank][rank]);
+              for (uint32_t source = 0; case_.algorithm == kReduceLocal && source < world_; ++source) {
+                std::memcpy(brought(rank, source), &data_[source][sent_at(source, rank)], case_.bytes[source][rank]);
+              }
             },
             {1, 1, kSharedBytes, 0}};
   }
@@ -121,7 +129,7 @@ class ExchangeOperands {
 
   ExchangeCase case_;
   uint32_t world_;
-  std::deque<Memory> from_, into_;
+  std::deque<Memory> from_, into_, brought_;
   std::vector<std::vector<uint8_t>> data_, expected_;
   std::vector<uint64_t> wrong_;
   PeerTable table_{};
@@ -149,7 +157,8 @@ class ExchangeGroup {
   std::vector<Launch> launch(const ExchangeCase& c, const ExchangeOperands& operands, uint32_t rank) const {
     ExchangeArgs args = common(c, rank);
     for (uint32_t peer = 0; peer < world_; ++peer) {
-      args.from[peer] = operands.from(rank) + operands.sent_at(rank, peer);
+      const bool local = c.algorithm == kReduceLocal;
+      args.from[peer] = local ? operands.brought(rank, peer) : operands.from(rank) + operands.sent_at(rank, peer);
       args.into[peer] = operands.into(rank) + operands.got_at(rank, peer);
       args.send_bytes[peer] = c.bytes[rank][peer];
       args.receive_bytes[peer] = c.bytes[peer][rank];

@@ -105,12 +105,13 @@ void test_all_reduce(uint64_t seed) {
 
 ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_t (&shape)[2]) {
   ExchangeCase c{};
-  c.algorithm = random() % 5;
+  c.algorithm = random() % 6;
   c.told = c.algorithm == kExchangePush && random() % 2 == 0;
   c.blocks = 1 + random() % shape[0];
   c.threads = random() % 3 == 0 ? 1 : shape[1];
   c.lanes_log2 = random() % 4;
-  c.rows = c.algorithm != kExchangeRelay && !c.told && random() % 3 == 0 ? 2 + random() % 3 : 1;
+  const bool one_row = c.algorithm == kExchangeRelay || c.algorithm == kReduceLocal || c.told;
+  c.rows = !one_row && random() % 3 == 0 ? 2 + random() % 3 : 1;
   c.root = random() % world;
   c.dtype = random() % 2 == 0 ? kU8 : kI32;
   c.reduction = random() % kReductions;
@@ -283,6 +284,7 @@ struct Pads {
     args.rank = rank;
     args.world = static_cast<uint32_t>(ranks.size());
     args.channel = 1;
+    args.op = kOpSignalBarrier;
     args.peer = peer;
     args.action = action;
     return args;

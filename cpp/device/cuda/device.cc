@@ -85,7 +85,7 @@ class Opened final : public Device {
   void enable_peer(int32_t ordinal) const override { cuda::enable_peer(context_, ordinal); }
   bool can_access(int32_t ordinal) const override { return cuda::can_access(context_, ordinal); }
 
-  std::unique_ptr<device::Stream> create_stream() const override { return std::make_unique<Stream>(context_); }
+  std::unique_ptr<device::Stream> create_stream(bool urgent) const override { return std::make_unique<Stream>(context_, urgent); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(context_, raw); }
   std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(context_); }
   void synchronize() const override {

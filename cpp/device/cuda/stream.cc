@@ -15,10 +15,13 @@ cudaEvent_t new_event(const Context& context) {
   return event;
 }
 
-cudaStream_t new_stream(const Context& context) {
+cudaStream_t new_stream(const Context& context, bool urgent) {
   const Cold cold(context);
+  int usual = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&usual, &greatest), context, {"cudaDeviceGetStreamPriorityRange"});
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), context, {"cudaStreamCreateWithFlags"});
+  const int priority = urgent ? greatest : usual;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), context, {"cudaStreamCreateWithPriority"});
   return stream;
 }
 
@@ -71,7 +74,7 @@ double Event::elapsed_us(const device::Event& start) const {
   return double{elapsed_ms} * 1000.0;
 }
 
-Stream::Stream(const Context& context) : context_(context), owned_(new_stream(context)), handle_(owned_.get()) {}
+Stream::Stream(const Context& context, bool urgent) : context_(context), owned_(new_stream(context, urgent)), handle_(owned_.get()) {}
 
 Stream::Stream(const Context& context, uint64_t raw) : context_(context), handle_(reinterpret_cast<cudaStream_t>(raw)) {
   // To ask a stream that is being captured for its device invalidates the capture.

@@ -8,7 +8,7 @@
 /// Every function of the runtime that this room calls.
 #define SYMMETRA_HIP_FUNCTIONS(each) \
   each(hipDeviceCanAccessPeer) each(hipDeviceEnablePeerAccess) each(hipDeviceGetAttribute) \
-  each(hipDeviceGetName) each(hipDeviceGetUuid) each(hipDeviceTotalMem) each(hipDriverGetVersion) \
+  each(hipDeviceGetName) each(hipDeviceGetStreamPriorityRange) each(hipDeviceGetUuid) each(hipDeviceTotalMem) each(hipDriverGetVersion) \
   each(hipEventCreateWithFlags) each(hipEventDestroy) each(hipEventElapsedTime) each(hipEventQuery) \
   each(hipEventRecord) each(hipEventSynchronize) each(hipExtMallocWithFlags) each(hipFree) each(hipGetDevice) \
   each(hipGetDeviceCount) each(hipGetErrorName) each(hipGetErrorString) each(hipGetLastError) \
@@ -21,8 +21,8 @@
   each(hipMemRetainAllocationHandle) each(hipMemSetAccess) each(hipMemsetAsync) each(hipMemUnmap) \
   each(hipModuleGetFunction) each(hipModuleLaunchKernel) each(hipModuleLoadData) each(hipPointerGetAttributes) \
   each(hipRuntimeGetVersion) each(hipSetDevice) each(hipStreamBeginCapture) each(hipStreamCreateWithFlags) \
-  each(hipStreamDestroy) each(hipStreamEndCapture) each(hipStreamIsCapturing) each(hipStreamQuery) \
-  each(hipStreamSynchronize) each(hipStreamWaitEvent) each(hipThreadExchangeStreamCaptureMode)
+  each(hipStreamCreateWithPriority) each(hipStreamDestroy) each(hipStreamEndCapture) each(hipStreamIsCapturing) \
+  each(hipStreamQuery) each(hipStreamSynchronize) each(hipStreamWaitEvent) each(hipThreadExchangeStreamCaptureMode)
 // clang-format on
 
 namespace symmetra::device::hip {

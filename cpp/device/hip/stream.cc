@@ -15,10 +15,14 @@ hipEvent_t new_event(const Context& context) {
   return event;
 }
 
-hipStream_t new_stream(const Context& context) {
+hipStream_t new_stream(const Context& context, bool urgent) {
   const Cold cold(context);
+  int least = 0, greatest = 0;
+  check(context.hip.hipDeviceGetStreamPriorityRange(&least, &greatest), context, {"hipDeviceGetStreamPriorityRange"});
   hipStream_t stream = nullptr;
-  check(context.hip.hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), context, {"hipStreamCreateWithFlags"});
+  // 0 is what a stream has that is made without; the range may reach to either side of it.
+  const int priority = urgent ? greatest : 0;
+  check(context.hip.hipStreamCreateWithPriority(&stream, hipStreamNonBlocking, priority), context, {"hipStreamCreateWithPriority"});
   return stream;
 }
 
@@ -67,7 +71,7 @@ double Event::elapsed_us(const device::Event& start) const {
   return double{elapsed_ms} * 1000.0;
 }
 
-Stream::Stream(const Context& context) : context_(context), handle_(new_stream(context)), owned_(true) {}
+Stream::Stream(const Context& context, bool urgent) : context_(context), handle_(new_stream(context, urgent)), owned_(true) {}
 
 Stream::Stream(const Context& context, uint64_t raw) : context_(context), handle_(reinterpret_cast<hipStream_t>(raw)), owned_(false) {
   // To ask a stream that is being captured for its device invalidates the capture.

@@ -32,8 +32,8 @@ class Event final : public device::Event {
 
 class Stream final : public device::Stream {
  public:
-  /// A new stream, which does not wait for the legacy default stream.
-  explicit Stream(const Context& context);
+  /// A new stream, which does not wait for the legacy default stream. `urgent`: of the highest priority.
+  Stream(const Context& context, bool urgent);
   /// The caller's. Throws where it belongs to another device, unless it is being captured.
   Stream(const Context& context, uint64_t raw);
   ~Stream() override;

@@ -70,7 +70,7 @@ class Device final : public device::Device {
   void enable_peer(int32_t) const override {}  // one address space: nothing to enable
   bool can_access(int32_t) const override { return true; }
 
-  std::unique_ptr<device::Stream> create_stream() const override { return std::make_unique<Stream>(registry_); }
+  std::unique_ptr<device::Stream> create_stream(bool) const override { return std::make_unique<Stream>(registry_); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t) const override {
     throw Error(ErrorKind::kUnsupported, "borrow_stream: a stream of the host device has no raw handle");
   }

@@ -42,14 +42,14 @@ SYMMETRA_DEVICE bool wait(const Pad& pad, uint32_t channel, uint32_t peer, uint3
 /// what they wrote before is visible to all after. On the host the block's shared memory
 /// has platform::host::kReservedSharedBytes at least. False, for all threads alike: gave up.
 template <class Pad>
-SYMMETRA_DEVICE bool barrier(const Pad& pad, uint32_t channel) {
+SYMMETRA_DEVICE bool barrier(const Pad& pad, uint32_t channel, uint32_t op = kernels::kOpSignalBarrier) {
   bool met = true;
   platform::sync_block();
   for (uint32_t peer = platform::thread(); peer < pad.world; peer += platform::threads()) {
     if (peer != pad.rank) put(pad, channel, peer);
   }
   for (uint32_t peer = platform::thread(); peer < pad.world; peer += platform::threads()) {
-    if (peer != pad.rank) met &= wait(pad, channel, peer, kernels::kOpSignalBarrier);
+    if (peer != pad.rank) met &= wait(pad, channel, peer, op);
   }
   return !platform::sync_block_or(!met);
 }

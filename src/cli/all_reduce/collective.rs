@@ -9,6 +9,7 @@ use super::sweep::{Buffer, Sweep};
 use crate::element::Summand;
 use crate::exchange;
 use crate::failure::Failure;
+use crate::names::Mover;
 
 /// A collective, by the name of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ pub(crate) enum Collective {
 }
 
 impl Collective {
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
             Self::AllGather => "all-gather",
@@ -40,11 +41,11 @@ impl Collective {
     }
 
     /// Whether the larger operand is a part for every rank.
-    pub(super) const fn divides(self) -> bool {
+    pub(crate) const fn divides(self) -> bool {
         !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce | Self::SendReceive)
     }
 
-    pub(super) const fn reduces(self) -> bool {
+    pub(crate) const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
@@ -54,7 +55,7 @@ impl Collective {
     }
 
     /// Bus bandwidth over algorithm bandwidth.
-    pub(super) fn bus_factor(self, ranks: usize) -> f64 {
+    pub(crate) fn bus_factor(self, ranks: usize) -> f64 {
         let share = (ranks as f64 - 1.0) / ranks as f64;
         match self {
             Self::AllReduce => 2.0 * share,
@@ -80,7 +81,11 @@ impl Collective {
         if args.sweep.op != symmetra::Reduction::Sum && !self.reduces() {
             return Err(Failure::usage(format!("--op is {}, but {name} reduces nothing", args.sweep.op)));
         }
-        if args.sweep.plain && args.transport == Transport::Direct && (!args.sweep.graph || self.tells_places()) {
+        if args.transport == Mover::CopyEngine && !matches!(self, Self::AllGather | Self::ReduceScatter) {
+            return Err(Failure::usage(format!("--transport copy-engine: {name} has no such form")));
+        }
+        let direct = args.transport == Mover::Kernels(Transport::Direct);
+        if args.sweep.plain && direct && (!args.sweep.graph || self.tells_places()) {
             return Err(Failure::usage(format!("--plain: a direct {name} needs memory that peers can address")));
         }
         Ok(())
@@ -110,6 +115,13 @@ pub(super) fn enqueue<'b, T: Summand, B: Buffer<T>>(
         Collective::AllReduce => {
             let options = AllReduceOptions { reduction, algorithm: sweep.algorithm };
             communicator.all_reduce_with(options, input.part(all.clone())?, output.part(all)?, queue)
+        }
+        // Dropped, it is awaited.
+        Collective::AllGather if sweep.transport == Mover::CopyEngine => {
+            communicator.low_contention_all_gather(input.part(own)?, output.part(all)?, queue).map(drop)
+        }
+        Collective::ReduceScatter if sweep.transport == Mover::CopyEngine => {
+            communicator.low_contention_reduce_scatter(input.part(all)?, output.part(own)?, reduction, queue).map(drop)
         }
         Collective::AllGather => communicator.all_gather(input.part(own)?, output.part(all)?, queue),
         Collective::ReduceScatter => communicator.reduce_scatter(input.part(all)?, output.part(own)?, reduction, queue),

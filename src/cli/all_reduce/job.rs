@@ -12,6 +12,7 @@ use super::sweep::{self, Sample, Sweep};
 use crate::bench;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
+use crate::names::Mover;
 
 /// A run, the same for every rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,8 +94,8 @@ impl Job {
         if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
             config.deadlines = Deadlines { open: limit, first_use: limit, steady: limit };
         }
-        if let Work::Sweep(sweep) = &self.work {
-            config.transport = sweep.transport;
+        if let Work::Sweep(Sweep { transport: Mover::Kernels(transport), .. }) = &self.work {
+            config.transport = *transport;
         }
         config.heap_bytes = match &self.work {
             Work::Sweep(sweep) => sweep.heap_bytes(),

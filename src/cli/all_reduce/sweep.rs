@@ -16,7 +16,7 @@ use crate::bytes;
 use crate::element::Summand;
 use crate::exchange;
 use crate::failure::Failure;
-use crate::names::by_name;
+use crate::names::{Mover, by_name};
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct Sweep {
     /// Of the collectives that have one.
     pub(super) root: usize,
     #[serde(with = "by_name")]
-    pub(super) transport: Transport,
+    pub(super) transport: Mover,
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
     #[serde(with = "by_name")]
@@ -68,7 +68,7 @@ impl Sweep {
         Ok(Self {
             collective: Collective::AllReduce,
             root: 0,
-            transport: Transport::Auto,
+            transport: Mover::Kernels(Transport::Auto),
             dtype: asked.dtype,
             reduction: asked.op,
             algorithm: args.algorithm,
@@ -111,7 +111,7 @@ impl Sweep {
         Self {
             collective: Collective::AllReduce,
             root: 0,
-            transport: Transport::Auto,
+            transport: Mover::Kernels(Transport::Auto),
             dtype: Dtype::F32,
             reduction: Reduction::Sum,
             algorithm,
@@ -125,10 +125,14 @@ impl Sweep {
         }
     }
 
-    /// Room for an input and an output of the largest size, each with its signal pad.
+    fn largest_bytes(&self) -> usize {
+        self.sizes_elems.iter().max().map_or(0, |elems| elems * self.dtype.bytes())
+    }
+
+    /// Room for an input and an output of the largest size, and a workspace, each with its signal pad.
     pub(super) fn heap_bytes(&self) -> u64 {
-        let largest = self.sizes_elems.iter().max().map_or(0, |elems| (elems * self.dtype.bytes()) as u64);
-        if self.plain { 0 } else { 2 * (largest + (64 << 10)) }
+        let buffers = if self.plain { 0 } else { 2 } + u64::from(self.transport == Mover::CopyEngine);
+        buffers * (self.largest_bytes() as u64 + (64 << 10))
     }
 }
 
@@ -178,6 +182,9 @@ impl Pace {
 /// Measures every size.
 pub(super) fn run(sweep: &Sweep, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
     let stream = Stream::new(communicator.device())?;
+    if sweep.transport == Mover::CopyEngine {
+        communicator.reserve_workspace(sweep.largest_bytes())?;
+    }
     for (size, elems) in sweep.sizes_elems.iter().copied().enumerate() {
         let bench = Bench { sweep, communicator, stream: &stream, size, elems };
         let sample = with_element!(sweep.dtype, T => match sweep.plain {
@@ -354,7 +361,7 @@ impl<'a> Bench<'a> {
     fn algorithm(&self) -> String {
         match self.communicator.world_size() {
             1 => "copy".to_owned(),
-            _ if self.sweep.collective != Collective::AllReduce => self.transport().to_string(),
+            _ if self.sweep.collective != Collective::AllReduce => self.transport().to_owned(),
             _ => self.runs().to_string(),
         }
     }
@@ -368,16 +375,16 @@ impl<'a> Bench<'a> {
     }
 
     /// The same for exchanges.
-    fn transport(&self) -> Transport {
-        if self.sweep.transport != Transport::Auto {
-            return self.sweep.transport;
+    fn transport(&self) -> &'static str {
+        if self.sweep.transport != Mover::Kernels(Transport::Auto) {
+            return self.sweep.transport.name();
         }
         let (collective, world) = (self.sweep.collective, self.communicator.world_size());
         let bytes = if collective.divides() { self.bytes() / world as u64 } else { self.bytes() };
         let direct = if collective.tells_places() { !self.sweep.plain } else { self.is_direct() };
         let ranges = explain_exchange(self.communicator.device().kind(), world, direct);
         let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
-        range.map_or(Transport::Auto, |range| range.transport)
+        range.map_or(Transport::Auto, |range| range.transport).name()
     }
 
     /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers.

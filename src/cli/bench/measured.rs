@@ -24,10 +24,10 @@ pub(super) fn ratio(ours_us: f64, peers_us: &[f64]) -> Option<f64> {
     (ours_us > 0.0).then(|| best_us / ours_us)
 }
 
-/// All-reduce's bytes over a link in NCCL's convention, 2 (ranks - 1) / ranks of the message, by time.
-pub(super) fn busbw_gbps(bytes: u64, ranks: usize, time_us: f64) -> f64 {
-    let ranks = ranks as f64;
-    if time_us > 0.0 { bytes as f64 / time_us / 1e3 * 2.0 * (ranks - 1.0) / ranks } else { 0.0 }
+/// Bytes over a link in NCCL's convention by time. `bytes` of the larger operand, of which the collective
+/// moves `factor`.
+pub(super) fn busbw_gbps(bytes: u64, factor: f64, time_us: f64) -> f64 {
+    if time_us > 0.0 { bytes as f64 / time_us / 1e3 * factor } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn bus_bandwidth_follows_nccl() {
-        assert_eq!(busbw_gbps(1_000_000, 4, 100.0), 15.0);
-        assert_eq!(busbw_gbps(1_000_000, 2, 0.0), 0.0);
+        assert_eq!(busbw_gbps(1_000_000, 1.5, 100.0), 15.0);
+        assert_eq!(busbw_gbps(1_000_000, 1.0, 0.0), 0.0);
     }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use symmetra::nccl::{self, Library, UniqueId, Window};
 use symmetra::{Capture, Element, Reduction, Ref, Stream, SymmetricBuffer};
 
+use super::course::ROOT;
 use super::peer::Peer;
 use super::side::Side;
+use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
 /// Where the library is, where that is not what the dynamic loader finds; the first one counts.
@@ -49,6 +51,7 @@ pub(super) fn describe() -> Result<String, Failure> {
 /// NCCL's ranks, and its own memory where it is asked for.
 pub(super) struct Entrant<'a> {
     ours: &'a symmetra::Communicator,
+    collective: Collective,
     windows: Option<[Window; 2]>,
     communicator: nccl::Communicator,
 }
@@ -58,6 +61,7 @@ impl<'a> Entrant<'a> {
     pub(super) fn open(
         peers: &[Peer],
         ours: &'a symmetra::Communicator,
+        collective: Collective,
         largest_bytes: usize,
     ) -> Result<Self, Failure> {
         let library = library()?;
@@ -72,7 +76,7 @@ impl<'a> Entrant<'a> {
             true => Some([window()?, window()?]),
             false => None,
         };
-        Ok(Self { ours, windows, communicator })
+        Ok(Self { ours, collective, windows, communicator })
     }
 
     /// The side of one peer. The plain one works on our buffers.
@@ -85,40 +89,73 @@ impl<'a> Entrant<'a> {
         let [input, output] = match (&self.windows, peer) {
             (Some([from, to]), Peer::NcclSymmetric) => {
                 let device = self.ours.device();
-                // SAFETY: the windows are as large as the largest size and outlive the side; only NCCL
+                // SAFETY: the windows are as large as the largest operand and outlive the side; only NCCL
                 // and the copies of this side use them, on one stream.
-                let of_window = |window: &Window| unsafe { Ref::from_raw(device, window.as_raw().cast(), input.len()) };
-                [of_window(from)?, of_window(to)?]
+                let of = |window: &Window, elems| unsafe { Ref::from_raw(device, window.as_raw().cast(), elems) };
+                [of(from, input.len())?, of(to, output.len())?]
             }
             _ => [input.borrow(), output.borrow()],
         };
-        Ok(Nccl { communicator: &self.communicator, input, output })
+        Ok(Nccl { communicator: &self.communicator, collective: self.collective, input, output })
     }
 }
 
 /// One peer at one size.
 pub(super) struct Nccl<'s, T: Element> {
     communicator: &'s nccl::Communicator,
+    collective: Collective,
     input: Ref<'s, T>,
     output: Ref<'s, T>,
 }
 
 impl<T: Element> Nccl<'_, T> {
-    fn all_reduce(&self, stream: &Stream) -> symmetra::Result<()> {
-        let (from, to) = (self.input.as_raw().cast(), self.output.as_raw().cast());
-        // SAFETY: both have so many elements; every rank races alike, in one thread; buffers and
-        // communicator outlive the graphs of a size, which are dropped before them.
-        unsafe { self.communicator.all_reduce(from, to, self.input.len(), T::DTYPE, Reduction::Sum, stream) }
+    fn call(&self, stream: &Stream) -> symmetra::Result<()> {
+        let nccl = self.communicator;
+        let (from, to) = (self.input.as_raw().cast_const().cast(), self.output.as_raw().cast());
+        let (given, got, dtype) = (self.input.len(), self.output.len(), T::DTYPE);
+        match self.collective {
+            // SAFETY: for this and the rest: the operands have so many elements; every rank races alike, in
+            // one thread; buffers and communicator outlive the graphs of a size, which are dropped before them.
+            Collective::AllReduce => unsafe { nccl.all_reduce(from, to, given, dtype, Reduction::Sum, stream) },
+            // SAFETY: as above; the output has a place for the input of every rank.
+            Collective::AllGather => unsafe { nccl.all_gather(from, to, given, dtype, stream) },
+            // SAFETY: as above; the input has a part for every rank.
+            Collective::ReduceScatter => unsafe { nccl.reduce_scatter(from, to, got, dtype, Reduction::Sum, stream) },
+            // SAFETY: as above; in place.
+            Collective::Broadcast => unsafe { nccl.broadcast(to.cast_const(), to, got, dtype, ROOT, stream) },
+            Collective::AllToAll => self.all_to_all(stream),
+            other => {
+                let what = format!("a race of {} against NCCL", other.name());
+                Err(symmetra::Error::Unsupported { what, reason: "nobody asks for it".to_owned() })
+            }
+        }
+    }
+
+    /// NCCL's own is a group of sends and receives, as its documentation has it.
+    fn all_to_all(&self, stream: &Stream) -> symmetra::Result<()> {
+        let ranks = self.communicator.world_size();
+        let part = self.input.len() / ranks;
+        self.communicator.group(|| {
+            (0..ranks).try_for_each(|peer| {
+                let from = self.input.as_raw().wrapping_add(peer * part).cast_const().cast();
+                let to = self.output.as_raw().wrapping_add(peer * part).cast();
+                // SAFETY: as in `call`; both operands have a part for every rank, and all ranks send and
+                // receive alike.
+                unsafe { self.communicator.send(from, part, T::DTYPE, peer, stream) }?;
+                // SAFETY: as above.
+                unsafe { self.communicator.recv(to, part, T::DTYPE, peer, stream) }
+            })
+        })
     }
 }
 
 impl<'a, T: Element> Side<'a, T> for Nccl<'_, T> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.all_reduce(stream)
+        self.call(stream)
     }
 
     fn record(&self, capture: &Capture<'a>) -> symmetra::Result<()> {
-        self.all_reduce(capture.stream())
+        self.call(capture.stream())
     }
 
     fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()> {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, DeviceKind, Element, SymmetricBuffer};
 
 use super::side::Side;
+use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
 /// Another library, or another way to use it.
@@ -64,9 +65,14 @@ pub(super) struct Peers<'a>(Vec<Peer>, Option<super::nccl::Entrant<'a>>);
 
 #[cfg(feature = "nccl")]
 impl<'a> Peers<'a> {
-    /// `largest_bytes`: of a message. Collective; blocks.
-    pub(super) fn open(peers: &[Peer], ours: &'a Communicator, largest_bytes: u64) -> Result<Self, Failure> {
-        let open = || super::nccl::Entrant::open(peers, ours, largest_bytes as usize);
+    /// `largest_bytes`: of an operand. Collective; blocks.
+    pub(super) fn open(
+        peers: &[Peer],
+        ours: &'a Communicator,
+        collective: Collective,
+        largest_bytes: u64,
+    ) -> Result<Self, Failure> {
+        let open = || super::nccl::Entrant::open(peers, ours, collective, largest_bytes as usize);
         Ok(Self(peers.to_vec(), (!peers.is_empty()).then(open).transpose()?))
     }
 
@@ -100,7 +106,12 @@ pub(super) struct Peers;
 
 #[cfg(not(feature = "nccl"))]
 impl Peers {
-    pub(super) fn open(_peers: &[Peer], _ours: &Communicator, _largest_bytes: u64) -> Result<Self, Failure> {
+    pub(super) fn open(
+        _peers: &[Peer],
+        _ours: &Communicator,
+        _collective: Collective,
+        _largest_bytes: u64,
+    ) -> Result<Self, Failure> {
         Ok(Self)
     }
 

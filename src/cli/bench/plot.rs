@@ -71,7 +71,7 @@ fn levels(floor: &[Line], value: impl Fn(&Line) -> Option<f64>) -> Vec<(String, 
 
 fn times(report: &Report) -> Panel {
     Panel {
-        title: format!("all-reduce, {}, {} ranks on {}: time", report.dtype, report.ranks, report.device),
+        title: format!("{}, {}, {} ranks on {}: time", report.collective, report.dtype, report.ranks, report.device),
         unit: "us",
         curves: curves(report, |row, side| row.time_us[side]),
         levels: levels(&report.floor, |line| line.gbps.is_none().then_some(line.time_us)),
@@ -104,7 +104,7 @@ impl Panel {
             .map_err(cannot_draw)?;
         chart
             .configure_mesh()
-            .x_desc("message of a rank")
+            .x_desc("input of a rank")
             .y_desc(self.unit)
             .x_label_formatter(&|x| bytes::format(x.round() as u64))
             .y_label_formatter(&|y| format!("{y}"))

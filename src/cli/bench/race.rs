@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Communicator, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
 
+use super::course::Course;
 use super::data::{Data, Wide};
 use super::floor::Floor;
 use super::peer::{Peer, Peers};
-use super::side::{Ours, Side};
+use super::side::{How, Ours, Side};
 use super::stopwatch::{Stopwatch, Time};
 use super::{Found, Say};
+use crate::all_reduce::Collective;
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
@@ -18,9 +20,15 @@ use crate::names::by_name;
 pub(crate) struct Race {
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
+    pub(super) collective: Collective,
+    /// Of an all-reduce.
     #[serde(with = "by_name")]
     pub(super) algorithm: Algorithm,
+    pub(super) ranks: usize,
+    /// Elements of the input.
     pub(super) sizes_elems: Vec<usize>,
+    /// Whether our copy engines race too.
+    pub(super) copy_engine: bool,
     pub(super) peers: Vec<Peer>,
     pub(super) modes: Vec<Mode>,
     /// Operations of one launch, where that is not by size.
@@ -50,7 +58,7 @@ pub(crate) struct Lap {
     pub(super) mode: Mode,
     pub(super) algorithm: String,
     pub(super) operations: u32,
-    /// Ours first, then the peers in their order.
+    /// Ours first, perhaps our copy engines, then the peers in their order.
     pub(super) sides: Vec<SideLap>,
 }
 
@@ -65,14 +73,28 @@ pub(crate) struct SideLap {
 }
 
 impl Race {
-    fn bytes(&self, elems: usize) -> u64 {
+    /// Of the input.
+    pub(super) fn bytes(&self, elems: usize) -> u64 {
         (elems * self.dtype.bytes()) as u64
     }
 
-    /// Input and output of the largest size, and where the ranks meet.
+    pub(super) fn course(&self, elems: usize) -> Course {
+        Course { collective: self.collective, elems, ranks: self.ranks }
+    }
+
+    /// Of the larger operand of the largest size.
+    fn largest_bytes(&self) -> u64 {
+        let larger = |elems: &usize| self.bytes(self.course(*elems).larger_elems());
+        self.sizes_elems.iter().map(larger).max().unwrap_or(0)
+    }
+
+    fn workspace_bytes(&self) -> u64 {
+        if self.copy_engine { self.largest_bytes() } else { 0 }
+    }
+
+    /// Input and output of the largest size, what copy engines go through, and where the ranks meet.
     pub(super) fn heap_bytes(&self) -> u64 {
-        let largest = self.sizes_elems.iter().max().map_or(0, |elems| self.bytes(*elems));
-        3 * (64 << 10) + 2 * largest.max(self.floor_bytes)
+        4 * (64 << 10) + 2 * self.largest_bytes().max(self.floor_bytes) + self.workspace_bytes()
     }
 
     /// Operations of one launch: 40, fewer on the CPU where they take long.
@@ -85,6 +107,9 @@ impl Race {
     }
 
     pub(super) fn run(&self, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
+        if self.copy_engine {
+            communicator.reserve_workspace(self.workspace_bytes() as usize)?;
+        }
         let stream = Stream::new(communicator.device())?;
         let meeting = communicator.symmetric::<f32>(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
@@ -98,22 +123,34 @@ impl Race {
         stopwatch: &Stopwatch<'_>,
         say: Say<'_>,
     ) -> Result<(), Failure> {
-        let largest = self.sizes_elems.iter().map(|elems| self.bytes(*elems)).max().unwrap_or(0);
-        let peers = Peers::open(&self.peers, communicator, largest)?;
+        let peers = Peers::open(&self.peers, communicator, self.collective, self.largest_bytes())?;
         for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
+            let course = self.course(elems);
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
-            let output: SymmetricBuffer<T> = communicator.symmetric(elems)?;
-            let exact = self.algorithm(communicator, self.bytes(elems)).is_exact(T::DTYPE, communicator.world_size());
-            let ours = Ours { communicator, algorithm: self.algorithm, exact, input: &input, output: &output };
-            let mut sides: Vec<Box<dyn Side<'_, T> + '_>> = vec![Box::new(ours)];
+            let output: SymmetricBuffer<T> = communicator.symmetric(course.output_elems())?;
+            let kernels = How::Kernels(self.algorithm);
+            let own = [Some(kernels), self.copy_engine.then_some(How::CopyEngine)];
+            let ours = own.into_iter().flatten().map(|how| {
+                let exact = self.is_exact(communicator, how, elems);
+                let ours =
+                    Ours { communicator, collective: self.collective, how, exact, input: &input, output: &output };
+                Box::new(ours) as Box<dyn Side<'_, T> + '_>
+            });
+            let mut sides: Vec<_> = ours.collect();
             sides.extend(peers.sides(&input, &output)?);
-            let heat = Heat { race: self, communicator, stopwatch, size, elems };
+            let heat = Heat { race: self, communicator, stopwatch, size, course };
             heat.run(&sides, say)?;
         }
         Ok(())
     }
 
-    /// What serves a size: the algorithm asked for, or the table's choice.
+    /// Whether our sums are in rank order, rounded once: all but those of some all-reduces.
+    fn is_exact(&self, communicator: &Communicator, how: How, elems: usize) -> bool {
+        let sums = self.collective == Collective::AllReduce && how != How::CopyEngine;
+        !sums || self.algorithm(communicator, self.bytes(elems)).is_exact(self.dtype, communicator.world_size())
+    }
+
+    /// What serves an all-reduce of a size: the algorithm asked for, or the table's choice.
     fn algorithm(&self, communicator: &Communicator, bytes: u64) -> Algorithm {
         match self.algorithm {
             Algorithm::Auto => communicator.chosen(self.dtype, Reduction::Sum, true, bytes),
@@ -131,20 +168,25 @@ struct Heat<'h, 'w> {
     communicator: &'h Communicator,
     stopwatch: &'h Stopwatch<'w>,
     size: usize,
-    elems: usize,
+    course: Course,
 }
 
 impl Heat<'_, '_> {
     fn run<'a, T: Summand + Wide>(&self, sides: &Sides<'a, '_, T>, say: Say<'_>) -> Result<(), Failure> {
-        let bytes = self.race.bytes(self.elems);
-        let operations = self.race.operations(self.communicator.device().kind(), bytes);
-        let data = Data::<T>::new(self.race.seed, self.elems, self.communicator.world_size());
+        let Course { collective, elems, ranks } = self.course;
+        let larger_bytes = self.race.bytes(self.course.larger_elems());
+        let operations = self.race.operations(self.communicator.device().kind(), larger_bytes);
+        let data = Data::<T>::new(self.race.seed, elems, ranks);
+        let algorithm = match collective {
+            Collective::AllReduce => self.race.algorithm(self.communicator, larger_bytes).to_string(),
+            _ => self.course.transport(self.communicator, size_of::<T>()),
+        };
         for mode in &self.race.modes {
             let laps = match mode {
                 Mode::Graph => self.graphs(sides, operations, &data)?,
                 Mode::Eager => self.eager(sides, operations, &data)?,
             };
-            let algorithm = self.race.algorithm(self.communicator, bytes).to_string();
+            let algorithm = algorithm.clone();
             say(Found::Lap(Lap { size: self.size, mode: *mode, algorithm, operations, sides: laps }))?;
         }
         Ok(())
@@ -187,16 +229,24 @@ impl Heat<'_, '_> {
         data: &Data<T>,
         launch: impl Fn(usize) -> symmetra::Result<()>,
     ) -> Result<Vec<SideLap>, Failure> {
-        let stream = self.stopwatch.stream();
+        let (stream, rank) = (self.stopwatch.stream(), self.communicator.rank());
+        let stretches = self.course.stretches(rank);
         let mut laps = Vec::new();
         for (number, side) in sides.iter().enumerate() {
-            side.write(&data.of(self.communicator.rank()), &data.poison(), stream)?;
+            let output = match self.course.gives_output(rank) {
+                true => data.of(rank),
+                false => Data::poison(self.course.output_elems()),
+            };
+            side.write(&data.of(rank), &output, stream)?;
             // Nobody may read what another has not written yet.
             self.communicator.group().barrier()?;
             launch(number)?;
             self.communicator.synchronize(stream)?;
             let result = side.read(stream)?;
-            let wrong = if side.is_exact() { data.count_unequal(&result) } else { data.count_far(&result) };
+            let wrong = match side.is_exact() {
+                true => data.count_unequal(&result, &stretches),
+                false => data.count_far(&result, &stretches),
+            };
             laps.push(SideLap { wrong, ..SideLap::default() });
         }
         // All have read their results before anything is summed again.
@@ -212,18 +262,20 @@ impl Heat<'_, '_> {
     }
 }
 
-/// The sides by name, ours first.
-pub(super) fn side_names(peers: &[Peer]) -> Vec<&'static str> {
-    [OURS].into_iter().chain(peers.iter().map(|peer| peer.name())).collect()
+impl Race {
+    /// The sides by name, ours first.
+    pub(super) fn side_names(&self) -> Vec<&'static str> {
+        let own = [OURS].into_iter().chain(self.copy_engine.then_some(OUR_COPY_ENGINES));
+        own.chain(self.peers.iter().map(|peer| peer.name())).collect()
+    }
+
+    /// How many of them are ours.
+    pub(super) fn own_sides(&self) -> usize {
+        1 + usize::from(self.copy_engine)
+    }
 }
 
 /// The name of this library's side.
 pub(super) const OURS: &str = "symmetra";
-
-/// The algorithm has to carry the type.
-pub(super) fn check(algorithm: Algorithm, dtype: Dtype) -> Result<(), Failure> {
-    match algorithm.carries(dtype) {
-        true => Ok(()),
-        false => Err(Failure::usage(format!("{algorithm} carries floating types only, not {dtype}"))),
-    }
-}
+/// And of that of its low-contention collectives.
+const OUR_COPY_ENGINES: &str = "copy-engine";

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::floor::{self, Floor};
 use super::measured::{busbw_gbps, median, ratio, slowest};
-use super::race::{Lap, Mode, OURS, Race, SideLap, side_names};
+use super::race::{Lap, Mode, OURS, Race, SideLap};
 use crate::all_reduce::RanksAs;
 use crate::bytes;
 use crate::devices::RankDevice;
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 /// One size in one mode.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
+    /// Of a rank's input.
     pub(super) bytes: u64,
     pub(super) mode: Mode,
     algorithm: String,
@@ -48,11 +49,15 @@ pub(super) struct Report {
     pub(super) ranks: usize,
     pub(super) device: &'static str,
     pub(super) ranks_as: &'static str,
+    pub(super) collective: &'static str,
     op: &'static str,
     pub(super) dtype: &'static str,
     seed: u64,
     launches: u32,
     pub(super) sides: Vec<&'static str>,
+    /// How many of them are ours.
+    #[serde(skip)]
+    own_sides: usize,
     /// Versions and settings.
     about_peers: Option<String>,
     pub(super) floor: Vec<floor::Line>,
@@ -67,16 +72,18 @@ impl<'a> Hearing<'a> {
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
             progress.set_style(style);
         }
-        let sides = side_names(&race.peers);
+        let sides = race.side_names();
         let report = Report {
             ranks: devices.len(),
             device: devices.first().map_or("host", |device| device.kind().name()),
             ranks_as: ranks_as.name(),
-            op: "sum",
+            collective: race.collective.name(),
+            op: if race.collective.reduces() { "sum" } else { "" },
             dtype: race.dtype.name(),
             seed: race.seed,
             launches: race.launches,
             sides: sides.clone(),
+            own_sides: race.own_sides(),
             about_peers,
             floor: Vec::new(),
             rows: Vec::new(),
@@ -113,7 +120,9 @@ impl<'a> Hearing<'a> {
 
     /// From the laps of all ranks, of which there is at least one.
     fn row(&self, laps: &[Lap]) -> Row {
-        let bytes = (self.race.sizes_elems[laps[0].size] * self.race.dtype.bytes()) as u64;
+        let elems = self.race.sizes_elems[laps[0].size];
+        let larger_bytes = self.race.bytes(self.race.course(elems).larger_elems());
+        let factor = self.race.collective.bus_factor(self.report.ranks);
         let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
             median(slowest(laps.iter().filter_map(|lap| lap.sides.get(side)).map(times)))
         };
@@ -123,14 +132,14 @@ impl<'a> Hearing<'a> {
         let times_us: Vec<f64> = (0..self.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
         let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
         Row {
-            bytes,
+            bytes: self.race.bytes(elems),
             mode: laps[0].mode,
             algorithm: laps[0].algorithm.clone(),
             operations: laps[0].operations,
             time_us: by_side(&|side| times_us[side]),
             host_us: by_side(&|side| of_side(side, |lap| &lap.host_us)),
-            busbw_gbps: by_side(&|side| busbw_gbps(bytes, self.report.ranks, times_us[side])),
-            ratio: ratio(times_us[0], &times_us[1..]),
+            busbw_gbps: by_side(&|side| busbw_gbps(larger_bytes, factor, times_us[side])),
+            ratio: ratio(times_us[0], &times_us[self.race.own_sides()..]),
             wrong: self.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
         }
     }
@@ -150,7 +159,11 @@ impl Report {
         if self.has_eager() {
             headings.extend(self.sides.iter().map(|side| format!("{side} host us")));
         }
-        headings.extend(["busbw GB/s".to_owned(), "wrong".to_owned()]);
+        headings.extend(self.sides[..self.own_sides].iter().map(|side| match *side {
+            OURS => "busbw GB/s".to_owned(),
+            side => format!("{side} GB/s"),
+        }));
+        headings.push("wrong".to_owned());
         headings
     }
 
@@ -174,7 +187,7 @@ impl Report {
                     |side| if row.mode == Mode::Eager { format!("{:.2}", row.host_us[side]) } else { "-".to_owned() };
                 cells.extend(self.sides.iter().copied().map(host));
             }
-            cells.push(format!("{:.2}", row.busbw_gbps[OURS]));
+            cells.extend(self.sides[..self.own_sides].iter().map(|side| format!("{:.2}", row.busbw_gbps[side])));
             cells.push(row.wrong.values().sum::<u64>().to_string());
             table.add_row(cells);
         }

@@ -1,6 +1,9 @@
-//! The sides of a race: who sums, on which memory.
+//! The sides of a race: who does it, on which memory.
 
-use symmetra::{Algorithm, Capture, Communicator, Element, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, Capture, Communicator, Element, Queue, Reduction, Stream, SymmetricBuffer};
+
+use super::course::ROOT;
+use crate::all_reduce::Collective;
 
 /// One library, with an input and an output.
 pub(super) trait Side<'a, T> {
@@ -16,23 +19,61 @@ pub(super) trait Side<'a, T> {
     fn is_exact(&self) -> bool;
 }
 
+/// What of this library does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Kernels, which sum in this way.
+    Kernels(Algorithm),
+    /// The copy engines.
+    CopyEngine,
+}
+
 /// This library.
 pub(super) struct Ours<'a, T: Element> {
     pub(super) communicator: &'a Communicator,
-    pub(super) algorithm: Algorithm,
+    pub(super) collective: Collective,
+    pub(super) how: How,
     /// Whether what runs sums in rank order.
     pub(super) exact: bool,
     pub(super) input: &'a SymmetricBuffer<T>,
     pub(super) output: &'a SymmetricBuffer<T>,
 }
 
+impl<'a, T: Element> Ours<'a, T> {
+    fn call(&self, queue: impl Queue<'a>) -> symmetra::Result<()> {
+        let Self { communicator, input, output, .. } = *self;
+        match (self.collective, self.how) {
+            (Collective::AllReduce, How::Kernels(algorithm)) => {
+                communicator.all_reduce_with(algorithm, input, output, queue)
+            }
+            (Collective::AllGather, How::Kernels(_)) => communicator.all_gather(input, output, queue),
+            (Collective::ReduceScatter, How::Kernels(_)) => {
+                communicator.reduce_scatter(input, output, Reduction::Sum, queue)
+            }
+            (Collective::AllToAll, How::Kernels(_)) => communicator.all_to_all(input, output, queue),
+            (Collective::Broadcast, How::Kernels(_)) => communicator.broadcast(output, ROOT, queue),
+            // Dropped, it is awaited.
+            (Collective::AllGather, How::CopyEngine) => {
+                communicator.low_contention_all_gather(input, output, queue).map(drop)
+            }
+            (Collective::ReduceScatter, How::CopyEngine) => {
+                communicator.low_contention_reduce_scatter(input, output, Reduction::Sum, queue).map(drop)
+            }
+            (collective, how) => {
+                let what = format!("a race of {} by {how:?}", collective.name());
+                Err(symmetra::Error::Unsupported { what, reason: "it has no such form".to_owned() })
+            }
+        }
+    }
+}
+
 impl<'a, T: Element> Side<'a, T> for Ours<'a, T> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.communicator.all_reduce_with(self.algorithm, self.input, self.output, stream)
+        self.call(stream)
     }
 
     fn record(&self, capture: &Capture<'a>) -> symmetra::Result<()> {
-        self.communicator.all_reduce_with(self.algorithm, self.input, self.output, capture)
+        self.call(capture)
     }
 
     fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()> {

@@ -1,0 +1,125 @@
+//! What is raced over: a collective of a size. Its operands, and which data end where in them.
+
+use std::ops::Range;
+
+use symmetra::{Communicator, explain_exchange};
+
+use crate::all_reduce::Collective;
+
+/// A collective whose input has so many elements on every rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course {
+    pub(super) collective: Collective,
+    pub(super) elems: usize,
+    pub(super) ranks: usize,
+}
+
+/// Where data are broadcast from.
+pub(super) const ROOT: usize = 0;
+
+/// Whose data an output holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The sum of all.
+    Sum,
+    Rank(usize),
+}
+
+/// Elements `at` of an output: those of the source from element `start` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) at: Range<usize>,
+    pub(super) source: Source,
+    pub(super) start: usize,
+}
+
+impl Course {
+    /// What a rank gives each other one, or keeps of what is cut for all.
+    fn part_elems(self) -> usize {
+        self.elems / self.ranks
+    }
+
+    pub(super) fn output_elems(self) -> usize {
+        match self.collective {
+            Collective::AllGather => self.elems * self.ranks,
+            Collective::ReduceScatter => self.part_elems(),
+            _ => self.elems,
+        }
+    }
+
+    /// Elements of the larger operand.
+    pub(super) fn larger_elems(self) -> usize {
+        self.elems.max(self.output_elems())
+    }
+
+    /// What the output of a rank holds afterwards.
+    pub(super) fn stretches(self, rank: usize) -> Vec<Stretch> {
+        let whole = |source, start| vec![Stretch { at: 0..self.output_elems(), source, start }];
+        let from_all = |elems: usize, start: usize| {
+            let of = |source: usize| source * elems..(source + 1) * elems;
+            (0..self.ranks).map(|source| Stretch { at: of(source), source: Source::Rank(source), start }).collect()
+        };
+        match self.collective {
+            Collective::AllGather => from_all(self.elems, 0),
+            Collective::AllToAll => from_all(self.part_elems(), rank * self.part_elems()),
+            Collective::ReduceScatter => whole(Source::Sum, rank * self.part_elems()),
+            Collective::Broadcast => whole(Source::Rank(ROOT), 0),
+            _ => whole(Source::Sum, 0),
+        }
+    }
+
+    /// Whether the output of a rank is what it gives.
+    pub(super) fn gives_output(self, rank: usize) -> bool {
+        self.collective == Collective::Broadcast && rank == ROOT
+    }
+
+    /// How the library moves what is no all-reduce, of elements of so many bytes.
+    pub(super) fn transport(self, communicator: &Communicator, element_bytes: usize) -> String {
+        let elems = match self.collective {
+            Collective::ReduceScatter | Collective::AllToAll => self.part_elems(),
+            _ => self.elems,
+        };
+        let ranges = explain_exchange(communicator.device().kind(), self.ranks, true);
+        let range = ranges.iter().find(|range| (elems * element_bytes) as u64 <= range.up_to_bytes);
+        range.map_or_else(String::new, |range| range.transport.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(collective: Collective) -> Course {
+        Course { collective, elems: 12, ranks: 3 }
+    }
+
+    #[test]
+    fn every_element_of_an_output_has_one_source() {
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
+        for (collective, elems) in
+            [(AllReduce, 12), (AllGather, 36), (ReduceScatter, 4), (AllToAll, 12), (Broadcast, 12)]
+        {
+            let course = course(collective);
+            assert_eq!(course.output_elems(), elems, "{collective:?}");
+            let mut end = 0;
+            for stretch in course.stretches(1) {
+                assert_eq!(stretch.at.start, end, "{collective:?}");
+                end = stretch.at.end;
+                assert!(stretch.start + stretch.at.len() <= 12, "{collective:?}: {stretch:?}");
+            }
+            assert_eq!(end, elems, "{collective:?}");
+        }
+    }
+
+    #[test]
+    fn what_goes_where() {
+        let stretch = |at, source, start| Stretch { at, source, start };
+        let second = |collective| course(collective).stretches(1);
+        assert_eq!(second(Collective::ReduceScatter), [stretch(0..4, Source::Sum, 4)]);
+        assert_eq!(second(Collective::Broadcast), [stretch(0..12, Source::Rank(ROOT), 0)]);
+        assert_eq!(second(Collective::AllToAll)[2], stretch(8..12, Source::Rank(2), 4));
+        assert_eq!(second(Collective::AllGather)[2], stretch(24..36, Source::Rank(2), 0));
+        assert_eq!([0, 1].map(|rank| course(Collective::Broadcast).gives_output(rank)), [true, false]);
+        assert_eq!(course(Collective::AllGather).larger_elems(), 36);
+    }
+}

@@ -1,0 +1,187 @@
+//! The stream beside the callers', on which low-contention collectives run, and what they share: a
+//! workspace, and an order of their own. They use no scratch of other calls, and so run beside them.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::lane::Lane;
+use super::pending::Pending;
+use super::record::Recorded;
+use super::{Inner, shape_of};
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use crate::ffi::device as sys;
+use crate::kernel::args;
+use crate::kernel::geometry;
+use crate::memory::{SignalPad, SymmetricBuffer};
+use crate::stream::{Capture, Enqueue, Event, Stream};
+
+/// The side of a communicator.
+pub(super) struct Side {
+    /// Declared before what waits for work in flight: with the arena's last owner gone, waits give up.
+    workspace: Option<Arc<SymmetricBuffer<u8>>>,
+    pub(super) lane: Lane,
+    stream: Option<Stream>,
+    /// Used before, and free.
+    events: Vec<Event>,
+}
+
+impl Side {
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, events: Vec::new() })
+    }
+
+    pub(super) fn give_back(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    fn event(&mut self, device: &Device) -> Result<Event> {
+        self.events.pop().map_or_else(|| Event::new(device), Ok)
+    }
+
+    /// The stream of eager calls, in its turn.
+    fn stream(&mut self, device: &Device) -> Result<Stream> {
+        let stream = match &self.stream {
+            Some(stream) => stream.clone(),
+            None => self.stream.insert(Stream::urgent(device)?).clone(),
+        };
+        self.lane.order(&stream)?;
+        Ok(stream)
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        self.workspace.as_ref().map_or(0, |workspace| workspace.len())
+    }
+}
+
+/// The side of one capture.
+#[derive(Default)]
+pub(super) struct Aside {
+    /// Captured with the caller's, of which it forks.
+    stream: Option<Stream>,
+    /// What the graph's copies go through.
+    workspaces: Vec<Arc<SymmetricBuffer<u8>>>,
+    used: bool,
+}
+
+impl Aside {
+    /// Whether launches have to take turns.
+    pub(super) fn is_used(&self) -> bool {
+        self.used
+    }
+
+    fn stream(&mut self, device: &Device) -> Result<Stream> {
+        Ok(match &self.stream {
+            Some(stream) => stream.clone(),
+            None => self.stream.insert(Stream::urgent(device)?).clone(),
+        })
+    }
+
+    /// Whatever became of its handles, a fork must have joined when the capture ends.
+    pub(super) fn end(&mut self, capture: &Capture<'_>) -> Result<()> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        let event = Event::new(stream.device())?;
+        stream.record(&event)?;
+        capture.wait(&event)
+    }
+}
+
+/// Where the work of one call goes: a stream beside the caller's, or the queue itself.
+pub(super) struct Beside<'a, Q> {
+    queue: &'a Q,
+    stream: Option<Stream>,
+}
+
+impl<Q: Enqueue> Beside<'_, Q> {
+    pub(super) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        match &self.stream {
+            Some(stream) => stream.enqueue(call, work),
+            None => self.queue.enqueue(call, work),
+        }
+    }
+
+    /// # Safety
+    /// Both addresses have room for `bytes` until the work is done.
+    pub(super) unsafe fn copy(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: passed on.
+        self.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
+    }
+}
+
+impl Inner {
+    /// Runs `work` beside the queue, after what that does so far.
+    pub(super) fn beside<'op, Q: Enqueue>(
+        self: &Arc<Self>,
+        queue: &Q,
+        recorded: Option<&Recorded>,
+        work: impl FnOnce(&Beside<'_, Q>) -> Result<()>,
+    ) -> Result<Pending<'op>> {
+        let device = self.group.device();
+        let mut side = self.side.lock();
+        let stream = match recorded {
+            None => Some(side.stream(device)?),
+            Some(recorded) => {
+                let mut aside = recorded.aside.lock();
+                aside.used = true;
+                // The host device captures one stream: what it repeats is in order.
+                (device.kind() != DeviceKind::Host).then(|| aside.stream(device)).transpose()?
+            }
+        };
+        let event = stream.is_some().then(|| side.event(device)).transpose()?;
+        if let (Some(stream), Some(event)) = (&stream, &event) {
+            queue.record(event)?;
+            stream.wait(event)?;
+        }
+        let beside = Beside { queue, stream };
+        work(&beside)?;
+        if let (Some(stream), Some(event)) = (&beside.stream, &event) {
+            stream.record(event)?;
+        }
+        Ok(Pending::new(self, event, queue))
+    }
+
+    /// Makes all ranks meet beside their queues: `op` is what waits.
+    pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
+        let pad = SignalPad::new(&self.arena, self.arena.layout().aside.offset);
+        let mut args = pad.args(args::kSignalBarrier, 0, self.group.rank())?;
+        args.op = op;
+        args.wait = self.arena.wait(fresh);
+        let mut launch = geometry::single(shape_of(self.group.device()), args.world);
+        // It follows copies, and in a capture another stream.
+        launch.geometry.programmatic = 0;
+        // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the
+        // side's lane orders their use (exclusion).
+        beside.enqueue("launch a signal", |raw| unsafe { raw.launch_signal(&args, &launch.geometry) })
+    }
+
+    /// A workspace of so many bytes on every rank. Where there is none yet it is made: collective, blocks.
+    pub(super) fn workspace(&self, bytes: usize, recorded: Option<&Recorded>) -> Result<Arc<SymmetricBuffer<u8>>> {
+        let mut side = self.side.lock();
+        let has = side.workspace_bytes();
+        if let Some(workspace) = side.workspace.clone().filter(|_| bytes <= has) {
+            if let Some(recorded) = recorded {
+                recorded.aside.lock().keep(&workspace);
+            }
+            return Ok(workspace);
+        }
+        if recorded.is_some() {
+            return Err(Error::unsupported(
+                format!("a captured collective with a workspace of {bytes} bytes"),
+                format!("there are {has}, and more are made by all ranks together: reserve them before the capture"),
+            ));
+        }
+        // First, so that the new one may have its place; what graphs use stays theirs.
+        side.workspace = None;
+        let workspace = Arc::new(SymmetricBuffer::new(&self.arena, bytes)?);
+        side.workspace = Some(workspace.clone());
+        Ok(workspace)
+    }
+}
+
+impl Aside {
+    fn keep(&mut self, workspace: &Arc<SymmetricBuffer<u8>>) {
+        if !self.workspaces.iter().any(|kept| Arc::ptr_eq(kept, workspace)) {
+            self.workspaces.push(workspace.clone());
+        }
+    }
+}
