@@ -28,8 +28,8 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// rank's time for one operation; all ranks agree on it. Algorithms that send whole messages are no longer timed
 /// once they took four times as long as the fastest at two sizes in a row. A range of sizes goes to
 /// the algorithm that loses least over it; one that saves next to nothing, or wins at a single size, gets none.
-/// Where that is ring or recursive-doubling, sums of floats are rounded at every rank. Messages larger than
-/// any measured keep the built-in choice.
+/// Where that is ring or recursive-doubling, sums of floats are rounded at every rank. Messages
+/// larger than any measured go as the largest in the rest of its range of the built-in table, then as that has it.
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
 /// Exit status: 0, or 1 when a rank fails, or 2 for wrong usage.

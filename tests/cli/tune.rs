@@ -60,7 +60,9 @@ fn check_tables(tuning: &Tuning) {
         }
         // What is larger than all that was measured.
         let built_in = explain(DeviceKind::Host, None, table.world_size, None).unwrap()(dtype, table.direct);
-        assert_eq!(rows.last().unwrap().1, built_in.last().unwrap().algorithm);
+        let last = built_in.last().unwrap().algorithm;
+        // Of floats the largest size is the last of its range; of integers it may stand for larger ones.
+        assert!(!table.floating || rows.last().unwrap().1 == last, "{rows:?}");
         if !table.exact {
             let explain = explain(DeviceKind::Host, None, table.world_size, Some(tuning)).unwrap();
             let ranges = explain(dtype, table.direct);

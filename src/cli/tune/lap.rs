@@ -189,7 +189,7 @@ impl Field {
 }
 
 /// Whether a rank sends whole messages, and so the larger they are the worse compared to others.
-fn sends_all(algorithm: Algorithm) -> bool {
+pub(super) fn sends_all(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::OneShotLL | Algorithm::OneShotSentinel | Algorithm::RecursiveDoubling)
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use symmetra::{Algorithm, Device, DeviceKind, Dtype, Range, TunedRow, TunedTable, TunedTiming, Tuning, explain};
 
 use super::crossovers::{Choice, Size, crossovers};
-use super::lap::Lap;
+use super::lap::{Lap, sends_all};
 use crate::all_reduce::RanksAs;
 use crate::bytes;
 use crate::failure::Failure;
@@ -121,12 +121,19 @@ fn section(
     Ok(Section { ranks, dtype: dtype.name(), memory, rows })
 }
 
-/// What was found, and for messages larger than any measured what the built-in table has.
+/// What was found, and for messages larger than any measured what is likely: the choice of the largest in the rest
+/// of the built-in range it lies in, whose algorithm was no faster there; then the built-in ranges.
 fn rows(choices: &[Choice], built_in: &[Range]) -> Vec<TunedRow> {
-    let measured_bytes = choices.last().map_or(0, |choice| choice.up_to_bytes);
+    let Some(largest) = choices.last() else { return Vec::new() };
     let found = choices.iter().map(|choice| (choice.up_to_bytes, choice.algorithm.as_str()));
-    let larger = built_in.iter().filter(|range| range.up_to_bytes > measured_bytes);
-    let larger = larger.map(|range| (range.up_to_bytes, range.algorithm.name()));
+    // The larger the message, the worse such an algorithm is.
+    let ends = largest.algorithm.parse().is_ok_and(sends_all);
+    let of_largest = built_in.iter().find(|range| largest.up_to_bytes <= range.up_to_bytes);
+    let larger = built_in.iter().filter(|range| range.up_to_bytes > largest.up_to_bytes);
+    let larger = larger.map(|range| match !ends && of_largest == Some(range) {
+        true => (range.up_to_bytes, largest.algorithm.as_str()),
+        false => (range.up_to_bytes, range.algorithm.name()),
+    });
     let mut rows: Vec<TunedRow> = Vec::new();
     for (up_to_bytes, algorithm) in found.chain(larger) {
         match rows.last_mut() {
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_messages_than_measured_keep_the_built_in_choice() {
+    fn larger_messages_than_measured_go_as_is_likely() {
         let choice = |up_to_bytes, algorithm: Algorithm| Choice { up_to_bytes, algorithm: algorithm.to_string() };
         let range = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason: "" };
         let (ll, two, ring) = (Algorithm::OneShotLL, Algorithm::TwoShotZeroCopy, Algorithm::Ring);
@@ -214,6 +221,10 @@ mod tests {
             [(Some(8), ll.name()), expected[1], expected[2]]
         );
         assert_eq!(found(&rows_of(&[choice(64, ring)])), [(None, ring.name())]);
-        assert_eq!(found(&rows_of(&[choice(64, two)])), [(Some(64), two.name()), (None, ring.name())]);
+        // Where the table has nothing else to say, the largest that was measured does.
+        assert_eq!(found(&rows_of(&[choice(64, two)])), [(None, two.name())]);
+        assert_eq!(found(&rows_of(&[choice(20, ring)])), [(None, ring.name())]);
+        assert_eq!(found(&rows_of(&[choice(10, ring)])), [(Some(10), ring.name()), expected[1], expected[2]]);
+        assert_eq!(found(&rows_of(&[choice(64, ll)])), [(Some(64), ll.name()), (None, ring.name())]);
     }
 }
