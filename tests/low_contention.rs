@@ -284,11 +284,19 @@ fn adopted_memory_is_read_where_it_lies() {
         let all = DeviceBuffer::<i64>::new(&rank.device, world * count).unwrap();
         // It needs no workspace: captured at once.
         let graph = stream
-            .capture(|capture| communicator.low_contention_all_gather(&adopted, &all, capture).map(drop))
+            .capture(|capture| communicator.low_contention_all_gather(&adopted, &all, capture).map(std::mem::forget))
             .unwrap();
         graph.launch(stream).unwrap();
         rank.finish();
         let expected: Vec<i64> = (0..world).flat_map(|rank| values(rank, count, salt)).collect();
+        assert_eq!(all.read(stream).unwrap(), expected);
+        // In place it is the outputs that peers read.
+        let whole = communicator.adopt(all.borrow()).unwrap();
+        let own = rank.rank() * count..(rank.rank() + 1) * count;
+        all.borrow().slice(own.clone()).unwrap().write(&values(rank.rank(), count, salt + 1), stream).unwrap();
+        let part = all.borrow().slice(own).unwrap();
+        communicator.low_contention_all_gather(part, &whole, stream).unwrap().wait(stream).unwrap();
+        let expected: Vec<i64> = (0..world).flat_map(|rank| values(rank, count, salt + 1)).collect();
         assert_eq!(all.read(stream).unwrap(), expected);
         communicator.group().barrier().unwrap();
     });

@@ -93,7 +93,7 @@ impl Communicator {
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         self.0.group.check()?;
         // Room for parts that are no multiple of a packet.
-        self.0.workspace(bytes + self.world_size() * ALIGN_BYTES, None).map(drop)
+        self.0.workspace(bytes.saturating_add(self.world_size() * ALIGN_BYTES), None).map(drop)
     }
 
     /// The same for operands whose type Rust has forgotten; the language boundary's way in.

@@ -156,9 +156,11 @@ impl Inner {
 
     /// A workspace of so many bytes on every rank. Where there is none yet it is made: collective, blocks.
     pub(super) fn workspace(&self, bytes: usize, recorded: Option<&Recorded>) -> Result<Arc<SymmetricBuffer<u8>>> {
-        let mut side = self.side.lock();
-        let has = side.workspace_bytes();
-        if let Some(workspace) = side.workspace.clone().filter(|_| bytes <= has) {
+        let (workspace, has) = {
+            let side = self.side.lock();
+            (side.workspace.clone(), side.workspace_bytes())
+        };
+        if let Some(workspace) = workspace.filter(|_| bytes <= has) {
             if let Some(recorded) = recorded {
                 recorded.aside.lock().keep(&workspace);
             }
@@ -170,10 +172,11 @@ impl Inner {
                 format!("there are {has}, and more are made by all ranks together: reserve them before the capture"),
             ));
         }
-        // First, so that the new one may have its place; what graphs use stays theirs.
-        side.workspace = None;
+        // First, so that the new one may have its place; what graphs use stays theirs. Unlocked, since
+        // the other ranks are waited for.
+        self.side.lock().workspace = None;
         let workspace = Arc::new(SymmetricBuffer::new(&self.arena, bytes)?);
-        side.workspace = Some(workspace.clone());
+        self.side.lock().workspace = Some(workspace.clone());
         Ok(workspace)
     }
 }
