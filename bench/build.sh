@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds what measures on GPUs into one folder that can be taken to a machine without a toolchain:
 #   bench/build.sh DIR        (needs nvcc; SYMMETRA_CUDA_ARCHS as for cargo)
-# symmetra (with NCCL as a peer), cpp_overhead, safety, and the scripts beside them.
+# symmetra (with NCCL as a peer and cuBLASLt beside it), cpp_overhead, safety, and the scripts beside them.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 
-cargo build --release --locked --features cuda,nccl --lib --bin symmetra
+cargo build --release --locked --features cudarc,nccl --lib --bin symmetra
 target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 cp "$target/release/symmetra" "$out/"
 home=${CUDA_HOME:-${CUDA_PATH:-$(dirname "$(dirname "$(command -v nvcc)")")}}
