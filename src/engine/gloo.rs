@@ -5,10 +5,10 @@ use std::time::Instant;
 use bytemuck::{cast_slice, cast_slice_mut};
 use cxx::{SharedPtr, UniquePtr};
 
-use super::sum::sum;
+use super::reduce::reduce;
 use crate::error::{Error, Result};
 use crate::ffi::gloo as sys;
-use crate::types::Element;
+use crate::types::{Element, Reduction};
 
 /// A network interface of this host and the thread that serves its sockets.
 #[derive(Clone)]
@@ -74,10 +74,15 @@ impl Wire {
         Ok(self.raw.pin_mut().all_gather(own, all, remaining_ms(deadline))?)
     }
 
-    /// Sums `values` over all ranks in place, in rank order, rounded once: every rank sums a share of
-    /// what all sent it, then all gather the sums. Gloo's own all-reduce rounds at every hop, in an
-    /// order that depends on where in the message an element is.
-    pub(crate) fn all_reduce<T: Element>(&mut self, values: &mut [T], deadline: Instant) -> Result<()> {
+    /// Reduces `values` over all ranks in place, in rank order, rounded once: every rank reduces a share
+    /// of what all sent it, then all gather the results. Gloo's own all-reduce rounds at every hop, in
+    /// an order that depends on where in the message an element is.
+    pub(crate) fn all_reduce<T: Element>(
+        &mut self,
+        reduction: Reduction,
+        values: &mut [T],
+        deadline: Instant,
+    ) -> Result<()> {
         if values.is_empty() || self.world_size == 1 {
             return Ok(());
         }
@@ -87,7 +92,7 @@ impl Wire {
         let mut arrived = vec![T::zeroed(); padded.len()];
         self.all_to_all(cast_slice(&padded), cast_slice_mut(&mut arrived), deadline)?;
         let mut own = vec![T::zeroed(); share];
-        sum(&arrived, &mut own);
+        reduce(reduction, &arrived, &mut own);
         self.all_gather(cast_slice(&own), cast_slice_mut(&mut padded), deadline)?;
         values.copy_from_slice(&padded[..values.len()]);
         Ok(())
