@@ -142,7 +142,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(20);
         let interface = Interface::open("127.0.0.1").unwrap();
         let wire = |rank| Wire::listen(&interface, rank, 2, deadline).unwrap();
-        let noise: Vec<u8> = (0..512u32).map(|item| (item * 7919 >> 3) as u8).collect();
+        let noise: Vec<u8> = (0..512u32).map(|item| ((item * 7919) >> 3) as u8).collect();
         for length in [None, Some(0), Some(8), Some(40), Some(512)] {
             let (mut first, mut second) = (wire(0), wire(1));
             let addresses = [first.addresses().unwrap().swap_remove(1), second.addresses().unwrap().swap_remove(0)];
