@@ -164,7 +164,7 @@ impl Environment {
     }
 
     /// Closes every group in good order. Collective; blocks. Later calls on its communicators fail
-    /// with [`Error::Closed`](crate::Error::Closed).
+    /// with [`Error::Closed`].
     ///
     /// # Errors
     /// The first error of a group that had failed: all are closed all the same.
