@@ -12,7 +12,7 @@ use half::{bf16, f16};
 use support::Sample;
 use support::data::{assert_same, mix};
 use support::device::device;
-use support::world::{alone, bounded, meet};
+use support::world::{Gate, alone, bounded, meet};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
 use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
@@ -44,8 +44,8 @@ fn value<T: Sample>(rank: usize, index: usize, round: usize) -> T {
     T::sample(mix(mix((rank as u64) << 32 ^ round as u64) ^ index as u64))
 }
 
-/// The sum on two levels: over the ranks of each host, then over the hosts by their lowest rank.
-fn expected<T: Sample>(group: &[usize], hosts: &[usize], index: usize, round: usize) -> T {
+/// The reduction on two levels: over the ranks of each host, then over the hosts by their lowest rank.
+fn expected<T: Sample>(reduction: Reduction, group: &[usize], hosts: &[usize], index: usize, round: usize) -> T {
     let mut order: Vec<usize> = Vec::new();
     hosts.iter().for_each(|host| {
         if !order.contains(host) {
@@ -55,10 +55,10 @@ fn expected<T: Sample>(group: &[usize], hosts: &[usize], index: usize, round: us
     let of_host = |host: &usize| {
         let ranks: Vec<usize> = group.iter().copied().filter(|rank| hosts[*rank] == *host).collect();
         let values: Vec<T> = ranks.iter().map(|rank| value(*rank, index, round)).collect();
-        (!values.is_empty()).then(|| T::reduce(Reduction::Sum, values.into_iter()))
+        (!values.is_empty()).then(|| T::reduce(reduction, values.into_iter()))
     };
-    let sums: Vec<T> = order.iter().filter_map(of_host).collect();
-    T::reduce(Reduction::Sum, sums.into_iter())
+    let partial: Vec<T> = order.iter().filter_map(of_host).collect();
+    T::reduce(reduction, partial.into_iter())
 }
 
 /// Sums in every group of a rank: sizes around the numbers of ranks, in place and not, plain and symmetric.
@@ -71,7 +71,8 @@ fn sums_are_right<T: Sample>(environment: &Environment, hosts: &[usize]) {
     for (round, group) in groups.into_iter().enumerate() {
         for count in [0, 1, 2, 3, 7, 1000, 4097] {
             let values: Vec<T> = (0..count).map(|index| value(rank, index, round)).collect();
-            let sums: Vec<T> = (0..count).map(|index| expected(group.ranks(), hosts, index, round)).collect();
+            let expected = |index| expected(Reduction::Sum, group.ranks(), hosts, index, round);
+            let sums: Vec<T> = (0..count).map(expected).collect();
             let context = (group.name(), rank, count, T::DTYPE);
             let input = DeviceBuffer::<T>::from_slice(&values, &stream).unwrap();
             let output = DeviceBuffer::<T>::new(device, count).unwrap();
@@ -102,6 +103,87 @@ fn sums_of_every_type_are_those_of_two_levels() {
         sums_are_right::<i64>(&environment, &hosts);
         sums_are_right::<u64>(&environment, &hosts);
         environment.close().unwrap();
+    });
+}
+
+/// What sums are not: products, minima and maxima over all ranks.
+fn other_reductions_are_right<T: Sample>(environment: &Environment, hosts: &[usize]) {
+    let world = environment.world();
+    let stream = Stream::new(world.local().device()).unwrap();
+    for (round, reduction) in [Reduction::Product, Reduction::Min, Reduction::Max].into_iter().enumerate() {
+        for count in [0, 1, 7, 1001] {
+            let values: Vec<T> = (0..count).map(|index| value(world.rank(), index, round)).collect();
+            let expected = |index| expected(reduction, world.ranks(), hosts, index, round);
+            let results: Vec<T> = (0..count).map(expected).collect();
+            let buffer = DeviceBuffer::<T>::from_slice(&values, &stream).unwrap();
+            world.all_reduce_with(reduction, &buffer, &buffer, &stream).unwrap();
+            assert_same(&buffer.read(&stream).unwrap(), &results, &(reduction, world.rank(), count, T::DTYPE));
+        }
+    }
+}
+
+#[test]
+fn products_minima_and_maxima_of_every_type() {
+    for hosts in [[0, 1, 0, 1], [0, 1, 1, 2]] {
+        meet(4, |bootstrap| {
+            let environment = Environment::init(config(bootstrap, &hosts, [4, 1, 1])).unwrap();
+            other_reductions_are_right::<f32>(&environment, &hosts);
+            other_reductions_are_right::<f64>(&environment, &hosts);
+            other_reductions_are_right::<f16>(&environment, &hosts);
+            other_reductions_are_right::<bf16>(&environment, &hosts);
+            other_reductions_are_right::<i8>(&environment, &hosts);
+            other_reductions_are_right::<u8>(&environment, &hosts);
+            other_reductions_are_right::<i32>(&environment, &hosts);
+            other_reductions_are_right::<u32>(&environment, &hosts);
+            other_reductions_are_right::<i64>(&environment, &hosts);
+            other_reductions_are_right::<u64>(&environment, &hosts);
+            environment.close().unwrap();
+        });
+    }
+}
+
+/// Each rank makes its own call; both fail, and name each other.
+fn disagree(hosts: &[usize], call: impl Fn(&Environment, usize) -> symmetra::Result<()> + Sync) {
+    let outcomes = meet(hosts.len(), |bootstrap| {
+        let rank = bootstrap.rank();
+        let mut config = config(bootstrap, hosts, [hosts.len(), 1, 1]);
+        config.communicator = small(5);
+        let environment = Environment::init(config).unwrap();
+        let outcome = call(&environment, rank);
+        assert_eq!(environment.world().check(), outcome, "it stays so");
+        outcome
+    });
+    for (rank, outcome) in outcomes.into_iter().enumerate() {
+        let error = outcome.unwrap_err();
+        let named = matches!(&error, Error::Mismatch { against, rank: other, .. } if against == &rank && hosts[*other] != hosts[rank]);
+        // Where hosts have unequal numbers of ranks, only first ranks see each other.
+        let first = hosts.iter().position(|host| *host == hosts[rank]) == Some(rank);
+        assert!(
+            named || (!first && matches!(error, Error::Aborted { .. } | Error::PeerLost { .. })),
+            "{rank}: {error:?}"
+        );
+    }
+}
+
+#[test]
+fn pitfall_04_hosts_that_call_differently() {
+    let _alone = alone();
+    bounded(Duration::from_secs(100), || {
+        let reduce = |environment: &Environment, elems: usize, reduction: Reduction| {
+            let stream = Stream::new(environment.world().local().device()).unwrap();
+            let buffer = DeviceBuffer::<f32>::from_slice(&vec![1.0; elems], &stream).unwrap();
+            environment.world().all_reduce_with(reduction, &buffer, &buffer, &stream)
+        };
+        for lengths in [[100, 200], [200, 100], [4, 100_000], [0, 3]] {
+            disagree(&[0, 1], |environment, rank| reduce(environment, lengths[rank], Reduction::Sum));
+        }
+        disagree(&[0, 0, 1, 1], |environment, rank| reduce(environment, 100 + rank / 2, Reduction::Sum));
+        disagree(&[0, 0, 1], |environment, rank| reduce(environment, 100 + rank / 2, Reduction::Sum));
+        disagree(&[0, 1], |environment, rank| reduce(environment, 9, [Reduction::Sum, Reduction::Max][rank]));
+        disagree(&[0, 1], |environment, rank| match rank {
+            0 => environment.world().barrier(),
+            _ => reduce(environment, 9, Reduction::Sum),
+        });
     });
 }
 
@@ -188,6 +270,8 @@ fn pitfall_01_a_rank_that_leaves_is_named_on_every_host() {
     bounded(Duration::from_secs(100), || {
         for hosts in [vec![0, 0, 1, 1], vec![0, 1, 1]] {
             let start = Instant::now();
+            // Who leaves while another is in the last step of the first sum is missed there already.
+            let summed = Gate::new(hosts.len());
             let outcomes = meet(hosts.len(), |bootstrap| {
                 let rank = bootstrap.rank();
                 let environment = Environment::init(config(bootstrap, &hosts, [hosts.len(), 1, 1])).unwrap();
@@ -195,6 +279,7 @@ fn pitfall_01_a_rank_that_leaves_is_named_on_every_host() {
                 let stream = Stream::new(tp.local().device()).unwrap();
                 let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 100], &stream).unwrap();
                 tp.all_reduce(&buffer, &buffer, &stream).unwrap();
+                summed.pass();
                 if rank + 1 == hosts.len() {
                     drop((tp, environment));
                     return None;

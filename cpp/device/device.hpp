@@ -120,6 +120,8 @@ class Device {
   /// A stream of the caller's (cudaStream_t, hipStream_t), which must outlive the result.
   virtual std::unique_ptr<Stream> borrow_stream(uint64_t raw) const = 0;
   virtual std::unique_ptr<Event> create_event() const = 0;
+  /// Leaves the device as the calling thread's current one, for libraries that work on that.
+  virtual void make_current() const = 0;
   /// Blocks until all work of the device (of this process) is done.
   virtual void synchronize() const = 0;
 };

@@ -210,6 +210,12 @@ impl Device {
         Ok(self.0.raw.synchronize()?)
     }
 
+    /// Leaves it as the calling thread's current device, for libraries that work on that.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn make_current(&self) -> Result<()> {
+        Ok(self.0.raw.make_current()?)
+    }
+
     /// How launches are laid out on the host.
     pub(crate) fn shape(&self) -> HostShape {
         self.0.shape

@@ -5,10 +5,10 @@ use std::time::Instant;
 use bytemuck::{cast_slice, cast_slice_mut};
 use cxx::{SharedPtr, UniquePtr};
 
-use super::sum::sum;
+use super::reduce::reduce;
 use crate::error::{Error, Result};
 use crate::ffi::gloo as sys;
-use crate::types::Element;
+use crate::types::{Element, Reduction};
 
 /// A network interface of this host and the thread that serves its sockets.
 #[derive(Clone)]
@@ -74,10 +74,15 @@ impl Wire {
         Ok(self.raw.pin_mut().all_gather(own, all, remaining_ms(deadline))?)
     }
 
-    /// Sums `values` over all ranks in place, in rank order, rounded once: every rank sums a share of
-    /// what all sent it, then all gather the sums. Gloo's own all-reduce rounds at every hop, in an
-    /// order that depends on where in the message an element is.
-    pub(crate) fn all_reduce<T: Element>(&mut self, values: &mut [T], deadline: Instant) -> Result<()> {
+    /// Reduces `values` over all ranks in place, in rank order, rounded once: every rank reduces a share
+    /// of what all sent it, then all gather the results. Gloo's own all-reduce rounds at every hop, in
+    /// an order that depends on where in the message an element is.
+    pub(crate) fn all_reduce<T: Element>(
+        &mut self,
+        reduction: Reduction,
+        values: &mut [T],
+        deadline: Instant,
+    ) -> Result<()> {
         if values.is_empty() || self.world_size == 1 {
             return Ok(());
         }
@@ -87,7 +92,7 @@ impl Wire {
         let mut arrived = vec![T::zeroed(); padded.len()];
         self.all_to_all(cast_slice(&padded), cast_slice_mut(&mut arrived), deadline)?;
         let mut own = vec![T::zeroed(); share];
-        sum(&arrived, &mut own);
+        reduce(reduction, &arrived, &mut own);
         self.all_gather(cast_slice(&own), cast_slice_mut(&mut padded), deadline)?;
         values.copy_from_slice(&padded[..values.len()]);
         Ok(())
@@ -108,4 +113,57 @@ fn number(rank: usize) -> Result<u32> {
 
 fn remaining_ms(deadline: Instant) -> u64 {
     u64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The port in Gloo's address, which begins with a `sockaddr`.
+    fn port(address: &[u8]) -> u16 {
+        u16::from_be_bytes([address[2], address[3]])
+    }
+
+    /// Connects, and gathers the ranks' numbers.
+    fn meet(wire: &mut Wire, other: &[u8]) -> Result<[u8; 32]> {
+        let addresses: [&[u8]; 2] = if wire.rank() == 0 { [&[], other] } else { [other, &[]] };
+        wire.connect(&addresses)?;
+        let mut all = [0; 32];
+        wire.all_gather(&[wire.rank() as u8; 16], &mut all, Instant::now() + Duration::from_millis(500))?;
+        Ok(all)
+    }
+
+    #[test]
+    fn pitfall_35_strangers_in_the_place_of_ranks_are_an_error() {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let interface = Interface::open("127.0.0.1").unwrap();
+        let wire = |rank| Wire::listen(&interface, rank, 2, deadline).unwrap();
+        let noise: Vec<u8> = (0..512u32).map(|item| ((item * 7919) >> 3) as u8).collect();
+        for length in [None, Some(0), Some(8), Some(40), Some(512)] {
+            let (mut first, mut second) = (wire(0), wire(1));
+            let addresses = [first.addresses().unwrap().swap_remove(1), second.addresses().unwrap().swap_remove(0)];
+            // Gloo lets one of the two connect, and says nothing of which.
+            let strangers = length.map(|length| {
+                addresses.each_ref().map(|address| {
+                    let mut stranger = TcpStream::connect(("127.0.0.1", port(address))).unwrap();
+                    stranger.write_all(&noise[..length]).unwrap();
+                    stranger
+                })
+            });
+            let outcomes = std::thread::scope(|scope| {
+                let peer = scope.spawn(|| meet(&mut second, &addresses[0]));
+                [meet(&mut first, &addresses[1]), peer.join().unwrap()]
+            });
+            for outcome in outcomes {
+                let refused = matches!(outcome, Err(Error::Timeout { .. } | Error::Bootstrap { .. }));
+                let met = outcome.as_ref().is_ok_and(|all| all[..16] == [0; 16] && all[16..] == [1; 16]);
+                assert!(if length.is_some() { refused } else { met }, "{length:?} bytes: {outcome:?}");
+            }
+            drop(strangers);
+        }
+    }
 }

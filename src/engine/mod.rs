@@ -4,6 +4,6 @@
 //! memory of the CPU over TCP.
 
 mod gloo;
-mod sum;
+mod reduce;
 
 pub(crate) use gloo::{Interface, Wire};

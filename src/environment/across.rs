@@ -1,4 +1,4 @@
-//! What sums between hosts: engines of others, behind one face.
+//! What reduces between hosts: engines of others, behind one face.
 
 #[cfg(feature = "gloo")]
 mod gloo;
@@ -12,15 +12,22 @@ use super::hosts::Hosts;
 use crate::error::Error;
 use crate::memory::View;
 use crate::stream::Stream;
-use crate::types::Dtype;
+use crate::types::{Dtype, Reduction};
 
 /// One rank's end of an engine between some ranks, each of another host. All make the same calls
 /// in the same order, one at a time. After an error it is of no further use, and the others fail
 /// as well, at the latest when it is dropped.
 pub(super) trait Across: Send {
-    /// Sums `memory` in place over the ranks, in their order, rounded once, after what `stream`
+    /// Reduces `memory` in place over the ranks, in their order, rounded once, after what `stream`
     /// does so far and before what it does later. May block until then.
-    fn all_reduce(&mut self, dtype: Dtype, memory: &View<'_>, stream: &Stream, deadline: Instant) -> crate::Result<()>;
+    fn all_reduce(
+        &mut self,
+        dtype: Dtype,
+        reduction: Reduction,
+        memory: &View<'_>,
+        stream: &Stream,
+        deadline: Instant,
+    ) -> crate::Result<()>;
 
     /// `own` of rank r becomes block r of `all`, equally long on every rank. Blocks.
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> crate::Result<()>;

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::backend::{Backend, backends};
 use super::spanning::Spanning;
-use crate::collective::Communicator;
+use crate::collective::{AllReduceOptions, Communicator};
 use crate::error::{Error, Result};
 use crate::memory::Operand;
 use crate::stream::Queue;
@@ -94,9 +94,24 @@ impl Coordinator {
         output: impl Operand<'op, T>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
+        self.all_reduce_with(AllReduceOptions::default(), input, output, queue)
+    }
+
+    /// The same with a reduction or an algorithm of the caller's choice, or both, as
+    /// [`Communicator::all_reduce_with`] does. Between hosts there are no averages and no choice of algorithm.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] for what there is not.
+    pub fn all_reduce_with<'op, T: Element>(
+        &self,
+        options: impl Into<AllReduceOptions>,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
         match &self.reach {
-            Reach::Own(communicator) => communicator.all_reduce(input, output, queue),
-            Reach::Spanning(spanning) => spanning.all_reduce(input, output, &queue),
+            Reach::Own(communicator) => communicator.all_reduce_with(options, input, output, queue),
+            Reach::Spanning(spanning) => spanning.all_reduce(options.into(), input, output, &queue),
         }
     }
 

@@ -52,6 +52,8 @@ pub use hosts::Hosts;
 pub use layout::{Layout, Parallelism};
 pub use rendezvous::InitMethod;
 pub use setting::{Setting, Source};
+#[cfg(feature = "nccl")]
+pub use variables::nccl_library;
 pub use variables::{VARIABLES, Variable};
 
 /// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups.
@@ -162,7 +164,7 @@ impl Environment {
     }
 
     /// Closes every group in good order. Collective; blocks. Later calls on its communicators fail
-    /// with [`Error::Closed`](crate::Error::Closed).
+    /// with [`Error::Closed`].
     ///
     /// # Errors
     /// The first error of a group that had failed: all are closed all the same.

@@ -1,17 +1,22 @@
 //! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
 
+mod announcement;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
+
+use announcement::Announcement;
 
 use super::across::{Across, Engines};
 use super::hosts::Hosts;
 use crate::bootstrap::Bootstrap;
-use crate::collective::{AllReduceOptions, Communicator};
+use crate::collective::{Algorithm, AllReduceOptions, Communicator};
 use crate::error::{Error, Result};
 use crate::memory::{Operand, Place, View, WithView};
 use crate::stream::{Enqueue, Queue};
@@ -82,65 +87,98 @@ impl Spanning {
         self.parts.iter().map(Vec::len).collect()
     }
 
-    /// Sums `input` over the group into `output`. Blocks.
+    /// Reduces `input` over the group into `output`. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for averages, in a capture, and for an algorithm of the caller's choice.
     pub(super) fn all_reduce<'op, T: Element>(
         &self,
+        options: AllReduceOptions,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
         queue: &impl Queue<'op>,
     ) -> Result<()> {
         self.check()?;
-        if queue.recording().is_some() {
-            let reason = "the step between hosts blocks the caller and cannot be captured";
-            return Err(Error::unsupported("an all-reduce of a group that spans hosts in a graph", reason));
+        let AllReduceOptions { reduction, algorithm } = options;
+        let refused = if queue.recording().is_some() {
+            Some("it cannot be captured: the step between hosts blocks the caller")
+        } else if algorithm != Algorithm::Auto {
+            Some("algorithms are those of one host")
+        } else if reduction == Reduction::Average {
+            Some("inside a host a sum would be rounded, or wrap, before it is divided")
+        } else {
+            None
+        };
+        if let Some(reason) = refused {
+            let what = format!("an all-reduce ({reduction}, {algorithm}) on two levels");
+            return Err(Error::unsupported(what, reason));
         }
         let (input, output) = (input.view_of(), output.view_of());
         if input.elems != output.elems {
             let limit = format!("the input has {}", input.elems);
             return Err(Error::invalid("the output's length", output.elems, limit));
         }
-        self.two_levels(T::DTYPE, [&input, &output], queue).map_err(|error| self.fail(error))
+        self.two_levels(T::DTYPE, reduction, [&input, &output], queue).map_err(|error| self.fail(error))
     }
 
-    fn two_levels(&self, dtype: Dtype, operands: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+    fn two_levels(
+        &self,
+        dtype: Dtype,
+        reduction: Reduction,
+        operands: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        self.announce(Announcement::all_reduce(dtype, reduction, operands[0].elems), self.deadline())?;
         match self.parts.iter().all(|part| part.len() == self.parts[0].len()) {
-            true => self.by_shares(dtype, operands, queue)?,
-            false => self.by_first_ranks(dtype, operands, queue)?,
+            true => self.by_shares(dtype, reduction, operands, queue)?,
+            false => self.by_first_ranks(dtype, reduction, operands, queue)?,
         }
         self.local.synchronize(queue.stream())
     }
 
     /// Reduce-scatter inside, all-reduce of a share between, all-gather inside. What is left of a
-    /// message that has no equal shares is summed between hosts by every rank.
-    fn by_shares(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+    /// message that has no equal shares is reduced between hosts by every rank.
+    fn by_shares(
+        &self,
+        dtype: Dtype,
+        reduction: Reduction,
+        [input, output]: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let (rank, ranks) = (self.local.rank(), self.local.world_size());
         let share = output.elems / ranks;
         let shares = 0..share * ranks;
         let (own, rest) = (rank * share..(rank + 1) * share, shares.end..output.elems);
         let [all, own, tail] = [shares.clone(), own, rest.clone()].map(|range| part(output, range, dtype));
         let whole = part(input, shares, dtype);
-        self.local.reduce_scatter_untyped(dtype, Reduction::Sum, None, [&whole, &own], queue)?;
+        self.local.reduce_scatter_untyped(dtype, reduction, None, [&whole, &own], queue)?;
         if tail.elems > 0 {
             let operands = [&part(input, rest, dtype), &tail];
-            self.local.all_reduce_untyped(AllReduceOptions::default(), dtype, operands, queue)?;
+            self.local.all_reduce_untyped(reduction.into(), dtype, operands, queue)?;
         }
-        self.between(dtype, &own, queue)?;
-        self.between(dtype, &tail, queue)?;
+        self.between(dtype, reduction, &own, queue)?;
+        self.between(dtype, reduction, &tail, queue)?;
         self.local.all_gather_untyped(dtype, None, [&own, &all], queue)
     }
 
     /// Reduce inside to the first rank of each host, all-reduce between those, broadcast inside.
-    fn by_first_ranks(&self, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
-        let sum = (self.local.rank() == 0).then_some(output);
-        self.local.reduce_untyped(dtype, Reduction::Sum, 0, input, sum, queue)?;
-        if let Some(sum) = sum {
-            self.between(dtype, sum, queue)?;
+    fn by_first_ranks(
+        &self,
+        dtype: Dtype,
+        reduction: Reduction,
+        [input, output]: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let result = (self.local.rank() == 0).then_some(output);
+        self.local.reduce_untyped(dtype, reduction, 0, input, result, queue)?;
+        if let Some(result) = result {
+            self.between(dtype, reduction, result, queue)?;
         }
         self.local.broadcast_untyped(dtype, output, 0, queue)
     }
 
-    /// Sums `memory` over the ranks of the wire, once it is complete here.
-    fn between(&self, dtype: Dtype, memory: &View<'_>, queue: &impl Enqueue) -> Result<()> {
+    /// Reduces `memory` over the ranks of the wire, once it is complete here.
+    fn between(&self, dtype: Dtype, reduction: Reduction, memory: &View<'_>, queue: &impl Enqueue) -> Result<()> {
         if memory.elems == 0 {
             return Ok(());
         }
@@ -148,7 +186,26 @@ impl Spanning {
         let deadline = self.deadline();
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;
-        wire.all_reduce(dtype, memory, queue.stream(), deadline)
+        wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline)
+    }
+
+    /// Tells the other hosts what this rank is about to do, and gives what all of them are; where they do not
+    /// fit each other the group fails. Nothing for a rank without a wire.
+    fn announce(&self, ours: Announcement, deadline: Instant) -> Result<Vec<Announcement>> {
+        let (own, mut all) = (ours.to_words(), vec![[0; 3]; self.parts.len()]);
+        match &mut *self.wire.lock() {
+            Some(wire) => wire.all_gather(cast_slice(&own), cast_slice_mut(&mut all), deadline)?,
+            None => return Ok(Vec::new()),
+        }
+        let all: Vec<_> = all.into_iter().map(Announcement::from_words).collect();
+        let Some(part) = all.iter().position(|theirs| !ours.fits(theirs)) else { return Ok(all) };
+        let place = |part: usize| {
+            let rank = self.parts[part].get(self.local.rank()).and_then(|rank| self.ranks.binary_search(rank).ok());
+            rank.unwrap_or_default()
+        };
+        let what = "the step between hosts".to_owned();
+        let (ours, theirs) = (ours.to_string(), all[part].to_string());
+        Err(self.end(Error::Mismatch { what, against: place(self.part), ours, rank: place(part), theirs }))
     }
 
     /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
@@ -191,12 +248,10 @@ impl Spanning {
     /// What the first rank of every host has, packed.
     fn between_first_ranks(&self, own: &[u8]) -> Result<Vec<u8>> {
         let deadline = Instant::now() + self.local.group().config().deadlines.open;
+        let all = self.announce(Announcement::objects(own.len()), deadline)?;
+        let lengths: Vec<usize> = all.iter().map(|theirs| theirs.bytes as usize).collect();
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;
-        let mut lengths = vec![0; 8 * self.parts.len()];
-        wire.all_gather(&(own.len() as u64).to_le_bytes(), &mut lengths, deadline)?;
-        let lengths: Vec<usize> =
-            lengths.as_chunks::<8>().0.iter().map(|length| u64::from_le_bytes(*length) as usize).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
         let mut padded = own.to_vec();
         padded.resize(longest, 0);
@@ -236,10 +291,15 @@ impl Spanning {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
         }
+        self.end(self.of_group(error))
+    }
+
+    /// The same for an error with the group's numbers.
+    fn end(&self, error: Error) -> Error {
         let failure = self.failure.get_or_init(|| {
             drop(self.wire.lock().take());
             self.local.abort();
-            self.inquest(self.of_group(error))
+            self.inquest(error)
         });
         failure.clone()
     }

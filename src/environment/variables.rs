@@ -1,7 +1,14 @@
 //! Environment variables: which there are, and what a name nobody knows was meant to be.
 
+#[cfg(feature = "nccl")]
+use std::ffi::OsStr;
+
 use super::setting::Source;
+#[cfg(feature = "nccl")]
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+#[cfg(feature = "nccl")]
+use crate::nccl::Library;
 
 /// A variable that symmetra reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +35,7 @@ pub const VARIABLES: [Variable; 13] = [
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
-    variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2", "the NCCL or RCCL to load where one is needed"),
+    variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the same, where SYMMETRA_NCCL_LIBRARY is unset"),
     variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),
     variable("HIP_VISIBLE_DEVICES", "list", "all", "which AMD GPUs there are; read by the HIP runtime"),
@@ -51,6 +58,35 @@ impl Lookup for Process {
     fn get(&self, name: &'static str) -> Result<Option<String>> {
         crate::bootstrap::tcp::optional(name)
     }
+}
+
+/// Loads the NCCL, or for AMD GPUs the RCCL, that `SYMMETRA_NCCL_LIBRARY` or else `VLLM_NCCL_SO_PATH` names, or else
+/// the one that the dynamic loader finds.
+///
+/// # Errors
+/// As [`Library::find`](crate::nccl::Library::find), with the variable.
+#[cfg(feature = "nccl")]
+pub fn nccl_library(kind: DeviceKind) -> Result<Library> {
+    named_library(&Process, kind)
+}
+
+#[cfg(feature = "nccl")]
+fn named_library(lookup: &impl Lookup, kind: DeviceKind) -> Result<Library> {
+    const NAMES: [&str; 2] = ["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"];
+    let named = match lookup.get(NAMES[0])? {
+        Some(path) => Some((NAMES[0], path)),
+        None => lookup.get(NAMES[1])?.map(|path| (NAMES[1], path)),
+    };
+    let path = named.as_ref().map(|(_, path)| OsStr::new(path));
+    Library::find(kind, path).map_err(|error| match (error, &named) {
+        (Error::Unsupported { what, reason }, Some((name, _))) => {
+            Error::unsupported(what, format!("{reason} ({name} names it)"))
+        }
+        (Error::Unsupported { what, reason }, None) if kind != DeviceKind::Host => {
+            Error::unsupported(what, format!("{reason} ({} may name one)", NAMES.join(" or ")))
+        }
+        (error, _) => error,
+    })
 }
 
 /// A number: the program's, else the variable's, else none.
@@ -110,6 +146,31 @@ mod tests {
             ("SYMMETRA_NCCL_LIB".to_owned(), "SYMMETRA_NCCL_LIBRARY"),
         ];
         assert_eq!(unknown(names), expected);
+    }
+
+    #[cfg(feature = "nccl")]
+    #[test]
+    fn pitfall_36_the_variable_that_names_nccl_is_obeyed_or_named() {
+        struct Set(&'static [&'static str]);
+        impl Lookup for Set {
+            fn get(&self, name: &'static str) -> Result<Option<String>> {
+                Ok(self.0.contains(&name).then(|| format!("/nowhere/{name}")))
+            }
+        }
+        let words = |set| named_library(&Set(set), DeviceKind::Cuda).map(drop).unwrap_err().to_string();
+        for set in
+            [&["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"][..], &["SYMMETRA_NCCL_LIBRARY"], &["VLLM_NCCL_SO_PATH"]]
+        {
+            let words = words(set);
+            let (path, name) = (format!("/nowhere/{} cannot be loaded", set[0]), format!("({} names it)", set[0]));
+            assert!(words.contains(&path) && words.ends_with(&name), "{words}");
+        }
+        // A machine without it says all that was tried, and what may help.
+        if let Err(error) = named_library(&Set(&[]), DeviceKind::Cuda) {
+            let words = error.to_string();
+            assert!(words.contains("libnccl.so.2 cannot") && words.contains("libnccl.so cannot"), "{words}");
+            assert!(words.ends_with("(SYMMETRA_NCCL_LIBRARY or VLLM_NCCL_SO_PATH may name one)"), "{words}");
+        }
     }
 
     #[test]

@@ -129,6 +129,8 @@ mod bridge {
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
         fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
+        #[cfg(feature = "nccl")]
+        fn make_current(self: &Device) -> Result<()>;
         fn synchronize(self: &Device) -> Result<()>;
 
         type Event;

@@ -3,29 +3,30 @@
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 
 use cudarc::nccl::sys::{ncclComm_t, ncclUniqueId};
 
-use super::symbols::Symbols;
+use super::symbols::{self, Symbols};
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
-/// What the dynamic loader finds where nobody says more.
-const USUAL_NAME: &str = "libnccl.so.2";
-
 /// `ncclSuccess`.
-const SUCCESS: i32 = 0;
+pub(super) const SUCCESS: i32 = 0;
 
-/// NCCL, loaded. Cheap to clone.
+/// The first whose communicators open without blocking the caller.
+const OLDEST: Version = Version { major: 2, minor: 14, patch: 0 };
+
+/// NCCL or RCCL, loaded. Cheap to clone.
 #[derive(Clone)]
 pub struct Library(Arc<Inner>);
 
 struct Inner {
     symbols: Symbols,
     version: Version,
-    /// What `symbols` point into.
-    _library: libloading::Library,
+    name: String,
 }
 
 /// A version of NCCL, like 2.28.9.
@@ -82,27 +83,54 @@ impl fmt::Debug for UniqueId {
 }
 
 impl Library {
-    /// Loads the library at this path, or the one that the dynamic loader finds as `libnccl.so.2`.
+    /// Loads the library at `path`, or else the one that the dynamic loader finds: NCCL for NVIDIA GPUs, RCCL,
+    /// which has the same functions, for AMD's. **RCCL has not been run.** Once loaded it stays: threads of
+    /// its own may outlive the last communicator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where it is missing or is no NCCL, with the loader's words.
-    pub fn open(path: Option<&OsStr>) -> Result<Self> {
-        let path = path.unwrap_or(OsStr::new(USUAL_NAME));
+    /// [`Error::Unsupported`] for ranks on the CPU; where the library is missing (it names all that was tried,
+    /// with the loader's words), lacks a function (which it names) or is older than 2.14; [`Error::Nccl`].
+    pub fn find(kind: DeviceKind, path: Option<&OsStr>) -> Result<Self> {
+        let (what, usual) = match kind {
+            DeviceKind::Cuda => ("NCCL", ["libnccl.so.2", "libnccl.so"]),
+            DeviceKind::Hip => ("RCCL", ["librccl.so.1", "librccl.so"]),
+            DeviceKind::Host => return Err(Error::unsupported("NCCL on the CPU", "it works on GPUs only")),
+        };
+        if let Some(path) = path {
+            return Self::open(what, path);
+        }
+        let mut reasons = Vec::new();
+        for name in usual {
+            match Self::open(what, OsStr::new(name)) {
+                Ok(library) => return Ok(library),
+                Err(Error::Unsupported { what: _, reason }) => reasons.push(reason),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::unsupported(what, reasons.join("; ")))
+    }
+
+    fn open(what: &str, path: &OsStr) -> Result<Self> {
+        let shown = Path::new(path).display().to_string();
         // SAFETY: NCCL's initialisers ask nothing of the process; that the file is an NCCL is the
         // caller's word, as for every library.
         let library = unsafe { libloading::Library::new(path) };
         let library = library.map_err(|error| {
-            // The loader's own words are behind the error's.
-            let words = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Error::unsupported("NCCL", format!("{} cannot be loaded: {words}", Path::new(path).display()))
+            let words = symbols::words(&error);
+            Error::unsupported(what, format!("{shown} cannot be loaded: {words}"))
         })?;
-        // SAFETY: the library is kept as long as what is looked up in it.
-        let symbols = unsafe { Symbols::load(&library) }?;
-        let mut number = 0;
-        // SAFETY: writes the one number.
-        let code = unsafe { (symbols.ncclGetVersion)(&raw mut number) };
+        let library = ManuallyDrop::new(library);
+        let lacks = |error: String| Error::unsupported(what, format!("{shown} lacks a function: {error}"));
+        // SAFETY: the library stays loaded.
+        let (code, number) = unsafe { symbols::version(&library) }.map_err(lacks)?;
         let version = Version::from_number(number.unsigned_abs());
-        let this = Self(Arc::new(Inner { symbols, version, _library: library }));
+        if code == SUCCESS && version < OLDEST {
+            let reason = format!("{shown} is version {version}, but it must be {OLDEST} or newer");
+            return Err(Error::unsupported(what, reason));
+        }
+        // SAFETY: as above.
+        let symbols = unsafe { Symbols::load(&library) }.map_err(lacks)?;
+        let this = Self(Arc::new(Inner { symbols, version, name: format!("{what} {version}, {shown}") }));
         this.check("ncclGetVersion", code, std::ptr::null_mut())?;
         Ok(this)
     }
@@ -110,6 +138,11 @@ impl Library {
     /// Its version.
     pub fn version(&self) -> Version {
         self.0.version
+    }
+
+    /// Which it is, for people: its version and what it was loaded as.
+    pub fn name(&self) -> &str {
+        &self.0.name
     }
 
     /// A new identity for one communicator; listens for its ranks in this process.
@@ -128,7 +161,7 @@ impl Library {
         &self.0.symbols
     }
 
-    /// Turns a result into an error, with what `comm`, which may be null, has to say.
+    /// Turns a result into an error, with what `comm`, which is null or live, has to say.
     pub(super) fn check(&self, call: &str, code: i32, comm: ncclComm_t) -> Result<()> {
         if code == SUCCESS {
             return Ok(());
@@ -142,7 +175,7 @@ impl Library {
         // SAFETY: NCCL's text, copied before another call of this thread replaces it.
         let detail = unsafe { text(detail) };
         let detail = if detail.is_empty() { detail } else { format!(" ({})", detail.trim()) };
-        Err(Error::Nccl { code, message: format!("{call}: {words}{detail}") })
+        Err(Error::Nccl { code, message: format!("{call}: {words}{detail}, in {}", self.name()) })
     }
 }
 
@@ -158,7 +191,7 @@ unsafe fn text(words: *const c_char) -> String {
 
 impl fmt::Debug for Library {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Library(NCCL {})", self.version())
+        write!(out, "Library({})", self.name())
     }
 }
 
@@ -172,16 +205,6 @@ mod tests {
             assert_eq!(Version::from_number(number).to_string(), text);
         }
         assert!(Version::from_number(22809) > Version::from_number(22700));
-    }
-
-    #[test]
-    fn a_missing_library_is_a_typed_error() {
-        for path in ["/nowhere/libnccl.so.2", "libc.so.6"] {
-            let error = Library::open(Some(OsStr::new(path))).unwrap_err();
-            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        }
-        let error = Library::open(Some(OsStr::new("/nowhere/libnccl.so.2"))).unwrap_err().to_string();
-        assert!(error.contains("NCCL is not supported") && error.contains("/nowhere/libnccl.so.2"), "{error}");
     }
 
     #[test]

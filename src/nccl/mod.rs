@@ -1,4 +1,5 @@
-//! NCCL, the general library of collectives, found at run time (feature `nccl`).
+//! NCCL, the general library of collectives, and RCCL, which is the same for AMD GPUs, found at run
+//! time (feature `nccl`).
 //!
 //! Types are cudarc's bindings. The functions are looked up here: cudarc's own loader knows one name
 //! for the library and panics where it is missing, and a result code newer than its enumeration
@@ -9,7 +10,11 @@
 
 mod communicator;
 mod library;
+mod opening;
+mod session;
 mod symbols;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use communicator::Communicator;

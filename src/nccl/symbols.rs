@@ -2,17 +2,50 @@
 //! behaviour with a newer library.
 #![allow(unsafe_code, non_snake_case)]
 
+use std::error::Error;
 use std::ffi::{c_char, c_int, c_void};
 
 use cudarc::nccl::sys::{ncclComm_t, ncclUniqueId};
 use libloading::Library;
 
-use crate::error::{Error, Result};
-
 /// A `cudaStream_t`.
 pub(super) type Stream = *mut c_void;
 /// An `ncclWindow_t`.
 pub(super) type Handle = *mut c_void;
+
+/// An `ncclConfig_t` of 2.14, the first there was: newer libraries read as much as `size` says.
+#[repr(C)]
+pub(super) struct Config {
+    size: usize,
+    magic: u32,
+    version: u32,
+    blocking: i32,
+}
+
+impl Config {
+    /// Calls return at once, and what they began goes on in threads of NCCL's.
+    pub(super) const NON_BLOCKING: Self =
+        Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21400, blocking: 0 };
+}
+
+/// Asks for the version, before anything that not all versions have. Gives the result, and the number.
+///
+/// # Safety
+/// `library` is an NCCL.
+pub(super) unsafe fn version(library: &Library) -> Result<(i32, i32), String> {
+    // SAFETY: NCCL's header declares it so.
+    let found = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> i32>(b"ncclGetVersion\0") };
+    let call = found.map_err(|error| words(&error))?;
+    let mut number = 0;
+    // SAFETY: writes the one number.
+    let code = unsafe { call(&raw mut number) };
+    Ok((code, number))
+}
+
+/// The loader's own words are behind the error's.
+pub(super) fn words(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
 
 macro_rules! symbols {
     (
@@ -28,12 +61,15 @@ macro_rules! symbols {
         impl Symbols {
             /// # Safety
             /// `library` is an NCCL, and outlives every use of the result.
-            pub(super) unsafe fn load(library: &Library) -> Result<Self> {
+            ///
+            /// # Errors
+            /// The loader's words, which name the function.
+            pub(super) unsafe fn load(library: &Library) -> Result<Self, String> {
                 Ok(Self {
                     $($name: {
                         // SAFETY: NCCL's header declares it so.
                         let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
-                        *found.map_err(|error| Error::unsupported("this NCCL", error.to_string()))?
+                        *found.map_err(|error| words(&error))?
                     },)*
                     $($newer: {
                         // SAFETY: as above.
@@ -48,12 +84,13 @@ macro_rules! symbols {
 
 symbols! {
     always {
-        ncclGetVersion: fn(*mut c_int) -> i32;
         ncclGetUniqueId: fn(*mut ncclUniqueId) -> i32;
         ncclGetErrorString: fn(i32) -> *const c_char;
         ncclGetLastError: fn(ncclComm_t) -> *const c_char;
         ncclCommInitRank: fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> i32;
+        ncclCommInitRankConfig: fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int, *const Config) -> i32;
         ncclCommGetAsyncError: fn(ncclComm_t, *mut i32) -> i32;
+        ncclCommFinalize: fn(ncclComm_t) -> i32;
         ncclCommDestroy: fn(ncclComm_t) -> i32;
         ncclCommAbort: fn(ncclComm_t) -> i32;
         ncclGroupStart: fn() -> i32;

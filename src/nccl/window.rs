@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 
-use super::communicator::{Communicator, Inner};
+use super::communicator::Communicator;
+use super::session::Session;
 use super::symbols::Handle;
 use crate::error::{Error, Result};
 
@@ -17,7 +18,7 @@ const SYMMETRIC: c_int = 1;
 ///
 /// Dropped, it is deregistered and freed; the streams that use it must be done.
 pub struct Window {
-    communicator: Arc<Inner>,
+    session: Arc<Session>,
     address: *mut c_void,
     handle: Handle,
     bytes: usize,
@@ -37,21 +38,22 @@ impl Window {
         if bytes == 0 {
             return Err(Error::invalid("the size of a window", bytes, "it must be at least 1"));
         }
-        let inner = communicator.0.clone();
-        let symbols = inner.library.symbols();
-        let old = || Error::unsupported("a symmetric window", format!("NCCL is {}, not 2.27", inner.library.version()));
+        let session = communicator.0.clone();
+        let symbols = session.library.symbols();
+        let old = || Error::unsupported("a symmetric window", format!("{} is older than 2.27", session.library.name()));
         let allocate = symbols.ncclMemAlloc.ok_or_else(old)?;
         let register = symbols.ncclCommWindowRegister.ok_or_else(old)?;
-        inner.bind()?;
         let mut address = std::ptr::null_mut();
-        // SAFETY: writes the one address; the context of the rank's device is current.
-        inner.check("ncclMemAlloc", unsafe { allocate(&raw mut address, bytes) })?;
+        session.device.make_current()?;
+        // SAFETY: writes the one address; the rank's device is current.
+        let code = unsafe { allocate(&raw mut address, bytes) };
+        session.library.check("ncclMemAlloc", code, std::ptr::null_mut())?;
         // From here on `drop` gives back what there is.
-        let mut window = Self { communicator: inner, address, handle: std::ptr::null_mut(), bytes };
-        let comm = window.communicator.comm();
-        // SAFETY: the memory is NCCL's own, of so many bytes, and lives as long as the window.
-        let code = unsafe { register(comm, address, bytes, &raw mut window.handle, SYMMETRIC) };
-        window.communicator.check("ncclCommWindowRegister", code)?;
+        let mut window = Self { session: session.clone(), address, handle: std::ptr::null_mut(), bytes };
+        let handle = &raw mut window.handle;
+        // SAFETY: the memory is NCCL's own, of so many bytes, and lives as long as the window; the handle
+        // is written until the call is done, which is waited for, or aborted.
+        session.call("ncclCommWindowRegister", |comm| unsafe { register(comm, address, bytes, handle, SYMMETRIC) })?;
         if window.handle.is_null() {
             return Err(Error::unsupported("a symmetric window", "NCCL has none on this machine"));
         }
@@ -68,16 +70,19 @@ impl Window {
         self.bytes
     }
 
+    /// Deregisters it, unless the communicator has ended and its windows with it, and frees it.
     fn release(&self) -> Result<()> {
-        let inner = &self.communicator;
-        inner.bind()?;
-        if let (Some(deregister), false) = (inner.library.symbols().ncclCommWindowDeregister, self.handle.is_null()) {
+        let symbols = self.session.library.symbols();
+        let registered = symbols.ncclCommWindowDeregister.filter(|_| !self.handle.is_null());
+        let deregistered = registered.map_or(Ok(()), |deregister| {
             // SAFETY: registered by `new`, deregistered once.
-            inner.check("ncclCommWindowDeregister", unsafe { deregister(inner.comm(), self.handle) })?;
-        }
-        let Some(free) = inner.library.symbols().ncclMemFree else { return Ok(()) };
+            self.session.call("ncclCommWindowDeregister", |comm| unsafe { deregister(comm, self.handle) })
+        });
+        self.session.device.make_current()?;
+        let Some(free) = symbols.ncclMemFree else { return deregistered };
         // SAFETY: allocated by `new`, in no window any more.
-        inner.check("ncclMemFree", unsafe { free(self.address) })
+        let code = unsafe { free(self.address) };
+        deregistered.and(self.session.library.check("ncclMemFree", code, std::ptr::null_mut()))
     }
 }
 

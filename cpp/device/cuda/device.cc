@@ -88,6 +88,7 @@ class Opened final : public Device {
   std::unique_ptr<device::Stream> create_stream(bool urgent) const override { return std::make_unique<Stream>(context_, urgent); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(context_, raw); }
   std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(context_); }
+  void make_current() const override { check(context_.driver.cuCtxSetCurrent(context_.handle), context_, {"cuCtxSetCurrent"}); }
   void synchronize() const override {
     Drain drain(context_);
     check(drain.wait(), context_, {"synchronize"});

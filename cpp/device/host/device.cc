@@ -75,6 +75,7 @@ class Device final : public device::Device {
     throw Error(ErrorKind::kUnsupported, "borrow_stream: a stream of the host device has no raw handle");
   }
   std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(); }
+  void make_current() const override {}  // every thread works on it
   void synchronize() const override {
     registry_->drain();
     registry_->throw_if_failed();

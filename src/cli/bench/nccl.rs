@@ -1,11 +1,11 @@
 //! NCCL as a side of a race.
 #![allow(unsafe_code)]
 
-use std::ffi::OsString;
 use std::time::Duration;
 
-use symmetra::nccl::{self, Library, UniqueId, Window};
-use symmetra::{Capture, Element, Reduction, Ref, Stream, SymmetricBuffer};
+use symmetra::environment::nccl_library;
+use symmetra::nccl::{self, UniqueId, Window};
+use symmetra::{Capture, DeviceKind, Element, Reduction, Ref, Stream, SymmetricBuffer};
 
 use super::course::ROOT;
 use super::peer::Peer;
@@ -13,25 +13,10 @@ use super::side::Side;
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
-/// Where the library is, where that is not what the dynamic loader finds; the first one counts.
-const PATHS: [&str; 2] = ["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"];
 /// NVLink multicast.
 const MULTICAST: &str = "NCCL_NVLS_ENABLE";
 /// How long the ranks have to meet in NCCL.
 const MEET: Duration = Duration::from_secs(120);
-
-/// Loads the library that the environment names, or the usual one.
-fn library() -> Result<Library, Failure> {
-    let named = PATHS.iter().find_map(|name| Some((*name, std::env::var_os(name)?)));
-    let path: Option<&OsString> = named.as_ref().map(|(_, path)| path);
-    Library::open(path.map(OsString::as_os_str)).map_err(|error| {
-        let hint = match &named {
-            Some((name, _)) => format!("{name} names it"),
-            None => format!("{} may name it", PATHS.join(" or ")),
-        };
-        Failure::failed(format!("{error}; {hint}"))
-    })
-}
 
 /// First of all: turns multicast off for NCCL, unless its user has said what to do.
 pub(super) fn keep_multicast_off() {
@@ -45,7 +30,7 @@ pub(super) fn keep_multicast_off() {
 /// Looks whether NCCL is there. Returns a line about it.
 pub(super) fn describe() -> Result<String, Failure> {
     let multicast = std::env::var(MULTICAST).unwrap_or_default();
-    Ok(format!("NCCL {}, {MULTICAST}={multicast}", library()?.version()))
+    Ok(format!("{}, {MULTICAST}={multicast}", nccl_library(DeviceKind::Cuda)?.name()))
 }
 
 /// NCCL's ranks, and its own memory where it is asked for.
@@ -64,7 +49,7 @@ impl<'a> Entrant<'a> {
         collective: Collective,
         largest_bytes: usize,
     ) -> Result<Self, Failure> {
-        let library = library()?;
+        let library = nccl_library(DeviceKind::Cuda)?;
         let (rank, ranks) = (ours.rank(), ours.world_size());
         let own = if rank == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
         let all = ours.group().all_gather_bytes(&own)?;

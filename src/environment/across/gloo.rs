@@ -12,7 +12,7 @@ use crate::engine::{Interface, Wire};
 use crate::error::{Error, Result};
 use crate::memory::{Ref, View};
 use crate::stream::Stream;
-use crate::types::{Dtype, Element};
+use crate::types::{Dtype, Element, Reduction};
 
 /// How often ranks try to connect. A stranger who dials one of Gloo's ports before its rank takes
 /// that rank's place there, and fails the attempt.
@@ -146,18 +146,25 @@ fn meet(mut wire: Wire, members: &[usize], cards: &[Card], until: Instant) -> Re
 }
 
 impl Across for Wire {
-    fn all_reduce(&mut self, dtype: Dtype, memory: &View<'_>, stream: &Stream, deadline: Instant) -> Result<()> {
+    fn all_reduce(
+        &mut self,
+        dtype: Dtype,
+        reduction: Reduction,
+        memory: &View<'_>,
+        stream: &Stream,
+        deadline: Instant,
+    ) -> Result<()> {
         match dtype {
-            Dtype::F32 => through_host::<f32>(self, memory, stream, deadline),
-            Dtype::F64 => through_host::<f64>(self, memory, stream, deadline),
-            Dtype::F16 => through_host::<f16>(self, memory, stream, deadline),
-            Dtype::BF16 => through_host::<bf16>(self, memory, stream, deadline),
-            Dtype::I32 => through_host::<i32>(self, memory, stream, deadline),
-            Dtype::I64 => through_host::<i64>(self, memory, stream, deadline),
-            Dtype::I8 => through_host::<i8>(self, memory, stream, deadline),
-            Dtype::U8 => through_host::<u8>(self, memory, stream, deadline),
-            Dtype::U32 => through_host::<u32>(self, memory, stream, deadline),
-            Dtype::U64 => through_host::<u64>(self, memory, stream, deadline),
+            Dtype::F32 => through_host::<f32>(self, reduction, memory, stream, deadline),
+            Dtype::F64 => through_host::<f64>(self, reduction, memory, stream, deadline),
+            Dtype::F16 => through_host::<f16>(self, reduction, memory, stream, deadline),
+            Dtype::BF16 => through_host::<bf16>(self, reduction, memory, stream, deadline),
+            Dtype::I32 => through_host::<i32>(self, reduction, memory, stream, deadline),
+            Dtype::I64 => through_host::<i64>(self, reduction, memory, stream, deadline),
+            Dtype::I8 => through_host::<i8>(self, reduction, memory, stream, deadline),
+            Dtype::U8 => through_host::<u8>(self, reduction, memory, stream, deadline),
+            Dtype::U32 => through_host::<u32>(self, reduction, memory, stream, deadline),
+            Dtype::U64 => through_host::<u64>(self, reduction, memory, stream, deadline),
         }
     }
 
@@ -166,10 +173,16 @@ impl Across for Wire {
     }
 }
 
-/// Copies out, sums, copies back.
-fn through_host<T: Element>(wire: &mut Wire, memory: &View<'_>, stream: &Stream, deadline: Instant) -> Result<()> {
+/// Copies out, reduces, copies back.
+fn through_host<T: Element>(
+    wire: &mut Wire,
+    reduction: Reduction,
+    memory: &View<'_>,
+    stream: &Stream,
+    deadline: Instant,
+) -> Result<()> {
     let memory = Ref::<T>::new(memory.address.cast(), memory.elems, memory.device);
     let mut values = memory.read(stream)?;
-    wire.all_reduce(&mut values, deadline)?;
+    wire.all_reduce(reduction, &mut values, deadline)?;
     memory.write(&values, stream)
 }

@@ -1,0 +1,195 @@
+//! Reductions of what arrived, by the rules of the kernels (`kernels/numeric`): in rank order, floating
+//! types but f64 in single precision, integers in 64 bits, rounded once, one NaN for all.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use half::{bf16, f16};
+
+use crate::types::{Dtype, Element, Reduction};
+
+/// Reduces `blocks`, one of each rank in order and as long as `result` each, into `result`.
+pub(crate) fn reduce<T: Element>(reduction: Reduction, blocks: &[T], result: &mut [T]) {
+    match T::DTYPE {
+        Dtype::F32 => fold::<f32, f32>(reduction, cast_slice(blocks), cast_slice_mut(result), |x| x, round_f32),
+        Dtype::F64 => fold::<f64, f64>(reduction, cast_slice(blocks), cast_slice_mut(result), |x| x, round_f64),
+        Dtype::F16 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), f16::to_f32, round_f16),
+        Dtype::BF16 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), bf16::to_f32, round_bf16),
+        Dtype::I8 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), i64::from, |x| x as i8),
+        Dtype::U8 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), u64::from, |x| x as u8),
+        Dtype::I32 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), i64::from, |x| x as i32),
+        Dtype::U32 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), u64::from, |x| x as u32),
+        Dtype::I64 => fold::<i64, i64>(reduction, cast_slice(blocks), cast_slice_mut(result), |x| x, |x| x),
+        Dtype::U64 => fold::<u64, u64>(reduction, cast_slice(blocks), cast_slice_mut(result), |x| x, |x| x),
+    }
+}
+
+/// What reductions are computed in.
+trait Wide: Copy {
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+    /// For floating types `minimum` of IEEE 754-2019: a NaN wins, and -0 is less than +0.
+    fn least(self, other: Self) -> Self;
+    /// Likewise `maximum`.
+    fn greatest(self, other: Self) -> Self;
+    /// Integers truncate toward zero.
+    fn over(self, ranks: usize) -> Self;
+}
+
+macro_rules! floating {
+    ($($wide:ty)*) => {$(
+        impl Wide for $wide {
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            fn least(self, other: Self) -> Self {
+                match self == other {
+                    true if self.is_sign_negative() => self,
+                    true => other,
+                    false if self.is_nan() || self < other => self,
+                    false => other,
+                }
+            }
+            fn greatest(self, other: Self) -> Self {
+                match self == other {
+                    true if self.is_sign_negative() => other,
+                    true => self,
+                    false if self.is_nan() || self > other => self,
+                    false => other,
+                }
+            }
+            fn over(self, ranks: usize) -> Self {
+                self / ranks as Self
+            }
+        }
+    )*};
+}
+
+macro_rules! integer {
+    ($($wide:ty)*) => {$(
+        impl Wide for $wide {
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            fn least(self, other: Self) -> Self {
+                self.min(other)
+            }
+            fn greatest(self, other: Self) -> Self {
+                self.max(other)
+            }
+            fn over(self, ranks: usize) -> Self {
+                self / ranks as Self
+            }
+        }
+    )*};
+}
+
+floating! { f32 f64 }
+integer! { i64 u64 }
+
+fn fold<T: Copy, W: Wide>(
+    reduction: Reduction,
+    blocks: &[T],
+    result: &mut [T],
+    widen: impl Fn(T) -> W,
+    round: impl Fn(W) -> T,
+) {
+    match reduction {
+        Reduction::Sum => each(blocks, result, widen, W::plus, round),
+        Reduction::Product => each(blocks, result, widen, W::times, round),
+        Reduction::Min => each(blocks, result, widen, W::least, round),
+        Reduction::Max => each(blocks, result, widen, W::greatest, round),
+        Reduction::Average => {
+            let ranks = blocks.len().checked_div(result.len()).unwrap_or(1);
+            each(blocks, result, widen, W::plus, |total| round(total.over(ranks)));
+        }
+    }
+}
+
+fn each<T: Copy, W: Wide>(
+    blocks: &[T],
+    result: &mut [T],
+    widen: impl Fn(T) -> W,
+    join: impl Fn(W, W) -> W,
+    round: impl Fn(W) -> T,
+) {
+    let elems = result.len();
+    for (index, result) in result.iter_mut().enumerate() {
+        let mut ranks = blocks.iter().skip(index).step_by(elems).map(|value| widen(*value));
+        if let Some(first) = ranks.next() {
+            *result = round(ranks.fold(first, &join));
+        }
+    }
+}
+
+fn round_f32(result: f32) -> f32 {
+    if result.is_nan() { f32::from_bits(0x7FFF_FFFF) } else { result }
+}
+
+fn round_f64(result: f64) -> f64 {
+    if result.is_nan() { f64::from_bits(0x7FF8_0000_0000_0000) } else { result }
+}
+
+fn round_f16(result: f32) -> f16 {
+    if result.is_nan() { f16::from_bits(0x7FFF) } else { f16::from_f32(result) }
+}
+
+fn round_bf16(result: f32) -> bf16 {
+    if result.is_nan() { bf16::from_bits(0x7FFF) } else { bf16::from_f32(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Reduction::*;
+
+    fn reduced<T: Element>(reduction: Reduction, ranks: &[T]) -> T {
+        let mut result = [T::zeroed()];
+        reduce(reduction, ranks, &mut result);
+        result[0]
+    }
+
+    #[test]
+    fn in_rank_order_and_rounded_once() {
+        let mut total = [0.0f32; 2];
+        reduce(Sum, &[1e8f32, 1.0, -1e8, 2.0, 1.0, 3.0], &mut total);
+        assert_eq!(total, [1.0, 6.0]);
+        // Rounded after every step it would stay at 256.
+        assert_eq!(reduced(Sum, &[256.0, 1.0, 1.0].map(bf16::from_f32)).to_f32(), 258.0);
+        // In half precision the sum would be infinite.
+        assert_eq!(reduced(Average, &[60000.0, 60000.0, 3.0].map(f16::from_f32)), f16::from_f32(120003.0 / 3.0));
+        assert_eq!(reduced(Product, &[3.0f64, -0.5, 7.0]), -10.5);
+        reduce::<f32>(Average, &[], &mut []);
+    }
+
+    #[test]
+    fn integers_wrap_but_for_sums_behind_averages() {
+        assert_eq!(reduced(Sum, &[i32::MAX, 1]), i32::MIN);
+        assert_eq!(reduced(Product, &[200u8, 3]), 88);
+        assert_eq!(reduced(Average, &[-128i8, -128, -127]), -127);
+        assert_eq!(reduced(Average, &[u32::MAX, u32::MAX, 0]), u32::MAX / 3 * 2);
+        assert_eq!(reduced(Average, &[u64::MAX, 3]), 1);
+        assert_eq!([reduced(Min, &[-1i64, 1]), reduced(Max, &[-1i64, 1])], [-1, 1]);
+        assert_eq!([reduced(Min, &[u64::MAX, 1]), reduced(Max, &[u64::MAX, 1])], [1, u64::MAX]);
+    }
+
+    #[test]
+    fn pitfall_27_what_is_no_ordinary_number() {
+        let nan = [0x7FF8_0000_0000_0001, 0xFFF8_0000_0000_0000].map(f64::from_bits);
+        for reduction in Reduction::ALL {
+            for ranks in [[nan[0], 1.0], [1.0, nan[1]], nan] {
+                assert_eq!(reduced(reduction, &ranks).to_bits(), 0x7FF8_0000_0000_0000, "{reduction} of {ranks:?}");
+            }
+        }
+        assert!(reduced(Sum, &[f32::INFINITY, f32::NEG_INFINITY]).is_nan());
+        for zeros in [[0.0f32, -0.0], [-0.0, 0.0]] {
+            assert!(reduced(Min, &zeros).is_sign_negative() && reduced(Max, &zeros).is_sign_positive());
+        }
+        assert!(reduced(Sum, &[-0.0f32, -0.0]).is_sign_negative());
+        assert_eq!(reduced(Max, &[f16::NEG_INFINITY, f16::MIN]), f16::MIN);
+    }
+}

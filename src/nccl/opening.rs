@@ -1,0 +1,158 @@
+//! How the ranks of a communicator come together.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::communicator::Communicator;
+use super::library::{Library, UniqueId};
+use super::session::{Handle, Place, Session};
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+
+/// What a rank tells the others before they join.
+#[derive(Serialize, Deserialize)]
+struct Card {
+    /// Why it cannot take part.
+    error: Option<String>,
+    version: String,
+    /// Of rank 0 alone.
+    id: Vec<u8>,
+}
+
+impl Communicator {
+    /// Opens a communicator of all ranks that call it, over `exchange`, which gives bytes to every rank and
+    /// returns those of all, in rank order, such as [`Group::all_gather_bytes`](crate::Group::all_gather_bytes).
+    /// `library` is what this rank found: also one without takes part, to say so. Collective; blocks. All ranks
+    /// succeed or all fail, as far as `exchange` reaches them.
+    ///
+    /// Nothing waits longer than `limit`: NCCL does not block, and what is not done by then is aborted, here
+    /// and in later calls. The price is that newer releases start a thread for each operation outside a graph.
+    ///
+    /// # Errors
+    /// Why this rank cannot take part: that of `library`, [`Error::Unsupported`] for a device that is no GPU,
+    /// [`Error::Nccl`], [`Error::Timeout`] when the others do not come. [`Error::Peer`] with another rank's
+    /// error, [`Error::Mismatch`] for another version of NCCL; that of `exchange`.
+    pub fn open(
+        library: Result<Library>,
+        device: &Device,
+        rank: usize,
+        world_size: usize,
+        limit: Duration,
+        mut exchange: impl FnMut(&[u8]) -> Result<Vec<Vec<u8>>>,
+    ) -> Result<Self> {
+        let library = library.and_then(|library| served(device).map(|()| library));
+        let place = Place { rank, world_size };
+        meet(library, device, place, limit, &mut exchange).map(|session| Self(Arc::new(session)))
+    }
+
+    /// Joins the other ranks with the same `id` in NCCL's blocking way, which is its fastest: for comparisons.
+    /// Collective; blocks.
+    ///
+    /// It is made in a thread of its own, which is left behind when `limit` passes first. A later call that
+    /// waits for a lost rank may block for good.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a rank outside the world, [`Error::Unsupported`] for a device that
+    /// is no GPU, [`Error::Timeout`] when the others do not come, [`Error::Nccl`].
+    pub fn init(
+        library: &Library,
+        device: &Device,
+        rank: usize,
+        world_size: usize,
+        id: UniqueId,
+        limit: Duration,
+    ) -> Result<Self> {
+        served(device)?;
+        let place = Place { rank, world_size };
+        join_blocking(library, device, place, id, limit).map(|session| Self(Arc::new(session)))
+    }
+}
+
+fn served(device: &Device) -> Result<()> {
+    match device.kind() {
+        DeviceKind::Cuda | DeviceKind::Hip => Ok(()),
+        DeviceKind::Host => Err(Error::unsupported(format!("NCCL on {device:?}"), "it works on GPUs only")),
+    }
+}
+
+/// Gives bytes to every rank and returns those of all, in rank order.
+type Exchange<'a> = dyn FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + 'a;
+
+/// Agrees on an identity, joins, and agrees that all have.
+pub(super) fn meet(
+    library: Result<Library>,
+    device: &Device,
+    place: Place,
+    limit: Duration,
+    exchange: &mut Exchange<'_>,
+) -> Result<Session> {
+    let (library, id) = agree(library, place, exchange)?;
+    let session = Session::open(&library, device, place, id, limit);
+    let words = session.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    let all = exchange(words.as_bytes());
+    let session = session?;
+    match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
+        None => Ok(session),
+        Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
+    }
+}
+
+/// Every rank's library is there and of one version, and all know rank 0's identity.
+fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) -> Result<(Library, UniqueId)> {
+    let own = library.and_then(|library| {
+        place.numbers()?;
+        let id = if place.rank == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
+        Ok((library, id))
+    });
+    let card = match &own {
+        Ok((library, id)) => Card { error: None, version: library.version().to_string(), id: id.clone() },
+        Err(error) => Card { error: Some(error.to_string()), version: String::new(), id: Vec::new() },
+    };
+    let card = serde_json::to_vec(&card).map_err(|error| Error::Internal { message: error.to_string() })?;
+    let all = exchange(&card);
+    let (library, _) = own?;
+    let cards = all?.into_iter().enumerate().map(|(rank, card)| {
+        serde_json::from_slice(&card)
+            .map_err(|error| Error::bootstrap(format!("rank {rank} told something else of its NCCL: {error}")))
+    });
+    let cards = cards.collect::<Result<Vec<Card>>>()?;
+    if let Some((rank, message)) = cards.iter().enumerate().find_map(|(rank, card)| Some((rank, card.error.clone()?))) {
+        return Err(Error::Peer { rank, message });
+    }
+    let first = cards.first().ok_or_else(|| Error::bootstrap("nobody told anything of NCCL"))?;
+    if let Some((rank, card)) = cards.iter().enumerate().find(|(_, card)| card.version != first.version) {
+        let (ours, theirs) = (first.version.clone(), card.version.clone());
+        return Err(Error::Mismatch { what: "the version of NCCL".to_owned(), against: 0, ours, rank, theirs });
+    }
+    let id = first.id.as_slice().try_into().map_err(|_| Error::bootstrap("rank 0 told no identity for NCCL"))?;
+    Ok((library, UniqueId::from_bytes(id)))
+}
+
+fn join_blocking(library: &Library, device: &Device, place: Place, id: UniqueId, limit: Duration) -> Result<Session> {
+    let (rank, ranks) = place.numbers()?;
+    let (sender, made) = mpsc::channel();
+    let (theirs, bound) = (library.clone(), device.clone());
+    let join = move || {
+        let made = bound.make_current().and_then(|()| {
+            let mut comm = std::ptr::null_mut();
+            // SAFETY: writes the one handle; the rank's device is current.
+            let code = unsafe { (theirs.symbols().ncclCommInitRank)(&raw mut comm, ranks, id.0, rank) };
+            theirs.check("ncclCommInitRank", code, std::ptr::null_mut()).map(|()| Handle(comm))
+        });
+        if let Err(mpsc::SendError(Ok(late))) = sender.send(made) {
+            // SAFETY: made a moment ago and known to nobody else.
+            unsafe { (theirs.symbols().ncclCommAbort)(late.0) };
+        }
+    };
+    let thread = std::thread::Builder::new().name("symmetra-nccl".to_owned()).spawn(join);
+    thread.map_err(|error| Error::system("start a thread", &error))?;
+    let comm = match made.recv_timeout(limit) {
+        Ok(made) => made?,
+        Err(_) => return Err(Error::exchange_timeout(None, limit, format!("ncclCommInitRank, in {}", library.name()))),
+    };
+    Ok(Session::adopt(library, device, place, comm, limit))
+}

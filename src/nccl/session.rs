@@ -1,0 +1,212 @@
+//! The life of a communicator: opened, waited for, watched, and ended in good order or by abort.
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use cudarc::nccl::sys::ncclComm_t;
+use parking_lot::Mutex;
+
+use super::library::{Library, SUCCESS, UniqueId};
+use super::symbols::Config;
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// `ncclInvalidArgument` and `ncclInvalidUsage`: a call was refused before it began anything.
+const REFUSED: [i32; 2] = [4, 5];
+/// `ncclInProgress`: threads of NCCL's go on with the call.
+const IN_PROGRESS: i32 = 7;
+/// How long a wait only yields, and how long it sleeps at a time after that.
+const YIELDS: Duration = Duration::from_micros(200);
+const SLEEP: Duration = Duration::from_millis(1);
+
+/// A rank among those of a communicator.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) rank: usize,
+    pub(super) world_size: usize,
+}
+
+impl Place {
+    /// As NCCL takes them: the rank, and how many there are.
+    pub(super) fn numbers(self) -> Result<(i32, i32)> {
+        let Self { rank, world_size } = self;
+        if rank >= world_size {
+            return Err(Error::invalid("rank", rank, format!("the world size is {world_size}")));
+        }
+        let number = |value: usize| {
+            i32::try_from(value).map_err(|_| Error::invalid("the world size", world_size, "it must fit an i32"))
+        };
+        Ok((number(rank)?, number(world_size)?))
+    }
+}
+
+/// A communicator of NCCL's as one rank has it. The lock makes calls, looks and the abort of several
+/// threads follow each other; it is not held while anything is waited for.
+pub(super) struct Session {
+    pub(super) library: Library,
+    pub(super) device: Device,
+    pub(super) place: Place,
+    /// How long a call may go on in the background.
+    limit: Duration,
+    state: Mutex<State>,
+}
+
+enum State {
+    Live(Handle),
+    /// It was aborted or closed; what later calls are told.
+    Ended(Error),
+}
+
+/// A communicator's address. Handed between threads, which NCCL allows.
+#[derive(Clone, Copy)]
+pub(super) struct Handle(pub(super) ncclComm_t);
+// SAFETY: NCCL allows any thread to use a communicator, one at a time, which the lock around it keeps.
+unsafe impl Send for Handle {}
+
+impl Session {
+    /// Joins the other ranks with the same `id`. Each call, this one included, returns when it is done, or is
+    /// aborted when `limit` has passed. Collective; blocks.
+    pub(super) fn open(
+        library: &Library,
+        device: &Device,
+        place: Place,
+        id: UniqueId,
+        limit: Duration,
+    ) -> Result<Self> {
+        const NAME: &str = "ncclCommInitRankConfig";
+        let (rank, ranks) = place.numbers()?;
+        device.make_current()?;
+        let mut comm = std::ptr::null_mut();
+        let config = Config::NON_BLOCKING;
+        let call = library.symbols().ncclCommInitRankConfig;
+        // SAFETY: writes the one handle and reads the config; the rank's device is current.
+        let code = unsafe { call(&raw mut comm, ranks, id.0, rank, &raw const config) };
+        if comm.is_null() {
+            library.check(NAME, code, comm)?;
+            return Err(Error::Nccl { code, message: format!("{NAME}: no communicator, in {}", library.name()) });
+        }
+        let session = Self::adopt(library, device, place, Handle(comm), limit);
+        session.settle(NAME, code)?;
+        Ok(session)
+    }
+
+    /// Takes charge of an open communicator of this rank.
+    pub(super) fn adopt(library: &Library, device: &Device, place: Place, comm: Handle, limit: Duration) -> Self {
+        let state = Mutex::new(State::Live(comm));
+        Self { library: library.clone(), device: device.clone(), place, limit, state }
+    }
+
+    /// Makes a call of NCCL's on the rank's device, and waits until nothing of it goes on in the background.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`], and [`Error::Timeout`] after the limit: for good, unless the call was refused before
+    /// it began; later calls get the same.
+    pub(super) fn call(&self, name: &str, call: impl FnOnce(ncclComm_t) -> i32) -> Result<()> {
+        self.device.make_current()?;
+        let code = self.with(|comm| Ok(call(comm)))?;
+        self.settle(name, code)
+    }
+
+    /// Whether nothing has gone wrong so far.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.background()? {
+            SUCCESS | IN_PROGRESS => Ok(()),
+            code => Err(self.fail("an operation", code)),
+        }
+    }
+
+    /// Ends it at once, whatever is under way; later calls get `error`, or what ended it before.
+    pub(super) fn abort(&self, error: Error) -> Error {
+        let mut state = self.state.lock();
+        let comm = match &*state {
+            State::Live(comm) => comm.0,
+            State::Ended(first) => return first.clone(),
+        };
+        *state = State::Ended(error.clone());
+        let aborted = self.device.make_current().and_then(|()| {
+            // SAFETY: the last use.
+            let code = unsafe { (self.library.symbols().ncclCommAbort)(comm) };
+            self.library.check("ncclCommAbort", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
+        });
+        if let Err(error) = aborted {
+            tracing::warn!(rank = self.place.rank, %error, "a communicator of NCCL does not end");
+        }
+        error
+    }
+
+    /// Ends it in good order: waits for what was enqueued. Collective.
+    pub(super) fn finish(&self) -> Result<()> {
+        let symbols = self.library.symbols();
+        // SAFETY: the communicator is live.
+        self.call("ncclCommFinalize", |comm| unsafe { (symbols.ncclCommFinalize)(comm) })?;
+        let mut state = self.state.lock();
+        let comm = match &*state {
+            State::Live(comm) => comm.0,
+            State::Ended(error) => return Err(error.clone()),
+        };
+        *state = State::Ended(Error::Closed);
+        // SAFETY: the last use.
+        let code = unsafe { (symbols.ncclCommDestroy)(comm) };
+        self.library.check("ncclCommDestroy", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(ncclComm_t) -> Result<T>) -> Result<T> {
+        match &*self.state.lock() {
+            State::Live(comm) => use_it(comm.0),
+            State::Ended(error) => Err(error.clone()),
+        }
+    }
+
+    /// How what was called stands: a result.
+    fn background(&self) -> Result<i32> {
+        let mut state = SUCCESS;
+        let call = self.library.symbols().ncclCommGetAsyncError;
+        // SAFETY: the communicator is live; writes the one number.
+        let code = self.with(|comm| Ok(unsafe { call(comm, &raw mut state) }))?;
+        match code {
+            SUCCESS => Ok(state),
+            code => Err(self.fail("ncclCommGetAsyncError", code)),
+        }
+    }
+
+    fn settle(&self, name: &str, code: i32) -> Result<()> {
+        match code {
+            SUCCESS => Ok(()),
+            IN_PROGRESS => self.wait(name),
+            refused if REFUSED.contains(&refused) => self.with(|comm| self.library.check(name, refused, comm)),
+            code => Err(self.fail(name, code)),
+        }
+    }
+
+    fn wait(&self, name: &str) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            match self.background()? {
+                SUCCESS => return Ok(()),
+                IN_PROGRESS => {}
+                code => return Err(self.fail(name, code)),
+            }
+            let waited = start.elapsed();
+            if waited >= self.limit {
+                let Place { rank, world_size } = self.place;
+                let doing = format!("{name} of rank {rank} of {world_size}, in {}", self.library.name());
+                return Err(self.abort(Error::exchange_timeout(None, waited, doing)));
+            }
+            if waited < YIELDS { std::thread::yield_now() } else { std::thread::sleep(SLEEP.min(self.limit - waited)) }
+        }
+    }
+
+    /// Aborts it for this result.
+    fn fail(&self, name: &str, code: i32) -> Error {
+        match self.with(|comm| self.library.check(name, code, comm)) {
+            Ok(()) => Error::Internal { message: format!("{name} failed without a reason") },
+            Err(error) => self.abort(error),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.abort(Error::Closed);
+    }
+}

@@ -1,0 +1,306 @@
+//! The life of a communicator over a library that has NCCL's names and no devices (`tests/nccl/fake.cc`).
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::opening::meet;
+use super::session::{Place, Session};
+use super::{Communicator, Library, UniqueId};
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+
+const ENOUGH: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(80);
+const PLACE: Place = Place { rank: 1, world_size: 4 };
+
+/// A library in a folder of its own.
+struct Fake(TempDir);
+
+impl Fake {
+    fn new(flags: &[&str]) -> Self {
+        let fake = Self(tempfile::tempdir().unwrap());
+        let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nccl/fake.cc");
+        let mut command = Command::new(compiler);
+        command.args(["-std=c++17", "-shared", "-fPIC", source, "-o"]).arg(fake.path()).args(flags);
+        assert!(command.status().unwrap().success(), "{command:?}");
+        fake
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("libnccl.so.2")
+    }
+
+    fn library(&self) -> Result<Library> {
+        Library::find(DeviceKind::Cuda, Some(self.path().as_os_str()))
+    }
+
+    /// What functions return from now on.
+    fn answers(&self, lines: &str) {
+        let fresh = self.0.path().join("fresh");
+        std::fs::write(&fresh, lines).unwrap();
+        std::fs::rename(fresh, self.0.path().join("answers")).unwrap();
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let calls = std::fs::read_to_string(self.0.path().join("calls")).unwrap_or_default();
+        calls.lines().map(str::to_owned).collect()
+    }
+
+    fn open(&self, limit: Duration) -> Result<Session> {
+        let id = UniqueId::from_bytes(&[b'x'; UniqueId::BYTES]);
+        Session::open(&self.library()?, &Device::host()?, PLACE, id, limit)
+    }
+}
+
+const JOINED: &str = "ncclCommInitRankConfig 1 of 4 by x, not blocking";
+
+/// Whether an error is NCCL's own, with this code, and says all of `words`.
+fn is_nccl(error: &Error, expected: i32, words: &[&str]) -> bool {
+    let text = error.to_string();
+    matches!(error, Error::Nccl { code, .. } if *code == expected) && words.iter().all(|word| text.contains(word))
+}
+
+#[test]
+fn it_opens_works_and_ends_in_order() {
+    let fake = Fake::new(&[]);
+    let library = fake.library().unwrap();
+    assert_eq!(library.version().to_string(), "2.28.9");
+    assert_eq!(library.name(), format!("NCCL 2.28.9, {}", fake.path().display()));
+    let session = fake.open(ENOUGH).unwrap();
+    session.check().unwrap();
+    session.finish().unwrap();
+    assert_eq!(session.check(), Err(Error::Closed));
+    drop(session);
+    assert_eq!(fake.calls(), [JOINED, "ncclCommFinalize", "ncclCommDestroy"]);
+}
+
+#[test]
+fn what_goes_on_in_the_background_is_waited_for() {
+    let fake = Fake::new(&[]);
+    fake.answers("ncclCommInitRankConfig 7\nncclCommFinalize 7\nstate 7\n");
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(SHORT);
+            fake.answers("ncclCommFinalize 7\n");
+        });
+        let session = fake.open(ENOUGH).unwrap();
+        assert!(start.elapsed() >= SHORT);
+        session.finish().unwrap();
+    });
+    assert_eq!(fake.calls(), [JOINED, "ncclCommFinalize", "ncclCommDestroy"]);
+}
+
+#[test]
+fn pitfall_06_what_does_not_end_is_aborted_at_the_deadline() {
+    let fake = Fake::new(&[]);
+    fake.answers("ncclCommInitRankConfig 7\nstate 7\n");
+    let error = fake.open(SHORT).map(drop).unwrap_err();
+    let Error::Timeout { waited, .. } = &error else { panic!("{error:?}") };
+    assert!(*waited >= SHORT && *waited < ENOUGH, "{waited:?}");
+    let words = format!(": ncclCommInitRankConfig of rank 1 of 4, in NCCL 2.28.9, {}", fake.path().display());
+    assert!(error.to_string().ends_with(&words), "{error}");
+    assert_eq!(fake.calls(), [JOINED, "ncclCommAbort"]);
+
+    // The end of an open one, and an operation.
+    for what in ["ncclCommFinalize", "ncclAllReduce"] {
+        let fake = Fake::new(&[]);
+        let session = fake.open(SHORT).unwrap();
+        fake.answers(&format!("{what} 7\nstate 7\n"));
+        let error = match what {
+            "ncclAllReduce" => all_reduce(&session).unwrap_err(),
+            _ => session.finish().unwrap_err(),
+        };
+        assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains(what), "{error}");
+        assert_eq!(session.check(), Err(error.clone()));
+        assert_eq!(session.finish(), Err(error));
+        drop(session);
+        assert_eq!(fake.calls(), [JOINED, what, "ncclCommAbort"]);
+    }
+}
+
+fn all_reduce(session: &Session) -> Result<()> {
+    let call = session.library.symbols().ncclAllReduce;
+    let none = std::ptr::null_mut();
+    // SAFETY: the library under test looks at none of these.
+    #[allow(unsafe_code)]
+    session.call("ncclAllReduce", |comm| unsafe { call(none, none, 0, 0, 0, comm, none) })
+}
+
+#[test]
+fn pitfall_01_what_fails_in_the_background_ends_it_for_good() {
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    all_reduce(&session).unwrap();
+    fake.answers("state 6\n");
+    let error = session.check().unwrap_err();
+    let path = fake.path().display().to_string();
+    let words = ["an operation: remote process exited (what came last)", "NCCL 2.28.9", &path];
+    assert!(is_nccl(&error, 6, &words), "{error}");
+    fake.answers("");
+    assert_eq!(session.check(), Err(error.clone()));
+    assert_eq!(all_reduce(&session), Err(error.clone()));
+    assert_eq!(session.finish(), Err(error));
+    drop(session);
+    assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
+}
+
+#[test]
+fn calls_that_fail_say_which_and_abort() {
+    for (answers, expected, calls) in [
+        ("ncclCommInitRankConfig 2\n", 2, &[JOINED, "ncclCommAbort"][..]),
+        ("ncclCommInitRankConfig 5\n", 5, &[JOINED, "ncclCommAbort"]),
+        ("ncclCommInitRankConfig 7\nstate 3\n", 3, &[JOINED, "ncclCommAbort"]),
+        ("ncclCommInitRankConfig 7\nncclCommGetAsyncError 3\n", 3, &[JOINED, "ncclCommAbort"]),
+        ("ncclCommInitRankConfig 1\nno_handle 1\n", 1, &[JOINED]),
+        ("no_handle 1\n", 0, &[JOINED]),
+    ] {
+        let fake = Fake::new(&[]);
+        fake.answers(answers);
+        let error = fake.open(ENOUGH).map(drop).unwrap_err();
+        assert!(is_nccl(&error, expected, &["ncclComm", "in NCCL 2.28.9"]), "{answers}: {error}");
+        assert_eq!(fake.calls(), calls, "{answers}");
+    }
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    fake.answers("ncclAllReduce 4\n");
+    assert!(is_nccl(&all_reduce(&session).unwrap_err(), 4, &["ncclAllReduce"]));
+    fake.answers("");
+    all_reduce(&session).unwrap();
+    fake.answers("ncclAllReduce 1\n");
+    let error = all_reduce(&session).unwrap_err();
+    assert!(is_nccl(&error, 1, &["ncclAllReduce"]), "{error}");
+    let aborted = session.abort(Error::Closed);
+    assert_eq!(aborted, error, "the first end counts");
+    assert_eq!(fake.calls().iter().filter(|call| *call == "ncclCommAbort").count(), 1);
+}
+
+#[test]
+fn pitfall_03_aborted_from_another_thread_while_it_waits() {
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    fake.answers("ncclAllReduce 7\nstate 7\n");
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| all_reduce(&session));
+        while !fake.calls().contains(&"ncclAllReduce".to_owned()) {
+            assert!(start.elapsed() < ENOUGH);
+            std::thread::yield_now();
+        }
+        let error = Error::Aborted { detail: String::new() };
+        assert_eq!(session.abort(error.clone()), error);
+        assert_eq!(waiting.join().unwrap(), Err(error));
+    });
+    assert!(start.elapsed() < ENOUGH);
+    assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
+}
+
+#[test]
+fn what_is_no_library_of_use_is_named() {
+    let missing = Library::find(DeviceKind::Cuda, Some(OsStr::new("/nowhere/libnccl.so.2"))).unwrap_err();
+    let words = missing.to_string();
+    assert!(words.starts_with("NCCL is not supported: /nowhere/libnccl.so.2 cannot be loaded: "), "{words}");
+    let other = Library::find(DeviceKind::Hip, Some(OsStr::new("libc.so.6"))).unwrap_err().to_string();
+    assert!(other.starts_with("RCCL is not supported: libc.so.6 lacks a function: "), "{other}");
+    assert!(other.contains("ncclGetVersion"), "{other}");
+    let cpu = Library::find(DeviceKind::Host, None).unwrap_err();
+    assert!(matches!(cpu, Error::Unsupported { .. }), "{cpu}");
+    // Where nothing is named, all usual names are tried; a machine with RCCL does not say so.
+    if let Err(error) = Library::find(DeviceKind::Hip, None) {
+        let words = error.to_string();
+        assert!(words.contains("librccl.so.1 cannot be loaded") && words.contains("; librccl.so cannot"), "{words}");
+    }
+
+    let fake = Fake::new(&["-DWITHOUT_FINALIZE"]);
+    let lacks = fake.library().unwrap_err().to_string();
+    assert!(lacks.contains(&fake.path().display().to_string()) && lacks.contains("ncclCommFinalize"), "{lacks}");
+    // Said also of one that lacks what came later.
+    fake.answers("version 2708\n");
+    let old = fake.library().unwrap_err().to_string();
+    assert!(old.contains("is version 2.7.8, but it must be 2.14.0 or newer"), "{old}");
+}
+
+/// Runs each rank of a world with its own library.
+fn everybody(libraries: Vec<Result<Library>>, limit: Duration) -> Vec<Result<()>> {
+    let world_size = libraries.len();
+    let (told, all_told) = (Mutex::new(vec![Vec::new(); world_size]), Barrier::new(world_size));
+    let exchange = |rank: usize, bytes: &[u8]| {
+        told.lock().unwrap()[rank] = bytes.to_vec();
+        all_told.wait();
+        let all = told.lock().unwrap().clone();
+        all_told.wait();
+        Ok(all)
+    };
+    let run = |rank: usize, library: Result<Library>| {
+        let place = Place { rank, world_size };
+        meet(library, &Device::host()?, place, limit, &mut |bytes| exchange(rank, bytes))?.finish()
+    };
+    std::thread::scope(|scope| {
+        let ranks = libraries.into_iter().enumerate();
+        let ranks: Vec<_> = ranks.map(|(rank, library)| scope.spawn(move || run(rank, library))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ranks_agree_on_an_identity() {
+    let fakes = [Fake::new(&[]), Fake::new(&[]), Fake::new(&[])];
+    let outcomes = everybody(fakes.iter().map(Fake::library).collect(), ENOUGH);
+    assert_eq!(outcomes, [Ok(()), Ok(()), Ok(())]);
+    for (rank, fake) in fakes.iter().enumerate() {
+        let joined = format!("ncclCommInitRankConfig {rank} of 3 by i, not blocking");
+        let calls = fake.calls();
+        let begin = usize::from(rank == 0);
+        assert_eq!(calls[begin..], [joined.as_str(), "ncclCommFinalize", "ncclCommDestroy"], "rank {rank}");
+        assert_eq!(calls[..begin], ["ncclGetUniqueId"][..begin]);
+    }
+}
+
+#[test]
+fn pitfall_05_one_rank_cannot_take_part() {
+    // Without the library.
+    let fakes = [Fake::new(&[]), Fake::new(&[])];
+    let missing = Library::find(DeviceKind::Cuda, Some(OsStr::new("/nowhere/libnccl.so.2")));
+    let outcomes = everybody(vec![fakes[0].library(), missing], ENOUGH);
+    assert!(
+        matches!(&outcomes[0], Err(Error::Peer { rank: 1, message }) if message.contains("/nowhere")),
+        "{outcomes:?}"
+    );
+    assert!(matches!(&outcomes[1], Err(Error::Unsupported { .. })), "{outcomes:?}");
+    assert_eq!(fakes[0].calls(), ["ncclGetUniqueId"]);
+
+    // With another version.
+    fakes[1].answers("version 22000\n");
+    let outcomes = everybody(fakes.iter().map(Fake::library).collect(), ENOUGH);
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.to_string(), "ranks 0 and 1 disagree on the version of NCCL: 2.28.9 and 2.20.0");
+    }
+
+    // It does not come to an end on one rank: the others leave as well.
+    let fakes = [Fake::new(&[]), Fake::new(&[])];
+    fakes[0].answers("ncclCommInitRankConfig 7\nstate 7\n");
+    let outcomes = everybody(fakes.iter().map(Fake::library).collect(), SHORT);
+    assert!(matches!(&outcomes[0], Err(Error::Timeout { .. })), "{outcomes:?}");
+    assert!(matches!(&outcomes[1], Err(Error::Peer { rank: 0, .. })), "{outcomes:?}");
+    assert!(fakes.iter().all(|fake| fake.calls().last().is_some_and(|call| call == "ncclCommAbort")));
+}
+
+#[test]
+fn ranks_on_the_cpu_are_refused_by_all() {
+    let fake = Fake::new(&[]);
+    let exchange = Mutex::new(0);
+    let opened = Communicator::open(fake.library(), &Device::host().unwrap(), 0, 1, ENOUGH, |bytes| {
+        *exchange.lock().unwrap() += 1;
+        Ok(vec![bytes.to_vec()])
+    });
+    let error = opened.map(drop).unwrap_err();
+    assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("NCCL on Device(host")), "{error}");
+    assert_eq!((*exchange.lock().unwrap(), fake.calls()), (1, vec![]), "the others were told");
+}
