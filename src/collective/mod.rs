@@ -37,9 +37,11 @@ use crate::types::{Dtype, Element, Reduction};
 
 pub use all_reduce::AllReduceOptions;
 pub use batch::Batch;
-use lane::Lane;
+pub(crate) use exchange::{check_apart, check_len, span};
+pub(crate) use lane::Lane;
 pub use select::{Algorithm, Range};
 use select::{Reach, Table};
+pub(crate) use tensor::Cut;
 pub use transport::TransportRange;
 
 /// A group with memory: what runs collectives. Cheap to clone; usable from any thread.

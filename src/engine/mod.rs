@@ -7,3 +7,4 @@ mod gloo;
 mod sum;
 
 pub(crate) use gloo::{Interface, Wire};
+pub(crate) use sum::sum;

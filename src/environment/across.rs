@@ -1,4 +1,4 @@
-//! What sums between hosts: engines of others, behind one face.
+//! What moves and sums between hosts: engines of others, behind one face.
 
 #[cfg(feature = "gloo")]
 mod gloo;
@@ -12,7 +12,13 @@ use super::hosts::Hosts;
 use crate::error::Error;
 use crate::memory::View;
 use crate::stream::Stream;
-use crate::types::Dtype;
+use crate::types::{Dtype, Reduction};
+
+/// What an engine reduces.
+#[cfg(feature = "gloo")]
+pub(super) const REDUCTIONS: &[Reduction] = &[Reduction::Sum];
+#[cfg(not(feature = "gloo"))]
+pub(super) const REDUCTIONS: &[Reduction] = &[];
 
 /// One rank's end of an engine between some ranks, each of another host. All make the same calls
 /// in the same order, one at a time. After an error it is of no further use, and the others fail
@@ -24,6 +30,12 @@ pub(super) trait Across: Send {
 
     /// `own` of rank r becomes block r of `all`, equally long on every rank. Blocks.
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> crate::Result<()>;
+
+    /// Block r of `send` goes to rank r, block r of `receive` comes from it. Blocks.
+    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> crate::Result<()>;
+
+    /// Reduces `blocks`, one of each rank in order and as long as `result`, here. Rounded once.
+    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) -> crate::Result<()>;
 }
 
 /// The engines of this build: none.
@@ -39,10 +51,6 @@ impl Engines {
             hosts,
             "no engine between hosts was built: build with the feature `gloo` (Debian: libgloo-dev)",
         ))
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        match *self {}
     }
 
     pub(super) fn connect(

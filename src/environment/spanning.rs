@@ -13,9 +13,9 @@ use super::hosts::Hosts;
 use crate::bootstrap::Bootstrap;
 use crate::collective::{AllReduceOptions, Communicator};
 use crate::error::{Error, Result};
-use crate::memory::{Operand, Place, View, WithView};
-use crate::stream::{Enqueue, Queue};
-use crate::types::{Dtype, Element, Reduction};
+use crate::memory::{Place, View};
+use crate::stream::{Enqueue, Stream};
+use crate::types::{Dtype, Reduction};
 
 /// How long the ranks wait for each other when they ask who is to blame for a failure.
 const INQUEST: Duration = Duration::from_secs(2);
@@ -36,7 +36,6 @@ pub(super) struct Spanning {
     /// To the ranks of other hosts that have this one's place in theirs; none after a failure, and
     /// where sizes differ for all but the first rank of each host.
     wire: Mutex<Option<Box<dyn Across>>>,
-    engine: &'static str,
     world: Kept,
     used: AtomicBool,
     failure: OnceCell<Error>,
@@ -65,7 +64,6 @@ impl Spanning {
             parts,
             part,
             wire,
-            engine: engines.name(),
             world: world.clone(),
             used: AtomicBool::new(false),
             failure: OnceCell::new(),
@@ -77,29 +75,9 @@ impl Spanning {
         &self.local
     }
 
-    /// How many ranks of the group each host has.
-    pub(super) fn local_sizes(&self) -> Vec<usize> {
-        self.parts.iter().map(Vec::len).collect()
-    }
-
-    /// Sums `input` over the group into `output`. Blocks.
-    pub(super) fn all_reduce<'op, T: Element>(
-        &self,
-        input: impl Operand<'op, T>,
-        output: impl Operand<'op, T>,
-        queue: &impl Queue<'op>,
-    ) -> Result<()> {
-        self.check()?;
-        if queue.recording().is_some() {
-            let reason = "the step between hosts blocks the caller and cannot be captured";
-            return Err(Error::unsupported("an all-reduce of a group that spans hosts in a graph", reason));
-        }
-        let (input, output) = (input.view_of(), output.view_of());
-        if input.elems != output.elems {
-            let limit = format!("the input has {}", input.elems);
-            return Err(Error::invalid("the output's length", output.elems, limit));
-        }
-        self.two_levels(T::DTYPE, [&input, &output], queue).map_err(|error| self.fail(error))
+    /// Sums the first operand over the group into the second, as long. Blocks.
+    pub(super) fn all_reduce(&self, dtype: Dtype, operands: [&View<'_>; 2], stream: &Stream) -> Result<()> {
+        self.two_levels(dtype, operands, &stream).map_err(|error| self.fail(error))
     }
 
     fn two_levels(&self, dtype: Dtype, operands: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
@@ -212,11 +190,6 @@ impl Spanning {
         self.failure.get().map_or(closed, |error| Err(error.clone()))
     }
 
-    /// The name of the engine between the hosts.
-    pub(super) fn engine(&self) -> &'static str {
-        self.engine
-    }
-
     /// What went wrong first.
     pub(super) fn check(&self) -> Result<()> {
         match self.failure.get() {
@@ -232,7 +205,7 @@ impl Spanning {
 
     /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this
     /// rank: on this host the devices are stopped, on others a connection breaks.
-    fn fail(&self, error: Error) -> Error {
+    pub(super) fn fail(&self, error: Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
         }

@@ -6,13 +6,13 @@ use half::{bf16, f16};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-use super::{Across, Hosts, unsupported};
+use super::{Across, Hosts, REDUCTIONS, unsupported};
 use crate::bootstrap::Bootstrap;
-use crate::engine::{Interface, Wire};
+use crate::engine::{Interface, Wire, sum};
 use crate::error::{Error, Result};
 use crate::memory::{Ref, View};
 use crate::stream::Stream;
-use crate::types::{Dtype, Element};
+use crate::types::{Dtype, Element, Reduction};
 
 /// How often ranks try to connect. A stranger who dials one of Gloo's ports before its rank takes
 /// that rank's place there, and fails the attempt.
@@ -50,10 +50,6 @@ impl Engines {
             )
         })?;
         Ok(Self { interface: Interface::open(interface)? })
-    }
-
-    pub(in crate::environment) fn name(&self) -> &'static str {
-        "gloo"
     }
 
     /// Connects sets of ranks; every rank of `bootstrap` calls it, with the set it belongs to, in
@@ -164,6 +160,37 @@ impl Across for Wire {
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
         Self::all_gather(self, own, all, deadline)
     }
+
+    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> Result<()> {
+        Self::all_to_all(self, send, receive, deadline)
+    }
+
+    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) -> Result<()> {
+        if !REDUCTIONS.contains(&reduction) {
+            return Err(Error::unsupported(format!("the {reduction} of what ranks sent"), "only sums are computed"));
+        }
+        match dtype {
+            Dtype::F32 => sum_bytes::<f32>(blocks, result),
+            Dtype::F64 => sum_bytes::<f64>(blocks, result),
+            Dtype::F16 => sum_bytes::<f16>(blocks, result),
+            Dtype::BF16 => sum_bytes::<bf16>(blocks, result),
+            Dtype::I32 => sum_bytes::<i32>(blocks, result),
+            Dtype::I64 => sum_bytes::<i64>(blocks, result),
+            Dtype::I8 => sum_bytes::<i8>(blocks, result),
+            Dtype::U8 => sum_bytes::<u8>(blocks, result),
+            Dtype::U32 => sum_bytes::<u32>(blocks, result),
+            Dtype::U64 => sum_bytes::<u64>(blocks, result),
+        }
+        Ok(())
+    }
+}
+
+/// Sums blocks of bytes at any address.
+fn sum_bytes<T: Element>(blocks: &[u8], result: &mut [u8]) {
+    let values: Vec<T> = blocks.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+    let mut sums = vec![T::zeroed(); result.len() / size_of::<T>()];
+    sum(&values, &mut sums);
+    result.copy_from_slice(bytemuck::cast_slice(&sums));
 }
 
 /// Copies out, sums, copies back.
