@@ -165,7 +165,10 @@ impl Call<'_> {
         let times = |elems: usize| elems.checked_mul(world_size);
         match self {
             Self::AllReduce { input, output, .. } => {
-                check_len("output", output.elems, Some(input.elems), "the input's length")?;
+                if input.elems != output.elems {
+                    let limit = format!("the input has {}", input.elems);
+                    return Err(Error::invalid("the output's length", output.elems, limit));
+                }
                 apart(dtype, input, output, Some(0), device)
             }
             Self::ReduceScatter { input, output, .. } => {
