@@ -165,10 +165,7 @@ impl Call<'_> {
         let times = |elems: usize| elems.checked_mul(world_size);
         match self {
             Self::AllReduce { input, output, .. } => {
-                if input.elems != output.elems {
-                    let limit = format!("the input has {}", input.elems);
-                    return Err(Error::invalid("the output's length", output.elems, limit));
-                }
+                check_alike(input, output)?;
                 apart(dtype, input, output, Some(0), device)
             }
             Self::ReduceScatter { input, output, .. } => {
@@ -185,7 +182,7 @@ impl Call<'_> {
             }
             Self::AllToAll { input, output } => {
                 check_len("input", input.elems, times(input.elems / world_size), "an equal part for each rank")?;
-                check_len("output", output.elems, Some(input.elems), "the input's length")?;
+                check_alike(input, output)?;
                 apart(dtype, input, output, None, device)
             }
             Self::AllToAllV { input, send_counts, output, receive_counts } => {
@@ -197,7 +194,7 @@ impl Call<'_> {
             Self::Reduce { root, input, output, .. } => match at_root("output", *root, rank, output.as_ref())? {
                 None => check_device("input", input, device),
                 Some(output) => {
-                    check_len("output", output.elems, Some(input.elems), "the input's length")?;
+                    check_alike(input, output)?;
                     apart(dtype, input, output, Some(0), device)
                 }
             },
@@ -217,6 +214,13 @@ impl Call<'_> {
             },
             Self::SendReceive { messages } => check_messages(messages, world_size, device),
         }
+    }
+}
+
+fn check_alike(input: &View<'_>, output: &View<'_>) -> Result<()> {
+    match input.elems == output.elems {
+        true => Ok(()),
+        false => Err(Error::invalid("the output's length", output.elems, format!("the input has {}", input.elems))),
     }
 }
 

@@ -110,8 +110,8 @@ impl Coordinator {
         self.check()
     }
 
-    /// Captures a graph on every rank of the group: records what the closure enqueues, of this group and of any
-    /// that has all its ranks in it, and exchanges the pointers that are new. Collective; blocks. Either
+    /// Captures a graph on every rank of the group: records what the closure enqueues, of this group and of
+    /// groups inside it, and exchanges the pointers that are new. Collective; blocks. Either
     /// every rank has its graph, which all launch as often, or none.
     ///
     /// # Errors

@@ -232,9 +232,13 @@ mod tests {
     /// The call of a rank; memory is never touched.
     fn call<'v>(own: &'v Own<'_>, operation: Operation, reduction: Reduction, dtype: Dtype) -> Call<'v> {
         let view = |elems: usize| View {
-            address: std::ptr::without_provenance_mut(1 << 44 | own.offset * dtype.bytes()),
+            address: std::ptr::without_provenance_mut((1 << 44) + own.offset * dtype.bytes()),
             elems,
-            place: if own.rank % 2 == 0 { Place::Plain } else { Place::Symmetric { group: 1, offset_bytes: 64 } },
+            place: if own.rank.is_multiple_of(2) {
+                Place::Plain
+            } else {
+                Place::Symmetric { group: 1, offset_bytes: 64 }
+            },
             device: own.device,
         };
         let (elems, root) = (own.bytes / dtype.bytes(), own.world - 1);
@@ -249,7 +253,9 @@ mod tests {
                 Call::ReduceScatter { reduction, along: None, input: view(all), output: view(elems) }
             }
             Operation::AllGather => Call::AllGather { along: None, input: view(elems), output: view(all) },
-            Operation::AllToAll if own.bytes % 2 == 0 => Call::AllToAll { input: view(all), output: view(all) },
+            Operation::AllToAll if own.bytes.is_multiple_of(2) => {
+                Call::AllToAll { input: view(all), output: view(all) }
+            }
             Operation::AllToAll => {
                 let (input, output) = (view(all), view(all));
                 Call::AllToAllV { input, send_counts: own.counts, output, receive_counts: own.counts }

@@ -1,7 +1,6 @@
 //! A group's NCCL communicator, and every operation in NCCL's own.
 #![allow(unsafe_code)]
 
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -31,7 +30,7 @@ struct Inner {
 /// The library that the environment names, or the usual one.
 fn library() -> Result<Library> {
     let named = ["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"].into_iter().find_map(std::env::var_os);
-    Library::open(named.as_ref().map(OsString::as_os_str))
+    Library::open(named.as_deref())
 }
 
 impl Ranks {
