@@ -1,6 +1,7 @@
 //! A group's NCCL communicator, and every operation in NCCL's own.
 #![allow(unsafe_code)]
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,6 +10,7 @@ use crate::collective::Lane;
 use crate::device::{Device, DeviceKind};
 use crate::environment::call::{Call, Message};
 use crate::environment::serving::Serving;
+use crate::environment::variables::{Lookup, Process};
 use crate::error::{Error, Result};
 use crate::memory::View;
 use crate::nccl::{Communicator, Library, UniqueId};
@@ -29,8 +31,9 @@ struct Inner {
 
 /// The library that the environment names, or the usual one.
 fn library() -> Result<Library> {
-    let named = ["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"].into_iter().find_map(std::env::var_os);
-    Library::open(named.as_deref())
+    let named = Process.get("SYMMETRA_NCCL_LIBRARY")?;
+    let named = named.map_or_else(|| Process.get("VLLM_NCCL_SO_PATH"), |path| Ok(Some(path)))?;
+    Library::open(named.as_deref().map(OsStr::new))
 }
 
 impl Ranks {
