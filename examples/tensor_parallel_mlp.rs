@@ -91,7 +91,7 @@ impl Worker {
                 format!("{} intermediate columns do not divide among {} ranks", model.intermediate, tp.world_size());
             return Err(Error::InvalidArgument { message });
         }
-        let device = tp.communicator()?.device();
+        let device = tp.device();
         let (matmul, stream) = Matmul::new(device)?;
         let mine = tp.rank() * width..(tp.rank() + 1) * width;
         let shard = |block: usize| -> Result<Option<Shard>> {
@@ -103,7 +103,7 @@ impl Worker {
             Ok(Some(Shard { first, second }))
         };
         let shards = (0..model.blocks).map(shard).collect::<Result<_>>()?;
-        let symmetric = |columns: usize| tp.communicator()?.symmetric(model.batch * columns);
+        let symmetric = |columns: usize| tp.local().symmetric(model.batch * columns);
         let (input, inner, x) = (symmetric(model.hidden)?, symmetric(width)?, symmetric(model.hidden)?);
         input.write(&model.input(env.dp().rank()), &stream)?;
         Ok(Self { tp, pp, matmul, stream, model, shards, input, inner, x })
@@ -124,19 +124,19 @@ impl Worker {
         let (stage, stages) = (self.pp.rank(), self.pp.world_size());
         let (owner, next) = (block % stages, (block + 1) % stages);
         if stage == owner {
-            self.tp.communicator()?.all_reduce_in_place(&self.x, queue)?;
+            self.tp.all_reduce_in_place(&self.x, queue)?;
         }
         if stages == 1 {
             return Ok(());
         }
         if block + 1 == self.model.blocks {
-            return self.pp.communicator()?.broadcast(&self.x, owner, queue);
+            return self.pp.broadcast(&self.x, owner, queue);
         }
-        self.pp.communicator()?.batch(queue, |batch| match stage {
-            _ if stage == owner => batch.send(&self.x, next),
-            _ if stage == next => batch.receive(&self.x, owner),
-            _ => Ok(()),
-        })
+        match stage {
+            _ if stage == owner => self.pp.send_next(&self.x, queue),
+            _ if stage == next => self.pp.receive_previous(&self.x, queue),
+            _ => self.pp.batch(queue, |_| Ok(())),
+        }
     }
 
     /// A step, enqueued or recorded.
@@ -147,16 +147,13 @@ impl Worker {
         })
     }
 
-    /// The graphs of a step: one of it all, or one of each exchange.
-    fn capture(&self) -> Result<Vec<Graph<'_>>> {
-        let graphs = if self.matmul.is_captured() {
-            vec![self.stream.capture(|capture| self.step(capture))?]
-        } else {
-            let exchange = |block| self.stream.capture(|capture| self.exchange(block, capture));
-            (0..self.model.blocks).map(exchange).collect::<Result<Vec<_>>>()?
-        };
-        graphs.iter().try_for_each(Graph::register)?;
-        Ok(graphs)
+    /// The graphs of a step, captured by all ranks together: one of it all, or one of each exchange.
+    fn capture(&self, world: &Coordinator) -> Result<Vec<Graph<'_>>> {
+        if self.matmul.is_captured() {
+            return Ok(vec![world.capture(&self.stream, |capture| self.step(capture))?]);
+        }
+        let exchange = |block| world.capture(&self.stream, |capture| self.exchange(block, capture));
+        (0..self.model.blocks).map(exchange).collect()
     }
 
     fn replay(&self, graphs: &[Graph<'_>]) -> Result<()> {
@@ -170,8 +167,8 @@ impl Worker {
 
     /// The result, once it is there and no collective gave up.
     fn result(&self) -> Result<Vec<f32>> {
-        self.tp.communicator()?.synchronize(&self.stream)?;
-        self.pp.communicator()?.synchronize(&self.stream)?;
+        self.tp.synchronize(&self.stream)?;
+        self.pp.synchronize(&self.stream)?;
         self.x.read(&self.stream)
     }
 }
@@ -199,7 +196,7 @@ struct Row {
 fn run(worker: &Worker, env: &Environment, steps: u32) -> Result<Finding> {
     worker.step(&worker.stream)?;
     let eager = worker.result()?;
-    let graphs = worker.capture()?;
+    let graphs = worker.capture(env.world())?;
     env.world().barrier()?;
     let start = Instant::now();
     (0..steps).try_for_each(|_| worker.replay(&graphs))?;
@@ -255,7 +252,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     if let Some(findings) = env.world().gather_object(&finding, 0)? {
         let rows = rows(&env, &findings, model.bound());
         right = rows.iter().all(|row| row.right);
-        print(&rows, &args, env.world().communicator()?.device(), seed)?;
+        print(&rows, &args, env.world().device(), seed)?;
     }
     env.close()?;
     Ok(ExitCode::from(u8::from(!right)))

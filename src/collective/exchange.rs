@@ -367,14 +367,14 @@ pub(super) fn arena_offset(group: u64, operand: &View<'_>) -> Option<u64> {
 }
 
 /// Addresses that an operand covers.
-pub(super) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
+pub(crate) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
     let start = view.address as usize;
     start..start + view.elems * dtype.bytes()
 }
 
 /// Refuses operands that overlap, unless they do as they do in place: `in_place` is then where the
 /// input must be.
-pub(super) fn check_apart(input: Range<usize>, output: Range<usize>, in_place: Option<Range<usize>>) -> Result<()> {
+pub(crate) fn check_apart(input: Range<usize>, output: Range<usize>, in_place: Option<Range<usize>>) -> Result<()> {
     let overlap = input.start.max(output.start) < input.end.min(output.end);
     if !overlap || in_place.as_ref() == Some(&input) {
         return Ok(());
@@ -388,7 +388,7 @@ pub(super) fn check_apart(input: Range<usize>, output: Range<usize>, in_place: O
 }
 
 /// Refuses an operand of another length.
-pub(super) fn check_len(what: &str, elems: usize, needed: Option<usize>, why: impl std::fmt::Display) -> Result<()> {
+pub(crate) fn check_len(what: &str, elems: usize, needed: Option<usize>, why: impl std::fmt::Display) -> Result<()> {
     match needed {
         Some(needed) if needed == elems => Ok(()),
         Some(needed) => Err(Error::invalid(&format!("the {what}'s length"), elems, format!("{why} makes {needed}"))),

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Event, Stream};
 
 /// The order of a communicator's eager calls and graph launches.
-pub(super) struct Lane {
+pub(crate) struct Lane {
     /// Where the last call went.
     last: Option<Stream>,
     event: Event,
@@ -15,7 +15,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(device: &Device) -> Result<Self> {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
         Ok(Self { last: None, event: Event::new(device)?, fresh: true })
     }
 
@@ -23,7 +23,7 @@ impl Lane {
     ///
     /// A stream that its owner captures natively is left alone: an event recorded outside a
     /// capture cannot be waited for inside. The order of that graph's launches is its owner's.
-    pub(super) fn order(&mut self, stream: &Stream) -> Result<()> {
+    pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
             Some(last) if last.same(stream) => return Ok(()),
             Some(_) if stream.is_capturing()? => return Ok(()),
@@ -45,7 +45,7 @@ impl Lane {
 
     /// The same for a call on a queue. What a capture records is ordered by its graph, and the
     /// graph by [`order`](Self::order) at each launch.
-    pub(super) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
         match queue.recording() {
             None => self.order(queue.stream()),
             Some(_) => Ok(()),

@@ -43,11 +43,13 @@ use crate::types::{Dtype, Element, Reduction};
 pub use all_reduce::AllReduceOptions;
 pub use batch::Batch;
 pub use bound::BoundAllReduce;
-use lane::Lane;
+pub(crate) use exchange::{check_apart, check_len, span};
+pub(crate) use lane::Lane;
 pub use pending::Pending;
 pub use select::{Algorithm, Range};
 use select::{Reach, Table};
 use side::Side;
+pub(crate) use tensor::Cut;
 pub use transport::TransportRange;
 
 /// A group with memory: what runs collectives. Cheap to clone; usable from any thread.

@@ -6,7 +6,7 @@ use crate::types::Dtype;
 
 /// A tensor as a cut along one dimension sees it: `rows` times `parts` parts side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// Product of the dimensions before.
     rows: usize,
     /// Elements of one part in one row.
@@ -16,12 +16,12 @@ pub(super) struct Cut {
 
 impl Cut {
     /// A tensor of one dimension.
-    pub(super) fn line(part_elems: usize, parts: usize) -> Self {
+    pub(crate) fn line(part_elems: usize, parts: usize) -> Self {
         Self { rows: 1, part_elems, parts }
     }
 
     /// A tensor whose parts have this shape.
-    pub(super) fn of_parts(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
+    pub(crate) fn of_parts(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
         if dim >= shape.len() {
             return Err(Error::invalid("the dimension", dim, format!("the shape {shape:?} has {}", shape.len())));
         }
@@ -35,7 +35,7 @@ impl Cut {
     }
 
     /// A tensor of this shape, cut into `parts`.
-    pub(super) fn of_whole(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
+    pub(crate) fn of_whole(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
         let mut part = shape.to_vec();
         match part.get_mut(dim) {
             Some(len) if len.is_multiple_of(parts) => *len /= parts,
@@ -49,18 +49,23 @@ impl Cut {
     }
 
     /// Elements of one part.
-    pub(super) fn part_elems(self) -> Option<usize> {
+    pub(crate) fn part_elems(self) -> Option<usize> {
         self.rows.checked_mul(self.part_elems)
     }
 
     /// Elements of all parts.
-    pub(super) fn whole_elems(self) -> Option<usize> {
+    pub(crate) fn whole_elems(self) -> Option<usize> {
         self.part_elems()?.checked_mul(self.parts)
     }
 
     /// Whether every part is one stretch of the whole.
-    pub(super) fn is_line(self) -> bool {
+    pub(crate) fn is_line(self) -> bool {
         self.rows <= 1
+    }
+
+    /// How often each part has a stretch in the whole.
+    pub(crate) fn rows(self) -> usize {
+        self.rows
     }
 
     /// From the start of the whole to that of a part.

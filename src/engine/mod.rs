@@ -7,3 +7,4 @@ mod gloo;
 mod reduce;
 
 pub(crate) use gloo::{Interface, Wire};
+pub(crate) use reduce::reduce;

@@ -1,4 +1,4 @@
-//! What reduces between hosts: engines of others, behind one face.
+//! What moves and reduces between hosts: engines of others, behind one face.
 
 #[cfg(feature = "gloo")]
 mod gloo;
@@ -31,6 +31,12 @@ pub(super) trait Across: Send {
 
     /// `own` of rank r becomes block r of `all`, equally long on every rank. Blocks.
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> crate::Result<()>;
+
+    /// Block r of `send` goes to rank r, block r of `receive` comes from it. Blocks.
+    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> crate::Result<()>;
+
+    /// Reduces `blocks`, one of each rank in order and as long as `result`, here. Rounded once.
+    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]);
 }
 
 /// The engines of this build: none.
@@ -46,10 +52,6 @@ impl Engines {
             hosts,
             "no engine between hosts was built: build with the feature `gloo` (Debian: libgloo-dev)",
         ))
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        match *self {}
     }
 
     pub(super) fn connect(

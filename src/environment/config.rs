@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::backend::Backend;
 use super::layout::{Layout, Parallelism};
 use super::rendezvous::InitMethod;
 use super::setting::{Setting, Source};
@@ -41,6 +42,9 @@ pub struct EnvConfig {
     /// of an interface. Nothing is bound to another. `None`: from `SYMMETRA_INTERFACE`, else the
     /// address from which this host reaches rank 0, where the init method names one.
     pub interface: Option<String>,
+    /// The one backend that may serve groups of more than one rank: a call it does not serve is an error. `None`: from
+    /// `SYMMETRA_BACKEND`, else each call goes to the first that serves it. Equal on every rank.
+    pub backend: Option<Backend>,
     /// Settings of every group's communicator.
     pub communicator: Config,
 }
@@ -59,6 +63,7 @@ impl Default for EnvConfig {
             device: None,
             host: None,
             interface: None,
+            backend: None,
             communicator: Config::default(),
         }
     }
@@ -76,8 +81,17 @@ pub(super) struct Resolved {
     pub(super) device: Option<Device>,
     pub(super) host: Option<String>,
     pub(super) interface: Option<(String, Source)>,
+    pub(super) backend: Option<Backend>,
     pub(super) communicator: Config,
     pub(super) settings: Vec<Setting>,
+}
+
+/// What `SYMMETRA_BACKEND` says where it says nothing.
+const AUTO: &str = "auto";
+
+/// What settings call a backend, or none in particular.
+pub(super) fn backend_name(backend: Option<Backend>) -> &'static str {
+    backend.map_or(AUTO, Backend::name)
 }
 
 /// What is known once the ranks have met: which device, and the settings that depend on it.
@@ -147,6 +161,12 @@ impl EnvConfig {
         }
         let local_rank = number(lookup, self.local_rank, "LOCAL_RANK")?;
         let interface = text(lookup, self.interface, "SYMMETRA_INTERFACE")?;
+        let backend = text(lookup, self.backend.map(|backend| backend.name().to_owned()), "SYMMETRA_BACKEND")?;
+        let backend_source = backend.as_ref().map_or(Source::Default, |(_, source)| *source);
+        let backend = match backend.as_ref().map(|(name, _)| name.trim()) {
+            None | Some(AUTO) => None,
+            Some(name) => Some(name.parse()?),
+        };
         let (method, method_source) = match (&self.init_method, told) {
             (_, Some(_)) => ("an object of the caller's".to_owned(), Source::Program),
             (InitMethod::Env, None) => (self.init_method.to_string(), Source::Default),
@@ -164,6 +184,7 @@ impl EnvConfig {
             Setting { name: "rank", value: rank.0.to_string(), source: rank.1 },
             Setting { name: "world_size", value: layout.world_size().to_string(), source: world_size.1 },
             Setting { name: "init_method", value: method, source: method_source },
+            Setting { name: "backend", value: backend_name(backend).to_owned(), source: backend_source },
         ];
         Ok(Resolved {
             rank: rank.0,
@@ -173,6 +194,7 @@ impl EnvConfig {
             device: self.device,
             host: self.host,
             interface,
+            backend,
             communicator: self.communicator,
             settings,
         })

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::backend::{Backend, backends};
-use super::spanning::Spanning;
-use crate::collective::{AllReduceOptions, Communicator};
+use super::backend::{Backend, Explanation};
+use super::call::Call;
+use super::dispatch::Facts;
+use super::serving::Serving;
+use crate::collective::Communicator;
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::Operand;
-use crate::stream::Queue;
-use crate::types::Element;
+use crate::stream::{Capture, Enqueue, Graph, Stream};
+use crate::types::Dtype;
 
 /// A parallel group of an [`Environment`](super::Environment): who is in it, and what its
 /// communicator runs. Cheap to clone; usable from any thread.
@@ -22,31 +24,29 @@ use crate::types::Element;
 #[derive(Clone)]
 pub struct Coordinator {
     name: &'static str,
-    reach: Reach,
+    serving: Arc<Serving>,
+    facts: Arc<Facts>,
     /// The ranks of the group, as numbered in the world, in order.
-    ranks: Vec<usize>,
+    ranks: Arc<[usize]>,
     /// This rank's place among them.
     rank: usize,
 }
 
-/// What runs a group's collectives.
-#[derive(Clone)]
-pub(super) enum Reach {
-    /// All its ranks are on this host.
-    Own(Communicator),
-    /// They are on several.
-    Spanning(Arc<Spanning>),
-}
-
 impl Coordinator {
-    /// `rank` is one of `ranks`.
-    pub(super) fn new(name: &'static str, reach: Reach, ranks: Vec<usize>, rank: usize) -> Self {
+    /// `rank` is one of `ranks`, as the world numbers it.
+    pub(super) fn new(
+        name: &'static str,
+        (serving, facts): (Arc<Serving>, Arc<Facts>),
+        ranks: Vec<usize>,
+        rank: usize,
+    ) -> Self {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
-        Self { name, reach, ranks, rank }
+        Self { name, serving, facts, ranks: ranks.into(), rank }
     }
 
-    pub(super) fn reach(&self) -> &Reach {
-        &self.reach
+    /// What groups of the same ranks share.
+    pub(super) fn shared(&self) -> (Arc<Serving>, Arc<Facts>) {
+        (self.serving.clone(), self.facts.clone())
     }
 
     /// `world`, `tp`, `pp`, `dp` or `ep`.
@@ -54,74 +54,77 @@ impl Coordinator {
         self.name
     }
 
-    /// What runs the collectives of a group on one host. Groups of the same ranks share it.
+    /// What runs the own collectives of a group on one host. Groups of the same ranks share it.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a group that spans hosts: call its operations here.
     pub fn communicator(&self) -> Result<&Communicator> {
-        match &self.reach {
-            Reach::Own(communicator) => Ok(communicator),
-            Reach::Spanning(spanning) => {
-                let sizes = spanning.local_sizes();
-                let reason = format!("its ranks are on {} hosts, {sizes:?} on each", sizes.len());
-                Err(Error::unsupported(format!("a communicator of the group {}", self.name), reason))
-            }
-        }
+        self.serving.own().ok_or_else(|| {
+            let reason = format!("its ranks are on {}", self.facts.places());
+            Error::unsupported(format!("a communicator of the group {}", self.name), reason)
+        })
     }
 
     /// What runs collectives among the group's ranks on this host: all of them, unless it spans hosts.
     pub fn local(&self) -> &Communicator {
-        match &self.reach {
-            Reach::Own(communicator) => communicator,
-            Reach::Spanning(spanning) => spanning.local(),
-        }
+        self.serving.local()
     }
 
-    /// Sums `input` over the group into `output`, as [`Communicator::all_reduce`] does, by the first
-    /// backend of [`explain`](Self::explain) that serves it.
-    ///
-    /// Between hosts the sum has two levels: over the ranks of each host, rounded to the type, then
-    /// over the hosts in the order of their lowest rank, rounded again; integers wrap. Bits are equal
-    /// on all ranks. Such a call **blocks** until the output is there, and cannot be captured.
+    /// The same group with one backend, which is opened if need be: a call it does not serve is an error.
+    /// Collective; blocks. Every rank of the group makes a call through the same backend.
     ///
     /// # Errors
-    /// As [`Communicator::all_reduce`]. Between hosts, [`Error::Unsupported`] for a capture, and with the
-    /// group's numbers [`Error::PeerLost`] when a rank died, [`Error::Timeout`] after the deadlines of
-    /// [`Config`](crate::Config), [`Error::Bootstrap`] when a connection broke: for good.
-    pub fn all_reduce<'op, T: Element>(
-        &self,
-        input: impl Operand<'op, T>,
-        output: impl Operand<'op, T>,
-        queue: impl Queue<'op>,
-    ) -> Result<()> {
-        self.all_reduce_with(AllReduceOptions::default(), input, output, queue)
+    /// [`Error::Peer`] or this rank's error when the backend cannot be opened, though it seemed so; the
+    /// group's error when it failed. That it cannot be had at all is the error of each call.
+    pub fn through(&self, backend: Backend) -> Result<Self> {
+        let facts = self.serving.equip(Facts { forced: Some(backend), ..(*self.facts).clone() })?;
+        Ok(Self { facts: Arc::new(facts), ..self.clone() })
     }
 
-    /// The same with a reduction or an algorithm of the caller's choice, or both, as
-    /// [`Communicator::all_reduce_with`] does. Between hosts there are no averages and no choice of algorithm.
-    ///
-    /// # Errors
-    /// As [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] for what there is not.
-    pub fn all_reduce_with<'op, T: Element>(
-        &self,
-        options: impl Into<AllReduceOptions>,
-        input: impl Operand<'op, T>,
-        output: impl Operand<'op, T>,
-        queue: impl Queue<'op>,
-    ) -> Result<()> {
-        match &self.reach {
-            Reach::Own(communicator) => communicator.all_reduce_with(options, input, output, queue),
-            Reach::Spanning(spanning) => spanning.all_reduce(options.into(), input, output, &queue),
-        }
-    }
-
-    /// The backends in the order they are asked: which serves what, which refuses, and why. The
+    /// The backends in the order they are asked: what each serves, and why it refuses the rest. The
     /// same on every rank of the group.
-    pub fn explain(&self) -> Vec<Backend> {
-        match &self.reach {
-            Reach::Own(_) => backends(&[self.ranks.len()], None),
-            Reach::Spanning(spanning) => backends(&spanning.local_sizes(), Some(spanning.engine())),
-        }
+    pub fn explain(&self) -> Vec<Explanation> {
+        self.facts.explain()
+    }
+
+    /// Dispatches a call.
+    pub(super) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        let request = call.request(dtype, queue.recording().is_some());
+        let backend = self.facts.select(&request).map_err(|reason| {
+            let reduction = request.reduction.map(|reduction| format!(" ({reduction})")).unwrap_or_default();
+            let graph = if request.captured { " in a graph" } else { "" };
+            let places = self.facts.places();
+            let what =
+                format!("{}{reduction} of {dtype}{graph} by the group {} on {places},", request.operation, self.name);
+            Error::unsupported(what, reason)
+        })?;
+        self.serving.run(backend, &self.facts, dtype, call, queue)
+    }
+
+    /// Blocks until all work of `stream` is done, then says whether it was done well.
+    ///
+    /// # Errors
+    /// The group's error when a collective gave up, the device's when work failed.
+    pub fn synchronize(&self, stream: &Stream) -> Result<()> {
+        stream.synchronize()?;
+        self.check()
+    }
+
+    /// Captures a graph on every rank of the group: records what the closure enqueues, of this group and of
+    /// groups inside it, and exchanges the pointers that are new. Collective; blocks. Either
+    /// every rank has its graph, which all launch as often, or none.
+    ///
+    /// # Errors
+    /// As [`Stream::capture`](crate::Stream::capture) and [`Graph::register`](crate::Graph::register);
+    /// [`Error::Peer`] where another rank failed.
+    pub fn capture<'env>(
+        &self,
+        stream: &Stream,
+        record: impl FnOnce(&Capture<'env>) -> Result<()>,
+    ) -> Result<Graph<'env>> {
+        let graph = self.serving.together("capture a graph", stream.capture(record))?;
+        self.serving.together("register a graph", graph.register())?;
+        Ok(graph)
     }
 
     /// Whether the group is open and every rank well, as far as this rank knows. Does not block,
@@ -130,18 +133,17 @@ impl Coordinator {
     /// # Errors
     /// [`Error::Closed`], or what went wrong first.
     pub fn check(&self) -> Result<()> {
-        match &self.reach {
-            Reach::Own(communicator) => communicator.group().check(),
-            Reach::Spanning(spanning) => spanning.check(),
-        }
+        self.serving.check()
     }
 
-    /// Closes the group's communicator and connections.
+    /// Closes what the group opened.
     pub(super) fn close(&self) -> Result<()> {
-        match &self.reach {
-            Reach::Own(communicator) => communicator.clone().close(),
-            Reach::Spanning(spanning) => spanning.close(),
-        }
+        self.serving.close()
+    }
+
+    /// The device of this rank.
+    pub fn device(&self) -> &Device {
+        self.local().device()
     }
 
     /// This rank's number in the group.
@@ -229,14 +231,16 @@ impl Coordinator {
         all.iter().enumerate().map(|(rank, bytes)| from_json(rank, bytes)).collect::<Result<_>>().map(Some)
     }
 
-    fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        match &self.reach {
-            Reach::Own(communicator) => communicator.group().all_gather_bytes(bytes),
-            Reach::Spanning(spanning) => spanning.all_gather_bytes(bytes),
-        }
+    pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.serving.all_gather_bytes(bytes)
     }
 
-    fn check_root(&self, root: usize) -> Result<()> {
+    /// As it says: together with all other ranks, or not at all.
+    pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
+        self.serving.together(what, local)
+    }
+
+    pub(super) fn check_root(&self, root: usize) -> Result<()> {
         match root < self.world_size() {
             true => Ok(()),
             false => {

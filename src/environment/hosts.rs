@@ -51,6 +51,12 @@ impl Hosts {
         (0..self.nodes.len()).filter(|rank| self.nodes[*rank] == node).collect()
     }
 
+    /// The hosts of a group by name, each with how many of its ranks it has.
+    pub(super) fn of_group(&self, group: &[usize]) -> Vec<(String, usize)> {
+        let name = |part: &Vec<usize>| part.first().and_then(|rank| self.names.get(self.node_rank(*rank)?)).cloned();
+        self.parts(group).iter().map(|part| (name(part).unwrap_or_default(), part.len())).collect()
+    }
+
     /// The ranks of a group by host, in the order of the hosts; hosts without any are left out.
     pub(super) fn parts(&self, group: &[usize]) -> Vec<Vec<usize>> {
         let part = |node| group.iter().copied().filter(|rank| self.node_rank(*rank) == Some(node)).collect();

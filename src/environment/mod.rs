@@ -24,14 +24,22 @@
 
 mod across;
 mod backend;
+mod call;
 mod config;
 mod coordinator;
+mod dispatch;
 mod hosts;
 mod layout;
+mod messages;
+mod named;
+mod nccl;
 mod opening;
+mod operations;
 mod rendezvous;
+mod serving;
 mod setting;
 mod spanning;
+mod staged;
 mod variables;
 
 use std::fmt;
@@ -44,12 +52,15 @@ use crate::error::{Error, Result};
 use crate::group::{Config, boot_id};
 
 use config::{Chosen, Resolved};
+use opening::Terms;
 
-pub use backend::Backend;
+pub use backend::{Backend, Explanation, Served};
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
 pub use hosts::Hosts;
 pub use layout::{Layout, Parallelism};
+pub use messages::Messages;
+pub use named::{Tensor, Value};
 pub use rendezvous::InitMethod;
 pub use setting::{Setting, Source};
 #[cfg(feature = "nccl")]
@@ -114,7 +125,7 @@ impl Environment {
     fn log(&self) {
         for group in &self.coordinators {
             let backends: Vec<_> = group.explain().iter().map(ToString::to_string).collect();
-            tracing::info!("{}: {}", group.name(), backends.join("; "));
+            tracing::info!("{}: {}", group.name(), backends.join(" | "));
         }
     }
 
@@ -205,6 +216,7 @@ struct Met {
     settings: Vec<Setting>,
     device: Chosen,
     interface: Option<(String, Source)>,
+    backend: Option<Backend>,
     communicator: Config,
 }
 
@@ -212,19 +224,21 @@ impl Met {
     /// Collective.
     fn new(bootstrap: &mut dyn Bootstrap, resolved: Resolved, deadline: Instant) -> Result<Self> {
         variables::warn_of_unknown();
-        let Resolved { rank, layout, communicator, mut settings, .. } = resolved;
+        let Resolved { rank, layout, communicator, backend, mut settings, .. } = resolved;
         let host = resolved.host.unwrap_or_else(boot_id);
-        let hosts = opening::meet(bootstrap, host, &layout, &communicator, deadline)?;
+        let hosts = opening::meet(bootstrap, host, &layout, (&communicator, backend), deadline)?;
         let local = resolved.local_rank.unwrap_or((hosts.local_rank(rank).unwrap_or(rank), Source::Derived));
         let (device, of_device) =
             config::choose_device(resolved.device.as_ref(), local, Device::count(DeviceKind::Cuda));
         settings.extend(of_device);
-        Ok(Self { layout, hosts, settings, device, interface: resolved.interface, communicator })
+        Ok(Self { layout, hosts, settings, device, interface: resolved.interface, backend, communicator })
     }
 
     fn open_on_one_host(self, bootstrap: impl Bootstrap) -> Result<Environment> {
-        let Self { layout, hosts, settings, device, communicator, .. } = self;
-        let coordinators = opening::on_one_host(bootstrap, &layout, &device.open()?, communicator)?;
+        let Self { layout, hosts, settings, device, interface, backend: forced, communicator: config } = self;
+        let interface = interface.map(|(name, _)| name);
+        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced };
+        let coordinators = opening::on_one_host(bootstrap, &device.open()?, &terms)?;
         let environment = Environment { layout, hosts, settings, kept: None, coordinators };
         environment.log();
         Ok(environment)
@@ -232,11 +246,12 @@ impl Met {
 
     /// `way` is the address from which this host reaches rank 0.
     fn open_on_hosts(self, bootstrap: Box<dyn Bootstrap>, way: Option<IpAddr>) -> Result<Environment> {
-        let Self { layout, hosts, mut settings, device, communicator, .. } = self;
-        let interface = self.interface.or_else(|| Some((way?.to_string(), Source::Derived)));
+        let Self { layout, hosts, mut settings, device, interface, backend: forced, communicator: config } = self;
+        let interface = interface.or_else(|| Some((way?.to_string(), Source::Derived)));
         settings.extend(interface.clone().map(|(value, source)| Setting { name: "interface", value, source }));
-        let between = (communicator, interface.map(|(name, _)| name));
-        let (coordinators, kept) = opening::on_hosts(bootstrap, &layout, &hosts, device.open(), between)?;
+        let interface = interface.map(|(name, _)| name);
+        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced };
+        let (coordinators, kept) = opening::on_hosts(bootstrap, device.open(), &terms)?;
         let environment = Environment { layout, hosts, settings, kept: Some(kept), coordinators };
         environment.log();
         Ok(environment)

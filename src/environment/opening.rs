@@ -11,9 +11,13 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::across::Engines;
-use super::coordinator::{Coordinator, Reach};
+use super::backend::Backend;
+use super::config;
+use super::coordinator::Coordinator;
+use super::dispatch::Facts;
 use super::hosts::Hosts;
 use super::layout::{Layout, Parallelism};
+use super::serving::{Reach, Serving};
 use super::spanning::{Kept, Spanning};
 use crate::bootstrap::{Bootstrap, Local};
 use crate::collective::Communicator;
@@ -35,12 +39,13 @@ pub(super) fn meet(
     bootstrap: &mut dyn Bootstrap,
     host: String,
     layout: &Layout,
-    config: &Config,
+    (config, forced): (&Config, Option<Backend>),
     deadline: Instant,
 ) -> Result<Hosts> {
     let sizes = Parallelism::ALL.map(|parallelism| format!("{parallelism} {}", layout.size(parallelism))).join(", ");
     let mut agreed = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     agreed.push(("the parallel sizes".to_owned(), sizes));
+    agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
     agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
     let hello = serde_json::to_vec(&Hello { host, agreed });
     let hello = hello.map_err(|error| Error::Internal { message: error.to_string() })?;
@@ -60,23 +65,36 @@ pub(super) fn meet(
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }
 
+/// What the groups of an environment are opened with.
+pub(super) struct Terms<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) hosts: &'a Hosts,
+    pub(super) config: Config,
+    /// What engines speak over.
+    pub(super) interface: Option<String>,
+    pub(super) forced: Option<Backend>,
+}
+
+impl Terms<'_> {
+    fn serve(&self, reach: Reach, ranks: &[usize], rank: usize) -> Result<(Arc<Serving>, Arc<Facts>)> {
+        Serving::open(reach, (ranks, rank), self.hosts, self.forced, self.interface.as_deref())
+    }
+}
+
 /// Opens the world's communicator and splits it.
-pub(super) fn on_one_host(
-    bootstrap: impl Bootstrap,
-    layout: &Layout,
-    device: &Device,
-    config: Config,
-) -> Result<Vec<Coordinator>> {
-    let rank = bootstrap.rank();
-    let world = Communicator::open(bootstrap, device, config)?;
-    let everyone = (0..layout.world_size()).collect();
-    let mut coordinators = vec![Coordinator::new("world", Reach::Own(world.clone()), everyone, rank)];
+pub(super) fn on_one_host(bootstrap: impl Bootstrap, device: &Device, terms: &Terms<'_>) -> Result<Vec<Coordinator>> {
+    let (rank, layout) = (bootstrap.rank(), terms.layout);
+    let world = Communicator::open(bootstrap, device, terms.config.clone())?;
+    let everyone: Vec<usize> = (0..layout.world_size()).collect();
+    let serving = terms.serve(Reach::Own(world.clone()), &everyone, rank)?;
+    let mut coordinators = vec![Coordinator::new("world", serving, everyone, rank)];
     for parallelism in Parallelism::ALL {
-        let reach = match shared(layout, parallelism) {
-            Some(earlier) => coordinators[earlier].reach().clone(),
-            None => Reach::Own(split(&world, layout, parallelism, rank)?),
+        let group = layout.group_of(parallelism, rank);
+        let serving = match shared(layout, parallelism) {
+            Some(earlier) => coordinators[earlier].shared(),
+            None => terms.serve(Reach::Own(split(&world, layout, parallelism, rank)?), &group, rank)?,
         };
-        coordinators.push(Coordinator::new(parallelism.name(), reach, layout.group_of(parallelism, rank), rank));
+        coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank));
     }
     Ok(coordinators)
 }
@@ -85,37 +103,37 @@ pub(super) fn on_one_host(
 /// hosts. Ranks fail together.
 pub(super) fn on_hosts(
     mut bootstrap: Box<dyn Bootstrap>,
-    layout: &Layout,
-    hosts: &Hosts,
     device: Result<Device>,
-    (config, interface): (Config, Option<String>),
+    terms: &Terms<'_>,
 ) -> Result<(Vec<Coordinator>, Kept)> {
+    let Terms { layout, hosts, config, .. } = terms;
     let (rank, deadline) = (bootstrap.rank(), Instant::now() + config.deadlines.open);
-    let engines = Engines::open(interface.as_deref(), hosts);
+    let engines = Engines::open(terms.interface.as_deref(), hosts);
     let engines = agree(&mut *bootstrap, "open the interface between hosts", engines, deadline)?;
     let device = agree(&mut *bootstrap, "open the device", device, deadline)?;
     let local = meet_on_host(&mut *bootstrap, hosts, deadline);
     let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
-    let local = Communicator::open(local, &device, config);
+    let local = Communicator::open(local, &device, config.clone());
     let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
     let kept: Kept = Arc::new(Mutex::new(bootstrap));
-    let connect = |local: Communicator, group: &[usize]| -> Result<Reach> {
+    let connect = |local: Communicator, group: &[usize]| -> Result<(Arc<Serving>, Arc<Facts>)> {
         let spanning = Spanning::open(local.clone(), group, hosts, &engines, &kept, deadline)?;
-        Ok(spanning.map_or(Reach::Own(local), |spanning| Reach::Spanning(Arc::new(spanning))))
+        let serving = terms.serve(spanning.map_or(Reach::Own(local), Reach::Spanning), group, rank);
+        agree(&mut **kept.lock(), "open the backends of a group", serving, deadline)
     };
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
     let mut coordinators = vec![Coordinator::new("world", connect(local.clone(), &everyone)?, everyone, rank)];
     for parallelism in Parallelism::ALL {
         let group = layout.group_of(parallelism, rank);
-        let reach = match shared(layout, parallelism) {
-            Some(earlier) => coordinators[earlier].reach().clone(),
+        let serving = match shared(layout, parallelism) {
+            Some(earlier) => coordinators[earlier].shared(),
             None => {
                 let part = split(&local, layout, parallelism, rank);
                 let part = agree(&mut **kept.lock(), "split the communicator of the host", part, deadline)?;
                 connect(part, &group)?
             }
         };
-        coordinators.push(Coordinator::new(parallelism.name(), reach, group, rank));
+        coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank));
     }
     Ok((coordinators, kept))
 }

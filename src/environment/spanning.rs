@@ -16,11 +16,11 @@ use announcement::Announcement;
 use super::across::{Across, Engines};
 use super::hosts::Hosts;
 use crate::bootstrap::Bootstrap;
-use crate::collective::{Algorithm, AllReduceOptions, Communicator};
+use crate::collective::Communicator;
 use crate::error::{Error, Result};
-use crate::memory::{Operand, Place, View, WithView};
-use crate::stream::{Enqueue, Queue};
-use crate::types::{Dtype, Element, Reduction};
+use crate::memory::{Place, View};
+use crate::stream::{Enqueue, Stream};
+use crate::types::{Dtype, Reduction};
 
 /// How long the ranks wait for each other when they ask who is to blame for a failure.
 const INQUEST: Duration = Duration::from_secs(2);
@@ -41,7 +41,6 @@ pub(super) struct Spanning {
     /// To the ranks of other hosts that have this one's place in theirs; none after a failure, and
     /// where sizes differ for all but the first rank of each host.
     wire: Mutex<Option<Box<dyn Across>>>,
-    engine: &'static str,
     world: Kept,
     used: AtomicBool,
     failure: OnceCell<Error>,
@@ -70,7 +69,6 @@ impl Spanning {
             parts,
             part,
             wire,
-            engine: engines.name(),
             world: world.clone(),
             used: AtomicBool::new(false),
             failure: OnceCell::new(),
@@ -82,43 +80,16 @@ impl Spanning {
         &self.local
     }
 
-    /// How many ranks of the group each host has.
-    pub(super) fn local_sizes(&self) -> Vec<usize> {
-        self.parts.iter().map(Vec::len).collect()
-    }
-
-    /// Reduces `input` over the group into `output`. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for averages, in a capture, and for an algorithm of the caller's choice.
-    pub(super) fn all_reduce<'op, T: Element>(
+    /// Reduces the first operand over the group into the second, as long. No averages: inside a host a
+    /// sum would be rounded, or wrap, before it is divided. Blocks.
+    pub(super) fn all_reduce(
         &self,
-        options: AllReduceOptions,
-        input: impl Operand<'op, T>,
-        output: impl Operand<'op, T>,
-        queue: &impl Queue<'op>,
+        dtype: Dtype,
+        reduction: Reduction,
+        operands: [&View<'_>; 2],
+        stream: &Stream,
     ) -> Result<()> {
-        self.check()?;
-        let AllReduceOptions { reduction, algorithm } = options;
-        let refused = if queue.recording().is_some() {
-            Some("it cannot be captured: the step between hosts blocks the caller")
-        } else if algorithm != Algorithm::Auto {
-            Some("algorithms are those of one host")
-        } else if reduction == Reduction::Average {
-            Some("inside a host a sum would be rounded, or wrap, before it is divided")
-        } else {
-            None
-        };
-        if let Some(reason) = refused {
-            let what = format!("an all-reduce ({reduction}, {algorithm}) on two levels");
-            return Err(Error::unsupported(what, reason));
-        }
-        let (input, output) = (input.view_of(), output.view_of());
-        if input.elems != output.elems {
-            let limit = format!("the input has {}", input.elems);
-            return Err(Error::invalid("the output's length", output.elems, limit));
-        }
-        self.two_levels(T::DTYPE, reduction, [&input, &output], queue).map_err(|error| self.fail(error))
+        self.two_levels(dtype, reduction, operands, &stream).map_err(|error| self.fail(error))
     }
 
     fn two_levels(
@@ -267,11 +238,6 @@ impl Spanning {
         self.failure.get().map_or(closed, |error| Err(error.clone()))
     }
 
-    /// The name of the engine between the hosts.
-    pub(super) fn engine(&self) -> &'static str {
-        self.engine
-    }
-
     /// What went wrong first.
     pub(super) fn check(&self) -> Result<()> {
         match self.failure.get() {
@@ -287,7 +253,7 @@ impl Spanning {
 
     /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this
     /// rank: on this host the devices are stopped, on others a connection breaks.
-    fn fail(&self, error: Error) -> Error {
+    pub(super) fn fail(&self, error: Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
         }

@@ -26,7 +26,7 @@ pub struct Variable {
 
 /// Every variable that symmetra reads, as README lists them. A setting made in the program always
 /// beats one made here.
-pub const VARIABLES: [Variable; 13] = [
+pub const VARIABLES: [Variable; 14] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
     variable("LOCAL_RANK", "number", "place on the host", "which device of the host this rank works on"),
@@ -35,6 +35,7 @@ pub const VARIABLES: [Variable; 13] = [
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
+    variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the one backend that may serve groups"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the same, where SYMMETRA_NCCL_LIBRARY is unset"),
     variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),

@@ -47,7 +47,7 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in all_reduce bound operations low_contention numerics graphs signals memory failures processes; do
+  for suite in all_reduce bound operations coordinator low_contention numerics graphs signals memory failures processes; do
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1
   done
   for world in $(worlds); do

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Across, Hosts, unsupported};
 use crate::bootstrap::Bootstrap;
-use crate::engine::{Interface, Wire};
+use crate::engine::{Interface, Wire, reduce};
 use crate::error::{Error, Result};
 use crate::memory::{Ref, View};
 use crate::stream::Stream;
@@ -50,10 +50,6 @@ impl Engines {
             )
         })?;
         Ok(Self { interface: Interface::open(interface)? })
-    }
-
-    pub(in crate::environment) fn name(&self) -> &'static str {
-        "gloo"
     }
 
     /// Connects sets of ranks; every rank of `bootstrap` calls it, with the set it belongs to, in
@@ -171,6 +167,33 @@ impl Across for Wire {
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
         Self::all_gather(self, own, all, deadline)
     }
+
+    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> Result<()> {
+        Self::all_to_all(self, send, receive, deadline)
+    }
+
+    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) {
+        match dtype {
+            Dtype::F32 => reduce_bytes::<f32>(reduction, blocks, result),
+            Dtype::F64 => reduce_bytes::<f64>(reduction, blocks, result),
+            Dtype::F16 => reduce_bytes::<f16>(reduction, blocks, result),
+            Dtype::BF16 => reduce_bytes::<bf16>(reduction, blocks, result),
+            Dtype::I32 => reduce_bytes::<i32>(reduction, blocks, result),
+            Dtype::I64 => reduce_bytes::<i64>(reduction, blocks, result),
+            Dtype::I8 => reduce_bytes::<i8>(reduction, blocks, result),
+            Dtype::U8 => reduce_bytes::<u8>(reduction, blocks, result),
+            Dtype::U32 => reduce_bytes::<u32>(reduction, blocks, result),
+            Dtype::U64 => reduce_bytes::<u64>(reduction, blocks, result),
+        }
+    }
+}
+
+/// Reduces blocks of bytes at any address.
+fn reduce_bytes<T: Element>(reduction: Reduction, blocks: &[u8], result: &mut [u8]) {
+    let values: Vec<T> = blocks.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+    let mut reduced = vec![T::zeroed(); result.len() / size_of::<T>()];
+    reduce(reduction, &values, &mut reduced);
+    result.copy_from_slice(bytemuck::cast_slice(&reduced));
 }
 
 /// Copies out, reduces, copies back.

@@ -1,0 +1,289 @@
+//! A call of any operation, as every backend takes it.
+
+use super::dispatch::Request;
+use crate::collective::{Algorithm, AllReduceOptions, Communicator, Cut, check_apart, check_len, span};
+use crate::device::Device;
+use crate::error::{Error, Operation, Result};
+use crate::memory::{Place, View};
+use crate::stream::Enqueue;
+use crate::types::{Dtype, Reduction};
+
+/// An operation and its operands, whose element type is the caller's to say. Ranks are the group's.
+pub(super) enum Call<'v> {
+    AllReduce { options: AllReduceOptions, input: View<'v>, output: View<'v> },
+    ReduceScatter { reduction: Reduction, along: Along<'v>, input: View<'v>, output: View<'v> },
+    AllGather { along: Along<'v>, input: View<'v>, output: View<'v> },
+    AllToAll { input: View<'v>, output: View<'v> },
+    AllToAllV { input: View<'v>, send_counts: &'v [usize], output: View<'v>, receive_counts: &'v [usize] },
+    Broadcast { root: usize, buffer: View<'v> },
+    Reduce { reduction: Reduction, root: usize, input: View<'v>, output: Option<View<'v>> },
+    Gather { root: usize, input: View<'v>, output: Option<View<'v>> },
+    Scatter { root: usize, input: Option<View<'v>>, output: View<'v> },
+    SendReceive { messages: &'v [Message] },
+}
+
+/// A dimension and the shape of the input, where the tensor is cut along one.
+pub(super) type Along<'v> = Option<(usize, &'v [usize])>;
+
+/// What a rank sends to another, or receives from it.
+pub(super) struct Message {
+    pub(super) peer: usize,
+    pub(super) sends: bool,
+    dtype: Dtype,
+    address: *mut u8,
+    elems: usize,
+    place: Place,
+    device: Device,
+}
+
+impl Message {
+    pub(super) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
+        let View { address, elems, place, device } = operand;
+        Self { peer, sends, dtype, address: *address, elems: *elems, place: *place, device: (*device).clone() }
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        View { address: self.address, elems: self.elems, place: self.place, device: &self.device }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.elems * self.dtype.bytes()
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn operation(&self) -> Operation {
+        match self {
+            Self::AllReduce { .. } => Operation::AllReduce,
+            Self::ReduceScatter { .. } => Operation::ReduceScatter,
+            Self::AllGather { .. } => Operation::AllGather,
+            Self::AllToAll { .. } | Self::AllToAllV { .. } => Operation::AllToAll,
+            Self::Broadcast { .. } => Operation::Broadcast,
+            Self::Reduce { .. } => Operation::Reduce,
+            Self::Gather { .. } => Operation::Gather,
+            Self::Scatter { .. } => Operation::Scatter,
+            Self::SendReceive { .. } => Operation::SendReceive,
+        }
+    }
+
+    pub(super) fn reduction(&self) -> Option<Reduction> {
+        match self {
+            Self::AllReduce { options, .. } => Some(options.reduction),
+            Self::ReduceScatter { reduction, .. } | Self::Reduce { reduction, .. } => Some(*reduction),
+            _ => None,
+        }
+    }
+
+    /// The rank that has what others do not, if there is one.
+    pub(super) fn root(&self) -> Option<usize> {
+        match self {
+            Self::Broadcast { root, .. }
+            | Self::Reduce { root, .. }
+            | Self::Gather { root, .. }
+            | Self::Scatter { root, .. } => Some(*root),
+            _ => None,
+        }
+    }
+
+    /// Elements of the operand that every rank has, equally long on all; 0 where each has its own counts.
+    pub(super) fn elems(&self) -> usize {
+        match self {
+            Self::AllReduce { input, .. }
+            | Self::ReduceScatter { input, .. }
+            | Self::AllGather { input, .. }
+            | Self::AllToAll { input, .. }
+            | Self::Reduce { input, .. }
+            | Self::Gather { input, .. } => input.elems,
+            Self::Broadcast { buffer, .. } => buffer.elems,
+            Self::Scatter { output, .. } => output.elems,
+            Self::AllToAllV { .. } | Self::SendReceive { .. } => 0,
+        }
+    }
+
+    /// What backends are chosen by.
+    pub(super) fn request(&self, dtype: Dtype, captured: bool) -> Request {
+        let named = matches!(self, Self::AllReduce { options, .. } if options.algorithm != Algorithm::Auto);
+        // The types of messages are the ranks' own.
+        let dtype = if matches!(self, Self::SendReceive { .. }) { Dtype::U8 } else { dtype };
+        Request { operation: self.operation(), reduction: self.reduction(), dtype, named, captured }
+    }
+
+    /// Enqueues it on the own kernels, which check it.
+    pub(super) fn enqueue(&self, communicator: &Communicator, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
+        match self {
+            Self::AllReduce { options, input, output } => {
+                communicator.all_reduce_untyped(*options, dtype, [input, output], queue)
+            }
+            Self::ReduceScatter { reduction, along, input, output } => {
+                communicator.reduce_scatter_untyped(dtype, *reduction, *along, [input, output], queue)
+            }
+            Self::AllGather { along, input, output } => {
+                communicator.all_gather_untyped(dtype, *along, [input, output], queue)
+            }
+            Self::AllToAll { input, output } => communicator.all_to_all_untyped(dtype, [input, output], queue),
+            Self::AllToAllV { input, send_counts, output, receive_counts } => {
+                communicator.all_to_all_v_untyped(dtype, [input, output], [send_counts, receive_counts], queue)
+            }
+            Self::Broadcast { root, buffer } => communicator.broadcast_untyped(dtype, buffer, *root, queue),
+            Self::Reduce { reduction, root, input, output } => {
+                communicator.reduce_untyped(dtype, *reduction, *root, input, output.as_ref(), queue)
+            }
+            Self::Gather { root, input, output } => {
+                communicator.gather_untyped(dtype, *root, input, output.as_ref(), queue)
+            }
+            Self::Scatter { root, input, output } => {
+                communicator.scatter_untyped(dtype, *root, input.as_ref(), output, queue)
+            }
+            Self::SendReceive { messages } => {
+                let mut batch = communicator.batch_untyped();
+                for message in *messages {
+                    match message.sends {
+                        true => batch.send_untyped(message.dtype, &message.view(), message.peer)?,
+                        false => batch.receive_untyped(message.dtype, &message.view(), message.peer)?,
+                    }
+                }
+                batch.enqueue(queue)
+            }
+        }
+    }
+
+    /// How the tensor of an all-gather or reduce-scatter is cut; in one piece for all others.
+    pub(super) fn cut(&self, world_size: usize) -> Result<Cut> {
+        match self {
+            Self::ReduceScatter { along: Some((dim, shape)), .. } => Cut::of_whole(shape, *dim, world_size),
+            Self::AllGather { along: Some((dim, shape)), .. } => Cut::of_parts(shape, *dim, world_size),
+            Self::AllGather { input: part, .. } => Ok(Cut::line(part.elems, world_size)),
+            _ => Ok(Cut::line(self.elems() / world_size, world_size)),
+        }
+    }
+
+    /// Refuses what the own kernels refuse, for backends that trust what they are told.
+    pub(super) fn check(&self, dtype: Dtype, rank: usize, world_size: usize, device: &Device) -> Result<()> {
+        if let Some(root) = self.root().filter(|root| *root >= world_size) {
+            return Err(Error::invalid("root", root, format!("the group has {world_size} ranks")));
+        }
+        let times = |elems: usize| elems.checked_mul(world_size);
+        match self {
+            Self::AllReduce { input, output, .. } => {
+                check_alike(input, output)?;
+                apart(dtype, input, output, Some(0), device)
+            }
+            Self::ReduceScatter { input, output, .. } => {
+                let cut = self.cut(world_size)?;
+                check_len("input", input.elems, cut.whole_elems(), format!("a part for each of {world_size} ranks"))?;
+                check_len("output", output.elems, cut.part_elems(), format!("one of {world_size} parts"))?;
+                apart(dtype, output, input, cut.is_line().then_some(rank), device)
+            }
+            Self::AllGather { input, output, .. } => {
+                let cut = self.cut(world_size)?;
+                check_len("input", input.elems, cut.part_elems(), "the shape")?;
+                check_len("output", output.elems, cut.whole_elems(), format!("{world_size} parts"))?;
+                apart(dtype, input, output, cut.is_line().then_some(rank), device)
+            }
+            Self::AllToAll { input, output } => {
+                check_len("input", input.elems, times(input.elems / world_size), "an equal part for each rank")?;
+                check_alike(input, output)?;
+                apart(dtype, input, output, None, device)
+            }
+            Self::AllToAllV { input, send_counts, output, receive_counts } => {
+                check_counts("input", input, send_counts, world_size)?;
+                check_counts("output", output, receive_counts, world_size)?;
+                apart(dtype, input, output, None, device)
+            }
+            Self::Broadcast { buffer, .. } => check_device("buffer", buffer, device),
+            Self::Reduce { root, input, output, .. } => match at_root("output", *root, rank, output.as_ref())? {
+                None => check_device("input", input, device),
+                Some(output) => {
+                    check_alike(input, output)?;
+                    apart(dtype, input, output, Some(0), device)
+                }
+            },
+            Self::Gather { root, input, output } => match at_root("output", *root, rank, output.as_ref())? {
+                None => check_device("input", input, device),
+                Some(output) => {
+                    check_len("output", output.elems, times(input.elems), format!("{world_size} inputs"))?;
+                    apart(dtype, input, output, Some(*root), device)
+                }
+            },
+            Self::Scatter { root, input, output } => match at_root("input", *root, rank, input.as_ref())? {
+                None => check_device("output", output, device),
+                Some(input) => {
+                    check_len("input", input.elems, times(output.elems), format!("{world_size} outputs"))?;
+                    apart(dtype, output, input, Some(*root), device)
+                }
+            },
+            Self::SendReceive { messages } => check_messages(messages, world_size, device),
+        }
+    }
+}
+
+fn check_alike(input: &View<'_>, output: &View<'_>) -> Result<()> {
+    match input.elems == output.elems {
+        true => Ok(()),
+        false => Err(Error::invalid("the output's length", output.elems, format!("the input has {}", input.elems))),
+    }
+}
+
+/// The operand that only the root has.
+fn at_root<'a, 'v>(what: &str, root: usize, rank: usize, view: Option<&'a View<'v>>) -> Result<Option<&'a View<'v>>> {
+    match view {
+        _ if rank != root => Ok(None),
+        Some(view) => Ok(Some(view)),
+        None => Err(Error::invalid(&format!("the root's {what}"), "missing", format!("rank {root} is the root"))),
+    }
+}
+
+/// Refuses operands of other devices, and such as overlap; `part` may be the part of `whole` with number `place`.
+fn apart(dtype: Dtype, part: &View<'_>, whole: &View<'_>, place: Option<usize>, device: &Device) -> Result<()> {
+    check_device("operand", part, device)?;
+    check_device("operand", whole, device)?;
+    let (own, all) = (span(part, dtype), span(whole, dtype));
+    let place = place.map(|place| all.start + place * own.len());
+    check_apart(own.clone(), all, place.map(|start| start..start + own.len()))
+}
+
+fn check_device(what: &str, view: &View<'_>, device: &Device) -> Result<()> {
+    match device.same(view.device) {
+        true => Ok(()),
+        false => {
+            let limit = format!("this rank works on {device:?}");
+            Err(Error::invalid(&format!("the {what}'s device"), format!("{:?}", view.device), limit))
+        }
+    }
+}
+
+fn check_counts(what: &str, view: &View<'_>, counts: &[usize], world_size: usize) -> Result<()> {
+    if counts.len() != world_size {
+        let limit = format!("the group has {world_size} ranks");
+        return Err(Error::invalid(&format!("the number of counts of the {what}"), counts.len(), limit));
+    }
+    let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+    match sum.filter(|sum| *sum <= view.elems) {
+        Some(_) => Ok(()),
+        None => {
+            let limit = format!("the {what} has {} elements", view.elems);
+            Err(Error::invalid(&format!("the sum of the {what}'s counts"), format!("{counts:?}"), limit))
+        }
+    }
+}
+
+fn check_messages(messages: &[Message], world_size: usize, device: &Device) -> Result<()> {
+    for (number, message) in messages.iter().enumerate() {
+        check_device("operand", &message.view(), device)?;
+        if message.peer >= world_size {
+            return Err(Error::invalid("the peer", message.peer, format!("the group has {world_size} ranks")));
+        }
+        let place = span(&message.view(), message.dtype);
+        for earlier in &messages[..number] {
+            if (earlier.peer, earlier.sends) == (message.peer, message.sends) {
+                let way = if message.sends { "sent to" } else { "received from" };
+                let what = format!("the number of messages {way} rank {}", message.peer);
+                return Err(Error::invalid(&what, 2, "a batch holds one at most"));
+            }
+            if !earlier.sends || !message.sends {
+                check_apart(span(&earlier.view(), earlier.dtype), place.clone(), None)?;
+            }
+        }
+    }
+    Ok(())
+}

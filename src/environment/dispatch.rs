@@ -1,0 +1,377 @@
+//! Which backend serves a call: a pure function of what the ranks of a group agreed on and of what a
+//! call is on every rank alike, so that all of them choose the same.
+//!
+//! Neither size nor address is among the inputs. No backend has a limit in either, and ranks need not
+//! have equal ones: in an all-to-all of variable counts each has its own.
+
+use std::borrow::Cow;
+
+use super::backend::{Backend, Explanation, Served};
+use crate::error::Operation;
+use crate::types::{Dtype, Reduction};
+
+/// The operations of a group.
+pub(super) const OPERATIONS: [Operation; 9] = [
+    Operation::AllReduce,
+    Operation::ReduceScatter,
+    Operation::AllGather,
+    Operation::AllToAll,
+    Operation::Broadcast,
+    Operation::Reduce,
+    Operation::Gather,
+    Operation::Scatter,
+    Operation::SendReceive,
+];
+
+/// What the ranks of a group agreed on.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    /// Its hosts by name, and how many of its ranks each has.
+    pub(super) hosts: Vec<(String, usize)>,
+    /// The one backend that may serve.
+    pub(super) forced: Option<Backend>,
+    /// Whether floating types must be reduced in rank order.
+    pub(super) exact: bool,
+    /// Why NCCL cannot be used, if it cannot.
+    pub(super) nccl: Result<(), String>,
+    /// Why there is no engine between hosts, if there is none.
+    pub(super) host: Result<(), String>,
+}
+
+/// What a call is on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) operation: Operation,
+    /// Where it reduces.
+    pub(super) reduction: Option<Reduction>,
+    pub(super) dtype: Dtype,
+    /// Whether it names an algorithm.
+    pub(super) named: bool,
+    pub(super) captured: bool,
+}
+
+impl Facts {
+    pub(super) fn world_size(&self) -> usize {
+        self.hosts.iter().map(|(_, ranks)| ranks).sum()
+    }
+
+    /// The first backend that serves. Allocates nothing where one does.
+    ///
+    /// # Errors
+    /// Why none does: every backend with its reason.
+    pub(super) fn select(&self, request: &Request) -> Result<Backend, String> {
+        let serves = |backend: &Backend| self.refusal(*backend, request).is_none();
+        Backend::ALL.into_iter().find(serves).ok_or_else(|| {
+            let reason = |backend: Backend| Some(format!("{backend}: {}", self.refusal(backend, request)?));
+            Backend::ALL.into_iter().filter_map(reason).collect::<Vec<_>>().join("; ")
+        })
+    }
+
+    /// Why a backend does not serve a call; none if it does.
+    fn refusal(&self, backend: Backend, request: &Request) -> Option<Cow<'_, str>> {
+        let world_size = self.world_size();
+        if world_size == 1 {
+            return (backend != Backend::Own).then_some("a group of one rank answers by itself".into());
+        }
+        if let Some(forced) = self.forced.filter(|forced| *forced != backend) {
+            return Some(format!("{forced} is forced").into());
+        }
+        if request.named && matches!(backend, Backend::Nccl | Backend::Host) {
+            return Some("the call names an algorithm of the own kernels".into());
+        }
+        let floats = request.reduction.is_some() && request.dtype.is_float();
+        match backend {
+            Backend::Quantised => Some("there is none yet".into()),
+            Backend::Own if self.hosts.len() > 1 => Some(format!("its ranks are on {}", self.places()).into()),
+            Backend::Own => None,
+            Backend::Nccl => match &self.nccl {
+                Err(reason) => Some(reason.as_str().into()),
+                Ok(()) if self.exact && floats && world_size > 2 => {
+                    Some("determinism is exact, and it does not reduce in rank order".into())
+                }
+                Ok(()) if request.operation == Operation::Reduce => {
+                    Some("it is not asked to reduce to one rank".into())
+                }
+                Ok(()) if request.reduction == Some(Reduction::Average) && !request.dtype.is_float() => {
+                    Some("its sums behind averages of integers wrap".into())
+                }
+                Ok(()) => None,
+            },
+            Backend::Host => match &self.host {
+                Err(reason) => Some(reason.as_str().into()),
+                Ok(_) if request.captured => Some("it blocks the caller and cannot be captured".into()),
+                Ok(()) => None,
+            },
+        }
+    }
+
+    /// `2 hosts, a (2 ranks), b (1 ranks)`.
+    pub(super) fn places(&self) -> String {
+        let host = |(name, ranks): &(String, usize)| format!("{name} ({ranks} ranks)");
+        let hosts: Vec<_> = self.hosts.iter().map(host).collect();
+        let plural = if hosts.len() == 1 { "host" } else { "hosts" };
+        format!("{} {plural}, {}", hosts.len(), hosts.join(", "))
+    }
+
+    /// Whether a backend serves anything of what an engine may call.
+    pub(super) fn needs(&self, backend: Backend) -> bool {
+        requests().any(|request| self.select(&request) == Ok(backend))
+    }
+
+    /// The backends in order: what each serves, and why it does not serve what came to it.
+    pub(super) fn explain(&self) -> Vec<Explanation> {
+        Backend::ALL.map(|backend| self.explanation(backend)).into()
+    }
+
+    fn explanation(&self, backend: Backend) -> Explanation {
+        let (mut serves, mut refuses): (Vec<Served>, Vec<String>) = (Vec::new(), Vec::new());
+        let later = |served: &Backend| *served as usize >= backend as usize;
+        for request in requests().filter(|request| self.select(request).as_ref().map_or(true, later)) {
+            match self.refusal(backend, &request) {
+                None => add(&mut serves, &request),
+                Some(reason) if refuses.iter().any(|known| **known == *reason) => {}
+                Some(reason) => refuses.push(reason.into_owned()),
+            }
+        }
+        merge(&mut serves);
+        Explanation { backend, serves, refuses }
+    }
+}
+
+/// Whether an operation reduces.
+pub(super) const fn reduces(operation: Operation) -> bool {
+    matches!(operation, Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce)
+}
+
+/// Every kind of call that names no algorithm.
+fn requests() -> impl Iterator<Item = Request> {
+    let of = |operation: Operation| -> Vec<Option<Reduction>> {
+        if reduces(operation) { Reduction::ALL.map(Some).into() } else { vec![None] }
+    };
+    let calls = OPERATIONS
+        .into_iter()
+        .flat_map(move |operation| of(operation).into_iter().map(move |reduction| (operation, reduction)));
+    calls.flat_map(|(operation, reduction)| {
+        let both = Dtype::ALL.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]);
+        both.map(move |(dtype, captured)| Request { operation, reduction, dtype, named: false, captured })
+    })
+}
+
+/// Adds a call to those of its operation and reduction.
+fn add(serves: &mut Vec<Served>, request: &Request) {
+    let Request { operation, reduction, dtype, captured, .. } = *request;
+    let reductions: Vec<Reduction> = reduction.into_iter().collect();
+    let alike = |served: &&mut Served| {
+        served.operation == operation && served.captured == captured && served.reductions == reductions
+    };
+    match serves.iter_mut().find(alike) {
+        Some(served) => served.dtypes.push(dtype),
+        None => serves.push(Served { operation, reductions, dtypes: vec![dtype], captured }),
+    }
+}
+
+/// Joins the reductions of an operation that are served for the same types.
+fn merge(serves: &mut Vec<Served>) {
+    let mut merged: Vec<Served> = Vec::new();
+    for entry in serves.drain(..) {
+        let alike = |served: &&mut Served| {
+            (served.operation, served.captured, &served.dtypes) == (entry.operation, entry.captured, &entry.dtypes)
+        };
+        match merged.iter_mut().find(alike) {
+            Some(served) => served.reductions.extend(entry.reductions),
+            None => merged.push(entry),
+        }
+    }
+    *serves = merged;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::{Algorithm, AllReduceOptions};
+    use crate::device::Device;
+    use crate::environment::call::{Call, Message};
+    use crate::memory::{Place, View};
+    use proptest::prelude::*;
+
+    const HAVE: Result<(), String> = Ok(());
+
+    fn facts(hosts: &[usize], nccl: bool, host: bool) -> Facts {
+        let lacking = || "it is not here".to_owned();
+        Facts {
+            hosts: hosts.iter().enumerate().map(|(host, ranks)| (format!("host-{host}"), *ranks)).collect(),
+            forced: None,
+            exact: false,
+            nccl: if nccl { HAVE } else { Err(lacking()) },
+            host: if host { Ok(()) } else { Err(lacking()) },
+        }
+    }
+
+    /// A size of any magnitude up to 2^40, a little off a power of two or not.
+    fn sizes() -> impl Strategy<Value = usize> {
+        (0u32..=40, -3i64..=3, 0u64..1 << 40).prop_map(|(power, off, low)| {
+            let size = (1i64 << power) + off + (low & ((1 << power) - 1)) as i64 * (off & 1);
+            size.clamp(0, 1 << 40) as usize
+        })
+    }
+
+    /// What a rank gives to an operation, as far as it is its own: where its operands are, and which it has.
+    struct Own<'a> {
+        rank: usize,
+        world: usize,
+        bytes: usize,
+        offset: usize,
+        device: &'a Device,
+        counts: &'a [usize],
+        messages: &'a [Message],
+    }
+
+    /// The call of a rank; memory is never touched.
+    fn call<'v>(own: &'v Own<'_>, operation: Operation, reduction: Reduction, dtype: Dtype) -> Call<'v> {
+        let view = |elems: usize| View {
+            address: std::ptr::without_provenance_mut((1 << 44) + own.offset * dtype.bytes()),
+            elems,
+            place: if own.rank.is_multiple_of(2) {
+                Place::Plain
+            } else {
+                Place::Symmetric { group: 1, offset_bytes: 64 }
+            },
+            device: own.device,
+        };
+        let (elems, root) = (own.bytes / dtype.bytes(), own.world - 1);
+        let at_root = |elems: usize| (own.rank == root).then(|| view(elems));
+        let all = elems.saturating_mul(own.world);
+        match operation {
+            Operation::AllReduce => {
+                let options = AllReduceOptions { reduction, algorithm: Algorithm::Auto };
+                Call::AllReduce { options, input: view(elems), output: view(elems) }
+            }
+            Operation::ReduceScatter => {
+                Call::ReduceScatter { reduction, along: None, input: view(all), output: view(elems) }
+            }
+            Operation::AllGather => Call::AllGather { along: None, input: view(elems), output: view(all) },
+            Operation::AllToAll if own.bytes.is_multiple_of(2) => {
+                Call::AllToAll { input: view(all), output: view(all) }
+            }
+            Operation::AllToAll => {
+                let (input, output) = (view(all), view(all));
+                Call::AllToAllV { input, send_counts: own.counts, output, receive_counts: own.counts }
+            }
+            Operation::Broadcast => Call::Broadcast { root, buffer: view(elems) },
+            Operation::Reduce => Call::Reduce { reduction, root, input: view(elems), output: at_root(elems) },
+            Operation::Gather => Call::Gather { root, input: view(elems), output: at_root(all) },
+            Operation::Scatter => Call::Scatter { root, input: at_root(all), output: view(elems) },
+            _ => Call::SendReceive { messages: &own.messages[..own.rank % 2] },
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn every_call_has_one_backend_which_explain_names(
+            hosts in proptest::collection::vec(1usize..=16, 1..5), nccl: bool, exact: bool,
+            bytes in sizes(), offset in 0usize..64, captured: bool,
+        ) {
+            let device = Device::host().unwrap();
+            let facts = Facts { exact, ..facts(&hosts, nccl, true) };
+            let world = facts.world_size();
+            let explained = facts.explain();
+            for operation in OPERATIONS {
+                for (reduction, dtype) in Reduction::ALL.into_iter().flat_map(|r| Dtype::ALL.map(|d| (r, d))) {
+                    let chosen: Vec<_> = (0..world.min(5)).map(|rank| {
+                        let counts: Vec<usize> = (0..world).map(|peer| peer * rank % 3).collect();
+                        let offset = offset * (rank + 1);
+                        let view = View {
+                            address: std::ptr::without_provenance_mut(64), elems: 1, place: Place::Plain, device: &device,
+                        };
+                        let messages = [Message::new(0, rank % 2 == 0, dtype, &view)];
+                        let own = Own {
+                            rank, world, bytes, offset, device: &device, counts: &counts, messages: &messages,
+                        };
+                        let request = call(&own, operation, reduction, dtype).request(dtype, captured);
+                        (request, facts.select(&request))
+                    }).collect();
+                    let (request, backend) = &chosen[0];
+                    prop_assert!(chosen.iter().all(|other| other.1 == *backend), "{:?}", chosen);
+                    let named = |explanation: &&Explanation| {
+                        let of = |s: &&Served| s.holds(operation, request.reduction, request.dtype, captured);
+                        explanation.serves.iter().filter(of).count() > 0
+                    };
+                    let twice = |explanation: &Explanation| {
+                        let of = |s: &&Served| s.holds(operation, request.reduction, request.dtype, captured);
+                        explanation.serves.iter().filter(of).count() > 1
+                    };
+                    let names: Vec<_> = explained.iter().filter(named).map(|explanation| explanation.backend).collect();
+                    prop_assert!(!explained.iter().any(twice));
+                    match backend {
+                        Ok(backend) => prop_assert_eq!(&names, &[*backend]),
+                        // A graph of GPUs on several hosts has nothing but NCCL.
+                        Err(reasons) => {
+                            prop_assert!(captured && hosts.len() > 1 && names.is_empty(), "{}", reasons);
+                            prop_assert!(reasons.contains("host: it blocks the caller and cannot be captured"));
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_forced_backend_serves_or_says_why_not(
+            hosts in proptest::collection::vec(1usize..=16, 1..4), nccl: bool, host: bool, exact: bool, forced in 0usize..4,
+        ) {
+            let forced = Backend::ALL[forced];
+            let facts = Facts { forced: Some(forced), exact, ..facts(&hosts, nccl, host) };
+            for request in requests() {
+                match facts.select(&request) {
+                    Ok(backend) => prop_assert!(backend == forced || facts.world_size() == 1),
+                    Err(reasons) => {
+                        prop_assert!(facts.world_size() > 1);
+                        for other in Backend::ALL.into_iter().filter(|other| *other != forced) {
+                            let words = format!("{other}: {forced} is forced");
+                            prop_assert!(reasons.contains(&words), "{}", reasons);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn groups_on_one_host_are_served_by_the_own_kernels_alone() {
+        let lines: Vec<_> = facts(&[4], true, true).explain().iter().map(ToString::to_string).collect();
+        assert_eq!(lines[0], "quantised: refuses: there is none yet");
+        assert_eq!(lines[1], "own: every operation and type, any size; in graphs every operation and type, any size");
+        assert_eq!(lines[2], "nccl: nothing comes to it");
+        assert_eq!(lines[3], "host: nothing comes to it");
+    }
+
+    #[test]
+    fn groups_on_several_hosts_go_on_to_others() {
+        let lines: Vec<_> = facts(&[2, 1], false, true).explain().iter().map(ToString::to_string).collect();
+        assert_eq!(lines[1], "own: refuses: its ranks are on 2 hosts, host-0 (2 ranks), host-1 (1 ranks)");
+        assert_eq!(lines[2], "nccl: refuses: it is not here");
+        assert_eq!(
+            lines[3],
+            "host: every operation and type, any size; refuses: it blocks the caller and cannot be captured"
+        );
+        let lines: Vec<_> = facts(&[2, 1], true, true).explain().iter().map(ToString::to_string).collect();
+        assert!(lines[2].starts_with("nccl: all-reduce (sum prod min max) of every type, "), "{}", lines[2]);
+        assert!(lines[2].contains("all-reduce (avg) of f32 f64 f16 bf16, "), "{}", lines[2]);
+        assert!(lines[3].starts_with("host: all-reduce (avg) of i32 i64 i8 u8 u32 u64, "), "{}", lines[3]);
+    }
+
+    #[test]
+    fn an_algorithm_by_name_is_for_the_own_kernels() {
+        let request = |named| Request {
+            operation: Operation::AllReduce,
+            reduction: Some(Reduction::Sum),
+            dtype: Dtype::F32,
+            named,
+            captured: false,
+        };
+        assert_eq!(facts(&[2], true, true).select(&request(true)), Ok(Backend::Own));
+        assert_eq!(facts(&[2, 2], true, true).select(&request(false)), Ok(Backend::Nccl));
+        let reasons = facts(&[2, 2], true, true).select(&request(true)).unwrap_err();
+        assert!(reasons.contains("nccl: the call names an algorithm of the own kernels"), "{reasons}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Maps of named tensors and other values, from one rank of a group to all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::coordinator::Coordinator;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::{DeviceBuffer, Ref};
+use crate::stream::Stream;
+use crate::types::{Dtype, Element};
+
+/// A row-major tensor of any type in the memory of a device.
+pub struct Tensor<'a> {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    memory: Memory<'a>,
+}
+
+/// Whose memory it is.
+enum Memory<'a> {
+    Own(DeviceBuffer<u8>),
+    Borrowed(Ref<'a, u8>),
+}
+
+impl<'a> Tensor<'a> {
+    /// Allocates one; contents start undefined.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] for a shape of more bytes than there can be.
+    pub fn new(device: &Device, dtype: Dtype, shape: &[usize]) -> Result<Self> {
+        let bytes = elements(shape).and_then(|elems| elems.checked_mul(dtype.bytes()));
+        let limit = format!("{dtype} of that shape must fit the address space");
+        let bytes = bytes.ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), limit))?;
+        Ok(Self { dtype, shape: shape.to_vec(), memory: Memory::Own(DeviceBuffer::new(device, bytes)?) })
+    }
+
+    /// One in memory that is borrowed: [`DeviceBuffer::borrow`] and its like give it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a shape of another number of elements.
+    pub fn borrowed<T: Element>(memory: &Ref<'a, T>, shape: &[usize]) -> Result<Self> {
+        if elements(shape) != Some(memory.len()) {
+            let limit = format!("the memory has {} elements", memory.len());
+            return Err(Error::invalid("the shape", format!("{shape:?}"), limit));
+        }
+        let bytes = Ref::new(memory.as_raw().cast(), size_of::<T>() * memory.len(), memory.device());
+        Ok(Self { dtype: T::DTYPE, shape: shape.to_vec(), memory: Memory::Borrowed(bytes) })
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Its dimensions.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Its memory as bytes.
+    pub fn bytes(&self) -> Ref<'_, u8> {
+        match &self.memory {
+            Memory::Own(buffer) => buffer.borrow(),
+            Memory::Borrowed(memory) => memory.clone(),
+        }
+    }
+
+    /// Its memory, to be read, written or an operand.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when its elements are of another type.
+    pub fn elements<T: Element>(&self) -> Result<Ref<'_, T>> {
+        if self.dtype != T::DTYPE {
+            return Err(Error::invalid("the type", T::DTYPE, format!("the tensor holds {}", self.dtype)));
+        }
+        let bytes = self.bytes();
+        Ok(Ref::new(bytes.as_raw().cast(), bytes.len() / size_of::<T>(), bytes.device()))
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Tensor({} {:?})", self.dtype, self.shape)
+    }
+}
+
+fn elements(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |all, dim| all.checked_mul(*dim))
+}
+
+/// What a name stands for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// A tensor.
+    Tensor(Tensor<'a>),
+    /// Anything else that serde can write: `serde_json::to_value` makes one.
+    Other(serde_json::Value),
+}
+
+impl<'a> Value<'a> {
+    /// The tensor, if it is one.
+    pub fn tensor(&self) -> Option<&Tensor<'a>> {
+        match self {
+            Self::Tensor(tensor) => Some(tensor),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// The other value, if it is none.
+    pub fn other(&self) -> Option<&serde_json::Value> {
+        match self {
+            Self::Tensor(_) => None,
+            Self::Other(value) => Some(value),
+        }
+    }
+}
+
+/// What ranks tell each other of a value.
+#[derive(Serialize, Deserialize)]
+enum Card {
+    Tensor { dtype: u32, shape: Vec<usize> },
+    Other(serde_json::Value),
+}
+
+impl Coordinator {
+    /// Gives named tensors and other values of rank `root` to every rank. The others pass `None` and receive the
+    /// map, with tensors in new memory of their device; the root receives `None` and keeps its own.
+    ///
+    /// **Blocks** until every rank knows names, types and shapes and has its memory; these travel as JSON
+    /// of at most 64 MiB. The tensors follow, one [`broadcast`](Self::broadcast) each in the order of their
+    /// names, which is enqueued on `stream`: use them behind it. Between hosts that blocks as well.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use symmetra::{DeviceBuffer, Result, Stream, environment::{Coordinator, Tensor, Value}};
+    /// fn weights(tp: &Coordinator, scale: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+    ///     let mut map = BTreeMap::new();
+    ///     map.insert("scale".to_owned(), Value::Tensor(Tensor::borrowed(&scale.borrow(), &[scale.len()])?));
+    ///     map.insert("layer".to_owned(), Value::Other(7.into()));
+    ///     let received = tp.broadcast_named(tp.is_first_rank().then_some(&map), 0, stream)?;
+    ///     let map = received.as_ref().unwrap_or(&map);
+    ///     let tensor = map["scale"].tensor().map(|tensor| tensor.elements::<f32>()).transpose()?;
+    ///     # let _ = tensor;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast);
+    /// [`Error::OutOfMemory`] or [`Error::InvalidArgument`] when this rank cannot allocate what is sent, and then
+    /// [`Error::Peer`] on the others: nothing is sent.
+    pub fn broadcast_named(
+        &self,
+        map: Option<&BTreeMap<String, Value<'_>>>,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<Option<BTreeMap<String, Value<'static>>>> {
+        let card = |value: &Value<'_>| match value {
+            Value::Tensor(tensor) => Card::Tensor { dtype: tensor.dtype as u32, shape: tensor.shape.clone() },
+            Value::Other(value) => Card::Other(value.clone()),
+        };
+        let cards = map.map(|map| map.iter().map(|(name, value)| (name.clone(), card(value))).collect());
+        let cards = self.broadcast_object::<BTreeMap<String, Card>>(cards.as_ref(), root)?;
+        let fill = |card: Card| -> Result<Value<'static>> {
+            match card {
+                Card::Tensor { dtype, shape } => {
+                    let known = Dtype::from_number(dtype);
+                    let known =
+                        known.ok_or_else(|| Error::bootstrap(format!("rank {root} sent a tensor of type {dtype}")));
+                    Ok(Value::Tensor(Tensor::new(self.device(), known?, &shape)?))
+                }
+                Card::Other(value) => Ok(Value::Other(value)),
+            }
+        };
+        let received = match map {
+            Some(_) => Ok(None),
+            None => cards.into_iter().map(|(name, card)| Ok((name, fill(card)?))).collect::<Result<_>>().map(Some),
+        };
+        let received: Option<BTreeMap<String, Value<'static>>> = self.together("allocate tensors", received)?;
+        let tensors = |map: &BTreeMap<String, Value<'_>>| {
+            map.values().filter_map(Value::tensor).try_for_each(|tensor| self.broadcast(tensor.bytes(), root, stream))
+        };
+        map.map_or(Ok(()), tensors)?;
+        received.as_ref().map_or(Ok(()), tensors)?;
+        Ok(received)
+    }
+}

@@ -1,0 +1,229 @@
+//! A group's NCCL communicator, and every operation in NCCL's own.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::collective::Lane;
+use crate::device::{Device, DeviceKind};
+use crate::environment::call::{Call, Message};
+use crate::environment::serving::Serving;
+use crate::environment::variables::nccl_library;
+use crate::error::{Error, Result};
+use crate::memory::View;
+use crate::nccl::Communicator;
+use crate::stream::{Enqueue, Part, Stream};
+use crate::types::Dtype;
+
+/// This rank of a group's NCCL communicator. Dropped, it is aborted.
+pub(in crate::environment) struct Ranks(Arc<Inner>);
+
+struct Inner {
+    /// None once it is closed.
+    communicator: Mutex<Option<Communicator>>,
+    /// The order of calls and graph launches: NCCL runs one at a time.
+    lane: Mutex<Lane>,
+    /// The group's.
+    id: u64,
+}
+
+impl Ranks {
+    /// Why NCCL cannot be used on this rank, if it cannot.
+    pub(in crate::environment) fn available(device: &Device) -> Result<(), String> {
+        if device.kind() != DeviceKind::Cuda {
+            return Err(format!("it works on NVIDIA GPUs, and this is {}", device.kind()));
+        }
+        nccl_library(device.kind()).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Collective; blocks.
+    pub(in crate::environment) fn open(serving: &Serving) -> Result<Self> {
+        let (device, group) = (serving.local().device(), serving.local().group());
+        let limit = group.config().deadlines.open;
+        let library = nccl_library(device.kind());
+        let exchange = |bytes: &[u8]| serving.all_gather_bytes(bytes);
+        let communicator = Communicator::open(library, device, serving.rank, serving.world_size, limit, exchange)?;
+        let (communicator, lane) = (Mutex::new(Some(communicator)), Mutex::new(Lane::new(device)?));
+        Ok(Self(Arc::new(Inner { communicator, lane, id: group.id() })))
+    }
+
+    /// Enqueues a checked call.
+    pub(in crate::environment) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        // Before anything is recorded: whatever a graph holds of this, closing it ends the graph.
+        queue.recording().map(|recording| recording.part(self.0.id, || Recorded(self.0.clone())));
+        let communicator = self.0.communicator.lock();
+        let nccl = communicator.as_ref().ok_or(Error::Closed)?;
+        self.0.lane.lock().order_call(queue)?;
+        let turn = Turn { nccl, dtype, stream: queue.stream() };
+        let mut result = Ok(());
+        let enqueued = queue.enqueue("call NCCL", |_| {
+            result = turn.run(call);
+            0
+        });
+        enqueued.and(result)
+    }
+
+    pub(in crate::environment) fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// Collective; blocks.
+    pub(in crate::environment) fn close(&self) -> Result<()> {
+        let communicator = self.0.communicator.lock().take();
+        communicator.map_or(Ok(()), Communicator::close)
+    }
+}
+
+impl Inner {
+    fn check(&self) -> Result<()> {
+        self.communicator.lock().as_ref().ok_or(Error::Closed)?.check()
+    }
+}
+
+/// What a graph keeps of it.
+struct Recorded(Arc<Inner>);
+
+impl Part for Recorded {
+    fn before_launch(&self, stream: &Stream) -> Result<()> {
+        self.0.check()?;
+        self.0.lane.lock().order(stream)
+    }
+
+    fn register(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// One call.
+struct Turn<'a> {
+    nccl: &'a Communicator,
+    dtype: Dtype,
+    stream: &'a Stream,
+}
+
+/// Bytes of this rank.
+#[derive(Clone, Copy)]
+struct Strip {
+    address: *mut u8,
+    bytes: usize,
+}
+
+impl Turn<'_> {
+    fn run(&self, call: &Call<'_>) -> Result<()> {
+        let (rank, world) = (self.nccl.rank(), self.nccl.world_size());
+        match call {
+            Call::AllReduce { input, .. } | Call::AllGather { input, .. } if input.elems == 0 => Ok(()),
+            Call::AllReduce { options, input, output } => {
+                let (from, to) = (input.address, output.address);
+                // SAFETY: checked to be as long, on this device; the queue's borrow keeps them until its work
+                // is done; the caller's lock keeps other threads away.
+                unsafe { self.nccl.all_reduce(from, to, input.elems, self.dtype, options.reduction, self.stream) }
+            }
+            Call::ReduceScatter { .. } | Call::AllGather { .. } => self.by_rows(call),
+            Call::AllToAll { input, output } => {
+                let (from, into) = (self.parts(input, world), self.parts(output, world));
+                self.strips(from.into_iter().enumerate(), into.into_iter().enumerate())
+            }
+            Call::AllToAllV { input, send_counts, output, receive_counts } => {
+                let (from, into) = (self.ragged(input, send_counts), self.ragged(output, receive_counts));
+                self.strips(from.into_iter().enumerate(), into.into_iter().enumerate())
+            }
+            Call::Broadcast { root, buffer } => {
+                let Strip { address, bytes } = self.strip(buffer);
+                // SAFETY: as above, in place.
+                unsafe { self.nccl.broadcast(address, address, bytes, Dtype::U8, *root, self.stream) }
+            }
+            Call::Reduce { .. } => Err(Error::unsupported("reduce", "NCCL was not selected for it")),
+            Call::Gather { root, input, output } => {
+                let into = output.as_ref().filter(|_| rank == *root).map(|all| self.parts(all, world));
+                self.strips([(*root, self.strip(input))].into_iter(), into.into_iter().flatten().enumerate())
+            }
+            Call::Scatter { root, input, output } => {
+                let from = input.as_ref().filter(|_| rank == *root).map(|all| self.parts(all, world));
+                self.strips(from.into_iter().flatten().enumerate(), [(*root, self.strip(output))].into_iter())
+            }
+            Call::SendReceive { messages } => {
+                let of = |message: &Message| {
+                    (message.peer, Strip { address: message.view().address, bytes: message.bytes() })
+                };
+                let (sends, receives): (Vec<_>, Vec<_>) = messages.iter().partition(|message| message.sends);
+                self.strips(sends.into_iter().map(of), receives.into_iter().map(of))
+            }
+        }
+    }
+
+    /// Row by row: each is an operation of its own, all of them one launch.
+    fn by_rows(&self, call: &Call<'_>) -> Result<()> {
+        let world = self.nccl.world_size();
+        let cut = call.cut(world)?;
+        let elems = cut.part_elems().unwrap_or(0) / cut.rows().max(1);
+        let (part, whole) = (elems * self.dtype.bytes(), elems * self.dtype.bytes() * world);
+        if elems == 0 {
+            return Ok(());
+        }
+        self.nccl.group(|| {
+            (0..cut.rows()).try_for_each(|row| match call {
+                Call::ReduceScatter { reduction, input, output, .. } => {
+                    let (from, to) = (input.address.wrapping_add(row * whole), output.address.wrapping_add(row * part));
+                    // SAFETY: as in `run`; a row lies within the operands.
+                    unsafe { self.nccl.reduce_scatter(from, to, elems, self.dtype, *reduction, self.stream) }
+                }
+                Call::AllGather { input, output, .. } => {
+                    let (from, to) = (input.address.wrapping_add(row * part), output.address.wrapping_add(row * whole));
+                    // SAFETY: as above.
+                    unsafe { self.nccl.all_gather(from, to, part, Dtype::U8, self.stream) }
+                }
+                _ => Ok(()),
+            })
+        })
+    }
+
+    /// Strips to and from ranks, all at once. What a rank would send itself in place stays.
+    fn strips(
+        &self,
+        sends: impl Iterator<Item = (usize, Strip)>,
+        receives: impl Iterator<Item = (usize, Strip)>,
+    ) -> Result<()> {
+        let rank = self.nccl.rank();
+        let some = |strips: &[(usize, Strip)], peer: usize| {
+            strips.iter().find(|(other, _)| *other == peer).map(|(_, strip)| strip.address)
+        };
+        let (mut sends, mut receives): (Vec<_>, Vec<_>) = (sends.collect(), receives.collect());
+        if some(&sends, rank).is_some_and(|address| some(&receives, rank) == Some(address)) {
+            [&mut sends, &mut receives].into_iter().for_each(|strips| strips.retain(|(peer, _)| *peer != rank));
+        }
+        self.nccl.group(|| {
+            for (peer, Strip { address, bytes }) in sends.into_iter().filter(|(_, strip)| strip.bytes > 0) {
+                // SAFETY: as in `run`.
+                unsafe { self.nccl.send(address, bytes, Dtype::U8, peer, self.stream) }?;
+            }
+            for (peer, Strip { address, bytes }) in receives.into_iter().filter(|(_, strip)| strip.bytes > 0) {
+                // SAFETY: as in `run`.
+                unsafe { self.nccl.recv(address, bytes, Dtype::U8, peer, self.stream) }?;
+            }
+            Ok(())
+        })
+    }
+
+    fn strip(&self, view: &View<'_>) -> Strip {
+        Strip { address: view.address, bytes: view.elems * self.dtype.bytes() }
+    }
+
+    /// Equal parts of an operand.
+    fn parts(&self, view: &View<'_>, count: usize) -> Vec<Strip> {
+        let bytes = self.strip(view).bytes / count;
+        (0..count).map(|part| Strip { address: view.address.wrapping_add(part * bytes), bytes }).collect()
+    }
+
+    /// Parts of so many elements, one behind the other.
+    fn ragged(&self, view: &View<'_>, counts: &[usize]) -> Vec<Strip> {
+        let mut address = view.address;
+        let mut next = |count: &usize| {
+            let strip = Strip { address, bytes: count * self.dtype.bytes() };
+            address = address.wrapping_add(strip.bytes);
+            strip
+        };
+        counts.iter().map(&mut next).collect()
+    }
+}

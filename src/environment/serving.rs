@@ -1,0 +1,255 @@
+//! What serves a group's calls: its communicator or those of its hosts, and the backends opened for it.
+
+use std::sync::{Arc, Once};
+use std::time::Instant;
+
+use once_cell::sync::OnceCell;
+
+use super::across::Engines;
+use super::backend::Backend;
+use super::call::Call;
+use super::dispatch::Facts;
+use super::hosts::Hosts;
+use super::nccl::Ranks;
+use super::spanning::Spanning;
+use super::staged::Mesh;
+use crate::bootstrap::Bootstrap;
+use crate::collective::Communicator;
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::group::Determinism;
+use crate::stream::Enqueue;
+use crate::types::{Dtype, Reduction};
+
+/// Whether this process said that there is no NCCL.
+static SAID: Once = Once::new();
+
+/// What groups of the same ranks share.
+pub(super) struct Serving {
+    reach: Reach,
+    /// Which of the group's ranks this is.
+    pub(super) rank: usize,
+    pub(super) world_size: usize,
+    /// The interface that an engine speaks over.
+    interface: Option<String>,
+    nccl: OnceCell<Ranks>,
+    mesh: OnceCell<Mesh>,
+    /// What went wrong first in a backend of others.
+    failure: OnceCell<Error>,
+}
+
+/// Where a group's ranks are.
+pub(super) enum Reach {
+    /// All on this host.
+    Own(Communicator),
+    /// On several.
+    Spanning(Spanning),
+}
+
+impl Serving {
+    /// Opens the backends that the group needs, and says what its ranks agreed on. Collective; blocks.
+    pub(super) fn open(
+        reach: Reach,
+        (ranks, rank): (&[usize], usize),
+        hosts: &Hosts,
+        forced: Option<Backend>,
+        interface: Option<&str>,
+    ) -> Result<(Arc<Self>, Arc<Facts>)> {
+        let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
+        let unopened = || "it is opened where a group needs it or is told to use it".to_owned();
+        let (nccl, mesh, failure, interface) =
+            (OnceCell::new(), OnceCell::new(), OnceCell::new(), interface.map(str::to_owned));
+        let serving = Self { reach, rank, world_size: ranks.len(), interface, nccl, mesh, failure };
+        let exact = serving.local().group().config().determinism == Determinism::Exact;
+        let facts = Facts { hosts: hosts.of_group(ranks), forced, exact, nccl: Err(unopened()), host: Err(unopened()) };
+        let facts = serving.equip(facts)?;
+        Ok((Arc::new(serving), Arc::new(facts)))
+    }
+
+    /// Finds out whether what `facts` ask for can be had on every rank, and opens what is needed.
+    /// Collective; blocks. What is open already stays so.
+    pub(super) fn equip(&self, mut facts: Facts) -> Result<Facts> {
+        let asked = |backend: Backend| match facts.forced {
+            Some(forced) => forced == backend,
+            None => facts.hosts.len() > 1,
+        };
+        let (nccl, host) = (asked(Backend::Nccl), asked(Backend::Host));
+        if self.world_size == 1 || !(nccl || host) {
+            return Ok(facts);
+        }
+        if nccl {
+            facts.nccl = self.agree(Ranks::available(self.local().device()))?;
+            if let (Err(reason), DeviceKind::Cuda) = (&facts.nccl, self.local().device().kind()) {
+                SAID.call_once(|| tracing::warn!("NCCL cannot be used, others do what it would: {reason}"));
+            }
+        }
+        if host {
+            let engine = self.engines();
+            let lacking = engine.as_ref().err().map(|error| match error {
+                Error::Unsupported { reason, .. } => reason.clone(),
+                error => error.to_string(),
+            });
+            facts.host = self.agree(lacking.map_or(Ok(()), Err))?;
+            if let (Ok(engines), true) = (engine, facts.needs(Backend::Host)) {
+                self.together("connect the ranks", self.connect(&engines))?;
+            }
+        }
+        if facts.needs(Backend::Nccl) {
+            self.together("open NCCL", self.open_nccl())?;
+        }
+        Ok(facts)
+    }
+
+    /// Runs a call on the backend that was selected for it.
+    pub(super) fn run(
+        &self,
+        backend: Backend,
+        facts: &Facts,
+        dtype: Dtype,
+        call: &Call<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        if backend == Backend::Own {
+            return call.enqueue(self.local(), dtype, queue);
+        }
+        self.check()?;
+        call.check(dtype, self.rank, self.world_size, self.local().device())?;
+        let absent = || Error::Internal { message: format!("the backend {backend} was chosen and is not open") };
+        if backend == Backend::Nccl {
+            return self.nccl.get().ok_or_else(absent)?.run(dtype, call, queue).map_err(|error| self.fail(error));
+        }
+        match (&self.reach, call) {
+            (Reach::Spanning(spanning), Call::AllReduce { options, input, output })
+                if options.reduction != Reduction::Average && !facts.exact =>
+            {
+                spanning.all_reduce(dtype, options.reduction, [input, output], queue.stream())
+            }
+            _ => {
+                let mesh = self.mesh.get().ok_or_else(absent)?;
+                mesh.run(dtype, call, queue.stream()).map_err(|error| self.fail(error))
+            }
+        }
+    }
+
+    /// The group's ranks on this host.
+    pub(super) fn local(&self) -> &Communicator {
+        match &self.reach {
+            Reach::Own(communicator) => communicator,
+            Reach::Spanning(spanning) => spanning.local(),
+        }
+    }
+
+    /// What runs the group's collectives, if all its ranks are on this host.
+    pub(super) fn own(&self) -> Option<&Communicator> {
+        match &self.reach {
+            Reach::Own(communicator) => Some(communicator),
+            Reach::Spanning(_) => None,
+        }
+    }
+
+    /// What went wrong first.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(error) = self.failure.get() {
+            return Err(error.clone());
+        }
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().check()?,
+            Reach::Spanning(spanning) => spanning.check()?,
+        }
+        self.nccl.get().map_or(Ok(()), |ranks| ranks.check().map_err(|error| self.fail(error)))
+    }
+
+    /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this rank.
+    fn fail(&self, error: Error) -> Error {
+        if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
+            return error;
+        }
+        let failure = self.failure.get_or_init(|| {
+            self.mesh.get().iter().for_each(|mesh| mesh.end());
+            match &self.reach {
+                Reach::Own(communicator) => {
+                    communicator.abort();
+                    error
+                }
+                Reach::Spanning(spanning) => spanning.fail(error),
+            }
+        });
+        failure.clone()
+    }
+
+    /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
+    pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().all_gather_bytes(bytes),
+            Reach::Spanning(spanning) => spanning.all_gather_bytes(bytes),
+        }
+    }
+
+    /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
+    pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
+        let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
+        let all = self.all_gather_bytes(words.as_bytes());
+        let value = local?;
+        match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
+            None => Ok(value),
+            Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
+        }
+    }
+
+    /// Closes what was opened for the group. Collective; blocks.
+    pub(super) fn close(&self) -> Result<()> {
+        let nccl = self.nccl.get().map_or(Ok(()), Ranks::close);
+        self.mesh.get().iter().for_each(|mesh| mesh.end());
+        let closed = match &self.reach {
+            Reach::Own(communicator) => communicator.clone().close(),
+            Reach::Spanning(spanning) => spanning.close(),
+        };
+        self.failure.get().map_or(closed.and(nccl), |error| Err(error.clone()))
+    }
+
+    /// Whether every rank has something; else why not, by the word of the lowest rank that has not.
+    fn agree(&self, own: Result<(), String>) -> Result<Result<(), String>> {
+        let words = own.err().unwrap_or_default();
+        let all = self.all_gather_bytes(words.as_bytes())?;
+        let lacking = all.iter().enumerate().find(|(_, words)| !words.is_empty());
+        Ok(lacking.map_or(Ok(()), |(rank, words)| Err(format!("rank {rank}: {}", String::from_utf8_lossy(words)))))
+    }
+
+    /// Ranks of one host speak over loopback unless told otherwise.
+    fn engines(&self) -> Result<Engines> {
+        let hosts = Hosts::new(&[]);
+        Engines::open(Some(self.interface.as_deref().unwrap_or("127.0.0.1")), &hosts)
+    }
+
+    fn connect(&self, engines: &Engines) -> Result<()> {
+        let everyone: Vec<usize> = (0..self.world_size).collect();
+        let deadlines = self.local().group().config().deadlines;
+        let connected = || -> Result<Mesh> {
+            let wire = engines.connect(&mut Members(self), Some(&everyone), Instant::now() + deadlines.open)?;
+            let wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
+            Ok(Mesh::new(wire, self.rank, self.world_size, deadlines))
+        };
+        self.mesh.get_or_try_init(connected).map(drop)
+    }
+
+    fn open_nccl(&self) -> Result<()> {
+        self.nccl.get_or_try_init(|| Ranks::open(self)).map(drop)
+    }
+}
+
+/// A group as its ranks meet: what engines exchange addresses by.
+struct Members<'a>(&'a Serving);
+
+impl Bootstrap for Members<'_> {
+    fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    fn world_size(&self) -> usize {
+        self.0.world_size
+    }
+
+    fn all_gather(&mut self, bytes: &[u8], _deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        self.0.all_gather_bytes(bytes)
+    }
+}
