@@ -14,7 +14,7 @@ pub enum Backend {
     Quantised,
     /// symmetra's own kernels, which other libraries call custom ones: groups on one host, every call.
     Own,
-    /// NCCL, found at run time (feature `nccl`): groups of NVIDIA GPUs. Opened where a group needs it or is told
+    /// NCCL, found at run time (feature `nccl`): groups of GPUs. Opened where a group needs it or is told
     /// to use it.
     Nccl,
     /// Through the CPU and an engine between hosts (feature `gloo`). A call **blocks** until its result is

@@ -89,9 +89,6 @@ impl Facts {
                 Ok(()) if self.exact && floats && world_size > 2 => {
                     Some("determinism is exact, and it does not reduce in rank order".into())
                 }
-                Ok(()) if request.operation == Operation::Reduce => {
-                    Some("it is not asked to reduce to one rank".into())
-                }
                 Ok(()) if request.reduction == Some(Reduction::Average) && !request.dtype.is_float() => {
                     Some("its sums behind averages of integers wrap".into())
                 }

@@ -16,9 +16,9 @@ use crate::types::{Element, Reduction};
 impl Coordinator {
     /// Sums `input` over the group into `output`, which has as many elements.
     ///
-    /// Between hosts [`Backend::Host`](super::Backend::Host) sums on two levels: over the ranks of each host, rounded to
-    /// the type, then over the hosts in the order of their lowest rank, rounded again; in rank order, rounded once, where
-    /// [`Config::determinism`](crate::Config) asks for it. Bits are equal on all ranks; integers wrap.
+    /// Between hosts [`Backend::Host`](super::Backend::Host) reduces on two levels: over the ranks of each host, rounded to
+    /// the type, then over the hosts in the order of their lowest rank, rounded again; averages, and everything where
+    /// [`Config::determinism`](crate::Config) asks for it, in rank order, rounded once. Bits are equal on all ranks.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`](crate::Communicator::all_reduce). For this and all other operations:

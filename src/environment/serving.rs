@@ -79,7 +79,7 @@ impl Serving {
         }
         if nccl {
             facts.nccl = self.agree(Ranks::available(self.local().device()))?;
-            if let (Err(reason), DeviceKind::Cuda) = (&facts.nccl, self.local().device().kind()) {
+            if let (Err(reason), true) = (&facts.nccl, self.local().device().kind() != DeviceKind::Host) {
                 SAID.call_once(|| tracing::warn!("NCCL cannot be used, others do what it would: {reason}"));
             }
         }
@@ -166,6 +166,7 @@ impl Serving {
         }
         let failure = self.failure.get_or_init(|| {
             self.mesh.get().iter().for_each(|mesh| mesh.end());
+            self.nccl.get().iter().for_each(|ranks| ranks.abort());
             match &self.reach {
                 Reach::Own(communicator) => {
                     communicator.abort();

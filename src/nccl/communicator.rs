@@ -164,6 +164,31 @@ impl Communicator {
         self.0.call("ncclAllGather", |comm| unsafe { call(from.cast(), to.cast(), elems, dtype, comm, raw(stream)) })
     }
 
+    /// Enqueues a reduction of `elems` elements of every rank into `to` of the rank that is named with it; the
+    /// others' is not touched and may be null.
+    ///
+    /// # Safety
+    /// As [`all_reduce`](Self::all_reduce).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a root there is not; as [`all_reduce`](Self::all_reduce).
+    pub unsafe fn reduce(
+        &self,
+        from: *const u8,
+        to: *mut u8,
+        elems: usize,
+        dtype: Dtype,
+        (reduction, root): (Reduction, usize),
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.0.library.symbols().ncclReduce;
+        let (dtype, op, root) = (number(dtype), operation(reduction), self.peer("root", root)?);
+        // SAFETY: as in `all_reduce`.
+        self.0.call("ncclReduce", |comm| unsafe {
+            call(from.cast(), to.cast(), elems, dtype, op, root, comm, raw(stream))
+        })
+    }
+
     /// Enqueues a copy of `root`'s `elems` elements at `from` into `to` of every rank.
     ///
     /// # Safety

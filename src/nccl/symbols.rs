@@ -98,6 +98,7 @@ symbols! {
         ncclAllReduce: fn(*const c_void, *mut c_void, usize, i32, i32, ncclComm_t, Stream) -> i32;
         ncclReduceScatter: fn(*const c_void, *mut c_void, usize, i32, i32, ncclComm_t, Stream) -> i32;
         ncclAllGather: fn(*const c_void, *mut c_void, usize, i32, ncclComm_t, Stream) -> i32;
+        ncclReduce: fn(*const c_void, *mut c_void, usize, i32, i32, c_int, ncclComm_t, Stream) -> i32;
         ncclBroadcast: fn(*const c_void, *mut c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;
         ncclSend: fn(*const c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;
         ncclRecv: fn(*mut c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;

@@ -53,7 +53,7 @@ fn nccl_that_cannot_be_had_is_a_reason_and_the_program_runs() {
         let buffer = DeviceBuffer::<f32>::from_slice(&[2.0; 3], &stream).unwrap();
         let words = environment.tp().broadcast(&buffer, 0, &stream).unwrap_err().to_string();
         let reason = match cfg!(feature = "nccl") {
-            true => "nccl: rank 0: it works on NVIDIA GPUs, and this is host",
+            true => "nccl: rank 0: NCCL on the CPU is not supported: it works on GPUs only",
             false => "nccl: rank 0: it was not built: build with the feature `nccl`",
         };
         assert!(words.contains("broadcast of f32 by the group tp") && words.contains(reason), "{words}");

@@ -10,9 +10,6 @@ use crate::support::data::mix;
 use crate::support::world::meet;
 use crate::{config, groups, named};
 
-/// What the engine between hosts computes.
-const SUMS: [Reduction; 1] = [Reduction::Sum];
-
 #[test]
 fn every_operation_through_the_cpu_gives_the_same_values() {
     let seed = fastrand::u64(..);
@@ -22,10 +19,10 @@ fn every_operation_through_the_cpu_gives_the_same_values() {
             for group in groups(&environment) {
                 let host = group.through(Backend::Host).unwrap();
                 for round in 0..4 {
-                    check::<f32>(group, &host, &SUMS, mix(seed ^ round), false);
-                    check::<bf16>(group, &host, &SUMS, mix(seed ^ round), false);
-                    check::<u8>(group, &host, &SUMS, mix(seed ^ round), false);
-                    check::<i64>(group, &host, &SUMS, mix(seed ^ round), false);
+                    check::<f32>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
+                    check::<bf16>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
+                    check::<u8>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
+                    check::<i64>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
                 }
             }
             environment.close().unwrap();
@@ -39,7 +36,7 @@ fn groups_that_span_hosts_serve_every_operation() {
     for (hosts, sizes) in [(vec![0, 0, 1, 1], [2, 1, 2]), (vec![0, 1, 0], [3, 1, 1]), (vec![0, 1, 2, 2], [2, 2, 1])] {
         meet(hosts.len(), |bootstrap| {
             let mut config = config(bootstrap, sizes);
-            // Sums in rank order, so that there is one right answer.
+            // In rank order, so that there is one right answer.
             config.communicator.determinism = Determinism::Exact;
             let InitMethod::Bootstrap(told) = &config.init_method else { panic!("it is one") };
             config.host = Some(format!("host-{}", hosts[told.rank()]));
@@ -47,8 +44,8 @@ fn groups_that_span_hosts_serve_every_operation() {
             for (number, group) in groups(&environment).into_iter().enumerate() {
                 for round in 0..3 {
                     let seed = mix(seed ^ (number as u64) << 8 ^ round);
-                    check::<f32>(group, group, &SUMS, seed, false);
-                    check::<u8>(group, group, &SUMS, seed, false);
+                    check::<f32>(group, group, &Reduction::ALL, seed, false);
+                    check::<u8>(group, group, &Reduction::ALL, seed, false);
                 }
             }
             let map = named(&[], seed);

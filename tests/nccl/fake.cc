@@ -96,6 +96,7 @@ int ncclGroupEnd() { return called(__func__); }
 int ncclAllReduce(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclReduceScatter(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclAllGather(const void*, void*, size_t, int, void*, void*) { return called(__func__); }
+int ncclReduce(const void*, void*, size_t, int, int, int, void*, void*) { return called(__func__); }
 int ncclBroadcast(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclSend(const void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclRecv(void*, size_t, int, int, void*, void*) { return called(__func__); }

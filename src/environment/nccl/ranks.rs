@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::collective::Lane;
-use crate::device::{Device, DeviceKind};
+use crate::device::Device;
 use crate::environment::call::{Call, Message};
 use crate::environment::serving::Serving;
 use crate::environment::variables::nccl_library;
@@ -20,8 +20,8 @@ use crate::types::Dtype;
 pub(in crate::environment) struct Ranks(Arc<Inner>);
 
 struct Inner {
-    /// None once it is closed.
-    communicator: Mutex<Option<Communicator>>,
+    /// None once it is closed. Not locked while a call waits, so that any thread may abort.
+    communicator: Mutex<Option<Arc<Communicator>>>,
     /// The order of calls and graph launches: NCCL runs one at a time.
     lane: Mutex<Lane>,
     /// The group's.
@@ -31,20 +31,16 @@ struct Inner {
 impl Ranks {
     /// Why NCCL cannot be used on this rank, if it cannot.
     pub(in crate::environment) fn available(device: &Device) -> Result<(), String> {
-        if device.kind() != DeviceKind::Cuda {
-            return Err(format!("it works on NVIDIA GPUs, and this is {}", device.kind()));
-        }
         nccl_library(device.kind()).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Collective; blocks.
+    /// Collective; blocks. All ranks succeed or none.
     pub(in crate::environment) fn open(serving: &Serving) -> Result<Self> {
         let (device, group) = (serving.local().device(), serving.local().group());
-        let limit = group.config().deadlines.open;
-        let library = nccl_library(device.kind());
+        let (limit, library) = (group.config().deadlines.open, nccl_library(device.kind()));
         let exchange = |bytes: &[u8]| serving.all_gather_bytes(bytes);
         let communicator = Communicator::open(library, device, serving.rank, serving.world_size, limit, exchange)?;
-        let (communicator, lane) = (Mutex::new(Some(communicator)), Mutex::new(Lane::new(device)?));
+        let (communicator, lane) = (Mutex::new(Some(Arc::new(communicator))), Mutex::new(Lane::new(device)?));
         Ok(Self(Arc::new(Inner { communicator, lane, id: group.id() })))
     }
 
@@ -52,10 +48,10 @@ impl Ranks {
     pub(in crate::environment) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         // Before anything is recorded: whatever a graph holds of this, closing it ends the graph.
         queue.recording().map(|recording| recording.part(self.0.id, || Recorded(self.0.clone())));
-        let communicator = self.0.communicator.lock();
-        let nccl = communicator.as_ref().ok_or(Error::Closed)?;
-        self.0.lane.lock().order_call(queue)?;
-        let turn = Turn { nccl, dtype, stream: queue.stream() };
+        let nccl = self.0.live()?;
+        let mut lane = self.0.lane.lock();
+        lane.order_call(queue)?;
+        let turn = Turn { nccl: &nccl, dtype, stream: queue.stream() };
         let mut result = Ok(());
         let enqueued = queue.enqueue("call NCCL", |_| {
             result = turn.run(call);
@@ -65,19 +61,31 @@ impl Ranks {
     }
 
     pub(in crate::environment) fn check(&self) -> Result<()> {
-        self.0.check()
+        self.0.live()?.check()
+    }
+
+    /// Lets nobody wait for this rank.
+    pub(in crate::environment) fn abort(&self) {
+        self.0.communicator.lock().iter().for_each(|communicator| communicator.abort());
     }
 
     /// Collective; blocks.
     pub(in crate::environment) fn close(&self) -> Result<()> {
         let communicator = self.0.communicator.lock().take();
-        communicator.map_or(Ok(()), Communicator::close)
+        match communicator.map(Arc::try_unwrap) {
+            None => Ok(()),
+            Some(Ok(communicator)) => communicator.close(),
+            Some(Err(communicator)) => {
+                communicator.abort();
+                Err(Error::unsupported("to close a group", "another thread is in a call of it"))
+            }
+        }
     }
 }
 
 impl Inner {
-    fn check(&self) -> Result<()> {
-        self.communicator.lock().as_ref().ok_or(Error::Closed)?.check()
+    fn live(&self) -> Result<Arc<Communicator>> {
+        self.communicator.lock().clone().ok_or(Error::Closed)
     }
 }
 
@@ -86,7 +94,7 @@ struct Recorded(Arc<Inner>);
 
 impl Part for Recorded {
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        self.0.check()?;
+        self.0.live()?.check()?;
         self.0.lane.lock().order(stream)
     }
 
@@ -134,7 +142,14 @@ impl Turn<'_> {
                 // SAFETY: as above, in place.
                 unsafe { self.nccl.broadcast(address, address, bytes, Dtype::U8, *root, self.stream) }
             }
-            Call::Reduce { .. } => Err(Error::unsupported("reduce", "NCCL was not selected for it")),
+            Call::Reduce { input, .. } if input.elems == 0 => Ok(()),
+            Call::Reduce { reduction, root, input, output } => {
+                let output = output.as_ref().filter(|_| rank == *root);
+                let to = output.map_or(std::ptr::null_mut(), |output| output.address);
+                let how = (*reduction, *root);
+                // SAFETY: as above; only the root's output is written.
+                unsafe { self.nccl.reduce(input.address, to, input.elems, self.dtype, how, self.stream) }
+            }
             Call::Gather { root, input, output } => {
                 let into = output.as_ref().filter(|_| rank == *root).map(|all| self.parts(all, world));
                 self.strips([(*root, self.strip(input))].into_iter(), into.into_iter().flatten().enumerate())
