@@ -8,7 +8,7 @@ out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 
 suites=(all_reduce bound operations coordinator low_contention numerics graphs signals memory failures processes)
-flags=(--release --locked --features cuda)
+flags=(--release --locked --features cuda,nccl)
 cargo build "${flags[@]}" --lib --bin symmetra
 tests=()
 for suite in "${suites[@]}"; do tests+=(--test "$suite"); done
