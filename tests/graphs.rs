@@ -371,3 +371,23 @@ fn pitfall_32_one_lane_orders_two_streams() {
         assert_eq!(buffer.read(&streams[0]).unwrap(), vec![1 << 60; 2500]);
     });
 }
+
+/// The order of calls outlives the streams they were on, if the communicator has left these.
+#[test]
+fn a_stream_that_was_left_may_end_with_its_work_in_flight() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, device, stream, .. } = rank;
+        let buffer = communicator.symmetric::<i64>(2500).unwrap();
+        buffer.write(&vec![1; 2500], stream).unwrap();
+        for step in 0..60 {
+            let brief = Stream::new(device).unwrap();
+            communicator.all_reduce_in_place(&buffer, &brief).unwrap();
+            communicator.leave(&brief).unwrap();
+            // One that the last call was not on: nothing to leave.
+            communicator.leave(if step % 2 == 0 { stream } else { &brief }).unwrap();
+        }
+        communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        communicator.synchronize(stream).unwrap();
+        assert_eq!(buffer.read(stream).unwrap(), vec![1 << 61; 2500]);
+    });
+}

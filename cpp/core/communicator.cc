@@ -61,6 +61,10 @@ void Communicator::synchronize(const Stream& stream) const {
   call([&] { core::communicator_synchronize(live(core_), live(stream.core_)); });
 }
 
+void Communicator::leave(const Stream& stream) const {
+  call([&] { core::communicator_leave(live(core_), live(stream.core_)); });
+}
+
 void Communicator::check() const {
   call([&] { core::communicator_check(live(core_)); });
 }

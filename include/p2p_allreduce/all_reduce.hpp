@@ -101,7 +101,10 @@ class AllReduce {
     const symmetra::Dtype dtype = detail::dtype_of(datatype);
     const symmetra::Reduction reduction = detail::reduction_of(op);
     const symmetra::Operand input(const_cast<void*>(sendbuf), count, dtype), output(recvbuf, count, dtype);
-    group().all_reduce(input, output, manager_.streams_.of(stream), {reduction, algorithm(count * symmetra::size_bytes(dtype))});
+    const symmetra::Stream& queue = manager_.streams_.of(stream);
+    group().all_reduce(input, output, queue, {reduction, algorithm(count * symmetra::size_bytes(dtype))});
+    // The program may destroy its stream without a word; the default stream stays.
+    if (stream != 0) group().leave(queue);
   }
 
   /// Blocks until the work of `stream` is done, and throws what went wrong with it.

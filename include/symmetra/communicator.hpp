@@ -200,6 +200,10 @@ class Communicator {
   /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's
   /// error when a collective gave up, kDevice when work failed.
   void synchronize(const Stream& stream) const;
+  /// Lets go of a stream: from here on neither this communicator nor the order of its calls needs it. To
+  /// be called before a borrowed stream is destroyed; its work need not be done. Does not block. Throws
+  /// kDevice when the runtime refuses to record an event.
+  void leave(const Stream& stream) const;
   /// Throws kClosed, or what went wrong first, unless the group is open and well as far as this rank
   /// knows. Does not block.
   void check() const;

@@ -7,16 +7,24 @@ use crate::stream::{Enqueue, Event, Stream};
 
 /// The order of a communicator's eager calls and graph launches.
 pub(crate) struct Lane {
-    /// Where the last call went.
-    last: Option<Stream>,
+    last: Last,
     event: Event,
     /// Whether nothing has run yet: a peer may still be loading.
     pub(super) fresh: bool,
 }
 
+/// Where the last call went.
+enum Last {
+    /// There was none.
+    Nowhere,
+    On(Stream),
+    /// To a stream that may be gone: the event was recorded behind it.
+    Left,
+}
+
 impl Lane {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { last: None, event: Event::new(device)?, fresh: true })
+        Ok(Self { last: Last::Nowhere, event: Event::new(device)?, fresh: true })
     }
 
     /// Makes what `stream` does next wait for the lane's last call.
@@ -25,21 +33,33 @@ impl Lane {
     /// capture cannot be waited for inside. The order of that graph's launches is its owner's.
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
-            Some(last) if last.same(stream) => return Ok(()),
-            Some(_) if stream.is_capturing()? => return Ok(()),
-            Some(last) if last.is_capturing()? => {
+            Last::On(last) if last.same(stream) => return Ok(()),
+            Last::On(_) | Last::Left if stream.is_capturing()? => return Ok(()),
+            Last::On(last) if last.is_capturing()? => {
                 return Err(Error::unsupported(
                     "a call on another stream",
                     "the stream of the last call is being captured, so this one cannot be ordered after it",
                 ));
             }
-            Some(last) => {
+            Last::On(last) => {
                 last.record(&self.event)?;
                 stream.wait(&self.event)?;
             }
-            None => {}
+            Last::Left => stream.wait(&self.event)?,
+            Last::Nowhere => {}
         }
-        self.last = Some(stream.clone());
+        self.last = Last::On(stream.clone());
+        Ok(())
+    }
+
+    /// Keeps the order without `stream`, which may end. Nothing where the last call went elsewhere, or to
+    /// a stream that its owner captures natively.
+    pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {
+        match &self.last {
+            Last::On(last) if last.same(stream) && !last.is_capturing()? => last.record(&self.event)?,
+            _ => return Ok(()),
+        }
+        self.last = Last::Left;
         Ok(())
     }
 

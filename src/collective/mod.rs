@@ -164,6 +164,16 @@ impl Communicator {
         self.0.arena.close()
     }
 
+    /// Lets go of a stream: from here on neither this communicator nor the order of its calls needs it. To be
+    /// called before a borrowed stream is destroyed; its work need not be done. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) when the runtime refuses to record an event.
+    pub fn leave(&self, stream: &Stream) -> Result<()> {
+        self.0.lane.lock().leave(stream)?;
+        self.0.side.lock().lane.leave(stream)
+    }
+
     /// The table's choice for an all-reduce of so many bytes over operands that peers can address
     /// (symmetric, adopted) or cannot.
     pub fn chosen(&self, dtype: Dtype, reduction: Reduction, direct: bool, bytes: u64) -> Algorithm {

@@ -244,6 +244,7 @@ mod bridge {
         fn communicator_barrier(communicator: &Communicator) -> Result<()>;
         fn communicator_all_gather(communicator: &Communicator, send: &[u8], receive: &mut [u8]) -> Result<()>;
         fn communicator_synchronize(communicator: &Communicator, stream: &Stream) -> Result<()>;
+        fn communicator_leave(communicator: &Communicator, stream: &Stream) -> Result<()>;
         fn communicator_check(communicator: &Communicator) -> Result<()>;
         fn communicator_abort(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;

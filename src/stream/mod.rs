@@ -65,8 +65,8 @@ impl Stream {
     ///
     /// # Safety
     /// The handle belongs to `device` and stays valid until every clone of the result is
-    /// dropped, and until every communicator it was used with is closed or used with
-    /// another stream. While one `Stream` of a handle is being captured no other is used.
+    /// dropped, and until every communicator it was used with is closed, was used with
+    /// another stream or has [left](crate::Communicator::leave) it. While one `Stream` of a handle is being captured no other is used.
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.

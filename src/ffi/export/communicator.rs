@@ -71,6 +71,10 @@ pub(super) fn communicator_synchronize(communicator: &Communicator, stream: &Str
     guard(|| communicator.synchronize(stream))
 }
 
+pub(super) fn communicator_leave(communicator: &Communicator, stream: &Stream) -> Result<(), Report> {
+    guard(|| communicator.leave(stream))
+}
+
 pub(super) fn communicator_check(communicator: &Communicator) -> Result<(), Report> {
     guard(|| communicator.group().check())
 }
