@@ -217,6 +217,55 @@ impl fmt::Display for Transport {
     }
 }
 
+/// Evaluates an expression in which `$type` names the element type of a `Dtype`.
+macro_rules! with_type {
+    ($dtype:expr, $type:ident => $value:expr) => {
+        match $dtype {
+            $crate::types::Dtype::F32 => {
+                type $type = f32;
+                $value
+            }
+            $crate::types::Dtype::F64 => {
+                type $type = f64;
+                $value
+            }
+            $crate::types::Dtype::F16 => {
+                type $type = half::f16;
+                $value
+            }
+            $crate::types::Dtype::BF16 => {
+                type $type = half::bf16;
+                $value
+            }
+            $crate::types::Dtype::I32 => {
+                type $type = i32;
+                $value
+            }
+            $crate::types::Dtype::I64 => {
+                type $type = i64;
+                $value
+            }
+            $crate::types::Dtype::I8 => {
+                type $type = i8;
+                $value
+            }
+            $crate::types::Dtype::U8 => {
+                type $type = u8;
+                $value
+            }
+            $crate::types::Dtype::U32 => {
+                type $type = u32;
+                $value
+            }
+            $crate::types::Dtype::U64 => {
+                type $type = u64;
+                $value
+            }
+        }
+    };
+}
+pub(crate) use with_type;
+
 #[cfg(test)]
 mod tests {
     use super::*;

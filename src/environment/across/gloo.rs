@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use half::{bf16, f16};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +11,7 @@ use crate::engine::{Interface, Wire, reduce};
 use crate::error::{Error, Result};
 use crate::memory::{Ref, View};
 use crate::stream::Stream;
-use crate::types::{Dtype, Element, Reduction};
+use crate::types::{Dtype, Element, Reduction, with_type};
 
 /// How often ranks try to connect. A stranger who dials one of Gloo's ports before its rank takes
 /// that rank's place there, and fails the attempt.
@@ -150,18 +149,7 @@ impl Across for Wire {
         stream: &Stream,
         deadline: Instant,
     ) -> Result<()> {
-        match dtype {
-            Dtype::F32 => through_host::<f32>(self, reduction, memory, stream, deadline),
-            Dtype::F64 => through_host::<f64>(self, reduction, memory, stream, deadline),
-            Dtype::F16 => through_host::<f16>(self, reduction, memory, stream, deadline),
-            Dtype::BF16 => through_host::<bf16>(self, reduction, memory, stream, deadline),
-            Dtype::I32 => through_host::<i32>(self, reduction, memory, stream, deadline),
-            Dtype::I64 => through_host::<i64>(self, reduction, memory, stream, deadline),
-            Dtype::I8 => through_host::<i8>(self, reduction, memory, stream, deadline),
-            Dtype::U8 => through_host::<u8>(self, reduction, memory, stream, deadline),
-            Dtype::U32 => through_host::<u32>(self, reduction, memory, stream, deadline),
-            Dtype::U64 => through_host::<u64>(self, reduction, memory, stream, deadline),
-        }
+        with_type!(dtype, T => through_host::<T>(self, reduction, memory, stream, deadline))
     }
 
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
@@ -173,18 +161,7 @@ impl Across for Wire {
     }
 
     fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) {
-        match dtype {
-            Dtype::F32 => reduce_bytes::<f32>(reduction, blocks, result),
-            Dtype::F64 => reduce_bytes::<f64>(reduction, blocks, result),
-            Dtype::F16 => reduce_bytes::<f16>(reduction, blocks, result),
-            Dtype::BF16 => reduce_bytes::<bf16>(reduction, blocks, result),
-            Dtype::I32 => reduce_bytes::<i32>(reduction, blocks, result),
-            Dtype::I64 => reduce_bytes::<i64>(reduction, blocks, result),
-            Dtype::I8 => reduce_bytes::<i8>(reduction, blocks, result),
-            Dtype::U8 => reduce_bytes::<u8>(reduction, blocks, result),
-            Dtype::U32 => reduce_bytes::<u32>(reduction, blocks, result),
-            Dtype::U64 => reduce_bytes::<u64>(reduction, blocks, result),
-        }
+        with_type!(dtype, T => reduce_bytes::<T>(reduction, blocks, result));
     }
 }
 

@@ -10,55 +10,7 @@ use crate::collective::AllReduceOptions;
 use crate::error::{Error, Result};
 use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
 use crate::memory::{Adopted, DeviceBuffer, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
-use crate::types::{Dtype, Element};
-
-/// Evaluates an expression in which `$type` names the element type of a `Dtype`.
-macro_rules! with_type {
-    ($dtype:expr, $type:ident => $value:expr) => {
-        match $dtype {
-            Dtype::F32 => {
-                type $type = f32;
-                $value
-            }
-            Dtype::F64 => {
-                type $type = f64;
-                $value
-            }
-            Dtype::F16 => {
-                type $type = half::f16;
-                $value
-            }
-            Dtype::BF16 => {
-                type $type = half::bf16;
-                $value
-            }
-            Dtype::I32 => {
-                type $type = i32;
-                $value
-            }
-            Dtype::I64 => {
-                type $type = i64;
-                $value
-            }
-            Dtype::I8 => {
-                type $type = i8;
-                $value
-            }
-            Dtype::U8 => {
-                type $type = u8;
-                $value
-            }
-            Dtype::U32 => {
-                type $type = u32;
-                $value
-            }
-            Dtype::U64 => {
-                type $type = u64;
-                $value
-            }
-        }
-    };
-}
+use crate::types::{Dtype, Element, with_type};
 
 /// A buffer or an adoption. Cheap to clone; clones own it together.
 #[derive(Clone)]
