@@ -5,6 +5,7 @@
 # quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind.
 # sanitize: memcheck and racecheck of a 2-rank sweep (needs compute-sanitizer).
 # SYMMETRA_NCCL_LIBRARY names the NCCL that groups are also served through; unset: that test is skipped.
+# CUBLAS names the folder of libcublasLt.so, with which the example multiplies; unset: where the loader finds it.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:-quick}
@@ -36,6 +37,13 @@ exchange() { # NAME COLLECTIVE ARGS...
   local name=$1 collective=$2
   shift 2
   check "$name" 60 "$here/symmetra" "$collective" --device cuda --json --iterations 3 "$@"
+}
+
+mlp() { # WORLD ARGS...
+  local world=$1
+  shift
+  LD_LIBRARY_PATH=${CUBLAS:+$CUBLAS:}${LD_LIBRARY_PATH:-} check "w$world-mlp${*// /}" 60 "$here/symmetra" launch -n "$world" -- \
+    "$here/tensor_parallel_mlp" "$@"
 }
 
 worlds() { for world in 2 3 4 5 7 8; do [ "$world" -le "$gpus" ] && echo "$world"; done; }
