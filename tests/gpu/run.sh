@@ -2,7 +2,7 @@
 # The GPU suite: runs what build.sh put beside this script on all GPUs of the machine and ends in one line,
 # `gpu suite: N passed, M failed`. Exit status 1 when anything failed. Logs go to LOGS (default: gpu-logs).
 #   run.sh [quick|full|sanitize]
-# quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind.
+# quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind, and 10,000 replays.
 # sanitize: memcheck and racecheck of a 2-rank sweep (needs compute-sanitizer).
 # SYMMETRA_NCCL_LIBRARY names the NCCL that groups are also served through; unset: that test is skipped.
 # CUBLAS names the folder of libcublasLt.so, with which the example multiplies; unset: where the loader finds it.
@@ -61,6 +61,7 @@ else
     [ "$suite" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1 "${skip[@]}"
   done
+  [ "$mode" = full ] && SYMMETRA_TEST_REPLAYS=10000 check replays 300 "$here/test-coordinator" graphs_of_all_groups
   for world in $(worlds); do
     check "w$world-p2p" 120 "$here/symmetra" launch -n "$world" -- "$here/p2p_every_call"
     if command -v mpirun >/dev/null && [ -x "$here/p2p_mpi_basic" ]; then
@@ -68,6 +69,10 @@ else
         check "w$world-p2p-mpi-$program" 120 mpirun --oversubscribe --allow-run-as-root -n "$world" "$here/p2p_mpi_$program"
       done
     fi
+    mlp "$world" --tp "$world" --intermediate $((world * 256))
+    if [ $((world % 2)) -eq 0 ]; then mlp "$world" --tp $((world / 2)) --dp 2; fi
+    if [ "$world" -eq 4 ]; then mlp 4 --tp 2 --pp 2; fi
+    if [ "$world" -eq 8 ]; then mlp 8 --tp 2 --pp 2 --dp 2; fi
     for as in processes threads; do
       sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
       sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph
