@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 use rustix::process::Signal;
-use symmetra::{Algorithm, Communicator, Config, DeviceBuffer, Error, SymmetricBuffer};
+use symmetra::{Algorithm, Communicator, Config, DeviceBuffer, Error, Ref, SymmetricBuffer};
 
 use support::batch::{Bench, MOST, ROOM, batches};
 use support::data::{Random, shuffle};
@@ -32,7 +32,7 @@ fn results<T: Sample>(rank: &Rank) {
     shuffle(seed, &mut calls);
     let data = Data::new(seed, rank.world(), ROOM);
     let bench = Bench::<T>::new(rank, &data);
-    // Plain memory of the host cannot be shared between processes.
+    // Graphs do not register plain memory of the host between processes: it may be anybody's.
     batches(seed, !is_host(), &calls).iter().for_each(|batch| bench.check(batch));
 }
 
@@ -79,27 +79,58 @@ fn pitfall_33_five_processes_give_what_threads_give() {
     });
 }
 
+/// Memory of the plain allocator is shared between processes, from the middle of an allocation too.
+#[test]
+fn pitfall_14_plain_memory_is_shared_between_processes() {
+    run("pitfall_14_plain_memory_is_shared_between_processes", 3, |child| {
+        let rank = child.open(&config());
+        let Rank { communicator, stream, .. } = &rank;
+        let start = 1000 + 16 * child.rank;
+        let plain = DeviceBuffer::from_slice(&vec![1.0f32; 40_000], stream).unwrap();
+        let part = plain.borrow().slice(start..start + 30_000).unwrap();
+        let adopted = communicator.adopt(part).unwrap();
+        assert!(adopted.is_shared());
+        communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+        communicator.all_reduce_in_place(&adopted, stream).unwrap();
+        let graph = stream.capture(|capture| communicator.all_reduce_in_place(&adopted, capture)).unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        let values = plain.read(stream).unwrap();
+        assert!(values[start..start + 30_000].iter().all(|value| *value == 27.0));
+        assert!(values[..start].iter().chain(&values[start + 30_000..]).all(|value| *value == 1.0));
+        drop(graph);
+        drop(adopted);
+        communicator.clone().close().unwrap();
+        child.say("done");
+    });
+}
+
 /// Memory that cannot be shared between processes is staged, and never exported blindly.
 #[test]
 fn pitfall_13_memory_of_the_program_is_staged() {
     run("pitfall_13_memory_of_the_program_is_staged", 2, |child| {
         let rank = child.open(&config());
-        let Rank { communicator, stream, .. } = &rank;
-        let plain = DeviceBuffer::from_slice(&vec![1.0f32; 30_000], stream).unwrap();
-        let adopted = communicator.adopt(plain.borrow()).unwrap();
-        assert_eq!(adopted.is_shared(), !is_host());
-        communicator.all_reduce_in_place(&adopted, stream).unwrap();
+        let Rank { communicator, stream, device } = &rank;
         if is_host() {
+            let mut ours = vec![1.0f32; 30_000];
+            // SAFETY: `ours` is not touched by Rust until the calls are done.
+            let memory = unsafe { Ref::from_raw(device, ours.as_mut_ptr(), ours.len()) }.unwrap();
+            let adopted = communicator.adopt(memory).unwrap();
+            assert!(!adopted.is_shared());
+            communicator.all_reduce_in_place(&adopted, stream).unwrap();
             let refused = communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream);
             assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+            rank.finish();
+            drop(adopted);
+            assert_eq!(ours, vec![2.0; 30_000]);
         }
+        let plain = DeviceBuffer::from_slice(&vec![2.0f32; 30_000], stream).unwrap();
         let graph = stream.capture(|capture| communicator.all_reduce_in_place(&plain, capture)).unwrap();
         graph.register().unwrap();
         graph.launch(stream).unwrap();
         rank.finish();
         assert_eq!(plain.read(stream).unwrap(), vec![4.0; 30_000]);
         drop(graph);
-        drop(adopted);
         communicator.clone().close().unwrap();
         child.say("done");
     });

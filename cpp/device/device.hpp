@@ -41,6 +41,7 @@ constexpr uint32_t kPointerManaged = 2;
 constexpr uint32_t kPointerDevice = 3;  ///< from the plain allocator: can be exported by legacy IPC
 constexpr uint32_t kPointerVmm = 4;     ///< mapped by address-range calls (expandable segments)
 constexpr uint32_t kPointerPool = 5;    ///< from a stream-ordered pool
+constexpr uint32_t kPointerFile = 6;    ///< from the plain allocator: can be exported by export_file
 
 struct PointerInfo {
   uint32_t kind;   ///< kPointer*
@@ -54,6 +55,13 @@ struct IpcHandle {
   uint8_t bytes[64];
 };
 
+/// An allocation that lies in a file: what the host device has in place of IPC handles.
+struct FilePart {
+  uint64_t offset;  ///< of the allocation's base in the file
+  int32_t fd;
+  uint32_t padding;
+};
+
 /// Keeps what a graph uses alive while the graph or a launch of it lives.
 /// `release` is called once, from any thread; it may not call the device.
 struct Keepalive {
@@ -64,6 +72,7 @@ struct Keepalive {
 static_assert(sizeof(Properties) == 56, "mirrored in src/ffi/device.rs");
 static_assert(sizeof(PointerInfo) == 24, "mirrored in src/ffi/device.rs");
 static_assert(sizeof(IpcHandle) == 64, "mirrored in src/ffi/device.rs");
+static_assert(sizeof(FilePart) == 16, "mirrored in src/ffi/device.rs");
 static_assert(sizeof(Keepalive) == 16, "mirrored in src/ffi/device.rs");
 
 class Stream;
@@ -110,6 +119,11 @@ class Device {
   virtual IpcHandle export_ipc(const uint8_t* base) const = 0;
   /// Opens a handle of another process; the mapping starts at the exported base.
   virtual std::unique_ptr<Memory> import_ipc(const IpcHandle& handle, size_t bytes) const = 0;
+  /// The place of the allocation at `base`, which classify said is kPointerFile, with a new descriptor that is the
+  /// caller's. A device that has IPC handles throws kUnsupported from both of these.
+  virtual FilePart export_file(const uint8_t* base) const;
+  /// Maps the allocation of another process; takes ownership of `part.fd`, also when it throws anything else.
+  virtual std::unique_ptr<Memory> import_file(const FilePart& part, size_t bytes) const;
   /// Lets this device address plain memory of device `ordinal` of this process.
   virtual void enable_peer(int32_t ordinal) const = 0;
   /// Whether this device reports that it can address memory of device `ordinal`.
@@ -125,6 +139,13 @@ class Device {
   /// Blocks until all work of the device (of this process) is done.
   virtual void synchronize() const = 0;
 };
+
+inline FilePart Device::export_file(const uint8_t*) const {
+  throw Error(ErrorKind::kUnsupported, "export_file: plain memory of this device lies in no file");
+}
+inline std::unique_ptr<Memory> Device::import_file(const FilePart&, size_t) const {
+  throw Error(ErrorKind::kUnsupported, "import_file: plain memory of this device lies in no file");
+}
 
 /// A point in a stream's work. Carries a timestamp.
 class Event {

@@ -87,9 +87,9 @@ class SymmMemManager {
   void Free(SymmMemObj* object) { take("Free", object, true); }
 
   /// The program's `size` bytes at `ptr`, one stretch on every rank. Collective; blocks. They stay allocated
-  /// until the manager is destroyed. Throws kUnsupported, on every rank, when some rank's cannot be
-  /// shared: memory of the host between processes, from a pool, managed or mapped by address ranges;
-  /// kInvalidArgument for a null address, kMismatch for different sizes.
+  /// until the manager is destroyed. Throws kUnsupported, on every rank, when some rank's cannot be shared: between
+  /// processes, memory that is not hipMalloc's, such as malloc's or the stack's; on GPUs also memory from a pool,
+  /// managed or mapped by address ranges. kInvalidArgument for a null address, kMismatch for different sizes.
   SymmMemObj* Register(void* ptr, std::size_t size) {
     symmetra::Adopted adopted = groups_.front().adopt(static_cast<std::uint8_t*>(ptr), size);
     if (!adopted.is_shared()) {

@@ -52,6 +52,20 @@ impl Memory {
         Self::new(device, device.raw().import_ipc(handle, bytes)?)
     }
 
+    /// The file that the allocation at `base` lies in, and where: what `classify` called `POINTER_FILE`.
+    pub(crate) fn export_file(device: &Device, base: u64) -> Result<(OwnedFd, u64)> {
+        // SAFETY: only looked up in the room's tables.
+        let part = unsafe { device.raw().export_file(base as *const u8) }?;
+        // SAFETY: `Device::export_file` gives a new descriptor to its caller.
+        Ok((unsafe { OwnedFd::from_raw_fd(part.fd) }, part.offset))
+    }
+
+    /// A part of the file that plain memory of another process lies in.
+    pub(crate) fn import_file(device: &Device, fd: OwnedFd, offset: u64, bytes: usize) -> Result<Self> {
+        let part = sys::FilePart { offset, fd: fd.into_raw_fd(), padding: 0 };
+        Self::new(device, device.raw().import_file(&part, bytes)?)
+    }
+
     /// Makes host memory addressable by the device.
     ///
     /// # Safety

@@ -11,7 +11,7 @@ use cxx::SharedPtr;
 use crate::error::{Error, Result};
 use crate::ffi::device as sys;
 
-pub(crate) use crate::ffi::device::{IpcHandle, POINTER_DEVICE, PointerInfo};
+pub(crate) use crate::ffi::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 pub(crate) use memory::Memory;
 
 /// Which backend a device belongs to.

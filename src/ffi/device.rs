@@ -11,6 +11,7 @@ pub(crate) const KIND_CUDA: u32 = 1;
 pub(crate) const KIND_HIP: u32 = 2;
 
 pub(crate) const POINTER_DEVICE: u32 = 3;
+pub(crate) const POINTER_FILE: u32 = 6;
 
 /// Mirrors `symmetra::device::Properties`.
 #[repr(C)]
@@ -45,6 +46,15 @@ pub struct IpcHandle {
     pub bytes: [u8; 64],
 }
 
+/// Mirrors `symmetra::device::FilePart`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FilePart {
+    pub offset: u64,
+    pub fd: i32,
+    pub padding: u32,
+}
+
 /// Mirrors `symmetra::device::Keepalive`.
 #[repr(C)]
 pub struct Keepalive {
@@ -68,6 +78,7 @@ plain_data! {
     Properties => "symmetra::device::Properties", 56;
     PointerInfo => "symmetra::device::PointerInfo", 24;
     IpcHandle => "symmetra::device::IpcHandle", 64;
+    FilePart => "symmetra::device::FilePart", 16;
     Keepalive => "symmetra::device::Keepalive", 16;
     AllReduceArgs => "symmetra::kernels::AllReduceArgs", 248;
     ExchangeArgs => "symmetra::kernels::ExchangeArgs", 888;
@@ -87,6 +98,7 @@ mod bridge {
         type Properties = super::Properties;
         type PointerInfo = super::PointerInfo;
         type IpcHandle = super::IpcHandle;
+        type FilePart = super::FilePart;
         type Keepalive = super::Keepalive;
         #[namespace = "symmetra::kernels"]
         type AllReduceArgs = super::AllReduceArgs;
@@ -124,6 +136,8 @@ mod bridge {
         unsafe fn classify(self: &Device, pointer: *const u8) -> Result<PointerInfo>;
         unsafe fn export_ipc(self: &Device, base: *const u8) -> Result<IpcHandle>;
         fn import_ipc(self: &Device, handle: &IpcHandle, bytes: usize) -> Result<UniquePtr<Memory>>;
+        unsafe fn export_file(self: &Device, base: *const u8) -> Result<FilePart>;
+        fn import_file(self: &Device, part: &FilePart, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn enable_peer(self: &Device, ordinal: i32) -> Result<()>;
         fn can_access(self: &Device, ordinal: i32) -> Result<bool>;
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;

@@ -2,15 +2,16 @@
 //! exported, and exported by the base of its allocation, with the offset beside it.
 #![allow(unsafe_code)]
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::arena::Arena;
 use crate::bootstrap::Bootstrap;
-use crate::device::{DeviceKind, IpcHandle, Memory, POINTER_DEVICE, PointerInfo};
+use crate::device::{DeviceKind, IpcHandle, Memory, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 use crate::error::{Error, Result};
-use crate::group::MAX_WORLD_SIZE;
+use crate::group::{Group, MAX_WORLD_SIZE};
 
 /// A pointer of every rank, in a peer table. Dropped, table and mappings go back when no kernel
 /// can use them any more.
@@ -59,9 +60,28 @@ struct Export {
     /// Whether peers of this process may follow `address`.
     in_process: bool,
     device: i32,
-    /// For other processes: the allocation's legacy handle, its size, and our offset in it.
-    handle: Option<(Vec<u8>, u64, u64)>,
+    /// For other processes.
+    handle: Option<Handle>,
 }
+
+/// How another process maps an allocation, and where in it the pointer is.
+#[derive(Serialize, Deserialize)]
+struct Handle {
+    way: Way,
+    allocation_bytes: u64,
+    offset: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Way {
+    /// The allocation's legacy handle.
+    Ipc(Vec<u8>),
+    /// Where the allocation starts in a file, whose descriptor follows.
+    File(u64),
+}
+
+/// What of an export stays here: the file to hand out.
+type Exported = (Export, Option<OwnedFd>);
 
 /// A pointer of this rank, and the table that will hold it and its peers.
 pub(crate) struct Pointer<'a> {
@@ -74,34 +94,53 @@ pub(crate) struct Pointer<'a> {
 /// it can be shared, the same on every rank. Collective.
 pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>]) -> Result<Vec<bool>> {
     let group = arena.group();
-    let exports: Result<Vec<Export>> = pointers.iter().map(|pointer| export(arena, pointer)).collect();
+    let exports: Result<Vec<Exported>> = pointers.iter().map(|pointer| export(arena, pointer)).collect();
     let exports = group.exchange(|mesh, deadline| mesh.agree("export memory", exports, deadline))?;
+    let (exports, own_files): (Vec<Export>, Vec<_>) = exports.into_iter().unzip();
     let own = serde_json::to_vec(&exports).map_err(|error| Error::Internal { message: error.to_string() })?;
     let all = group.exchange(|mesh, deadline| mesh.all_gather(&own, deadline))?;
     let all = decode(&all)?;
-    let mapped: Result<Vec<_>> =
-        pointers.iter().enumerate().map(|(item, pointer)| map(arena, &all, item, pointer)).collect();
-    group.exchange(|mesh, deadline| mesh.agree("map the memory of peers", mapped, deadline))
+    let shared: Vec<bool> = (0..pointers.len()).map(|item| is_shared(group, &all, item)).collect();
+    let mut files = Vec::new();
+    for (item, own_file) in own_files.iter().enumerate() {
+        files.push(match shared[item] {
+            true => exchange_files(group, &all, item, own_file.as_ref())?,
+            false => Vec::new(),
+        });
+    }
+    let items = pointers.iter().zip(files).enumerate();
+    let mapped: Result<()> = items
+        .filter(|(item, _)| shared[*item])
+        .try_for_each(|(item, (pointer, files))| map(arena, &all, item, pointer, files));
+    group.exchange(|mesh, deadline| mesh.agree("map the memory of peers", mapped, deadline))?;
+    Ok(shared)
 }
 
-fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Export> {
+fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
     let (address, bytes) = (pointer.address, pointer.bytes);
     let device = arena.group().device();
     // SAFETY: only looked up in the runtime's tables.
     let info = unsafe { device.raw().classify(address.cast_const()) }?;
-    let handle = match info.kind == POINTER_DEVICE && device.exports_plain_memory() && bytes > 0 {
-        true => Some(ipc(arena, &info, address as u64)?),
-        false => None,
+    let (way, file) = match info.kind {
+        POINTER_DEVICE if device.exports_plain_memory() && bytes > 0 => (Some(Way::Ipc(ipc(arena, &info)?)), None),
+        POINTER_FILE if bytes > 0 => {
+            let (file, start) = Memory::export_file(device, info.base)?;
+            (Some(Way::File(start)), Some(file))
+        }
+        _ => (None, None),
     };
+    let handle =
+        way.map(|way| Handle { way, allocation_bytes: info.bytes, offset: (address as u64).wrapping_sub(info.base) });
     // Threads share an address space; GPUs only what plain allocation gave them.
     let in_process = device.kind() == DeviceKind::Host || info.kind == POINTER_DEVICE;
-    Ok(Export { bytes: bytes as u64, address: address as u64, in_process, device: device.ordinal(), handle })
+    let export = Export { bytes: bytes as u64, address: address as u64, in_process, device: device.ordinal(), handle };
+    Ok((export, file))
 }
 
-fn ipc(arena: &Arena, info: &PointerInfo, address: u64) -> Result<(Vec<u8>, u64, u64)> {
+fn ipc(arena: &Arena, info: &PointerInfo) -> Result<Vec<u8>> {
     // SAFETY: `base` starts an allocation of the runtime, says `classify`.
     let handle = unsafe { arena.group().device().raw().export_ipc(info.base as *const u8) }?;
-    Ok((handle.bytes.to_vec(), info.bytes, address - info.base))
+    Ok(handle.bytes.to_vec())
 }
 
 /// The exports of every rank, equal in number and sizes.
@@ -126,20 +165,47 @@ fn decode(all: &[Vec<u8>]) -> Result<Vec<Vec<Export>>> {
     Ok(decoded)
 }
 
-/// Maps one pointer of every rank and fills its table.
-fn map(arena: &Arc<Arena>, all: &[Vec<Export>], item: usize, pointer: &Pointer<'_>) -> Result<bool> {
-    let group = arena.group();
-    // The pairs differ, the answer must not: each rank looks at all pairs.
+/// Whether every rank can address one pointer of every other. The pairs differ, the answer must not: each
+/// rank looks at all pairs.
+fn is_shared(group: &Group, all: &[Vec<Export>], item: usize) -> bool {
     let processes = group.processes();
     let reachable = |from: usize, to: usize| {
         let export = &all[to][item];
         if processes[from] == processes[to] { export.in_process } else { export.handle.is_some() }
     };
     let ranks = 0..group.world_size();
-    let shared = ranks.clone().all(|from| ranks.clone().all(|to| from == to || reachable(from, to)));
-    if !shared {
-        return Ok(false);
+    ranks.clone().all(|from| ranks.clone().all(|to| from == to || reachable(from, to)))
+}
+
+/// Where one pointer of every rank lies in a file, and some rank is another process: the files, by rank. Collective,
+/// and no rank takes part unless all do: the answer follows from what all have told.
+fn exchange_files(
+    group: &Group,
+    all: &[Vec<Export>],
+    item: usize,
+    own: Option<&OwnedFd>,
+) -> Result<Vec<Option<OwnedFd>>> {
+    let in_file = |exports: &Vec<Export>| matches!(&exports[item].handle, Some(Handle { way: Way::File(_), .. }));
+    let processes = group.processes();
+    match own {
+        Some(own) if all.iter().all(in_file) && processes.iter().any(|process| *process != processes[0]) => {
+            group.exchange(|mesh, deadline| mesh.all_gather_fds(own.as_fd(), deadline))
+        }
+        _ => Ok(Vec::new()),
     }
+}
+
+/// Maps one pointer of every rank, which is shared, and fills its table.
+fn map(
+    arena: &Arc<Arena>,
+    all: &[Vec<Export>],
+    item: usize,
+    pointer: &Pointer<'_>,
+    files: Vec<Option<OwnedFd>>,
+) -> Result<()> {
+    let group = arena.group();
+    let processes = group.processes();
+    let mut files: Vec<_> = files.into_iter().chain(std::iter::repeat_with(|| None)).take(all.len()).collect();
     let mut addresses = [std::ptr::null_mut(); MAX_WORLD_SIZE];
     let mut mappings = Vec::new();
     for (rank, exports) in all.iter().enumerate() {
@@ -150,11 +216,9 @@ fn map(arena: &Arc<Arena>, all: &[Vec<Export>], item: usize, pointer: &Pointer<'
                 group.device().raw().enable_peer(export.device)?;
                 export.address as *mut u8
             }
-            Some((handle, bytes, offset)) => {
-                let bytes_of = |_| Error::bootstrap(format!("rank {rank} sent a handle of {} bytes", handle.len()));
-                let handle = IpcHandle { bytes: handle.as_slice().try_into().map_err(bytes_of)? };
-                let mapping = Memory::import_ipc(group.device(), &handle, *bytes as usize)?;
-                let address = mapping.address().wrapping_add(*offset as usize);
+            Some(handle) => {
+                let mapping = import(group, rank, handle, files[rank].take())?;
+                let address = mapping.address().wrapping_add(handle.offset as usize);
                 mappings.push(mapping);
                 address
             }
@@ -163,6 +227,19 @@ fn map(arena: &Arc<Arena>, all: &[Vec<Export>], item: usize, pointer: &Pointer<'
     }
     let slot = pointer.registration.slot;
     arena.attach(slot, mappings);
-    arena.write_table(slot, &addresses)?;
-    Ok(true)
+    arena.write_table(slot, &addresses)
+}
+
+/// An allocation of another process.
+fn import(group: &Group, rank: usize, handle: &Handle, file: Option<OwnedFd>) -> Result<Memory> {
+    let bytes = handle.allocation_bytes as usize;
+    match (&handle.way, file) {
+        (Way::Ipc(native), _) => {
+            let bytes_of = |_| Error::bootstrap(format!("rank {rank} sent a handle of {} bytes", native.len()));
+            let native = IpcHandle { bytes: native.as_slice().try_into().map_err(bytes_of)? };
+            Memory::import_ipc(group.device(), &native, bytes)
+        }
+        (Way::File(start), Some(file)) => Memory::import_file(group.device(), file, *start, bytes),
+        (Way::File(_), None) => Err(Error::bootstrap(format!("rank {rank} sent no descriptor of its memory"))),
+    }
 }

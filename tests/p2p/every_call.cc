@@ -261,23 +261,33 @@ void memory(const Rank& self) {
 void registration(const Rank& self) {
   Array<int32_t> values(64);
   values.set(std::vector<int32_t>(64, 10 + self.rank));
-#if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
-  if (self.ranks > 1) {
-    REFUSED(kUnsupported, "the 256 bytes at 0x", self.memory.Register(values.data(), 256));
-    return;
-  }
-#endif
   SymmMemObj* object = self.memory.Register(values.data(), 256);
   CHECK(object->Get() == values.data() && object->size == 256);
+  SymmMemObj* inner = self.memory.Register(values.data() + 60, 12);
+  int32_t* const mark = inner->GetPeerAs<int32_t>((self.rank + 1) % self.ranks) + 2;
+  HIP(hipMemcpy(mark, &self.rank, sizeof self.rank, hipMemcpyHostToDevice));
+  HIP(hipDeviceSynchronize());
   for (int peer = 0; peer < self.ranks; ++peer) {
     int32_t found = 0;
     HIP(hipMemcpy(&found, object->GetPeer(peer), sizeof found, hipMemcpyDeviceToHost));
     CHECK(found == 10 + peer);
   }
   self.bootstrap.Barrier();
+  const std::vector<int32_t> marked = values.get();
+  CHECK(marked[61] == 10 + self.rank && marked[62] == (self.rank + self.ranks - 1) % self.ranks && marked[63] == 10 + self.rank);
+  self.all_reduce.Execute(object->Get(), object->Get(), 16, HIP_R_32I, ReduceOp::SUM);
+  CHECK(values.get()[15] == 10 * self.ranks + self.ranks * (self.ranks - 1) / 2);
+  self.memory.Deregister(inner);
   REFUSED(kInvalidArgument, "came from Register", self.memory.Free(object));
   self.memory.Deregister(object);
   REFUSED(kInvalidArgument, "given back before", self.memory.Deregister(object));
+#if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
+  // No device allocated it; where it is refused, the message says where it is.
+  std::vector<int32_t> ordinary(64);
+  char address[32];
+  std::snprintf(address, sizeof address, "%p", static_cast<void*>(ordinary.data()));
+  if (self.ranks > 1) REFUSED(kUnsupported, address, self.memory.Register(ordinary.data(), 256));
+#endif
 }
 
 /// Bad calls are refused before anything is enqueued: the next one works.

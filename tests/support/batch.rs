@@ -43,9 +43,9 @@ pub struct Batch {
     pub cases: Vec<Case>,
 }
 
-/// Cuts a list of calls into batches; everything that is not given follows from `seed`. `shared`:
-/// whether peers can be made to address memory outside the arena.
-pub fn batches(seed: u64, shared: bool, calls: &[(Algorithm, usize)]) -> Vec<Batch> {
+/// Cuts a list of calls into batches; everything that is not given follows from `seed`. `registers`:
+/// whether graphs make peers address plain memory.
+pub fn batches(seed: u64, registers: bool, calls: &[(Algorithm, usize)]) -> Vec<Batch> {
     let mut random = Random(mix(seed));
     let mut batches: Vec<Batch> = Vec::new();
     let mut end = ROOM;
@@ -63,7 +63,7 @@ pub fn batches(seed: u64, shared: bool, calls: &[(Algorithm, usize)]) -> Vec<Bat
             11..19 => Memory::Plain,
             _ => Memory::Adopted,
         };
-        let reached = memory == Memory::Symmetric || (shared && (batch.captured || memory == Memory::Adopted));
+        let reached = memory != Memory::Plain || (registers && batch.captured);
         if algorithm.needs_reach() && !reached {
             memory = Memory::Symmetric;
         }

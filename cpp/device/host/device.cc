@@ -57,7 +57,7 @@ class Device final : public device::Device {
   const std::string& versions() const noexcept override { return versions_; }
   const char* describe(int32_t native_code) const noexcept override { return host::describe(native_code); }
 
-  std::unique_ptr<Memory> allocate(size_t bytes) const override { return host::allocate(registry_, bytes); }
+  std::unique_ptr<Memory> allocate(size_t bytes) const override { return host::allocate(registry_, plain_file_, bytes); }
   std::unique_ptr<Memory> pin(uint8_t* address, size_t bytes) const override { return host::pin(registry_, address, bytes); }
   std::unique_ptr<Memory> allocate_shared(size_t bytes) const override { return host::allocate_shared(registry_, bytes); }
   size_t shared_granularity() const override { return host::shared_granularity(); }
@@ -67,6 +67,10 @@ class Device final : public device::Device {
   PointerInfo classify(const uint8_t* pointer) const override { return registry_->classify(pointer); }
   IpcHandle export_ipc(const uint8_t* base) const override { host::export_ipc(base); }
   std::unique_ptr<Memory> import_ipc(const IpcHandle& handle, size_t bytes) const override { host::import_ipc(handle, bytes); }
+  FilePart export_file(const uint8_t* base) const override { return plain_file_->part(base); }
+  std::unique_ptr<Memory> import_file(const FilePart& part, size_t bytes) const override {
+    return host::import_file(registry_, part, bytes);
+  }
   void enable_peer(int32_t) const override {}  // one address space: nothing to enable
   bool can_access(int32_t) const override { return true; }
 
@@ -83,6 +87,7 @@ class Device final : public device::Device {
 
  private:
   std::shared_ptr<Registry> registry_;
+  std::shared_ptr<PlainFile> plain_file_ = std::make_shared<PlainFile>();
   std::string name_ = cpu_name();
   std::string versions_ = compiler_and_system();
 };

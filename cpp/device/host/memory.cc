@@ -1,76 +1,32 @@
 #include "cpp/device/host/memory.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "cpp/device/host/error.hpp"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
-
 namespace symmetra::device::host {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
-
-/// Owns a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) noexcept : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor& operator=(Descriptor&&) = delete;
-
-  int get() const noexcept { return fd_; }
-
- private:
-  int fd_;
-};
-
-/// Owns an aligned block of the heap, of exactly the bytes asked for: sanitizers see an overrun.
+/// Owns an allocation in the device's file.
 class Block {
  public:
-  explicit Block(size_t bytes) : address_(static_cast<uint8_t*>(::operator new(bytes, kAlignment, std::nothrow))) {
-    if (!address_) throw_system("allocating " + std::to_string(bytes) + " bytes", ENOMEM);
+  Block(std::shared_ptr<PlainFile> file, size_t bytes) : file_(std::move(file)), address_(file_->allocate(bytes)) {}
+  Block(Block&& other) noexcept : file_(std::move(other.file_)), address_(std::exchange(other.address_, nullptr)) {}
+  ~Block() {
+    if (address_ != nullptr) file_->free(address_);
   }
-  Block(Block&& other) noexcept : address_(std::exchange(other.address_, nullptr)) {}
-  ~Block() { ::operator delete(address_, kAlignment); }
   Block& operator=(Block&&) = delete;
 
   uint8_t* address() const noexcept { return address_; }
 
  private:
+  std::shared_ptr<PlainFile> file_;
   uint8_t* address_;
-};
-
-/// Owns a shared mapping of a file.
-class Mapping {
- public:
-  Mapping(const Descriptor& file, size_t bytes)
-      : address_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0)), bytes_(bytes) {
-    if (address_ == MAP_FAILED) throw_system("mmap of " + std::to_string(bytes) + " shared bytes", errno);
-  }
-  Mapping(Mapping&& other) noexcept : address_(std::exchange(other.address_, MAP_FAILED)), bytes_(other.bytes_) {}
-  ~Mapping() {
-    if (address_ != MAP_FAILED) ::munmap(address_, bytes_);
-  }
-  Mapping& operator=(Mapping&&) = delete;
-
-  uint8_t* address() const noexcept { return static_cast<uint8_t*>(address_); }
-
- private:
-  void* address_;
-  size_t bytes_;
 };
 
 /// Memory of somebody else, who frees it after us.
@@ -131,13 +87,9 @@ class Allocation : public Memory {
 class Shared final : public Allocation<Mapping> {
  public:
   Shared(const std::shared_ptr<Registry>& registry, Descriptor file, size_t bytes)
-      : Allocation(registry, Mapping(file, bytes), bytes, kPointerVmm), file_(std::move(file)) {}
+      : Allocation(registry, Mapping(file, 0, bytes), bytes, kPointerVmm), file_(std::move(file)) {}
 
-  int32_t export_fd() const override {
-    const int fd = ::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) throw_system("export_fd: fcntl(F_DUPFD_CLOEXEC)", errno);
-    return fd;
-  }
+  int32_t export_fd() const override { return file_.duplicate(); }
 
  private:
   Descriptor file_;
@@ -165,42 +117,15 @@ void check_bytes(const char* doing, size_t bytes) {
   }
 }
 
-Descriptor create_file() {
-  // Refusing execution is asked for where the kernel knows the flag: hardened systems insist on it.
-  Descriptor file(::memfd_create("symmetra", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
-  if (file.get() >= 0 || errno != EINVAL) return file;
-  return Descriptor(::memfd_create("symmetra", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-}
-
-/// A mapping past the end of its file ends the process by SIGBUS at the first touch, so
-/// the file must be long enough and must not be able to shrink.
-void check_file(const Descriptor& file, size_t bytes) {
-  struct stat about {};
-  if (::fstat(file.get(), &about) != 0) throw_system("import_shared: fstat of descriptor " + std::to_string(file.get()), errno);
-  if (!S_ISREG(about.st_mode)) {
-    throw Error(ErrorKind::kInvalidArgument, "import_shared: the descriptor is not a memfd (mode " + std::to_string(about.st_mode) + ")");
-  }
-  if (about.st_size < 0 || static_cast<uint64_t>(about.st_size) < bytes) {
-    throw Error(ErrorKind::kInvalidArgument, "import_shared: the file has " + std::to_string(about.st_size) + " bytes, but " +
-                                                 std::to_string(bytes) + " were announced");
-  }
-  const int seals = ::fcntl(file.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "import_shared: the file is not a memfd sealed against shrinking (seals " + std::to_string(seals) + ")");
-  }
-}
-
 }  // namespace
 
 size_t physical_bytes() noexcept { return static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 size_t shared_granularity() noexcept { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
-std::unique_ptr<Memory> allocate(const std::shared_ptr<Registry>& registry, size_t bytes) {
+std::unique_ptr<Memory> allocate(const std::shared_ptr<Registry>& registry, const std::shared_ptr<PlainFile>& file, size_t bytes) {
   check_bytes("allocate", bytes);
-  // Not kPointerDevice, which promises a legacy IPC export.
-  return std::make_unique<Allocation<Block>>(registry, Block(bytes), bytes, kPointerUnknown);
+  return std::make_unique<Allocation<Block>>(registry, Block(file, bytes), bytes, kPointerFile);
 }
 
 std::unique_ptr<Memory> pin(const std::shared_ptr<Registry>& registry, uint8_t* address, size_t bytes) {
@@ -219,14 +144,9 @@ std::unique_ptr<Memory> allocate_shared(const std::shared_ptr<Registry>& registr
     throw Error(ErrorKind::kInvalidArgument, "allocate_shared: bytes is " + std::to_string(bytes) + ", but must be a multiple of " +
                                                  std::to_string(shared_granularity()));
   }
-  Descriptor file = create_file();
-  if (file.get() < 0) throw_system("allocate_shared: memfd_create", errno);
-  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
-    throw_system("allocate_shared: ftruncate to " + std::to_string(bytes) + " bytes", errno);
-  }
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    throw_system("allocate_shared: fcntl(F_ADD_SEALS)", errno);
-  }
+  Descriptor file = create_file("symmetra");
+  set_bytes(file, bytes);
+  seal(file, F_SEAL_SHRINK | F_SEAL_GROW);
   return std::make_unique<Shared>(registry, std::move(file), bytes);
 }
 
@@ -234,7 +154,14 @@ std::unique_ptr<Memory> import_shared(const std::shared_ptr<Registry>& registry,
   const Descriptor file(fd);
   check_bytes("import_shared", bytes);
   check_file(file, bytes);
-  return std::make_unique<Allocation<Mapping>>(registry, Mapping(file, bytes), bytes, kPointerVmm);
+  return std::make_unique<Allocation<Mapping>>(registry, Mapping(file, 0, bytes), bytes, kPointerVmm);
+}
+
+std::unique_ptr<Memory> import_file(const std::shared_ptr<Registry>& registry, const FilePart& part, size_t bytes) {
+  const Descriptor file(part.fd);
+  check_bytes("import_file", bytes);
+  check_file(file, part.offset > ~uint64_t{0} - bytes ? ~uint64_t{0} : part.offset + bytes);
+  return std::make_unique<Allocation<Mapping>>(registry, Mapping(file, part.offset, bytes), bytes, kPointerVmm);
 }
 
 std::unique_ptr<Memory> alias_shared(const Memory& memory) { return std::make_unique<Alias>(memory.address(), memory.bytes()); }

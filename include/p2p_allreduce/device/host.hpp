@@ -1,19 +1,23 @@
 /// \file
 /// The CPU: enough of HIP's names, with HIP's meaning, that a program of this API runs without a GPU. A device is
 /// a set of streams; there are as many as a group has ranks at most, so that ranks that are threads
-/// can have one each. Memory is ordinary memory.
+/// can have one each. Memory of hipMalloc can be registered with other processes; that of
+/// hipHostMalloc, malloc and the stack cannot.
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
+#include <utility>
 
 #include "symmetra/device.hpp"
 #include "symmetra/error.hpp"
+#include "symmetra/memory.hpp"
 #include "symmetra/stream.hpp"
+#include "symmetra/types.hpp"
 
 /// A stream of the CPU; null is the default stream of the current device.
 using hipStream_t = const symmetra::Stream*;
@@ -76,7 +80,19 @@ inline const HostDevice& host_device(int ordinal) {
   return *devices[index];
 }
 
-inline symmetra::Device open_device(int) { return symmetra::Device::host(); }
+/// The program's, so that memory of hipMalloc is known to the library as that of its device.
+inline const symmetra::Device& open_device(int ordinal) { return host_device(ordinal).device; }
+
+/// What hipMalloc gave, by address.
+struct Allocations {
+  std::mutex mutex;
+  std::unordered_map<void*, symmetra::DeviceBuffer> buffers;
+};
+inline Allocations& allocations() {
+  // Never destroyed: the program may free in a destructor that runs later.
+  static Allocations* const all = new Allocations;
+  return *all;
+}
 
 /// Runs what may throw, as a call that returns a code.
 template <class Work>
@@ -148,19 +164,29 @@ inline hipError_t hipDeviceSynchronize() {
 
 template <class T>
 hipError_t hipMalloc(T** address, std::size_t bytes) {
-  constexpr std::size_t kAlignment = 256;
+  using namespace p2p_allreduce::detail;
   if (address == nullptr) return hipErrorInvalidValue;
   *address = nullptr;
   if (bytes == 0) return hipSuccess;
-  if (bytes > static_cast<std::size_t>(-1) - kAlignment) return hipErrorOutOfMemory;
-  *address = static_cast<T*>(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
-  return *address == nullptr ? hipErrorOutOfMemory : hipSuccess;
+  return code_of([&] {
+    symmetra::DeviceBuffer buffer(open_device(current_ordinal()), bytes, symmetra::Dtype::kU8);
+    void* const data = buffer.data();
+    const std::lock_guard<std::mutex> lock(allocations().mutex);
+    allocations().buffers.emplace(data, std::move(buffer));
+    *address = static_cast<T*>(data);
+    return hipSuccess;
+  });
 }
 /// Waits for the device, which may still use the memory.
 inline hipError_t hipFree(void* address) {
-  const hipError_t error = address == nullptr ? hipSuccess : hipDeviceSynchronize();
-  std::free(address);
-  return error;
+  using namespace p2p_allreduce::detail;
+  if (address == nullptr) return hipSuccess;
+  return code_of([&] {
+    std::unique_lock<std::mutex> lock(allocations().mutex);
+    const auto buffer = allocations().buffers.extract(address);
+    lock.unlock();
+    return buffer.empty() ? hipErrorInvalidValue : hipSuccess;
+  });
 }
 /// Blocks, after all that the device does so far.
 inline hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind) {

@@ -79,15 +79,52 @@ void test_refused_imports_close_the_descriptor() {
   CHECK(open_descriptors() == descriptors + 1);
 }
 
+/// Plain memory is that of other processes by the file it lies in: one for all allocations, whose places are used again.
+void test_plain_memory_in_a_file() {
+  const auto first = open_host(0);
+  const auto second = open_host(1);
+  const size_t page = first->shared_granularity();
+  const size_t descriptors = open_descriptors();
+  std::vector<std::unique_ptr<device::Memory>> many;
+  for (size_t bytes : {size_t{1}, 3 * page, size_t{1000}, page + 1}) many.push_back(first->allocate(bytes));
+  CHECK(open_descriptors() == descriptors + 1);
+  for (size_t i = 0; i < many.size(); ++i) std::memset(many[i]->address(), static_cast<int>(i + 1), many[i]->bytes());
+  for (size_t i = 0; i < many.size(); ++i) {
+    const device::FilePart part = first->export_file(many[i]->address());
+    CHECK((fcntl(part.fd, F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(ftruncate(part.fd, 0) == -1 && errno == EPERM);
+    const auto imported = second->import_file(part, many[i]->bytes());
+    CHECK(fcntl(part.fd, F_GETFD) == -1);
+    CHECK(imported->address() != many[i]->address());
+    CHECK(std::memcmp(imported->address(), many[i]->address(), many[i]->bytes()) == 0);
+    imported->address()[0] = 42;
+    CHECK(many[i]->address()[0] == 42);
+  }
+  const device::FilePart freed = first->export_file(many[1]->address());
+  many[1].reset();
+  const auto smaller = first->allocate(2 * page);
+  const device::FilePart reused = first->export_file(smaller->address());
+  CHECK(reused.offset == freed.offset && smaller->address()[0] == 0);
+  const device::FilePart last = first->export_file(many[3]->address());
+  CHECK(last.offset != reused.offset);
+  CHECK(kind_of([&] { first->export_file(smaller->address() + page); }) == ErrorKind::kInvalidArgument);
+  CHECK(kind_of([&] { second->export_file(smaller->address()); }) == ErrorKind::kInvalidArgument);
+  // Beyond the end of the file, also where the sum of offset and size wraps.
+  CHECK(kind_of([&] { second->import_file(freed, 1 << 20); }) == ErrorKind::kInvalidArgument);
+  CHECK(kind_of([&] { second->import_file({~uint64_t{0} - page + 1, reused.fd, 0}, page); }) == ErrorKind::kInvalidArgument);
+  CHECK(kind_of([&] { second->import_file(last, 0); }) == ErrorKind::kInvalidArgument);
+  CHECK(open_descriptors() == descriptors + 1);
+}
+
 void test_private_and_pinned_memory() {
   const auto host = open_host(3);
   const auto memory = host->allocate(1000);
-  CHECK(reinterpret_cast<uintptr_t>(memory->address()) % 64 == 0);
+  CHECK(reinterpret_cast<uintptr_t>(memory->address()) % host->shared_granularity() == 0);
   CHECK(memory->bytes() == 1000);
   std::memset(memory->address(), 1, 1000);
   CHECK(kind_of([&] { memory->export_fd(); }) == ErrorKind::kUnsupported);
   const auto info = host->classify(memory->address() + 999);
-  CHECK(info.kind == device::kPointerUnknown && info.bytes == 1000 && info.device == 3);
+  CHECK(info.kind == device::kPointerFile && info.bytes == 1000 && info.device == 3);
   CHECK(info.base == reinterpret_cast<uint64_t>(memory->address()));
   const size_t page = host->shared_granularity();
   auto* owned = static_cast<uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -126,6 +163,7 @@ void test_memory() {
   test_freeing_waits_for_work();
   test_shared_memory();
   test_refused_imports_close_the_descriptor();
+  test_plain_memory_in_a_file();
   test_private_and_pinned_memory();
   test_refusals_of_memory();
 }
