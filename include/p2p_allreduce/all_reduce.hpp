@@ -18,7 +18,7 @@ enum class ReduceOp { SUM, PROD, MIN, MAX, AVG };
 /// Which algorithm takes a message.
 enum class Schedule {
   AUTO,     ///< the library's choice, the fastest it knows (symmetra::Communicator::explain prints it)
-  CLASSIC,  ///< recursive doubling to 32 KiB, ring above
+  CLASSIC,  ///< recursive doubling to 32 KiB, ring above; averages of integers, whose sums those would wrap, as AUTO
 };
 
 namespace detail {
@@ -51,6 +51,11 @@ inline symmetra::Dtype dtype_of(hipDataType datatype) {
                             "Execute: the data type is " + std::to_string(static_cast<int>(datatype)) +
                                 ", but it must be HIP_R_32F, 64F, 16F, 16BF, 8I, 8U, 32I, 32U, 64I or 64U");
   }
+}
+
+inline bool is_float(symmetra::Dtype dtype) {
+  using symmetra::Dtype;
+  return dtype == Dtype::kF32 || dtype == Dtype::kF64 || dtype == Dtype::kF16 || dtype == Dtype::kBF16;
 }
 
 inline symmetra::Reduction reduction_of(ReduceOp op) {
@@ -95,14 +100,14 @@ class AllReduce {
   /// device is thrown by a later call, or by Synchronize.
   ///
   /// Throws kInvalidArgument for null or misaligned buffers, ones that overlap, or an operation that is
-  /// none; kUnsupported for another type, or one that the schedule cannot carry; the group's error when it
-  /// failed before: a rank died, did not come in time, or called something else.
+  /// none; kUnsupported for another type; the group's error when it failed before: a rank died, did not come in
+  /// time, or called something else.
   void Execute(const void* sendbuf, void* recvbuf, std::size_t count, hipDataType datatype, ReduceOp op, hipStream_t stream = 0) {
     const symmetra::Dtype dtype = detail::dtype_of(datatype);
     const symmetra::Reduction reduction = detail::reduction_of(op);
     const symmetra::Operand input(const_cast<void*>(sendbuf), count, dtype), output(recvbuf, count, dtype);
     const symmetra::Stream& queue = manager_.streams_.of(stream);
-    group().all_reduce(input, output, queue, {reduction, algorithm(count * symmetra::size_bytes(dtype))});
+    group().all_reduce(input, output, queue, {reduction, algorithm(dtype, reduction, count)});
     // The program may destroy its stream without a word; the default stream stays.
     if (stream != 0) group().leave(queue);
   }
@@ -115,9 +120,11 @@ class AllReduce {
 
   const symmetra::Communicator& group() const { return manager_.groups_.front(); }
 
-  symmetra::Algorithm algorithm(std::size_t bytes) const {
-    if (schedule_ == Schedule::AUTO) return symmetra::Algorithm::kAuto;
-    return symmetra::algorithm(bytes <= kSmallBytes ? "recursive-doubling" : "ring");
+  symmetra::Algorithm algorithm(symmetra::Dtype dtype, symmetra::Reduction reduction, std::size_t count) const {
+    const bool wraps = reduction == symmetra::Reduction::kAverage && !detail::is_float(dtype);
+    if (schedule_ == Schedule::AUTO || wraps) return symmetra::Algorithm::kAuto;
+    const bool small = count <= kSmallBytes / symmetra::size_bytes(dtype);
+    return small ? symmetra::Algorithm::kRecursiveDoubling : symmetra::Algorithm::kRing;
   }
 
   SymmMemManager& manager_;

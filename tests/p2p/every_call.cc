@@ -89,14 +89,17 @@ class Array {
   T* data_ = nullptr;
 };
 
-/// A rank's input: the same wherever it is made.
+/// A rank's input: the same wherever it is made. Floats of Schedule::CLASSIC, which has no one order of ranks, are
+/// powers of two whose sums and products are exact.
 template <class T>
-std::vector<T> input_of(int rank, size_t count) {
+std::vector<T> input_of(Schedule schedule, int rank, size_t count) {
   std::mt19937_64 random(static_cast<uint64_t>(rank) * 977 + count);
   std::vector<T> values(count);
   for (T& value : values) {
     if constexpr (std::is_floating_point_v<T>) {
-      value = static_cast<T>(static_cast<int64_t>(random()) * 0x1p-62);
+      const auto bits = static_cast<int64_t>(random());
+      const double power = std::ldexp(bits < 0 ? -1 : 1, static_cast<int>(bits & 7) - 4);
+      value = static_cast<T>(schedule == Schedule::CLASSIC ? power : static_cast<double>(bits) * 0x1p-62);
     } else {
       value = static_cast<T>(random());
     }
@@ -135,9 +138,9 @@ T reduce(ReduceOp op, const std::vector<T>& ranks) {
 }
 
 template <class T>
-std::vector<T> expected_of(ReduceOp op, int ranks, size_t count) {
+std::vector<T> expected_of(Schedule schedule, ReduceOp op, int ranks, size_t count) {
   std::vector<std::vector<T>> inputs;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(input_of<T>(rank, count));
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(input_of<T>(schedule, rank, count));
   std::vector<T> expected(count), column(inputs.size());
   for (size_t i = 0; i < count; ++i) {
     for (size_t rank = 0; rank < inputs.size(); ++rank) column[rank] = inputs[rank][i];
@@ -154,21 +157,23 @@ struct Rank {
   int ranks;
 };
 
-/// One type, every operation: plain memory apart, in place, and memory of the manager; on two streams.
+/// One type, every operation: plain memory apart, in place, and memory of the manager; on two streams. Counts on both sides of
+/// the 32 KiB at which Schedule::CLASSIC changes.
 template <class T>
-void every_operation(const Rank& self, hipDataType datatype, hipStream_t stream) {
-  for (const size_t count : {size_t{1}, size_t{7}, size_t{1000}, size_t{8195}, size_t{20'001}}) {
-    const std::vector<T> own = input_of<T>(self.rank, count);
+void every_operation(const Rank& self, Schedule schedule, hipDataType datatype, hipStream_t stream) {
+  AllReduce all_reduce(self.bootstrap, self.memory, schedule);
+  for (const size_t count : {size_t{1}, size_t{7}, size_t{1000}, size_t{4097}, size_t{8192}, size_t{8193}, size_t{20'001}}) {
+    const std::vector<T> own = input_of<T>(schedule, self.rank, count);
     Array<T> input(count), output(count);
     SymmMemObj* shared = self.memory.Malloc(count * sizeof(T));
     for (const ReduceOp op : kOps) {
-      const std::vector<T> expected = expected_of<T>(op, self.ranks, count);
+      const std::vector<T> expected = expected_of<T>(schedule, op, self.ranks, count);
       input.set(own);
-      self.all_reduce.Execute(input.data(), output.data(), count, datatype, op, stream);
-      self.all_reduce.Execute(input.data(), shared->Get(), count, datatype, op);
-      self.all_reduce.Synchronize(stream);
+      all_reduce.Execute(input.data(), output.data(), count, datatype, op, stream);
+      all_reduce.Execute(input.data(), shared->Get(), count, datatype, op);
+      all_reduce.Synchronize(stream);
       CHECK(output.get() == expected);
-      self.all_reduce.Execute(input.data(), input.data(), count, datatype, op, stream);
+      all_reduce.Execute(input.data(), input.data(), count, datatype, op, stream);
       HIP(hipStreamSynchronize(stream));
       CHECK(input.get() == expected);
       std::vector<T> found(count);
@@ -182,14 +187,16 @@ void every_operation(const Rank& self, hipDataType datatype, hipStream_t stream)
 void every_type(const Rank& self) {
   hipStream_t stream{};
   HIP(hipStreamCreate(&stream));
-  every_operation<float>(self, HIP_R_32F, stream);
-  every_operation<double>(self, HIP_R_64F, stream);
-  every_operation<int32_t>(self, HIP_R_32I, stream);
-  every_operation<int64_t>(self, HIP_R_64I, stream);
-  every_operation<int8_t>(self, HIP_R_8I, stream);
-  every_operation<uint8_t>(self, HIP_R_8U, stream);
-  every_operation<uint32_t>(self, HIP_R_32U, stream);
-  every_operation<uint64_t>(self, HIP_R_64U, stream);
+  for (const Schedule schedule : {Schedule::AUTO, Schedule::CLASSIC}) {
+    every_operation<float>(self, schedule, HIP_R_32F, stream);
+    every_operation<double>(self, schedule, HIP_R_64F, stream);
+    every_operation<int32_t>(self, schedule, HIP_R_32I, stream);
+    every_operation<int64_t>(self, schedule, HIP_R_64I, stream);
+    every_operation<int8_t>(self, schedule, HIP_R_8I, stream);
+    every_operation<uint8_t>(self, schedule, HIP_R_8U, stream);
+    every_operation<uint32_t>(self, schedule, HIP_R_32U, stream);
+    every_operation<uint64_t>(self, schedule, HIP_R_64U, stream);
+  }
   HIP(hipStreamDestroy(stream));
 }
 
