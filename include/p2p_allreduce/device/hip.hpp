@@ -3,6 +3,7 @@
 #pragma once
 
 #include <hip/hip_runtime_api.h>
+#include <hip/hip_version.h>
 #include <hip/library_types.h>
 
 #include <string>
@@ -10,6 +11,17 @@
 #include "p2p_allreduce/device/borrowed_streams.hpp"
 #include "symmetra/device.hpp"
 #include "symmetra/error.hpp"
+
+#if HIP_VERSION_MAJOR < 6
+// Older releases name no types but three floats; these numbers are those of later ones.
+const hipDataType HIP_R_8I = static_cast<hipDataType>(3);
+const hipDataType HIP_R_8U = static_cast<hipDataType>(8);
+const hipDataType HIP_R_32I = static_cast<hipDataType>(10);
+const hipDataType HIP_R_32U = static_cast<hipDataType>(12);
+const hipDataType HIP_R_16BF = static_cast<hipDataType>(14);
+const hipDataType HIP_R_64I = static_cast<hipDataType>(24);
+const hipDataType HIP_R_64U = static_cast<hipDataType>(26);
+#endif
 
 namespace p2p_allreduce::detail {
 
