@@ -297,6 +297,50 @@ void registration(const Rank& self) {
 #endif
 }
 
+/// What such programs call of the runtime besides: events around a call, host memory, asynchronous fills.
+void runtime(const Rank& self) {
+  hipDeviceProp_t properties;
+  HIP(hipGetDeviceProperties(&properties, 0));
+  CHECK(properties.name[0] != 0);
+  hipStream_t stream{};
+  HIP(hipStreamCreate(&stream));
+  hipEvent_t start{}, stop{};
+  HIP(hipEventCreate(&start));
+  HIP(hipEventCreateWithFlags(&stop, hipEventDefault));
+  float elapsed_ms = -1;
+  CHECK(hipEventElapsedTime(&elapsed_ms, start, stop) == hipErrorInvalidHandle);
+  (void)hipGetLastError();
+  const size_t count = 3000;
+  int32_t* staging = nullptr;
+  HIP(hipHostMalloc(&staging, count * sizeof(int32_t)));
+  std::fill(staging, staging + count, self.rank);
+  Array<int32_t> values(count);
+  HIP(hipMemcpyAsync(values.data(), staging, count * sizeof(int32_t), hipMemcpyHostToDevice, stream));
+  HIP(hipMemsetAsync(values.data() + 1, 0xFF, sizeof(int32_t), stream));
+  HIP(hipEventRecord(start, stream));
+  self.all_reduce.Execute(values.data(), values.data(), count, HIP_R_32I, ReduceOp::SUM, stream);
+  HIP(hipEventRecord(stop, stream));
+  HIP(hipStreamWaitEvent(nullptr, stop, 0));
+  HIP(hipMemcpyAsync(staging, values.data(), count * sizeof(int32_t), hipMemcpyDeviceToHost, stream));
+  HIP(hipEventSynchronize(stop));
+  HIP(hipEventQuery(stop));
+  HIP(hipStreamSynchronize(stream));
+  HIP(hipEventElapsedTime(&elapsed_ms, start, stop));
+  CHECK(elapsed_ms > 0);
+  const int32_t sum = self.ranks * (self.ranks - 1) / 2;
+  CHECK(staging[0] == sum && staging[1] == -self.ranks && staging[count - 1] == sum);
+  HIP(hipHostFree(staging));
+  HIP(hipEventDestroy(start));
+  HIP(hipEventDestroy(stop));
+  HIP(hipStreamDestroy(stream));
+#if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
+  CHECK(hipFree(&elapsed_ms) == hipErrorInvalidValue);
+  int can = 0;
+  CHECK(hipDeviceCanAccessPeer(&can, 0, 1) == hipSuccess && can == 1);
+  CHECK(hipDeviceEnablePeerAccess(-1, 0) == hipErrorInvalidDevice);
+#endif
+}
+
 /// Bad calls are refused before anything is enqueued: the next one works.
 void refusals(const Rank& self) {
   Array<float> values(8);
@@ -341,6 +385,7 @@ int main(int count, char**) {
     asynchronous(self);
     memory(self);
     registration(self);
+    runtime(self);
     refusals(self);
   }
   bootstrap.Finalize();

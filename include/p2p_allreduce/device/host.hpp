@@ -6,10 +6,15 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <ratio>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -19,14 +24,22 @@
 #include "symmetra/stream.hpp"
 #include "symmetra/types.hpp"
 
+namespace p2p_allreduce::detail {
+struct HostEvent;
+}
+
 /// A stream of the CPU; null is the default stream of the current device.
 using hipStream_t = const symmetra::Stream*;
+
+/// A point in a stream's work.
+using hipEvent_t = p2p_allreduce::detail::HostEvent*;
 
 enum hipError_t {
   hipSuccess = 0,
   hipErrorInvalidValue = 1,
   hipErrorOutOfMemory = 2,
   hipErrorInvalidDevice = 101,
+  hipErrorInvalidHandle = 400,
   hipErrorNotReady = 600,
   hipErrorUnknown = 999,
 };
@@ -54,6 +67,13 @@ enum hipDataType {
 
 constexpr unsigned int hipStreamDefault = 0;
 constexpr unsigned int hipStreamNonBlocking = 1;
+constexpr unsigned int hipEventDefault = 0;
+constexpr unsigned int hipEventDisableTiming = 2;
+constexpr unsigned int hipHostMallocDefault = 0;
+
+struct hipDeviceProp_t {
+  char name[256];
+};
 
 namespace p2p_allreduce::detail {
 
@@ -94,6 +114,13 @@ inline Allocations& allocations() {
   return *all;
 }
 
+/// A point in a stream's work. It has been reached when hipEventRecord returns, which the stream alone says of all
+/// that came before.
+struct HostEvent {
+  std::chrono::steady_clock::time_point reached;
+  bool recorded = false;
+};
+
 /// Runs what may throw, as a call that returns a code.
 template <class Work>
 hipError_t code_of(Work work) noexcept {
@@ -128,6 +155,8 @@ inline const char* hipGetErrorString(hipError_t error) {
       return "out of memory";
     case hipErrorInvalidDevice:
       return "invalid device ordinal";
+    case hipErrorInvalidHandle:
+      return "invalid resource handle";
     case hipErrorNotReady:
       return "not ready";
     case hipErrorUnknown:
@@ -137,6 +166,7 @@ inline const char* hipGetErrorString(hipError_t error) {
 }
 /// Calls return their errors and keep none.
 inline hipError_t hipGetLastError() { return hipSuccess; }
+inline hipError_t hipPeekAtLastError() { return hipSuccess; }
 
 inline hipError_t hipGetDeviceCount(int* count) {
   if (count == nullptr) return hipErrorInvalidValue;
@@ -152,6 +182,28 @@ inline hipError_t hipGetDevice(int* ordinal) {
   if (ordinal == nullptr) return hipErrorInvalidValue;
   *ordinal = p2p_allreduce::detail::current_ordinal();
   return hipSuccess;
+}
+/// The name is the CPU's.
+inline hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int ordinal) {
+  using namespace p2p_allreduce::detail;
+  if (properties == nullptr) return hipErrorInvalidValue;
+  if (ordinal < 0 || ordinal >= kHostDevices) return hipErrorInvalidDevice;
+  return code_of([&] {
+    *properties = {};
+    host_device(ordinal).device.name().copy(properties->name, sizeof properties->name - 1);
+    return hipSuccess;
+  });
+}
+/// All devices are in one address space, where there is nothing to enable.
+inline hipError_t hipDeviceCanAccessPeer(int* can, int ordinal, int peer) {
+  const auto valid = [](int number) { return number >= 0 && number < p2p_allreduce::detail::kHostDevices; };
+  if (can == nullptr) return hipErrorInvalidValue;
+  if (!valid(ordinal) || !valid(peer)) return hipErrorInvalidDevice;
+  *can = ordinal != peer;
+  return hipSuccess;
+}
+inline hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int) {
+  return peer >= 0 && peer < p2p_allreduce::detail::kHostDevices ? hipSuccess : hipErrorInvalidDevice;
 }
 /// Blocks until all streams of the current device are done.
 inline hipError_t hipDeviceSynchronize() {
@@ -187,6 +239,19 @@ inline hipError_t hipFree(void* address) {
     lock.unlock();
     return buffer.empty() ? hipErrorInvalidValue : hipSuccess;
   });
+}
+/// Memory of the program alone: Register refuses it.
+template <class T>
+hipError_t hipHostMalloc(T** address, std::size_t bytes, unsigned int = hipHostMallocDefault) {
+  if (address == nullptr) return hipErrorInvalidValue;
+  *address = bytes == 0 ? nullptr : static_cast<T*>(std::malloc(bytes));
+  return *address != nullptr || bytes == 0 ? hipSuccess : hipErrorOutOfMemory;
+}
+/// Waits for the device, which may still use the memory.
+inline hipError_t hipHostFree(void* address) {
+  const hipError_t error = address == nullptr ? hipSuccess : hipDeviceSynchronize();
+  std::free(address);
+  return error;
 }
 /// Blocks, after all that the device does so far.
 inline hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind) {
@@ -233,4 +298,41 @@ inline hipError_t hipMemcpyAsync(void* to, const void* from, std::size_t bytes, 
   const hipError_t error = hipStreamSynchronize(stream);
   if (error == hipSuccess && bytes > 0) std::memmove(to, from, bytes);
   return error;
+}
+inline hipError_t hipMemsetAsync(void* to, int value, std::size_t bytes, hipStream_t stream = nullptr) {
+  if (bytes > 0 && to == nullptr) return hipErrorInvalidValue;
+  const hipError_t error = hipStreamSynchronize(stream);
+  if (error == hipSuccess && bytes > 0) std::memset(to, value, bytes);
+  return error;
+}
+
+inline hipError_t hipEventCreate(hipEvent_t* event) {
+  if (event == nullptr) return hipErrorInvalidValue;
+  *event = new (std::nothrow) p2p_allreduce::detail::HostEvent;
+  return *event == nullptr ? hipErrorOutOfMemory : hipSuccess;
+}
+inline hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int) { return hipEventCreate(event); }
+inline hipError_t hipEventDestroy(hipEvent_t event) {
+  if (event == nullptr) return hipErrorInvalidHandle;
+  delete event;
+  return hipSuccess;
+}
+/// Blocks, as hipMemcpyAsync does: the event has been reached when this returns.
+inline hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream = nullptr) {
+  if (event == nullptr) return hipErrorInvalidHandle;
+  const hipError_t error = hipStreamSynchronize(stream);
+  if (error != hipSuccess) return error;
+  event->reached = std::chrono::steady_clock::now();
+  event->recorded = true;
+  return hipSuccess;
+}
+inline hipError_t hipEventQuery(hipEvent_t event) { return event == nullptr ? hipErrorInvalidHandle : hipSuccess; }
+inline hipError_t hipEventSynchronize(hipEvent_t event) { return hipEventQuery(event); }
+inline hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t event, unsigned int = 0) { return hipEventQuery(event); }
+/// Milliseconds between two events that were recorded.
+inline hipError_t hipEventElapsedTime(float* elapsed_ms, hipEvent_t start, hipEvent_t stop) {
+  if (elapsed_ms == nullptr) return hipErrorInvalidValue;
+  if (start == nullptr || stop == nullptr || !start->recorded || !stop->recorded) return hipErrorInvalidHandle;
+  *elapsed_ms = std::chrono::duration<float, std::milli>(stop->reached - start->reached).count();
+  return hipSuccess;
 }
