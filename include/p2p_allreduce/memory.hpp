@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -76,13 +76,14 @@ class SymmMemManager {
       buffer.emplace(groups_.back().symmetric<std::uint8_t>(size));
     }
     const auto peer = [&](std::size_t rank) { return buffer->peer_data(rank); };
-    Object object(buffer->data(), size, ranks(), peer);
+    void* const local = buffer->data();
+    Object object(ranks(), peer);
     object.allocated.emplace(std::move(*buffer));
-    return keep(std::move(object));
+    return keep(local, size, std::move(object));
   }
 
   /// Gives back what Malloc gave. Not collective, does not wait: the bytes are used again once every rank
-  /// freed theirs and no work uses them. Null does nothing. Throws kInvalidArgument for what is no
+  /// freed theirs and no work uses them; `object` stays an object that is empty. Null does nothing. Throws kInvalidArgument for what is no
   /// object of this manager, was freed before or came from Register.
   void Free(SymmMemObj* object) { take("Free", object, true); }
 
@@ -96,9 +97,9 @@ class SymmMemManager {
       throw symmetra::Error(symmetra::ErrorKind::kUnsupported, "Register: the " + std::to_string(size) + " bytes at " + words(ptr) +
                                                                    ", or those of another rank, cannot be shared: use Malloc");
     }
-    Object object(ptr, size, ranks(), [&](std::size_t rank) { return adopted.peer_data(rank); });
+    Object object(ranks(), [&](std::size_t rank) { return adopted.peer_data(rank); });
     object.registered.emplace(std::move(adopted));
-    return keep(std::move(object));
+    return keep(ptr, size, std::move(object));
   }
 
   /// Undoes Register. Not collective. Null does nothing. Throws kInvalidArgument for what is no object of this
@@ -108,16 +109,14 @@ class SymmMemManager {
  private:
   friend class AllReduce;
 
-  /// What the caller sees and what stands behind it.
+  /// What stands behind what the caller sees.
   struct Object {
     template <class Peer>
-    Object(void* local, std::size_t size, std::size_t ranks, Peer peer) {
+    Object(std::size_t ranks, Peer peer) {
       for (std::size_t rank = 0; rank < ranks; ++rank) peers.push_back(reinterpret_cast<std::uintptr_t>(peer(rank)));
-      shown = std::make_unique<SymmMemObj>(SymmMemObj{local, peers.data(), size});
     }
 
     std::vector<std::uintptr_t> peers;
-    std::unique_ptr<SymmMemObj> shown;
     std::optional<symmetra::SymmetricBuffer> allocated;
     std::optional<symmetra::Adopted> registered;
   };
@@ -159,10 +158,10 @@ class SymmMemManager {
     groups_.push_back(symmetra::Communicator::open(successor, detail::open_device(ordinal_), config));
   }
 
-  SymmMemObj* keep(Object object) {
-    SymmMemObj* shown = object.shown.get();
-    objects_.emplace(shown, std::move(object));
-    return shown;
+  SymmMemObj* keep(void* local, std::size_t size, Object object) {
+    SymmMemObj& shown = shown_.emplace_back(SymmMemObj{local, object.peers.data(), size});
+    objects_.emplace(&shown, std::move(object));
+    return &shown;
   }
 
   void take(const char* call, SymmMemObj* object, bool allocated) {
@@ -178,6 +177,7 @@ class SymmMemManager {
                                                                        (allocated ? "Register: use Deregister" : "Malloc: use Free"));
     }
     objects_.erase(found);
+    *object = SymmMemObj();
   }
 
   static std::string words(const void* address) {
@@ -192,6 +192,8 @@ class SymmMemManager {
   symmetra::Config config_;
   /// The first runs the collectives; all hold memory.
   std::vector<symmetra::Communicator> groups_;
+  /// Those given back stay, empty: the address of one is never that of another, so that a second Free cannot free a stranger.
+  std::deque<SymmMemObj> shown_;
   std::unordered_map<const SymmMemObj*, Object> objects_;
 };
 

@@ -253,6 +253,13 @@ void memory(const Rank& self) {
     self.memory.Free(object);
     REFUSED(kInvalidArgument, "given back before", self.memory.Free(object));
   }
+  SymmMemObj* stale = self.memory.Malloc(64);
+  self.memory.Free(stale);
+  SymmMemObj* fresh = self.memory.Malloc(64);
+  CHECK(fresh != stale && stale->Get() == nullptr && stale->size == 0);
+  REFUSED(kInvalidArgument, "given back before", self.memory.Free(stale));
+  CHECK(fresh->size == 64);
+  self.memory.Free(fresh);
   self.memory.Free(nullptr);
   self.memory.Deregister(nullptr);
   SymmMemObj foreign;
