@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/kernels.hpp"
 #include "tests/kernels/group.hpp"
+#include "tests/kernels/user_kernel.hpp"
 
 namespace trial {
 namespace {
@@ -305,6 +306,48 @@ void test_signals(uint32_t world) {
   for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
 }
 
+/// A user's own kernel, launched as users do.
+void test_user_kernel(uint32_t world) {
+  constexpr uint32_t kCount = 100, kOffsetBytes = 64, kRounds = 6;
+  std::deque<Block> pads, counts, progress, buffers, tables, sums;
+  std::deque<Pinned> status;
+  PeerTable table{};
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    const int gpu = static_cast<int>(rank);
+    pads.emplace_back(gpu, 2 * kMaxWorld * 4, 0);
+    counts.emplace_back(gpu, 4 * kMaxWorld * 4, 0);
+    progress.emplace_back(gpu, sizeof(Progress), 0);
+    buffers.emplace_back(gpu, kOffsetBytes + kCount * 4, 0);
+    tables.emplace_back(gpu, sizeof(PeerTable), 0);
+    sums.emplace_back(gpu, 4, 0);
+    status.emplace_back();
+    table.address[rank] = buffers[rank].data;
+  }
+  for (Block& copy : tables) MUST(cudaMemcpy(copy.data, &table, sizeof(table), cudaMemcpyHostToDevice));
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      symmetra::device::SignalPad pad{};
+      for (uint32_t peer = 0; peer < world; ++peer) pad.pads[peer] = reinterpret_cast<uint32_t*>(pads[peer].data);
+      pad.sent = reinterpret_cast<uint32_t*>(counts[rank].data);
+      pad.awaited = pad.sent + 2 * kMaxWorld;
+      pad.wait = {reinterpret_cast<Progress*>(progress[rank].data), status[rank].status, 2'000'000'000};
+      pad.rank = rank;
+      pad.world = world;
+      MUST(cudaSetDevice(static_cast<int>(rank)));
+      MUST(launch_user_kernel(pad, reinterpret_cast<const PeerTable*>(tables[rank].data), kOffsetBytes,
+                              reinterpret_cast<uint32_t*>(sums[rank].data), kCount, round % 2 == 0 ? 96 : 1));
+    }
+  }
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    uint32_t sum = 0;
+    MUST(cudaSetDevice(static_cast<int>(rank)));
+    MUST(cudaMemcpy(&sum, sums[rank].data, 4, cudaMemcpyDeviceToHost));
+    const uint32_t once = kCount * (kCount - 1) / 2 + kCount * ((rank + world - 1) % world);
+    check(status[rank].status->code == kStatusOk, "a user's kernel gives up nothing", rank, status[rank].status->code);
+    check(sum == kRounds * (kRounds + 1) / 2 * once, "a user's kernel meets its peers", rank, sum);
+  }
+}
+
 void test_agree(uint32_t world) {
   std::deque<Block> regions, states, progress;
   std::deque<Pinned> status;
@@ -359,6 +402,7 @@ int main(int argc, char** argv) {
     if (static_cast<int>(world) > gpus) break;
     test_all_reduce(world, calls, random);
     test_signals(world);
+    test_user_kernel(world);
     test_agree(world);
   }
   test_timeout(static_cast<uint32_t>(gpus), random);

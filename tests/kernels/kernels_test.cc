@@ -5,10 +5,9 @@
 #include <chrono>
 #include <cstdio>
 
-#include "symmetra/device/peer.cuh"
-#include "symmetra/device/signal.cuh"
 #include "tests/kernels/exchange.hpp"
 #include "tests/kernels/group.hpp"
+#include "tests/kernels/user_kernel.cuh"
 
 namespace trial {
 namespace {
@@ -321,18 +320,6 @@ void test_signals(uint32_t threads) {
   }
 }
 
-/// A user's own kernel: every rank writes its neighbour's buffer, meets the others, reads its own.
-void user_kernel(const symmetra::device::SignalPad& pad, const symmetra::device::PeerView<uint32_t>& view, uint32_t* sums, uint32_t n) {
-  using namespace symmetra;
-  uint32_t* next = view.of((view.rank() + 1) % view.world());
-  for (uint32_t i = platform::thread(); i < n; i += platform::threads()) next[i] += view.rank() + i;
-  if (!device::barrier(pad, 0)) return;
-  if (platform::thread() == 0) {
-    for (uint32_t i = 0; i < n; ++i) *sums += view.mine()[i];
-  }
-  device::barrier(pad, 0);
-}
-
 void test_user_kernel() {
   constexpr uint32_t kWorld = 3, kCount = 10;
   const Pads pads(kWorld);
@@ -346,7 +333,7 @@ void test_user_kernel() {
     symmetra::device::SignalPad pad{{}, a.sent, a.awaited, a.wait, rank, kWorld};
     std::copy(std::begin(a.pads), std::end(a.pads), pad.pads);
     const symmetra::device::PeerView<uint32_t> view(&table, 0, rank, kWorld);
-    launches[rank].assign(2, {[=, &sums] { user_kernel(pad, view, &sums[rank], kCount); }, {1, 3, kSharedBytes, 0}});
+    launches[rank].assign(2, {[=, &sums] { meet_neighbours(pad, view, &sums[rank], kCount); }, {1, 3, kSharedBytes, 0}});
   }
   launcher::run(launches);
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
