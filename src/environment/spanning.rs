@@ -332,7 +332,7 @@ fn part<'a>(whole: &View<'a>, range: Range<usize>, dtype: Dtype) -> View<'a> {
             Place::Symmetric { group, offset_bytes: offset_bytes + start_bytes as u64 }
         }
         // A table of addresses is of whole operands.
-        Place::Registered { .. } | Place::Plain => Place::Plain,
+        Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
     };
     View { address: whole.address.wrapping_add(start_bytes), elems: range.len(), place, device: whole.device }
 }

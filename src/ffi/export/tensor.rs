@@ -194,7 +194,7 @@ pub(super) fn tensor_address(tensor: &Tensor) -> usize {
 }
 
 pub(super) fn tensor_is_shared(tensor: &Tensor) -> bool {
-    tensor.place != Place::Plain
+    !matches!(tensor.place, Place::Plain | Place::Pushed)
 }
 
 pub(super) fn tensor_peer_address(tensor: &Tensor, rank: usize) -> Result<usize, Report> {
