@@ -181,7 +181,8 @@ class Communicator {
   ///
   /// Each rank copies from the `input` of the others where that is symmetric or adopted memory, the same
   /// elements of it on every rank; other memory is copied first, into a workspace of as many bytes in the
-  /// heap of symmetric memory. In place on every rank or on none. Where the call fails, copies still read the
+  /// heap of symmetric memory; so is adopted memory where ranks with GPUs are threads of one process. In place on
+  /// every rank or on none. Where the call fails, copies still read the
   /// inputs of others: adopted memory stays allocated until every rank has closed its communicator.
   ///
   /// Throws as all_gather; kUnsupported for a stream that its owner captures, and in a capture where the

@@ -133,6 +133,11 @@ impl Communicator {
     /// Makes foreign memory known to all ranks, which adopt one each of the same length.
     /// Collective; blocks. `memory` must stay allocated until the communicator is closed.
     ///
+    /// Where ranks are threads of one process, each with a GPU, the CUDA runtime then orders some of what it does
+    /// for one GPU behind the kernels of the others: instantiating a graph, allocating. A collective that has
+    /// begun on another rank would wait for a rank that is held up there, to its deadline. So let all ranks end
+    /// a capture before any launches it: a [`Group::barrier`] between the two.
+    ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) when the lengths differ,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when all registrations are in use.
