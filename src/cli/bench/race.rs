@@ -124,18 +124,16 @@ impl Race {
         say: Say<'_>,
     ) -> Result<(), Failure> {
         let peers = Peers::open(&self.peers, communicator, self.collective, self.largest_bytes())?;
-        for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
+        let plain = self.plain::<T>(communicator)?;
+        for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
             let course = self.course(elems);
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
-            let output_elems = course.output_elems();
-            let output: SymmetricBuffer<T> = communicator.symmetric(output_elems)?;
+            let output: SymmetricBuffer<T> = communicator.symmetric(course.output_elems())?;
             let kernels = How::Kernels(self.algorithm);
             let ours = |how, exact| {
                 let (collective, input, output) = (self.collective, &input, &output);
                 Ours { communicator, collective, how, exact, input, output }
             };
-            let (plain_input, plain_output) =
-                (self.plain(communicator, elems)?, self.plain(communicator, output_elems)?);
             let mut sides: Vec<Box<dyn Side<'_, T> + '_>> =
                 vec![Box::new(ours(kernels, self.is_exact(communicator, elems, &[true])))];
             for with in &self.with {
@@ -146,8 +144,8 @@ impl Race {
                         collective: self.collective,
                         how: kernels,
                         exact: self.is_exact(communicator, elems, &[true, false]),
-                        input: &plain_input,
-                        output: &plain_output,
+                        input: plain_input,
+                        output: plain_output,
                     }),
                 });
             }
@@ -158,9 +156,15 @@ impl Race {
         Ok(())
     }
 
-    /// Memory for the side that races on plain memory: of no elements without one.
-    fn plain<T: Summand>(&self, communicator: &Communicator, elems: usize) -> symmetra::Result<DeviceBuffer<T>> {
-        DeviceBuffer::new(communicator.device(), if self.with.contains(&With::Plain) { elems } else { 0 })
+    /// Input and output of each size for the side that races on plain memory, of no elements without one. All are there to
+    /// the end: peers map what a graph registers, and unmap it some time after the graph is gone.
+    fn plain<T: Summand>(&self, communicator: &Communicator) -> symmetra::Result<Vec<[DeviceBuffer<T>; 2]>> {
+        let buffer = |elems: usize| {
+            let elems = if self.with.contains(&With::Plain) { elems } else { 0 };
+            DeviceBuffer::new(communicator.device(), elems)
+        };
+        let of_size = |elems: &usize| Ok([buffer(*elems)?, buffer(self.course(*elems).output_elems())?]);
+        self.sizes_elems.iter().map(of_size).collect()
     }
 
     /// Whether our sums are in rank order, rounded once, whichever of these it is: that peers can address the operands, or
