@@ -19,6 +19,7 @@ mod put;
 mod record;
 mod reduce;
 mod reduce_scatter;
+mod relay;
 mod scatter;
 mod select;
 mod side;
@@ -195,9 +196,14 @@ impl Communicator {
 }
 
 /// How exchanges of so many bytes from one rank to another are moved, smallest first: every
-/// collective but all-reduce. `direct`: whether peers can address the operand they access.
+/// collective but all-reduce and broadcast. `direct`: whether peers can address the operand they access.
 pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
     transport::ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
+}
+
+/// The same for broadcasts, of so many bytes.
+pub fn explain_broadcast(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
+    transport::broadcast_ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }
 
 /// As [`Communicator::explain`], before there is one: for ranks on devices of this kind, all like
