@@ -119,12 +119,7 @@ impl Inner {
 
     /// Refuses what is of another device.
     pub(super) fn check_device(&self, what: &str, device: &Device) -> Result<()> {
-        let own = self.group.device();
-        if own.same(device) {
-            return Ok(());
-        }
-        let limit = format!("this rank works on {own:?}");
-        Err(Error::invalid(&format!("the {what}'s device"), format!("{device:?}"), limit))
+        self.group.device().check_same(what, device)
     }
 
     /// Refuses a rank that is none of the group.

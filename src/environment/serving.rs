@@ -113,7 +113,9 @@ impl Serving {
             return call.enqueue(self.local(), dtype, queue);
         }
         self.check()?;
-        call.check(dtype, self.rank, self.world_size, self.local().device())?;
+        let device = self.local().device();
+        device.check_same("stream", queue.stream().device())?;
+        call.check(dtype, self.rank, self.world_size, device)?;
         let absent = || Error::Internal { message: format!("the backend {backend} was chosen and is not open") };
         if backend == Backend::Nccl {
             return self.nccl.get().ok_or_else(absent)?.run(dtype, call, queue).map_err(|error| self.fail(error));

@@ -66,7 +66,8 @@ impl<T: Element> DeviceBuffer<T> {
     /// Copies `values` in after what `stream` does so far. Blocks until they are there.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs, [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
+    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         self.borrow().write(values, stream)
     }
@@ -74,7 +75,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// Copies the elements out after what `stream` does so far. Blocks.
     ///
     /// # Errors
-    /// [`Error::Device`] when the copy fails.
+    /// As [`write`](Self::write).
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.borrow().read(stream)
     }
@@ -173,11 +174,13 @@ impl<'a, T: Element> Ref<'a, T> {
     /// Copies `values` in after what `stream` does so far. Blocks until they are there.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs, [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
+    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         if values.len() != self.len {
             return Err(Error::invalid("the number of values", values.len(), format!("the buffer has {}", self.len)));
         }
+        self.device.check_same("stream", stream.device())?;
         if values.is_empty() {
             return Ok(());
         }
@@ -190,8 +193,9 @@ impl<'a, T: Element> Ref<'a, T> {
     /// Copies the elements out after what `stream` does so far. Blocks.
     ///
     /// # Errors
-    /// [`Error::Device`] when the copy fails.
+    /// As [`write`](Self::write).
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.device.check_same("stream", stream.device())?;
         let mut values = vec![T::zeroed(); self.len];
         if values.is_empty() {
             return Ok(values);

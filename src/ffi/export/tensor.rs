@@ -235,6 +235,7 @@ pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stre
 }
 
 fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8, usize) -> Result<()>) -> Result<()> {
+    tensor.device.check_same("stream", stream.device())?;
     let bytes = tensor.count * tensor.dtype.bytes();
     if bytes == 0 {
         return Ok(());
