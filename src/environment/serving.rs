@@ -13,7 +13,7 @@ use super::hosts::Hosts;
 use super::nccl::Ranks;
 use super::spanning::Spanning;
 use super::staged::Mesh;
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, until};
 use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -228,7 +228,7 @@ impl Serving {
         let everyone: Vec<usize> = (0..self.world_size).collect();
         let deadlines = self.local().group().config().deadlines;
         let connected = || -> Result<Mesh> {
-            let wire = engines.connect(&mut Members(self), Some(&everyone), Instant::now() + deadlines.open)?;
+            let wire = engines.connect(&mut Members(self), Some(&everyone), until(deadlines.open))?;
             let wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
             Ok(Mesh::new(wire, self.rank, self.world_size, deadlines))
         };

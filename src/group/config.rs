@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::MAX_WORLD_SIZE;
 use super::tuning::Tuning;
+use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::types::Transport;
 
@@ -159,7 +160,7 @@ impl Config {
         for (name, limit) in
             [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)]
         {
-            if limit < Duration::from_millis(1) || limit > Duration::from_secs(86_400) {
+            if limit < Duration::from_millis(1) || limit > LONGEST {
                 return Err(Error::invalid(name, format!("{limit:?}"), "it must be 1 ms to 24 h"));
             }
         }
