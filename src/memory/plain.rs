@@ -209,6 +209,12 @@ impl<'a, T: Element> Ref<'a, T> {
     }
 }
 
+impl<T: Element> fmt::Debug for Ref<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Ref({} {} at {:p} on {:?})", self.len, T::DTYPE, self.address, self.device)
+    }
+}
+
 /// Size of `len` elements.
 pub(crate) fn size_bytes<T: Element>(len: usize) -> Result<usize> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());

@@ -183,7 +183,7 @@ impl fmt::Debug for Stream {
 /// A point in a stream's work, with its time.
 pub struct Event {
     raw: UniquePtr<sys::Event>,
-    _device: Device,
+    device: Device,
 }
 
 impl Event {
@@ -196,7 +196,7 @@ impl Event {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no event".to_owned() });
         }
-        Ok(Self { raw, _device: device.clone() })
+        Ok(Self { raw, device: device.clone() })
     }
 
     /// Whether the last recorded point was reached; true when none was recorded.
@@ -221,5 +221,11 @@ impl Event {
     /// [`Error::Device`] when one has not.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         Ok(self.raw.elapsed_us(&start.raw)?)
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Event(of {:?})", self.device)
     }
 }
