@@ -27,6 +27,23 @@ pub(crate) fn tell<T: Serialize + DeserializeOwned>(
     all.iter().enumerate().map(read).collect()
 }
 
+/// Compares notes after each rank did something on its own: `local` if every rank succeeded; else this
+/// rank's error, or [`Error::Peer`] naming the lowest rank that failed. `all_gather` is called in any case.
+pub(crate) fn together<T>(
+    what: &str,
+    local: Result<T>,
+    all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>>,
+) -> Result<T> {
+    // Success is no bytes at all; an error's text is never empty.
+    let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
+    let all = all_gather(words.as_bytes());
+    let value = local?;
+    match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
+        None => Ok(value),
+        Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
+    }
+}
+
 /// Refuses an all-gather that does not answer for every rank: the bootstrap may be the caller's.
 pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
     if answers == world_size {

@@ -19,7 +19,7 @@ use super::hosts::Hosts;
 use super::layout::{Layout, Parallelism};
 use super::serving::{Reach, Serving};
 use super::spanning::{Kept, Spanning};
-use crate::bootstrap::hello::{Agreed, check_agreed, tell};
+use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
 use crate::bootstrap::{Bootstrap, Local, until};
 use crate::collective::Communicator;
 use crate::device::Device;
@@ -145,13 +145,7 @@ fn split(local: &Communicator, layout: &Layout, parallelism: Parallelism, rank: 
 
 /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
 fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
-    let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
-    let all = bootstrap.all_gather(words.as_bytes(), deadline);
-    let value = local?;
-    match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
-        None => Ok(value),
-        Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
-    }
+    together(what, local, |words| bootstrap.all_gather(words, deadline))
 }
 
 /// Brings the ranks of each host together in a directory that the first of them makes.

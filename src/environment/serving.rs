@@ -13,6 +13,7 @@ use super::hosts::Hosts;
 use super::nccl::Ranks;
 use super::spanning::Spanning;
 use super::staged::Mesh;
+use crate::bootstrap::hello::together;
 use crate::bootstrap::{Bootstrap, until};
 use crate::collective::Communicator;
 use crate::device::DeviceKind;
@@ -190,13 +191,7 @@ impl Serving {
 
     /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
     pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
-        let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
-        let all = self.all_gather_bytes(words.as_bytes());
-        let value = local?;
-        match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
-            None => Ok(value),
-            Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
-        }
+        together(what, local, |words| self.all_gather_bytes(words))
     }
 
     /// Closes what was opened for the group. Collective; blocks.
