@@ -99,8 +99,7 @@ impl Exchange<'_> {
             // Sizes are compared by the exchange itself; types may differ.
             Counts::Own { .. } => 0,
         };
-        let kinds = u64::from(self.op) | u64::from(self.dtype as u32) << 8 | u64::from(self.reduction as u32) << 24;
-        Call { bytes, descriptor: kinds | (self.root as u64) << 32 }
+        Call::new(bytes, self.op, self.dtype, self.reduction, 0, self.root as u32)
     }
 }
 
