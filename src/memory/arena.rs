@@ -257,10 +257,9 @@ impl Arena {
     }
 
     fn copy_in(&self, to: *mut u8, bytes: &[u8]) -> Result<()> {
-        // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the synchronisation.
+        // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the copy.
         let copy = |raw: &crate::ffi::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
-        self.stream.enqueue("copy", copy)?;
-        self.stream.synchronize()
+        self.stream.run("copy", copy)
     }
 }
 

@@ -185,9 +185,8 @@ impl<'a, T: Element> Ref<'a, T> {
             return Ok(());
         }
         let (to, bytes) = (self.address.cast(), size_of_val(values));
-        // SAFETY: `self` is valid for `bytes` (liveness, bounds); `values` outlives the synchronisation.
-        stream.enqueue("copy to the device", |raw| unsafe { raw.copy(to, values.as_ptr().cast(), bytes) })?;
-        stream.synchronize()
+        // SAFETY: `self` is valid for `bytes` (liveness, bounds); `values` until the copy is done.
+        stream.run("copy to the device", |raw| unsafe { raw.copy(to, values.as_ptr().cast(), bytes) })
     }
 
     /// Copies the elements out after what `stream` does so far. Blocks.
@@ -201,11 +200,9 @@ impl<'a, T: Element> Ref<'a, T> {
             return Ok(values);
         }
         let (to, bytes) = (values.as_mut_ptr().cast(), size_of_val(values.as_slice()));
-        // SAFETY: as in `write`; `values` outlives the synchronisation.
-        let enqueued =
-            stream.enqueue("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) });
-        stream.synchronize()?;
-        enqueued.map(|()| values)
+        // SAFETY: as in `write`.
+        stream.run("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) })?;
+        Ok(values)
     }
 }
 

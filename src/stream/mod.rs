@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cxx::UniquePtr;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -157,15 +157,28 @@ impl Stream {
     /// Enqueues eagerly; refused while the stream is being captured, because what is captured
     /// must be covered by the capture's lifetime.
     pub(crate) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        let _eager = self.eager(call)?;
+        self.0.device.check(call, work(&self.0.raw))
+    }
+
+    /// The same, and blocks until it is done, whatever comes of it: for work on memory that is the caller's
+    /// for that long. A capture that another thread starts meanwhile waits.
+    pub(crate) fn run(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        let _eager = self.eager(call)?;
+        let enqueued = self.0.device.check(call, work(&self.0.raw));
+        self.synchronize()?;
+        enqueued
+    }
+
+    /// Keeps captures from starting.
+    fn eager(&self, call: &'static str) -> Result<RwLockReadGuard<'_, bool>> {
         // Not to be had: a capture is about to start or has just ended.
-        let capturing = self.0.capturing.try_read();
-        if capturing.as_deref().copied().unwrap_or(true) {
-            return Err(Error::unsupported(
+        self.0.capturing.try_read().filter(|capturing| !**capturing).ok_or_else(|| {
+            Error::unsupported(
                 format!("to {call} on a stream that is being captured"),
                 "inside the closure enqueue on the capture instead",
-            ));
-        }
-        self.0.device.check(call, work(&self.0.raw))
+            )
+        })
     }
 
     /// Enqueues for the capture that holds the stream.
