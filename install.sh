@@ -31,7 +31,7 @@ prefix=$(cd "$prefix" && pwd)
 cd "$(dirname "$0")"
 
 if [ -z "$archive" ]; then
-  cargo build --release --lib --locked ${features:+--features "$features"}
+  cargo build --release --lib --locked --no-default-features ${features:+--features "$features"}
   archive=${CARGO_TARGET_DIR:-target}/release/libsymmetra.a
 fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)

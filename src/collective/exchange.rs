@@ -103,8 +103,7 @@ impl Exchange<'_> {
             // Sizes are compared by the exchange itself; types may differ.
             Counts::Own { .. } => 0,
         };
-        let kinds = u64::from(self.op) | u64::from(self.dtype as u32) << 8 | u64::from(self.reduction as u32) << 24;
-        Call { bytes, descriptor: kinds | (self.root as u64) << 32 }
+        Call::new(bytes, self.op, self.dtype, self.reduction, 0, self.root as u32)
     }
 }
 
@@ -123,12 +122,7 @@ impl Inner {
 
     /// Refuses what is of another device.
     pub(super) fn check_device(&self, what: &str, device: &Device) -> Result<()> {
-        let own = self.group.device();
-        if own.same(device) {
-            return Ok(());
-        }
-        let limit = format!("this rank works on {own:?}");
-        Err(Error::invalid(&format!("the {what}'s device"), format!("{device:?}"), limit))
+        self.group.device().check_same(what, device)
     }
 
     /// Refuses a rank that is none of the group.

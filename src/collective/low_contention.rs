@@ -23,9 +23,9 @@ use crate::types::{Dtype, Element, Reduction};
 const ALIGN_BYTES: usize = 16;
 
 /// How ranks that compare their calls tell these from others.
-const DIRECT: u64 = 1;
-const IN_PLACE: u64 = 2;
-const BY_WORKSPACE: u64 = 3;
+const DIRECT: u32 = 1;
+const IN_PLACE: u32 = 2;
+const BY_WORKSPACE: u32 = 3;
 
 impl Communicator {
     /// As [`all_gather`](Self::all_gather), by the copy engines, on a stream of the communicator's own that
@@ -129,7 +129,7 @@ struct Copies {
     /// Bytes of one part.
     bytes: usize,
     /// What the ranks compare beside that.
-    way: u64,
+    way: u32,
     /// Whether this rank's own part is copied, beside the others.
     apart: bool,
 }
@@ -339,7 +339,6 @@ impl Inner {
 impl Copies {
     /// What ranks compare of a call.
     fn call(&self) -> Call {
-        let kinds = u64::from(self.op) | u64::from(self.dtype as u32) << 8 | u64::from(self.reduction as u32) << 24;
-        Call { bytes: self.bytes as u64, descriptor: kinds | self.way << 16 }
+        Call::new(self.bytes as u64, self.op, self.dtype, self.reduction, self.way, 0)
     }
 }

@@ -190,23 +190,23 @@ impl Call<'_> {
                 check_counts("output", output, receive_counts, world_size)?;
                 apart(dtype, input, output, None, device)
             }
-            Self::Broadcast { buffer, .. } => check_device("buffer", buffer, device),
+            Self::Broadcast { buffer, .. } => device.check_same("buffer", buffer.device),
             Self::Reduce { root, input, output, .. } => match at_root("output", *root, rank, output.as_ref())? {
-                None => check_device("input", input, device),
+                None => device.check_same("input", input.device),
                 Some(output) => {
                     check_alike(input, output)?;
                     apart(dtype, input, output, Some(0), device)
                 }
             },
             Self::Gather { root, input, output } => match at_root("output", *root, rank, output.as_ref())? {
-                None => check_device("input", input, device),
+                None => device.check_same("input", input.device),
                 Some(output) => {
                     check_len("output", output.elems, times(input.elems), format!("{world_size} inputs"))?;
                     apart(dtype, input, output, Some(*root), device)
                 }
             },
             Self::Scatter { root, input, output } => match at_root("input", *root, rank, input.as_ref())? {
-                None => check_device("output", output, device),
+                None => device.check_same("output", output.device),
                 Some(input) => {
                     check_len("input", input.elems, times(output.elems), format!("{world_size} outputs"))?;
                     apart(dtype, output, input, Some(*root), device)
@@ -235,21 +235,11 @@ fn at_root<'a, 'v>(what: &str, root: usize, rank: usize, view: Option<&'a View<'
 
 /// Refuses operands of other devices, and such as overlap; `part` may be the part of `whole` with number `place`.
 fn apart(dtype: Dtype, part: &View<'_>, whole: &View<'_>, place: Option<usize>, device: &Device) -> Result<()> {
-    check_device("operand", part, device)?;
-    check_device("operand", whole, device)?;
+    device.check_same("operand", part.device)?;
+    device.check_same("operand", whole.device)?;
     let (own, all) = (span(part, dtype), span(whole, dtype));
     let place = place.map(|place| all.start + place * own.len());
     check_apart(own.clone(), all, place.map(|start| start..start + own.len()))
-}
-
-fn check_device(what: &str, view: &View<'_>, device: &Device) -> Result<()> {
-    match device.same(view.device) {
-        true => Ok(()),
-        false => {
-            let limit = format!("this rank works on {device:?}");
-            Err(Error::invalid(&format!("the {what}'s device"), format!("{:?}", view.device), limit))
-        }
-    }
 }
 
 fn check_counts(what: &str, view: &View<'_>, counts: &[usize], world_size: usize) -> Result<()> {
@@ -269,7 +259,7 @@ fn check_counts(what: &str, view: &View<'_>, counts: &[usize], world_size: usize
 
 fn check_messages(messages: &[Message], world_size: usize, device: &Device) -> Result<()> {
     for (number, message) in messages.iter().enumerate() {
-        check_device("operand", &message.view(), device)?;
+        device.check_same("operand", message.view().device)?;
         if message.peer >= world_size {
             return Err(Error::invalid("the peer", message.peer, format!("the group has {world_size} ranks")));
         }

@@ -46,7 +46,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::{Config, boot_id};
@@ -95,7 +95,7 @@ impl Environment {
     /// names, without an engine between them; as [`Communicator::open`](crate::Communicator::open)
     /// otherwise.
     pub fn init(config: EnvConfig) -> Result<Self> {
-        let deadline = Instant::now() + config.communicator.deadlines.open;
+        let deadline = until(config.communicator.deadlines.open);
         let told = config.init_method.told();
         let mut resolved = config.resolve(told)?;
         let method = std::mem::replace(&mut resolved.init_method, InitMethod::Env);
@@ -111,7 +111,7 @@ impl Environment {
     /// The same over a bootstrap that may be borrowed: it cannot be kept, so all ranks must be on
     /// one host.
     pub(crate) fn init_on(mut bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
-        let deadline = Instant::now() + config.communicator.deadlines.open;
+        let deadline = until(config.communicator.deadlines.open);
         let told = (bootstrap.rank(), bootstrap.world_size());
         let met = Met::new(&mut bootstrap, config.resolve(Some(told))?, deadline)?;
         if met.hosts.count() > 1 {
@@ -184,7 +184,7 @@ impl Environment {
     }
 
     pub(crate) fn close_groups(&self) -> Result<()> {
-        let deadline = Instant::now() + self.world().local().group().config().deadlines.open;
+        let deadline = until(self.world().local().group().config().deadlines.open);
         // A rank that goes first would be taken for dead by those on other hosts.
         let mut result = match &self.kept {
             Some(bootstrap) => self.check().and_then(|()| bootstrap.lock().barrier(deadline)),

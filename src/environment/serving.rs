@@ -13,7 +13,8 @@ use super::hosts::Hosts;
 use super::nccl::Ranks;
 use super::spanning::Spanning;
 use super::staged::Mesh;
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::hello::together;
+use crate::bootstrap::{Bootstrap, until};
 use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -113,7 +114,9 @@ impl Serving {
             return call.enqueue(self.local(), dtype, queue);
         }
         self.check()?;
-        call.check(dtype, self.rank, self.world_size, self.local().device())?;
+        let device = self.local().device();
+        device.check_same("stream", queue.stream().device())?;
+        call.check(dtype, self.rank, self.world_size, device)?;
         let absent = || Error::Internal { message: format!("the backend {backend} was chosen and is not open") };
         if backend == Backend::Nccl {
             return self.nccl.get().ok_or_else(absent)?.run(dtype, call, queue).map_err(|error| self.fail(error));
@@ -188,13 +191,7 @@ impl Serving {
 
     /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
     pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
-        let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
-        let all = self.all_gather_bytes(words.as_bytes());
-        let value = local?;
-        match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
-            None => Ok(value),
-            Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
-        }
+        together(what, local, |words| self.all_gather_bytes(words))
     }
 
     /// Closes what was opened for the group. Collective; blocks.
@@ -226,7 +223,7 @@ impl Serving {
         let everyone: Vec<usize> = (0..self.world_size).collect();
         let deadlines = self.local().group().config().deadlines;
         let connected = || -> Result<Mesh> {
-            let wire = engines.connect(&mut Members(self), Some(&everyone), Instant::now() + deadlines.open)?;
+            let wire = engines.connect(&mut Members(self), Some(&everyone), until(deadlines.open))?;
             let wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
             Ok(Mesh::new(wire, self.rank, self.world_size, deadlines))
         };

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -88,6 +89,12 @@ impl Graph<'_> {
             part.before_launch(stream)?;
         }
         stream.enqueue("launch a graph", |raw| self.raw.launch(raw))
+    }
+}
+
+impl fmt::Debug for Graph<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Graph(on {:?})", self.device)
     }
 }
 

@@ -220,8 +220,8 @@ pub(super) fn tensor_offset_bytes(tensor: &Tensor) -> Result<u64, Report> {
 /// # Safety
 /// `values` has room for the tensor's elements: *caller's duty*.
 pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &Stream) -> Result<(), Report> {
-    // SAFETY: the tensor's memory lives (borrowing), `values` until the synchronisation (caller's duty).
-    let work = |to, bytes| stream.enqueue("copy to the device", |raw| unsafe { raw.copy(to, values, bytes) });
+    // SAFETY: the tensor's memory lives (borrowing), `values` until the copy is done (caller's duty).
+    let work = |to, bytes| stream.run("copy to the device", |raw| unsafe { raw.copy(to, values, bytes) });
     guard(|| copy(tensor, values.is_null(), stream, work))
 }
 
@@ -230,11 +230,12 @@ pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &S
 pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<(), Report> {
     // SAFETY: as in `tensor_write`.
     let work =
-        |from: *mut u8, bytes| stream.enqueue("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
+        |from: *mut u8, bytes| stream.run("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
     guard(|| copy(tensor, values.is_null(), stream, work))
 }
 
 fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8, usize) -> Result<()>) -> Result<()> {
+    tensor.device.check_same("stream", stream.device())?;
     let bytes = tensor.count * tensor.dtype.bytes();
     if bytes == 0 {
         return Ok(());
@@ -242,8 +243,7 @@ fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8,
     if null {
         return Err(Error::invalid("the address of the values", "null", format!("{bytes} bytes are copied")));
     }
-    work(tensor.address as *mut u8, bytes)?;
-    stream.synchronize()
+    work(tensor.address as *mut u8, bytes)
 }
 
 /// # Safety
