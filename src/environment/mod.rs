@@ -23,6 +23,7 @@
 //! ```
 
 mod across;
+mod announcement;
 mod backend;
 mod call;
 mod config;
