@@ -98,7 +98,8 @@ class Environment {
   /// them; as Communicator::open otherwise.
   static Environment init(const EnvConfig& config);
   /// The same over an object of the caller's, which also tells rank and world size. It is kept as long as
-  /// the environment: ranks of several hosts ask it who died. Used by one thread at a time, of any.
+  /// the environment, and used by one thread at a time, of any: ranks of several hosts ask it who died, and wait
+  /// as long as it does where it ignores deadlines.
   static Environment init(std::unique_ptr<Bootstrap> bootstrap, const EnvConfig& config);
   /// The same over an object that is used during the call only. Ranks of one host: throws kUnsupported for
   /// others.

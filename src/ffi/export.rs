@@ -383,12 +383,7 @@ mod bridge {
             stream: &Stream,
             recorder: Pin<&mut Recorder>,
         ) -> Result<Box<Graph>>;
-        fn coordinator_broadcast(
-            coordinator: &Coordinator,
-            given: bool,
-            bytes: &[u8],
-            root: usize,
-        ) -> Result<Vec<u8>>;
+        fn coordinator_broadcast(coordinator: &Coordinator, given: bool, bytes: &[u8], root: usize) -> Result<Vec<u8>>;
         fn coordinator_gather(coordinator: &Coordinator, bytes: &[u8], root: usize) -> Result<Vec<Bytes>>;
 
         type Received;

@@ -361,6 +361,7 @@ void hosts() {
         CHECK(contains(error.what(), "host-0 (ranks 0, 1), host-1 (ranks 2, 3)") && contains(error.what(), "feature `gloo`"));
         return;
       }
+      if (rank == 0) std::printf("%s an engine between hosts\n", own ? "once more" : "there is");
       CHECK_EQ(opened->hosts().size(), 2u);
       CHECK_EQ(opened->hosts()[1].name, "host-1");
       CHECK_EQ(opened->tp().communicator().world_size(), 2u);
