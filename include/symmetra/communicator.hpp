@@ -222,7 +222,7 @@ class Communicator {
   std::vector<Range> explain(Dtype dtype, bool direct) const;
 
  private:
-  friend class Environment;
+  friend class Coordinator;
   explicit Communicator(std::shared_ptr<core::Communicator> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Communicator> core_;

@@ -23,6 +23,7 @@ struct Operand;
 struct Tensor;
 
 Operand operand_of(const symmetra::Operand& operand);
+Dtype operand_dtype(const symmetra::Operand& operand);
 
 // Throw kInvalidArgument unless both are the same.
 void check_dtype(Dtype asked, Dtype actual);
@@ -113,7 +114,9 @@ class DeviceBuffer {
   std::vector<T> read(const Stream& stream) const;
 
  private:
+  friend class Coordinator;
   friend class Operand;
+  explicit DeviceBuffer(std::shared_ptr<core::Tensor> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Tensor> core_;
 };

@@ -9,7 +9,7 @@ use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
 /// An operation and its operands, whose element type is the caller's to say. Ranks are the group's.
-pub(super) enum Call<'v> {
+pub(crate) enum Call<'v> {
     AllReduce { options: AllReduceOptions, input: View<'v>, output: View<'v> },
     ReduceScatter { reduction: Reduction, along: Along<'v>, input: View<'v>, output: View<'v> },
     AllGather { along: Along<'v>, input: View<'v>, output: View<'v> },
@@ -23,10 +23,10 @@ pub(super) enum Call<'v> {
 }
 
 /// A dimension and the shape of the input, where the tensor is cut along one.
-pub(super) type Along<'v> = Option<(usize, &'v [usize])>;
+pub(crate) type Along<'v> = Option<(usize, &'v [usize])>;
 
 /// What a rank sends to another, or receives from it.
-pub(super) struct Message {
+pub(crate) struct Message {
     pub(super) peer: usize,
     pub(super) sends: bool,
     dtype: Dtype,
@@ -37,7 +37,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
+    pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
         let View { address, elems, place, device } = operand;
         Self { peer, sends, dtype, address: *address, elems: *elems, place: *place, device: (*device).clone() }
     }
@@ -109,7 +109,7 @@ impl Call<'_> {
     }
 
     /// Enqueues it on the own kernels, which check it.
-    pub(super) fn enqueue(&self, communicator: &Communicator, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn enqueue(&self, communicator: &Communicator, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
         match self {
             Self::AllReduce { options, input, output } => {
                 communicator.all_reduce_untyped(*options, dtype, [input, output], queue)

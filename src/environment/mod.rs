@@ -23,6 +23,7 @@
 //! ```
 
 mod across;
+mod announcement;
 mod backend;
 mod call;
 mod config;
@@ -55,6 +56,7 @@ use config::{Chosen, Resolved};
 use opening::Terms;
 
 pub use backend::{Backend, Explanation, Served};
+pub(crate) use call::{Call, Message};
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
 pub use hosts::Hosts;
@@ -108,14 +110,13 @@ impl Environment {
         }
     }
 
-    /// The same over a bootstrap that may be borrowed: it cannot be kept, so all ranks must be on
-    /// one host.
+    /// The same over a bootstrap that is borrowed: it cannot be kept, so all ranks must be on one host.
     pub(crate) fn init_on(mut bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
         let deadline = until(config.communicator.deadlines.open);
         let told = (bootstrap.rank(), bootstrap.world_size());
         let met = Met::new(&mut bootstrap, config.resolve(Some(told))?, deadline)?;
         if met.hosts.count() > 1 {
-            let reason = "they must meet by an init method, as the bootstrap object is not kept";
+            let reason = "they must meet by an init method or an object that is kept: this one is borrowed";
             return Err(Error::unsupported(format!("ranks on {}", met.hosts), reason));
         }
         met.open_on_one_host(bootstrap)

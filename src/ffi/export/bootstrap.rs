@@ -14,7 +14,7 @@ use crate::bootstrap::{Bootstrap, Local, Tcp, Threads, UniqueId, until};
 use crate::error::{Error, Result};
 
 /// One of this library's bootstraps.
-pub struct Ready(Box<dyn Bootstrap>);
+pub struct Ready(pub(super) Box<dyn Bootstrap>);
 
 /// The ranks of a world of threads that nobody took yet.
 pub struct World(Mutex<VecDeque<Threads>>);

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::bridge::{Operand, Options, Queue};
+use super::bridge::{Operand, Queue};
 use super::config::dtype;
 use super::report::guard;
 use super::{Capture, Communicator, Device, Report, Stream};
-use crate::collective::AllReduceOptions;
 use crate::error::{Error, Result};
 use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
 use crate::memory::{Adopted, DeviceBuffer, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
@@ -64,6 +63,12 @@ impl Tensor {
         Box::new(Self { address, count: elems, place, device, dtype, owner: Arc::new(memory) })
     }
 
+    /// Bytes that are elements of another type.
+    pub(super) fn of_bytes(memory: DeviceBuffer<u8>, dtype: Dtype) -> Box<Self> {
+        let bytes = Self::new(memory, dtype);
+        Box::new(Self { count: bytes.count / dtype.bytes(), ..*bytes })
+    }
+
     fn pad(&self) -> Result<SignalPad<'_>> {
         self.owner
             .signals()
@@ -91,13 +96,13 @@ impl Tensor {
 ///
 /// # Safety
 /// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
-pub(super) unsafe fn resolve<'a>(communicator: &'a Communicator, operand: &Operand) -> Result<(View<'a>, Dtype)> {
+pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Result<(View<'a>, Dtype)> {
     let Operand { tensor, address, start, count, dtype: number } = *operand;
     // SAFETY: borrowing.
     if let Some(tensor) = unsafe { tensor.as_ref::<'a>() } {
         return Ok((tensor.slice(start, count)?, tensor.dtype));
     }
-    let (dtype, device) = (dtype(number)?, communicator.device());
+    let dtype = dtype(number)?;
     // SAFETY: caller's duty.
     with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
     Ok((View { address, elems: count, place: Place::Plain, device }, dtype))
@@ -116,37 +121,6 @@ pub(super) unsafe fn target<'a>(queue: Queue) -> Result<Target<'a>> {
     let (stream, capture) = (unsafe { queue.stream.as_ref() }, unsafe { queue.capture.as_ref() });
     let stream = stream.map(Target::Stream).or(capture.map(Target::Capture));
     stream.ok_or_else(|| Error::Internal { message: "a queue of neither a stream nor a capture".to_owned() })
-}
-
-/// # Safety
-/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
-pub(super) unsafe fn all_reduce(
-    communicator: &Communicator,
-    options: Options,
-    input: Operand,
-    output: Operand,
-    queue: Queue,
-) -> Result<(), Report> {
-    guard(|| {
-        let options = AllReduceOptions::try_from(options)?;
-        // SAFETY: passed on.
-        let (from, dtype) = unsafe { resolve(communicator, &input) }?;
-        // SAFETY: passed on.
-        let (to, other) = unsafe { resolve(communicator, &output) }?;
-        if dtype != other {
-            return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
-        }
-        // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => communicator.all_reduce_untyped(options, dtype, [&from, &to], &stream),
-            Target::Capture(capture) => {
-                // SAFETY: borrowing.
-                let operands = [unsafe { input.tensor.as_ref() }, unsafe { output.tensor.as_ref() }];
-                let recording = capture.keep(operands.into_iter().flatten())?;
-                communicator.all_reduce_untyped(options, dtype, [&from, &to], &recording)
-            }
-        }
-    })
 }
 
 pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number: u32) -> Result<Box<Tensor>, Report> {
