@@ -4,12 +4,14 @@ set -eu
 
 usage() {
   cat <<'TEXT'
-usage: ./install.sh --prefix DIR [--features cuda,hip] [--archive FILE]
+usage: ./install.sh --prefix DIR [--features cuda,hip,nccl,gloo] [--archive FILE]
 
   --prefix DIR     where include/, lib/, lib/pkgconfig/ and lib/cmake/ go
   --features cuda  build with NVIDIA GPUs; needs nvcc
   --features hip   build with AMD GPUs; needs ROCm's headers and clang
-  --archive FILE   install this libsymmetra.a instead of building one
+  --features nccl  build with NCCL as a backend, found at run time
+  --features gloo  build for ranks on several hosts; needs Gloo, which programs then link
+  --archive FILE   install this libsymmetra.a, built with those features, instead of building one
 TEXT
 }
 
@@ -31,7 +33,7 @@ prefix=$(cd "$prefix" && pwd)
 cd "$(dirname "$0")"
 
 if [ -z "$archive" ]; then
-  cargo build --release --lib --locked ${features:+--features "$features"}
+  cargo build --release --lib --locked --no-default-features ${features:+--features "$features"}
   archive=${CARGO_TARGET_DIR:-target}/release/libsymmetra.a
 fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -42,7 +44,11 @@ for header in $(cd include && find . -type f | sed 's|^\./||'); do
 done
 mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/symmetra"
 cp "$archive" "$prefix/lib/libsymmetra.a"
-fill() { sed "s|@VERSION@|$version|g" "install/$1.in" >"$prefix/$2/$1"; }
+case ",$features," in
+*,gloo,*) engine=gloo ;;
+*) engine= ;;
+esac
+fill() { sed -e "s|@VERSION@|$version|g" -e "s|@PC_ENGINE@|${engine:+ -l$engine}|" -e "s|@CMAKE_ENGINE@|${engine:+;$engine}|" "install/$1.in" >"$prefix/$2/$1"; }
 fill symmetra.pc lib/pkgconfig
 fill symmetra-config.cmake lib/cmake/symmetra
 fill symmetra-config-version.cmake lib/cmake/symmetra

@@ -1,12 +1,16 @@
 // What bounded waits cost: the same kernel with the deadline and the abort word polled, and compiled
 // without, on the same memory, in turn. Ranks are the GPUs of this process.
-//   safety [WORLD] [LAUNCHES]
+//   safety [WORLD] [ROUNDS]
 // A graph of 40 calls is launched twice on every rank; the second is timed by events, which by then
-// wait on the device. A time is the median over the launches of the slowest rank. Prints one JSON
-// object a size. Built by bench/build.sh.
+// wait on the device. A time is that of the slowest rank. A round times bounded, unbounded and bounded
+// again, then the three in the other order, so that what drifts and who comes first cancel out; its cost is
+// the ratio of the sums. Graphs are captured anew a few times, since where their kernels lie matters.
+// Prints one JSON object a size: medians, and the interval that holds the median of all such rounds in 95
+// of 100 runs. "again" is the same ratio of bounded to itself: what this can tell apart. Built by bench/build.sh.
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -21,6 +25,8 @@ namespace {
 using namespace symmetra::kernels;
 
 constexpr uint32_t kOperations = 40;
+constexpr int kCaptures = 8;
+enum Side { kBounded, kUnbounded, kAgain, kSides };
 constexpr uint32_t kLanesLog2 = 5;
 
 void must(cudaError_t error, const char* what) {
@@ -37,7 +43,7 @@ struct Rank {
   Status* status;
   cudaStream_t stream;
   cudaEvent_t start, end;
-  cudaGraphExec_t graphs[2];
+  cudaGraphExec_t graphs[kSides];
 };
 
 template <class T>
@@ -122,19 +128,55 @@ double launch(const std::vector<Rank>& ranks, int which) {
   return slowest_us;
 }
 
-double median(std::vector<double> values) {
+/// A median of rounds, and between what lies that of all rounds, in 95 of 100 runs.
+struct Median {
+  double value, low, high;
+};
+
+Median median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  // How many of n values lie below the median is binomial, with a deviation of half the root of n.
+  const double middle = static_cast<double>(values.size()) / 2, off = 0.98 * std::sqrt(static_cast<double>(values.size()));
+  const size_t low = static_cast<size_t>(std::max(0.0, middle - off)), high = static_cast<size_t>(middle + off);
+  return {values[values.size() / 2], values[low], values[std::min(high, values.size() - 1)]};
+}
+
+/// Per round.
+struct Found {
+  std::vector<double> bounded_us, unbounded_us, cost_percent, again_percent;
+};
+
+void run_rounds(const std::vector<Rank>& ranks, int rounds, Found& found) {
+  for (int round = -3; round < rounds; ++round) {
+    double times_us[kSides] = {};
+    for (int which : {kBounded, kUnbounded, kAgain, kAgain, kUnbounded, kBounded}) times_us[which] += launch(ranks, which) / 2;
+    if (round < 0) continue;
+    found.bounded_us.push_back(times_us[kBounded]);
+    found.unbounded_us.push_back(times_us[kUnbounded]);
+    // Of the two bounded sides together: one comes first and last, the other in the middle.
+    const double bounded_us = (times_us[kBounded] + times_us[kAgain]) / 2;
+    found.cost_percent.push_back(100 * (bounded_us / times_us[kUnbounded] - 1));
+    found.again_percent.push_back(100 * (times_us[kBounded] / times_us[kAgain] - 1));
+  }
+}
+
+void print(uint32_t world, uint64_t bytes, const Found& found) {
+  const Median cost = median(found.cost_percent), again = median(found.again_percent);
+  std::printf(
+      "{\"ranks\": %u, \"bytes\": %llu, \"rounds\": %zu, \"bounded_us\": %.4f, \"unbounded_us\": %.4f, "
+      "\"cost_percent\": %.2f, \"cost_interval\": [%.2f, %.2f], \"again_percent\": %.2f, \"again_interval\": [%.2f, %.2f]}\n",
+      world, static_cast<unsigned long long>(bytes), found.cost_percent.size(), median(found.bounded_us).value,
+      median(found.unbounded_us).value, cost.value, cost.low, cost.high, again.value, again.low, again.high);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const uint32_t world = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 2;
-  const int launches = argc > 2 ? std::atoi(argv[2]) : 201;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 800;
   int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < static_cast<int>(world) || bounded(world) == nullptr || launches < 1) {
-    std::fprintf(stderr, "error: %u ranks (2, 4 or 8) need as many GPUs, and there are %d\n", world, gpus);
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < static_cast<int>(world) || bounded(world) == nullptr || rounds < kCaptures) {
+    std::fprintf(stderr, "error: %u ranks (2, 4 or 8) need as many GPUs, and there are %d; %d rounds at least\n", world, gpus, kCaptures);
     return 2;
   }
   constexpr uint64_t kMostBytes = 64 << 10;
@@ -146,21 +188,20 @@ int main(int argc, char** argv) {
     }
   }
   for (const uint64_t bytes : {uint64_t{1} << 10, kMostBytes}) {
-    for (uint32_t rank = 0; rank < world; ++rank) {
-      ranks[rank].graphs[0] = capture(ranks, rank, bytes, kMostBytes, bounded(world));
-      ranks[rank].graphs[1] = capture(ranks, rank, bytes, kMostBytes, unbounded(world));
-    }
-    std::vector<double> times[2];
-    for (int round = -5; round < launches; ++round) {
-      for (int which : {0, 1}) {
-        const double time_us = launch(ranks, which);
-        if (round >= 0) times[which].push_back(time_us);
+    Found found;
+    for (int captured = 0; captured < kCaptures; ++captured) {
+      for (uint32_t rank = 0; rank < world; ++rank) {
+        for (int side : {kBounded, kUnbounded, kAgain}) {
+          const void* kernel = side == kUnbounded ? unbounded(world) : bounded(world);
+          ranks[rank].graphs[side] = capture(ranks, rank, bytes, kMostBytes, kernel);
+        }
+      }
+      run_rounds(ranks, rounds / kCaptures, found);
+      for (Rank& rank : ranks) {
+        for (cudaGraphExec_t graph : rank.graphs) MUST(cudaGraphExecDestroy(graph));
       }
     }
-    const double with_us = median(times[0]), without_us = median(times[1]);
-    std::printf(
-        "{\"ranks\": %u, \"bytes\": %llu, \"launches\": %d, \"bounded_us\": %.4f, \"unbounded_us\": %.4f, \"cost_percent\": %.2f}\n", world,
-        static_cast<unsigned long long>(bytes), launches, with_us, without_us, 100 * (with_us / without_us - 1));
+    print(world, bytes, found);
   }
   return 0;
 }

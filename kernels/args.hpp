@@ -89,6 +89,10 @@ constexpr uint32_t kExchangeRelay = 2;    ///< each rank reads a share of one ra
 constexpr uint32_t kReducePackets = 3;    ///< as kExchangePackets; what a rank gets from all it reduces
 constexpr uint32_t kReducePull = 4;       ///< each rank reads the inputs of all and reduces them
 constexpr uint32_t kReduceLocal = 5;      ///< a rank reduces what was brought to it, of each rank `from` says
+constexpr uint32_t kRelayPackets = 6;     ///< as kExchangeRelay; LL packets through scratch, any memory
+
+/// Packets of a line of memory: shares of what kRelayPackets moves begin at one.
+constexpr uint32_t kRelayLine = 8;
 
 /// What ranks that know only their own counts tell each other before the exchange.
 struct Learned {
@@ -123,10 +127,10 @@ struct ExchangeArgs {
   uint32_t lanes_log2;             ///< packets of one source a block handles at once
   uint32_t algorithm;              ///< kExchange*
   uint32_t op;                     ///< kOp*, for whoever asks what this rank waits for
-  uint32_t root;                   ///< kExchangeRelay: whose bytes they are; kReducePull: who gets the result
+  uint32_t root;                   ///< kExchangeRelay, kRelayPackets: whose bytes they are; kReducePull: who gets the result
   uint32_t dtype;                  ///< of what is reduced
   uint32_t reduction;              ///< kSum...
-  uint64_t slot_packets;           ///< kExchangePackets: room for one source in one buffer of the region
+  uint64_t slot_packets;           ///< through scratch: room for one source in one buffer of the region
   uint64_t largest_bytes;          ///< most that any rank sends any other
   const Learned* learned;          ///< own device memory; null where ranks know each other's counts
   uint8_t* peers[kMaxWorld];       ///< region of every rank: scratch of an LL protocol, or barrier flags

@@ -13,6 +13,7 @@
 #include "kernels/exchange/once.cuh"
 #include "kernels/exchange/packets.cuh"
 #include "kernels/exchange/reduce.cuh"
+#include "kernels/exchange/relay.cuh"
 #include "kernels/geometry.hpp"
 #include "kernels/probe/probe.cuh"
 #include "kernels/signal/signal.cuh"
@@ -152,6 +153,9 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
     case kExchangePackets:
       if (in_one_round(args)) return Backend::template entry<&exchange_once<LL<I64>>>();
       return Backend::template entry<&exchange_packets<LL<I64>>>();
+    case kRelayPackets:
+      if (relays_whole(args)) return Backend::template entry<&relay_packets<LL<I64>, Whole<Words<2>>>>();
+      return Backend::template entry<&relay_packets<LL<I64>, Strip<Words<2>>>>();
     case kExchangePush:
       return Backend::template entry<&exchange_direct<Copies>>();
     case kExchangeRelay:

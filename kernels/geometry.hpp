@@ -99,7 +99,9 @@ constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
   return known && shape && size && room && counts;
 }
 
-constexpr bool through_scratch(const ExchangeArgs& args) { return args.algorithm == kExchangePackets || args.algorithm == kReducePackets; }
+constexpr bool through_scratch(const ExchangeArgs& args) {
+  return args.algorithm == kExchangePackets || args.algorithm == kReducePackets || args.algorithm == kRelayPackets;
+}
 
 /// Whether all strips of this rank fit their slots and are whole packets of 8 bytes in memory aligned
 /// for them: what the kernels of one round take for granted.
@@ -114,8 +116,23 @@ inline bool in_one_round(const ExchangeArgs& args) {
   return all % 8 == 0;
 }
 
+/// Whether what is relayed is whole packets of 8 bytes in memory aligned for them, on this rank.
+inline bool relays_whole(const ExchangeArgs& args) {
+  const void* base = args.rank == args.root ? args.from[args.root] : args.into[args.root];
+  return (reinterpret_cast<uintptr_t>(base) | args.largest_bytes) % 8 == 0;
+}
+/// Whether a message fits the buffer that it is relayed through, all slots one behind the other. A
+/// line a share may be added to it.
+constexpr bool relay_fits(const ExchangeArgs& args) {
+  const uint64_t packets = args.largest_bytes / 8 + (args.largest_bytes % 8 != 0), room = args.slot_packets * args.world;
+  return packets <= room && room < uint64_t{1} << 31 && args.slot_packets >= kRelayLine * args.world;
+}
+
 /// What a block's threads share among them at once in an exchange.
-constexpr uint32_t items(const ExchangeArgs& args) { return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2; }
+constexpr uint32_t items(const ExchangeArgs& args) {
+  if (args.algorithm == kRelayPackets) return (args.world - 1) << args.lanes_log2;
+  return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2;
+}
 /// Block-shared memory of the telling of counts: two values a rank.
 constexpr uint32_t kCountsSharedBytes = kSharedBytes + 2 * kMaxWorld * 8;
 
@@ -146,6 +163,7 @@ constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
                      geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared;
   const bool slots = args.slot_packets != 0 && args.slot_packets < uint64_t{1} << 31;
+  if (args.algorithm == kRelayPackets && !relay_fits(args)) return false;
   return known && shape && (packets ? slots : args.table != nullptr || args.algorithm == kReduceLocal);
 }
 

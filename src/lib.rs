@@ -21,7 +21,7 @@ mod types;
 
 pub use collective::{
     Algorithm, AllReduceOptions, Batch, BoundAllReduce, Communicator, Pending, Range, TransportRange, explain,
-    explain_exchange,
+    explain_broadcast, explain_exchange,
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Result};

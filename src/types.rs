@@ -81,9 +81,21 @@ impl fmt::Display for Dtype {
     }
 }
 
+impl FromStr for Dtype {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
+            Error::invalid("the type", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
+        })
+    }
+}
+
 /// How the values of all ranks become one.
 ///
-/// Values are taken in rank order and the result is rounded once. f16, bf16 and f32 are reduced in
+/// Values are taken in rank order and the result is rounded once, but in all-reduces of floating types
+/// by [`Algorithm::Ring`](crate::Algorithm::Ring) and
+/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling). f16, bf16 and f32 are reduced in
 /// single precision, f64 in double precision. Sums and products of integers wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
@@ -220,47 +232,15 @@ impl fmt::Display for Transport {
 /// Evaluates an expression in which `$type` names the element type of a `Dtype`.
 macro_rules! with_type {
     ($dtype:expr, $type:ident => $value:expr) => {
+        with_type!($dtype, $type => $value;
+            F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, I8 i8, U8 u8, U32 u32, U64 u64)
+    };
+    ($dtype:expr, $type:ident => $value:expr; $($name:ident $rust:ty),*) => {
         match $dtype {
-            $crate::types::Dtype::F32 => {
-                type $type = f32;
+            $($crate::types::Dtype::$name => {
+                type $type = $rust;
                 $value
-            }
-            $crate::types::Dtype::F64 => {
-                type $type = f64;
-                $value
-            }
-            $crate::types::Dtype::F16 => {
-                type $type = half::f16;
-                $value
-            }
-            $crate::types::Dtype::BF16 => {
-                type $type = half::bf16;
-                $value
-            }
-            $crate::types::Dtype::I32 => {
-                type $type = i32;
-                $value
-            }
-            $crate::types::Dtype::I64 => {
-                type $type = i64;
-                $value
-            }
-            $crate::types::Dtype::I8 => {
-                type $type = i8;
-                $value
-            }
-            $crate::types::Dtype::U8 => {
-                type $type = u8;
-                $value
-            }
-            $crate::types::Dtype::U32 => {
-                type $type = u32;
-                $value
-            }
-            $crate::types::Dtype::U64 => {
-                type $type = u64;
-                $value
-            }
+            })*
         }
     };
 }
@@ -274,6 +254,7 @@ mod tests {
     fn numbers_and_names_read_back() {
         for dtype in Dtype::ALL {
             assert_eq!(Dtype::from_number(dtype as u32), Some(dtype));
+            assert_eq!(dtype.name().parse::<Dtype>().unwrap(), dtype);
         }
         assert_eq!(Dtype::from_number(Dtype::ALL.len() as u32), None);
         for reduction in Reduction::ALL {

@@ -281,11 +281,17 @@ fn adopted_memory_is_read_where_it_lies() {
         let shard = DeviceBuffer::from_slice(&values(rank.rank(), count, salt), stream).unwrap();
         let adopted = communicator.adopt(shard.borrow()).unwrap();
         assert!(!is_host() || adopted.is_shared());
+        if !is_host() {
+            // Copy engines do not bring plain memory from threads of the same process.
+            communicator.reserve_workspace(count * size_of::<i64>()).unwrap();
+        }
         let all = DeviceBuffer::<i64>::new(&rank.device, world * count).unwrap();
-        // It needs no workspace: captured at once.
+        // On the host it needs no workspace: captured at once.
         let graph = stream
             .capture(|capture| communicator.low_contention_all_gather(&adopted, &all, capture).map(std::mem::forget))
             .unwrap();
+        // No rank is held up in its capture by the work of another: see `Communicator::adopt`.
+        communicator.group().barrier().unwrap();
         graph.launch(stream).unwrap();
         rank.finish();
         let expected: Vec<i64> = (0..world).flat_map(|rank| values(rank, count, salt)).collect();

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "cpp/core/call.hpp"
+#include "cpp/core/ready_made.hpp"
 #include "symmetra/src/ffi/export.rs.h"
 
 namespace symmetra {
@@ -18,34 +19,20 @@ void Bootstrap::barrier(Deadline deadline) {
   all_gather(&here, all.data(), sizeof here, deadline);
 }
 
+namespace core {
+
+void ReadyMade::all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) {
+  const rust::Slice<const std::uint8_t> sent(static_cast<const std::uint8_t*>(send), bytes);
+  const rust::Slice<std::uint8_t> received(static_cast<std::uint8_t*>(receive), bytes * world_size());
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  call([&] { ready_all_gather(*core_, sent, received, milliseconds(left)); });
+}
+
+}  // namespace core
+
 namespace bootstrap {
-namespace {
 
-/// One of Rust's own bootstraps.
-class ReadyMade final : public Bootstrap {
- public:
-  explicit ReadyMade(rust::Box<core::Ready> core) : core_(std::move(core)) {}
-
-  std::size_t rank() const override { return core::ready_rank(*core_); }
-  std::size_t world_size() const override { return core::ready_world_size(*core_); }
-
-  void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override {
-    const rust::Slice<const std::uint8_t> sent(static_cast<const std::uint8_t*>(send), bytes);
-    const rust::Slice<std::uint8_t> received(static_cast<std::uint8_t*>(receive), bytes * world_size());
-    call([&] { core::ready_all_gather(*core_, sent, received, remaining_ms(deadline)); });
-  }
-
- private:
-  core::Ready* ready() noexcept override { return &*core_; }
-
-  static std::uint64_t remaining_ms(Deadline deadline) {
-    return milliseconds(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()));
-  }
-
-  rust::Box<core::Ready> core_;
-};
-
-}  // namespace
+using core::ReadyMade;
 
 std::vector<std::unique_ptr<Bootstrap>> threads(std::size_t world_size) {
   std::vector<std::unique_ptr<Bootstrap>> ranks;

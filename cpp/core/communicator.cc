@@ -8,8 +8,6 @@ namespace symmetra {
 
 using core::call;
 using core::live;
-using core::operand_of;
-using core::queue_of;
 using core::share;
 
 Communicator Communicator::open(Bootstrap& bootstrap, const Device& device, const Config& config) {
@@ -49,13 +47,6 @@ Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype) const
   const auto raw = static_cast<std::uint8_t*>(address);
   return Adopted(share(call([&] { return core::tensor_adopt(live(core_), raw, count, static_cast<std::uint32_t>(dtype)); })));
 }
-
-void Communicator::all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options) const {
-  const core::Options numbers{static_cast<std::uint32_t>(options.reduction), static_cast<std::uint32_t>(options.algorithm)};
-  call([&] { core::all_reduce(live(core_), numbers, operand_of(input), operand_of(output), queue_of(queue)); });
-}
-
-void Communicator::all_reduce(Operand buffer, Queue queue, AllReduceOptions options) const { all_reduce(buffer, buffer, queue, options); }
 
 void Communicator::synchronize(const Stream& stream) const {
   call([&] { core::communicator_synchronize(live(core_), live(stream.core_)); });

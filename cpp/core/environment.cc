@@ -1,6 +1,7 @@
 #include "symmetra/environment.hpp"
 
 #include "cpp/core/call.hpp"
+#include "cpp/core/ready_made.hpp"
 #include "cpp/core/settings.hpp"
 #include "symmetra/src/ffi/export.rs.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 core::MaybeSize size_of(std::optional<std::size_t> size) { return {size.has_value(), size.value_or(0)}; }
 
+core::MaybeText text_of(const std::optional<std::string>& text) { return {text.has_value(), rust::String::lossy(text.value_or(""))}; }
+
 core::EnvSettings settings_of(const EnvConfig& config, const core::Device* device) {
   core::EnvSettings settings{};
   settings.tensor_parallel_size = config.tensor_parallel_size;
@@ -25,6 +28,9 @@ core::EnvSettings settings_of(const EnvConfig& config, const core::Device* devic
   settings.local_rank = size_of(config.local_rank);
   settings.init_method = rust::String::lossy(config.init_method);
   settings.device = device;
+  settings.host = text_of(config.host);
+  settings.interface = text_of(config.interface);
+  if (config.backend) settings.backend = size_of(static_cast<std::size_t>(*config.backend));
   settings.communicator = core::settings_of(config.communicator);
   return settings;
 }
@@ -47,11 +53,30 @@ Environment Environment::init(Bootstrap& bootstrap, const EnvConfig& config) {
   })));
 }
 
+Environment Environment::init(std::unique_ptr<Bootstrap> bootstrap, const EnvConfig& config) {
+  const core::Device* device = config.device == nullptr ? nullptr : &live(config.device->core_);
+  const core::EnvSettings settings = settings_of(config, device);
+  if (bootstrap == nullptr) throw Error(ErrorKind::kInvalidArgument, "the bootstrap object is null");
+  const bool ready = bootstrap->ready() != nullptr;
+  return Environment(share(call([&] {
+    if (ready) return core::environment_init_taking(static_cast<core::ReadyMade&&>(*bootstrap).release(), settings);
+    return core::environment_init_keeping(std::move(bootstrap), settings);
+  })));
+}
+
 Environment::Environment(std::shared_ptr<core::Environment> core) : core_(std::move(core)) {
-  for (const core::Members& members : core::environment_groups(*core_)) {
-    Communicator communicator(share(core::environment_communicator(*core_, coordinators_.size())));
-    coordinators_.push_back(Coordinator(std::move(communicator), {members.ranks.begin(), members.ranks.end()}));
+  constexpr std::size_t kGroups = 1 + static_cast<std::size_t>(Parallelism::kExpert) + 1;
+  for (std::size_t group = 0; group < kGroups; ++group) {
+    coordinators_.push_back(Coordinator(share(call([&] { return core::environment_coordinator(*core_, group); }))));
   }
+}
+
+std::vector<Host> Environment::hosts() const {
+  std::vector<Host> hosts;
+  for (const core::Machine& machine : core::environment_hosts(live(core_))) {
+    hosts.push_back({std::string(machine.name), {machine.ranks.begin(), machine.ranks.end()}});
+  }
+  return hosts;
 }
 
 std::vector<Setting> Environment::settings() const {

@@ -1,108 +1,128 @@
-// Every collective but all-reduce.
+// Every collective of a communicator.
+#include "cpp/core/exchange.hpp"
+
 #include "cpp/core/call.hpp"
-#include "symmetra/communicator.hpp"
 #include "symmetra/device/abi.hpp"
-#include "symmetra/src/ffi/export.rs.h"
 
-namespace symmetra {
+namespace symmetra::core {
 
-using core::call;
-using core::live;
-using core::operand_of;
-using core::queue_of;
+void enqueue_all_reduce(Group group, const symmetra::Operand& input, const symmetra::Operand& output, const symmetra::Queue& queue,
+                        const AllReduceOptions& options) {
+  const Options numbers{static_cast<std::uint32_t>(options.reduction), static_cast<std::uint32_t>(options.algorithm)};
+  call([&] { all_reduce(group, numbers, operand_of(input), operand_of(output), queue_of(queue)); });
+}
 
-namespace {
-
-core::Exchange exchange_of(std::uint32_t operation, Reduction reduction = Reduction::kSum, std::size_t root = 0) {
-  core::Exchange exchange{};
+Exchange exchange_of(std::uint32_t operation, Reduction reduction, std::size_t root) {
+  Exchange exchange{};
   exchange.operation = operation;
   exchange.reduction = static_cast<std::uint32_t>(reduction);
   exchange.root = root;
   return exchange;
 }
 
-rust::Slice<const std::size_t> slice(const std::vector<std::size_t>& values) { return {values.data(), values.size()}; }
+Exchange along(std::size_t dim, Exchange exchange) {
+  exchange.along = true;
+  exchange.dim = dim;
+  return exchange;
+}
 
-/// Counts or a shape, where there are any.
-struct Numbers {
-  rust::Slice<const std::size_t> first;
-  rust::Slice<const std::size_t> second;
-};
-
-void enqueue(const core::Communicator& communicator, core::Exchange exchange, const std::optional<Operand>& input,
-             const std::optional<Operand>& output, const Queue& queue, const Numbers& numbers = {}) {
-  exchange.has_input = input.has_value();
-  exchange.has_output = output.has_value();
+void enqueue(Group group, Exchange asked, const std::optional<symmetra::Operand>& input, const std::optional<symmetra::Operand>& output,
+             const symmetra::Queue& queue, const Numbers& numbers) {
+  asked.has_input = input.has_value();
+  asked.has_output = output.has_value();
   call([&] {
-    const core::Operand from = input ? operand_of(*input) : core::Operand{}, to = output ? operand_of(*output) : core::Operand{};
-    core::exchange(communicator, exchange, from, to, numbers.first, numbers.second, queue_of(queue));
+    const Operand from = input ? operand_of(*input) : Operand{}, to = output ? operand_of(*output) : Operand{};
+    exchange(group, asked, from, to, numbers.first, numbers.second, queue_of(queue));
   });
 }
 
-}  // namespace
+void enqueue_all_to_all_v(Group group, const symmetra::Operand& input, const std::vector<std::size_t>& send_counts,
+                          const symmetra::Operand& output, const std::vector<std::size_t>& receive_counts, const symmetra::Queue& queue) {
+  Exchange asked = exchange_of(kernels::kOpAllToAll);
+  asked.variable = true;
+  enqueue(group, asked, input, output, queue, {slice(send_counts), slice(receive_counts)});
+}
+
+void enqueue_batch(Group group, const std::vector<symmetra::Communicator::Message>& messages, const symmetra::Queue& queue) {
+  call([&] {
+    std::vector<Message> all;
+    all.reserve(messages.size());
+    for (const symmetra::Communicator::Message& message : messages) {
+      all.push_back({operand_of(message.operand), message.peer, message.sends});
+    }
+    batch(group, rust::Slice<const Message>(all.data(), all.size()), queue_of(queue));
+  });
+}
+
+}  // namespace symmetra::core
+
+namespace symmetra {
+
+using core::along;
+using core::call;
+using core::enqueue;
+using core::exchange_of;
+using core::group_of;
+using core::live;
+using core::slice;
+
+void Communicator::all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options) const {
+  core::enqueue_all_reduce(group_of(live(core_)), input, output, queue, options);
+}
+
+void Communicator::all_reduce(Operand buffer, Queue queue, AllReduceOptions options) const { all_reduce(buffer, buffer, queue, options); }
 
 void Communicator::all_gather(Operand input, Operand output, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpAllGather), input, output, queue);
+  enqueue(group_of(live(core_)), exchange_of(kernels::kOpAllGather), input, output, queue);
 }
 
 void Communicator::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
                                     Queue queue) const {
-  core::Exchange exchange = exchange_of(kernels::kOpAllGather);
-  exchange.along = true;
-  exchange.dim = dim;
-  enqueue(live(core_), exchange, input, output, queue, {slice(shape), {}});
+  enqueue(group_of(live(core_)), along(dim, exchange_of(kernels::kOpAllGather)), input, output, queue, {slice(shape), {}});
 }
 
 void Communicator::reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpReduceScatter, reduction), input, output, queue);
+  enqueue(group_of(live(core_)), exchange_of(kernels::kOpReduceScatter, reduction), input, output, queue);
 }
 
 void Communicator::reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
                                         Reduction reduction, Queue queue) const {
-  core::Exchange exchange = exchange_of(kernels::kOpReduceScatter, reduction);
-  exchange.along = true;
-  exchange.dim = dim;
-  enqueue(live(core_), exchange, input, output, queue, {slice(shape), {}});
+  enqueue(group_of(live(core_)), along(dim, exchange_of(kernels::kOpReduceScatter, reduction)), input, output, queue, {slice(shape), {}});
 }
 
 void Communicator::all_to_all(Operand input, Operand output, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpAllToAll), input, output, queue);
+  enqueue(group_of(live(core_)), exchange_of(kernels::kOpAllToAll), input, output, queue);
 }
 
 void Communicator::all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
                                 const std::vector<std::size_t>& receive_counts, Queue queue) const {
-  core::Exchange exchange = exchange_of(kernels::kOpAllToAll);
-  exchange.variable = true;
-  enqueue(live(core_), exchange, input, output, queue, {slice(send_counts), slice(receive_counts)});
+  core::enqueue_all_to_all_v(group_of(live(core_)), input, send_counts, output, receive_counts, queue);
 }
 
 void Communicator::broadcast(Operand buffer, std::size_t root, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpBroadcast, Reduction::kSum, root), std::nullopt, buffer, queue);
+  enqueue(group_of(live(core_)), exchange_of(kernels::kOpBroadcast, Reduction::kSum, root), std::nullopt, buffer, queue);
 }
 
 void Communicator::reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpReduce, reduction, root), input, output, queue);
-}
-
-void Communicator::reduce(Operand buffer, Reduction reduction, std::size_t root, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpReduce, reduction, root), std::nullopt, buffer, queue);
+  enqueue(group_of(live(core_)), exchange_of(kernels::kOpReduce, reduction, root), input, output, queue);
 }
 
 void Communicator::gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpGather, Reduction::kSum, root), input, output, queue);
+  enqueue(group_of(live(core_)), exchange_of(kernels::kOpGather, Reduction::kSum, root), input, output, queue);
 }
 
 void Communicator::scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const {
-  enqueue(live(core_), exchange_of(kernels::kOpScatter, Reduction::kSum, root), input, output, queue);
+  enqueue(group_of(live(core_)), exchange_of(kernels::kOpScatter, Reduction::kSum, root), input, output, queue);
+}
+
+void Communicator::reduce(Operand buffer, Reduction reduction, std::size_t root, Queue queue) const {
+  call([&] {
+    core::reduce_in_place(live(core_), static_cast<std::uint32_t>(reduction), root, core::operand_of(buffer), core::queue_of(queue));
+  });
 }
 
 void Communicator::batch(const std::vector<Message>& messages, Queue queue) const {
-  call([&] {
-    std::vector<core::Message> all;
-    all.reserve(messages.size());
-    for (const Message& message : messages) all.push_back({operand_of(message.operand), message.peer, message.sends});
-    core::batch(live(core_), rust::Slice<const core::Message>(all.data(), all.size()), queue_of(queue));
-  });
+  core::enqueue_batch(group_of(live(core_)), messages, queue);
 }
 
 }  // namespace symmetra

@@ -37,6 +37,11 @@ Operand operand_of(const symmetra::Operand& operand) {
                  static_cast<std::uint32_t>(operand.dtype_)};
 }
 
+symmetra::Dtype operand_dtype(const symmetra::Operand& operand) {
+  const Operand core = operand_of(operand);
+  return core.tensor == nullptr ? static_cast<Dtype>(core.dtype) : dtype_of(*core.tensor);
+}
+
 void check_dtype(Dtype asked, Dtype actual) {
   if (asked == actual) return;
   throw Error(ErrorKind::kInvalidArgument, "the type is " + name(asked) + ", but the memory holds " + name(actual));

@@ -1,4 +1,4 @@
-// What every backend provides. Rooms with one floor plan (host/, cuda/) implement
+// What every backend provides. Rooms with one floor plan (host/, cuda/, hip/) implement
 // these classes; Rust and the C++ API see nothing else of a backend.
 //
 // Cold functions throw symmetra::Error. Hot ones are noexcept and return 0 or the

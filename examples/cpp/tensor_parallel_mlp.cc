@@ -131,15 +131,16 @@ struct Shard {
 // A rank: its share of the model, and the memory that steps run in.
 struct Worker {
   Worker(const Environment& env, const Device& device, const Model& model)
-      : tp(env.tp().communicator()),
-        pp(env.pp().communicator()),
+      : world(env.world()),
+        tp(env.tp()),
+        pp(env.pp()),
         device(device),
         model(model),
         width(model.intermediate / tp.world_size()),
         stream(device),
-        input(tp.symmetric<float>(model.batch * model.hidden)),
-        inner(tp.symmetric<float>(model.batch * width)),
-        x(tp.symmetric<float>(model.batch * model.hidden)) {
+        input(tp.local().symmetric<float>(model.batch * model.hidden)),
+        inner(tp.local().symmetric<float>(model.batch * width)),
+        x(tp.local().symmetric<float>(model.batch * model.hidden)) {
     const size_t mine = tp.rank() * width;
     for (size_t block = 0; block < model.blocks; ++block) {
       shards.emplace_back();
@@ -173,9 +174,9 @@ struct Worker {
     if (stage == owner) tp.all_reduce(x, queue);
     if (stages == 1) return;
     if (block + 1 == model.blocks) return pp.broadcast(x, owner, queue);
-    std::vector<Communicator::Message> messages;
-    if (stage == owner) messages.push_back(Communicator::Message::send(x, next));
-    if (stage == next) messages.push_back(Communicator::Message::receive(x, owner));
+    std::vector<Coordinator::Message> messages;
+    if (stage == owner) messages.push_back(pp.to_next(x));
+    if (stage == next) messages.push_back(pp.from_previous(x));
     pp.batch(messages, queue);
   }
 
@@ -191,11 +192,10 @@ struct Worker {
   std::vector<Graph> capture() const {
     std::vector<Graph> graphs;
     if (captured())
-      graphs.push_back(stream.capture([&](Capture& capture) { step(capture); }));
+      graphs.push_back(world.capture(stream, [&](Capture& capture) { step(capture); }));
     else
       for (size_t block = 0; block < model.blocks; ++block)
-        graphs.push_back(stream.capture([&](Capture& capture) { exchange(block, capture); }));
-    for (const Graph& graph : graphs) graph.register_pointers();
+        graphs.push_back(world.capture(stream, [&](Capture& capture) { exchange(block, capture); }));
     return graphs;
   }
 
@@ -213,7 +213,7 @@ struct Worker {
     return x.read<float>(stream);
   }
 
-  const Communicator &tp, &pp;
+  const Coordinator &world, &tp, &pp;
   const Device& device;
   Model model;
   size_t width;
@@ -231,7 +231,7 @@ Finding run(const Worker& worker, const Environment& env, int steps) {
   worker.step(worker.stream);
   const std::vector<float> eager = worker.result();
   const std::vector<Graph> graphs = worker.capture();
-  env.world().communicator().barrier();
+  env.world().barrier();
   const auto start = std::chrono::steady_clock::now();
   for (int step = 0; step < steps; ++step) worker.replay(graphs);
   const std::vector<float> replayed = worker.result();
@@ -266,28 +266,24 @@ int main(int count, char** words) try {
   const Device device = cuda ? Device::cuda(local ? std::stoul(local) : 0) : Device::host();
   config.device = &device;
   const Environment env = Environment::init(config);
-  const Communicator& everyone = env.world().communicator();
+  const Coordinator& everyone = env.world();
   if (model.intermediate % env.tp().world_size() != 0)
     throw std::invalid_argument("the intermediate columns do not divide among the ranks");
   if (model.seed == 0) {
-    const std::uint64_t drawn = std::random_device()();
-    std::vector<std::uint64_t> seeds(everyone.world_size());
-    everyone.all_gather(&drawn, seeds.data(), sizeof drawn);
-    model.seed = seeds[0];
+    const std::string drawn = std::to_string(std::random_device()());
+    model.seed = std::stoul(everyone.broadcast_object(everyone.is_first_rank() ? &drawn : nullptr, 0));
   }
   const Finding finding = run(Worker(env, device, model), env, 20);
-  if (everyone.rank() == 0) std::printf("%s, seed %llu\n", device.name().c_str(), static_cast<unsigned long long>(model.seed));
-  std::vector<Finding> findings(everyone.world_size());
-  everyone.all_gather(&finding, findings.data(), sizeof finding);
-  bool right = true;
-  for (size_t rank = 0; rank < findings.size(); ++rank) {
-    right = right && findings[rank].error <= model.bound();
-    if (everyone.rank() == 0)
-      std::printf("rank %zu: error %.1e, bound %.1e, %.1f us a step\n", rank, findings[rank].error, model.bound(), findings[rank].step_us);
-  }
+  if (everyone.is_first_rank()) std::printf("%s, seed %llu\n", device.name().c_str(), static_cast<unsigned long long>(model.seed));
+  char line[100];
+  std::snprintf(line, sizeof line, "rank %zu: error %.1e, bound %.1e, %.1f us a step", everyone.rank(), finding.error, model.bound(),
+                finding.step_us);
+  const auto lines = everyone.gather_object(line, 0);
+  if (lines)
+    for (const std::string& text : *lines) std::printf("%s\n", text.c_str());
   std::fflush(stdout);  // before a rank that was wrong ends all of them
   env.close();
-  return right ? 0 : 1;
+  return finding.error <= model.bound() ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -64,13 +64,13 @@ impl Matmul {
 mod cublaslt {
     #![allow(unsafe_code)]
 
-    use std::mem::ManuallyDrop;
     use std::sync::Arc;
 
     use cudarc::cublaslt::result::CublasError;
     use cudarc::cublaslt::{Activation, CudaBlasLT, Matmul, MatmulConfig, MatmulShared, Workspace, sys};
-    use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
-    use symmetra::{Device, DeviceBuffer, Error, Result, Stream, SymmetricBuffer, interop};
+    use cudarc::driver::CudaStream;
+    use symmetra::interop::cudarc::{lend, new_stream};
+    use symmetra::{Device, DeviceBuffer, Error, Result, Stream, SymmetricBuffer};
 
     /// cuBLASLt with all 24 bits of f32, where cudarc's own choice is TF32.
     pub(crate) struct CublasLt(CudaBlasLT);
@@ -99,19 +99,15 @@ mod cublaslt {
     impl CublasLt {
         /// On a new stream that both crates use.
         pub(crate) fn new(device: &Device) -> Result<(Self, Stream)> {
-            let context = CudaContext::new(device.ordinal().unsigned_abs() as usize).map_err(driver)?;
-            // SAFETY: one stream orders all work, and nothing is freed before it is done; cudarc's
-            // events would tie a capture to work outside it.
-            unsafe { context.disable_event_tracking() };
-            let native = context.new_stream().map_err(driver)?;
+            // SAFETY: one stream orders all work; nobody captures it but this library, of whose memory the
+            // operands of products are, which outlive the graph.
+            let (stream, native) = unsafe { new_stream(device) }?;
             // SAFETY: only loads the library.
             if !unsafe { sys::is_culib_present() } {
                 let reason = "libcublasLt is not among the libraries the loader finds".to_owned();
                 return Err(Error::Unsupported { what: "a product on a GPU".to_owned(), reason });
             }
-            let cublaslt = CudaBlasLT::new(native.clone()).map_err(cublas)?;
-            // SAFETY: nobody else captures this stream.
-            let stream = unsafe { interop::cudarc::stream(device, &native) }?;
+            let cublaslt = CudaBlasLT::new(native).map_err(cublas)?;
             Ok((Self(cublaslt), stream))
         }
 
@@ -143,23 +139,14 @@ mod cublaslt {
                 stride_bias: None,
                 batch_size: None,
             };
-            let (w, x) = (self.lend(w.as_raw(), w.len()), self.lend(x.as_raw(), x.len()));
-            let mut product = self.lend(product.as_raw(), product.len());
+            let native = self.stream();
+            let (w, x) = (lend(w.borrow(), native)?, lend(x.borrow(), native)?);
+            let mut product = lend(product.borrow(), native)?;
+            let (w, x, mut product) = (w.as_view(), x.as_view(), product.as_view_mut());
             let relu = relu.then_some(&Activation::Relu);
-            // SAFETY: the shapes are those of the memory, which outlives the stream's work: its owners
-            // wait for the device before they free it, and a graph borrows them.
-            unsafe { self.matmul(config, &*w, &*x, &mut *product, None, relu) }.map_err(cublas)
+            // SAFETY: the shapes are those of the memory.
+            unsafe { self.matmul(config, &w, &x, &mut product, None, relu) }.map_err(cublas)
         }
-
-        /// symmetra's memory as cudarc knows it, and does not free it.
-        fn lend(&self, address: *mut f32, len: usize) -> ManuallyDrop<CudaSlice<f32>> {
-            // SAFETY: `len` elements at `address`, used during a call only and never freed.
-            ManuallyDrop::new(unsafe { self.stream().upgrade_device_ptr(address as u64, len) })
-        }
-    }
-
-    fn driver(error: DriverError) -> Error {
-        Error::Device { code: error.0 as i64, message: error.to_string() }
     }
 
     fn cublas(error: CublasError) -> Error {

@@ -20,7 +20,7 @@ struct UniqueId;
 /// of its own and needs it no more. Implement it over what your program has (MPI, a store, shared
 /// memory), or take one of bootstrap::threads, local, tcp.
 ///
-/// Every rank makes the same sequence of calls, one thread at a time. A call returns when every rank
+/// Every rank makes the same sequence of calls, one thread at a time, not always the same thread. A call returns when every rank
 /// made it, or throws; after that the object is of no further use. Whatever it throws reaches the
 /// caller of Communicator::open as an Error of kind kBootstrap with the same message; an Error of
 /// the ready-made ones keeps its kind.

@@ -71,6 +71,7 @@ class Graph {
   void launch(const Stream& stream) const;
 
  private:
+  friend class Coordinator;
   friend class Stream;
   explicit Graph(std::shared_ptr<core::Graph> core) : core_(std::move(core)) {}
 

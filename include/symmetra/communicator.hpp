@@ -91,9 +91,10 @@ class Communicator {
   /// Reduces `input` over all ranks into `output`, which has as many elements of the same type. Enqueues and
   /// returns, allocating nothing; the operands are used when the queue gets there.
   ///
-  /// Sums unless told otherwise. The bits are equal on all ranks, from run to run, and for every algorithm:
-  /// Reduction says what they are. Over one rank the result is the input. Both may be the same memory
-  /// but may not overlap otherwise. Any number of elements, also 0; any element-aligned address.
+  /// Sums unless told otherwise. The bits are equal on all ranks and from run to run: Reduction says what they
+  /// are. The ring and recursive doubling reduce floating types in another order and round at every rank,
+  /// unless Config::determinism forbids them. Over one rank the result is the input. Both may be the same
+  /// memory but may not overlap otherwise. Any number of elements, also 0; any element-aligned address.
   ///
   /// Throws kInvalidArgument for operands of different lengths or types, of another device, null or
   /// misaligned, or that overlap; kUnsupported when an algorithm asked for cannot carry the type or
@@ -127,9 +128,9 @@ class Communicator {
   /// shape[dim] times the world size. Nothing is copied before or after.
   void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
 
-  /// Reduces `input` over all ranks and puts this rank's part of the result into `output`; `input` has world
-  /// size times as many elements. The bits are those of an all-reduce. In place: `output` is this
-  /// rank's part of `input`.
+  /// Reduces `input` over all ranks, in rank order and rounded once, and puts this rank's part of the result
+  /// into `output`; `input` has world size times as many elements. In place: `output` is this rank's part
+  /// of `input`.
   void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
   /// The same along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the same with
   /// shape[dim] divided by the world size. Nothing is copied before or after.
@@ -148,8 +149,8 @@ class Communicator {
   /// Copies the `buffer` of rank `root` into that of every other rank.
   void broadcast(Operand buffer, std::size_t root, Queue queue) const;
 
-  /// Reduces `input` over all ranks into the `output` of rank `root`; on other ranks it is not looked at. The
-  /// bits are those of an all-reduce. The root's operands may be the same memory.
+  /// Reduces `input` over all ranks, in rank order and rounded once, into the `output` of rank `root`; on other
+  /// ranks it is not looked at. The root's operands may be the same memory.
   void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const;
   /// The same in place; where peers can address the buffers they share the work.
   void reduce(Operand buffer, Reduction reduction, std::size_t root, Queue queue) const;
@@ -181,7 +182,8 @@ class Communicator {
   ///
   /// Each rank copies from the `input` of the others where that is symmetric or adopted memory, the same
   /// elements of it on every rank; other memory is copied first, into a workspace of as many bytes in the
-  /// heap of symmetric memory. In place on every rank or on none. Where the call fails, copies still read the
+  /// heap of symmetric memory; so is adopted memory where ranks with GPUs are threads of one process. In place on
+  /// every rank or on none. Where the call fails, copies still read the
   /// inputs of others: adopted memory stays allocated until every rank has closed its communicator.
   ///
   /// Throws as all_gather; kUnsupported for a stream that its owner captures, and in a capture where the
@@ -220,7 +222,7 @@ class Communicator {
   std::vector<Range> explain(Dtype dtype, bool direct) const;
 
  private:
-  friend class Environment;
+  friend class Coordinator;
   explicit Communicator(std::shared_ptr<core::Communicator> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Communicator> core_;

@@ -69,7 +69,7 @@ struct Config {
 
 /// Bytes of device memory that a communicator of `world_size` ranks takes on each rank, before rounding
 /// up to the device's granularity. Exact: nothing grows after opening. Throws kInvalidArgument for a
-/// setting outside its limits.
+/// world size or a setting outside its limits.
 std::uint64_t required_bytes(std::size_t world_size, const Config& config);
 
 }  // namespace symmetra

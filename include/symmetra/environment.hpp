@@ -3,12 +3,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "symmetra/communicator.hpp"
+#include "symmetra/backend.hpp"
+#include "symmetra/bootstrap.hpp"
+#include "symmetra/config.hpp"
+#include "symmetra/coordinator.hpp"
+#include "symmetra/device.hpp"
 
 namespace symmetra {
 
@@ -26,8 +31,11 @@ enum class Parallelism : std::uint32_t {
 
 /// How to set up an Environment. What is set here beats every environment variable.
 struct EnvConfig {
+  /// Ranks that share each layer.
   std::size_t tensor_parallel_size = 1;
+  /// Stages of a pipeline.
   std::size_t pipeline_parallel_size = 1;
+  /// Replicas of the layers.
   std::size_t data_parallel_size = 1;
   /// Set where each data parallel replica is started as a world of its own: `rank` and `world_size` then
   /// count within the replica, and this is its number.
@@ -39,41 +47,31 @@ struct EnvConfig {
   /// Which device of the host this rank works on. Unset: from LOCAL_RANK, else the number
   /// among the ranks of the host.
   std::optional<std::size_t> local_rank;
-  /// `env://`, `tcp://host:port` or `file://path`; unused with a bootstrap object.
+  /// Where the ranks meet; unused with a bootstrap object. `env://`: at MASTER_ADDR and MASTER_PORT.
+  /// `tcp://host:port`: rank 0 listens there; the secret is SYMMETRA_SECRET's, the interface SYMMETRA_BIND's.
+  /// `file://path`: in this directory of the user's own, for ranks of one host.
   std::string init_method = "env://";
-  /// The device of this rank; not null through init() only. Null: CUDA device `local_rank` where this
-  /// build and host have any, else the CPU.
+  /// The device of this rank, which init() shares. Null: CUDA device `local_rank` where this build and host
+  /// have any, else the CPU.
   const Device* device = nullptr;
+  /// Which host this is: ranks that say the same share memory. Unset: the system's boot id.
+  std::optional<std::string> host;
+  /// The interface that ranks of several hosts speak over: an IP address of this host or the name of an
+  /// interface. Nothing is bound to another. Unset: from SYMMETRA_INTERFACE, else the address from which
+  /// this host reaches rank 0, where the init method names one.
+  std::optional<std::string> interface;
+  /// The one backend that may serve groups of more than one rank: a call it does not serve throws. Unset:
+  /// from SYMMETRA_BACKEND, else each call goes to the first that serves it. Equal on every rank.
+  std::optional<Backend> backend;
   /// Settings of every group's communicator.
   Config communicator;
 };
 
-/// One parallel group: who is in it, and what its communicator runs.
-class Coordinator {
- public:
-  /// What runs collectives. Groups of the same ranks share its memory.
-  const Communicator& communicator() const { return communicator_; }
-  /// This rank's number in the group.
-  std::size_t rank() const { return communicator_.rank(); }
-  std::size_t world_size() const { return ranks_.size(); }
-  /// The group's ranks as the world numbers them, in the order of the group.
-  const std::vector<std::size_t>& ranks() const { return ranks_; }
-  std::size_t first_rank() const { return ranks_.front(); }
-  std::size_t last_rank() const { return ranks_.back(); }
-  bool is_first_rank() const { return rank() == 0; }
-  bool is_last_rank() const { return rank() + 1 == world_size(); }
-  /// The rank after this one, going round, as the world numbers it.
-  std::size_t next_rank() const { return ranks_[(rank() + 1) % world_size()]; }
-  /// The rank before this one, likewise.
-  std::size_t previous_rank() const { return ranks_[(rank() + world_size() - 1) % world_size()]; }
-
- private:
-  friend class Environment;
-  Coordinator(Communicator communicator, std::vector<std::size_t> ranks)
-      : communicator_(std::move(communicator)), ranks_(std::move(ranks)) {}
-
-  Communicator communicator_;
-  std::vector<std::size_t> ranks_;
+/// A host, and which ranks of the world are on it, in order.
+struct Host {
+  /// What they said of it: EnvConfig::host, or the system's boot id.
+  std::string name;
+  std::vector<std::size_t> ranks;
 };
 
 /// An effective setting, and who decided it: `program`, the name of a variable, `derived` or `default`.
@@ -89,13 +87,22 @@ struct Setting {
 /// close() before destroying it; destroyed unclosed, this rank counts as lost by the others.
 class Environment {
  public:
-  /// Meets the other ranks and opens all groups. Collective; blocks. Throws kInvalidArgument for sizes
-  /// whose product does not divide the world size (it shows the arithmetic), a malformed or missing
-  /// variable or a device there is not; kMismatch when ranks differ in sizes or settings; kUnsupported for
-  /// ranks on several hosts; as Communicator::open otherwise.
+  /// Meets the other ranks and opens all groups. Collective; blocks. After close() a process may do it again.
+  ///
+  /// Where ranks are on several hosts, those of each host open communicators of their own, and groups that
+  /// span hosts are connected by an engine (feature `gloo`).
+  ///
+  /// Throws kInvalidArgument for sizes whose product does not divide the world size (it shows the
+  /// arithmetic), a malformed or missing variable or a device there is not; kMismatch when ranks differ in
+  /// sizes or settings; kUnsupported for ranks on several hosts, which it names, without an engine between
+  /// them; as Communicator::open otherwise.
   static Environment init(const EnvConfig& config);
-  /// The same over an object of the caller's, which also tells rank and world size and is used during
-  /// the call only.
+  /// The same over an object of the caller's, which also tells rank and world size. It is kept as long as
+  /// the environment, and used by one thread at a time, of any: ranks of several hosts ask it who died, and wait
+  /// as long as it does where it ignores deadlines.
+  static Environment init(std::unique_ptr<Bootstrap> bootstrap, const EnvConfig& config);
+  /// The same over an object that is used during the call only. Ranks of one host: throws kUnsupported for
+  /// others.
   static Environment init(Bootstrap& bootstrap, const EnvConfig& config);
 
   Environment(Environment&&) noexcept = default;
@@ -108,10 +115,12 @@ class Environment {
   const Coordinator& ep() const { return group(Parallelism::kExpert); }
   const Coordinator& group(Parallelism parallelism) const { return coordinators_[1 + static_cast<std::size_t>(parallelism)]; }
 
+  /// Which ranks are on which host, ordered by their lowest rank.
+  std::vector<Host> hosts() const;
   /// The effective settings.
   std::vector<Setting> settings() const;
-  /// Closes every group in good order. Collective; blocks. Later calls on their communicators throw
-  /// kClosed. Throws the first error of a group that had failed: all are closed all the same.
+  /// Closes every group in good order. Collective; blocks. Later calls on them and their communicators
+  /// throw kClosed. Throws the first error of a group that had failed: all are closed all the same.
   void close() const;
 
  private:

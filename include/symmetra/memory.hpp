@@ -23,6 +23,7 @@ struct Operand;
 struct Tensor;
 
 Operand operand_of(const symmetra::Operand& operand);
+Dtype operand_dtype(const symmetra::Operand& operand);
 
 // Throw kInvalidArgument unless both are the same.
 void check_dtype(Dtype asked, Dtype actual);
@@ -61,11 +62,12 @@ class SymmetricBuffer {
   /// The signal pad that belongs to the buffer. It shares ownership of it.
   SignalPad signals() const;
 
-  /// Copies count() elements from host memory at `values`, after what `stream` does so far. Blocks.
-  /// Throws kDevice when the copy fails.
+  /// Copies count() elements from host memory at `values`, after what `stream` does so far. Blocks. Throws
+  /// kInvalidArgument for a stream of another device, kUnsupported while it is being captured, kDevice
+  /// when the copy fails.
   void write(const void* values, const Stream& stream) const;
-  /// Copies count() elements to host memory at `values`, after what `stream` does so far. Blocks.
-  /// Throws kDevice when the copy fails.
+  /// Copies count() elements to host memory at `values`, after what `stream` does so far. Blocks. Throws
+  /// as write.
   void read(void* values, const Stream& stream) const;
   /// The same from and to vectors. Throw kInvalidArgument for another type or length than the buffer's.
   template <class T>
@@ -112,7 +114,9 @@ class DeviceBuffer {
   std::vector<T> read(const Stream& stream) const;
 
  private:
+  friend class Coordinator;
   friend class Operand;
+  explicit DeviceBuffer(std::shared_ptr<core::Tensor> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Tensor> core_;
 };

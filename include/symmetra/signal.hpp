@@ -20,8 +20,8 @@ constexpr std::size_t kSignalChannels = 16;
 ///
 /// A signal is a count in the receiver's memory, one for every channel and sender. Counts only grow and
 /// live in device memory, so all three operations may be captured and replayed. None of them blocks the
-/// caller or allocates. Each throws kInvalidArgument for a channel or peer there is not, kClosed after
-/// close, and the group's error when it failed.
+/// caller or allocates. Each throws kInvalidArgument for a channel or peer there is not or a stream of
+/// another device, kClosed after close, and the group's error when it failed.
 class SignalPad {
  public:
   /// Raises `peer`'s count for this rank on `channel` after all earlier work of the queue, which the

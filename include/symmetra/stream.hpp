@@ -54,6 +54,7 @@ class Stream {
 
  private:
   friend class Communicator;
+  friend class Coordinator;
   friend class DeviceBuffer;
   friend class Graph;
   friend class Queue;

@@ -1,20 +1,23 @@
 /// \file
-/// All of symmetra: GPU collectives inside one host.
+/// All of symmetra: GPU collectives inside one host, and the parallel groups of an engine around them.
 ///
 /// Every function that fails throws symmetra::Error and nothing else, except that an exception of a
 /// function given to Stream::capture is thrown on. Destructors neither throw nor wait for other ranks.
 /// Using an object that was moved from throws kInvalidArgument.
 #pragma once
 
+#include "symmetra/backend.hpp"
 #include "symmetra/bootstrap.hpp"
 #include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
 #include "symmetra/communicator.hpp"
 #include "symmetra/config.hpp"
+#include "symmetra/coordinator.hpp"
 #include "symmetra/device.hpp"
 #include "symmetra/environment.hpp"
 #include "symmetra/error.hpp"
 #include "symmetra/memory.hpp"
+#include "symmetra/named.hpp"
 #include "symmetra/pending.hpp"
 #include "symmetra/signal.hpp"
 #include "symmetra/stream.hpp"

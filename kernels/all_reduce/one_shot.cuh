@@ -57,7 +57,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
     tile += step;
   }
   scratch.clear_rest(pairs, packets);
-  scratch.scrub([&](uint32_t, uint32_t) { return packets; });
+  scratch.scrub([&](uint32_t, uint32_t source) { return source == rank ? 0 : packets; });
   end_call(args.state, args.wait, call.epoch, packets);
 }
 

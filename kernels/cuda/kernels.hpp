@@ -5,6 +5,10 @@
 
 namespace symmetra::kernels::cuda {
 
+/// Loads every kernel into the current context. The runtime else loads one when it is first launched, and may
+/// then wait for the context's work: kernels that wait for a peer who waits for this launch.
+int32_t load_all() noexcept;
+
 /// `stream` is a cudaStream_t. cudaErrorInvalidValue where there is no such kernel.
 int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept;
 int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& geometry) noexcept;

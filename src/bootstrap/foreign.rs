@@ -3,27 +3,59 @@
 use std::pin::Pin;
 use std::time::Instant;
 
+use cxx::UniquePtr;
+
 use super::Bootstrap;
 use super::frame::check_length;
 use crate::error::{Error, Result};
 use crate::ffi::foreign as sys;
 
-/// The caller's object, borrowed while a group opens.
+/// How the caller's object is held: borrowed while a group opens, or kept.
+pub(crate) trait Hold {
+    fn object(&self) -> Result<&sys::Bootstrap>;
+    fn object_mut(&mut self) -> Result<Pin<&mut sys::Bootstrap>>;
+}
+
+impl Hold for Pin<&mut sys::Bootstrap> {
+    fn object(&self) -> Result<&sys::Bootstrap> {
+        Ok(self)
+    }
+
+    fn object_mut(&mut self) -> Result<Pin<&mut sys::Bootstrap>> {
+        Ok(self.as_mut())
+    }
+}
+
+impl Hold for UniquePtr<sys::Bootstrap> {
+    fn object(&self) -> Result<&sys::Bootstrap> {
+        self.as_ref().ok_or_else(null)
+    }
+
+    fn object_mut(&mut self) -> Result<Pin<&mut sys::Bootstrap>> {
+        self.as_mut().ok_or_else(null)
+    }
+}
+
+fn null() -> Error {
+    Error::invalid("the bootstrap object", "null", "an environment needs one")
+}
+
+/// The caller's object.
 ///
 /// Its all-gather takes equal sizes only: lengths are gathered first, then payloads padded to the
 /// longest.
-pub(crate) struct Foreign<'a> {
-    raw: Pin<&'a mut sys::Bootstrap>,
+pub(crate) struct Foreign<H> {
+    raw: H,
     rank: usize,
     world_size: usize,
 }
 
-impl<'a> Foreign<'a> {
+impl<H: Hold> Foreign<H> {
     /// # Errors
-    /// [`Error::Bootstrap`] when the object throws.
-    pub(crate) fn new(raw: Pin<&'a mut sys::Bootstrap>) -> Result<Self> {
-        let rank = sys::rank(&raw)?;
-        let world_size = sys::world_size(&raw)?;
+    /// [`Error::Bootstrap`] when the object throws, [`Error::InvalidArgument`] for a null pointer.
+    pub(crate) fn new(raw: H) -> Result<Self> {
+        let rank = sys::rank(raw.object()?)?;
+        let world_size = sys::world_size(raw.object()?)?;
         Ok(Self { raw, rank, world_size })
     }
 
@@ -34,12 +66,12 @@ impl<'a> Foreign<'a> {
             Error::invalid("world size", self.world_size, "what it gathers must fit the address space")
         })?;
         let mut all = vec![0; bytes];
-        sys::all_gather(self.raw.as_mut(), own, &mut all, deadline)?;
+        sys::all_gather(self.raw.object_mut()?, own, &mut all, deadline)?;
         Ok(all)
     }
 }
 
-impl Bootstrap for Foreign<'_> {
+impl<H: Hold + Send> Bootstrap for Foreign<H> {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -66,7 +98,7 @@ impl Bootstrap for Foreign<'_> {
     }
 
     fn barrier(&mut self, deadline: Instant) -> Result<()> {
-        sys::barrier(self.raw.as_mut(), deadline)
+        sys::barrier(self.raw.object_mut()?, deadline)
     }
 }
 

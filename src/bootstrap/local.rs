@@ -1,5 +1,6 @@
 //! Ranks that meet at a unix socket in a directory of their user.
 
+use std::fmt;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -88,6 +89,12 @@ impl Bootstrap for Local {
 
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         self.star.all_gather(bytes, deadline)
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Local(rank {} of {})", self.rank(), self.world_size())
     }
 }
 

@@ -22,6 +22,7 @@ use self::exchange::Peer;
 use super::Bootstrap;
 use super::channel::{Channel, farewell};
 use super::frame::{Frame, Kind, Outgoing, check_length};
+use super::hello::together;
 use crate::error::{Error, Result};
 
 /// What identifies a process, also across a fork and the reuse of its number.
@@ -68,17 +69,7 @@ impl Mesh {
     /// If any failed, every rank returns an error: its own, or [`Error::Peer`] naming the lowest
     /// rank that failed. Blocks until every rank called it.
     pub(crate) fn agree<T>(&mut self, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
-        let words = match &local {
-            Ok(_) => Vec::new(),
-            Err(error) => format!("{what}: {error}").into_bytes(),
-        };
-        // Success is no bytes at all; an error's text is never empty.
-        let all = self.all_gather(&words, deadline);
-        let value = local?;
-        match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
-            None => Ok(value),
-            Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
-        }
+        together(what, local, |words| self.all_gather(words, deadline))
     }
 
     /// The sockets to the other ranks.

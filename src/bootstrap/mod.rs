@@ -8,6 +8,7 @@ mod endpoint;
 pub(crate) mod foreign;
 mod frame;
 mod handshake;
+pub(crate) mod hello;
 mod hub;
 mod lobby;
 mod local;
@@ -27,6 +28,7 @@ pub use local::Local;
 pub use tcp::{Tcp, TcpConfig};
 pub use threads::Threads;
 pub use unique_id::UniqueId;
+pub(crate) use wait::{LONGEST, until};
 
 use crate::error::Result;
 

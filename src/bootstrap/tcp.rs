@@ -199,6 +199,12 @@ impl Bootstrap for Tcp {
     }
 }
 
+impl fmt::Debug for Tcp {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Tcp(rank {} of {})", self.rank(), self.world_size())
+    }
+}
+
 /// Rank 0's listener.
 fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, TcpListener)> {
     let candidates: Vec<SocketAddr> = match config.bind {

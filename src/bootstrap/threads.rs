@@ -1,5 +1,6 @@
 //! Ranks that are threads of one process.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,6 +60,12 @@ impl Threads {
         let meeting = Meeting { round: 0, given: vec![None; world_size], result: Arc::new([]), failed: None };
         let shared = Arc::new(Shared { meeting: Mutex::new(meeting), changed: Condvar::new() });
         Ok((0..world_size).map(|rank| Self { shared: Arc::clone(&shared), rank, world_size }).collect())
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Threads(rank {} of {})", self.rank, self.world_size)
     }
 }
 

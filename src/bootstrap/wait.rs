@@ -1,11 +1,19 @@
 //! Blocking until something can be read or written, never past a deadline.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+
+/// No wait is meant to take longer than this: clocks can count it.
+pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// When a wait that begins now and may take `limit` ends. A day is for ever.
+pub(crate) fn until(limit: Duration) -> Instant {
+    Instant::now() + limit.min(LONGEST)
+}
 
 /// Blocks until one of `fds` is ready or `deadline` passed, and returns what is ready of each.
 pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<Vec<PollFlags>> {

@@ -6,47 +6,15 @@ use symmetra::{Element, Reduction};
 /// Runs `$body` with `$Type` as the Rust type of `$dtype`.
 macro_rules! with_element {
     ($dtype:expr, $Type:ident => $body:expr) => {
+        with_element!($dtype, $Type => $body;
+            F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, I8 i8, U8 u8, U32 u32, U64 u64)
+    };
+    ($dtype:expr, $Type:ident => $body:expr; $($name:ident $rust:ty),*) => {
         match $dtype {
-            symmetra::Dtype::F32 => {
-                type $Type = f32;
+            $(symmetra::Dtype::$name => {
+                type $Type = $rust;
                 $body
-            }
-            symmetra::Dtype::F64 => {
-                type $Type = f64;
-                $body
-            }
-            symmetra::Dtype::F16 => {
-                type $Type = half::f16;
-                $body
-            }
-            symmetra::Dtype::BF16 => {
-                type $Type = half::bf16;
-                $body
-            }
-            symmetra::Dtype::I32 => {
-                type $Type = i32;
-                $body
-            }
-            symmetra::Dtype::I64 => {
-                type $Type = i64;
-                $body
-            }
-            symmetra::Dtype::I8 => {
-                type $Type = i8;
-                $body
-            }
-            symmetra::Dtype::U8 => {
-                type $Type = u8;
-                $body
-            }
-            symmetra::Dtype::U32 => {
-                type $Type = u32;
-                $body
-            }
-            symmetra::Dtype::U64 => {
-                type $Type = u64;
-                $body
-            }
+            })*
             other => Err($crate::failure::Failure::failed(format!("this command knows nothing of {other}"))),
         }
     };

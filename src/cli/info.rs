@@ -8,7 +8,10 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
-use symmetra::{Config, Device, DeviceKind, Dtype, Range, Tuning, explain, explain_exchange, required_bytes};
+use symmetra::{
+    Config, Device, DeviceKind, Dtype, Range, TransportRange, Tuning, explain, explain_broadcast, explain_exchange,
+    required_bytes,
+};
 
 use crate::devices::{self, Choice};
 use crate::failure::Failure;
@@ -80,6 +83,7 @@ struct Info {
 /// One row of the choices for exchanges.
 #[derive(Debug, Serialize)]
 struct TransportInfo {
+    collective: &'static str,
     memory: &'static str,
     /// Bytes from one rank to another; nothing: no limit.
     up_to_bytes: Option<u64>,
@@ -185,15 +189,19 @@ fn uuid(bytes: [u8; 16]) -> String {
 
 /// The choices, types with equal ones together.
 fn transports(kind: DeviceKind, ranks: usize) -> Vec<TransportInfo> {
-    let rows = |(memory, direct)| {
-        explain_exchange(kind, ranks, direct).into_iter().map(move |range| TransportInfo {
+    let row = |collective, memory| {
+        move |range: TransportRange| TransportInfo {
+            collective,
             memory,
             up_to_bytes: (range.up_to_bytes != u64::MAX).then_some(range.up_to_bytes),
             transport: range.transport.name(),
             reason: range.reason,
-        })
+        }
     };
-    MEMORIES.into_iter().flat_map(rows).collect()
+    let broadcasts =
+        |(memory, direct)| explain_broadcast(kind, ranks, direct).into_iter().map(row("broadcast", memory));
+    let others = |(memory, direct)| explain_exchange(kind, ranks, direct).into_iter().map(row("others", memory));
+    MEMORIES.into_iter().flat_map(broadcasts).chain(MEMORIES.into_iter().flat_map(others)).collect()
 }
 
 fn algorithms(explain: &impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
@@ -253,11 +261,11 @@ fn print(info: &Info) -> Result<(), Failure> {
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
     output::line(choices(&info.algorithms))?;
     output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
-    let mut rows = table(&["memory", "bytes", "transport", "why"]);
+    let mut rows = table(&["collective", "memory", "bytes", "transport", "why"]);
     for row in &info.transports {
         let bytes =
             row.up_to_bytes.map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
-        rows.add_row([row.memory, &bytes, row.transport, row.reason]);
+        rows.add_row([row.collective, row.memory, &bytes, row.transport, row.reason]);
     }
     output::line(rows)?;
     if let Some(layout) = &info.layout {

@@ -3,15 +3,9 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use symmetra::{Algorithm, Dtype, Reduction, Transport};
 
-/// The type with this name.
-pub(crate) fn dtype(name: &str) -> Option<Dtype> {
-    Dtype::ALL.into_iter().find(|dtype| dtype.name() == name)
-}
-
 /// For clap.
 pub(crate) fn dtype_parser() -> impl TypedValueParser<Value = Dtype> {
-    PossibleValuesParser::new(Dtype::ALL.map(Dtype::name))
-        .try_map(|name| dtype(&name).ok_or_else(|| format!("there is no type {name}")))
+    PossibleValuesParser::new(Dtype::ALL.map(Dtype::name)).try_map(|name| name.parse::<Dtype>())
 }
 
 /// For clap.
@@ -77,7 +71,7 @@ pub(crate) mod by_name {
             (*self).name()
         }
         fn from_name(name: &str) -> Option<Self> {
-            super::dtype(name)
+            name.parse().ok()
         }
     }
 

@@ -2,6 +2,7 @@
 //! writes the file that `Config::tuning` loads.
 
 mod crossovers;
+mod kind;
 pub(crate) mod lap;
 mod report;
 
@@ -16,7 +17,7 @@ use crate::bench::{Found, Task};
 use crate::devices::{self, Choice, GPUS};
 use crate::failure::Failure;
 use crate::{bytes, names, output};
-use lap::{Messages, Plan};
+use lap::{Lap, Messages, Plan};
 use report::{Report, World};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -26,10 +27,14 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// For every number of ranks, each type, and memory that peers can address (symmetric) or cannot (plain), all
 /// algorithms take turns from captured graphs. A time is the median over the launches of the slowest
 /// rank's time for one operation; all ranks agree on it. Algorithms that send whole messages are no longer timed
-/// once they took four times as long as the fastest at two sizes in a row. A range of sizes goes to
-/// the algorithm that loses least over it; one that saves next to nothing, or wins at a single size, gets none.
-/// Where that is ring or recursive-doubling, sums of floats are rounded at every rank. Messages
-/// larger than any measured go as the largest in the rest of its range of the built-in table, then as that has it.
+/// once they took four times as long as the fastest at two sizes in a row. Around every size where the choice changes,
+/// those that came near are timed again, there and at three sizes between; the lesser time counts.
+///
+/// The built-in table's choice is kept where nothing is faster by more than the noise, what launches of one algorithm
+/// differ by (1 % at least): so at no size that was timed is the tuned choice slower than the built-in one, or by
+/// more than twice the noise slower than the fastest; a range that holds a single size saves twice the noise. Where
+/// the choice is ring or recursive-doubling, sums of floats are rounded at every rank. Messages smaller or larger
+/// than any measured go as the nearest size in the rest of its range of the built-in table, then as that has it.
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
 /// Exit status: 0, or 1 when a rank fails, or 2 for wrong usage.
@@ -139,6 +144,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let mut laps = Vec::new();
         all_reduce::bench(devices, args.ranks_as, Task::Tune(plan.clone()), |rank, found| match found {
             Found::Tuned(lap) => {
+                let repeats =
+                    |known: &Lap| (known.dtype, known.direct) == (lap.dtype, lap.direct) && known.bytes >= lap.bytes;
+                if laps.iter().any(repeats) {
+                    // Not counted before.
+                    progress.inc_length(1);
+                }
                 progress.set_message(format!("{} ranks, {} of {}", devices.len(), bytes::format(lap.bytes), lap.dtype));
                 progress.inc(1);
                 laps.push(lap);

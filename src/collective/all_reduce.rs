@@ -211,6 +211,7 @@ impl Inner {
         match operand.place {
             Place::Symmetric { group, .. } | Place::Registered { group, .. } => group == self.group.id(),
             Place::Plain => recording && self.registers_plain(),
+            Place::Pushed => false,
         }
     }
 
@@ -224,13 +225,21 @@ impl Inner {
         self.group.processes().iter().all(|process| *process == self.group.processes()[0])
     }
 
+    /// Whether any two ranks are threads of one process.
+    pub(super) fn shares_a_process(&self) -> bool {
+        let processes = self.group.processes();
+        (1..processes.len()).any(|rank| processes[..rank].contains(&processes[rank]))
+    }
+
     pub(super) fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
         let (slot, offset_bytes) = match (operand.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
             (Place::Registered { slot, .. }, _) => (slot, 0),
             (Place::Plain, Some(recorded)) => (recorded.table(operand.address, bytes)?, 0),
-            (Place::Plain, None) => return Err(Error::Internal { message: "plain memory has no peers".to_owned() }),
+            (Place::Plain | Place::Pushed, _) => {
+                return Err(Error::Internal { message: "memory that is pushed has no peers".to_owned() });
+            }
         };
         Ok(Peers { table: self.arena.table(slot), offset_bytes })
     }

@@ -106,11 +106,7 @@ impl<'op> Batch<'op> {
 
     fn strip(&self, dtype: Dtype, operand: &View<'_>, peer: usize) -> Result<Strip> {
         self.inner.check_rank("the peer", peer)?;
-        let own = self.inner.group.device();
-        if !own.same(operand.device) {
-            let limit = format!("this rank works on {own:?}");
-            return Err(Error::invalid("the operand's device", format!("{:?}", operand.device), limit));
-        }
+        self.inner.check_device("operand", operand.device)?;
         Ok(Strip { address: operand.address, bytes: span(operand, dtype).len() as u64 })
     }
 

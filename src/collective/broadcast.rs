@@ -16,8 +16,8 @@ impl Communicator {
     /// Enqueues and returns; the buffer is used when the queue gets there. Any number of elements,
     /// also 0; any element-aligned address.
     ///
-    /// Where peers can address the buffers each rank reads a share of the root's and hands it on to
-    /// all others, so that the root sends a large message once and not once a rank.
+    /// All but small messages go in two hops: each rank gets a share of the root's buffer and hands it
+    /// on to all others, so that the root sends a message once and not once a rank.
     ///
     /// ```
     /// # use symmetra::*;

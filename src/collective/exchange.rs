@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::all_reduce::Peers;
 use super::record::Recorded;
 use super::select::Reach;
-use super::transport::{packets_up_to_bytes, select};
+use super::transport::{packets_up_to_bytes, select, select_broadcast};
 use super::{Inner, shape_of};
 use crate::device::Device;
 use crate::error::{Error, Operation, Result};
@@ -48,6 +48,8 @@ pub(super) enum Way {
     Push,
     /// Each rank reads a share of the root's and writes it to all others.
     Relay,
+    /// By packets alone: each rank gets a share of the root's and passes it on to all others.
+    RelayPackets,
     /// Each rank that receives something reads a part of that operand of all and reduces it.
     Reduce,
     /// Each rank reads a share of that operand of all and reduces it: here, or, where this is null,
@@ -56,6 +58,7 @@ pub(super) enum Way {
 }
 
 /// The operand that peers access, and where in that of each peer this rank does.
+#[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) way: Way,
     pub(super) operand: &'a View<'a>,
@@ -63,6 +66,7 @@ pub(super) struct Shared<'a> {
 }
 
 /// Who knows how much is exchanged.
+#[derive(Clone, Copy)]
 pub(super) enum Counts<'a> {
     /// Every rank: at most this much from one rank to another. Without a shared operand it goes by packets.
     Known { largest_bytes: u64, shared: Option<Shared<'a>> },
@@ -85,7 +89,7 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    fn largest_bytes(&self) -> u64 {
+    pub(super) fn largest_bytes(&self) -> u64 {
         match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
             Counts::Own { .. } => self.from.iter().chain(&self.into).map(|strip| strip.bytes).max().unwrap_or(0),
@@ -93,14 +97,13 @@ impl Exchange<'_> {
     }
 
     /// What ranks compare of a call.
-    fn call(&self) -> Call {
+    pub(super) fn call(&self) -> Call {
         let bytes = match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
             // Sizes are compared by the exchange itself; types may differ.
             Counts::Own { .. } => 0,
         };
-        let kinds = u64::from(self.op) | u64::from(self.dtype as u32) << 8 | u64::from(self.reduction as u32) << 24;
-        Call { bytes, descriptor: kinds | (self.root as u64) << 32 }
+        Call::new(bytes, self.op, self.dtype, self.reduction, 0, self.root as u32)
     }
 }
 
@@ -119,12 +122,7 @@ impl Inner {
 
     /// Refuses what is of another device.
     pub(super) fn check_device(&self, what: &str, device: &Device) -> Result<()> {
-        let own = self.group.device();
-        if own.same(device) {
-            return Ok(());
-        }
-        let limit = format!("this rank works on {own:?}");
-        Err(Error::invalid(&format!("the {what}'s device"), format!("{device:?}"), limit))
+        self.group.device().check_same(what, device)
     }
 
     /// Refuses a rank that is none of the group.
@@ -161,6 +159,9 @@ impl Inner {
         let launches = self.transports(exchange, recorded)?;
         let mut lane = self.lane.lock();
         lane.order_call(queue)?;
+        if launches[0].is_some_and(|(transport, _)| self.relays(exchange, transport)) {
+            return self.relay(exchange, &mut lane, queue, recorded);
+        }
         let fresh = self.announce(exchange.call(), &mut lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
@@ -198,6 +199,7 @@ impl Inner {
             false => Reach::Pushed,
         };
         let transport = match asked {
+            Transport::Auto if matches!(shared.way, Way::Relay) => select_broadcast(kind, world, reach, largest_bytes),
             Transport::Auto => select(kind, world, reach, largest_bytes),
             named => named,
         };
@@ -245,7 +247,7 @@ impl Inner {
         queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch_counts(&args, &launch.geometry) })
     }
 
-    fn launch_exchange(
+    pub(super) fn launch_exchange(
         &self,
         exchange: &Exchange<'_>,
         transport: Transport,
@@ -259,7 +261,10 @@ impl Inner {
             Counts::Known { shared, .. } => shared.as_ref(),
             Counts::Own { .. } => None,
         };
-        let way = shared.map_or(Way::Push, |shared| shared.way);
+        let way = match self.relays(exchange, transport) {
+            true => Way::RelayPackets,
+            false => shared.map_or(Way::Push, |shared| shared.way),
+        };
         let launch = self.exchange_geometry(exchange, transport, way);
         let mut into = exchange.into;
         if let (Transport::Direct, Way::ReduceShares(share)) = (transport, way) {
@@ -312,6 +317,7 @@ impl Inner {
             (Transport::Direct, Way::Relay | Way::ReduceShares(_)) => {
                 geometry::zero_copy(shape, bytes.div_ceil(16).div_ceil(world))
             }
+            (_, Way::RelayPackets) => geometry::relay(shape, world as u32, bytes.div_ceil(8)),
             (Transport::Direct, Way::Reduce) => geometry::zero_copy(shape, bytes.div_ceil(16)),
             (Transport::Direct, _) => geometry::zero_copy(shape, bytes.div_ceil(16) * world / 4),
             _ => {
@@ -327,6 +333,7 @@ fn algorithm(transport: Transport, way: Way) -> u32 {
         (Transport::Direct, Way::Push) => args::kExchangePush,
         (Transport::Direct, Way::Relay) => args::kExchangeRelay,
         (Transport::Direct, Way::Reduce | Way::ReduceShares(_)) => args::kReducePull,
+        (_, Way::RelayPackets) => args::kRelayPackets,
         (_, Way::Reduce | Way::ReduceShares(_)) => args::kReducePackets,
         _ => args::kExchangePackets,
     }

@@ -10,6 +10,7 @@ use super::record::Recorded;
 use super::side::Beside;
 use super::tensor::Cut;
 use super::{Communicator, Inner, shape_of};
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::{Call, MAX_WORLD_SIZE};
 use crate::kernel::args;
@@ -22,9 +23,9 @@ use crate::types::{Dtype, Element, Reduction};
 const ALIGN_BYTES: usize = 16;
 
 /// How ranks that compare their calls tell these from others.
-const DIRECT: u64 = 1;
-const IN_PLACE: u64 = 2;
-const BY_WORKSPACE: u64 = 3;
+const DIRECT: u32 = 1;
+const IN_PLACE: u32 = 2;
+const BY_WORKSPACE: u32 = 3;
 
 impl Communicator {
     /// As [`all_gather`](Self::all_gather), by the copy engines, on a stream of the communicator's own that
@@ -33,7 +34,8 @@ impl Communicator {
     ///
     /// Each rank copies from the `input` of the others where that is symmetric or adopted memory, the same
     /// elements of it on every rank. Other memory is copied first, into a workspace of as many bytes in the
-    /// heap of symmetric memory: see [`reserve_workspace`](Self::reserve_workspace). `output` is any memory.
+    /// heap of symmetric memory: see [`reserve_workspace`](Self::reserve_workspace); so is adopted memory
+    /// where ranks with GPUs are threads of one process. `output` is any memory.
     /// In place on every rank or on none. Until the end neither operand may be touched.
     ///
     /// Copies cannot be called back: where a call fails, they still read the inputs of others and write
@@ -127,7 +129,9 @@ struct Copies {
     /// Bytes of one part.
     bytes: usize,
     /// What the ranks compare beside that.
-    way: u64,
+    way: u32,
+    /// Whether this rank's own part is copied, beside the others.
+    apart: bool,
 }
 
 impl Inner {
@@ -145,20 +149,22 @@ impl Inner {
         let in_place = part(rank) == input.address;
         // In place inputs lie elsewhere on every rank, and outputs do not.
         let shared = if in_place { output } else { input };
-        let reached = world == 1 || bytes == 0 || self.reaches(shared, false);
+        let reached = world == 1 || bytes == 0 || self.copies_reach(shared);
         let workspace = (!reached).then(|| self.workspace(bytes, recorded.as_deref())).transpose()?;
         let way = match reached {
             true if in_place => IN_PLACE,
             true => DIRECT,
             false => BY_WORKSPACE,
         };
-        let copies = Copies { op: args::kOpAllGather, dtype, reduction: Reduction::Sum, bytes, way };
+        let copies = Copies { op: args::kOpAllGather, dtype, reduction: Reduction::Sum, bytes, way, apart: !in_place };
         self.low_contention(&copies, queue, recorded.as_deref(), |beside, fresh| {
             // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
             // device's work, or are the caller's duty; so is the workspace, which side and graph own.
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
             if !in_place {
-                copy(part(rank), input.address)?;
+                // SAFETY: as above. Apart, so that the barrier starts before what the caller enqueues next,
+                // which may leave it no multiprocessor.
+                unsafe { beside.copy_apart(part(rank), input.address, bytes) }?;
             }
             if let Some(workspace) = &workspace {
                 copy(workspace.as_raw(), input.address)?;
@@ -193,7 +199,7 @@ impl Inner {
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded.as_deref())).transpose()?;
-        let copies = Copies { op: args::kOpReduceScatter, dtype, reduction, bytes, way: BY_WORKSPACE };
+        let copies = Copies { op: args::kOpReduceScatter, dtype, reduction, bytes, way: BY_WORKSPACE, apart: false };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
         self.low_contention(&copies, queue, recorded.as_deref(), |beside, fresh| {
             let Some(workspace) = &workspace else {
@@ -250,7 +256,7 @@ impl Inner {
         work: impl FnOnce(&Beside<'_, Q>, bool) -> Result<()>,
     ) -> Result<Pending<'op>> {
         if copies.bytes == 0 {
-            return self.beside(queue, recorded, |_| Ok(()));
+            return self.beside(queue, recorded, false, |_| Ok(()));
         }
         let mut lane = self.lane.lock();
         let mut fresh = false;
@@ -261,7 +267,17 @@ impl Inner {
             }
             fresh = self.announce(copies.call(), &mut lane, queue, recorded)?;
         }
-        self.beside(queue, recorded, |beside| work(beside, fresh))
+        self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh))
+    }
+
+    /// Whether copy engines may bring an operand from a peer. The same on every rank.
+    ///
+    /// Between GPUs of one process the runtime orders a copy of plainly allocated memory behind what it
+    /// enqueued for the peer's GPU: there a barrier may wait that waits for the copy.
+    fn copies_reach(&self, operand: &View<'_>) -> bool {
+        let plain = !matches!(operand.place, Place::Symmetric { .. });
+        self.reaches(operand, false)
+            && !(plain && self.group.device().kind() != DeviceKind::Host && self.shares_a_process())
     }
 
     /// Where a peer's is of an operand that peers reach.
@@ -269,7 +285,7 @@ impl Inner {
         let address = match operand.place {
             Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, offset_bytes)),
             Place::Registered { slot, .. } => self.arena.registered(slot, peer),
-            Place::Plain => None,
+            Place::Plain | Place::Pushed => None,
         };
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
@@ -323,7 +339,6 @@ impl Inner {
 impl Copies {
     /// What ranks compare of a call.
     fn call(&self) -> Call {
-        let kinds = u64::from(self.op) | u64::from(self.dtype as u32) << 8 | u64::from(self.reduction as u32) << 24;
-        Call { bytes: self.bytes as u64, descriptor: kinds | self.way << 16 }
+        Call::new(self.bytes as u64, self.op, self.dtype, self.reduction, self.way, 0)
     }
 }

@@ -19,6 +19,7 @@ mod put;
 mod record;
 mod reduce;
 mod reduce_scatter;
+mod relay;
 mod scatter;
 mod select;
 mod side;
@@ -133,6 +134,11 @@ impl Communicator {
     /// Makes foreign memory known to all ranks, which adopt one each of the same length.
     /// Collective; blocks. `memory` must stay allocated until the communicator is closed.
     ///
+    /// Where ranks are threads of one process, each with a GPU, the CUDA runtime then orders some of what it does
+    /// for one GPU behind the kernels of the others: instantiating a graph, allocating. A collective that has
+    /// begun on another rank would wait for a rank that is held up there, to its deadline. So let all ranks end
+    /// a capture before any launches it: a [`Group::barrier`] between the two.
+    ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) when the lengths differ,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when all registrations are in use.
@@ -190,9 +196,14 @@ impl Communicator {
 }
 
 /// How exchanges of so many bytes from one rank to another are moved, smallest first: every
-/// collective but all-reduce. `direct`: whether peers can address the operand they access.
+/// collective but all-reduce and broadcast. `direct`: whether peers can address the operand they access.
 pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
     transport::ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
+}
+
+/// The same for broadcasts, of so many bytes.
+pub fn explain_broadcast(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
+    transport::broadcast_ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }
 
 /// As [`Communicator::explain`], before there is one: for ranks on devices of this kind, all like

@@ -74,7 +74,9 @@ impl Inner {
 
     fn part(&self, plan: &Plan, elems: usize) -> Part {
         let bytes = (elems * plan.dtype.bytes()) as u64;
-        Part { elems, call: Call { bytes, descriptor: descriptor(plan) }, launch: self.geometry(plan, bytes) }
+        let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
+        let call = Call::new(bytes, args::kOpAllReduce, plan.dtype, plan.reduction, way, by_peers);
+        Part { elems, call, launch: self.geometry(plan, bytes) }
     }
 
     /// Those of the first call, but for what depends on its size.
@@ -150,13 +152,4 @@ impl Inner {
         // `part.elems` elements and freed only after the device's work, or are the caller's duty.
         queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch_all_reduce(&args, &part.launch.geometry) })
     }
-}
-
-/// What calls are compared by: `AgreeArgs::ours[1]`.
-fn descriptor(plan: &Plan) -> u64 {
-    u64::from(args::kOpAllReduce)
-        | u64::from(plan.dtype as u32) << 8
-        | u64::from(plan.algorithm.number()) << 16
-        | u64::from(plan.reduction as u32) << 24
-        | u64::from(plan.peers.is_some()) << 32
 }

@@ -21,7 +21,8 @@ impl Communicator {
     /// launch of one costs.
     ///
     /// # Errors
-    /// [`Error::Device`] for a shape that the device refuses; the group's error when it failed.
+    /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
+    /// refuses; the group's error when it failed.
     pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
         let (blocks, threads) = match shape_of(self.device()) {
             Shape::Gpu => (blocks, threads),
@@ -72,6 +73,7 @@ impl Communicator {
         queue: &impl Enqueue,
     ) -> Result<()> {
         self.group().check()?;
+        self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);
         let geometry = Geometry { blocks, threads, shared_bytes: 0, programmatic: 1 };
         // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room

@@ -28,12 +28,8 @@ impl Communicator {
             return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.elems)));
         }
         let target = self.peer_of(to, peer)?;
-        for (what, other) in [("the source's device", from.device), ("the stream's device", queue.stream().device())] {
-            if !self.device().same(other) {
-                let limit = format!("this rank works on {:?}", self.device());
-                return Err(Error::invalid(what, format!("{other:?}"), limit));
-            }
-        }
+        self.device().check_same("source", from.device)?;
+        self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(&queue);
         let bytes = from.elems * size_of::<T>();
         // SAFETY: `target` lies in a mapping that lives as long as the arena (liveness); both sides

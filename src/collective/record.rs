@@ -97,7 +97,7 @@ impl Part for Recorded {
         if let Some(item) = shared.iter().position(|shared| !shared) {
             return Err(Error::unsupported(
                 format!("pointer {item} of {} in a captured collective", shared.len()),
-                "some rank's memory there cannot be shared: capture symmetric or adopted memory instead",
+                "some rank's memory there cannot be shared: adopt it before the capture, and it is pushed, or capture symmetric memory",
             ));
         }
         self.registered.store(true, Ordering::Release);

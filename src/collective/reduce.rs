@@ -19,7 +19,7 @@ impl Communicator {
     /// other ranks `output` is not looked at and may be `None`. Enqueues and returns; the operands are used
     /// when the queue gets there.
     ///
-    /// The result has the bits that an all-reduce has: see [`Reduction`]. The root's operands may be the
+    /// Values are taken in rank order and rounded once: see [`Reduction`]. The root's operands may be the
     /// same memory but may not overlap otherwise. Any number of elements, also 0; any element-aligned
     /// address. `input` decides how data move: the root reads it directly where it can address it. Where
     /// all ranks can, [`reduce_in_place`](Self::reduce_in_place) shares the work among them.

@@ -17,7 +17,7 @@ impl Communicator {
     /// cut into a part for every rank, in rank order; it has as many elements on every rank, world size
     /// times those of `output`. Enqueues and returns; the operands are used when the queue gets there.
     ///
-    /// The result has the bits that an all-reduce of `input` has there: see [`Reduction`]. In place:
+    /// Values are taken in rank order and rounded once: see [`Reduction`]. In place:
     /// `output` is this rank's part of `input`; otherwise they may not overlap. Any element-aligned
     /// address. `input` decides how data move: peers read it directly where they can address it.
     ///

@@ -161,7 +161,8 @@ pub struct Range {
 }
 
 /// Up to which size one-shot LL, one-shot sentinel and the pushed two-shot are fastest; then, before a
-/// ring is, the zero-copy two-shot, or the pushed one in several calls.
+/// ring is, the zero-copy two-shot, or the pushed one in several calls. One-shot LL wins on a CPU alone: on GPUs sentinel
+/// packets are never slower, and integers have nothing else, up to the limit of one-shot.
 #[derive(Clone, Copy)]
 struct Crossovers {
     ll: u64,
@@ -177,7 +178,7 @@ const MEASURED: &str = "built-in, measured on H200";
 /// The built-in crossovers: measured on H100 and H200 and taken for all GPUs of their generation
 /// or a later one. Latencies differ little between generations, links do: where they are slower,
 /// moving less pays at smaller messages.
-fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize) -> Crossovers {
+fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, floating: bool) -> Crossovers {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
     if kind == DeviceKind::Host {
@@ -187,7 +188,10 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize) ->
         return Crossovers { ll: KIB, one_shot: 4 * KIB, two_shot: 4 * KIB, zero_copy: never, several: never, reason };
     }
     let (one_shot, zero_copy, several) = match world {
-        0..=2 => (512 * KIB, 24 * MIB, 8 * MIB),
+        0..=2 if floating => (512 * KIB, 24 * MIB, 8 * MIB),
+        // In plain memory the ring overtakes LL packets later than it does sentinel packets: from 8 to 16 MiB the
+        // pushed two-shot was the faster one.
+        0..=2 => (512 * KIB, 24 * MIB, 16 * MIB),
         3..=4 => (128 * KIB, 24 * MIB, 16 * MIB),
         _ => (32 * KIB, 48 * MIB, 16 * MIB),
     };
@@ -231,7 +235,7 @@ impl Table {
                     Some(rows) => tuned_ranges(rows, floating, direct, allowed)?,
                     None => {
                         let ring = allowed(Algorithm::Ring);
-                        merged(&builtin(&crossovers(kind, devices, world), floating, reach, ring))
+                        merged(&builtin(&crossovers(kind, devices, world, floating), floating, reach, ring))
                     }
                 };
         }

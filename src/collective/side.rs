@@ -22,13 +22,32 @@ pub(super) struct Side {
     workspace: Option<Arc<SymmetricBuffer<u8>>>,
     pub(super) lane: Lane,
     stream: Option<Stream>,
+    branch: Option<Arc<Branch>>,
     /// Used before, and free.
     events: Vec<Event>,
 }
 
+/// For what runs beside even the side: a stream, and an event for its fork and its join.
+pub(super) struct Branch {
+    stream: Stream,
+    event: Event,
+}
+
+impl Branch {
+    /// The one there is, or a new one.
+    fn of(branch: &mut Option<Arc<Self>>, device: &Device) -> Result<Arc<Self>> {
+        Ok(match branch {
+            Some(branch) => branch.clone(),
+            None => {
+                branch.insert(Arc::new(Self { stream: Stream::urgent(device)?, event: Event::new(device)? })).clone()
+            }
+        })
+    }
+}
+
 impl Side {
     pub(super) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, events: Vec::new() })
+        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None, events: Vec::new() })
     }
 
     pub(super) fn give_back(&mut self, event: Event) {
@@ -59,6 +78,8 @@ impl Side {
 pub(super) struct Aside {
     /// Captured with the caller's, of which it forks.
     stream: Option<Stream>,
+    /// Of which this forks.
+    branch: Option<Arc<Branch>>,
     /// What the graph's copies go through.
     workspaces: Vec<Arc<SymmetricBuffer<u8>>>,
     used: bool,
@@ -79,10 +100,12 @@ impl Aside {
 
     /// Whatever became of its handles, a fork must have joined when the capture ends.
     pub(super) fn end(&mut self, capture: &Capture<'_>) -> Result<()> {
-        let Some(stream) = &self.stream else { return Ok(()) };
-        let event = Event::new(stream.device())?;
-        stream.record(&event)?;
-        capture.wait(&event)
+        for stream in self.stream.iter().chain(self.branch.iter().map(|branch| &branch.stream)) {
+            let event = Event::new(stream.device())?;
+            stream.record(&event)?;
+            capture.wait(&event)?;
+        }
+        Ok(())
     }
 }
 
@@ -90,6 +113,7 @@ impl Aside {
 pub(super) struct Beside<'a, Q> {
     queue: &'a Q,
     stream: Option<Stream>,
+    branch: Option<Arc<Branch>>,
 }
 
 impl<Q: Enqueue> Beside<'_, Q> {
@@ -106,25 +130,50 @@ impl<Q: Enqueue> Beside<'_, Q> {
         // SAFETY: passed on.
         self.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
+
+    /// A copy that nothing waits for but the end of the call.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy).
+    pub(super) unsafe fn copy_apart(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+        let (Some(stream), Some(branch)) = (&self.stream, &self.branch) else {
+            // SAFETY: passed on.
+            return unsafe { self.copy(to, from, bytes) };
+        };
+        stream.record(&branch.event)?;
+        branch.stream.wait(&branch.event)?;
+        // SAFETY: passed on.
+        branch.stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
+    }
+
+    /// Brings the branch back.
+    fn join(&self) -> Result<()> {
+        let (Some(stream), Some(branch)) = (&self.stream, &self.branch) else { return Ok(()) };
+        branch.stream.record(&branch.event)?;
+        stream.wait(&branch.event)
+    }
 }
 
 impl Inner {
-    /// Runs `work` beside the queue, after what that does so far.
+    /// Runs `work` beside the queue, after what that does so far; `apart` where it copies apart.
     pub(super) fn beside<'op, Q: Enqueue>(
         self: &Arc<Self>,
         queue: &Q,
         recorded: Option<&Recorded>,
+        apart: bool,
         work: impl FnOnce(&Beside<'_, Q>) -> Result<()>,
     ) -> Result<Pending<'op>> {
         let device = self.group.device();
         let mut side = self.side.lock();
-        let stream = match recorded {
-            None => Some(side.stream(device)?),
+        // The host device copies on the processor, and captures one stream: what it repeats is in order.
+        let apart = apart && device.kind() != DeviceKind::Host;
+        let (stream, branch) = match recorded {
+            None => (Some(side.stream(device)?), apart.then(|| Branch::of(&mut side.branch, device)).transpose()?),
             Some(recorded) => {
                 let mut aside = recorded.aside.lock();
                 aside.used = true;
-                // The host device captures one stream: what it repeats is in order.
-                (device.kind() != DeviceKind::Host).then(|| aside.stream(device)).transpose()?
+                let stream = (device.kind() != DeviceKind::Host).then(|| aside.stream(device)).transpose()?;
+                (stream, apart.then(|| Branch::of(&mut aside.branch, device)).transpose()?)
             }
         };
         let event = stream.is_some().then(|| side.event(device)).transpose()?;
@@ -132,8 +181,9 @@ impl Inner {
             queue.record(event)?;
             stream.wait(event)?;
         }
-        let beside = Beside { queue, stream };
+        let beside = Beside { queue, stream, branch };
         work(&beside)?;
+        beside.join()?;
         if let (Some(stream), Some(event)) = (&beside.stream, &event) {
             stream.record(event)?;
         }

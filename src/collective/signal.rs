@@ -14,7 +14,8 @@ impl<'buffer> SignalPad<'buffer> {
     /// the peer then sees. Does not block.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a channel or peer there is not; the group's error when it failed.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a channel or peer there is not, or a stream of another device; the
+    /// group's error when it failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
     pub fn put<'op>(&self, channel: usize, peer: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
@@ -50,6 +51,7 @@ impl<'buffer> SignalPad<'buffer> {
     pub(crate) fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
         let group = self.arena().group();
         group.check()?;
+        group.device().check_same("stream", queue.stream().device())?;
         let args = self.args(action, channel, peer)?;
         if let Some(recording) = queue.recording() {
             recording.part(group.id(), || Recorded(group.clone()));

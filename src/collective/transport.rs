@@ -26,6 +26,26 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
+/// From how many bytes a broadcast by packets is relayed: its second hop is then shorter than what the
+/// root's link is spared. `None`: never, for of two ranks there is no second hop. On GPUs a hop is about a
+/// microsecond, in which a link carries 192 KiB as packets, and it is spared the message `world - 2` times.
+pub(super) const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option<u64> {
+    const KIB: u64 = 1 << 10;
+    match (kind, world) {
+        (_, 0..=2) => None,
+        (DeviceKind::Host, _) => Some(4 * KIB),
+        (DeviceKind::Cuda | DeviceKind::Hip, _) => Some(192 * KIB / (world as u64 - 2)),
+    }
+}
+
+/// Up to how many bytes a broadcast by packets is faster than two barriers.
+const fn broadcast_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
+    match (kind, world) {
+        (DeviceKind::Host, _) | (_, 0..=2) => packets_up_to_bytes(kind, world),
+        (DeviceKind::Cuda | DeviceKind::Hip, _) => 1 << 20,
+    }
+}
+
 /// The rows for one kind of call, smallest first. Ends with `u64::MAX`.
 pub(super) fn ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<TransportRange> {
     let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
@@ -37,6 +57,35 @@ pub(super) fn ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<Transp
             row(packets_up_to_bytes(kind, world), Transport::Packets, "no barrier"),
             row(u64::MAX, Transport::Direct, "no copy through scratch"),
         ],
+    }
+}
+
+/// The same for broadcasts.
+pub(super) fn broadcast_ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<TransportRange> {
+    let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
+    let packets_up_to_bytes = match reach {
+        Reach::Pushed => u64::MAX,
+        Reach::Direct => broadcast_up_to_bytes(kind, world),
+    };
+    let one_hop_up_to_bytes = match relayed_from_bytes(kind, world) {
+        Some(relayed_from_bytes) => packets_up_to_bytes.min(relayed_from_bytes - 1),
+        None => packets_up_to_bytes,
+    };
+    let mut rows = vec![row(one_hop_up_to_bytes, Transport::Packets, "no barrier, and one hop")];
+    if one_hop_up_to_bytes < packets_up_to_bytes {
+        rows.push(row(packets_up_to_bytes, Transport::Packets, "no barrier, and the root sends it once"));
+    }
+    if packets_up_to_bytes < u64::MAX {
+        rows.push(row(u64::MAX, Transport::Direct, "no copy through scratch"));
+    }
+    rows
+}
+
+/// The transport of one broadcast. Allocates nothing.
+pub(super) const fn select_broadcast(kind: DeviceKind, world: usize, reach: Reach, bytes: u64) -> Transport {
+    match reach {
+        Reach::Direct if bytes > broadcast_up_to_bytes(kind, world) => Transport::Direct,
+        _ => Transport::Packets,
     }
 }
 
@@ -63,6 +112,13 @@ mod tests {
                 let row = rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap();
                 prop_assert_eq!(row.transport, select(kind, world, reach, bytes));
                 prop_assert!(direct || row.transport == Transport::Packets);
+                let rows = broadcast_ranges(kind, world, reach);
+                prop_assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
+                prop_assert!(rows.is_sorted_by(|row, next| row.up_to_bytes < next.up_to_bytes));
+                let row = rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap();
+                prop_assert_eq!(row.transport, select_broadcast(kind, world, reach, bytes));
+                let relayed = relayed_from_bytes(kind, world).is_some_and(|from_bytes| bytes >= from_bytes);
+                prop_assert_eq!(row.reason.contains("sends it once"), relayed && row.transport == Transport::Packets);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Memory of a device, or a mapping of a peer's, as its owner holds it.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use cxx::UniquePtr;
 
@@ -87,8 +87,6 @@ impl Memory {
     pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
         let fd = self.raw.export_fd()?;
         // SAFETY: `Memory::export_fd` gives a new descriptor to its caller.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        debug_assert!(fd.as_raw_fd() >= 0);
-        Ok(fd)
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }

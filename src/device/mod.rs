@@ -239,6 +239,15 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0) || (self.kind() == other.kind() && self.ordinal() == other.ordinal())
     }
 
+    /// Refuses what is of another device: its addresses would be followed here.
+    pub(crate) fn check_same(&self, what: &str, other: &Self) -> Result<()> {
+        if self.same(other) {
+            return Ok(());
+        }
+        let limit = format!("this rank works on {self:?}");
+        Err(Error::invalid(&format!("the {what}'s device"), format!("{other:?}"), limit))
+    }
+
     /// Turns the status of a hot call into an error.
     pub(crate) fn check(&self, call: &'static str, status: i32) -> Result<()> {
         if status == 0 {

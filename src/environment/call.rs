@@ -9,7 +9,7 @@ use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
 /// An operation and its operands, whose element type is the caller's to say. Ranks are the group's.
-pub(super) enum Call<'v> {
+pub(crate) enum Call<'v> {
     AllReduce { options: AllReduceOptions, input: View<'v>, output: View<'v> },
     ReduceScatter { reduction: Reduction, along: Along<'v>, input: View<'v>, output: View<'v> },
     AllGather { along: Along<'v>, input: View<'v>, output: View<'v> },
@@ -23,10 +23,10 @@ pub(super) enum Call<'v> {
 }
 
 /// A dimension and the shape of the input, where the tensor is cut along one.
-pub(super) type Along<'v> = Option<(usize, &'v [usize])>;
+pub(crate) type Along<'v> = Option<(usize, &'v [usize])>;
 
 /// What a rank sends to another, or receives from it.
-pub(super) struct Message {
+pub(crate) struct Message {
     pub(super) peer: usize,
     pub(super) sends: bool,
     dtype: Dtype,
@@ -37,7 +37,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
+    pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
         let View { address, elems, place, device } = operand;
         Self { peer, sends, dtype, address: *address, elems: *elems, place: *place, device: (*device).clone() }
     }
@@ -109,7 +109,7 @@ impl Call<'_> {
     }
 
     /// Enqueues it on the own kernels, which check it.
-    pub(super) fn enqueue(&self, communicator: &Communicator, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn enqueue(&self, communicator: &Communicator, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
         match self {
             Self::AllReduce { options, input, output } => {
                 communicator.all_reduce_untyped(*options, dtype, [input, output], queue)
@@ -190,23 +190,23 @@ impl Call<'_> {
                 check_counts("output", output, receive_counts, world_size)?;
                 apart(dtype, input, output, None, device)
             }
-            Self::Broadcast { buffer, .. } => check_device("buffer", buffer, device),
+            Self::Broadcast { buffer, .. } => device.check_same("buffer", buffer.device),
             Self::Reduce { root, input, output, .. } => match at_root("output", *root, rank, output.as_ref())? {
-                None => check_device("input", input, device),
+                None => device.check_same("input", input.device),
                 Some(output) => {
                     check_alike(input, output)?;
                     apart(dtype, input, output, Some(0), device)
                 }
             },
             Self::Gather { root, input, output } => match at_root("output", *root, rank, output.as_ref())? {
-                None => check_device("input", input, device),
+                None => device.check_same("input", input.device),
                 Some(output) => {
                     check_len("output", output.elems, times(input.elems), format!("{world_size} inputs"))?;
                     apart(dtype, input, output, Some(*root), device)
                 }
             },
             Self::Scatter { root, input, output } => match at_root("input", *root, rank, input.as_ref())? {
-                None => check_device("output", output, device),
+                None => device.check_same("output", output.device),
                 Some(input) => {
                     check_len("input", input.elems, times(output.elems), format!("{world_size} outputs"))?;
                     apart(dtype, output, input, Some(*root), device)
@@ -235,21 +235,11 @@ fn at_root<'a, 'v>(what: &str, root: usize, rank: usize, view: Option<&'a View<'
 
 /// Refuses operands of other devices, and such as overlap; `part` may be the part of `whole` with number `place`.
 fn apart(dtype: Dtype, part: &View<'_>, whole: &View<'_>, place: Option<usize>, device: &Device) -> Result<()> {
-    check_device("operand", part, device)?;
-    check_device("operand", whole, device)?;
+    device.check_same("operand", part.device)?;
+    device.check_same("operand", whole.device)?;
     let (own, all) = (span(part, dtype), span(whole, dtype));
     let place = place.map(|place| all.start + place * own.len());
     check_apart(own.clone(), all, place.map(|start| start..start + own.len()))
-}
-
-fn check_device(what: &str, view: &View<'_>, device: &Device) -> Result<()> {
-    match device.same(view.device) {
-        true => Ok(()),
-        false => {
-            let limit = format!("this rank works on {device:?}");
-            Err(Error::invalid(&format!("the {what}'s device"), format!("{:?}", view.device), limit))
-        }
-    }
 }
 
 fn check_counts(what: &str, view: &View<'_>, counts: &[usize], world_size: usize) -> Result<()> {
@@ -269,7 +259,7 @@ fn check_counts(what: &str, view: &View<'_>, counts: &[usize], world_size: usize
 
 fn check_messages(messages: &[Message], world_size: usize, device: &Device) -> Result<()> {
     for (number, message) in messages.iter().enumerate() {
-        check_device("operand", &message.view(), device)?;
+        device.check_same("operand", message.view().device)?;
         if message.peer >= world_size {
             return Err(Error::invalid("the peer", message.peer, format!("the group has {world_size} ranks")));
         }

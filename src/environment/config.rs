@@ -145,6 +145,9 @@ impl EnvConfig {
 
     fn resolve_with(self, lookup: &impl Lookup, told: Option<(usize, usize)>) -> Result<Resolved> {
         let (rank, world_size) = self.place(lookup, told)?;
+        if rank.0 >= world_size.0 {
+            return Err(Error::invalid("rank", rank.0, format!("the world size is {}", world_size.0)));
+        }
         let (tensor, pipeline, data) =
             (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size);
         let (rank, layout) = match self.data_parallel_rank {
@@ -156,9 +159,6 @@ impl EnvConfig {
                 ((replica * world_size.0 + rank.0, rank.1), Layout::new(all, tensor, pipeline, data)?)
             }
         };
-        if rank.0 >= layout.world_size() {
-            return Err(Error::invalid("rank", rank.0, format!("the world has {} ranks", layout.world_size())));
-        }
         let local_rank = number(lookup, self.local_rank, "LOCAL_RANK")?;
         let interface = text(lookup, self.interface, "SYMMETRA_INTERFACE")?;
         let backend = text(lookup, self.backend.map(|backend| backend.name().to_owned()), "SYMMETRA_BACKEND")?;
@@ -289,6 +289,8 @@ mod tests {
         };
         assert!(words(EnvConfig { data_parallel_rank: Some(3), ..config() }).contains("data_parallel_size is 3"));
         assert!(words(EnvConfig { tensor_parallel_size: 4, ..config() }).contains("2 pipeline x 4 tensor has 8 ranks"));
+        assert!(words(EnvConfig { rank: Some(4), ..config() }).contains("rank is 4, but the world size is 4"));
+        assert!(words(EnvConfig { rank: Some(usize::MAX), ..config() }).contains("the world size is 4"));
     }
 
     #[test]

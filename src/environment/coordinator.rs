@@ -88,7 +88,7 @@ impl Coordinator {
     }
 
     /// Dispatches a call.
-    pub(super) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         let request = call.request(dtype, queue.recording().is_some());
         let backend = self.facts.select(&request).map_err(|reason| {
             let reduction = request.reduction.map(|reduction| format!(" ({reduction})")).unwrap_or_default();
@@ -207,14 +207,19 @@ impl Coordinator {
     /// with one: raised before anything is exchanged. [`Error::Bootstrap`] when what arrives is no
     /// such object; the group's error when it failed.
     pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, object: Option<&T>, root: usize) -> Result<T> {
+        let bytes = object.map(to_json).transpose()?;
+        from_json(root, &self.broadcast_bytes(bytes.as_deref(), root)?)
+    }
+
+    /// The same for bytes, as they are.
+    pub(crate) fn broadcast_bytes(&self, bytes: Option<&[u8]>, root: usize) -> Result<Vec<u8>> {
         self.check_root(root)?;
         let sends = self.rank() == root;
-        if object.is_some() != sends {
+        if bytes.is_some() != sends {
             let given = if sends { "none" } else { "given" };
             return Err(Error::invalid("the object", given, format!("rank {root} gives it and no other")));
         }
-        let bytes = object.map(to_json).transpose()?.unwrap_or_default();
-        from_json(root, &self.all_gather_bytes(&bytes)?[root])
+        Ok(self.all_gather_bytes(bytes.unwrap_or_default())?.swap_remove(root))
     }
 
     /// Collects an object of every rank, in the order of the group, at rank `root`; the others get
@@ -223,12 +228,15 @@ impl Coordinator {
     /// # Errors
     /// As [`broadcast_object`](Self::broadcast_object).
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, object: &T, root: usize) -> Result<Option<Vec<T>>> {
-        self.check_root(root)?;
-        let all = self.all_gather_bytes(&to_json(object)?)?;
-        if self.rank() != root {
-            return Ok(None);
-        }
+        let Some(all) = self.gather_bytes(&to_json(object)?, root)? else { return Ok(None) };
         all.iter().enumerate().map(|(rank, bytes)| from_json(rank, bytes)).collect::<Result<_>>().map(Some)
+    }
+
+    /// The same for bytes, as they are.
+    pub(crate) fn gather_bytes(&self, bytes: &[u8], root: usize) -> Result<Option<Vec<Vec<u8>>>> {
+        self.check_root(root)?;
+        let all = self.all_gather_bytes(bytes)?;
+        Ok((self.rank() == root).then_some(all))
     }
 
     pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {

@@ -30,6 +30,11 @@ impl Hosts {
         self.names.len()
     }
 
+    /// What the ranks of host `node` said of it; none for a host there is not.
+    pub fn name(&self, node: usize) -> Option<&str> {
+        self.names.get(node).map(String::as_str)
+    }
+
     /// The number of a rank's host; none for a rank that is not in the world.
     pub fn node_rank(&self, rank: usize) -> Option<usize> {
         self.nodes.get(rank).copied()

@@ -23,6 +23,7 @@
 //! ```
 
 mod across;
+mod announcement;
 mod backend;
 mod call;
 mod config;
@@ -46,7 +47,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::{Config, boot_id};
@@ -55,6 +56,7 @@ use config::{Chosen, Resolved};
 use opening::Terms;
 
 pub use backend::{Backend, Explanation, Served};
+pub(crate) use call::{Call, Message};
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
 pub use hosts::Hosts;
@@ -95,7 +97,7 @@ impl Environment {
     /// names, without an engine between them; as [`Communicator::open`](crate::Communicator::open)
     /// otherwise.
     pub fn init(config: EnvConfig) -> Result<Self> {
-        let deadline = Instant::now() + config.communicator.deadlines.open;
+        let deadline = until(config.communicator.deadlines.open);
         let told = config.init_method.told();
         let mut resolved = config.resolve(told)?;
         let method = std::mem::replace(&mut resolved.init_method, InitMethod::Env);
@@ -108,14 +110,13 @@ impl Environment {
         }
     }
 
-    /// The same over a bootstrap that may be borrowed: it cannot be kept, so all ranks must be on
-    /// one host.
+    /// The same over a bootstrap that is borrowed: it cannot be kept, so all ranks must be on one host.
     pub(crate) fn init_on(mut bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
-        let deadline = Instant::now() + config.communicator.deadlines.open;
+        let deadline = until(config.communicator.deadlines.open);
         let told = (bootstrap.rank(), bootstrap.world_size());
         let met = Met::new(&mut bootstrap, config.resolve(Some(told))?, deadline)?;
         if met.hosts.count() > 1 {
-            let reason = "they must meet by an init method, as the bootstrap object is not kept";
+            let reason = "they must meet by an init method or an object that is kept: this one is borrowed";
             return Err(Error::unsupported(format!("ranks on {}", met.hosts), reason));
         }
         met.open_on_one_host(bootstrap)
@@ -184,7 +185,7 @@ impl Environment {
     }
 
     pub(crate) fn close_groups(&self) -> Result<()> {
-        let deadline = Instant::now() + self.world().local().group().config().deadlines.open;
+        let deadline = until(self.world().local().group().config().deadlines.open);
         // A rank that goes first would be taken for dead by those on other hosts.
         let mut result = match &self.kept {
             Some(bootstrap) => self.check().and_then(|()| bootstrap.lock().barrier(deadline)),

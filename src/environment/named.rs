@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::coordinator::Coordinator;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceBuffer, Ref};
+use crate::memory::{DeviceBuffer, Ref, View};
 use crate::stream::Stream;
-use crate::types::{Dtype, Element};
+use crate::types::{Dtype, Element, with_type};
 
 /// A row-major tensor of any type in the memory of a device.
 pub struct Tensor<'a> {
@@ -48,6 +48,19 @@ impl<'a> Tensor<'a> {
         }
         let bytes = Ref::new(memory.as_raw().cast(), size_of::<T>() * memory.len(), memory.device());
         Ok(Self { dtype: T::DTYPE, shape: shape.to_vec(), memory: Memory::Borrowed(bytes) })
+    }
+
+    /// The same for memory whose type Rust has forgotten; the language boundary's way in.
+    pub(crate) fn borrowed_untyped(dtype: Dtype, memory: &View<'a>, shape: &[usize]) -> Result<Self> {
+        with_type!(dtype, T => Self::borrowed(&Ref::<T>::new(memory.address.cast(), memory.elems, memory.device), shape))
+    }
+
+    /// Its memory where it is its own; the language boundary's way out.
+    pub(crate) fn into_own(self) -> Option<(Dtype, Vec<usize>, DeviceBuffer<u8>)> {
+        match self.memory {
+            Memory::Own(buffer) => Some((self.dtype, self.shape, buffer)),
+            Memory::Borrowed(_) => None,
+        }
     }
 
     /// The type of its elements.

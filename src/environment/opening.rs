@@ -19,7 +19,8 @@ use super::hosts::Hosts;
 use super::layout::{Layout, Parallelism};
 use super::serving::{Reach, Serving};
 use super::spanning::{Kept, Spanning};
-use crate::bootstrap::{Bootstrap, Local};
+use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
+use crate::bootstrap::{Bootstrap, Local, until};
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -30,7 +31,7 @@ use crate::group::Config;
 struct Hello {
     host: String,
     /// What must be equal everywhere, by name.
-    agreed: Vec<(String, String)>,
+    agreed: Agreed,
 }
 
 /// Compares what must be equal, and finds who is on which host. Ranks that were told different
@@ -47,21 +48,8 @@ pub(super) fn meet(
     agreed.push(("the parallel sizes".to_owned(), sizes));
     agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
     agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    let hello = serde_json::to_vec(&Hello { host, agreed });
-    let hello = hello.map_err(|error| Error::Internal { message: error.to_string() })?;
-    let hellos = bootstrap.all_gather(&hello, deadline)?;
-    let hellos = hellos.iter().enumerate().map(|(rank, bytes)| {
-        serde_json::from_slice(bytes)
-            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))
-    });
-    let hellos = hellos.collect::<Result<Vec<Hello>>>()?;
-    for (rank, hello) in hellos.iter().enumerate() {
-        let mut pairs = hellos[0].agreed.iter().zip(&hello.agreed);
-        if let Some((ours, theirs)) = pairs.find(|(ours, theirs)| ours != theirs) {
-            let (what, ours, theirs) = (ours.0.clone(), ours.1.clone(), theirs.1.clone());
-            return Err(Error::Mismatch { what, against: 0, ours, rank, theirs });
-        }
-    }
+    let hellos = tell(bootstrap, &Hello { host, agreed }, deadline)?;
+    check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }
 
@@ -107,7 +95,7 @@ pub(super) fn on_hosts(
     terms: &Terms<'_>,
 ) -> Result<(Vec<Coordinator>, Kept)> {
     let Terms { layout, hosts, config, .. } = terms;
-    let (rank, deadline) = (bootstrap.rank(), Instant::now() + config.deadlines.open);
+    let (rank, deadline) = (bootstrap.rank(), until(config.deadlines.open));
     let engines = Engines::open(terms.interface.as_deref(), hosts);
     let engines = agree(&mut *bootstrap, "open the interface between hosts", engines, deadline)?;
     let device = agree(&mut *bootstrap, "open the device", device, deadline)?;
@@ -157,13 +145,7 @@ fn split(local: &Communicator, layout: &Layout, parallelism: Parallelism, rank: 
 
 /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
 fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
-    let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
-    let all = bootstrap.all_gather(words.as_bytes(), deadline);
-    let value = local?;
-    match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
-        None => Ok(value),
-        Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
-    }
+    together(what, local, |words| bootstrap.all_gather(words, deadline))
 }
 
 /// Brings the ranks of each host together in a directory that the first of them makes.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
 
 use super::across::Engines;
 use super::backend::Backend;
@@ -13,12 +14,13 @@ use super::hosts::Hosts;
 use super::nccl::Ranks;
 use super::spanning::Spanning;
 use super::staged::Mesh;
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::hello::together;
+use crate::bootstrap::{Bootstrap, until};
 use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Determinism;
-use crate::stream::Enqueue;
+use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Reduction};
 
 /// Whether this process said that there is no NCCL.
@@ -34,6 +36,8 @@ pub(super) struct Serving {
     interface: Option<String>,
     nccl: OnceCell<Ranks>,
     mesh: OnceCell<Mesh>,
+    /// Held by a call through the CPU: what it tells the others and what it does belong together.
+    turn: Mutex<()>,
     /// What went wrong first in a backend of others.
     failure: OnceCell<Error>,
 }
@@ -57,9 +61,9 @@ impl Serving {
     ) -> Result<(Arc<Self>, Arc<Facts>)> {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
         let unopened = || "it is opened where a group needs it or is told to use it".to_owned();
-        let (nccl, mesh, failure, interface) =
-            (OnceCell::new(), OnceCell::new(), OnceCell::new(), interface.map(str::to_owned));
-        let serving = Self { reach, rank, world_size: ranks.len(), interface, nccl, mesh, failure };
+        let (nccl, mesh, turn, failure) = (OnceCell::new(), OnceCell::new(), Mutex::new(()), OnceCell::new());
+        let (world_size, interface) = (ranks.len(), interface.map(str::to_owned));
+        let serving = Self { reach, rank, world_size, interface, nccl, mesh, turn, failure };
         let exact = serving.local().group().config().determinism == Determinism::Exact;
         let facts = Facts { hosts: hosts.of_group(ranks), forced, exact, nccl: Err(unopened()), host: Err(unopened()) };
         let facts = serving.equip(facts)?;
@@ -113,21 +117,31 @@ impl Serving {
             return call.enqueue(self.local(), dtype, queue);
         }
         self.check()?;
-        call.check(dtype, self.rank, self.world_size, self.local().device())?;
+        let device = self.local().device();
+        device.check_same("stream", queue.stream().device())?;
+        call.check(dtype, self.rank, self.world_size, device)?;
         let absent = || Error::Internal { message: format!("the backend {backend} was chosen and is not open") };
-        if backend == Backend::Nccl {
-            return self.nccl.get().ok_or_else(absent)?.run(dtype, call, queue).map_err(|error| self.fail(error));
+        let run = match backend {
+            Backend::Nccl => self.nccl.get().ok_or_else(absent)?.run(dtype, call, queue),
+            _ => self.through_cpu(self.mesh.get().ok_or_else(absent)?, facts, dtype, call, queue.stream()),
+        };
+        run.map_err(|error| self.fail(error))
+    }
+
+    /// Errors have the group's numbers. All ranks compare what they call before any of them goes one of the two ways.
+    fn through_cpu(&self, mesh: &Mesh, facts: &Facts, dtype: Dtype, call: &Call<'_>, stream: &Stream) -> Result<()> {
+        let _turn = self.turn.lock();
+        if let Reach::Spanning(spanning) = &self.reach {
+            spanning.announce_call(dtype, call)?;
         }
+        mesh.agree(dtype, call, stream)?;
         match (&self.reach, call) {
             (Reach::Spanning(spanning), Call::AllReduce { options, input, output })
                 if options.reduction != Reduction::Average && !facts.exact =>
             {
-                spanning.all_reduce(dtype, options.reduction, [input, output], queue.stream())
+                spanning.all_reduce(dtype, options.reduction, [input, output], stream)
             }
-            _ => {
-                let mesh = self.mesh.get().ok_or_else(absent)?;
-                mesh.run(dtype, call, queue.stream()).map_err(|error| self.fail(error))
-            }
+            _ => mesh.run(dtype, call, stream),
         }
     }
 
@@ -159,7 +173,8 @@ impl Serving {
         self.nccl.get().map_or(Ok(()), |ranks| ranks.check().map_err(|error| self.fail(error)))
     }
 
-    /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this rank.
+    /// Makes `error`, which has the group's numbers, its failure, unless nothing had begun, and lets nobody wait
+    /// for this rank.
     fn fail(&self, error: Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
@@ -172,7 +187,7 @@ impl Serving {
                     communicator.abort();
                     error
                 }
-                Reach::Spanning(spanning) => spanning.fail(error),
+                Reach::Spanning(spanning) => spanning.end(error),
             }
         });
         failure.clone()
@@ -188,13 +203,7 @@ impl Serving {
 
     /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
     pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
-        let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
-        let all = self.all_gather_bytes(words.as_bytes());
-        let value = local?;
-        match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
-            None => Ok(value),
-            Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
-        }
+        together(what, local, |words| self.all_gather_bytes(words))
     }
 
     /// Closes what was opened for the group. Collective; blocks.
@@ -226,7 +235,7 @@ impl Serving {
         let everyone: Vec<usize> = (0..self.world_size).collect();
         let deadlines = self.local().group().config().deadlines;
         let connected = || -> Result<Mesh> {
-            let wire = engines.connect(&mut Members(self), Some(&everyone), Instant::now() + deadlines.open)?;
+            let wire = engines.connect(&mut Members(self), Some(&everyone), until(deadlines.open))?;
             let wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
             Ok(Mesh::new(wire, self.rank, self.world_size, deadlines))
         };

@@ -1,7 +1,5 @@
 //! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
 
-mod announcement;
-
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +9,9 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
-use announcement::Announcement;
-
 use super::across::{Across, Engines};
+use super::announcement::Announcement;
+use super::call::Call;
 use super::hosts::Hosts;
 use crate::bootstrap::Bootstrap;
 use crate::collective::Communicator;
@@ -80,8 +78,14 @@ impl Spanning {
         &self.local
     }
 
-    /// Reduces the first operand over the group into the second, as long. No averages: inside a host a
-    /// sum would be rounded, or wrap, before it is divided. Blocks.
+    /// Tells the other hosts that this rank is about to make a call; where one of them exchanges objects instead, both
+    /// fail. Blocks.
+    pub(super) fn announce_call(&self, dtype: Dtype, call: &Call<'_>) -> Result<()> {
+        self.announce(Announcement::call(dtype, call), self.deadline()).map(drop)
+    }
+
+    /// Reduces the first operand over the group into the second, as long, as all agreed to. No averages: inside a
+    /// host a sum would be rounded, or wrap, before it is divided. Blocks.
     pub(super) fn all_reduce(
         &self,
         dtype: Dtype,
@@ -89,7 +93,7 @@ impl Spanning {
         operands: [&View<'_>; 2],
         stream: &Stream,
     ) -> Result<()> {
-        self.two_levels(dtype, reduction, operands, &stream).map_err(|error| self.fail(error))
+        self.two_levels(dtype, reduction, operands, &stream).map_err(|error| self.of_group(error))
     }
 
     fn two_levels(
@@ -99,7 +103,6 @@ impl Spanning {
         operands: [&View<'_>; 2],
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.announce(Announcement::all_reduce(dtype, reduction, operands[0].elems), self.deadline())?;
         match self.parts.iter().all(|part| part.len() == self.parts[0].len()) {
             true => self.by_shares(dtype, reduction, operands, queue)?,
             false => self.by_first_ranks(dtype, reduction, operands, queue)?,
@@ -160,23 +163,21 @@ impl Spanning {
         wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline)
     }
 
-    /// Tells the other hosts what this rank is about to do, and gives what all of them are; where they do not
-    /// fit each other the group fails. Nothing for a rank without a wire.
+    /// Tells the other hosts what this rank is about to do, and gives what all of them are. Calls compare what
+    /// they are among all ranks later; objects do not. Nothing for a rank without a wire.
     fn announce(&self, ours: Announcement, deadline: Instant) -> Result<Vec<Announcement>> {
-        let (own, mut all) = (ours.to_words(), vec![[0; 3]; self.parts.len()]);
+        let (own, mut all) = (ours.to_words(), vec![[0; Announcement::WORDS]; self.parts.len()]);
         match &mut *self.wire.lock() {
             Some(wire) => wire.all_gather(cast_slice(&own), cast_slice_mut(&mut all), deadline)?,
             None => return Ok(Vec::new()),
         }
         let all: Vec<_> = all.into_iter().map(Announcement::from_words).collect();
-        let Some(part) = all.iter().position(|theirs| !ours.fits(theirs)) else { return Ok(all) };
+        let Some(part) = all.iter().position(|theirs| !ours.is_like(theirs)) else { return Ok(all) };
         let place = |part: usize| {
             let rank = self.parts[part].get(self.local.rank()).and_then(|rank| self.ranks.binary_search(rank).ok());
             rank.unwrap_or_default()
         };
-        let what = "the step between hosts".to_owned();
-        let (ours, theirs) = (ours.to_string(), all[part].to_string());
-        Err(self.end(Error::Mismatch { what, against: place(self.part), ours, rank: place(part), theirs }))
+        Err(self.end(ours.mismatch(place(self.part), place(part), &all[part])))
     }
 
     /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
@@ -253,7 +254,7 @@ impl Spanning {
 
     /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this
     /// rank: on this host the devices are stopped, on others a connection breaks.
-    pub(super) fn fail(&self, error: Error) -> Error {
+    fn fail(&self, error: Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
         }
@@ -261,7 +262,7 @@ impl Spanning {
     }
 
     /// The same for an error with the group's numbers.
-    fn end(&self, error: Error) -> Error {
+    pub(super) fn end(&self, error: Error) -> Error {
         let failure = self.failure.get_or_init(|| {
             drop(self.wire.lock().take());
             self.local.abort();
@@ -332,7 +333,7 @@ fn part<'a>(whole: &View<'a>, range: Range<usize>, dtype: Dtype) -> View<'a> {
             Place::Symmetric { group, offset_bytes: offset_bytes + start_bytes as u64 }
         }
         // A table of addresses is of whole operands.
-        Place::Registered { .. } | Place::Plain => Place::Plain,
+        Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
     };
     View { address: whole.address.wrapping_add(start_bytes), elems: range.len(), place, device: whole.device }
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::across::Across;
+use super::announcement::Announcement;
 use super::call::Call;
-use super::dispatch::OPERATIONS;
 use crate::error::{Error, Result};
 use crate::group::Deadlines;
 use crate::memory::{Ref, View};
@@ -35,16 +35,25 @@ impl Mesh {
         drop(self.wire.lock().take());
     }
 
-    /// Runs a checked call after what `stream` does so far. Blocks until its result is there. All ranks
-    /// fail together where they call differently.
+    /// Compares a checked call with those of all other ranks. Blocks until all made one. All ranks fail
+    /// together where they call differently.
+    pub(super) fn agree(&self, dtype: Dtype, call: &Call<'_>, stream: &Stream) -> Result<()> {
+        self.turn(dtype, stream, |turn| turn.agree(call))
+    }
+
+    /// Runs a call that all agreed on, after what `stream` does so far. Blocks until its result is there.
     pub(super) fn run(&self, dtype: Dtype, call: &Call<'_>, stream: &Stream) -> Result<()> {
+        self.turn(dtype, stream, |turn| turn.run(call))
+    }
+
+    fn turn(&self, dtype: Dtype, stream: &Stream, body: impl FnOnce(&mut Turn<'_>) -> Result<()>) -> Result<()> {
         let limit =
             if self.used.swap(true, Ordering::Relaxed) { self.deadlines.steady } else { self.deadlines.first_use };
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;
         let Self { rank, world_size, .. } = *self;
         let deadline = Instant::now() + limit;
-        Turn { wire: &mut **wire, rank, world_size, dtype, stream, deadline }.run(call)
+        body(&mut Turn { wire: &mut **wire, rank, world_size, dtype, stream, deadline })
     }
 }
 
@@ -60,7 +69,6 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     fn run(&mut self, call: &Call<'_>) -> Result<()> {
-        self.agree(call)?;
         let (rank, cut) = (self.rank, call.cut(self.world_size)?);
         match call {
             Call::AllReduce { options, input, output } => {
@@ -110,29 +118,16 @@ impl Turn<'_> {
         }
     }
 
-    /// Compares what the ranks call: an engine trusts sizes.
+    /// Compares what the ranks call.
     fn agree(&mut self, call: &Call<'_>) -> Result<()> {
-        let operation = OPERATIONS.iter().position(|operation| *operation == call.operation()).unwrap_or(0);
-        let reduction = call.reduction().map_or(0, |reduction| 1 + reduction as u64);
-        let root = call.root().map_or(0, |root| 1 + root as u64);
-        let bytes = (call.elems() * self.dtype.bytes()) as u64;
-        let dtype = if call.elems() == 0 { 0 } else { self.dtype as u64 };
-        let ours = [operation as u64, reduction, root, dtype, bytes, u64::from(matches!(call, Call::AllToAllV { .. }))];
-        let all = self.all_gather(bytemuck::cast_slice(&ours))?;
-        let words = |of: &[u64]| -> String {
-            let root = if of[2] > 0 { format!(" of root {}", of[2] - 1) } else { String::new() };
-            let dtype = u32::try_from(of[3]).ok().and_then(Dtype::from_number).map_or("?", Dtype::name);
-            let operation = usize::try_from(of[0]).ok().and_then(|number| OPERATIONS.get(number));
-            let operation = operation.map_or_else(|| "?".to_owned(), ToString::to_string);
-            format!("{operation}{root}, {} bytes of {dtype}, reduction {}", of[4], of[1])
-        };
-        let theirs: Vec<u64> = all.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
-        match theirs.chunks_exact(ours.len()).enumerate().find(|(_, theirs)| **theirs != ours) {
+        let ours = Announcement::call(self.dtype, call);
+        let all = self.all_gather(bytemuck::cast_slice(&ours.to_words()))?;
+        let words: Vec<u64> = all.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+        let (all, _) = words.as_chunks::<{ Announcement::WORDS }>();
+        let mut others = all.iter().map(|words| Announcement::from_words(*words)).enumerate();
+        match others.find(|(_, theirs)| *theirs != ours) {
             None => Ok(()),
-            Some((rank, theirs)) => {
-                let (what, against) = ("the call".to_owned(), self.rank);
-                Err(Error::Mismatch { what, against, ours: words(&ours), rank, theirs: words(theirs) })
-            }
+            Some((rank, theirs)) => Err(ours.mismatch(self.rank, rank, &theirs)),
         }
     }
 

@@ -16,26 +16,30 @@ mod bound;
 mod capture;
 mod communicator;
 mod config;
+mod coordinator;
 mod device;
 mod environment;
 mod exchange;
 mod low_contention;
+mod named;
 mod report;
 mod tensor;
 
 use crate::collective::Communicator;
 use crate::device::Device;
-use crate::environment::Environment;
+use crate::environment::{Coordinator, Environment};
 use crate::stream::Stream;
 use bootstrap::*;
 use bound::*;
 use capture::*;
 use communicator::*;
 use config::*;
+use coordinator::*;
 use device::*;
 use environment::*;
 use exchange::*;
 use low_contention::*;
+use named::*;
 use report::Report;
 use tensor::*;
 
@@ -69,6 +73,12 @@ mod bridge {
         value: usize,
     }
 
+    /// Mirrors `std::optional<std::string>`.
+    struct MaybeText {
+        set: bool,
+        value: String,
+    }
+
     /// Mirrors `symmetra::EnvConfig`.
     struct EnvSettings {
         tensor_parallel_size: usize,
@@ -81,12 +91,37 @@ mod bridge {
         init_method: String,
         /// Null: the default.
         device: *const Device,
+        host: MaybeText,
+        interface: MaybeText,
+        /// The number of a backend.
+        backend: MaybeSize,
         communicator: Settings,
     }
 
-    /// The ranks of a group, as the world numbers them.
-    struct Members {
+    /// Mirrors `symmetra::Host`.
+    struct Machine {
+        name: String,
         ranks: Vec<usize>,
+    }
+
+    /// Mirrors `symmetra::Served`.
+    struct ServedCalls {
+        operation: String,
+        reductions: Vec<u32>,
+        dtypes: Vec<u32>,
+        captured: bool,
+    }
+
+    /// Mirrors `symmetra::Explanation`.
+    struct Explained {
+        backend: u32,
+        serves: Vec<ServedCalls>,
+        refuses: Vec<String>,
+        text: String,
+    }
+
+    struct Bytes {
+        bytes: Vec<u8>,
     }
 
     /// Mirrors `symmetra::Setting`.
@@ -131,6 +166,22 @@ mod bridge {
         start: usize,
         count: usize,
         dtype: u32,
+    }
+
+    /// Who runs a call: exactly one is not null.
+    #[derive(Clone, Copy)]
+    struct Group {
+        communicator: *const Communicator,
+        coordinator: *const Coordinator,
+    }
+
+    /// A tensor or, where that is not what it is, another value as JSON.
+    struct Named {
+        name: String,
+        is_tensor: bool,
+        operand: Operand,
+        shape: Vec<usize>,
+        other: String,
     }
 
     /// A collective other than all-reduce: `operation` is a `kOp*`.
@@ -250,7 +301,7 @@ mod bridge {
         fn communicator_close(communicator: &Communicator) -> Result<()>;
         fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
         unsafe fn all_reduce(
-            communicator: &Communicator,
+            group: Group,
             options: Options,
             input: Operand,
             output: Operand,
@@ -265,7 +316,7 @@ mod bridge {
         ) -> Result<Box<BoundAllReduce>>;
         unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<()>;
         unsafe fn exchange(
-            communicator: &Communicator,
+            group: Group,
             asked: &Exchange,
             input: Operand,
             output: Operand,
@@ -273,7 +324,14 @@ mod bridge {
             second: &[usize],
             queue: Queue,
         ) -> Result<()>;
-        unsafe fn batch(communicator: &Communicator, messages: &[Message], queue: Queue) -> Result<()>;
+        unsafe fn reduce_in_place(
+            communicator: &Communicator,
+            reduction: u32,
+            root: usize,
+            buffer: Operand,
+            queue: Queue,
+        ) -> Result<()>;
+        unsafe fn batch(group: Group, messages: &[Message], queue: Queue) -> Result<()>;
 
         type Pending;
         fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<()>;
@@ -295,10 +353,49 @@ mod bridge {
             settings: &EnvSettings,
         ) -> Result<Box<Environment>>;
         unsafe fn environment_init_ready(ready: &mut Ready, settings: &EnvSettings) -> Result<Box<Environment>>;
-        fn environment_groups(environment: &Environment) -> Vec<Members>;
-        fn environment_communicator(environment: &Environment, group: usize) -> Result<Box<Communicator>>;
+        unsafe fn environment_init_keeping(
+            bootstrap: UniquePtr<Bootstrap>,
+            settings: &EnvSettings,
+        ) -> Result<Box<Environment>>;
+        unsafe fn environment_init_taking(ready: Box<Ready>, settings: &EnvSettings) -> Result<Box<Environment>>;
+        fn environment_hosts(environment: &Environment) -> Vec<Machine>;
         fn environment_settings(environment: &Environment) -> Vec<Entry>;
         fn environment_close(environment: &Environment) -> Result<()>;
+    }
+
+    extern "Rust" {
+        type Coordinator;
+        fn environment_coordinator(environment: &Environment, group: usize) -> Result<Box<Coordinator>>;
+        fn coordinator_name(coordinator: &Coordinator) -> &'static str;
+        fn coordinator_rank(coordinator: &Coordinator) -> usize;
+        fn coordinator_ranks(coordinator: &Coordinator) -> Vec<usize>;
+        fn coordinator_local(coordinator: &Coordinator) -> Box<Communicator>;
+        fn coordinator_is_local(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_through(coordinator: &Coordinator, backend: u32) -> Result<Box<Coordinator>>;
+        fn backend_name(backend: u32) -> Result<&'static str>;
+        fn backend_named(name: &CxxString) -> Result<u32>;
+        fn coordinator_explain(coordinator: &Coordinator) -> Result<Vec<Explained>>;
+        fn coordinator_synchronize(coordinator: &Coordinator, stream: &Stream) -> Result<()>;
+        fn coordinator_check(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_barrier(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_capture(
+            coordinator: &Coordinator,
+            stream: &Stream,
+            recorder: Pin<&mut Recorder>,
+        ) -> Result<Box<Graph>>;
+        fn coordinator_broadcast(coordinator: &Coordinator, given: bool, bytes: &[u8], root: usize) -> Result<Vec<u8>>;
+        fn coordinator_gather(coordinator: &Coordinator, bytes: &[u8], root: usize) -> Result<Vec<Bytes>>;
+
+        type Received;
+        unsafe fn coordinator_broadcast_named(
+            coordinator: &Coordinator,
+            given: bool,
+            map: &[Named],
+            root: usize,
+            stream: &Stream,
+        ) -> Result<Box<Received>>;
+        fn received_entries(received: &Received) -> Vec<Named>;
+        fn received_tensor(received: &Received, index: usize) -> Result<Box<Tensor>>;
     }
 
     extern "Rust" {

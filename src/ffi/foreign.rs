@@ -19,6 +19,9 @@ mod bridge {
         fn all_gather(bootstrap: Pin<&mut Bootstrap>, send: &[u8], receive: &mut [u8], timeout_ms: u64) -> Result<()>;
         fn barrier(bootstrap: Pin<&mut Bootstrap>, timeout_ms: u64) -> Result<()>;
     }
+
+    // One that Rust keeps.
+    impl UniquePtr<Bootstrap> {}
 }
 
 pub(crate) use bridge::Bootstrap;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::hello::tell;
 use crate::bootstrap::mesh::Mesh;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -32,15 +32,10 @@ impl Capabilities {
 
     /// Of all ranks. Collective.
     pub(super) fn agree(mesh: &mut Mesh, device: &Device, deadline: Instant) -> Result<Self> {
-        let own = serde_json::to_vec(&Self::of(device));
-        let own = own.map_err(|error| Error::Internal { message: error.to_string() })?;
-        let mut least: Option<Self> = None;
-        for (rank, bytes) in mesh.all_gather(&own, deadline)?.iter().enumerate() {
-            let theirs: Self = serde_json::from_slice(bytes)
-                .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
-            least = Some(least.map_or(theirs.clone(), |least| least.common(theirs)));
-        }
-        least.ok_or_else(|| Error::Internal { message: "a mesh without ranks".to_owned() })
+        let all = tell(mesh, &Self::of(device), deadline)?;
+        all.into_iter()
+            .reduce(Self::common)
+            .ok_or_else(|| Error::Internal { message: "a mesh without ranks".to_owned() })
     }
 
     fn common(self, other: Self) -> Self {

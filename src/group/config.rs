@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::MAX_WORLD_SIZE;
 use super::tuning::Tuning;
+use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::types::Transport;
 
@@ -92,13 +94,21 @@ impl Default for Config {
     }
 }
 
+/// Refuses what is no number of ranks of a group.
+pub(super) fn check_world_size(world_size: usize) -> Result<()> {
+    if (1..=MAX_WORLD_SIZE).contains(&world_size) {
+        return Ok(());
+    }
+    Err(Error::invalid("world size", world_size, format!("it must be 1 to {MAX_WORLD_SIZE}")))
+}
+
 /// Most bytes any of the size settings may have: keeps every sum of them far from overflow.
 const MAX_BYTES: u64 = 1 << 44;
 
 impl Config {
     /// The largest one-shot sentinel call for `world_size` ranks, in bytes.
     pub fn one_shot_sentinel_bytes_for(&self, world_size: usize) -> u64 {
-        let world = world_size.max(1) as u64;
+        let world = world_size.clamp(1, MAX_WORLD_SIZE) as u64;
         self.one_shot_sentinel_bytes.unwrap_or_else(|| ((16 << 20) / (world * world)).clamp(256 << 10, 4 << 20))
     }
 
@@ -123,8 +133,9 @@ impl Config {
         ]
     }
 
-    /// Refuses values outside their limits.
+    /// Refuses values outside their limits, the world size among them.
     pub(crate) fn validate(&self, world_size: usize) -> Result<()> {
+        check_world_size(world_size)?;
         let scratch = [
             ("one_shot_ll_bytes", self.one_shot_ll_bytes),
             ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size)),
@@ -149,7 +160,7 @@ impl Config {
         for (name, limit) in
             [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)]
         {
-            if limit < Duration::from_millis(1) || limit > Duration::from_secs(86_400) {
+            if limit < Duration::from_millis(1) || limit > LONGEST {
                 return Err(Error::invalid(name, format!("{limit:?}"), "it must be 1 ms to 24 h"));
             }
         }

@@ -4,10 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::page::{Cause, Page, Stop};
-use super::{Health, PageMapping};
+use super::{Call, Health, PageMapping};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
-use crate::types::{Dtype, Reduction};
 
 /// How long a rank that gave up waits for the report of the one it waited for.
 const REPORT: Duration = Duration::from_millis(50);
@@ -106,12 +105,11 @@ impl Health {
         // Every call is compared: its epoch is its number.
         let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
         let call = |rank: usize| self.pages.get(rank).and_then(|page| page.history.get(number));
-        let words =
-            |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| describe(call.bytes, call.descriptor));
+        let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.to_string());
         let told = by != self.rank;
         let rank = if told && (other == self.rank || call(other) == call(self.rank)) { by } else { other };
-        let found = [0, 1].map(|word: usize| self.own().theirs[word].load(Ordering::Relaxed));
-        let theirs = if told { words(rank) } else { describe(found[0], found[1]) };
+        let [bytes, descriptor] = [0, 1].map(|word: usize| self.own().theirs[word].load(Ordering::Relaxed));
+        let theirs = if told { words(rank) } else { Call { bytes, descriptor }.to_string() };
         let ours = words(self.rank);
         Error::Mismatch { what: "the call".to_owned(), against: self.rank, ours, rank, theirs }
     }
@@ -147,8 +145,7 @@ impl Health {
         let Some(page) = self.pages.get(rank) else { return String::new() };
         let (ours, theirs) = (self.own().history.enqueued(), page.history.enqueued());
         let last = theirs.checked_sub(1).and_then(|number| page.history.get(number));
-        let last =
-            last.map_or_else(String::new, |call| format!(", the last {}", describe(call.bytes, call.descriptor)));
+        let last = last.map_or_else(String::new, |call| format!(", the last {call}"));
         format!(": it had enqueued {theirs} operations{last}; this rank {ours}")
     }
 
@@ -167,18 +164,4 @@ impl Health {
     fn others(&self) -> impl Iterator<Item = &PageMapping> {
         self.pages.iter().enumerate().filter(|(rank, _)| *rank != self.rank).map(|(_, page)| page)
     }
-}
-
-/// A call in words. The packing is that of `AgreeArgs::ours`.
-fn describe(bytes: u64, descriptor: u64) -> String {
-    let dtype = Dtype::from_number((descriptor >> 8 & 0xff) as u32).map_or("?", Dtype::name);
-    let operation = Operation::from_number((descriptor & 0xff) as u32);
-    let reduction = match operation {
-        Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce => {
-            Reduction::from_number((descriptor >> 24 & 0xff) as u32)
-                .map_or(" (?)".to_owned(), |kind| format!(" ({kind})"))
-        }
-        _ => String::new(),
-    };
-    format!("{operation}{reduction} of {bytes} bytes of {dtype} by algorithm {}", descriptor >> 16 & 0xff)
 }

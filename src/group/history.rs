@@ -4,10 +4,15 @@
 //! reader takes an entry only when the stamp was the same before and after. The two fences
 //! make a reader that saw a new field also see that the old stamp is gone.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use std::fmt;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::error::Operation;
+use crate::types::{Dtype, Reduction};
 
 #[cfg(loom)]
 const ENTRIES: usize = 1;
@@ -21,6 +26,28 @@ pub(crate) struct Call {
     pub(crate) bytes: u64,
     /// Operation, element type and algorithm, packed as `AgreeArgs` packs them.
     pub(crate) descriptor: u64,
+}
+
+impl Call {
+    /// A call of operation `op` (`args::kOp*`). `way` and `rest` are the operation's own: what else ranks must
+    /// do alike, the first in 8 bits and the second in 32.
+    pub(crate) fn new(bytes: u64, op: u32, dtype: Dtype, reduction: Reduction, way: u32, rest: u32) -> Self {
+        let kinds = op | (dtype as u32) << 8 | way << 16 | (reduction as u32) << 24;
+        Self { bytes, descriptor: u64::from(kinds) | u64::from(rest) << 32 }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = |shift: u32| (self.descriptor >> shift & 0xff) as u32;
+        let operation = Operation::from_number(field(0));
+        let dtype = Dtype::from_number(field(8)).map_or("?", Dtype::name);
+        write!(out, "{operation}")?;
+        if let Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce = operation {
+            write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
+        }
+        write!(out, " of {} bytes of {dtype} by algorithm {}", self.bytes, field(16))
+    }
 }
 
 /// The last calls of one rank. Lives in memory shared with its peers; all zero is empty.
@@ -81,9 +108,21 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(loom))]
+    use crate::kernel::args;
 
     fn call(number: u64) -> Call {
         Call { bytes: number * 3, descriptor: number * 7 }
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_call_reads_as_it_was_packed() {
+        let call = Call::new(64, args::kOpReduceScatter, Dtype::BF16, Reduction::Max, 3, 7);
+        assert_eq!(call.to_string(), "reduce-scatter (max) of 64 bytes of bf16 by algorithm 3");
+        assert_eq!(call.descriptor >> 32, 7);
+        let call = Call::new(8, args::kOpAllGather, Dtype::U64, Reduction::Sum, 0, 0);
+        assert_eq!(call.to_string(), "all-gather of 8 bytes of u64 by algorithm 0");
     }
 
     #[cfg(not(loom))]

@@ -16,9 +16,9 @@ use std::time::Instant;
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
-use crate::bootstrap::Bootstrap;
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
+use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
 
@@ -149,7 +149,7 @@ impl Group {
 
     /// The same while the group closes.
     pub(crate) fn exchange_unchecked<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
-        let deadline = Instant::now() + self.0.config.deadlines.open;
+        let deadline = until(self.0.config.deadlines.open);
         let result = run(&mut self.0.mesh.lock(), deadline);
         if let Err(error @ (Error::PeerLost { .. } | Error::Timeout { .. } | Error::Bootstrap { .. })) = &result {
             self.0.health.fail(error.clone());

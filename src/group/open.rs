@@ -3,17 +3,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::config::check_world_size;
 use super::page::{PAGE_BYTES, PageMapping};
-use super::{Capabilities, Config, Group, Health, Inner, MAX_WORLD_SIZE, NEXT_ID};
-use crate::bootstrap::Bootstrap;
+use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
+use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
+use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
 
@@ -23,7 +25,7 @@ struct Hello {
     /// Why it cannot take part.
     error: Option<String>,
     /// What must be equal everywhere, by name.
-    agreed: Vec<(String, String)>,
+    agreed: Agreed,
 }
 
 impl Group {
@@ -36,20 +38,18 @@ impl Group {
     /// [`Error::PeerLost`] when one does not answer.
     pub fn open(mut bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
-        if !(1..=MAX_WORLD_SIZE).contains(&world_size) {
-            return Err(Error::invalid("world size", world_size, format!("it must be 1 to {MAX_WORLD_SIZE}")));
-        }
+        check_world_size(world_size)?;
         if rank >= world_size {
             return Err(Error::invalid("rank", rank, format!("it must be below the world size {world_size}")));
         }
-        let deadline = Instant::now() + config.deadlines.open.min(Duration::from_secs(86_400));
+        let deadline = until(config.deadlines.open);
         let fit = config.validate(world_size).and_then(|()| capable(device));
         let hello =
             Hello { error: fit.as_ref().err().map(ToString::to_string), agreed: agreed(device, &config, world_size) };
-        let hello = serde_json::to_vec(&hello).map_err(|error| Error::Internal { message: error.to_string() })?;
-        let answers = bootstrap.all_gather(&hello, deadline)?;
+        let hellos = tell(&mut bootstrap, &hello, deadline)?;
         fit?;
-        compare(rank, &answers)?;
+        check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
+        check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
         let mesh = Mesh::open(&mut bootstrap, deadline)?;
         Self::on_mesh(mesh, device, config, deadline)
     }
@@ -60,13 +60,10 @@ impl Group {
     /// # Errors
     /// As [`open`](Self::open); the group's error when it failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        let deadline = Instant::now() + self.config().deadlines.open;
+        let deadline = until(self.config().deadlines.open);
         let mesh = self.exchange(|mesh, deadline| {
-            let own =
-                serde_json::to_vec(&(color, key)).map_err(|error| Error::Internal { message: error.to_string() })?;
-            let all = mesh.all_gather(&own, deadline)?;
-            let members = members(&all, color)?;
-            mesh.split(members.as_deref(), deadline)
+            let all = tell(mesh, &(color, key), deadline)?;
+            mesh.split(members(&all, color).as_deref(), deadline)
         })?;
         mesh.map(|mesh| Self::on_mesh(mesh, self.device(), self.config().clone(), deadline)).transpose()
     }
@@ -140,7 +137,7 @@ fn capable(device: &Device) -> Result<()> {
 }
 
 /// What must be equal on every rank.
-fn agreed(device: &Device, config: &Config, world_size: usize) -> Vec<(String, String)> {
+fn agreed(device: &Device, config: &Config, world_size: usize) -> Agreed {
     let shape = device.shape();
     let mut agreed = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -160,50 +157,10 @@ pub(crate) fn boot_id() -> String {
     id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }
 
-/// The first complaint, else the first difference to rank 0: the same on every rank.
-fn compare(own: usize, answers: &[Vec<u8>]) -> Result<()> {
-    let mut hellos = Vec::with_capacity(answers.len());
-    for (rank, answer) in answers.iter().enumerate() {
-        let hello: Hello = serde_json::from_slice(answer)
-            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
-        hellos.push(hello);
-    }
-    for (rank, hello) in hellos.iter().enumerate() {
-        if let (Some(message), true) = (&hello.error, rank != own) {
-            return Err(Error::Peer { rank, message: message.clone() });
-        }
-    }
-    let Some(first) = hellos.first() else { return Ok(()) };
-    for (rank, hello) in hellos.iter().enumerate() {
-        let differs = first.agreed.iter().zip(&hello.agreed).find(|(ours, theirs)| ours != theirs);
-        if let Some((ours, theirs)) = differs {
-            let what = ours.0.clone();
-            return Err(Error::Mismatch { what, against: 0, ours: ours.1.clone(), rank, theirs: theirs.1.clone() });
-        }
-        if hello.agreed.len() != first.agreed.len() {
-            let count = |hello: &Hello| format!("{} settings", hello.agreed.len());
-            return Err(Error::Mismatch {
-                what: "what to agree on".to_owned(),
-                against: 0,
-                ours: count(first),
-                rank,
-                theirs: count(hello),
-            });
-        }
-    }
-    Ok(())
-}
-
 /// Who has this colour, in the order of key, then rank.
-fn members(all: &[Vec<u8>], color: Option<u32>) -> Result<Option<Vec<usize>>> {
-    let mut chosen = Vec::new();
-    for (rank, bytes) in all.iter().enumerate() {
-        let (theirs, key): (Option<u32>, i32) = serde_json::from_slice(bytes)
-            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
-        if theirs.is_some() && theirs == color {
-            chosen.push((key, rank));
-        }
-    }
+fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>> {
+    let alike = all.iter().enumerate().filter(|(_, (theirs, _))| *theirs == color);
+    let mut chosen: Vec<_> = alike.map(|(rank, (_, key))| (*key, rank)).collect();
     chosen.sort_unstable();
-    Ok(color.map(|_| chosen.into_iter().map(|(_, rank)| rank).collect()))
+    color.map(|_| chosen.into_iter().map(|(_, rank)| rank).collect())
 }

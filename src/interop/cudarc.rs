@@ -1,11 +1,13 @@
-//! From [cudarc](::cudarc)'s contexts, streams and slices (feature `cudarc`).
+//! From and to [cudarc](::cudarc)'s contexts, streams and slices (feature `cudarc`).
 //!
 //! | cudarc | symmetra | |
 //! |---|---|---|
 //! | `CudaContext` | [`Device`] | [`device`] |
-//! | `CudaStream` | [`Stream`] | [`stream`]: keeps the `Arc`, destroys nothing |
+//! | `CudaStream` | [`Stream`] | [`stream`]: keeps the `Arc`, destroys nothing; [`new_stream`] makes both |
 //! | `CudaSlice`, given | [`Owned`], then [`Ref`] | safe: it waits for the device before it is freed |
 //! | `CudaSlice`, `CudaViewMut`, lent | [`Ref`] | [`borrow`]: when it is freed is the caller's duty |
+//! | `CudaView`, `CudaViewMut` | [`Lent`], from [`Ref`] | [`lend`]: safe, frees nothing |
+//! | `DriverError` | [`Error`] | `?` |
 //!
 //! cudarc allocates from a stream-ordered pool where the device has one. Such memory cannot be shared:
 //! collectives on it are pushed through the arena, [`Adopted::is_shared`](crate::Adopted::is_shared)
@@ -39,10 +41,13 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use ::cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use ::cudarc::driver::{
+    CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DriverError,
+};
 
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
@@ -67,13 +72,37 @@ pub fn device(context: &CudaContext) -> Result<Device> {
 /// [`Error::InvalidArgument`] for a stream of another device.
 ///
 /// # Safety
-/// While the stream is captured by anybody but [`Stream::capture`] on the result (cudarc, a second
-/// result of this function), work enqueued on it uses only operands that outlive that graph.
+/// While the stream is captured, by anybody, what is enqueued on it uses only operands that outlive that
+/// graph. For what a [`Stream::capture`] on the result enqueues with its [`Capture`](crate::Capture) the
+/// compiler sees to that.
 pub unsafe fn stream(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream> {
     check(device, stream)?;
     // SAFETY: the handle belongs to the device, is valid as long as the `Arc` that the result keeps,
     // and is captured as the caller promises.
     unsafe { Stream::borrow_kept(device, stream.cu_stream() as u64, stream.clone()) }
+}
+
+/// A new stream that both crates use, in a context of its own `Arc` without cudarc's event tracking:
+/// those events would tie a capture to work before it.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a device that is not of CUDA, [`Error::Device`] when the driver refuses.
+///
+/// # Safety
+/// As [`stream`](fn@stream). What cudarc allocates in this context is used on this stream alone, or the
+/// caller orders the streams that use it.
+pub unsafe fn new_stream(device: &Device) -> Result<(Stream, Arc<CudaStream>)> {
+    let ordinal = match (device.kind(), usize::try_from(device.ordinal())) {
+        (DeviceKind::Cuda, Ok(ordinal)) => ordinal,
+        _ => return Err(Error::invalid("the device", format!("{device:?}"), "a stream of cudarc needs a CUDA device")),
+    };
+    let context = CudaContext::new(ordinal)?;
+    // SAFETY: the caller orders what the events would have.
+    unsafe { context.disable_event_tracking() };
+    let native = context.new_stream()?;
+    // SAFETY: passed on.
+    let stream = unsafe { stream(device, &native) }?;
+    Ok((stream, native))
 }
 
 /// Memory of a `CudaSlice` or `CudaViewMut` that stays with its owner.
@@ -150,6 +179,60 @@ impl<T: Element> Drop for Owned<T> {
 impl<T: Element> fmt::Debug for Owned<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Owned({} {} on {:?})", self.memory.len(), T::DTYPE, self.memory.device())
+    }
+}
+
+/// Memory of this crate's, or known to it, as cudarc's launches and libraries take it. Frees nothing.
+pub struct Lent<'a, T: Element> {
+    slice: ManuallyDrop<CudaSlice<T>>,
+    _memory: PhantomData<Ref<'a, T>>,
+}
+
+/// Lends memory to cudarc, for work on `stream`: that of a [`DeviceBuffer`](crate::DeviceBuffer), of this
+/// rank's part of a [`SymmetricBuffer`](crate::SymmetricBuffer), by their `borrow`. Streams order who uses
+/// it when, and its owner waits for the device before it is freed. A `CudaGraph` keeps nothing that it
+/// uses, lent or not.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a stream of another device.
+pub fn lend<'a, T: Element>(memory: Ref<'a, T>, stream: &Arc<CudaStream>) -> Result<Lent<'a, T>> {
+    check(memory.device(), stream)?;
+    // SAFETY: so many elements, valid for `'a` and until the device is done with them; of any bits, as
+    // all elements may be. The slice is neither dropped nor given away.
+    let slice = unsafe { stream.upgrade_device_ptr(memory.as_raw() as u64, memory.len()) };
+    Ok(Lent { slice: ManuallyDrop::new(slice), _memory: PhantomData })
+}
+
+impl<T: Element> Lent<'_, T> {
+    /// To be read.
+    pub fn as_view(&self) -> CudaView<'_, T> {
+        self.slice.as_view()
+    }
+
+    /// To be written.
+    pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
+        self.slice.as_view_mut()
+    }
+}
+
+impl<T: Element> Drop for Lent<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: the last use of the slice.
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        // Lets go of the stream and of events, and not of the memory.
+        slice.leak();
+    }
+}
+
+impl<T: Element> fmt::Debug for Lent<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Lent({} {} on CUDA device {})", self.slice.len(), T::DTYPE, self.slice.ordinal())
+    }
+}
+
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        Self::Device { code: error.0 as i64, message: error.to_string() }
     }
 }
 

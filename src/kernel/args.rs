@@ -171,6 +171,10 @@ pub const kReducePackets: u32 = 3;
 pub const kReducePull: u32 = 4;
 #[doc = "< a rank reduces what was brought to it, of each rank `from` says"]
 pub const kReduceLocal: u32 = 5;
+#[doc = "< as kExchangeRelay; LL packets through scratch, any memory"]
+pub const kRelayPackets: u32 = 6;
+#[doc = " Packets of a line of memory: shares of what kRelayPackets moves begin at one."]
+pub const kRelayLine: u32 = 8;
 #[doc = " What ranks that know only their own counts tell each other before the exchange."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -223,13 +227,13 @@ pub struct ExchangeArgs {
     pub algorithm: u32,
     #[doc = "< kOp*, for whoever asks what this rank waits for"]
     pub op: u32,
-    #[doc = "< kExchangeRelay: whose bytes they are; kReducePull: who gets the result"]
+    #[doc = "< kExchangeRelay, kRelayPackets: whose bytes they are; kReducePull: who gets the result"]
     pub root: u32,
     #[doc = "< of what is reduced"]
     pub dtype: u32,
     #[doc = "< kSum..."]
     pub reduction: u32,
-    #[doc = "< kExchangePackets: room for one source in one buffer of the region"]
+    #[doc = "< through scratch: room for one source in one buffer of the region"]
     pub slot_packets: u64,
     #[doc = "< most that any rank sends any other"]
     pub largest_bytes: u64,

@@ -56,6 +56,13 @@ fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
     VOTE_BYTES + (world << lanes_log2) * PACKET_BYTES
 }
 
+/// A broadcast of `packets` packets through scratch, each of which goes to the owner of its share first:
+/// a thread for every packet of a share and owner, all ranks but the root.
+pub(crate) fn relay(shape: Shape, world: u32, packets: u64) -> Launch {
+    let owners = (world - 1).max(1);
+    push(shape, owners, packets.div_ceil(owners.into()), 1024)
+}
+
 /// The zero-copy two-shot over a share of `packets` packets: one packet a thread, several tiles in
 /// flight.
 pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
@@ -106,6 +113,7 @@ mod tests {
                 zero_copy(Shape::Gpu, packets),
                 ring(Shape::Gpu, packets, 108),
                 single(Shape::Gpu, 2 * world),
+                relay(Shape::Gpu, world, packets),
             ] {
                 let geometry = launch.geometry;
                 prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));
@@ -114,6 +122,8 @@ mod tests {
             }
             let launch = push(Shape::Gpu, world, packets, 1024);
             prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
+            let launch = relay(Shape::Gpu, world, packets);
+            prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
         }
     }
 }

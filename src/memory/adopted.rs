@@ -59,7 +59,7 @@ impl<T: Element> Sealed for &Adopted<'_, T> {
     fn view(&self) -> View<'_> {
         let place = match &self.registration {
             Some(registration) => Place::Registered { group: registration.group_id(), slot: registration.slot() },
-            None => Place::Plain,
+            None => Place::Pushed,
         };
         View { address: self.memory.as_raw().cast(), elems: self.memory.len(), place, device: self.memory.device() }
     }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::heap::{BlockId, Heap};
 use super::layout::{ALIGN, ArenaLayout, Region};
 use crate::bootstrap::Bootstrap;
+use crate::bootstrap::hello::tell;
 use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
@@ -153,9 +154,8 @@ impl Arena {
     pub(crate) fn allocate(&self, content_bytes: u64, pad_bytes: u64) -> Result<(BlockId, Region)> {
         let bytes = content_bytes.next_multiple_of(ALIGN) + pad_bytes;
         let wish = Wish { bytes: content_bytes, dropped: self.heap.lock().dropped().clone() };
-        let wish = serde_json::to_vec(&wish).map_err(|error| Error::Internal { message: error.to_string() })?;
-        let wishes = self.group.exchange(|mesh, deadline| mesh.all_gather(&wish, deadline))?;
-        let everywhere = self.compare(content_bytes, &wishes)?;
+        let wishes = self.group.exchange(|mesh, deadline| tell(mesh, &wish, deadline))?;
+        let everywhere = dropped_everywhere(wishes)?;
         if !everywhere.is_empty() || !self.slots.lock().retired.is_empty() {
             self.drain()?;
         }
@@ -257,33 +257,9 @@ impl Arena {
     }
 
     fn copy_in(&self, to: *mut u8, bytes: &[u8]) -> Result<()> {
-        // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the synchronisation.
+        // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the copy.
         let copy = |raw: &crate::ffi::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
-        self.stream.enqueue("copy", copy)?;
-        self.stream.synchronize()
-    }
-
-    /// Blocks that every rank has dropped; an error, the same everywhere, when the wishes differ.
-    fn compare(&self, bytes: u64, wishes: &[Vec<u8>]) -> Result<BTreeSet<BlockId>> {
-        let mut everywhere: Option<BTreeSet<BlockId>> = None;
-        let mut first = bytes;
-        for (rank, wish) in wishes.iter().enumerate() {
-            let wish: Wish = serde_json::from_slice(wish)
-                .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?;
-            if rank == 0 {
-                first = wish.bytes;
-            }
-            if wish.bytes != first {
-                let what = "the bytes of a symmetric buffer".to_owned();
-                let (ours, theirs) = (first.to_string(), wish.bytes.to_string());
-                return Err(Error::Mismatch { what, against: 0, ours, rank, theirs });
-            }
-            everywhere = Some(match everywhere {
-                None => wish.dropped,
-                Some(sofar) => sofar.intersection(&wish.dropped).copied().collect(),
-            });
-        }
-        Ok(everywhere.unwrap_or_default())
+        self.stream.run("copy", copy)
     }
 }
 
@@ -301,6 +277,21 @@ impl Drop for Arena {
             std::mem::forget(self.memory.clone());
         }
     }
+}
+
+/// Blocks that every rank has dropped; an error, the same everywhere, when the wishes differ.
+fn dropped_everywhere(wishes: Vec<Wish>) -> Result<BTreeSet<BlockId>> {
+    let mut wishes = wishes.into_iter().enumerate();
+    let Some((_, Wish { bytes, dropped: mut everywhere })) = wishes.next() else { return Ok(BTreeSet::new()) };
+    for (rank, wish) in wishes {
+        if wish.bytes != bytes {
+            let what = "the bytes of a symmetric buffer".to_owned();
+            let (ours, theirs) = (bytes.to_string(), wish.bytes.to_string());
+            return Err(Error::Mismatch { what, against: 0, ours, rank, theirs });
+        }
+        everywhere.retain(|id| wish.dropped.contains(id));
+    }
+    Ok(everywhere)
 }
 
 fn too_large(bytes: u64) -> Error {

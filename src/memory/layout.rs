@@ -150,7 +150,7 @@ impl ArenaLayout {
 /// nothing grows after opening.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a setting outside its limits.
+/// [`Error::InvalidArgument`] for a world size or a setting outside its limits.
 pub fn required_bytes(world_size: usize, config: &Config) -> Result<u64> {
     config.validate(world_size)?;
     ArenaLayout::new(world_size, config).map(|layout| layout.bytes)
@@ -208,6 +208,14 @@ mod tests {
             }
             prop_assert!(layout.two_shot_sentinel.slot_packets * 16 * world as u64 >= layout.two_shot_sentinel.max_bytes);
             prop_assert_eq!(required_bytes(world, &config).unwrap(), layout.bytes);
+        }
+    }
+
+    #[test]
+    fn a_world_there_cannot_be_needs_no_bytes() {
+        for world in [0, 17, usize::MAX] {
+            let message = required_bytes(world, &Config::default()).unwrap_err().to_string();
+            assert!(message.contains(&format!("world size is {world}, but it must be 1 to 16")), "{message}");
         }
     }
 

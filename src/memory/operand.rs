@@ -42,8 +42,10 @@ pub(crate) enum Place {
         /// Number of the table.
         slot: u32,
     },
-    /// Not at all.
+    /// Not at all, or once a graph that captured it is registered.
     Plain,
+    /// Not at all: it was adopted, and some rank's cannot be shared.
+    Pushed,
 }
 
 /// Crate-side access to [`View`].

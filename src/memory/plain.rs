@@ -66,7 +66,8 @@ impl<T: Element> DeviceBuffer<T> {
     /// Copies `values` in after what `stream` does so far. Blocks until they are there.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs, [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
+    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         self.borrow().write(values, stream)
     }
@@ -74,7 +75,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// Copies the elements out after what `stream` does so far. Blocks.
     ///
     /// # Errors
-    /// [`Error::Device`] when the copy fails.
+    /// As [`write`](Self::write).
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.borrow().read(stream)
     }
@@ -173,35 +174,41 @@ impl<'a, T: Element> Ref<'a, T> {
     /// Copies `values` in after what `stream` does so far. Blocks until they are there.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs, [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
+    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         if values.len() != self.len {
             return Err(Error::invalid("the number of values", values.len(), format!("the buffer has {}", self.len)));
         }
+        self.device.check_same("stream", stream.device())?;
         if values.is_empty() {
             return Ok(());
         }
         let (to, bytes) = (self.address.cast(), size_of_val(values));
-        // SAFETY: `self` is valid for `bytes` (liveness, bounds); `values` outlives the synchronisation.
-        stream.enqueue("copy to the device", |raw| unsafe { raw.copy(to, values.as_ptr().cast(), bytes) })?;
-        stream.synchronize()
+        // SAFETY: `self` is valid for `bytes` (liveness, bounds); `values` until the copy is done.
+        stream.run("copy to the device", |raw| unsafe { raw.copy(to, values.as_ptr().cast(), bytes) })
     }
 
     /// Copies the elements out after what `stream` does so far. Blocks.
     ///
     /// # Errors
-    /// [`Error::Device`] when the copy fails.
+    /// As [`write`](Self::write).
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.device.check_same("stream", stream.device())?;
         let mut values = vec![T::zeroed(); self.len];
         if values.is_empty() {
             return Ok(values);
         }
         let (to, bytes) = (values.as_mut_ptr().cast(), size_of_val(values.as_slice()));
-        // SAFETY: as in `write`; `values` outlives the synchronisation.
-        let enqueued =
-            stream.enqueue("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) });
-        stream.synchronize()?;
-        enqueued.map(|()| values)
+        // SAFETY: as in `write`.
+        stream.run("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) })?;
+        Ok(values)
+    }
+}
+
+impl<T: Element> fmt::Debug for Ref<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Ref({} {} at {:p} on {:?})", self.len, T::DTYPE, self.address, self.device)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::arena::Arena;
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::hello::tell;
 use crate::device::{DeviceKind, IpcHandle, Memory, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
@@ -97,9 +97,8 @@ pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>]) -> Result<V
     let exports: Result<Vec<Exported>> = pointers.iter().map(|pointer| export(arena, pointer)).collect();
     let exports = group.exchange(|mesh, deadline| mesh.agree("export memory", exports, deadline))?;
     let (exports, own_files): (Vec<Export>, Vec<_>) = exports.into_iter().unzip();
-    let own = serde_json::to_vec(&exports).map_err(|error| Error::Internal { message: error.to_string() })?;
-    let all = group.exchange(|mesh, deadline| mesh.all_gather(&own, deadline))?;
-    let all = decode(&all)?;
+    let all = group.exchange(|mesh, deadline| tell(mesh, &exports, deadline))?;
+    check_sizes(&all)?;
     let shared: Vec<bool> = (0..pointers.len()).map(|item| is_shared(group, &all, item)).collect();
     let mut files = Vec::new();
     for (item, own_file) in own_files.iter().enumerate() {
@@ -143,26 +142,19 @@ fn ipc(arena: &Arena, info: &PointerInfo) -> Result<Vec<u8>> {
     Ok(handle.bytes.to_vec())
 }
 
-/// The exports of every rank, equal in number and sizes.
-fn decode(all: &[Vec<u8>]) -> Result<Vec<Vec<Export>>> {
-    let mut decoded: Vec<Vec<Export>> = Vec::with_capacity(all.len());
-    for (rank, bytes) in all.iter().enumerate() {
-        decoded.push(
-            serde_json::from_slice(bytes)
-                .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))?,
-        );
-    }
+/// Refuses exports that are not equal in number and sizes on every rank.
+fn check_sizes(all: &[Vec<Export>]) -> Result<()> {
     let sizes = |exports: &[Export]| exports.iter().map(|export| export.bytes).collect::<Vec<_>>();
-    let Some(first) = decoded.first().map(|exports| sizes(exports)) else { return Ok(decoded) };
-    for (rank, exports) in decoded.iter().enumerate() {
-        let theirs = sizes(exports);
-        if theirs != first {
+    let mut all = all.iter().map(|exports| sizes(exports)).enumerate();
+    let Some((_, first)) = all.next() else { return Ok(()) };
+    match all.find(|(_, theirs)| *theirs != first) {
+        None => Ok(()),
+        Some((rank, theirs)) => {
             let what = "the sizes of what is registered".to_owned();
             let words = |sizes: &[u64]| format!("{} pointers of {sizes:?} bytes", sizes.len());
-            return Err(Error::Mismatch { what, against: 0, ours: words(&first), rank, theirs: words(&theirs) });
+            Err(Error::Mismatch { what, against: 0, ours: words(&first), rank, theirs: words(&theirs) })
         }
     }
-    Ok(decoded)
 }
 
 /// Whether every rank can address one pointer of every other. The pairs differ, the answer must not: each

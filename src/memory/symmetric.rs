@@ -107,8 +107,8 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Copies `values` into this rank's elements after what `stream` does so far. Blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs, [`Error::Device`] when the
-    /// copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
+    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         self.borrow().write(values, stream)
     }

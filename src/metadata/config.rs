@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 
 /// How messages travel that are longer than a chunk, to readers on the writer's host.
@@ -63,8 +64,6 @@ impl Default for RingConfig {
     }
 }
 
-/// No deadline is later than this: clocks can count it.
-pub(super) const LONGEST: Duration = Duration::from_secs(86_400);
 const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
 
 impl RingConfig {

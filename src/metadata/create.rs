@@ -8,11 +8,12 @@ use super::mailbox::Mailbox;
 use super::post::{Address, Post};
 use super::seat::Seat;
 use super::zeromq::Keys;
-use super::{BroadcastRing, Invitation, Overflow, Reader, RingConfig, Writer, until};
-use crate::bootstrap::Bootstrap;
+use super::{BroadcastRing, Invitation, Overflow, Reader, RingConfig, Writer};
+use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
 use crate::bootstrap::mesh::Mesh;
+use crate::bootstrap::{Bootstrap, until};
 use crate::error::{Error, Result};
-use crate::group::Group;
+use crate::group::{Group, boot_id};
 
 /// What a rank says of itself.
 #[derive(Serialize, Deserialize)]
@@ -20,7 +21,7 @@ struct Hello {
     /// Why it cannot take part.
     error: Option<String>,
     /// What must be equal everywhere, by name.
-    agreed: Vec<(String, String)>,
+    agreed: Agreed,
     host: String,
     /// Whether it stands in for a guest.
     guest: bool,
@@ -117,10 +118,10 @@ impl<'a> Meeting<'a> {
         let fit = config.validate(world_size);
         let error = fit.as_ref().err().map(ToString::to_string);
         let hello = Hello { error, agreed: config.agreed(), host: config.host.clone().unwrap_or_else(boot_id), guest };
-        let answers = bootstrap.all_gather(&encode(&hello)?, deadline)?;
+        let hellos = tell(bootstrap, &hello, deadline)?;
         fit?;
-        let hellos = decode::<Hello>(&answers)?;
-        compare(rank, &hellos)?;
+        check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
+        check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
         let at_home = |rank: &usize| hellos[*rank].host == hellos[config.writer].host;
         let (near, far): (Vec<usize>, Vec<usize>) = (0..hellos.len()).partition(at_home);
         if let Some(guest) = near.iter().copied().find(|rank| hellos[*rank].guest) {
@@ -262,46 +263,11 @@ fn compare_notes<T>(
     deadline: Instant,
 ) -> Result<(T, Vec<Note>)> {
     let note = Note { error: local.as_ref().err().map(ToString::to_string), ..note };
-    let all = encode(&note).and_then(|note| bootstrap.all_gather(&note, deadline));
+    let notes = tell(bootstrap, &note, deadline);
     let value = local?;
-    let notes = decode::<Note>(&all?)?;
+    let notes = notes?;
     match notes.iter().enumerate().find_map(|(rank, note)| Some((rank, note.error.clone()?))) {
         None => Ok((value, notes)),
         Some((rank, message)) => Err(Error::Peer { rank, message }),
     }
-}
-
-fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(|error| Error::Internal { message: error.to_string() })
-}
-
-fn decode<'a, T: Deserialize<'a>>(answers: &'a [Vec<u8>]) -> Result<Vec<T>> {
-    let read = |(rank, bytes): (usize, &'a Vec<u8>)| {
-        serde_json::from_slice(bytes)
-            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))
-    };
-    answers.iter().enumerate().map(read).collect()
-}
-
-/// The first complaint, else the first difference to rank 0: the same on every rank.
-fn compare(own: usize, hellos: &[Hello]) -> Result<()> {
-    for (rank, hello) in hellos.iter().enumerate() {
-        if let (Some(message), true) = (&hello.error, rank != own) {
-            return Err(Error::Peer { rank, message: message.clone() });
-        }
-    }
-    let Some(first) = hellos.first() else { return Ok(()) };
-    for (rank, hello) in hellos.iter().enumerate() {
-        if let Some((ours, theirs)) = first.agreed.iter().zip(&hello.agreed).find(|(ours, theirs)| ours != theirs) {
-            let what = ours.0.clone();
-            return Err(Error::Mismatch { what, against: 0, ours: ours.1.clone(), rank, theirs: theirs.1.clone() });
-        }
-    }
-    Ok(())
-}
-
-/// Tells hosts apart where host names do not.
-fn boot_id() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }

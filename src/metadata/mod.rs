@@ -83,8 +83,6 @@ mod wire;
 mod writer;
 mod zeromq;
 
-use std::time::{Duration, Instant};
-
 pub use config::{Overflow, RingConfig};
 pub use invitation::Invitation;
 pub use reader::Reader;
@@ -124,9 +122,4 @@ impl BroadcastRing {
             Self::Writer(_) => Err(Error::invalid("this rank's end of the ring", "a writer", "a reader was asked for")),
         }
     }
-}
-
-/// When a wait that begins now and may take this long ends.
-fn until(limit: Duration) -> Instant {
-    Instant::now() + limit.min(config::LONGEST)
 }

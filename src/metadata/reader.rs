@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
+use super::RingConfig;
 use super::mailbox::Mailbox;
 use super::protocol::{Head, Kind, ReadCursor};
 use super::seat::{Seat, ending};
 use super::spin::Spin;
-use super::{RingConfig, until};
+use crate::bootstrap::until;
 use crate::error::{Error, Result};
 
 /// Receives every message of its ring, in order.

@@ -10,7 +10,8 @@ use super::post::Post;
 use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
 use super::seat::Seat;
 use super::spin::Spin;
-use super::{Overflow, RingConfig, until};
+use super::{Overflow, RingConfig};
+use crate::bootstrap::until;
 use crate::error::{Error, Result};
 
 /// Sends messages to every reader of its ring.

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,6 +36,12 @@ impl Capture<'_> {
     /// The stream that is being captured.
     pub fn stream(&self) -> &Stream {
         self.recording.stream()
+    }
+}
+
+impl fmt::Debug for Capture<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Capture(of {:?})", self.stream())
     }
 }
 

@@ -2,13 +2,16 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
 
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
 
 use super::{Capture, Stream};
 use crate::device::Device;
@@ -89,6 +92,12 @@ impl Graph<'_> {
     }
 }
 
+impl fmt::Debug for Graph<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Graph(on {:?})", self.device)
+    }
+}
+
 /// A bundle that C++ gives back through `release` when graph and launches are gone.
 type Bundle = Arc<Vec<(u64, Arc<dyn Part>)>>;
 
@@ -107,6 +116,15 @@ extern "C" fn release(data: *mut c_void) {
     }
 }
 
+/// Whether the process is at its end. Held while a bundle is dropped.
+static ENDS: Mutex<bool> = Mutex::new(false);
+/// How long the end of the process waits for a drop.
+const LAST_DROP: Duration = Duration::from_secs(5);
+
+unsafe extern "C" {
+    safe fn atexit(call: extern "C" fn()) -> c_int;
+}
+
 /// The thread that drops bundles, started by the first capture.
 fn reaper() -> Result<&'static Sender<Bundle>> {
     static REAPER: OnceCell<Sender<Bundle>> = OnceCell::new();
@@ -114,8 +132,29 @@ fn reaper() -> Result<&'static Sender<Bundle>> {
         let (sender, receiver) = mpsc::channel::<Bundle>();
         std::thread::Builder::new()
             .name("symmetra-reaper".to_owned())
-            .spawn(move || receiver.into_iter().for_each(drop))
+            .spawn(move || receiver.into_iter().for_each(reap))
             .map_err(|error| Error::system("start the reaper thread", &error))?;
+        // What was registered last runs first: device runtimes, which end themselves in the same way, are
+        // still there.
+        if atexit(end) != 0 {
+            tracing::warn!("graphs that end with the process may disturb its end: it takes no more exit handlers");
+        }
         Ok(sender)
     })
+}
+
+fn reap(bundle: Bundle) {
+    let ends = ENDS.lock();
+    match *ends {
+        false => drop(bundle),
+        // The process gives it back; a device runtime that is going away cannot.
+        true => std::mem::forget(bundle),
+    }
+}
+
+/// Lets the reaper finish what it drops, and drop nothing more.
+extern "C" fn end() {
+    if let Some(mut ends) = ENDS.try_lock_for(LAST_DROP) {
+        *ends = true;
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cxx::UniquePtr;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -157,15 +157,28 @@ impl Stream {
     /// Enqueues eagerly; refused while the stream is being captured, because what is captured
     /// must be covered by the capture's lifetime.
     pub(crate) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        let _eager = self.eager(call)?;
+        self.0.device.check(call, work(&self.0.raw))
+    }
+
+    /// The same, and blocks until it is done, whatever comes of it: for work on memory that is the caller's
+    /// for that long. A capture that another thread starts meanwhile waits.
+    pub(crate) fn run(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        let _eager = self.eager(call)?;
+        let enqueued = self.0.device.check(call, work(&self.0.raw));
+        self.synchronize()?;
+        enqueued
+    }
+
+    /// Keeps captures from starting.
+    fn eager(&self, call: &'static str) -> Result<RwLockReadGuard<'_, bool>> {
         // Not to be had: a capture is about to start or has just ended.
-        let capturing = self.0.capturing.try_read();
-        if capturing.as_deref().copied().unwrap_or(true) {
-            return Err(Error::unsupported(
+        self.0.capturing.try_read().filter(|capturing| !**capturing).ok_or_else(|| {
+            Error::unsupported(
                 format!("to {call} on a stream that is being captured"),
                 "inside the closure enqueue on the capture instead",
-            ));
-        }
-        self.0.device.check(call, work(&self.0.raw))
+            )
+        })
     }
 
     /// Enqueues for the capture that holds the stream.
@@ -183,7 +196,7 @@ impl fmt::Debug for Stream {
 /// A point in a stream's work, with its time.
 pub struct Event {
     raw: UniquePtr<sys::Event>,
-    _device: Device,
+    device: Device,
 }
 
 impl Event {
@@ -196,7 +209,7 @@ impl Event {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no event".to_owned() });
         }
-        Ok(Self { raw, _device: device.clone() })
+        Ok(Self { raw, device: device.clone() })
     }
 
     /// Whether the last recorded point was reached; true when none was recorded.
@@ -221,5 +234,11 @@ impl Event {
     /// [`Error::Device`] when one has not.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         Ok(self.raw.elapsed_us(&start.raw)?)
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Event(of {:?})", self.device)
     }
 }

@@ -60,14 +60,14 @@ fn every_collective_races() {
     let races = [("all-gather", 2.0), ("reduce-scatter", 2.0 / 3.0), ("all-to-all", 2.0 / 3.0), ("broadcast", 1.0)];
     for (number, (collective, moved)) in races.into_iter().enumerate() {
         let ranks_as = ["threads", "processes"][number % 2];
-        let with = if number < 2 { "--with copy-engine" } else { "" };
+        let with = if number < 2 { "--with copy-engine,plain" } else { "--with plain" };
         let run = symmetra(&format!(
             "bench {collective} {with} --device host --ranks 3 --ranks-as {ranks_as} --min-bytes 1000 --max-bytes 32000 \
              --operations 3 --launches 2 --graph --eager --json -"
         ));
         let report = object(&run.ok());
         assert_eq!(report["collective"], collective);
-        let sides: &[&str] = if number < 2 { &["symmetra", "copy-engine"] } else { &["symmetra"] };
+        let sides: &[&str] = if number < 2 { &["symmetra", "copy-engine", "plain"] } else { &["symmetra", "plain"] };
         assert_eq!(report["sides"], serde_json::json!(sides));
         let rows = report["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 2 * 6, "{rows:?}");
@@ -102,6 +102,35 @@ fn integers_and_a_plot_of_copy_engines() {
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.contains("reduce-scatter, i32, 2 ranks") && svg.contains("copy-engine"), "{svg}");
     assert_eq!(unclosed(&svg), [""; 0]);
+}
+
+/// Registered in graphs where ranks are threads, pushed otherwise: through rings too, whose sums are rounded at every rank.
+#[test]
+fn plain_memory_races_all_reduces() {
+    for (ranks_as, more) in [("threads", ""), ("processes", ""), ("threads", "--algorithm ring")] {
+        let directory = tempfile::tempdir().unwrap();
+        let (svg, json) = (directory.path().join("out.svg"), directory.path().join("out.json"));
+        let run = symmetra(&format!(
+            "bench all-reduce --with plain {more} --device host --ranks 3 --ranks-as {ranks_as} --min-bytes 1000 \
+             --max-bytes 64000 --operations 3 --launches 2 --graph --eager --plot {} --json {}",
+            svg.display(),
+            json.display()
+        ))
+        .ok();
+        let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
+        let columns = "bytes mode algorithm symmetra us plain us ratio symmetra host us plain host us busbw GB/s plain GB/s wrong";
+        assert_eq!(head.join(" "), columns);
+        let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+        assert_eq!(report["sides"], serde_json::json!(["symmetra", "plain"]));
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2 * 7, "{rows:?}");
+        for row in rows {
+            assert_eq!(row["wrong"]["plain"], 0, "{row}");
+            assert!(positive(&row["time_us"]["plain"]) && positive(&row["busbw_gbps"]["plain"]), "{row}");
+        }
+        let svg = std::fs::read_to_string(svg).unwrap();
+        assert!(svg.contains("plain, eager"), "{svg}");
+    }
 }
 
 #[test]
@@ -204,6 +233,9 @@ fn wrong_usage() {
         ("bench all-reduce --min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
         ("bench all-reduce --dtype i32 --algorithm one-shot-sentinel", &["one-shot-sentinel", "i32"]),
         ("bench all-to-all --with copy-engine", &["copy-engine", "all-to-all"]),
+        ("bench all-reduce --with plain,copy-engine", &["copy-engine", "all-reduce"]),
+        ("bench all-gather --with plain,plain", &["--with names plain twice"]),
+        ("bench all-reduce --with plain --algorithm two-shot-zero-copy", &["--with plain", "two-shot-zero-copy"]),
         ("bench broadcast --algorithm ring", &["--algorithm"]),
         ("bench floor --launches 0", &["0 is not in"]),
     ] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use symmetra::{Algorithm, DeviceKind, Dtype, Tuning, explain};
+use symmetra::{Algorithm, DeviceKind, Dtype, TunedTiming, Tuning, explain};
 
 use super::symmetra;
 
@@ -43,7 +43,7 @@ fn the_file_holds_what_was_found() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
-/// Loading gives exactly the ranges in the file, and each is of an algorithm that was timed there.
+/// Loading gives exactly the ranges in the file.
 fn check_tables(tuning: &Tuning) {
     for table in &tuning.tables {
         let dtype = if table.floating { Dtype::F16 } else { Dtype::U8 };
@@ -52,17 +52,9 @@ fn check_tables(tuning: &Tuning) {
             .iter()
             .map(|row| (row.up_to_bytes.unwrap_or(u64::MAX), row.algorithm.parse().unwrap()))
             .collect();
-        for (number, (limit, algorithm)) in rows.iter().enumerate() {
-            let last = number + 1 == rows.len();
-            assert_eq!(*limit == u64::MAX, last, "{rows:?}");
-            assert!(last || [512, 1024, 2048, 4096].contains(limit), "{rows:?}");
-            assert!(!table.exact || algorithm.is_exact(dtype, table.world_size), "{rows:?}");
-        }
-        // What is larger than all that was measured.
-        let built_in = explain(DeviceKind::Host, None, table.world_size, None).unwrap()(dtype, table.direct);
-        let last = built_in.last().unwrap().algorithm;
-        // Of floats the largest size is the last of its range; of integers it may stand for larger ones.
-        assert!(!table.floating || rows.last().unwrap().1 == last, "{rows:?}");
+        assert!(rows.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1), "{rows:?}");
+        assert_eq!(rows.last().unwrap().0, u64::MAX);
+        assert!(rows.iter().all(|(_, algorithm)| !table.exact || algorithm.is_exact(dtype, table.world_size)));
         if !table.exact {
             let explain = explain(DeviceKind::Host, None, table.world_size, Some(tuning)).unwrap();
             let ranges = explain(dtype, table.direct);
@@ -72,13 +64,44 @@ fn check_tables(tuning: &Tuning) {
     }
 }
 
-/// Every able algorithm at every size, in the file and in the report.
+/// What a table of either determinism takes of what was timed is no slower than what the built-in one would, and no
+/// further from the fastest than twice the noise.
+fn check_choices(tuning: &Tuning, timing: &TunedTiming, noise: f64) {
+    let key = (timing.world_size, timing.floating, timing.direct);
+    let built_in = explain(DeviceKind::Host, None, timing.world_size, None).unwrap();
+    let dtype = if timing.floating { Dtype::BF16 } else { Dtype::I32 };
+    for table in tuning.tables.iter().filter(|table| (table.world_size, table.floating, table.direct) == key) {
+        let able = |name: &str| {
+            let algorithm: Algorithm = name.parse().unwrap();
+            !table.exact || algorithm.is_exact(dtype, timing.world_size)
+        };
+        let row = table.rows.iter().find(|row| row.up_to_bytes.is_none_or(|limit| timing.bytes <= limit)).unwrap();
+        let time = timing.times_ns[&row.algorithm] as f64;
+        let fastest = timing.times_ns.iter().filter(|(name, _)| able(name)).map(|(_, time)| *time).min().unwrap();
+        assert!(time <= fastest as f64 * (2.0 * noise + 1e-9).exp(), "{row:?} in {timing:?}, noise {noise}");
+        let usual = built_in(dtype, timing.direct).into_iter().find(|range| timing.bytes <= range.up_to_bytes).unwrap();
+        if let Some(usual) = timing.times_ns.get(usual.algorithm.name()).filter(|_| able(usual.algorithm.name())) {
+            assert!(time <= *usual as f64, "{row:?} in {timing:?}");
+        }
+    }
+}
+
+/// Every able algorithm at every size, those that came near at sizes between, in the file and in the report.
 fn check_timings(tuning: &Tuning, report: &serde_json::Value) {
     let sections = report["sections"].as_array().unwrap();
-    assert_eq!(tuning.timings.len(), 4 * sections.len());
-    for (timings, section) in tuning.timings.chunks(4).zip(sections) {
-        assert_eq!(timings.iter().map(|timing| timing.bytes).collect::<Vec<_>>(), [512, 1024, 2048, 4096]);
-        for (timing, row) in timings.iter().zip(section["rows"].as_array().unwrap()) {
+    let same_call = |one: &TunedTiming, other: &TunedTiming| {
+        (one.world_size, one.floating, one.direct) == (other.world_size, other.floating, other.direct)
+    };
+    assert_eq!(tuning.timings.chunk_by(same_call).count(), sections.len());
+    for (timings, section) in tuning.timings.chunk_by(same_call).zip(sections) {
+        assert!(timings.windows(2).all(|pair| pair[0].bytes < pair[1].bytes), "{timings:?}");
+        let doubling = |bytes: &u64| timings.iter().any(|timing| timing.bytes == *bytes);
+        assert!([512, 1024, 2048, 4096].iter().all(doubling), "{timings:?}");
+        let rows = section["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), timings.len());
+        let noise = section["noise"].as_f64().unwrap();
+        assert!(noise >= 0.01, "{section}");
+        for (timing, row) in timings.iter().zip(rows) {
             let dtype = if timing.floating { Dtype::BF16 } else { Dtype::I32 };
             assert_eq!((&section["ranks"], &section["dtype"]), (&timing.world_size.into(), &dtype.name().into()));
             assert_eq!(section["memory"], if timing.direct { "symmetric" } else { "plain" });
@@ -86,8 +109,8 @@ fn check_timings(tuning: &Tuning, report: &serde_json::Value) {
             let able: BTreeSet<_> =
                 Algorithm::ALL.into_iter().filter(able).map(|able| able.name().to_owned()).collect();
             let timed: BTreeSet<_> = timing.times_ns.keys().cloned().collect();
-            assert!(timed.is_subset(&able), "{timed:?}");
-            if timing.bytes <= 1024 {
+            assert!(!timed.is_empty() && timed.is_subset(&able), "{timed:?}");
+            if [512, 1024].contains(&timing.bytes) {
                 assert_eq!(timed, able);
             }
             assert!(timing.times_ns.values().all(|time| *time > 0));
@@ -99,8 +122,12 @@ fn check_timings(tuning: &Tuning, report: &serde_json::Value) {
             });
             let serves =
                 table.unwrap().rows.iter().find(|row| row.up_to_bytes.is_none_or(|limit| timing.bytes <= limit));
-            assert_eq!(row["chosen"], serves.unwrap().algorithm);
+            assert_eq!(
+                (&row["bytes"], &row["chosen"]),
+                (&timing.bytes.into(), &serves.unwrap().algorithm.clone().into())
+            );
             assert!(row["before"].as_str().unwrap().parse::<Algorithm>().is_ok());
+            check_choices(tuning, timing, noise);
         }
     }
 }
@@ -114,6 +141,7 @@ fn tables_for_people_and_what_info_says() {
     for words in [
         "2 ranks, f32, symmetric memory",
         "2 ranks, f32, plain memory",
+        "noise ",
         "fastest",
         "chosen",
         "before",

@@ -1,5 +1,5 @@
 // The public C++ API on the host device, with threads as ranks: every class.
-// What fails, and how, is in error_test.cc.
+// Parallel groups are in environment_test.cc; what fails, and how, in error_test.cc.
 
 #include <algorithm>
 #include <cstring>
@@ -425,55 +425,6 @@ void splits() {
   });
 }
 
-/// A caller's own bootstrap over one of ours, so that both ways into an environment are taken.
-class Relay : public Bootstrap {
- public:
-  explicit Relay(Bootstrap& bootstrap) : bootstrap_(bootstrap) {}
-  std::size_t rank() const override { return bootstrap_.rank(); }
-  std::size_t world_size() const override { return bootstrap_.world_size(); }
-  void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override {
-    bootstrap_.all_gather(send, receive, bytes, deadline);
-  }
-
- private:
-  Bootstrap& bootstrap_;
-};
-
-void environments() {
-  test::ranks(8, [](Bootstrap& bootstrap) {
-    const Device device = Device::host();
-    EnvConfig config;
-    config.tensor_parallel_size = config.pipeline_parallel_size = 2;
-    config.device = &device;
-    config.communicator = small();
-    config.communicator.heap_bytes = 1 << 20;
-    const std::size_t rank = bootstrap.rank();
-    Relay relay(bootstrap);
-    config.data_parallel_size = 3;
-    CHECK(std::string(CHECK_THROWS(kInvalidArgument, Environment::init(bootstrap, config)).what())
-              .find("3 data x 2 pipeline x 2 tensor = 12") != std::string::npos);
-    config.data_parallel_size = 2;
-    const Environment environment = Environment::init(relay, config);
-    CHECK(environment.tp().ranks() == (std::vector<std::size_t>{rank / 2 * 2, rank / 2 * 2 + 1}));
-    CHECK(environment.pp().ranks() == (std::vector<std::size_t>{rank & 5, rank | 2}));
-    CHECK(environment.dp().ranks() == (std::vector<std::size_t>{rank & 3, rank | 4}));
-    CHECK_EQ(environment.ep().world_size(), 4u);
-    CHECK_EQ(environment.world().world_size(), 8u);
-    CHECK_EQ(environment.pp().is_last_rank(), (rank & 2) != 0);
-    CHECK_EQ(environment.pp().next_rank(), rank ^ 2);
-    const Stream stream(device);
-    std::vector<float> values = filled(5, static_cast<float>(rank));
-    environment.dp().communicator().all_reduce(Operand(values.data(), 5), stream);
-    environment.dp().communicator().synchronize(stream);
-    CHECK(values == filled(5, static_cast<float>(2 * (rank & 3) + 4)));
-    for (const Setting& setting : environment.settings()) {
-      if (setting.name == "tensor_parallel_size") CHECK(setting.value == "2" && setting.source == "program");
-    }
-    environment.close();
-    CHECK_THROWS(kClosed, environment.tp().communicator().check());
-  });
-}
-
 /// The ready-made bootstraps as a Bootstrap, and the ways to meet.
 void bootstraps() {
   char directory[] = "/tmp/symmetra-api-XXXXXX";
@@ -528,7 +479,6 @@ int main(int count, char** names) {
                {"signals", signals},
                {"splits", splits},
                {"bootstraps", bootstraps},
-               {"environments", environments},
                {"low_contention", low_contention}};
   for (const auto& test : cases) {
     if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;

@@ -371,10 +371,16 @@ void hot_calls_allocate_nothing() {
     const std::size_t peer = 1 - communicator.rank();
     const Graph graph = stream.capture([&](Capture& capture) { communicator.all_reduce(buffer, capture); });
     const BoundAllReduce bound = communicator.bind_all_reduce(buffer, buffer);
+    EnvConfig parallel;
+    parallel.tensor_parallel_size = 2;
+    parallel.communicator = config;
+    const Environment environment = Environment::init(bootstrap, parallel);
     auto hot = [&] {
       communicator.all_reduce(buffer, stream);
       bound.enqueue(stream);
       communicator.all_reduce(values.data(), values.data(), values.size(), stream);
+      environment.tp().all_reduce(Operand(values.data(), values.size()), stream);
+      environment.tp().broadcast(Operand(values.data(), values.size()), 1, stream);
       pad.put(0, peer, stream);
       pad.wait(0, peer, stream);
       pad.barrier(1, stream);
@@ -394,6 +400,7 @@ void hot_calls_allocate_nothing() {
     CHECK_THROWS(kInvalidArgument, algorithm(long_enough));
     CHECK(allocations > 2);
     communicator.synchronize(stream);
+    environment.close();
     communicator.close();
   });
 }

@@ -24,6 +24,7 @@
 
 // The room's launchers are linked but not called here.
 namespace symmetra::kernels::cuda {
+int32_t load_all() noexcept { return cudaSuccess; }
 int32_t launch_all_reduce(void*, const AllReduceArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
 int32_t launch_probe(void*, const ProbeArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }
 int32_t launch_signal(void*, const SignalArgs&, const Geometry&) noexcept { return cudaErrorNotSupported; }

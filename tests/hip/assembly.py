@@ -53,7 +53,7 @@ def waits(code: list[str], barrier: int) -> bool:
 def always(chip: str, name: str, code: list[str]) -> list[str]:
     """What must hold in every kernel."""
     # Exchanges keep a table of all ranks' strips, which clang indexes in scratch memory.
-    found = [f"{name}: {line} bytes" for line in code if line.startswith("scratch ") and not re.search("exchange_|reduce_packets|reduce_local", name)]
+    found = [f"{name}: {line} bytes" for line in code if line.startswith("scratch ") and not re.search("exchange_|relay_packets|reduce_packets|reduce_local", name)]
     for at, line in enumerate(code):
         after = code[at + 1 : at + 3]
         if line.startswith("buffer_wbl2"):

@@ -13,8 +13,10 @@ struct ExchangeCase {
   uint32_t rows;  ///< of every strip; the strips of more than one are of equal size
   uint32_t root, dtype, reduction;
   uint32_t from_shift, into_shift;       ///< bytes off a 64-byte boundary
+  uint32_t shift_step;                   ///< and so many more from rank to rank
   uint64_t bytes[kMaxWorld][kMaxWorld];  ///< [from][to]
 
+  bool relays() const { return algorithm == kExchangeRelay || algorithm == kRelayPackets; }
   bool reduces() const { return algorithm == kReducePackets || algorithm == kReducePull || algorithm == kReduceLocal; }
   uint64_t largest(uint32_t world) const {
     uint64_t most = 0;
@@ -44,8 +46,8 @@ class ExchangeOperands {
   }
   ExchangeOperands(const ExchangeOperands&) = delete;
 
-  uint8_t* from(uint32_t rank) const { return from_[rank].as() + case_.from_shift; }
-  uint8_t* into(uint32_t rank) const { return into_[rank].as() + case_.into_shift; }
+  uint8_t* from(uint32_t rank) const { return from_[rank].as() + case_.from_shift + rank * case_.shift_step; }
+  uint8_t* into(uint32_t rank) const { return into_[rank].as() + case_.into_shift + rank * case_.shift_step; }
   /// What copy engines would have brought a rank of a source's input.
   uint8_t* brought(uint32_t rank, uint32_t source) const {
     return brought_[rank].as() + source * case_.bytes[source][rank] + case_.from_shift;
@@ -60,7 +62,7 @@ class ExchangeOperands {
     return at;
   }
   uint64_t got_at(uint32_t rank, uint32_t source) const {
-    if (case_.reduces() || case_.algorithm == kExchangeRelay) return 0;
+    if (case_.reduces() || case_.relays()) return 0;
     uint64_t at = 0;
     for (uint32_t before = 0; before < source; ++before) at += case_.bytes[before][rank];
     return at;
@@ -68,9 +70,8 @@ class ExchangeOperands {
 
   Launch produce(uint32_t rank) {
     return {[this, rank] {
-              const bool relays = case_.algorithm == kExchangeRelay;
-              if (!relays) std::memcpy(from(rank), data_[rank].data(), data_[rank].size() - 64);
-              if (relays && rank == case_.root) std::memcpy(into(rank), data_[rank].data(), case_.bytes[rank][rank]);
+              if (!case_.relays()) std::memcpy(from(rank), data_[rank].data(), data_[rank].size() - 64);
+              if (case_.relays() && rank == case_.root) std::memcpy(into(rank), data_[rank].data(), case_.bytes[rank][rank]);
               for (uint32_t source = 0; case_.algorithm == kReduceLocal && source < world_; ++source) {
                 std::memcpy(brought(rank, source), &data_[source][sent_at(source, rank)], case_.bytes[source][rank]);
               }
@@ -80,7 +81,7 @@ class ExchangeOperands {
   Launch consume(uint32_t rank) {
     return {[this, rank] {
               for (size_t i = 0; i < expected_[rank].size(); ++i) wrong_[rank] += into(rank)[i] != expected_[rank][i];
-              wrong_[rank] += into_[rank].as()[case_.into_shift + expected_[rank].size()] != 0;
+              wrong_[rank] += into(rank)[expected_[rank].size()] != 0;
               std::memset(from_[rank].as(), kSpoiled, from_[rank].bytes());
               std::memset(into_[rank].as(), kSpoiled, into_[rank].bytes());
             },
@@ -106,7 +107,7 @@ class ExchangeOperands {
 
   std::vector<uint8_t> expect(uint32_t rank) const {
     std::vector<uint8_t> all;
-    if (case_.algorithm == kExchangeRelay) return {data_[case_.root].begin(), data_[case_.root].begin() + case_.bytes[0][0]};
+    if (case_.relays()) return {data_[case_.root].begin(), data_[case_.root].begin() + case_.bytes[0][0]};
     if (!case_.reduces()) {
       for (uint32_t source = 0; source < world_; ++source) {
         for (uint64_t i = 0; i < case_.bytes[source][rank]; ++i) all.push_back(sent(source, rank, i));
@@ -138,7 +139,8 @@ class ExchangeOperands {
 /// Ranks that exchange by packets, between operands and after telling each other their counts.
 class ExchangeGroup {
  public:
-  ExchangeGroup(uint32_t world, uint64_t slot, uint32_t epoch) : world_(world), slot_(slot) {
+  ExchangeGroup(uint32_t world, uint64_t slot, uint32_t epoch, uint64_t timeout_ns = 60'000'000'000)
+      : world_(world), slot_(slot), timeout_ns_(timeout_ns) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       packets_.emplace_back(2 * world * slot * 16, 0);
       flags_.emplace_back(kMaxBlocks * kMaxWorld * 4, 0);
@@ -152,6 +154,7 @@ class ExchangeGroup {
   }
 
   const RankMemory& rank(uint32_t rank) const { return packets_[rank]; }
+  uint64_t slot() const { return slot_; }
 
   /// The kernels of one exchange.
   std::vector<Launch> launch(const ExchangeCase& c, const ExchangeOperands& operands, uint32_t rank) const {
@@ -159,6 +162,7 @@ class ExchangeGroup {
     for (uint32_t peer = 0; peer < world_; ++peer) {
       const bool local = c.algorithm == kReduceLocal;
       args.from[peer] = local ? operands.brought(rank, peer) : operands.from(rank) + operands.sent_at(rank, peer);
+      if (c.relays()) args.from[peer] = operands.into(rank);
       args.into[peer] = operands.into(rank) + operands.got_at(rank, peer);
       args.send_bytes[peer] = c.bytes[rank][peer];
       args.receive_bytes[peer] = c.bytes[peer][rank];
@@ -182,7 +186,7 @@ class ExchangeGroup {
     args.state = regions[rank].state.as<BlockState>();
   }
 
-  Wait wait(uint32_t rank) const { return {packets_[rank].progress.as<Progress>(), packets_[rank].status.as<Status>(), 60'000'000'000}; }
+  Wait wait(uint32_t rank) const { return {packets_[rank].progress.as<Progress>(), packets_[rank].status.as<Status>(), timeout_ns_}; }
 
   ExchangeArgs common(const ExchangeCase& c, uint32_t rank) const {
     ExchangeArgs args{};
@@ -231,6 +235,7 @@ class ExchangeGroup {
 
   uint32_t world_;
   uint64_t slot_;
+  uint64_t timeout_ns_;
   std::deque<RankMemory> packets_, flags_, counts_;
   std::deque<Memory> learned_;
 };

@@ -104,12 +104,12 @@ void test_all_reduce(uint64_t seed) {
 
 ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_t (&shape)[2]) {
   ExchangeCase c{};
-  c.algorithm = random() % 6;
+  c.algorithm = random() % 7;
   c.told = c.algorithm == kExchangePush && random() % 2 == 0;
   c.blocks = 1 + random() % shape[0];
   c.threads = random() % 3 == 0 ? 1 : shape[1];
   c.lanes_log2 = random() % 4;
-  const bool one_row = c.algorithm == kExchangeRelay || c.algorithm == kReduceLocal || c.told;
+  const bool one_row = c.relays() || c.algorithm == kReduceLocal || c.told;
   c.rows = !one_row && random() % 3 == 0 ? 2 + random() % 3 : 1;
   c.root = random() % world;
   c.dtype = random() % 2 == 0 ? kU8 : kI32;
@@ -119,7 +119,10 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   c.from_shift = whole ? 8 * (random() % 3) : 4 * (random() % 5);
   c.into_shift = whole ? 8 * (random() % 3) : 4 * (random() % 5);
   // Any number of bytes where they are only moved; several rounds of small slots.
-  const bool equal = c.reduces() || c.rows > 1 || c.algorithm == kExchangeRelay;
+  const bool equal = c.reduces() || c.rows > 1 || c.relays();
+  // Ranks need not have their operands alike where nobody else accesses them.
+  if (c.algorithm == kExchangePackets || c.algorithm == kReducePackets) c.shift_step = 4 * (random() % 3);
+  if (c.algorithm == kRelayPackets) c.shift_step = random() % 5;
   const uint64_t unit = whole ? 8 : c.reduces() ? 4 : 1, all = random() % (random() % 2 == 0 ? 20 : 150) * unit * c.rows;
   for (uint32_t from = 0; from < world; ++from) {
     for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = equal ? all : random() % 3 == 0 ? 0 : random() % (all / unit + 1) * unit;
@@ -132,11 +135,14 @@ void test_exchanges(uint64_t seed) {
   std::mt19937_64 random(seed);
   for (uint32_t turn = 0; turn < 25; ++turn) {
     const uint32_t world = kWorlds[turn % 5], epochs[] = {0, 1, kEpochModulus - 7};
-    const ExchangeGroup group(world, 1 + random() % 40, epochs[turn % 3]);
+    const uint64_t slot = turn % 2 == 0 ? 1 + random() % 40 : kRelayLine * world + random() % 150;
+    const ExchangeGroup group(world, slot, epochs[turn % 3]);
     std::deque<ExchangeOperands> operands;
     std::vector<std::vector<Launch>> launches(world);
     for (uint32_t i = 0; i < 20; ++i) {
-      const ExchangeCase c = any_exchange(random, world, kShapes[turn / 5]);
+      ExchangeCase c = any_exchange(random, world, kShapes[turn / 5]);
+      const bool relays = slot >= kRelayLine * world && c.largest(world) <= slot * world * 8;
+      if (c.algorithm == kRelayPackets && !relays) c.algorithm = kExchangeRelay;
       operands.emplace_back(c, world, random);
       for (uint32_t rank = 0; rank < world; ++rank) {
         launches[rank].push_back(operands.back().produce(rank));
@@ -202,6 +208,55 @@ void test_scrub() {
     }
     check(stale == 0, "no stale tags", algorithm);
   }
+}
+
+/// The same for what is relayed, whose packets lie in every slot of the region.
+void test_relay_scrub() {
+  std::mt19937_64 random(11);
+  constexpr uint32_t kWorld = 3;
+  const ExchangeGroup group(kWorld, kRelayLine * kWorld, 0);
+  const uint64_t packets = 2 * kWorld * group.slot();
+  constexpr uint64_t kStale = uint64_t{12345} << 32;
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    for (uint64_t i = 0; i < 2 * packets; ++i) group.rank(rank).region.as<uint64_t>()[i] = kStale;
+  }
+  ExchangeCase c{kRelayPackets, false, 2, 1, 1, 1, 1, kU8, kSum, 0, 0, 0, {}};
+  for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), 1);
+  const ExchangeOperands operands(c, kWorld, random);
+  std::vector<std::vector<Launch>> launches(kWorld);
+  for (uint32_t rank = 0; rank < kWorld; ++rank) launches[rank].assign(2 * group.slot(), group.launch(c, operands, rank)[0]);
+  launcher::run(launches);
+  uint64_t stale = 0;
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    for (uint64_t i = 0; i < packets; ++i) stale += group.rank(rank).region.as<uint64_t>()[2 * i] == kStale;
+  }
+  check(stale == 0, "no stale tags in what is relayed", static_cast<uint32_t>(stale));
+}
+
+/// One rank of four stays away from a broadcast that is relayed: the root, or an owner of a share. The
+/// others give up, and afterwards send nothing.
+void test_relay_timeout(uint32_t missing, uint32_t threads) {
+  std::mt19937_64 random(12);
+  constexpr uint32_t kWorld = 4, kRoot = 1;
+  const ExchangeGroup group(kWorld, 64, 0, 400'000'000);
+  ExchangeCase c{kRelayPackets, false, 2, threads, 2, 1, kRoot, kU8, kSum, 0, 0, 0, {}};
+  for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), 777);
+  const ExchangeOperands operands(c, kWorld, random);
+  std::vector<std::vector<Launch>> launches(kWorld);
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    if (rank != missing) launches[rank] = group.launch(c, operands, rank);
+  }
+  launcher::run(launches);
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    if (rank == missing) continue;
+    const Status& why = group.rank(rank).why();
+    check(why.code == kStatusTimeout && why.op == kOpAllToAll, "a rank missing from a relay is a timeout", rank, why.code);
+    check(why.peer == missing && why.epoch == 0, "the timeout of a relay names it", rank, why.peer);
+  }
+  const RankMemory& late = group.rank(missing);
+  const std::vector<uint8_t> before(late.region.as(), late.region.as() + late.region.bytes());
+  launcher::run(launches);
+  check(std::memcmp(before.data(), late.region.as(), before.size()) == 0, "after a failure nothing is relayed", missing);
 }
 
 /// Flags of blocks that are not used keep up with the epoch.
@@ -385,6 +440,8 @@ int main(int argc, char** argv) {
   test_small_counts(seed);
   test_exchanges(seed);
   test_scrub();
+  test_relay_scrub();
+  for (uint32_t missing = 0; missing < 3; ++missing) test_relay_timeout(missing, kShapes[missing + 2][1]);
   test_refresh();
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
     test_timeout(algorithm, kShapes[algorithm % 5][1]);

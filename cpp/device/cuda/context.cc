@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "cpp/device/cuda/error.hpp"
+#include "kernels/cuda/kernels.hpp"
 
 namespace symmetra::device::cuda {
 namespace {
@@ -29,6 +30,8 @@ const Context& primary(int32_t ordinal) {
   // First by the runtime, which loads this binary's kernels into it.
   check(cudaInitDevice(ordinal, 0, 0), context, {"cudaInitDevice"});
   check(context.driver.cuDevicePrimaryCtxRetain(&context.handle, ordinal), context, {"cuDevicePrimaryCtxRetain"});
+  const Current current(context);
+  check(static_cast<cudaError_t>(kernels::cuda::load_all()), context, {"cudaFuncGetAttributes"});
   return all.contexts.emplace(ordinal, context).first->second;
 }
 

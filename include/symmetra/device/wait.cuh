@@ -44,24 +44,25 @@ class Waiter {
   SYMMETRA_DEVICE bool until(uint32_t peer, Arrived arrived) {
     while (!kBounded && !arrived()) platform::pause();
     if (!kBounded) return true;
-    uint32_t spins = gave_up_ ? 0 : platform::kSpinsPerCheck;
+    uint32_t spins = gave_up_ ? 1 : platform::kSpinsPerCheck;
     for (uint64_t deadline_ns = 0;; spins = platform::kSpinsPerCheck) {
-      bool here = arrived();
+      // What has come leaves from here: all that bounds cost is behind looks that were in vain.
       SYMMETRA_ROLLED
-      for (; !here && spins != 0; --spins) {
-        platform::pause();
-        here = arrived();
+      for (;; platform::pause()) {
+        if (arrived()) return true;
+        if (--spins == 0) break;
       }
-      if (here || gave_up_) return here;
       deadline_ns = patience(deadline_ns, peer);
-      gave_up_ = deadline_ns == 0;
+      if (deadline_ns == 0) break;
     }
+    gave_up_ = true;
+    return false;
   }
 
  private:
   /// The deadline, counted from the first look; 0: give up.
   SYMMETRA_DEVICE uint64_t patience(uint64_t deadline_ns, uint32_t peer) const {
-    if (platform::load_relaxed(&wait_.progress->failed) != 0) return 0;
+    if (gave_up_ || platform::load_relaxed(&wait_.progress->failed) != 0) return 0;
     const uint64_t now_ns = platform::now_ns();
     if (deadline_ns == 0) deadline_ns = wait_.timeout_ns < ~now_ns ? now_ns + wait_.timeout_ns : ~uint64_t{0};
     uint32_t code = kernels::kStatusOk;

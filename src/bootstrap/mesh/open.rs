@@ -25,6 +25,7 @@ use crate::bootstrap::channel::Channel;
 use crate::bootstrap::endpoint::{BACKLOG, Endpoint, Setback, stream, unix_address};
 use crate::bootstrap::frame::{Fields, Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_rank};
 use crate::bootstrap::handshake::random;
+use crate::bootstrap::hello::check_count;
 use crate::bootstrap::wait::wait;
 use crate::error::{Error, Result};
 
@@ -50,9 +51,7 @@ impl Mesh {
         };
         let cards = bootstrap.all_gather(&card, deadline)?;
         let door = door?;
-        if cards.len() != world_size {
-            return Err(Error::bootstrap(format!("an all-gather of {world_size} ranks gave {}", cards.len())));
-        }
+        check_count(cards.len(), world_size)?;
         let cards: Vec<Card> =
             cards.iter().enumerate().map(|(peer, card)| Card::read(card, peer)).collect::<Result<_>>()?;
 

@@ -2,7 +2,10 @@
 //! time becomes a bandwidth (as nccl-tests count).
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, AllReduceOptions, Communicator, Queue, Transport};
+use symmetra::{
+    Algorithm, AllReduceOptions, Communicator, DeviceKind, Queue, Transport, TransportRange, explain_broadcast,
+    explain_exchange,
+};
 
 use super::reference::Data;
 use super::sweep::{Buffer, Sweep};
@@ -37,6 +40,14 @@ impl Collective {
             Self::Gather => "gather",
             Self::Scatter => "scatter",
             Self::SendReceive => "send-receive",
+        }
+    }
+
+    /// How the library moves it, by bytes from one rank to another.
+    pub(crate) fn explain(self, kind: DeviceKind, ranks: usize, direct: bool) -> Vec<TransportRange> {
+        match self {
+            Self::Broadcast => explain_broadcast(kind, ranks, direct),
+            _ => explain_exchange(kind, ranks, direct),
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use symmetra::{
     Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Element, Event, Graph, Operand, Queue, Reduction, Ref,
-    Stream, SymmetricBuffer, SymmetricSlice, Transport, explain_exchange,
+    Stream, SymmetricBuffer, SymmetricSlice, Transport,
 };
 
 use super::collective::{self, Collective};
@@ -382,7 +382,7 @@ impl<'a> Bench<'a> {
         let (collective, world) = (self.sweep.collective, self.communicator.world_size());
         let bytes = if collective.divides() { self.bytes() / world as u64 } else { self.bytes() };
         let direct = if collective.tells_places() { !self.sweep.plain } else { self.is_direct() };
-        let ranges = explain_exchange(self.communicator.device().kind(), world, direct);
+        let ranges = collective.explain(self.communicator.device().kind(), world, direct);
         let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
         range.map_or(Transport::Auto, |range| range.transport).name()
     }

@@ -3,6 +3,7 @@
 use symmetra::Algorithm;
 
 use super::entry::{Entry, RaceArgs};
+use super::side::With;
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 use crate::names;
@@ -13,14 +14,18 @@ use crate::names;
 /// is compared with an independent sum: ours to the bit, the others', which may round after each
 /// addition, within that. Then the sides take turns: the ranks meet on their devices, launch the
 /// operations and are timed to the end of the last. A time is the median over the launches of the
-/// slowest rank's time for one operation. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
+/// slowest rank's time for one operation. `--with plain` adds what plain device memory costs, the memory of a
+/// program that allocates by other means: called one by one its contents are pushed; in a graph its addresses are
+/// exchanged once, before the first launch (`Graph::register`), and peers use it where it is, like symmetric
+/// memory. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
 /// it is set). Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   symmetra bench all-reduce --ranks 2 --max-bytes 1MiB
   symmetra bench all-reduce --against nccl,nccl-symmetric --ranks 8 --dtype bf16 --max-bytes 1GiB --plot out.svg --json out.json
-  symmetra bench all-reduce --ranks 4 --eager --json -")]
+  symmetra bench all-reduce --ranks 4 --eager --json -
+  symmetra bench all-reduce --ranks 4 --with plain --graph --eager --max-bytes 256MiB")]
 pub(super) struct Args {
     #[command(flatten)]
     race: RaceArgs,
@@ -36,6 +41,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if !algorithm.carries(dtype) {
         return Err(Failure::usage(format!("{algorithm} carries floating types only, not {dtype}")));
     }
-    let entry = Entry { collective: Collective::AllReduce, algorithm, copy_engine: false };
-    entry.run(&args.race)
+    if algorithm.needs_reach() && args.race.with.contains(&With::Plain) {
+        return Err(Failure::usage(format!("--with plain: {algorithm} needs memory that peers can address")));
+    }
+    Entry { collective: Collective::AllReduce, algorithm }.run(&args.race)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use symmetra::{Communicator, explain_exchange};
+use symmetra::Communicator;
 
 use crate::all_reduce::Collective;
 
@@ -79,7 +79,7 @@ impl Course {
             Collective::ReduceScatter | Collective::AllToAll => self.part_elems(),
             _ => self.elems,
         };
-        let ranges = explain_exchange(communicator.device().kind(), self.ranks, true);
+        let ranges = self.collective.explain(communicator.device().kind(), self.ranks, true);
         let range = ranges.iter().find(|range| (elems * element_bytes) as u64 <= range.up_to_bytes);
         range.map_or_else(String::new, |range| range.transport.to_string())
     }

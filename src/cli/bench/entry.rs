@@ -8,6 +8,7 @@ use super::floor::Floor;
 use super::peer::{self, Peer};
 use super::race::{Mode, Race};
 use super::report::Hearing;
+use super::side::{self, With};
 use super::{Found, OutputArgs, RankArgs, Task, plot};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
@@ -22,6 +23,10 @@ pub(super) struct RaceArgs {
     /// The others, separated by commas [default: none]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
     against: Vec<Peer>,
+
+    /// What else of ours races, separated by commas [default: nothing]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SIDES")]
+    pub(super) with: Vec<With>,
 
     /// Element type
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
@@ -86,8 +91,6 @@ pub(super) struct Entry {
     pub(super) collective: Collective,
     /// Of an all-reduce.
     pub(super) algorithm: Algorithm,
-    /// Whether the copy engines race beside the kernels.
-    pub(super) copy_engine: bool,
 }
 
 impl Entry {
@@ -98,7 +101,7 @@ impl Entry {
             algorithm: self.algorithm,
             ranks: args.ranks.ranks as usize,
             sizes_elems: args.sizes_elems(self.collective)?,
-            copy_engine: self.copy_engine,
+            with: side::distinct(&args.with, self.collective)?,
             peers: peer::distinct(&args.against, kind)?,
             modes: args.modes(),
             operations: args.operations,

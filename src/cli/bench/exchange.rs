@@ -1,6 +1,5 @@
 //! `symmetra bench all-gather` and its neighbours: this library and others on the same data, in turn.
 
-use clap::ValueEnum;
 use symmetra::Algorithm;
 
 use super::entry::{Entry, RaceArgs};
@@ -9,7 +8,7 @@ use crate::failure::Failure;
 
 /// Flags of every race but that of all-reduce.
 ///
-/// As `symmetra bench all-reduce`: every element is verified, ours and the copy engines' to the bit, then
+/// As `symmetra bench all-reduce`: every element is verified, those of our sides to the bit, then
 /// the sides take turns. A size is that of a rank's input: an all-gather's output is world size times
 /// as large, and so are the bytes that its bus bandwidth counts. Sums are what is reduced; NCCL's
 /// all-to-all is a group of sends and receives. Exit status: 0, or 1 when an element is wrong or a
@@ -18,23 +17,9 @@ use crate::failure::Failure;
 pub(super) struct Args {
     #[command(flatten)]
     race: RaceArgs,
-
-    /// What else of ours races, beside the kernels
-    #[arg(long, value_enum, value_name = "SIDE")]
-    with: Option<With>,
-}
-
-/// Another way of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum With {
-    /// The low-contention form, by the copy engines: all-gather and reduce-scatter.
-    CopyEngine,
 }
 
 /// Runs the command of a collective.
 pub(super) fn run(collective: Collective, args: &Args) -> Result<(), Failure> {
-    if args.with.is_some() && !matches!(collective, Collective::AllGather | Collective::ReduceScatter) {
-        return Err(Failure::usage(format!("--with copy-engine: {} has no such form", collective.name())));
-    }
-    Entry { collective, algorithm: Algorithm::Auto, copy_engine: args.with.is_some() }.run(&args.race)
+    Entry { collective, algorithm: Algorithm::Auto }.run(&args.race)
 }

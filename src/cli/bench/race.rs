@@ -1,13 +1,13 @@
 //! One rank's part of a race: every size on every side verified, then timed in turn.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Communicator, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
 
 use super::course::Course;
 use super::data::{Data, Wide};
 use super::floor::Floor;
 use super::peer::{Peer, Peers};
-use super::side::{How, Ours, Side};
+use super::side::{How, Ours, Side, With};
 use super::stopwatch::{Stopwatch, Time};
 use super::{Found, Say};
 use crate::all_reduce::Collective;
@@ -27,8 +27,8 @@ pub(crate) struct Race {
     pub(super) ranks: usize,
     /// Elements of the input.
     pub(super) sizes_elems: Vec<usize>,
-    /// Whether our copy engines race too.
-    pub(super) copy_engine: bool,
+    /// What else of ours races.
+    pub(super) with: Vec<With>,
     pub(super) peers: Vec<Peer>,
     pub(super) modes: Vec<Mode>,
     /// Operations of one launch, where that is not by size.
@@ -58,7 +58,7 @@ pub(crate) struct Lap {
     pub(super) mode: Mode,
     pub(super) algorithm: String,
     pub(super) operations: u32,
-    /// Ours first, perhaps our copy engines, then the peers in their order.
+    /// Ours first, then what else of ours races, then the peers, in their order.
     pub(super) sides: Vec<SideLap>,
 }
 
@@ -89,7 +89,7 @@ impl Race {
     }
 
     fn workspace_bytes(&self) -> u64 {
-        if self.copy_engine { self.largest_bytes() } else { 0 }
+        if self.with.contains(&With::CopyEngine) { self.largest_bytes() } else { 0 }
     }
 
     /// Input and output of the largest size, what copy engines go through, and where the ranks meet.
@@ -107,7 +107,7 @@ impl Race {
     }
 
     pub(super) fn run(&self, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
-        if self.copy_engine {
+        if self.workspace_bytes() > 0 {
             communicator.reserve_workspace(self.workspace_bytes() as usize)?;
         }
         let stream = Stream::new(communicator.device())?;
@@ -124,19 +124,31 @@ impl Race {
         say: Say<'_>,
     ) -> Result<(), Failure> {
         let peers = Peers::open(&self.peers, communicator, self.collective, self.largest_bytes())?;
-        for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
+        let plain = self.plain::<T>(communicator)?;
+        for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
             let course = self.course(elems);
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
             let output: SymmetricBuffer<T> = communicator.symmetric(course.output_elems())?;
             let kernels = How::Kernels(self.algorithm);
-            let own = [Some(kernels), self.copy_engine.then_some(How::CopyEngine)];
-            let ours = own.into_iter().flatten().map(|how| {
-                let exact = self.is_exact(communicator, how, elems);
-                let ours =
-                    Ours { communicator, collective: self.collective, how, exact, input: &input, output: &output };
-                Box::new(ours) as Box<dyn Side<'_, T> + '_>
-            });
-            let mut sides: Vec<_> = ours.collect();
+            let ours = |how, exact| {
+                let (collective, input, output) = (self.collective, &input, &output);
+                Ours { communicator, collective, how, exact, input, output }
+            };
+            let mut sides: Vec<Box<dyn Side<'_, T> + '_>> =
+                vec![Box::new(ours(kernels, self.is_exact(communicator, elems, &[true])))];
+            for with in &self.with {
+                sides.push(match with {
+                    With::CopyEngine => Box::new(ours(How::CopyEngine, true)),
+                    With::Plain => Box::new(Ours {
+                        communicator,
+                        collective: self.collective,
+                        how: kernels,
+                        exact: self.is_exact(communicator, elems, &[true, false]),
+                        input: plain_input,
+                        output: plain_output,
+                    }),
+                });
+            }
             sides.extend(peers.sides(&input, &output)?);
             let heat = Heat { race: self, communicator, stopwatch, size, course };
             heat.run(&sides, say)?;
@@ -144,16 +156,31 @@ impl Race {
         Ok(())
     }
 
-    /// Whether our sums are in rank order, rounded once: all but those of some all-reduces.
-    fn is_exact(&self, communicator: &Communicator, how: How, elems: usize) -> bool {
-        let sums = self.collective == Collective::AllReduce && how != How::CopyEngine;
-        !sums || self.algorithm(communicator, self.bytes(elems)).is_exact(self.dtype, communicator.world_size())
+    /// Input and output of each size for the side that races on plain memory, of no elements without one. All are there to
+    /// the end: peers map what a graph registers, and unmap it some time after the graph is gone.
+    fn plain<T: Summand>(&self, communicator: &Communicator) -> symmetra::Result<Vec<[DeviceBuffer<T>; 2]>> {
+        let buffer = |elems: usize| {
+            let elems = if self.with.contains(&With::Plain) { elems } else { 0 };
+            DeviceBuffer::new(communicator.device(), elems)
+        };
+        let of_size = |elems: &usize| Ok([buffer(*elems)?, buffer(self.course(*elems).output_elems())?]);
+        self.sizes_elems.iter().map(of_size).collect()
+    }
+
+    /// Whether our sums are in rank order, rounded once, whichever of these it is: that peers can address the operands, or
+    /// not. All are but those of some all-reduces.
+    fn is_exact(&self, communicator: &Communicator, elems: usize, direct: &[bool]) -> bool {
+        let exact = |direct: &bool| {
+            let algorithm = self.algorithm(communicator, *direct, self.bytes(elems));
+            algorithm.is_exact(self.dtype, communicator.world_size())
+        };
+        self.collective != Collective::AllReduce || direct.iter().all(exact)
     }
 
     /// What serves an all-reduce of a size: the algorithm asked for, or the table's choice.
-    fn algorithm(&self, communicator: &Communicator, bytes: u64) -> Algorithm {
+    fn algorithm(&self, communicator: &Communicator, direct: bool, bytes: u64) -> Algorithm {
         match self.algorithm {
-            Algorithm::Auto => communicator.chosen(self.dtype, Reduction::Sum, true, bytes),
+            Algorithm::Auto => communicator.chosen(self.dtype, Reduction::Sum, direct, bytes),
             named => named,
         }
     }
@@ -178,7 +205,7 @@ impl Heat<'_, '_> {
         let operations = self.race.operations(self.communicator.device().kind(), larger_bytes);
         let data = Data::<T>::new(self.race.seed, elems, ranks);
         let algorithm = match collective {
-            Collective::AllReduce => self.race.algorithm(self.communicator, larger_bytes).to_string(),
+            Collective::AllReduce => self.race.algorithm(self.communicator, true, larger_bytes).to_string(),
             _ => self.course.transport(self.communicator, size_of::<T>()),
         };
         for mode in &self.race.modes {
@@ -207,6 +234,7 @@ impl Heat<'_, '_> {
             stream.capture(|capture| (0..operations).try_for_each(|_| side.record(capture)))
         };
         let graphs: Vec<Graph<'a>> = (0..sides.len()).map(capture).collect::<symmetra::Result<_>>()?;
+        graphs.iter().try_for_each(Graph::register)?;
         self.time(sides, operations, data, |side| graphs[side].launch(stream))
     }
 
@@ -265,17 +293,15 @@ impl Heat<'_, '_> {
 impl Race {
     /// The sides by name, ours first.
     pub(super) fn side_names(&self) -> Vec<&'static str> {
-        let own = [OURS].into_iter().chain(self.copy_engine.then_some(OUR_COPY_ENGINES));
+        let own = [OURS].into_iter().chain(self.with.iter().map(|with| with.name()));
         own.chain(self.peers.iter().map(|peer| peer.name())).collect()
     }
 
     /// How many of them are ours.
     pub(super) fn own_sides(&self) -> usize {
-        1 + usize::from(self.copy_engine)
+        1 + self.with.len()
     }
 }
 
 /// The name of this library's side.
 pub(super) const OURS: &str = "symmetra";
-/// And of that of its low-contention collectives.
-const OUR_COPY_ENGINES: &str = "copy-engine";

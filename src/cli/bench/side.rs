@@ -1,9 +1,12 @@
 //! The sides of a race: who does it, on which memory.
 
-use symmetra::{Algorithm, Capture, Communicator, Element, Queue, Reduction, Stream, SymmetricBuffer};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, Capture, Communicator, Element, Operand, Queue, Reduction, Stream};
 
 use super::course::ROOT;
-use crate::all_reduce::Collective;
+use crate::all_reduce::{Buffer, Collective};
+use crate::failure::Failure;
 
 /// One library, with an input and an output.
 pub(super) trait Side<'a, T> {
@@ -28,19 +31,56 @@ pub(super) enum How {
     CopyEngine,
 }
 
-/// This library.
-pub(super) struct Ours<'a, T: Element> {
+/// Another way of ours, beside kernels on symmetric memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(super) enum With {
+    /// The low-contention form, by the copy engines: all-gather and reduce-scatter
+    CopyEngine,
+    /// The same on plain device memory: pushed where called one by one, in a graph registered before the launch
+    Plain,
+}
+
+impl With {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::CopyEngine => "copy-engine",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// Each once, in the order they were named, of those that a collective has.
+pub(super) fn distinct(with: &[With], collective: Collective) -> Result<Vec<With>, Failure> {
+    let mut found = Vec::new();
+    for with in with {
+        if found.contains(with) {
+            return Err(Failure::usage(format!("--with names {} twice", with.name())));
+        }
+        let has_it = *with == With::Plain || matches!(collective, Collective::AllGather | Collective::ReduceScatter);
+        if !has_it {
+            return Err(Failure::usage(format!("--with {}: {} has no such form", with.name(), collective.name())));
+        }
+        found.push(*with);
+    }
+    Ok(found)
+}
+
+/// This library, on one kind of memory.
+pub(super) struct Ours<'a, B> {
     pub(super) communicator: &'a Communicator,
     pub(super) collective: Collective,
     pub(super) how: How,
     /// Whether what runs sums in rank order.
     pub(super) exact: bool,
-    pub(super) input: &'a SymmetricBuffer<T>,
-    pub(super) output: &'a SymmetricBuffer<T>,
+    pub(super) input: &'a B,
+    pub(super) output: &'a B,
 }
 
-impl<'a, T: Element> Ours<'a, T> {
-    fn call(&self, queue: impl Queue<'a>) -> symmetra::Result<()> {
+impl<'a, B> Ours<'a, B> {
+    fn call<T: Element>(&self, queue: impl Queue<'a>) -> symmetra::Result<()>
+    where
+        &'a B: Operand<'a, T>,
+    {
         let Self { communicator, input, output, .. } = *self;
         match (self.collective, self.how) {
             (Collective::AllReduce, How::Kernels(algorithm)) => {
@@ -67,7 +107,10 @@ impl<'a, T: Element> Ours<'a, T> {
     }
 }
 
-impl<'a, T: Element> Side<'a, T> for Ours<'a, T> {
+impl<'a, T: Element, B: Buffer<T>> Side<'a, T> for Ours<'a, B>
+where
+    &'a B: Operand<'a, T>,
+{
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
         self.call(stream)
     }

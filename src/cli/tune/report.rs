@@ -5,10 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
-use symmetra::{Algorithm, Device, DeviceKind, Dtype, Range, TunedRow, TunedTable, TunedTiming, Tuning, explain};
+use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming, Tuning};
 
-use super::crossovers::{Choice, Size, crossovers};
-use super::lap::{Lap, sends_all};
+use super::crossovers::{Choice, serves};
+use super::kind::{Kind, noise};
+use super::lap::{Lap, merged};
 use crate::all_reduce::RanksAs;
 use crate::bytes;
 use crate::failure::Failure;
@@ -37,6 +38,8 @@ struct Section {
     ranks: usize,
     dtype: &'static str,
     memory: &'static str,
+    /// Differences below this share of a time say nothing.
+    noise: f64,
     rows: Vec<Row>,
 }
 
@@ -67,10 +70,9 @@ impl Report {
         };
         let mut sections = Vec::new();
         for world in worlds {
-            let built_in = explain(device.kind(), Some(device), world.ranks, None)?;
             // Laps of one type and kind of memory follow each other.
             for laps in world.laps.chunk_by(|one, other| (one.dtype, one.direct) == (other.dtype, other.direct)) {
-                sections.push(section(world.ranks, laps, &built_in, &mut tuning)?);
+                sections.push(section(device, world.ranks, laps, &mut tuning)?);
             }
         }
         Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
@@ -89,76 +91,39 @@ impl Report {
 }
 
 /// Adds what was found of one kind of call to the tuning.
-fn section(
-    ranks: usize,
-    laps: &[Lap],
-    built_in: &impl Fn(Dtype, bool) -> Vec<Range>,
-    tuning: &mut Tuning,
-) -> Result<Section, Failure> {
+fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> Result<Section, Failure> {
     let Some(Lap { dtype, direct, .. }) = laps.first() else {
         return Err(Failure::failed("nothing was measured"));
     };
-    let (dtype, direct) = (*dtype, *direct);
-    let choices = |exact: bool| {
-        let serves = |algorithm: Algorithm| !exact || algorithm.is_exact(dtype, ranks);
-        let mut larger = built_in(dtype, direct);
-        larger.retain(|range| serves(range.algorithm));
-        let choices = crossovers(&sizes(laps, serves));
-        let (world_size, floating, rows) = (ranks, dtype.is_float(), rows(&choices, &larger));
-        (TunedTable { world_size, floating, direct, exact, rows }, choices)
-    };
-    let ((table, choices), (exact_table, _)) = (choices(false), choices(true));
-    tuning.tables.extend([table, exact_table]);
+    let (kind, laps) = (Kind { device, ranks, dtype: *dtype, direct: *direct }, merged(laps));
+    let (floating, direct) = (dtype.is_float(), *direct);
+    let table = kind.table(&laps, false)?;
+    for (exact, choices) in [(false, &table), (true, &kind.table(&laps, true)?)] {
+        tuning.tables.push(TunedTable { world_size: ranks, floating, direct, exact, rows: rows(choices) });
+    }
     tuning.timings.extend(laps.iter().map(|lap| TunedTiming {
         world_size: ranks,
-        floating: dtype.is_float(),
+        floating,
         direct,
         bytes: lap.bytes,
         times_ns: lap.times_ns.clone(),
     }));
     let memory = if direct { "symmetric" } else { "plain" };
-    let rows = laps.iter().map(|lap| row(lap, &choices)).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory, rows })
+    let rows = laps.iter().map(|lap| row(lap, &table)).collect();
+    Ok(Section { ranks, dtype: dtype.name(), memory, noise: noise(&laps), rows })
 }
 
-/// What was found, and for messages larger than any measured what is likely: the choice of the largest in the rest
-/// of the built-in range it lies in, whose algorithm was no faster there; then the built-in ranges.
-fn rows(choices: &[Choice], built_in: &[Range]) -> Vec<TunedRow> {
-    let Some(largest) = choices.last() else { return Vec::new() };
-    let found = choices.iter().map(|choice| (choice.up_to_bytes, choice.algorithm.as_str()));
-    // The larger the message, the worse such an algorithm is.
-    let ends = largest.algorithm.parse().is_ok_and(sends_all);
-    let of_largest = built_in.iter().find(|range| largest.up_to_bytes <= range.up_to_bytes);
-    let larger = built_in.iter().filter(|range| range.up_to_bytes > largest.up_to_bytes);
-    let larger = larger.map(|range| match !ends && of_largest == Some(range) {
-        true => (range.up_to_bytes, largest.algorithm.as_str()),
-        false => (range.up_to_bytes, range.algorithm.name()),
-    });
-    let mut rows: Vec<TunedRow> = Vec::new();
-    for (up_to_bytes, algorithm) in found.chain(larger) {
-        match rows.last_mut() {
-            Some(last) if last.algorithm == algorithm => last.up_to_bytes = Some(up_to_bytes),
-            _ => rows.push(TunedRow { up_to_bytes: Some(up_to_bytes), algorithm: algorithm.to_owned() }),
-        }
-    }
-    if let Some(last) = rows.last_mut() {
-        last.up_to_bytes = None;
-    }
-    rows
+/// As the file has them.
+fn rows(choices: &[Choice]) -> Vec<TunedRow> {
+    let limit = |bytes: u64| (bytes < u64::MAX).then_some(bytes);
+    let row =
+        |choice: &Choice| TunedRow { up_to_bytes: limit(choice.up_to_bytes), algorithm: choice.algorithm.clone() };
+    choices.iter().map(row).collect()
 }
 
-fn sizes(laps: &[Lap], serves: impl Fn(Algorithm) -> bool) -> Vec<Size> {
-    let able = |name: &String| name.parse::<Algorithm>().is_ok_and(&serves);
-    let size = |lap: &Lap| {
-        let times = lap.times_ns.iter().filter(|(name, _)| able(name));
-        Size { bytes: lap.bytes, times_ns: times.map(|(name, time)| (name.clone(), *time)).collect() }
-    };
-    laps.iter().map(size).collect()
-}
-
-fn row(lap: &Lap, choices: &[Choice]) -> Row {
+fn row(lap: &Lap, table: &[Choice]) -> Row {
     let fastest = lap.times_ns.iter().min_by_key(|(_, time)| **time);
-    let chosen = choices.iter().find(|choice| lap.bytes <= choice.up_to_bytes);
+    let chosen = serves(table, lap.bytes);
     Row {
         bytes: lap.bytes,
         times_us: lap.times_ns.iter().map(|(name, time)| (name.clone(), *time as f64 / 1e3)).collect(),
@@ -170,8 +135,9 @@ fn row(lap: &Lap, choices: &[Choice]) -> Row {
 
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ranks, dtype, memory, .. } = self;
-        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+        let Self { ranks, dtype, memory, noise, .. } = self;
+        let noise = 100.0 * noise;
+        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce, noise {noise:.1} %")?;
         // In the order of their numbers, those that were timed at all.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
         let names: Vec<&str> = Algorithm::ALL.map(Algorithm::name).into_iter().filter(|name| timed(name)).collect();
@@ -196,35 +162,5 @@ impl Display for Section {
 impl Row {
     fn time_us(&self, algorithm: &str) -> Option<f64> {
         self.times_us.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(rows: &[TunedRow]) -> Vec<(Option<u64>, &str)> {
-        rows.iter().map(|row| (row.up_to_bytes, row.algorithm.as_str())).collect()
-    }
-
-    #[test]
-    fn larger_messages_than_measured_go_as_is_likely() {
-        let choice = |up_to_bytes, algorithm: Algorithm| Choice { up_to_bytes, algorithm: algorithm.to_string() };
-        let range = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason: "" };
-        let (ll, two, ring) = (Algorithm::OneShotLL, Algorithm::TwoShotZeroCopy, Algorithm::Ring);
-        let built_in = [range(10, ll), range(30, two), range(u64::MAX, ring)];
-        let rows_of = |choices: &[Choice]| rows(choices, &built_in);
-        let expected = [(Some(16), ll.name()), (Some(30), two.name()), (None, ring.name())];
-        assert_eq!(found(&rows_of(&[choice(16, ll)])), expected);
-        assert_eq!(
-            found(&rows_of(&[choice(8, ll), choice(16, two)])),
-            [(Some(8), ll.name()), expected[1], expected[2]]
-        );
-        assert_eq!(found(&rows_of(&[choice(64, ring)])), [(None, ring.name())]);
-        // Where the table has nothing else to say, the largest that was measured does.
-        assert_eq!(found(&rows_of(&[choice(64, two)])), [(None, two.name())]);
-        assert_eq!(found(&rows_of(&[choice(20, ring)])), [(None, ring.name())]);
-        assert_eq!(found(&rows_of(&[choice(10, ring)])), [(Some(10), ring.name()), expected[1], expected[2]]);
-        assert_eq!(found(&rows_of(&[choice(64, ll)])), [(Some(64), ll.name()), (None, ring.name())]);
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Across, Hosts, unsupported};
 use crate::bootstrap::Bootstrap;
+use crate::bootstrap::hello::tell;
 use crate::engine::{Interface, Wire, reduce};
 use crate::error::{Error, Result};
 use crate::memory::{Ref, View};
@@ -98,13 +99,7 @@ impl Engines {
                 (Err(error), card)
             }
         };
-        let card = serde_json::to_vec(&card).map_err(|error| Error::Internal { message: error.to_string() })?;
-        let cards = bootstrap.all_gather(&card, deadline)?;
-        let cards = cards.iter().enumerate().map(|(rank, card)| {
-            serde_json::from_slice(card)
-                .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))
-        });
-        let cards = cards.collect::<Result<Vec<Card>>>()?;
+        let cards = tell(bootstrap, &card, deadline)?;
         Ok(wire.and_then(|wire| wire.map(|wire| meet(wire, members, &cards, until)).transpose()))
     }
 

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use super::Report;
 use super::report::guard;
-use crate::bootstrap::{Bootstrap, Local, Tcp, Threads, UniqueId};
+use crate::bootstrap::{Bootstrap, Local, Tcp, Threads, UniqueId, until};
 use crate::error::{Error, Result};
 
 /// One of this library's bootstraps.
-pub struct Ready(Box<dyn Bootstrap>);
+pub struct Ready(pub(super) Box<dyn Bootstrap>);
 
 /// The ranks of a world of threads that nobody took yet.
 pub struct World(Mutex<VecDeque<Threads>>);
@@ -43,9 +43,9 @@ fn ready(bootstrap: impl Bootstrap + 'static) -> Box<Ready> {
     Box::new(Ready(Box::new(bootstrap)))
 }
 
-/// When a call that starts now must be done; a day is for ever.
+/// When a call that starts now must be done.
 fn deadline(timeout_ms: u64) -> Instant {
-    Instant::now() + Duration::from_millis(timeout_ms).min(Duration::from_secs(86_400))
+    until(Duration::from_millis(timeout_ms))
 }
 
 pub(super) fn world_of_threads(world_size: usize) -> Result<Box<World>, Report> {

@@ -25,9 +25,9 @@ pub(super) unsafe fn bind_all_reduce(
     guard(|| {
         let options = AllReduceOptions::try_from(options)?;
         // SAFETY: passed on.
-        let (from, dtype) = unsafe { resolve(communicator, &input) }?;
+        let (from, dtype) = unsafe { resolve(communicator.device(), &input) }?;
         // SAFETY: passed on.
-        let (to, other) = unsafe { resolve(communicator, &output) }?;
+        let (to, other) = unsafe { resolve(communicator.device(), &output) }?;
         if dtype != other {
             return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
         }

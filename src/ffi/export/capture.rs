@@ -33,6 +33,9 @@ impl Capture {
     }
 }
 
+/// What a capture calls once, with itself.
+pub(super) type Record<'r> = &'r mut dyn FnMut(&stream::Capture<'static>) -> Result<()>;
+
 /// A graph and what it uses. The operands are borrowed for `'static` in name only: the tensors among
 /// them are owned here, and the first field is dropped first (keeping); the rest is the caller's duty.
 pub struct Graph {
@@ -41,16 +44,22 @@ pub struct Graph {
 }
 
 pub(super) fn stream_capture(stream: &Stream, recorder: Pin<&mut Recorder>) -> Result<Box<Graph>, Report> {
-    guard(|| {
-        let mut kept = Vec::new();
-        let graph = stream.capture(|raw| {
-            let capture = Capture { raw, thread: std::thread::current().id(), kept: Mutex::default() };
-            recorder.record(&capture)?;
-            kept = capture.kept.into_inner();
-            Ok(())
-        })?;
-        Ok(Box::new(Graph { graph, _kept: kept }))
-    })
+    guard(|| capture_with(recorder, |record| stream.capture(record)))
+}
+
+/// Captures what the function that records enqueues, by `capture`, which calls what it is given once.
+pub(super) fn capture_with(
+    mut recorder: Pin<&mut Recorder>,
+    capture: impl FnOnce(Record<'_>) -> Result<stream::Graph<'static>>,
+) -> Result<Box<Graph>> {
+    let mut kept = Vec::new();
+    let graph = capture(&mut |raw| {
+        let capture = Capture { raw, thread: std::thread::current().id(), kept: Mutex::default() };
+        recorder.as_mut().record(&capture)?;
+        kept = capture.kept.into_inner();
+        Ok(())
+    })?;
+    Ok(Box::new(Graph { graph, _kept: kept }))
 }
 
 pub(super) fn graph_register(graph: &Graph) -> Result<(), Report> {

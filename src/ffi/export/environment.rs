@@ -3,13 +3,16 @@
 
 use std::pin::Pin;
 
+use cxx::UniquePtr;
+
 use super::bootstrap::{Borrowed, Ready};
-use super::bridge::{Entry, EnvSettings, MaybeSize, Members};
+use super::bridge::{Entry, EnvSettings, Machine, MaybeSize, MaybeText};
+use super::coordinator::backend;
 use super::report::guard;
-use super::{Communicator, Environment, Report};
+use super::{Environment, Report};
 use crate::bootstrap::foreign::Foreign;
-use crate::environment::{EnvConfig, Setting};
-use crate::error::{Error, Result};
+use crate::environment::{EnvConfig, InitMethod, Setting};
+use crate::error::Result;
 use crate::ffi::foreign::Bootstrap;
 use crate::group::Config;
 
@@ -17,6 +20,7 @@ use crate::group::Config;
 /// The device is null or lives through the call.
 unsafe fn config(settings: &EnvSettings) -> Result<EnvConfig> {
     let size = |size: MaybeSize| size.set.then_some(size.value);
+    let text = |text: &MaybeText| text.set.then(|| text.value.clone());
     Ok(EnvConfig {
         tensor_parallel_size: settings.tensor_parallel_size,
         pipeline_parallel_size: settings.pipeline_parallel_size,
@@ -28,8 +32,10 @@ unsafe fn config(settings: &EnvSettings) -> Result<EnvConfig> {
         init_method: settings.init_method.parse()?,
         // SAFETY: caller's duty.
         device: unsafe { settings.device.as_ref() }.cloned(),
+        host: text(&settings.host),
+        interface: text(&settings.interface),
+        backend: size(settings.backend).map(|number| backend(u32::try_from(number).unwrap_or(u32::MAX))).transpose()?,
         communicator: Config::try_from(&settings.communicator)?,
-        ..EnvConfig::default()
     })
 }
 
@@ -60,17 +66,38 @@ pub(super) unsafe fn environment_init_ready(
     guard(|| Environment::init_on(Borrowed(ready), unsafe { config(settings) }?).map(Box::new))
 }
 
-/// The world, then each parallelism in the order of its numbers.
-pub(super) fn environment_groups(environment: &Environment) -> Vec<Members> {
-    environment.coordinators().iter().map(|group| Members { ranks: group.ranks().to_vec() }).collect()
+/// # Safety
+/// As `config`.
+pub(super) unsafe fn environment_init_keeping(
+    bootstrap: UniquePtr<Bootstrap>,
+    settings: &EnvSettings,
+) -> Result<Box<Environment>, Report> {
+    guard(|| {
+        let init_method = InitMethod::bootstrap(Foreign::new(bootstrap)?);
+        // SAFETY: caller's duty.
+        let config = EnvConfig { init_method, ..unsafe { config(settings) }? };
+        Environment::init(config).map(Box::new)
+    })
 }
 
-pub(super) fn environment_communicator(environment: &Environment, group: usize) -> Result<Box<Communicator>, Report> {
-    let absent = || Error::invalid("the number of a group", group, "there are 5");
+/// # Safety
+/// As `config`.
+pub(super) unsafe fn environment_init_taking(
+    ready: Box<Ready>,
+    settings: &EnvSettings,
+) -> Result<Box<Environment>, Report> {
     guard(|| {
-        let coordinator = environment.coordinators().get(group).ok_or_else(absent)?;
-        Ok(Box::new(coordinator.communicator()?.clone()))
+        let init_method = InitMethod::Bootstrap(ready.0);
+        // SAFETY: caller's duty.
+        let config = EnvConfig { init_method, ..unsafe { config(settings) }? };
+        Environment::init(config).map(Box::new)
     })
+}
+
+pub(super) fn environment_hosts(environment: &Environment) -> Vec<Machine> {
+    let hosts = environment.hosts();
+    let machine = |node| Machine { name: hosts.name(node).unwrap_or_default().to_owned(), ranks: hosts.ranks(node) };
+    (0..hosts.count()).map(machine).collect()
 }
 
 pub(super) fn environment_settings(environment: &Environment) -> Vec<Entry> {

@@ -30,9 +30,9 @@ pub(super) unsafe fn low_contention(
 ) -> Result<Box<Pending>, Report> {
     guard(|| {
         // SAFETY: passed on.
-        let (from, dtype) = unsafe { resolve(communicator, &input) }?;
+        let (from, dtype) = unsafe { resolve(communicator.device(), &input) }?;
         // SAFETY: passed on.
-        let (to, other) = unsafe { resolve(communicator, &output) }?;
+        let (to, other) = unsafe { resolve(communicator.device(), &output) }?;
         if dtype != other {
             return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
         }

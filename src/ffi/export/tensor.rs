@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::bridge::{Operand, Options, Queue};
+use super::bridge::{Operand, Queue};
 use super::config::dtype;
 use super::report::guard;
 use super::{Capture, Communicator, Device, Report, Stream};
-use crate::collective::AllReduceOptions;
 use crate::error::{Error, Result};
 use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
 use crate::memory::{Adopted, DeviceBuffer, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
@@ -64,6 +63,12 @@ impl Tensor {
         Box::new(Self { address, count: elems, place, device, dtype, owner: Arc::new(memory) })
     }
 
+    /// Bytes that are elements of another type.
+    pub(super) fn of_bytes(memory: DeviceBuffer<u8>, dtype: Dtype) -> Box<Self> {
+        let bytes = Self::new(memory, dtype);
+        Box::new(Self { count: bytes.count / dtype.bytes(), ..*bytes })
+    }
+
     fn pad(&self) -> Result<SignalPad<'_>> {
         self.owner
             .signals()
@@ -91,13 +96,13 @@ impl Tensor {
 ///
 /// # Safety
 /// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
-pub(super) unsafe fn resolve<'a>(communicator: &'a Communicator, operand: &Operand) -> Result<(View<'a>, Dtype)> {
+pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Result<(View<'a>, Dtype)> {
     let Operand { tensor, address, start, count, dtype: number } = *operand;
     // SAFETY: borrowing.
     if let Some(tensor) = unsafe { tensor.as_ref::<'a>() } {
         return Ok((tensor.slice(start, count)?, tensor.dtype));
     }
-    let (dtype, device) = (dtype(number)?, communicator.device());
+    let dtype = dtype(number)?;
     // SAFETY: caller's duty.
     with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
     Ok((View { address, elems: count, place: Place::Plain, device }, dtype))
@@ -116,37 +121,6 @@ pub(super) unsafe fn target<'a>(queue: Queue) -> Result<Target<'a>> {
     let (stream, capture) = (unsafe { queue.stream.as_ref() }, unsafe { queue.capture.as_ref() });
     let stream = stream.map(Target::Stream).or(capture.map(Target::Capture));
     stream.ok_or_else(|| Error::Internal { message: "a queue of neither a stream nor a capture".to_owned() })
-}
-
-/// # Safety
-/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
-pub(super) unsafe fn all_reduce(
-    communicator: &Communicator,
-    options: Options,
-    input: Operand,
-    output: Operand,
-    queue: Queue,
-) -> Result<(), Report> {
-    guard(|| {
-        let options = AllReduceOptions::try_from(options)?;
-        // SAFETY: passed on.
-        let (from, dtype) = unsafe { resolve(communicator, &input) }?;
-        // SAFETY: passed on.
-        let (to, other) = unsafe { resolve(communicator, &output) }?;
-        if dtype != other {
-            return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
-        }
-        // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => communicator.all_reduce_untyped(options, dtype, [&from, &to], &stream),
-            Target::Capture(capture) => {
-                // SAFETY: borrowing.
-                let operands = [unsafe { input.tensor.as_ref() }, unsafe { output.tensor.as_ref() }];
-                let recording = capture.keep(operands.into_iter().flatten())?;
-                communicator.all_reduce_untyped(options, dtype, [&from, &to], &recording)
-            }
-        }
-    })
 }
 
 pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number: u32) -> Result<Box<Tensor>, Report> {
@@ -194,7 +168,7 @@ pub(super) fn tensor_address(tensor: &Tensor) -> usize {
 }
 
 pub(super) fn tensor_is_shared(tensor: &Tensor) -> bool {
-    tensor.place != Place::Plain
+    !matches!(tensor.place, Place::Plain | Place::Pushed)
 }
 
 pub(super) fn tensor_peer_address(tensor: &Tensor, rank: usize) -> Result<usize, Report> {
@@ -220,8 +194,8 @@ pub(super) fn tensor_offset_bytes(tensor: &Tensor) -> Result<u64, Report> {
 /// # Safety
 /// `values` has room for the tensor's elements: *caller's duty*.
 pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &Stream) -> Result<(), Report> {
-    // SAFETY: the tensor's memory lives (borrowing), `values` until the synchronisation (caller's duty).
-    let work = |to, bytes| stream.enqueue("copy to the device", |raw| unsafe { raw.copy(to, values, bytes) });
+    // SAFETY: the tensor's memory lives (borrowing), `values` until the copy is done (caller's duty).
+    let work = |to, bytes| stream.run("copy to the device", |raw| unsafe { raw.copy(to, values, bytes) });
     guard(|| copy(tensor, values.is_null(), stream, work))
 }
 
@@ -230,11 +204,12 @@ pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &S
 pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<(), Report> {
     // SAFETY: as in `tensor_write`.
     let work =
-        |from: *mut u8, bytes| stream.enqueue("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
+        |from: *mut u8, bytes| stream.run("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
     guard(|| copy(tensor, values.is_null(), stream, work))
 }
 
 fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8, usize) -> Result<()>) -> Result<()> {
+    tensor.device.check_same("stream", stream.device())?;
     let bytes = tensor.count * tensor.dtype.bytes();
     if bytes == 0 {
         return Ok(());
@@ -242,8 +217,7 @@ fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8,
     if null {
         return Err(Error::invalid("the address of the values", "null", format!("{bytes} bytes are copied")));
     }
-    work(tensor.address as *mut u8, bytes)?;
-    stream.synchronize()
+    work(tensor.address as *mut u8, bytes)
 }
 
 /// # Safety

@@ -1,14 +1,14 @@
 //! Products of square matrices by cuBLASLt, on a stream that both crates use.
 #![allow(unsafe_code)]
 
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cudarc::cublaslt::result::CublasError;
 use cudarc::cublaslt::{CudaBlasLT, Matmul as CublasLt, MatmulConfig, MatmulShared, Workspace, sys};
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
+use cudarc::driver::CudaStream;
 use half::bf16;
-use symmetra::{Device, DeviceBuffer, Error, Result, Stream, interop};
+use symmetra::interop::cudarc::{lend, new_stream};
+use symmetra::{Device, DeviceBuffer, Error, Result, Stream};
 
 /// Some products, one after the other.
 pub(super) struct Matmul {
@@ -46,18 +46,14 @@ impl CublasLt<bf16> for Bf16 {
 impl Matmul {
     /// With random factors, since zeros are multiplied at less power; and the stream it works on.
     pub(super) fn new(device: &Device, size: usize, matmuls: u32, seed: u64) -> Result<(Self, Stream)> {
-        let context = CudaContext::new(device.ordinal().unsigned_abs() as usize).map_err(driver)?;
-        // SAFETY: one stream orders all work on what cudarc knows, and nothing is freed before it is done.
-        unsafe { context.disable_event_tracking() };
-        let native = context.new_stream().map_err(driver)?;
+        // SAFETY: one stream orders all work; nobody captures it but this library, of whose memory all operands are.
+        let (stream, native) = unsafe { new_stream(device) }?;
         // SAFETY: only loads the library.
         if !unsafe { sys::is_culib_present() } {
             let reason = "libcublasLt is not among the libraries the loader finds".to_owned();
             return Err(Error::Unsupported { what: "a matmul on a GPU".to_owned(), reason });
         }
-        let cublaslt = Bf16(CudaBlasLT::new(native.clone()).map_err(cublas)?);
-        // SAFETY: nobody captures this stream but this library.
-        let stream = unsafe { interop::cudarc::stream(device, &native) }?;
+        let cublaslt = Bf16(CudaBlasLT::new(native).map_err(cublas)?);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut draw = || bf16::from_f32(random.f32() - 0.5);
         let mut matrix = || {
@@ -95,22 +91,12 @@ impl Matmul {
             batch_size: None,
         };
         let [left, right, product] = &self.matrices;
-        let (left, right, mut product) = (self.lend(left), self.lend(right), self.lend(product));
-        // SAFETY: the shapes are those of the memory, which outlives the stream's work: its owners wait
-        // for the device before they free it.
-        unsafe { self.cublaslt.matmul(config, &*left, &*right, &mut *product, None, None) }.map_err(cublas)
+        let lend = |matrix| lend(DeviceBuffer::borrow(matrix), self.cublaslt.stream());
+        let (left, right, mut product) = (lend(left)?, lend(right)?, lend(product)?);
+        let (left, right, mut product) = (left.as_view(), right.as_view(), product.as_view_mut());
+        // SAFETY: the shapes are those of the memory.
+        unsafe { self.cublaslt.matmul(config, &left, &right, &mut product, None, None) }.map_err(cublas)
     }
-
-    /// symmetra's memory as cudarc knows it, and does not free it.
-    fn lend(&self, matrix: &DeviceBuffer<bf16>) -> ManuallyDrop<CudaSlice<bf16>> {
-        let stream = self.cublaslt.stream();
-        // SAFETY: as many elements as the matrix has, used during a call only and never freed.
-        ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(matrix.as_raw() as u64, matrix.len()) })
-    }
-}
-
-fn driver(error: DriverError) -> Error {
-    Error::Device { code: error.0 as i64, message: error.to_string() }
 }
 
 fn cublas(error: CublasError) -> Error {

@@ -1,0 +1,192 @@
+/// \file
+/// A parallel group as an engine uses it: its operations, each on the first backend that serves it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "symmetra/backend.hpp"
+#include "symmetra/capture.hpp"
+#include "symmetra/communicator.hpp"
+#include "symmetra/memory.hpp"
+#include "symmetra/named.hpp"
+#include "symmetra/stream.hpp"
+#include "symmetra/types.hpp"
+
+namespace symmetra {
+
+namespace core {
+struct Coordinator;
+}
+
+/// A parallel group of an Environment: who is in it, and what its ranks do together. Move-only; usable
+/// from any thread. It may outlive its Environment, which when closed makes every call throw kClosed.
+///
+/// All ranks of the group make the same calls in the same order; a group of one rank answers every call by
+/// itself. Roots and peers are numbered in the group.
+///
+/// The operations are those of Communicator, which says what each computes, what operands it takes and
+/// what may be in place. explain() says where a call goes, through() sends it elsewhere. On Backend::kOwn and
+/// Backend::kNccl a call enqueues and returns; on Backend::kHost it blocks until its result is there.
+///
+/// All of them throw what Communicator::all_reduce throws, and kUnsupported where no backend serves the call, with
+/// the group, the operation, the hosts, and why each backend does not. Between hosts, with the group's
+/// numbers and for good: kPeerLost when a rank died, kTimeout after the deadlines of Config, kBootstrap when a
+/// connection broke, kMismatch when ranks call differently.
+class Coordinator {
+ public:
+  /// One message of a batch.
+  using Message = Communicator::Message;
+
+  Coordinator(Coordinator&&) noexcept = default;
+  Coordinator& operator=(Coordinator&&) noexcept = default;
+
+  /// `world`, `tp`, `pp`, `dp` or `ep`.
+  std::string name() const;
+  /// This rank's number in the group.
+  std::size_t rank() const { return rank_; }
+  std::size_t world_size() const { return ranks_.size(); }
+  /// The group's ranks as the world numbers them, in the order of the group.
+  const std::vector<std::size_t>& ranks() const { return ranks_; }
+  std::size_t first_rank() const { return ranks_.front(); }
+  std::size_t last_rank() const { return ranks_.back(); }
+  /// Whether this is the first rank: of a pipeline, the stage that embeds.
+  bool is_first_rank() const { return rank() == 0; }
+  /// Whether this is the last rank: of a pipeline, the stage that samples.
+  bool is_last_rank() const { return rank() + 1 == world_size(); }
+  /// The rank after this one, going round, as the world numbers it.
+  std::size_t next_rank() const { return ranks_[(rank() + 1) % world_size()]; }
+  /// The rank before this one, likewise.
+  std::size_t previous_rank() const { return ranks_[(rank() + world_size() - 1) % world_size()]; }
+
+  /// What runs the own collectives of a group on one host. Groups of the same ranks share it. Throws
+  /// kUnsupported for a group that spans hosts: call its operations here.
+  const Communicator& communicator() const;
+  /// What runs collectives among the group's ranks on this host: all of them, unless it spans hosts.
+  const Communicator& local() const { return local_; }
+
+  /// The same group with one backend, which is opened if need be: a call it does not serve throws
+  /// kUnsupported. Collective; blocks. Every rank of the group makes a call through the same backend.
+  ///
+  /// Throws kPeer or this rank's error when the backend cannot be opened, though it seemed so; the group's
+  /// error when it failed. That it cannot be had at all is the error of each call.
+  Coordinator through(Backend backend) const;
+  /// The backends in the order they are asked: what each serves, and why it refuses the rest. The same on
+  /// every rank of the group.
+  std::vector<Explanation> explain() const;
+
+  /// Reduces `input` over the group into `output`, which has as many elements; sums unless told otherwise.
+  /// Algorithms are Backend::kOwn's.
+  ///
+  /// Between hosts Backend::kHost reduces on two levels: over the ranks of each host, rounded to the type, then
+  /// over the hosts in the order of their lowest rank, rounded again; averages, and everything where
+  /// Config::determinism asks for it, in rank order, rounded once. Bits are equal on all ranks.
+  void all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
+  /// The same in place.
+  void all_reduce(Operand buffer, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
+
+  /// Reduces `input` over the group and puts this rank's part of the result into `output`; `input` has world
+  /// size times as many elements.
+  void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
+  /// The same along dimension `dim` of a row-major tensor of this `shape`, the input's.
+  void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Reduction reduction,
+                            Queue queue) const;
+
+  /// Puts the `input` of every rank, in the order of the group, into `output` of every rank, which has world
+  /// size times as many elements.
+  void all_gather(Operand input, Operand output, Queue queue) const;
+  /// The same along dimension `dim` of a row-major tensor of this `shape`, the input's.
+  void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
+
+  /// Gives part p of `input` to rank p, and collects the parts that come from all. Both have as many
+  /// elements, a multiple of the world size.
+  void all_to_all(Operand input, Operand output, Queue queue) const;
+  /// The same with a count of elements for each rank: one strip behind the other in either operand. Where what a
+  /// rank sends is not what its peer expects, kMismatch names both, except that NCCL does not compare it.
+  void all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
+                    const std::vector<std::size_t>& receive_counts, Queue queue) const;
+
+  /// Copies the `buffer` of rank `root` into that of every other rank.
+  void broadcast(Operand buffer, std::size_t root, Queue queue) const;
+  /// Reduces `input` over the group into the `output` of rank `root`; the others' is not looked at.
+  void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const;
+  /// Puts the `input` of every rank, in the order of the group, into the `output` of rank `root`, which has
+  /// world size times as many elements; the others' is not looked at.
+  void gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const;
+  /// Gives every rank its part of the `input` of rank `root`; the others' is not looked at.
+  void scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const;
+
+  /// Sends to and receives from any ranks of the group at once, as Communicator::batch does. Every rank of the
+  /// group takes part, if only with nothing. NCCL does not compare what ranks send and expect. A step of a
+  /// pipeline:
+  /// \code
+  /// std::vector<Coordinator::Message> messages;
+  /// if (!pp.is_last_rank()) messages.push_back(pp.to_next(out));
+  /// if (!pp.is_first_rank()) messages.push_back(pp.from_previous(in));
+  /// pp.batch(messages, stream);
+  /// \endcode
+  void batch(const std::vector<Message>& messages, Queue queue) const;
+  /// A message to the next rank of the group, going round.
+  Message to_next(Operand operand) const { return Message::send(operand, (rank() + 1) % world_size()); }
+  /// A message from the rank before, going round.
+  Message from_previous(Operand operand) const { return Message::receive(operand, (rank() + world_size() - 1) % world_size()); }
+  /// Sends `operand` to the next rank of the group, going round: all that this rank does in a batch in which
+  /// that one receives. Ranks with neither part call batch with nothing.
+  void send_next(Operand operand, Queue queue) const;
+  /// Receives `operand` from the rank before, likewise.
+  void receive_previous(Operand operand, Queue queue) const;
+
+  /// Gives named tensors and other values of rank `root` to every rank. The others pass null and receive the map,
+  /// with tensors in new memory of their device; the root receives nothing and keeps its own.
+  ///
+  /// Blocks until every rank knows names, types and shapes and has its memory; these travel as JSON of at most 64
+  /// MiB. The tensors follow, one broadcast each in the order of their names, which is enqueued on `stream`: use
+  /// them behind it. Between hosts that blocks as well.
+  ///
+  /// Throws as broadcast_object and broadcast; kInvalidArgument for a value that is no JSON or a name that is not
+  /// UTF-8; kOutOfMemory or kInvalidArgument when this rank cannot allocate what is sent, and then kPeer on the
+  /// others: nothing is sent.
+  std::optional<NamedValues> broadcast_named(const NamedValues* map, std::size_t root, const Stream& stream) const;
+
+  /// Gives the bytes of rank `root`, at most 64 MiB, to every rank; the others pass null. What they mean is the
+  /// program's: ranks in Rust read and write JSON here. Blocks.
+  ///
+  /// Throws kInvalidArgument for a root there is not, a root without bytes or another rank with some: before
+  /// anything is exchanged. The group's error when it failed.
+  std::string broadcast_object(const std::string* object, std::size_t root) const;
+  /// Collects the bytes of every rank, at most 64 MiB each, in the order of the group, at rank `root`; the others
+  /// get nothing. Blocks. Throws as broadcast_object.
+  std::optional<std::vector<std::string>> gather_object(const std::string& object, std::size_t root) const;
+  /// Blocks until every rank of the group called it. Says nothing about work on streams. Throws the group's
+  /// error, and kTimeout after Deadlines::open.
+  void barrier() const;
+
+  /// Captures a graph on every rank of the group: calls `record` as Stream::capture does, with what it enqueues
+  /// being of this group and of groups inside it, and exchanges the pointers that are new. Collective; blocks.
+  /// Either every rank has its graph, which all launch as often, or none.
+  ///
+  /// Throws as Stream::capture and Graph::register_pointers; kPeer where another rank failed.
+  Graph capture(const Stream& stream, const std::function<void(Capture&)>& record) const;
+  /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's error
+  /// when a collective gave up, kDevice when work failed.
+  void synchronize(const Stream& stream) const;
+  /// Throws kClosed, or what went wrong first, unless the group is open and every rank well, as far as this
+  /// rank knows. Does not block, except that a rank of a group that spans hosts asks the others once when it
+  /// has failed.
+  void check() const;
+
+ private:
+  friend class Environment;
+  explicit Coordinator(std::shared_ptr<core::Coordinator> core);
+
+  std::shared_ptr<core::Coordinator> core_;
+  Communicator local_;
+  std::size_t rank_;
+  std::vector<std::size_t> ranks_;
+};
+
+}  // namespace symmetra

@@ -1,0 +1,53 @@
+/// \file
+/// Named tensors and other values, as one rank of a group gives them to all.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "symmetra/memory.hpp"
+#include "symmetra/types.hpp"
+
+namespace symmetra {
+
+/// A row-major tensor of any type in the memory of a device. Move-only; usable from any thread.
+class Tensor {
+ public:
+  /// One in memory of its own. Throws kInvalidArgument for a shape of another number of elements than the
+  /// buffer has.
+  Tensor(DeviceBuffer buffer, std::vector<std::size_t> shape);
+  /// One in memory that is borrowed, and outlives it. Throws likewise.
+  static Tensor borrowed(Operand memory, std::vector<std::size_t> shape);
+
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(Tensor&&) noexcept = default;
+
+  Dtype dtype() const { return dtype_; }
+  /// Its dimensions, in elements.
+  const std::vector<std::size_t>& shape() const { return shape_; }
+  /// Its memory where that is its own, as of all that broadcast_named gives. Throws kUnsupported where it is
+  /// borrowed.
+  const DeviceBuffer& buffer() const;
+  /// Its elements, for a collective. Does not outlive it.
+  operator Operand() const { return operand_; }
+
+ private:
+  Tensor(Operand memory, std::vector<std::size_t> shape);
+  void check_shape(std::size_t count) const;
+
+  std::optional<DeviceBuffer> buffer_;
+  Operand operand_;
+  Dtype dtype_;
+  std::vector<std::size_t> shape_;
+};
+
+/// What a name stands for: a tensor, or anything else as JSON text: `7`, `"relu"`, `{"layers": 2}`.
+using Value = std::variant<Tensor, std::string>;
+/// Names are UTF-8.
+using NamedValues = std::map<std::string, Value>;
+
+}  // namespace symmetra

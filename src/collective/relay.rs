@@ -1,0 +1,63 @@
+//! A broadcast by packets in two hops: the root sends each rank a share of the message, which passes it
+//! on to the others. So the root's link carries the message once, and not once a rank.
+
+use std::ops::Range;
+
+use super::Inner;
+use super::all_reduce::Peers;
+use super::exchange::{Counts, Exchange, Strip, Way};
+use super::lane::Lane;
+use super::record::Recorded;
+use super::transport::relayed_from_bytes;
+use crate::error::Result;
+use crate::stream::Enqueue;
+use crate::types::Transport;
+
+impl Inner {
+    /// Whether an exchange is a broadcast that is worth two hops. Depends on what all ranks share.
+    pub(super) fn relays(&self, exchange: &Exchange<'_>, transport: Transport) -> bool {
+        let Counts::Known { largest_bytes, shared: Some(shared) } = &exchange.counts else { return false };
+        let (kind, world) = (self.group.device().kind(), self.group.world_size());
+        let from_bytes = relayed_from_bytes(kind, world);
+        let relays = matches!(shared.way, Way::Relay) && transport == Transport::Packets;
+        relays && from_bytes.is_some_and(|from_bytes| *largest_bytes >= from_bytes)
+    }
+
+    /// Enqueues a broadcast by packets, in as many calls as its size needs: a call takes what all slots
+    /// of the scratch hold together.
+    pub(super) fn relay(
+        &self,
+        exchange: &Exchange<'_>,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let none = Peers { table: std::ptr::null(), offset_bytes: 0 };
+        let call_bytes = self.arena.layout().one_shot_ll.slot_packets * 8 * self.group.world_size() as u64;
+        let bytes = exchange.largest_bytes();
+        let mut start = 0;
+        while start < bytes {
+            let part = exchange.part(start..bytes.min(start + call_bytes));
+            let fresh = self.announce(part.call(), lane, queue, recorded)?;
+            self.launch_exchange(&part, Transport::Packets, none, fresh, queue)?;
+            start += call_bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Exchange<'_> {
+    /// These bytes of every strip, which are all as long.
+    fn part(&self, bytes: Range<u64>) -> Self {
+        let part_bytes = bytes.end - bytes.start;
+        let cut = |strip: Strip| match strip.bytes {
+            0 => strip,
+            _ => Strip { address: strip.address.wrapping_byte_add(bytes.start as usize), bytes: part_bytes },
+        };
+        let counts = match self.counts {
+            Counts::Known { shared, .. } => Counts::Known { largest_bytes: part_bytes, shared },
+            own @ Counts::Own { .. } => own,
+        };
+        Self { from: self.from.map(cut), into: self.into.map(cut), counts, ..*self }
+    }
+}

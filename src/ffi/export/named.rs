@@ -1,0 +1,88 @@
+//! Maps of named tensors and other values.
+
+use std::collections::BTreeMap;
+
+use super::bridge::{Named, Operand};
+use super::report::guard;
+use super::tensor::resolve;
+use super::{Coordinator, Report, Stream, Tensor};
+use crate::environment::{self, Value};
+use crate::error::{Error, Result};
+use crate::types::Dtype;
+
+/// What arrived, in the order of the names.
+pub struct Received(Vec<(String, Arrived)>);
+
+enum Arrived {
+    Tensor(Box<Tensor>, Vec<usize>),
+    /// As JSON.
+    Other(String),
+}
+
+/// `given` says whether there is a map.
+///
+/// # Safety
+/// The operands' pointers are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn coordinator_broadcast_named(
+    coordinator: &Coordinator,
+    given: bool,
+    map: &[Named],
+    root: usize,
+    stream: &Stream,
+) -> Result<Box<Received>, Report> {
+    guard(|| {
+        let entry = |named: &Named| {
+            if !named.is_tensor {
+                let value = serde_json::from_str(&named.other);
+                let what = format!("the value `{}`", named.name);
+                let value = value.map_err(|error| Error::invalid(&what, format!("`{}`", named.other), error))?;
+                return Ok((named.name.clone(), Value::Other(value)));
+            }
+            // SAFETY: passed on.
+            let (view, dtype) = unsafe { resolve(coordinator.device(), &named.operand) }?;
+            let tensor = environment::Tensor::borrowed_untyped(dtype, &view, &named.shape)?;
+            Ok((named.name.clone(), Value::Tensor(tensor)))
+        };
+        let map = given.then(|| map.iter().map(entry).collect::<Result<BTreeMap<_, _>>>()).transpose()?;
+        let received = coordinator.broadcast_named(map.as_ref(), root, stream)?.unwrap_or_default();
+        let arrived = received.into_iter().map(|(name, value)| Ok((name, arrived(value)?)));
+        Ok(Box::new(Received(arrived.collect::<Result<_>>()?)))
+    })
+}
+
+fn arrived(value: Value<'static>) -> Result<Arrived> {
+    match value {
+        Value::Tensor(tensor) => {
+            let lent = || Error::Internal { message: "a tensor arrived in memory of others".to_owned() };
+            let (dtype, shape, memory) = tensor.into_own().ok_or_else(lent)?;
+            Ok(Arrived::Tensor(Tensor::of_bytes(memory, dtype), shape))
+        }
+        Value::Other(value) => Ok(Arrived::Other(value.to_string())),
+    }
+}
+
+/// Names and shapes; the tensors are taken by [`received_tensor`].
+pub(super) fn received_entries(received: &Received) -> Vec<Named> {
+    let entry = |(name, arrived): &(String, Arrived)| {
+        let (is_tensor, shape, other) = match arrived {
+            Arrived::Tensor(_, shape) => (true, shape.clone(), String::new()),
+            Arrived::Other(json) => (false, Vec::new(), json.clone()),
+        };
+        let operand = Operand {
+            tensor: std::ptr::null(),
+            address: std::ptr::null_mut(),
+            start: 0,
+            count: 0,
+            dtype: Dtype::U8 as u32,
+        };
+        Named { name: name.clone(), is_tensor, operand, shape, other }
+    };
+    received.0.iter().map(entry).collect()
+}
+
+pub(super) fn received_tensor(received: &Received, index: usize) -> Result<Box<Tensor>, Report> {
+    guard(|| match received.0.get(index) {
+        Some((_, Arrived::Tensor(tensor, _))) => Ok(tensor.clone()),
+        _ => Err(Error::Internal { message: format!("value {index} of a map is no tensor") }),
+    })
+}

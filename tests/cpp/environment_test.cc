@@ -1,0 +1,399 @@
+// Parallel groups through the public C++ API, with threads as ranks on the host device: who is in which, every
+// operation by every backend there is, graphs, objects, named tensors, ranks of several hosts, and what is refused.
+
+#include <cstring>
+#include <random>
+
+#include "round.hpp"
+
+using namespace symmetra;
+
+namespace {
+
+const std::uint64_t kSeed = std::random_device()() * std::uint64_t{1} << 32 | std::random_device()();
+
+EnvConfig sizes(std::size_t tensor, std::size_t pipeline, std::size_t data) {
+  EnvConfig config;
+  config.tensor_parallel_size = tensor;
+  config.pipeline_parallel_size = pipeline;
+  config.data_parallel_size = data;
+  config.communicator.heap_bytes = 1 << 20;
+  config.communicator.one_shot_sentinel_bytes = config.communicator.one_shot_ll_bytes = 4 << 10;
+  // In rank order, so that there is one right answer.
+  config.communicator.determinism = Determinism::kExact;
+  config.interface = "127.0.0.1";
+  return config;
+}
+
+std::vector<const Coordinator*> groups(const Environment& environment) {
+  return {&environment.world(), &environment.tp(), &environment.pp(), &environment.dp(), &environment.ep()};
+}
+
+bool contains(const std::string& text, const char* words) {
+  if (text.find(words) != std::string::npos) return true;
+  std::fprintf(stderr, "it says: %s\n", text.c_str());
+  return false;
+}
+
+/// Whether the library was built with an engine between hosts.
+bool has_engine(const Coordinator& through_host) { return !through_host.explain().at(3).serves.empty(); }
+
+/// A caller's own bootstrap over one of ours.
+class Relay : public Bootstrap {
+ public:
+  explicit Relay(Bootstrap& bootstrap) : bootstrap_(bootstrap) {}
+  std::size_t rank() const override { return bootstrap_.rank(); }
+  std::size_t world_size() const override { return bootstrap_.world_size(); }
+  void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override {
+    bootstrap_.all_gather(send, receive, bytes, deadline);
+  }
+
+ private:
+  Bootstrap& bootstrap_;
+};
+
+/// Every rank as a thread, with a bootstrap to give away.
+void kept(std::size_t world, const std::function<void(std::unique_ptr<Bootstrap>)>& body) {
+  std::vector<std::unique_ptr<Bootstrap>> all = bootstrap::threads(world);
+  test::ranks(world, [&](Bootstrap& rank) { body(std::move(all[rank.rank()])); });
+}
+
+void layout() {
+  test::ranks(8, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const std::size_t rank = bootstrap.rank();
+    Relay relay(bootstrap);
+    EnvConfig config = sizes(2, 2, 3);
+    config.device = &device;
+    CHECK(contains(CHECK_THROWS(kInvalidArgument, Environment::init(bootstrap, config)).what(), "3 data x 2 pipeline x 2 tensor = 12"));
+    config.data_parallel_size = 2;
+    const Environment environment = Environment::init(relay, config);
+    CHECK(environment.tp().ranks() == (std::vector<std::size_t>{rank / 2 * 2, rank / 2 * 2 + 1}));
+    CHECK(environment.pp().ranks() == (std::vector<std::size_t>{rank & 5, rank | 2}));
+    CHECK(environment.dp().ranks() == (std::vector<std::size_t>{rank & 3, rank | 4}));
+    CHECK_EQ(environment.ep().world_size(), 4u);
+    CHECK_EQ(environment.world().world_size(), 8u);
+    CHECK_EQ(environment.pp().is_last_rank(), (rank & 2) != 0);
+    CHECK_EQ(environment.pp().next_rank(), rank ^ 2);
+    CHECK_EQ(environment.tp().name(), "tp");
+    CHECK_EQ(environment.tp().communicator().world_size(), 2u);
+    for (const Setting& setting : environment.settings()) {
+      if (setting.name == "tensor_parallel_size") CHECK(setting.value == "2" && setting.source == "program");
+      if (setting.name == "backend") CHECK(setting.value == "auto" && setting.source == "default");
+    }
+    const std::vector<Host> hosts = environment.hosts();
+    CHECK_EQ(hosts.size(), 1u);
+    CHECK(hosts[0].ranks == (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+    environment.close();
+    CHECK_THROWS(kClosed, environment.tp().check());
+    CHECK_THROWS(kClosed, environment.tp().communicator().check());
+    CHECK_THROWS(kClosed, environment.world().barrier());
+  });
+}
+
+void check_all(const Coordinator& group, const Coordinator& through, std::uint64_t seed) {
+  test::Round<float>(group, seed).check(through);
+  test::Round<std::uint8_t>(group, seed ^ 1).check(through);
+  test::Round<std::int64_t>(group, seed ^ 2).check(through);
+}
+
+/// Of groups of many shapes, by what each call goes to, by the own kernels and through the CPU.
+void operations() {
+  const std::size_t shapes[][3] = {{2, 1, 2}, {3, 1, 1}, {2, 3, 1}, {1, 1, 1}};
+  for (const auto& [tensor, pipeline, data] : shapes) {
+    test::ranks(tensor * pipeline * data, [&, tensor = tensor, pipeline = pipeline, data = data](Bootstrap& bootstrap) {
+      const Environment environment = Environment::init(bootstrap, sizes(tensor, pipeline, data));
+      std::uint64_t seed = test::mix(kSeed ^ (tensor * 100 + pipeline * 10 + data));
+      for (const Coordinator* group : groups(environment)) {
+        const Coordinator own = group->through(Backend::kOwn), host = group->through(Backend::kHost);
+        for (int round = 0; round < 3; ++round) {
+          check_all(*group, *group, seed += 10);
+          check_all(*group, own, seed += 10);
+          if (group->world_size() == 1 || has_engine(host)) check_all(*group, host, seed += 10);
+        }
+      }
+      environment.close();
+    });
+  }
+}
+
+void graphs() {
+  test::ranks(4, [](Bootstrap& bootstrap) {
+    const Environment environment = Environment::init(bootstrap, sizes(2, 2, 1));
+    std::uint64_t seed = kSeed;
+    for (const Coordinator* group : groups(environment)) {
+      test::Round<float>(*group, ++seed).check_captured(*group);
+      test::Round<std::int32_t>(*group, ++seed).check_captured(*group);
+    }
+    // What fails on one rank fails on all: as it was thrown there, as kPeer elsewhere.
+    const Coordinator& tp = environment.tp();
+    const Device device = Device::host();
+    const Stream stream(device);
+    const DeviceBuffer buffer(device, 4, Dtype::kF32);
+    const auto record = [&](Capture& capture) {
+      tp.broadcast(buffer, 0, capture);
+      if (tp.rank() == 1) throw std::runtime_error("of the program's own");
+    };
+    if (tp.rank() == 1) {
+      try {
+        tp.capture(stream, record);
+        CHECK(false);
+      } catch (const std::runtime_error& error) {
+        CHECK(contains(error.what(), "of the program's own"));
+      }
+    } else {
+      CHECK_EQ(CHECK_THROWS(kPeer, tp.capture(stream, record)).rank(), 1);
+    }
+    tp.all_reduce(buffer, stream);
+    tp.synchronize(stream);
+    environment.close();
+  });
+}
+
+/// A pipeline of three stages: what the first sends goes through all, each adds its number.
+void pipelines() {
+  test::ranks(3, [](Bootstrap& bootstrap) {
+    const Environment environment = Environment::init(bootstrap, sizes(1, 3, 1));
+    const Coordinator& pp = environment.pp();
+    const Stream stream(Device::host());
+    const std::int64_t first = static_cast<std::int64_t>(kSeed >> 2);
+    std::int64_t x = first;
+    for (std::size_t step = 0; step + 1 < pp.world_size(); ++step) {
+      if (pp.rank() == step) {
+        pp.send_next(Operand(&x, 1), stream);
+      } else if (pp.rank() == step + 1) {
+        pp.receive_previous(Operand(&x, 1), stream);
+      } else {
+        pp.batch({}, stream);
+      }
+      pp.synchronize(stream);
+      if (pp.rank() == step + 1) x += static_cast<std::int64_t>(pp.rank());
+    }
+    CHECK_EQ(x, first + static_cast<std::int64_t>(pp.rank() * (pp.rank() + 1) / 2));
+    CHECK_THROWS(kInvalidArgument, pp.batch({Coordinator::Message::send(Operand(&x, 1), 3)}, stream));
+    environment.close();
+  });
+}
+
+void objects() {
+  test::ranks(3, [](Bootstrap& bootstrap) {
+    const Environment environment = Environment::init(bootstrap, sizes(3, 1, 1));
+    const Coordinator& tp = environment.tp();
+    std::string bytes;
+    for (std::uint64_t index = 0; index < 10'000; ++index) bytes.push_back(static_cast<char>(test::mix(kSeed ^ index)));
+    CHECK(tp.broadcast_object(tp.rank() == 2 ? &bytes : nullptr, 2) == bytes);
+    const std::string none;
+    CHECK(tp.broadcast_object(tp.rank() == 0 ? &none : nullptr, 0).empty());
+    const auto gathered = tp.gather_object(bytes.substr(0, 100 * tp.rank()), 1);
+    CHECK_EQ(gathered.has_value(), tp.rank() == 1);
+    if (gathered) CHECK((*gathered == std::vector<std::string>{"", bytes.substr(0, 100), bytes.substr(0, 200)}));
+    CHECK(contains(CHECK_THROWS(kInvalidArgument, tp.broadcast_object(&bytes, 3)).what(), "root"));
+    CHECK(contains(CHECK_THROWS(kInvalidArgument, tp.broadcast_object(tp.rank() == 0 ? nullptr : &bytes, 0)).what(), "the object"));
+    tp.barrier();
+    environment.close();
+  });
+}
+
+void named_tensors() {
+  test::ranks(4, [](Bootstrap& bootstrap) {
+    const Environment environment = Environment::init(bootstrap, sizes(2, 1, 2));
+    const Device device = Device::host();
+    const Stream stream(device);
+    for (const Coordinator* group : groups(environment)) {
+      const std::size_t root = group->world_size() - 1;
+      std::vector<float> weights;
+      for (std::uint64_t index = 0; index < 600; ++index) weights.push_back(test::sample<float>(test::mix(kSeed ^ index)));
+      std::vector<std::int64_t> ids{1, -2, std::int64_t{3} << 40};
+      DeviceBuffer buffer(device, 600, Dtype::kF32);
+      buffer.write(weights, stream);
+      NamedValues map;
+      map.emplace("weights", Tensor(std::move(buffer), {20, 30}));
+      map.emplace("ids", Tensor::borrowed(Operand(ids.data(), 3), {3}));
+      map.emplace("empty", Tensor(DeviceBuffer(device, 0, Dtype::kBF16), {4, 0}));
+      map.emplace("config", R"({"activation":"relu","layers":[1,2]})");
+      const auto received = group->broadcast_named(group->rank() == root ? &map : nullptr, root, stream);
+      CHECK_EQ(received.has_value(), group->rank() != root);
+      group->synchronize(stream);
+      if (!received) continue;
+      CHECK_EQ(received->size(), 4u);
+      const auto tensor = [&](const char* name) -> const Tensor& { return std::get<Tensor>(received->at(name)); };
+      CHECK(tensor("weights").shape() == (std::vector<std::size_t>{20, 30}));
+      CHECK(tensor("weights").buffer().read<float>(stream) == weights);
+      CHECK(tensor("ids").buffer().read<std::int64_t>(stream) == ids);
+      CHECK_EQ(tensor("empty").dtype(), Dtype::kBF16);
+      CHECK(tensor("empty").shape() == (std::vector<std::size_t>{4, 0}));
+      CHECK_EQ(std::get<std::string>(received->at("config")), R"({"activation":"relu","layers":[1,2]})");
+    }
+    // What arrived is an operand like any other.
+    const Coordinator& world = environment.world();
+    std::vector<float> ones(5, 1);
+    NamedValues map;
+    map.emplace("x", Tensor::borrowed(Operand(ones.data(), 5), {5}));
+    const auto received = world.broadcast_named(world.rank() == 0 ? &map : nullptr, 0, stream);
+    world.all_reduce(std::get<Tensor>(received ? received->at("x") : map.at("x")), stream);
+    world.synchronize(stream);
+    if (received) CHECK(std::get<Tensor>(received->at("x")).buffer().read<float>(stream) == std::vector<float>(5, 4));
+    CHECK_THROWS(kUnsupported, std::get<Tensor>(map.at("x")).buffer());
+    CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {2, 2}));
+    CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {std::size_t{1} << 40, std::size_t{1} << 40}));
+    const auto refused = [&](const char* name, const char* json) {
+      NamedValues wrong;
+      wrong.emplace(name, json);
+      return CHECK_THROWS(kInvalidArgument, world.broadcast_named(&wrong, world.rank(), stream));
+    };
+    CHECK(contains(refused("activation", "relu").what(), "the value `activation` is `relu`"));
+    CHECK(contains(refused("\xff", "1").what(), "UTF-8"));
+    environment.close();
+  });
+}
+
+/// What says who serves what, and what nobody serves.
+void backends() {
+  for (const Backend known : {Backend::kQuantised, Backend::kOwn, Backend::kNccl, Backend::kHost}) CHECK_EQ(backend(name(known)), known);
+  CHECK(contains(CHECK_THROWS(kInvalidArgument, backend("tpu")).what(), "own"));
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    EnvConfig config = sizes(2, 1, 1);
+    Environment environment = Environment::init(bootstrap, config);
+    const Coordinator& tp = environment.tp();
+    const std::vector<Explanation> explained = tp.explain();
+    CHECK_EQ(explained.size(), 4u);
+    CHECK(explained[1].backend == Backend::kOwn && explained[1].refuses.empty());
+    CHECK_EQ(explained[1].text, "own: every operation and type, any size; in graphs every operation and type, any size");
+    CHECK_EQ(explained[0].refuses.at(0), "there is none yet");
+    const Served& served = explained[1].serves.at(0);
+    CHECK_EQ(served.operation, "all-reduce");
+    CHECK(served.reductions.size() == 5 && served.dtypes.size() == 10 && !served.captured);
+
+    const Stream stream(Device::host());
+    std::vector<float> values(6, 1);
+    const Operand operand(values.data(), 6);
+    CHECK(contains(CHECK_THROWS(kUnsupported, tp.through(Backend::kQuantised).all_reduce(operand, stream)).what(), "there is none yet"));
+    const Coordinator host = tp.through(Backend::kHost);
+    if (has_engine(host)) {
+      CHECK_THROWS(kUnsupported, stream.capture([&](Capture& capture) { host.all_reduce(operand, capture); }));
+      CHECK_THROWS(kUnsupported, host.all_reduce(operand, stream, Algorithm::kRing));
+      host.all_reduce(operand, stream);
+      CHECK(values == std::vector<float>(6, 2));
+      // Ranks that call differently learn it, for good.
+      const Error error = CHECK_THROWS(kMismatch, host.all_reduce(operand, stream, tp.rank() == 0 ? Reduction::kSum : Reduction::kAverage));
+      CHECK(contains(error.what(), "all-reduce (sum)") && contains(error.what(), "all-reduce (avg)"));
+      CHECK_EQ(error.rank(), static_cast<std::int32_t>(1 - tp.rank()));
+      CHECK_THROWS(kMismatch, tp.check());
+      CHECK_THROWS(kMismatch, environment.close());
+    } else {
+      CHECK(contains(CHECK_THROWS(kUnsupported, host.all_reduce(operand, stream)).what(), "gloo"));
+      tp.barrier();
+      environment.close();
+    }
+  });
+}
+
+/// The backend of the configuration is every group's, and must be every rank's.
+void forced() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    EnvConfig config = sizes(2, 1, 1);
+    config.backend = Backend::kQuantised;
+    const Environment environment = Environment::init(bootstrap, config);
+    std::vector<float> values(6, 1);
+    const Stream stream(Device::host());
+    CHECK_THROWS(kUnsupported, environment.tp().all_reduce(Operand(values.data(), 6), stream));
+    for (const Setting& setting : environment.settings()) {
+      if (setting.name == "backend") CHECK(setting.value == "quantised" && setting.source == "program");
+    }
+    environment.close();
+    config.backend = bootstrap.rank() == 0 ? std::optional<Backend>(Backend::kOwn) : std::nullopt;
+    CHECK(contains(CHECK_THROWS(kMismatch, Environment::init(bootstrap, config)).what(), "the backend"));
+  });
+}
+
+void refused() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Environment environment = Environment::init(bootstrap, sizes(2, 1, 1));
+    const Coordinator& tp = environment.tp();
+    const Device device = Device::host();
+    const Stream stream(device);
+    std::vector<float> values(6, 1);
+    std::vector<std::int32_t> others(6, 1);
+    const Operand four(values.data(), 4), six(values.data(), 6), ints(others.data(), 6);
+    CHECK_THROWS(kInvalidArgument, tp.all_reduce(four, ints, stream));
+    CHECK_THROWS(kInvalidArgument, tp.all_reduce(Operand(values.data(), 3), Operand(values.data() + 3, 2), stream));
+    CHECK_THROWS(kInvalidArgument, tp.all_gather(four, six, stream));
+    CHECK_THROWS(kInvalidArgument, tp.broadcast(six, 2, stream));
+    CHECK_THROWS(kInvalidArgument, tp.gather(four, std::nullopt, tp.rank(), stream));
+    CHECK_THROWS(kInvalidArgument, tp.all_to_all_v(six, {7, 0}, ints, {0, 7}, stream));
+    CHECK_THROWS(kInvalidArgument, tp.through(static_cast<Backend>(9)));
+    CHECK_THROWS(kInvalidArgument, Environment::init(std::unique_ptr<Bootstrap>(), sizes(2, 1, 1)));
+    tp.barrier();
+    Coordinator moved = tp.through(Backend::kOwn);
+    const Coordinator taken = std::move(moved);
+    CHECK_THROWS(kInvalidArgument, moved.all_reduce(six, stream));
+    taken.all_reduce(six, stream);
+    taken.synchronize(stream);
+    environment.close();
+    CHECK_THROWS(kClosed, taken.all_reduce(six, stream));
+  });
+}
+
+/// Ranks that name different hosts share nothing but loopback.
+void hosts() {
+  const auto config = [](std::size_t rank) {
+    EnvConfig config = sizes(2, 1, 2);
+    config.host = "host-" + std::to_string(rank / 2);
+    return config;
+  };
+  test::ranks(4, [&](Bootstrap& bootstrap) {
+    CHECK(contains(CHECK_THROWS(kUnsupported, Environment::init(bootstrap, config(bootstrap.rank()))).what(), "host-1 (ranks 2, 3)"));
+  });
+  for (const bool own : {false, true}) {
+    kept(4, [&](std::unique_ptr<Bootstrap> bootstrap) {
+      const std::size_t rank = bootstrap->rank();
+      // Whoever implements it, it is kept.
+      struct Owning : Relay {
+        explicit Owning(std::unique_ptr<Bootstrap> bootstrap) : Relay(*bootstrap), kept(std::move(bootstrap)) {}
+        std::unique_ptr<Bootstrap> kept;
+      };
+      if (own) bootstrap = std::make_unique<Owning>(std::move(bootstrap));
+      std::optional<Environment> opened;
+      try {
+        opened.emplace(Environment::init(std::move(bootstrap), config(rank)));
+      } catch (const Error& error) {
+        CHECK_EQ(error.kind(), ErrorKind::kUnsupported);
+        CHECK(contains(error.what(), "host-0 (ranks 0, 1), host-1 (ranks 2, 3)") && contains(error.what(), "feature `gloo`"));
+        return;
+      }
+      if (rank == 0) std::printf("%s an engine between hosts\n", own ? "once more" : "there is");
+      CHECK_EQ(opened->hosts().size(), 2u);
+      CHECK_EQ(opened->hosts()[1].name, "host-1");
+      CHECK_EQ(opened->tp().communicator().world_size(), 2u);
+      CHECK(contains(CHECK_THROWS(kUnsupported, opened->dp().communicator()).what(), "2 hosts, host-0 (1 ranks), host-1 (1 ranks)"));
+      CHECK_EQ(opened->dp().local().world_size(), 1u);
+      CHECK_EQ(opened->dp().world_size(), 2u);
+      std::uint64_t seed = kSeed;
+      for (const Coordinator* group : groups(*opened)) {
+        for (int round = 0; round < 3; ++round) check_all(*group, *group, seed += 10);
+      }
+      const std::string word = "from host 1";
+      CHECK_EQ(opened->world().broadcast_object(rank == 3 ? &word : nullptr, 3), word);
+      opened->close();
+    });
+  }
+}
+
+}  // namespace
+
+int main(int count, char** names) {
+  std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed));
+  const struct {
+    const char* name;
+    void (*run)();
+  } cases[] = {{"layout", layout},       {"operations", operations}, {"graphs", graphs},
+               {"pipelines", pipelines}, {"objects", objects},       {"named_tensors", named_tensors},
+               {"backends", backends},   {"forced", forced},         {"refused", refused},
+               {"hosts", hosts}};
+  for (const auto& test : cases) {
+    if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;
+    test.run();
+    std::printf("%s ok\n", test.name);
+    std::fflush(stdout);
+  }
+}
