@@ -70,7 +70,7 @@ pub use variables::{VARIABLES, Variable};
 /// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups.
 ///
 /// Groups of the same ranks share one communicator and its memory. Dropped without
-/// [`close`](Self::close), the rank counts as lost by the others; nothing hangs.
+/// [`close`](Self::close), the rank counts as lost by the others; nothing hangs, and what NCCL is at is aborted.
 pub struct Environment {
     layout: Layout,
     hosts: Hosts,
@@ -255,6 +255,13 @@ impl Met {
         let environment = Environment { layout, hosts, settings, kept: Some(kept), coordinators };
         environment.log();
         Ok(environment)
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        // Dropping a group waits for the device, where a kernel of NCCL's, also of another group, may wait for good.
+        self.coordinators.iter().for_each(Coordinator::abandon);
     }
 }
 

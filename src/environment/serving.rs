@@ -1,7 +1,7 @@
 //! What serves a group's calls: its communicator or those of its hosts, and the backends opened for it.
 
 use std::sync::{Arc, Once};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
@@ -16,9 +16,9 @@ use super::staged::Mesh;
 use crate::bootstrap::Bootstrap;
 use crate::collective::Communicator;
 use crate::device::DeviceKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
-use crate::stream::Enqueue;
+use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Reduction};
 
 /// Whether this process said that there is no NCCL.
@@ -26,13 +26,14 @@ static SAID: Once = Once::new();
 
 /// What groups of the same ranks share.
 pub(super) struct Serving {
+    // Goes first: what is dropped behind it waits for a device on which a kernel of NCCL's may wait for good.
+    nccl: OnceCell<Ranks>,
     reach: Reach,
     /// Which of the group's ranks this is.
     pub(super) rank: usize,
     pub(super) world_size: usize,
     /// The interface that an engine speaks over.
     interface: Option<String>,
-    nccl: OnceCell<Ranks>,
     mesh: OnceCell<Mesh>,
     /// What went wrong first in a backend of others.
     failure: OnceCell<Error>,
@@ -152,11 +153,16 @@ impl Serving {
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
         }
-        match &self.reach {
-            Reach::Own(communicator) => communicator.group().check()?,
-            Reach::Spanning(spanning) => spanning.check()?,
-        }
+        self.members().map_err(|error| self.fail(error))?;
         self.nccl.get().map_or(Ok(()), |ranks| ranks.check().map_err(|error| self.fail(error)))
+    }
+
+    /// Whether the ranks are well, as far as the group knows without a backend of others.
+    fn members(&self) -> Result<()> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().check(),
+            Reach::Spanning(spanning) => spanning.check(),
+        }
     }
 
     /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this rank.
@@ -165,17 +171,55 @@ impl Serving {
             return error;
         }
         let failure = self.failure.get_or_init(|| {
+            self.abandon();
             self.mesh.get().iter().for_each(|mesh| mesh.end());
-            self.nccl.get().iter().for_each(|ranks| ranks.abort());
+            // NCCL fails in the wake of what the group knows more of.
+            let known = if matches!(error, Error::Nccl { .. }) { self.members().err() } else { None };
+            let error = known.unwrap_or(error);
             match &self.reach {
                 Reach::Own(communicator) => {
-                    communicator.abort();
+                    communicator.group().fail(&error);
                     error
                 }
                 Reach::Spanning(spanning) => spanning.fail(error),
             }
         });
         failure.clone()
+    }
+
+    /// Ends the group on every rank, for a reason of the caller's.
+    pub(super) fn abort(&self, reason: &str) {
+        if self.members() != Err(Error::Closed) {
+            self.fail(Error::Aborted { detail: format!(": by this rank: {reason}") });
+        }
+    }
+
+    /// Ends what waits for others without a deadline of its own.
+    pub(super) fn abandon(&self) {
+        self.nccl.get().iter().for_each(|ranks| ranks.abort());
+    }
+
+    /// Blocks until all work of `stream` is done, then says whether it was done well.
+    pub(super) fn synchronize(&self, stream: &Stream) -> Result<()> {
+        match self.nccl.get() {
+            None => stream.synchronize()?,
+            Some(ranks) => {
+                let deadlines = self.local().group().config().deadlines;
+                let late = |operation, waited| self.late(operation, waited);
+                ranks.synchronize(stream, deadlines, || self.members(), late).map_err(|error| self.fail(error))?;
+            }
+        }
+        self.check()
+    }
+
+    fn late(&self, operation: Operation, waited: Duration) -> Error {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().late(operation, waited),
+            Reach::Spanning(_) => {
+                let detail = ": it went by NCCL, between hosts".to_owned();
+                Error::Timeout { operation, sequence: 0, rank: None, waited, detail }
+            }
+        }
     }
 
     /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
@@ -199,6 +243,8 @@ impl Serving {
 
     /// Closes what was opened for the group. Collective; blocks.
     pub(super) fn close(&self) -> Result<()> {
+        // NCCL of a group that failed is aborted by this, and not waited for.
+        let _ = self.check();
         let nccl = self.nccl.get().map_or(Ok(()), Ranks::close);
         self.mesh.get().iter().for_each(|mesh| mesh.end());
         let closed = match &self.reach {

@@ -1,20 +1,35 @@
-//! Every operation through NCCL.
+//! Every operation through NCCL, and how its groups end.
+
+use std::time::{Duration, Instant};
 
 use symmetra::Reduction::{Average, Max, Min, Product, Sum};
-use symmetra::environment::{Backend, Environment};
+use symmetra::bootstrap::Threads;
+use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment};
+use symmetra::{DeviceBuffer, Error, Result, Stream};
 
 use crate::round::check;
 use crate::support::data::mix;
 use crate::support::is_host;
-use crate::support::world::meet;
+use crate::support::world::{meet, until};
 use crate::{config, groups};
 
-/// Set `SYMMETRA_TEST_DEVICE=cuda`. Two ranks add in one order; integers add in any. NCCL is not asked to average
-/// integers, whose sums it would wrap.
+/// A wait that ends by its deadline, and that takes no part of one.
+const STEADY: Duration = Duration::from_secs(3);
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Set `SYMMETRA_TEST_DEVICE=cuda` and `SYMMETRA_NCCL_LIBRARY`.
+fn lacking() -> bool {
+    let lacking = is_host() || std::env::var_os("SYMMETRA_NCCL_LIBRARY").is_none();
+    if lacking {
+        eprintln!("skipped: NCCL works on GPUs only, and SYMMETRA_NCCL_LIBRARY must name it");
+    }
+    lacking
+}
+
+/// Two ranks add in one order; integers add in any. NCCL is not asked to average integers, whose sums it would wrap.
 #[test]
 fn every_operation_through_nccl_gives_the_same_values() {
-    if is_host() {
-        eprintln!("skipped: NCCL works on GPUs only");
+    if lacking() {
         return;
     }
     let seed = fastrand::u64(..);
@@ -35,4 +50,155 @@ fn every_operation_through_nccl_gives_the_same_values() {
             environment.close().unwrap();
         });
     }
+}
+
+/// A world whose NCCL has worked, with a stream and a buffer of ones.
+struct Warm {
+    environment: Environment,
+    nccl: Coordinator,
+    stream: Stream,
+    buffer: DeviceBuffer<f32>,
+}
+
+impl Warm {
+    fn new(config: EnvConfig) -> Self {
+        let environment = Environment::init(config).unwrap();
+        let nccl = environment.world().through(Backend::Nccl).unwrap();
+        let stream = Stream::new(nccl.device()).unwrap();
+        let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 1000], &stream).unwrap();
+        nccl.all_reduce_in_place(&buffer, &stream).unwrap();
+        nccl.synchronize(&stream).unwrap();
+        assert_eq!(buffer.read(&stream).unwrap(), [nccl.world_size() as f32; 1000]);
+        nccl.barrier().unwrap();
+        Self { environment, nccl, stream, buffer }
+    }
+
+    /// Calls, waits, and gives what becomes of it, and when.
+    fn call(&self) -> (Error, Duration) {
+        let start = Instant::now();
+        let called = self.nccl.all_reduce_in_place(&self.buffer, &self.stream);
+        let error = called.and_then(|()| self.nccl.synchronize(&self.stream)).unwrap_err();
+        (error, start.elapsed())
+    }
+
+    /// The device works on, and the group stays as it ended.
+    fn end(self, error: Error) {
+        let again = self.nccl.all_reduce_in_place(&self.buffer, &self.stream);
+        assert_eq!(again, Err(error.clone()), "it stays so");
+        let ones = DeviceBuffer::<f32>::from_slice(&[1.0; 9], &self.stream).unwrap();
+        assert_eq!(ones.read(&self.stream).unwrap(), [1.0; 9]);
+        assert_eq!(self.environment.close(), Err(error));
+    }
+}
+
+fn short(bootstrap: Threads, world: usize, check_calls: bool) -> EnvConfig {
+    let mut config = config(bootstrap, [world, 1, 1]);
+    config.communicator.deadlines.steady = STEADY;
+    config.communicator.check_calls = check_calls;
+    config
+}
+
+#[test]
+fn pitfall_04_a_rank_that_skips_a_call_of_nccl_is_named_by_all_at_the_deadline() {
+    if lacking() {
+        return;
+    }
+    for (world, check_calls) in [(2, false), (2, true), (4, false), (4, true)] {
+        meet(world, |bootstrap| {
+            let warm = Warm::new(short(bootstrap, world, check_calls));
+            if warm.nccl.rank() == 1 {
+                until(STEADY * 4, "the others give up", || warm.nccl.check().is_err());
+                let error = warm.nccl.check().unwrap_err();
+                assert!(matches!(error, Error::Aborted { .. }), "{error}");
+                return warm.end(error);
+            }
+            let (error, took) = warm.call();
+            assert!(matches!(error, Error::Timeout { rank: Some(1), .. }), "{error}");
+            assert!(took > STEADY / 2 && took < STEADY * 3, "{took:?}");
+            warm.end(error);
+        });
+    }
+}
+
+#[test]
+fn pitfall_04_a_graph_of_nccl_that_one_rank_does_not_launch_ends() {
+    if lacking() {
+        return;
+    }
+    meet(2, |bootstrap| {
+        let warm = Warm::new(short(bootstrap, 2, false));
+        let Warm { nccl, stream, buffer, .. } = &warm;
+        let graph = nccl.capture(stream, |capture| nccl.all_reduce_in_place(buffer, capture)).unwrap();
+        let outcome = match nccl.rank() {
+            0 => graph.launch(stream).and_then(|()| nccl.synchronize(stream)),
+            _ => {
+                until(STEADY * 4, "the other gives up", || nccl.check().is_err());
+                nccl.check()
+            }
+        };
+        let error = outcome.unwrap_err();
+        match (nccl.rank(), &error) {
+            (0, Error::Timeout { rank: Some(1), .. }) | (1, Error::Aborted { .. }) => {}
+            (rank, error) => panic!("rank {rank}: {error}"),
+        }
+        assert!(graph.launch(stream).is_err(), "it is refused from now on");
+        drop(graph);
+        warm.end(error);
+    });
+}
+
+#[test]
+fn pitfall_01_a_rank_that_leaves_or_aborts_is_learnt_of_at_once() {
+    if lacking() {
+        return;
+    }
+    for (world, leaves) in [(2, true), (2, false), (4, true), (4, false)] {
+        meet(world, |bootstrap| {
+            let warm = Warm::new(config(bootstrap, [world, 1, 1]));
+            let leaver = warm.nccl.rank() == 1;
+            if leaver {
+                // The others are in the kernel by now.
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            match (leaver, leaves) {
+                (true, true) => drop(warm),
+                (true, false) => {
+                    warm.nccl.abort("the test says so");
+                    let error = warm.nccl.check().unwrap_err();
+                    assert!(error.to_string().contains("by this rank: the test says so"), "{error}");
+                    warm.end(error);
+                }
+                (false, _) => {
+                    let (error, took) = warm.call();
+                    let named = match &error {
+                        Error::PeerLost { rank: 1, .. } => leaves,
+                        Error::Aborted { detail } => !leaves && detail == ": by rank 1",
+                        _ => false,
+                    };
+                    assert!(named, "{error}");
+                    assert!(took < Duration::from_millis(300) + AT_ONCE, "{took:?}");
+                    warm.end(error);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_environment_that_is_dropped_while_nccl_waits_does_not_hang() {
+    if lacking() {
+        return;
+    }
+    let alone: Vec<Result<()>> = meet(2, |bootstrap| {
+        let warm = Warm::new(config(bootstrap, [2, 1, 1]));
+        let start = Instant::now();
+        let called = match warm.nccl.rank() {
+            0 => warm.nccl.all_reduce_in_place(&warm.buffer, &warm.stream),
+            _ => Ok(()),
+        };
+        drop(warm);
+        assert!(start.elapsed() < AT_ONCE * 5, "{:?}", start.elapsed());
+        called
+    });
+    assert!(alone.iter().all(|called| matches!(called, Ok(()) | Err(Error::PeerLost { .. }))), "{alone:?}");
 }
