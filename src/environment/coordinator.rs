@@ -74,9 +74,11 @@ impl Coordinator {
     /// Collective; blocks. Every rank of the group makes a call through the same backend.
     ///
     /// # Errors
+    /// [`Error::Mismatch`] on every rank where they name different backends, and nothing has changed;
     /// [`Error::Peer`] or this rank's error when the backend cannot be opened, though it seemed so; the
     /// group's error when it failed. That it cannot be had at all is the error of each call.
     pub fn through(&self, backend: Backend) -> Result<Self> {
+        self.serving.unanimous(backend)?;
         let facts = self.serving.equip(Facts { forced: Some(backend), ..(*self.facts).clone() })?;
         Ok(Self { facts: Arc::new(facts), ..self.clone() })
     }

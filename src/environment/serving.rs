@@ -67,6 +67,23 @@ impl Serving {
         Ok((Arc::new(serving), Arc::new(facts)))
     }
 
+    /// Refuses that ranks ask for different backends: some would wait for the others where those never come.
+    /// Collective; blocks. The same outcome on every rank that asks.
+    pub(super) fn unanimous(&self, backend: Backend) -> Result<()> {
+        let all = self.all_gather_bytes(backend.name().as_bytes())?;
+        let said = |rank: usize| match std::str::from_utf8(&all[rank]).ok().and_then(|name| name.parse().ok()) {
+            Some(backend) => Backend::name(backend).to_owned(),
+            None => "something else than a backend".to_owned(),
+        };
+        match (1..all.len()).find(|rank| all[*rank] != all[0]) {
+            None => Ok(()),
+            Some(rank) => {
+                let (what, ours, theirs) = ("the backend to go through".to_owned(), said(0), said(rank));
+                Err(Error::Mismatch { what, against: 0, ours, rank, theirs })
+            }
+        }
+    }
+
     /// Finds out whether what `facts` ask for can be had on every rank, and opens what is needed.
     /// Collective; blocks. What is open already stays so.
     pub(super) fn equip(&self, mut facts: Facts) -> Result<Facts> {
@@ -117,7 +134,10 @@ impl Serving {
         call.check(dtype, self.rank, self.world_size, self.local().device())?;
         let absent = || Error::Internal { message: format!("the backend {backend} was chosen and is not open") };
         if backend == Backend::Nccl {
-            return self.nccl.get().ok_or_else(absent)?.run(dtype, call, queue).map_err(|error| self.fail(error));
+            let ranks = self.nccl.get().ok_or_else(absent)?;
+            // A group that spans hosts has no memory in common to note and compare in.
+            let noted = self.own().map_or(Ok(()), |own| own.announce_elsewhere(call.noted(dtype), queue));
+            return noted.and_then(|()| ranks.run(dtype, call, queue)).map_err(|error| self.fail(error));
         }
         match (&self.reach, call) {
             (Reach::Spanning(spanning), Call::AllReduce { options, input, output })

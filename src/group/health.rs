@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::history::BY_NCCL;
 use super::page::{Cause, Page, Stop};
 use super::{Health, PageMapping};
 use crate::error::{Error, Operation, Result};
@@ -192,5 +193,15 @@ fn describe(bytes: u64, descriptor: u64) -> String {
         }
         _ => String::new(),
     };
-    format!("{operation}{reduction} of {bytes} bytes of {dtype} by algorithm {}", descriptor >> 16 & 0xff)
+    let by = match descriptor >> 16 & 0xff {
+        BY_NCCL => "NCCL".to_owned(),
+        algorithm => format!("algorithm {algorithm}"),
+    };
+    let root = match operation {
+        Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter => {
+            format!(" of root {}", descriptor >> 32)
+        }
+        _ => String::new(),
+    };
+    format!("{operation}{reduction}{root} of {bytes} bytes of {dtype} by {by}")
 }

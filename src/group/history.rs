@@ -23,6 +23,9 @@ pub(crate) struct Call {
     pub(crate) descriptor: u64,
 }
 
+/// What stands in a descriptor for the algorithm of a call that NCCL runs.
+pub(crate) const BY_NCCL: u64 = 0xff;
+
 /// The last calls of one rank. Lives in memory shared with its peers; all zero is empty.
 #[repr(C)]
 pub(crate) struct History {

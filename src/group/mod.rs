@@ -24,7 +24,7 @@ use crate::error::{Error, Operation, Result};
 
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
-pub(crate) use history::Call;
+pub(crate) use history::{BY_NCCL, Call};
 pub(crate) use open::boot_id;
 use page::{Cause, PageMapping, Stop};
 pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};

@@ -121,6 +121,25 @@ fn pitfall_04_a_rank_that_skips_a_call_of_nccl_is_named_by_all_at_the_deadline()
 }
 
 #[test]
+fn pitfall_04_calls_of_nccl_are_compared() {
+    if lacking() {
+        return;
+    }
+    meet(2, |bootstrap| {
+        let warm = Warm::new(short(bootstrap, 2, true));
+        let part = warm.buffer.borrow().slice(0..1000 - 100 * warm.nccl.rank()).unwrap();
+        let called = warm.nccl.all_reduce_in_place(part, &warm.stream);
+        let error = called.and_then(|()| warm.nccl.synchronize(&warm.stream)).unwrap_err();
+        let words = error.to_string();
+        assert!(matches!(error, Error::Mismatch { .. }), "{words}");
+        for bytes in [4000, 3600] {
+            assert!(words.contains(&format!("all-reduce (sum) of {bytes} bytes of f32 by NCCL")), "{words}");
+        }
+        warm.end(error);
+    });
+}
+
+#[test]
 fn pitfall_04_a_graph_of_nccl_that_one_rank_does_not_launch_ends() {
     if lacking() {
         return;
