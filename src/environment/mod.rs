@@ -54,6 +54,7 @@ use crate::group::{Config, boot_id};
 use config::{Chosen, Resolved};
 use opening::Terms;
 
+pub use crate::variables::{VARIABLES, Variable, warn_of_variables};
 pub use backend::{Backend, Explanation, Served};
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
@@ -65,7 +66,6 @@ pub use rendezvous::InitMethod;
 pub use setting::{Setting, Source};
 #[cfg(feature = "nccl")]
 pub use variables::nccl_library;
-pub use variables::{VARIABLES, Variable};
 
 /// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups.
 ///
@@ -223,7 +223,7 @@ struct Met {
 impl Met {
     /// Collective.
     fn new(bootstrap: &mut dyn Bootstrap, resolved: Resolved, deadline: Instant) -> Result<Self> {
-        variables::warn_of_unknown();
+        warn_of_variables();
         let Resolved { rank, layout, communicator, backend, mut settings, .. } = resolved;
         let host = resolved.host.unwrap_or_else(boot_id);
         let hosts = opening::meet(bootstrap, host, &layout, (&communicator, backend), deadline)?;
