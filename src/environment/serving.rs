@@ -97,8 +97,14 @@ impl Serving {
         }
         if nccl {
             facts.nccl = self.agree(Ranks::available(self.local().device()))?;
-            if let (Err(reason), true) = (&facts.nccl, self.local().device().kind() != DeviceKind::Host) {
-                SAID.call_once(|| tracing::warn!("NCCL cannot be used, others do what it would: {reason}"));
+            match &facts.nccl {
+                Err(reason) if facts.forced == Some(Backend::Nccl) => {
+                    SAID.call_once(|| tracing::warn!("NCCL was asked for and cannot be used: {reason}"));
+                }
+                Err(reason) if self.local().device().kind() != DeviceKind::Host => {
+                    SAID.call_once(|| tracing::warn!("NCCL cannot be used, others do what it would: {reason}"));
+                }
+                _ => {}
             }
         }
         if host {
