@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use half::{bf16, f16};
 use symmetra::Reduction::{Average, Max, Min, Product, Sum};
 use symmetra::bootstrap::Threads;
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment};
@@ -9,8 +10,8 @@ use symmetra::{DeviceBuffer, Error, Result, Stream};
 
 use crate::round::check;
 use crate::support::data::mix;
-use crate::support::is_host;
 use crate::support::world::{meet, until};
+use crate::support::{Sample, is_host};
 use crate::{config, groups};
 
 /// A wait that ends by its deadline, and that takes no part of one.
@@ -42,14 +43,108 @@ fn every_operation_through_nccl_gives_the_same_values() {
                     let seed = mix(seed ^ round);
                     check::<i32>(group, &nccl, &[Sum, Product, Min, Max], seed, true);
                     check::<u8>(group, &nccl, &[Sum, Product, Min, Max], seed, true);
+                    check::<i64>(group, &nccl, &[Sum, Product, Min, Max], seed, true);
                     if group.world_size() <= 2 {
-                        check::<f32>(group, &nccl, &[Sum, Product, Min, Max, Average], seed, true);
+                        let all = [Sum, Product, Min, Max, Average];
+                        check::<f32>(group, &nccl, &all, seed, true);
+                        check::<f64>(group, &nccl, &all, seed, true);
+                        check::<bf16>(group, &nccl, &all, seed, true);
+                        check::<f16>(group, &nccl, &all, seed, true);
                     }
                 }
             }
             environment.close().unwrap();
         });
     }
+}
+
+/// Sums of 4 ranks in whatever order NCCL adds, and in whatever type it adds in that is no narrower. One rounding is
+/// off by at most u = 2^-digits of what it rounds, `digits` counting the leading one. A sum of n takes n - 1 additions,
+/// and perhaps one rounding more at the end, each of a partial sum that is at most S = the sum of magnitudes, or
+/// S (1 + u)^n with the errors so far. The reference is added in f64, with n - 1 more of at most 2^-53 <= u. So
+/// the two differ by less than 2 n u S: for n = 4, 7 u S (1 + u)^4 < 8 u S, as u <= 2^-8. No value here is subnormal.
+fn sums_are_near<T: Sample>(group: &Coordinator, seed: u64, digits: i32, wide: impl Fn(T) -> f64) {
+    const ELEMS: usize = 1000;
+    let (world, rank) = (group.world_size(), group.rank());
+    let value = |rank: usize, index: usize| T::sample(mix(seed ^ (rank as u64) << 32 ^ index as u64));
+    let stream = Stream::new(group.device()).unwrap();
+    let all: Vec<T> = (0..ELEMS * world).map(|index| value(rank, index)).collect();
+    let all = DeviceBuffer::from_slice(&all, &stream).unwrap();
+    let [reduced, scattered, rooted] = [ELEMS * world, ELEMS, ELEMS * world];
+    let [reduced, scattered, rooted] =
+        [reduced, scattered, rooted].map(|elems| DeviceBuffer::<T>::new(group.device(), elems).unwrap());
+    group.all_reduce(&all, &reduced, &stream).unwrap();
+    group.reduce_scatter(&all, &scattered, Sum, &stream).unwrap();
+    group.reduce(&all, (rank == 2).then_some(&rooted), Sum, 2, &stream).unwrap();
+    group.synchronize(&stream).unwrap();
+    let unit = f64::from(-digits).exp2();
+    let near = |got: &DeviceBuffer<T>, first: usize| {
+        for (item, got) in got.read(&stream).unwrap().into_iter().enumerate() {
+            let values = (0..world).map(|rank| wide(value(rank, first + item)));
+            let (sum, size) = values.fold((0.0, 0.0), |(sum, size), value| (sum + value, size + value.abs()));
+            let off = (wide(got) - sum).abs();
+            assert!(off <= 2.0 * world as f64 * unit * size, "{}: {item}: {got:?} for {sum}, seed {seed}", T::DTYPE);
+        }
+    };
+    near(&reduced, 0);
+    near(&scattered, rank * ELEMS);
+    if rank == 2 {
+        near(&rooted, 0);
+    }
+}
+
+#[test]
+fn sums_of_four_ranks_through_nccl_are_near_the_true_ones() {
+    if lacking() {
+        return;
+    }
+    let seed = fastrand::u64(..);
+    meet(4, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, [4, 1, 1])).unwrap();
+        let nccl = environment.tp().through(Backend::Nccl).unwrap();
+        for round in 0..4 {
+            let seed = mix(seed ^ round);
+            sums_are_near::<f32>(&nccl, seed, 24, f64::from);
+            sums_are_near::<f64>(&nccl, seed, 53, |value| value);
+            sums_are_near::<f16>(&nccl, seed, 11, f64::from);
+            sums_are_near::<bf16>(&nccl, seed, 8, f64::from);
+        }
+        environment.close().unwrap();
+    });
+}
+
+/// Two hosts by name, of two GPUs each: groups that span them go by NCCL without being told to. Gloo is what the
+/// ranks of several hosts meet over.
+#[cfg(feature = "gloo")]
+#[test]
+fn groups_that_span_hosts_go_by_nccl() {
+    if lacking() {
+        return;
+    }
+    let seed = fastrand::u64(..);
+    meet(4, |bootstrap| {
+        let host = format!("host-{}", symmetra::bootstrap::Bootstrap::rank(&bootstrap) / 2);
+        let mut config = config(bootstrap, [2, 1, 2]);
+        config.host = Some(host);
+        let environment = Environment::init(config).unwrap();
+        assert_eq!(environment.hosts().count(), 2);
+        for group in groups(&environment) {
+            let spans = group.communicator().is_err();
+            let serves = |backend: Backend| {
+                let explained = group.explain().into_iter().find(|explained| explained.backend == backend).unwrap();
+                !explained.serves.is_empty()
+            };
+            assert_eq!((serves(Backend::Own), serves(Backend::Nccl)), (!spans, spans), "{}", group.name());
+            for round in 0..4 {
+                let seed = mix(seed ^ round);
+                check::<i32>(group, group, &[Sum, Product, Min, Max], seed, true);
+                if group.world_size() <= 2 {
+                    check::<f32>(group, group, &[Sum, Product, Min, Max, Average], seed, true);
+                }
+            }
+        }
+        environment.close().unwrap();
+    });
 }
 
 /// A world whose NCCL has worked, with a stream and a buffer of ones.
