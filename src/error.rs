@@ -65,6 +65,28 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// Its number, as kernels and the history of a group have it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::SignalWait => args::kOpSignalWait,
+            Self::SignalBarrier => args::kOpSignalBarrier,
+            Self::Agree => args::kOpAgree,
+            Self::AllGather => args::kOpAllGather,
+            Self::ReduceScatter => args::kOpReduceScatter,
+            Self::AllToAll => args::kOpAllToAll,
+            Self::Broadcast => args::kOpBroadcast,
+            Self::Reduce => args::kOpReduce,
+            Self::Gather => args::kOpGather,
+            Self::Scatter => args::kOpScatter,
+            Self::SendReceive => args::kOpSendReceive,
+            Self::Counts => args::kOpCounts,
+            // The others are no kernels'.
+            Self::AllReduce | Self::Exchange | Self::MetadataBroadcast => args::kOpAllReduce,
+        }
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {

@@ -18,6 +18,7 @@ pub mod metadata;
 pub mod nccl;
 mod stream;
 mod types;
+mod variables;
 
 pub use collective::{
     Algorithm, AllReduceOptions, Batch, BoundAllReduce, Communicator, Pending, Range, TransportRange, explain,

@@ -15,6 +15,7 @@ use super::spoke::Newcomer;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use crate::error::{Error, Result};
+use crate::variables::warn_of_variables;
 
 /// Where and as whom to meet.
 #[derive(Clone)]
@@ -50,7 +51,8 @@ impl fmt::Debug for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Reads the variables that torchrun and `symmetra launch` set.
+    /// Reads the variables that torchrun and `symmetra launch` set. Warns once a process of names that
+    /// nothing reads.
     ///
     /// | variable | |
     /// |---|---|
@@ -85,6 +87,7 @@ impl TcpConfig {
 
     /// An address of the caller's; secret and interface as [`from_env`](Self::from_env) reads them.
     pub(crate) fn at(address: String, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
+        warn_of_variables();
         let secret = match optional("SYMMETRA_SECRET")? {
             None => [0; 16],
             Some(text) => parse_secret(&text)
@@ -173,6 +176,12 @@ impl Tcp {
     }
 
     fn serve(address: SocketAddr, listener: TcpListener, config: &TcpConfig) -> Result<Self> {
+        if !address.ip().is_loopback() && config.secret == [0; 16] {
+            tracing::warn!(
+                "rank 0 listens at {address}, beyond this host, without a secret (SYMMETRA_SECRET): \
+                 whoever can connect may take a rank's place"
+            );
+        }
         let endpoint = Endpoint::Tcp(vec![address]);
         let listener = OwnedFd::from(listener);
         let star = Star::listen(endpoint, listener, config.secret, config.world_size, config.deadline)?;

@@ -20,7 +20,7 @@ use crate::{bytes, output};
 /// Where operands may be, and whether peers can address them there.
 const MEMORIES: [(&str, bool); 2] = [("symmetric, adopted", true), ("plain", false)];
 
-/// Print devices, peer access, versions, default settings, and the choice of algorithms.
+/// Print devices, peer access, versions, settings and who decided each, and the choice of algorithms.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of ranks to explain settings and algorithms for, 2 to 16
@@ -70,7 +70,10 @@ struct Info {
     peer_access: Vec<Vec<bool>>,
     ranks: usize,
     device: &'static str,
-    config: Vec<(&'static str, String)>,
+    /// Name, value, and who decided it.
+    config: Vec<(&'static str, String, String)>,
+    /// Which NCCL is found, or why none is.
+    nccl: String,
     arena_bytes: u64,
     algorithms: Vec<Choices>,
     transports: Vec<TransportInfo>,
@@ -136,7 +139,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         peer_access: peer_access(&gpus)?,
         ranks,
         device: kind.name(),
-        config: config.entries(ranks),
+        config: surroundings::settings(&config, args.sizes(), ranks),
+        nccl: surroundings::nccl(&gpus),
         arena_bytes: required_bytes(ranks, &config)?,
         algorithms: algorithms(&explain(kind, device, ranks, config.tuning.as_ref())?),
         variables: surroundings::variables(),
@@ -150,8 +154,10 @@ fn features() -> Vec<&'static str> {
     let built = [
         ("cuda", cfg!(feature = "cuda")),
         ("cudarc", cfg!(feature = "cudarc")),
+        ("gloo", cfg!(feature = "gloo")),
         ("hip", cfg!(feature = "hip")),
         ("hip-sys", cfg!(feature = "hip-sys")),
+        ("nccl", cfg!(feature = "nccl")),
     ];
     built.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
 }
@@ -253,11 +259,12 @@ fn print(info: &Info) -> Result<(), Failure> {
         output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;
         output::line(peers(info))?;
     }
-    output::line(format_args!("\nDefault settings for {} ranks", info.ranks))?;
-    let mut settings = table(&["setting", "value"]);
-    settings.add_rows(info.config.iter().map(|(name, value)| [name, value.as_str()]));
+    output::line(format_args!("\nNCCL: {}", info.nccl))?;
+    output::line("\nSettings of an environment here; what a program sets beats them")?;
+    let mut settings = table(&["setting", "value", "from"]);
+    settings.add_rows(info.config.iter().map(|(name, value, source)| [*name, value.as_str(), source.as_str()]));
     output::line(settings)?;
-    output::line(format_args!("memory on each rank: {} bytes", info.arena_bytes))?;
+    output::line(format_args!("memory on each of {} ranks: {} bytes", info.ranks, info.arena_bytes))?;
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
     output::line(choices(&info.algorithms))?;
     output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;

@@ -65,7 +65,9 @@ fn main() -> ExitCode {
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    symmetra::environment::warn_of_variables();
+    let done = match command {
         Command::AllReduce(args) => all_reduce::run(&args),
         Command::AllGather(args) => exchange::run(Collective::AllGather, &args),
         Command::ReduceScatter(args) => exchange::run(Collective::ReduceScatter, &args),

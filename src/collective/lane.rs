@@ -52,6 +52,12 @@ impl Lane {
         Ok(())
     }
 
+    /// Whether the last call went to `stream`.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn is_on(&self, stream: &Stream) -> bool {
+        matches!(&self.last, Last::On(last) if last.same(stream))
+    }
+
     /// Keeps the order without `stream`, which may end. Nothing where the last call went elsewhere, or to
     /// a stream that its owner captures natively.
     pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {

@@ -8,6 +8,7 @@ mod all_to_all;
 mod batch;
 mod bound;
 mod broadcast;
+mod elsewhere;
 mod exchange;
 mod gather;
 mod lane;

@@ -4,6 +4,7 @@ use super::dispatch::Request;
 use crate::collective::{Algorithm, AllReduceOptions, Communicator, Cut, check_apart, check_len, span};
 use crate::device::Device;
 use crate::error::{Error, Operation, Result};
+use crate::group::{BY_NCCL, Call as Noted};
 use crate::memory::{Place, View};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
@@ -98,6 +99,15 @@ impl Call<'_> {
             Self::Scatter { output, .. } => output.elems,
             Self::AllToAllV { .. } | Self::SendReceive { .. } => 0,
         }
+    }
+
+    /// As the group's history keeps it, and as ranks compare it, where NCCL runs it. What only the ranks of a pair
+    /// have in common is left out.
+    pub(super) fn noted(&self, dtype: Dtype) -> Noted {
+        let dtype = if matches!(self, Self::SendReceive { .. }) { Dtype::U8 } else { dtype };
+        let (bytes, root) = (self.elems() * dtype.bytes(), self.root().unwrap_or(0));
+        let reduction = self.reduction().unwrap_or(Reduction::Sum);
+        Noted::new(bytes as u64, self.operation().number(), dtype, reduction, BY_NCCL, root as u32)
     }
 
     /// What backends are chosen by.

@@ -6,7 +6,7 @@ use super::backend::Backend;
 use super::layout::{Layout, Parallelism};
 use super::rendezvous::InitMethod;
 use super::setting::{Setting, Source};
-use super::variables::{Lookup, Process, number, text};
+use super::variables::{Lookup, Process, library_path, number, text};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
@@ -138,6 +138,43 @@ impl fmt::Display for Chosen {
 }
 
 impl EnvConfig {
+    /// What an environment would be set up with in this process, and who decides each setting; those of its
+    /// communicators behind its own. `otherwise` is the rank and the world size where nobody says them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] as [`Environment::init`](super::Environment::init) gives it for the same.
+    pub fn settings(self, otherwise: (usize, usize)) -> Result<Vec<Setting>> {
+        self.settings_with(&Process, otherwise)
+    }
+
+    fn settings_with(mut self, lookup: &impl Lookup, otherwise: (usize, usize)) -> Result<Vec<Setting>> {
+        let mut assumed = Vec::new();
+        for (name, variable, set, value) in [
+            ("rank", "RANK", &mut self.rank, otherwise.0),
+            ("world_size", "WORLD_SIZE", &mut self.world_size, otherwise.1),
+        ] {
+            if number(lookup, *set, variable)?.is_none() {
+                *set = Some(value);
+                assumed.push(name);
+            }
+        }
+        let Resolved { layout, local_rank, device, interface, communicator, rank, mut settings, .. } =
+            self.resolve_with(lookup, None)?;
+        let unknown = settings.iter_mut().filter(|setting| assumed.contains(&setting.name));
+        unknown.for_each(|setting| setting.source = Source::Default);
+        let local = local_rank.unwrap_or((rank, Source::Derived));
+        settings.extend(choose_device(device.as_ref(), local, Device::count(DeviceKind::Cuda)).1);
+        settings.extend(interface.map(|(value, source)| Setting { name: "interface", value, source }));
+        let usual = Config::default().entries(layout.world_size());
+        settings.extend(communicator.entries(layout.world_size()).into_iter().zip(usual).map(
+            |((name, value), usual)| {
+                let source = if value == usual.1 { Source::Default } else { Source::Program };
+                Setting { name, value, source }
+            },
+        ));
+        Ok(settings)
+    }
+
     /// `told` is the rank and world size that a bootstrap object says.
     pub(super) fn resolve(self, told: Option<(usize, usize)>) -> Result<Resolved> {
         self.resolve_with(&Process, told)
@@ -167,6 +204,7 @@ impl EnvConfig {
             None | Some(AUTO) => None,
             Some(name) => Some(name.parse()?),
         };
+        let library = library_path(lookup)?.unwrap_or_else(|| ("by its usual name".to_owned(), Source::Default));
         let (method, method_source) = match (&self.init_method, told) {
             (_, Some(_)) => ("an object of the caller's".to_owned(), Source::Program),
             (InitMethod::Env, None) => (self.init_method.to_string(), Source::Default),
@@ -185,6 +223,7 @@ impl EnvConfig {
             Setting { name: "world_size", value: layout.world_size().to_string(), source: world_size.1 },
             Setting { name: "init_method", value: method, source: method_source },
             Setting { name: "backend", value: backend_name(backend).to_owned(), source: backend_source },
+            Setting { name: "nccl_library", value: library.0, source: library.1 },
         ];
         Ok(Resolved {
             rank: rank.0,
@@ -269,6 +308,31 @@ mod tests {
         let (device, settings) = choose_device(None, resolved.local_rank.unwrap(), 8);
         assert!(matches!(device, Chosen::Cuda(1)));
         assert_eq!((settings[1].value.as_str(), settings[1].source), ("cuda 1", Source::Variable("LOCAL_RANK")));
+    }
+
+    #[test]
+    fn settings_are_known_before_anything_opens() {
+        let variables = Set(vec![("WORLD_SIZE", "4"), ("VLLM_NCCL_SO_PATH", "a"), ("SYMMETRA_NCCL_LIBRARY", "b")]);
+        let mut config = EnvConfig { tensor_parallel_size: 2, ..EnvConfig::default() };
+        config.communicator.heap_bytes = 4096;
+        let settings = config.settings_with(&variables, (1, 8)).unwrap();
+        let of = |name: &str| {
+            let setting = settings.iter().find(|setting| setting.name == name).unwrap();
+            (setting.value.as_str(), setting.source)
+        };
+        assert_eq!(of("rank"), ("1", Source::Default));
+        assert_eq!(of("world_size"), ("4", Source::Variable("WORLD_SIZE")));
+        assert_eq!(of("tensor_parallel_size"), ("2", Source::Program));
+        assert_eq!(of("local_rank"), ("1", Source::Derived));
+        assert_eq!(of("backend"), ("auto", Source::Default));
+        assert_eq!(of("nccl_library"), ("b", Source::Variable("SYMMETRA_NCCL_LIBRARY")));
+        assert_eq!(of("heap_bytes"), ("4096", Source::Program));
+        assert_eq!(of("registrations"), ("1024", Source::Default));
+        let vllm = Set(vec![("VLLM_NCCL_SO_PATH", "a")]);
+        let settings = EnvConfig::default().settings_with(&vllm, (0, 1)).unwrap();
+        assert!(settings.iter().any(|setting| setting.source == Source::Variable("VLLM_NCCL_SO_PATH")));
+        let outside = EnvConfig::default().settings_with(&Set(vec![("RANK", "9")]), (0, 2));
+        assert!(outside.unwrap_err().to_string().contains("rank is 9"));
     }
 
     #[test]

@@ -74,9 +74,11 @@ impl Coordinator {
     /// Collective; blocks. Every rank of the group makes a call through the same backend.
     ///
     /// # Errors
+    /// [`Error::Mismatch`] on every rank where they name different backends, and nothing has changed;
     /// [`Error::Peer`] or this rank's error when the backend cannot be opened, though it seemed so; the
     /// group's error when it failed. That it cannot be had at all is the error of each call.
     pub fn through(&self, backend: Backend) -> Result<Self> {
+        self.serving.unanimous(backend)?;
         let facts = self.serving.equip(Facts { forced: Some(backend), ..(*self.facts).clone() })?;
         Ok(Self { facts: Arc::new(facts), ..self.clone() })
     }
@@ -103,11 +105,29 @@ impl Coordinator {
 
     /// Blocks until all work of `stream` is done, then says whether it was done well.
     ///
+    /// Where NCCL has served the group, its kernels know no deadline: all that was enqueued on the stream must then
+    /// be done within `deadlines.steady`, counted from here, or `deadlines.first_use` until a wait has ended well;
+    /// a death, an abort and an error of NCCL's are noticed at once. Other ways to wait for a stream, such as
+    /// [`Stream::synchronize`](crate::Stream::synchronize) or reading a buffer, do not look: synchronize first.
+    ///
     /// # Errors
-    /// The group's error when a collective gave up, the device's when work failed.
+    /// The group's error when a collective gave up, the device's when work failed; where NCCL served,
+    /// [`Error::Timeout`] with the operation and, where it is known, the rank that had not enqueued it.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
-        stream.synchronize()?;
-        self.check()
+        self.serving.synchronize(stream)
+    }
+
+    /// Ends the group on every rank, and on this one gives `reason` in the error: waits give up, NCCL is aborted,
+    /// connections between hosts break, and every later call fails with [`Error::Aborted`]. May be called
+    /// from any thread, more than once. Inside a host it blocks for NCCL's abort alone; a group that
+    /// spans hosts asks the other ranks once what happened, for two seconds at most, after a call through the CPU.
+    pub fn abort(&self, reason: &str) {
+        self.serving.abort(reason);
+    }
+
+    /// As an environment that is dropped leaves it.
+    pub(super) fn abandon(&self) {
+        self.serving.abandon();
     }
 
     /// Captures a graph on every rank of the group: records what the closure enqueues, of this group and of

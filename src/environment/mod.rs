@@ -55,6 +55,7 @@ use crate::group::{Config, boot_id};
 use config::{Chosen, Resolved};
 use opening::Terms;
 
+pub use crate::variables::{VARIABLES, Variable, warn_of_variables};
 pub use backend::{Backend, Explanation, Served};
 pub(crate) use call::{Call, Message};
 pub use config::EnvConfig;
@@ -67,12 +68,11 @@ pub use rendezvous::InitMethod;
 pub use setting::{Setting, Source};
 #[cfg(feature = "nccl")]
 pub use variables::nccl_library;
-pub use variables::{VARIABLES, Variable};
 
 /// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups.
 ///
 /// Groups of the same ranks share one communicator and its memory. Dropped without
-/// [`close`](Self::close), the rank counts as lost by the others; nothing hangs.
+/// [`close`](Self::close), the rank counts as lost by the others; nothing hangs, and what NCCL is at is aborted.
 pub struct Environment {
     layout: Layout,
     hosts: Hosts,
@@ -224,7 +224,7 @@ struct Met {
 impl Met {
     /// Collective.
     fn new(bootstrap: &mut dyn Bootstrap, resolved: Resolved, deadline: Instant) -> Result<Self> {
-        variables::warn_of_unknown();
+        warn_of_variables();
         let Resolved { rank, layout, communicator, backend, mut settings, .. } = resolved;
         let host = resolved.host.unwrap_or_else(boot_id);
         let hosts = opening::meet(bootstrap, host, &layout, (&communicator, backend), deadline)?;
@@ -256,6 +256,13 @@ impl Met {
         let environment = Environment { layout, hosts, settings, kept: Some(kept), coordinators };
         environment.log();
         Ok(environment)
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        // Dropping a group waits for the device, where a kernel of NCCL's, also of another group, may wait for good.
+        self.coordinators.iter().for_each(Coordinator::abandon);
     }
 }
 

@@ -33,6 +33,16 @@ impl Ranks {
         match *self {}
     }
 
+    pub(super) fn synchronize(
+        &self,
+        _stream: &crate::stream::Stream,
+        _deadlines: crate::group::Deadlines,
+        _well: impl Fn() -> crate::Result<()>,
+        _late: impl FnOnce(crate::error::Operation, std::time::Duration) -> crate::Error,
+    ) -> crate::Result<()> {
+        match *self {}
+    }
+
     pub(super) fn abort(&self) {
         match *self {}
     }

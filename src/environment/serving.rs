@@ -1,7 +1,7 @@
 //! What serves a group's calls: its communicator or those of its hosts, and the backends opened for it.
 
 use std::sync::{Arc, Once};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use crate::bootstrap::hello::together;
 use crate::bootstrap::{Bootstrap, until};
 use crate::collective::Communicator;
 use crate::device::DeviceKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Reduction};
@@ -28,13 +28,14 @@ static SAID: Once = Once::new();
 
 /// What groups of the same ranks share.
 pub(super) struct Serving {
+    // Goes first: what is dropped behind it waits for a device on which a kernel of NCCL's may wait for good.
+    nccl: OnceCell<Ranks>,
     reach: Reach,
     /// Which of the group's ranks this is.
     pub(super) rank: usize,
     pub(super) world_size: usize,
     /// The interface that an engine speaks over.
     interface: Option<String>,
-    nccl: OnceCell<Ranks>,
     mesh: OnceCell<Mesh>,
     /// Held by a call through the CPU: what it tells the others and what it does belong together.
     turn: Mutex<()>,
@@ -70,6 +71,23 @@ impl Serving {
         Ok((Arc::new(serving), Arc::new(facts)))
     }
 
+    /// Refuses that ranks ask for different backends: some would wait for the others where those never come.
+    /// Collective; blocks. The same outcome on every rank that asks.
+    pub(super) fn unanimous(&self, backend: Backend) -> Result<()> {
+        let all = self.all_gather_bytes(backend.name().as_bytes())?;
+        let said = |rank: usize| match std::str::from_utf8(&all[rank]).ok().and_then(|name| name.parse().ok()) {
+            Some(backend) => Backend::name(backend).to_owned(),
+            None => "something else than a backend".to_owned(),
+        };
+        match (1..all.len()).find(|rank| all[*rank] != all[0]) {
+            None => Ok(()),
+            Some(rank) => {
+                let (what, ours, theirs) = ("the backend to go through".to_owned(), said(0), said(rank));
+                Err(Error::Mismatch { what, against: 0, ours, rank, theirs })
+            }
+        }
+    }
+
     /// Finds out whether what `facts` ask for can be had on every rank, and opens what is needed.
     /// Collective; blocks. What is open already stays so.
     pub(super) fn equip(&self, mut facts: Facts) -> Result<Facts> {
@@ -83,8 +101,14 @@ impl Serving {
         }
         if nccl {
             facts.nccl = self.agree(Ranks::available(self.local().device()))?;
-            if let (Err(reason), true) = (&facts.nccl, self.local().device().kind() != DeviceKind::Host) {
-                SAID.call_once(|| tracing::warn!("NCCL cannot be used, others do what it would: {reason}"));
+            match &facts.nccl {
+                Err(reason) if facts.forced == Some(Backend::Nccl) => {
+                    SAID.call_once(|| tracing::warn!("NCCL was asked for and cannot be used: {reason}"));
+                }
+                Err(reason) if self.local().device().kind() != DeviceKind::Host => {
+                    SAID.call_once(|| tracing::warn!("NCCL cannot be used, others do what it would: {reason}"));
+                }
+                _ => {}
             }
         }
         if host {
@@ -122,7 +146,12 @@ impl Serving {
         call.check(dtype, self.rank, self.world_size, device)?;
         let absent = || Error::Internal { message: format!("the backend {backend} was chosen and is not open") };
         let run = match backend {
-            Backend::Nccl => self.nccl.get().ok_or_else(absent)?.run(dtype, call, queue),
+            Backend::Nccl => {
+                let ranks = self.nccl.get().ok_or_else(absent)?;
+                // A group that spans hosts has no memory in common to note and compare in.
+                let noted = self.own().map_or(Ok(()), |own| own.announce_elsewhere(call.noted(dtype), queue));
+                noted.and_then(|()| ranks.run(dtype, call, queue))
+            }
             _ => self.through_cpu(self.mesh.get().ok_or_else(absent)?, facts, dtype, call, queue.stream()),
         };
         run.map_err(|error| self.fail(error))
@@ -166,11 +195,16 @@ impl Serving {
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
         }
-        match &self.reach {
-            Reach::Own(communicator) => communicator.group().check()?,
-            Reach::Spanning(spanning) => spanning.check()?,
-        }
+        self.members().map_err(|error| self.fail(error))?;
         self.nccl.get().map_or(Ok(()), |ranks| ranks.check().map_err(|error| self.fail(error)))
+    }
+
+    /// Whether the ranks are well, as far as the group knows without a backend of others.
+    fn members(&self) -> Result<()> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().check(),
+            Reach::Spanning(spanning) => spanning.check(),
+        }
     }
 
     /// Makes `error`, which has the group's numbers, its failure, unless nothing had begun, and lets nobody wait
@@ -180,17 +214,55 @@ impl Serving {
             return error;
         }
         let failure = self.failure.get_or_init(|| {
+            self.abandon();
             self.mesh.get().iter().for_each(|mesh| mesh.end());
-            self.nccl.get().iter().for_each(|ranks| ranks.abort());
+            // NCCL fails in the wake of what the group knows more of.
+            let known = if matches!(error, Error::Nccl { .. }) { self.members().err() } else { None };
+            let error = known.unwrap_or(error);
             match &self.reach {
                 Reach::Own(communicator) => {
-                    communicator.abort();
+                    communicator.group().fail(&error);
                     error
                 }
                 Reach::Spanning(spanning) => spanning.end(error),
             }
         });
         failure.clone()
+    }
+
+    /// Ends the group on every rank, for a reason of the caller's.
+    pub(super) fn abort(&self, reason: &str) {
+        if self.members() != Err(Error::Closed) {
+            self.fail(Error::Aborted { detail: format!(": by this rank: {reason}") });
+        }
+    }
+
+    /// Ends what waits for others without a deadline of its own.
+    pub(super) fn abandon(&self) {
+        self.nccl.get().iter().for_each(|ranks| ranks.abort());
+    }
+
+    /// Blocks until all work of `stream` is done, then says whether it was done well.
+    pub(super) fn synchronize(&self, stream: &Stream) -> Result<()> {
+        match self.nccl.get() {
+            None => stream.synchronize()?,
+            Some(ranks) => {
+                let deadlines = self.local().group().config().deadlines;
+                let late = |operation, waited| self.late(operation, waited);
+                ranks.synchronize(stream, deadlines, || self.members(), late).map_err(|error| self.fail(error))?;
+            }
+        }
+        self.check()
+    }
+
+    fn late(&self, operation: Operation, waited: Duration) -> Error {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().late(operation, waited),
+            Reach::Spanning(_) => {
+                let detail = ": it went by NCCL, between hosts".to_owned();
+                Error::Timeout { operation, sequence: 0, rank: None, waited, detail }
+            }
+        }
     }
 
     /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
@@ -208,6 +280,8 @@ impl Serving {
 
     /// Closes what was opened for the group. Collective; blocks.
     pub(super) fn close(&self) -> Result<()> {
+        // NCCL of a group that failed is aborted by this, and not waited for.
+        let _ = self.check();
         let nccl = self.nccl.get().map_or(Ok(()), Ranks::close);
         self.mesh.get().iter().for_each(|mesh| mesh.end());
         let closed = match &self.reach {

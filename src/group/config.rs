@@ -68,7 +68,8 @@ pub struct Config {
     /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
     pub registrations: u32,
     /// Whether every call is compared across ranks before it runs (bytes, type, operation,
-    /// algorithm), at the price of one more small kernel. Default: in debug builds.
+    /// algorithm), at the price of one more small kernel, also where NCCL runs it for a group on one host.
+    /// Default: in debug builds.
     pub check_calls: bool,
     /// Crossovers measured on this machine, in place of the built-in ones. Default: none.
     pub tuning: Option<Tuning>,

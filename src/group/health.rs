@@ -76,6 +76,18 @@ impl Health {
         Error::Timeout { operation: self.operation(), sequence, rank: Some(rank), waited, detail }
     }
 
+    /// What another library's operation ended with that did not end in time: the group's history tells who
+    /// has not enqueued it.
+    pub(super) fn late(&self, operation: Operation, waited: Duration) -> Error {
+        let enqueued = |rank: usize| self.pages.get(rank).map_or(u64::MAX, |page| page.history.enqueued());
+        let least = (0..self.pages.len()).min_by_key(|rank| enqueued(*rank));
+        let rank = least.filter(|least| enqueued(*least) < enqueued(self.rank));
+        let detail =
+            rank.map_or_else(|| ": each had enqueued as many operations".to_owned(), |rank| self.progress_of(rank));
+        let sequence = self.own().history.enqueued().saturating_sub(1);
+        Error::Timeout { operation, sequence, rank, waited, detail }
+    }
+
     /// Who keeps everybody waiting, when this rank waited for `named`: perhaps `named` waits for
     /// somebody itself, and gives up at the same time.
     fn to_blame(&self, named: usize) -> usize {

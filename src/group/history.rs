@@ -28,6 +28,9 @@ pub(crate) struct Call {
     pub(crate) descriptor: u64,
 }
 
+/// What stands in a descriptor for the algorithm of a call that NCCL runs.
+pub(crate) const BY_NCCL: u32 = 0xff;
+
 impl Call {
     /// A call of operation `op` (`args::kOp*`). `way` and `rest` are the operation's own: what else ranks must
     /// do alike, the first in 8 bits and the second in 32.
@@ -46,7 +49,14 @@ impl fmt::Display for Call {
         if let Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce = operation {
             write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
         }
-        write!(out, " of {} bytes of {dtype} by algorithm {}", self.bytes, field(16))
+        if let Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter = operation {
+            write!(out, " of root {}", self.descriptor >> 32)?;
+        }
+        write!(out, " of {} bytes of {dtype} by ", self.bytes)?;
+        match field(16) {
+            BY_NCCL => out.write_str("NCCL"),
+            algorithm => write!(out, "algorithm {algorithm}"),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod tuning;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -20,11 +20,11 @@ use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
-pub(crate) use history::Call;
+pub(crate) use history::{BY_NCCL, Call};
 pub(crate) use open::boot_id;
 use page::{Cause, PageMapping, Stop};
 pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
@@ -114,6 +114,20 @@ impl Group {
     pub fn abort(&self) {
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
         self.0.health.pages.iter().for_each(|page| page.stop(stop));
+    }
+
+    /// Makes `error` the group's failure, unless there is one, and stops the group on every rank: a death and a
+    /// rank that is late by their names, everything else as by [`abort`](Self::abort).
+    pub(crate) fn fail(&self, error: &Error) {
+        if matches!(error, Error::PeerLost { .. } | Error::Timeout { .. }) {
+            self.0.health.fail(error.clone());
+        }
+        self.abort();
+    }
+
+    /// The error of another library's operation that did not end in time.
+    pub(crate) fn late(&self, operation: Operation, waited: Duration) -> Error {
+        self.0.health.late(operation, waited)
     }
 
     /// Whether the group is open and every rank well, as far as this rank knows. Does not block.

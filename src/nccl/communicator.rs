@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
@@ -66,12 +67,29 @@ impl Communicator {
     }
 
     /// Whether all is well with what was enqueued so far, here and, where NCCL has noticed, elsewhere. Does
-    /// not block; to be asked now and then while work is awaited, which may never end otherwise.
+    /// not block; to be asked now and then while work is awaited, which may never end otherwise:
+    /// [`synchronize`](Self::synchronize) does.
     ///
     /// # Errors
     /// [`Error::Nccl`] with what went wrong, or what ended it before.
     pub fn check(&self) -> Result<()> {
         self.0.check()
+    }
+
+    /// Blocks until all work of `stream` is done, for at most `limit`: a kernel of NCCL's waits for lost ranks
+    /// for good. Meanwhile it asks NCCL, and `well` for what else is known of the ranks.
+    ///
+    /// # Errors
+    /// That of `well`; [`Error::Nccl`]; [`Error::Device`]; what `late` makes of the time that was waited. By
+    /// any of them it has been aborted, so that the stream comes free.
+    pub fn synchronize(
+        &self,
+        stream: &Stream,
+        limit: Duration,
+        well: impl Fn() -> Result<()>,
+        late: impl FnOnce(Duration) -> Error,
+    ) -> Result<()> {
+        self.0.watch(limit, || stream.is_done(), well, late)
     }
 
     /// Ends it at once: what it has enqueued ends with undefined results, and later calls fail with

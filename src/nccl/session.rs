@@ -15,9 +15,11 @@ use crate::error::{Error, Result};
 const REFUSED: [i32; 2] = [4, 5];
 /// `ncclInProgress`: threads of NCCL's go on with the call.
 const IN_PROGRESS: i32 = 7;
-/// How long a wait only yields, and how long it sleeps at a time after that.
+/// How long a wait only yields, and how long it sleeps at a time after that, at most.
 const YIELDS: Duration = Duration::from_micros(200);
 const SLEEP: Duration = Duration::from_millis(1);
+/// How long aborted operations may take to leave their stream.
+const LEAVING: Duration = Duration::from_secs(2);
 
 /// A rank among those of a communicator.
 #[derive(Clone, Copy)]
@@ -192,8 +194,45 @@ impl Session {
                 let doing = format!("{name} of rank {rank} of {world_size}, in {}", self.library.name());
                 return Err(self.abort(Error::exchange_timeout(None, waited, doing)));
             }
-            if waited < YIELDS { std::thread::yield_now() } else { std::thread::sleep(SLEEP.min(self.limit - waited)) }
+            pause(waited, self.limit);
         }
+    }
+
+    /// Waits until what was enqueued is `done`, as long as this rank's operations and, by the word of `well`,
+    /// the group are. After `limit` the error is what `late` makes of the time. Any error aborts it, and is
+    /// given when the operations have left their stream.
+    pub(super) fn watch(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut() -> Result<bool>,
+        well: impl Fn() -> Result<()>,
+        late: impl FnOnce(Duration) -> Error,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let error = loop {
+            match done() {
+                // Perhaps because it was aborted.
+                Ok(true) => return self.check(),
+                Ok(false) => {}
+                Err(error) => return Err(self.abort(error)),
+            }
+            let waited = start.elapsed();
+            // The group knows better than NCCL who is to blame.
+            match well().and_then(|()| self.check()) {
+                Err(error) => break self.abort(error),
+                Ok(()) if waited >= limit => break self.abort(late(waited)),
+                Ok(()) => pause(waited, limit),
+            }
+        };
+        let start = Instant::now();
+        while matches!(done(), Ok(false)) {
+            if start.elapsed() >= LEAVING {
+                tracing::warn!(rank = self.place.rank, "operations of NCCL go on after its abort");
+                break;
+            }
+            pause(start.elapsed(), LEAVING);
+        }
+        Err(error)
     }
 
     /// Aborts it for this result.
@@ -202,6 +241,14 @@ impl Session {
             Ok(()) => Error::Internal { message: format!("{name} failed without a reason") },
             Err(error) => self.abort(error),
         }
+    }
+}
+
+/// Between two looks at something that is awaited: short at first, a sixteenth of the time so far later on.
+fn pause(waited: Duration, limit: Duration) {
+    match waited < YIELDS {
+        true => std::thread::yield_now(),
+        false => std::thread::sleep(SLEEP.min(waited / 16).min(limit.saturating_sub(waited))),
     }
 }
 

@@ -201,6 +201,82 @@ fn pitfall_03_aborted_from_another_thread_while_it_waits() {
     assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
 }
 
+/// Waits for a kernel that ends when it is aborted, and not before.
+fn watch(fake: &Fake, session: &Session, limit: Duration, well: impl Fn() -> Result<()>) -> Result<()> {
+    let late = |waited| Error::exchange_timeout(Some(2), waited, "a kernel");
+    session.watch(limit, || Ok(fake.calls().contains(&"ncclCommAbort".to_owned())), well, late)
+}
+
+#[test]
+fn pitfall_04_a_kernel_that_does_not_end_is_aborted_at_the_deadline() {
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    all_reduce(&session).unwrap();
+    let error = watch(&fake, &session, SHORT, || Ok(())).unwrap_err();
+    let Error::Timeout { waited, rank: Some(2), .. } = &error else { panic!("{error:?}") };
+    assert!(*waited >= SHORT && *waited < ENOUGH, "{waited:?}");
+    assert_eq!((session.check(), all_reduce(&session)), (Err(error.clone()), Err(error.clone())));
+    drop(session);
+    assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
+}
+
+#[test]
+fn pitfall_01_a_kernel_is_aborted_when_the_group_or_nccl_or_the_stream_fails() {
+    let lost = Error::PeerLost { rank: 3, detail: String::new() };
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    let looks = std::cell::Cell::new(0);
+    let well = || {
+        looks.set(looks.get() + 1);
+        if looks.get() < 3 { Ok(()) } else { Err(lost.clone()) }
+    };
+    let start = Instant::now();
+    assert_eq!(watch(&fake, &session, ENOUGH, well), Err(lost.clone()));
+    assert_eq!(session.check(), Err(lost));
+    assert_eq!(fake.calls(), [JOINED, "ncclCommAbort"]);
+
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    fake.answers("state 6\n");
+    let error = watch(&fake, &session, ENOUGH, || Ok(())).unwrap_err();
+    assert!(is_nccl(&error, 6, &["remote process exited"]), "{error}");
+    assert_eq!(fake.calls(), [JOINED, "ncclCommAbort"]);
+
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    let broken = Error::Device { code: 700, message: "a kernel".to_owned() };
+    let late = |waited| Error::exchange_timeout(None, waited, "a kernel");
+    assert_eq!(session.watch(ENOUGH, || Err(broken.clone()), || Ok(()), late), Err(broken));
+    assert_eq!(fake.calls(), [JOINED, "ncclCommAbort"]);
+    assert!(start.elapsed() < ENOUGH);
+}
+
+#[test]
+fn pitfall_03_a_wait_for_a_kernel_ends_when_another_thread_aborts() {
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    let error = Error::Aborted { detail: String::new() };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| watch(&fake, &session, ENOUGH, || Ok(())));
+        std::thread::sleep(SHORT);
+        assert_eq!(session.abort(error.clone()), error);
+        assert_eq!(waiting.join().unwrap(), Err(error.clone()));
+    });
+    assert_eq!(fake.calls(), [JOINED, "ncclCommAbort"]);
+}
+
+#[test]
+fn a_kernel_that_ends_is_waited_for_and_nothing_is_aborted() {
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    let start = Instant::now();
+    let late = |waited| Error::exchange_timeout(None, waited, "a kernel");
+    session.watch(ENOUGH, || Ok(start.elapsed() >= SHORT), || Ok(()), late).unwrap();
+    assert!(start.elapsed() >= SHORT && start.elapsed() < ENOUGH);
+    session.finish().unwrap();
+    assert_eq!(fake.calls(), [JOINED, "ncclCommFinalize", "ncclCommDestroy"]);
+}
+
 #[test]
 fn what_is_no_library_of_use_is_named() {
     let missing = Library::find(DeviceKind::Cuda, Some(OsStr::new("/nowhere/libnccl.so.2"))).unwrap_err();

@@ -30,6 +30,65 @@ fn info_prints_who_is_in_which_group() {
 }
 
 #[test]
+fn pitfall_36_info_says_who_decided() {
+    let mut command = super::command(["info", "--json", "--device", "host", "--tp", "2"]);
+    command
+        .env("SYMMETRA_BACKEND", "own")
+        .env("RANK", "1")
+        .env("WORLD_SIZE", "6")
+        .env("SYMMETRA_SECRET", "0f".repeat(16));
+    command.env("SYMMETRA_NCCL_LIBRARY", "/nowhere/a").env("VLLM_NCCL_SO_PATH", "/nowhere/b");
+    let run = super::Run::from(command.output().unwrap()).ok();
+    assert!(!run.stdout.contains("0f0f"), "{}", run.stdout);
+    let info = run.objects().remove(0);
+    for expected in [
+        ["rank", "1", "RANK"],
+        ["world_size", "6", "WORLD_SIZE"],
+        ["tensor_parallel_size", "2", "program"],
+        ["pipeline_parallel_size", "1", "default"],
+        ["backend", "own", "SYMMETRA_BACKEND"],
+        ["nccl_library", "/nowhere/a", "SYMMETRA_NCCL_LIBRARY"],
+        ["heap_bytes", "67108864", "default"],
+    ] {
+        let found = info["config"].as_array().unwrap().iter().any(|setting| *setting == serde_json::json!(expected));
+        assert!(found, "{expected:?} is not in: {}", info["config"]);
+    }
+    let from = |name: &str| {
+        let variables = info["variables"].as_array().unwrap();
+        variables.iter().find(|variable| variable["name"] == name).unwrap()["from"].clone()
+    };
+    assert_eq!(from("VLLM_NCCL_SO_PATH"), "SYMMETRA_NCCL_LIBRARY");
+    assert_eq!((from("SYMMETRA_BACKEND"), from("SYMMETRA_BIND")), ("environment".into(), "default".into()));
+    for (feature, on) in [("nccl", cfg!(feature = "nccl")), ("gloo", cfg!(feature = "gloo"))] {
+        assert_eq!(info["features"].as_array().unwrap().iter().any(|name| name == feature), on, "{feature}");
+    }
+    let nccl = info["nccl"].as_str().unwrap();
+    assert!(nccl.contains(if cfg!(feature = "nccl") { "/nowhere/a cannot be loaded" } else { "not built" }), "{nccl}");
+}
+
+#[test]
+fn info_of_settings_that_are_refused_says_why() {
+    let run = super::Run::from(super::command(["info", "--device", "host"]).env("RANK", "nine").output().unwrap()).ok();
+    assert!(run.stdout.contains("RANK is `nine`, but it must be a number"), "{}", run.stdout);
+    assert!(run.stdout.contains("one-shot-ll"), "{}", run.stdout);
+}
+
+#[test]
+fn pitfall_36_a_variable_that_nothing_reads_is_warned_of() {
+    let mut command = super::command(["info", "--device", "host"]);
+    let run = super::Run::from(
+        command.env("SYMMETRA_SECRTE", "ab").env("AITER_QUICK_REDUCE_QUANTIZATION", "INT4").output().unwrap(),
+    )
+    .ok();
+    for words in [
+        "nothing reads the variable SYMMETRA_SECRTE; did you mean SYMMETRA_SECRET?",
+        "the variable AITER_QUICK_REDUCE_QUANTIZATION is set and has no effect yet: there is no quantised backend",
+    ] {
+        assert_eq!(run.stderr.matches(words).count(), 1, "{}", run.stderr);
+    }
+}
+
+#[test]
 fn info_for_programs() {
     for device in ["host", "cuda", "hip"] {
         let info = symmetra(&format!("info --json --device {device} --ranks 8")).ok().objects().remove(0);

@@ -2,6 +2,7 @@
 //! there is; groups used in turn; maps of named tensors; calls that are refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod ended;
 mod refused;
 mod round;
 #[path = "../support/mod.rs"]

@@ -81,6 +81,26 @@ fn ranks_told_different_backends_do_not_open() {
 }
 
 #[test]
+fn pitfall_04_ranks_that_go_through_different_backends_learn_it_and_go_on() {
+    for error in meet(3, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, [3, 1, 1])).unwrap();
+        let tp = environment.tp();
+        let backend = if tp.rank() == 2 { Backend::Nccl } else { Backend::Own };
+        let error = tp.through(backend).unwrap_err();
+        let stream = Stream::new(tp.device()).unwrap();
+        let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 4], &stream).unwrap();
+        tp.through(Backend::Own).unwrap().all_reduce(&buffer, &buffer, &stream).unwrap();
+        tp.synchronize(&stream).unwrap();
+        assert_eq!(buffer.read(&stream).unwrap(), [3.0; 4]);
+        environment.close().unwrap();
+        error
+    }) {
+        assert!(matches!(error, Error::Mismatch { against: 0, rank: 2, .. }), "{error}");
+        assert_eq!(error.to_string(), "ranks 0 and 2 disagree on the backend to go through: own and nccl");
+    }
+}
+
+#[test]
 fn bad_calls_are_typed_errors_and_change_nothing() {
     meet(2, |bootstrap| {
         let environment = Environment::init(config(bootstrap, [2, 1, 1])).unwrap();

@@ -2,7 +2,8 @@
 
 use comfy_table::Table;
 use serde::Serialize;
-use symmetra::environment::{Layout, Parallelism, VARIABLES};
+use symmetra::environment::{EnvConfig, Layout, Parallelism, VARIABLES};
+use symmetra::{Config, Device};
 
 use super::table;
 use crate::failure::Failure;
@@ -39,12 +40,51 @@ pub(super) fn layout_table(layout: &[Groups]) -> Table {
     rows
 }
 
+/// Settings of an environment in this process: name, value, and who decided it. Where neither a variable nor
+/// an option says more, it has `ranks` ranks. What is refused says why.
+pub(super) fn settings(
+    communicator: &Config,
+    sizes: Option<[usize; 3]>,
+    ranks: usize,
+) -> Vec<(&'static str, String, String)> {
+    let mut config = EnvConfig::default();
+    config.communicator = communicator.clone();
+    let mut world_size = ranks;
+    if let Some([tensor, pipeline, data]) = sizes {
+        (config.tensor_parallel_size, config.pipeline_parallel_size, config.data_parallel_size) =
+            (tensor, pipeline, data);
+        world_size = tensor * pipeline * data;
+    }
+    match config.settings((0, world_size)) {
+        Ok(settings) => {
+            settings.into_iter().map(|setting| (setting.name, setting.value, setting.source.to_string())).collect()
+        }
+        // The rest of what is printed may tell why.
+        Err(error) => vec![("none", error.to_string(), "refused".to_owned())],
+    }
+}
+
+/// Which NCCL, or RCCL where there are AMD GPUs alone, is found; or why none is.
+#[cfg(feature = "nccl")]
+pub(super) fn nccl(gpus: &[Device]) -> String {
+    let kind = gpus.first().map_or(symmetra::DeviceKind::Cuda, Device::kind);
+    symmetra::environment::nccl_library(kind)
+        .map_or_else(|error| error.to_string(), |library| library.name().to_owned())
+}
+
+#[cfg(not(feature = "nccl"))]
+pub(super) fn nccl(_gpus: &[Device]) -> String {
+    "not built: build with the feature `nccl`".to_owned()
+}
+
 /// A variable as it stands.
 #[derive(Debug, Serialize)]
 pub(super) struct Variable {
     name: &'static str,
     /// None: unset.
     value: Option<String>,
+    /// Who decides: the environment, another variable that beats this one, or the default.
+    from: &'static str,
     default: &'static str,
     effect: &'static str,
 }
@@ -55,9 +95,15 @@ pub(super) fn variables() -> Vec<Variable> {
         let value = std::env::var_os(name)?.to_string_lossy().into_owned();
         Some(if name.contains("SECRET") { "hidden".to_owned() } else { value })
     };
+    let from = |name: &str| match (name, value(name)) {
+        (_, None) => "default",
+        ("VLLM_NCCL_SO_PATH", _) if value("SYMMETRA_NCCL_LIBRARY").is_some() => "SYMMETRA_NCCL_LIBRARY",
+        _ => "environment",
+    };
     let variable = |known: &symmetra::environment::Variable| Variable {
         name: known.name,
         value: value(known.name),
+        from: from(known.name),
         default: known.default,
         effect: known.effect,
     };
@@ -66,12 +112,8 @@ pub(super) fn variables() -> Vec<Variable> {
 
 pub(super) fn variables_table(variables: &[Variable]) -> Table {
     let mut rows = table(&["variable", "value", "from", "effect"]);
-    for Variable { name, value, default, effect } in variables {
-        let (value, from) = match value {
-            Some(value) => (value.as_str(), "environment"),
-            None => (*default, "default"),
-        };
-        rows.add_row([*name, value, from, *effect]);
+    for Variable { name, value, from, default, effect } in variables {
+        rows.add_row([*name, value.as_deref().unwrap_or(*default), *from, *effect]);
     }
     rows
 }

@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -10,7 +12,8 @@ use crate::device::Device;
 use crate::environment::call::{Call, Message};
 use crate::environment::serving::Serving;
 use crate::environment::variables::nccl_library;
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
+use crate::group::Deadlines;
 use crate::memory::View;
 use crate::nccl::Communicator;
 use crate::stream::{Enqueue, Part, Stream};
@@ -24,6 +27,10 @@ struct Inner {
     communicator: Mutex<Option<Arc<Communicator>>>,
     /// The order of calls and graph launches: NCCL runs one at a time.
     lane: Mutex<Lane>,
+    /// The last operation that nobody has seen the end of.
+    pending: Mutex<Option<Operation>>,
+    /// Whether some were: before that a peer may still be loading.
+    proven: AtomicBool,
     /// The group's.
     id: u64,
 }
@@ -41,15 +48,22 @@ impl Ranks {
         let exchange = |bytes: &[u8]| serving.all_gather_bytes(bytes);
         let communicator = Communicator::open(library, device, serving.rank, serving.world_size, limit, exchange)?;
         let (communicator, lane) = (Mutex::new(Some(Arc::new(communicator))), Mutex::new(Lane::new(device)?));
-        Ok(Self(Arc::new(Inner { communicator, lane, id: group.id() })))
+        let (pending, proven) = (Mutex::new(None), AtomicBool::new(false));
+        Ok(Self(Arc::new(Inner { communicator, lane, pending, proven, id: group.id() })))
     }
 
     /// Enqueues a checked call.
     pub(in crate::environment) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         // Before anything is recorded: whatever a graph holds of this, closing it ends the graph.
-        queue.recording().map(|recording| recording.part(self.0.id, || Recorded(self.0.clone())));
+        let recorded = queue.recording().map(|recording| {
+            recording.part(self.0.id, || Recorded { inner: self.0.clone(), last: Mutex::new(call.operation()) })
+        });
         let nccl = self.0.live()?;
         let mut lane = self.0.lane.lock();
+        match recorded {
+            Some(recorded) => *recorded.last.lock() = call.operation(),
+            None => *self.0.pending.lock() = Some(call.operation()),
+        }
         lane.order_call(queue)?;
         let turn = Turn { nccl: &nccl, dtype, stream: queue.stream() };
         let mut result = Ok(());
@@ -58,6 +72,28 @@ impl Ranks {
             0
         });
         enqueued.and(result)
+    }
+
+    /// Blocks until all work of `stream` is done. Where operations of NCCL's may be among it, that may take as
+    /// long as the deadlines say, and the first error aborts them.
+    pub(in crate::environment) fn synchronize(
+        &self,
+        stream: &Stream,
+        deadlines: Deadlines,
+        well: impl Fn() -> Result<()>,
+        late: impl FnOnce(Operation, Duration) -> Error,
+    ) -> Result<()> {
+        let Some(operation) = *self.0.pending.lock() else { return stream.synchronize() };
+        let proven = self.0.proven.load(Ordering::Relaxed);
+        let limit = if proven { deadlines.steady } else { deadlines.first_use };
+        self.0.live()?.synchronize(stream, limit, well, |waited| late(operation, waited))?;
+        let lane = self.0.lane.lock();
+        // The last operation comes after all others.
+        if lane.is_on(stream) && stream.is_done()? {
+            *self.0.pending.lock() = None;
+            self.0.proven.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     pub(in crate::environment) fn check(&self) -> Result<()> {
@@ -90,12 +126,18 @@ impl Inner {
 }
 
 /// What a graph keeps of it.
-struct Recorded(Arc<Inner>);
+struct Recorded {
+    inner: Arc<Inner>,
+    /// The last operation of the graph.
+    last: Mutex<Operation>,
+}
 
 impl Part for Recorded {
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        self.0.live()?.check()?;
-        self.0.lane.lock().order(stream)
+        self.inner.live()?.check()?;
+        let mut lane = self.inner.lane.lock();
+        *self.inner.pending.lock() = Some(*self.last.lock());
+        lane.order(stream)
     }
 
     fn register(&self) -> Result<()> {

@@ -1,0 +1,135 @@
+//! What is logged: each part is played by a process of its own, since much is said once a process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use support::device::device;
+use support::is_host;
+use support::world::meet;
+use symmetra::bootstrap::{Bootstrap, Tcp, TcpConfig};
+use symmetra::environment::{Backend, EnvConfig, Environment, InitMethod};
+use symmetra::{Communicator, Config, Device, DeviceBuffer, Error, Stream};
+
+/// Set in a process that plays a part.
+const PLAYS: &str = "SYMMETRA_TEST_PART";
+
+/// What `part` logs in a process of its own with these variables. None in that process, where it has been played.
+fn logged(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) -> Option<String> {
+    if std::env::var_os(PLAYS).is_some() {
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false).without_time();
+        log.with_writer(std::io::stderr).init();
+        part();
+        return None;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).env(PLAYS, test).envs(variables.iter().copied());
+    let run = command.output().unwrap();
+    let words = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{words}\n{}", String::from_utf8_lossy(&run.stdout));
+    Some(words)
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+#[test]
+fn pitfall_36_a_misspelt_variable_is_warned_of_once_where_ranks_meet_by_variables() {
+    let variables = [
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "1"),
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+        ("SYMMETRA_SECRTE", "ab"),
+        ("AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB", "8"),
+    ];
+    let test = "pitfall_36_a_misspelt_variable_is_warned_of_once_where_ranks_meet_by_variables";
+    let words = logged(test, &variables, || {
+        for _ in 0..2 {
+            let mut config = Config::default();
+            config.heap_bytes = 1 << 16;
+            let bootstrap = Tcp::from_env(soon()).unwrap();
+            Communicator::open(bootstrap, &Device::host().unwrap(), config).unwrap().close().unwrap();
+        }
+    });
+    let Some(words) = words else { return };
+    for line in [
+        "WARN symmetra::variables: nothing reads the variable SYMMETRA_SECRTE; did you mean SYMMETRA_SECRET?",
+        "the variable AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB is set and has no effect yet: there is no quantised backend",
+    ] {
+        assert_eq!(words.matches(line).count(), 1, "{words}");
+    }
+    assert!(!words.contains("SYMMETRA_TEST_PART"), "{words}");
+}
+
+#[test]
+fn pitfall_35_listening_to_everybody_without_a_secret_is_warned_of() {
+    let test = "pitfall_35_listening_to_everybody_without_a_secret_is_warned_of";
+    let words = logged(test, &[], || {
+        let everywhere = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+        for (bind, secret) in [(Some(everywhere), [0; 16]), (Some(everywhere), [7; 16]), (None, [0; 16])] {
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let deadline = Instant::now() + Duration::from_millis(200);
+            let address = format!("127.0.0.1:{port}");
+            let alone = Tcp::connect(TcpConfig { address, rank: 0, world_size: 2, secret, bind, deadline });
+            assert!(matches!(alone, Err(Error::Timeout { .. })), "nobody else comes");
+        }
+    });
+    let Some(words) = words else { return };
+    assert_eq!(words.matches("beyond this host, without a secret (SYMMETRA_SECRET)").count(), 1, "{words}");
+    assert!(words.contains("WARN") && words.contains("rank 0 listens at 0.0.0.0:"), "{words}");
+}
+
+fn environment(bootstrap: impl Bootstrap + 'static) -> Environment {
+    let mut config = EnvConfig::default();
+    (config.device, config.tensor_parallel_size) = (Some(device(bootstrap.rank())), 2);
+    config.init_method = InitMethod::bootstrap(bootstrap);
+    config.communicator.heap_bytes = 1 << 16;
+    Environment::init(config).unwrap()
+}
+
+#[test]
+fn a_line_a_group_is_logged_when_it_opens() {
+    let words = logged("a_line_a_group_is_logged_when_it_opens", &[], || {
+        meet(2, |bootstrap| environment(bootstrap).close().unwrap());
+    });
+    let Some(words) = words else { return };
+    let lines: Vec<&str> = words.lines().filter(|line| line.contains("INFO symmetra::environment: ")).collect();
+    for name in ["world", "tp", "pp", "dp", "ep"] {
+        let start = format!(": {name}: quantised: ");
+        let of: Vec<_> = lines.iter().filter(|line| line.contains(&start)).collect();
+        assert_eq!(of.len(), 2, "one a rank: {words}");
+        assert!(of.iter().all(|line| line.contains(" | own: every operation and type, any size")), "{of:?}");
+    }
+    assert_eq!(lines.len(), 10, "{words}");
+}
+
+#[test]
+fn that_there_is_no_nccl_is_said_once_and_the_program_runs() {
+    let variables = [("SYMMETRA_NCCL_LIBRARY", "/nowhere/libnccl.so.2")];
+    let words = logged("that_there_is_no_nccl_is_said_once_and_the_program_runs", &variables, || {
+        for _ in 0..2 {
+            meet(2, |bootstrap| {
+                let environment = environment(bootstrap);
+                let tp = environment.tp();
+                let stream = Stream::new(tp.device()).unwrap();
+                let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 4], &stream).unwrap();
+                let nccl = tp.through(Backend::Nccl).unwrap();
+                assert!(matches!(nccl.all_reduce_in_place(&buffer, &stream), Err(Error::Unsupported { .. })));
+                tp.all_reduce_in_place(&buffer, &stream).unwrap();
+                tp.synchronize(&stream).unwrap();
+                assert_eq!(buffer.read(&stream).unwrap(), [2.0; 4]);
+                environment.close().unwrap();
+            });
+        }
+    });
+    let Some(words) = words else { return };
+    assert_eq!(words.matches("NCCL was asked for and cannot be used: rank 0: ").count(), 1, "{words}");
+    if cfg!(feature = "nccl") && !is_host() {
+        assert!(words.contains("/nowhere/libnccl.so.2"), "{words}");
+    }
+}
