@@ -207,6 +207,27 @@ fn pitfall_03_abort_ends_a_wait_from_another_thread() {
 }
 
 #[test]
+fn pitfall_03_abort_ends_a_barrier_of_the_hosts() {
+    meet(3, |bootstrap| {
+        let rank = open(bootstrap, &support::config()).unwrap();
+        let group = rank.communicator.group();
+        group.barrier().unwrap();
+        if rank.rank() == 2 {
+            std::thread::sleep(Duration::from_millis(50));
+            group.abort();
+            // The group it leaves stays open: nobody learns of the abort from its end.
+            std::thread::sleep(Duration::from_millis(1500));
+            return;
+        }
+        let begun = Instant::now();
+        let error = group.barrier().unwrap_err();
+        assert!(matches!(error, Error::Aborted { .. }), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(group.all_gather_bytes(&[1]), Err(error));
+    });
+}
+
+#[test]
 fn pitfall_03_two_groups_that_spin_on_one_device_are_aborted_at_once() {
     let (gate, others) = (Gate::new(2), more_worlds(2));
     meet(2, |bootstrap| {

@@ -32,6 +32,9 @@ struct Process {
     nonce: [u8; 16],
 }
 
+/// What tells that an exchange is in vain.
+pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
+
 /// A socket to every other rank of a group on one host.
 pub(crate) struct Mesh {
     rank: usize,
@@ -39,6 +42,8 @@ pub(crate) struct Mesh {
     processes: Vec<Process>,  // [rank]
     sequence: u64,
     failed: Option<Error>,
+    /// Asked now and then during an exchange, which ends with its error.
+    heeded: Option<Heeded>,
     /// Set before we hang up, so that our own monitor does not take it for a death.
     closing: Arc<AtomicBool>,
 }
@@ -46,7 +51,12 @@ pub(crate) struct Mesh {
 impl Mesh {
     fn new(rank: usize, channels: Vec<Option<Channel>>, processes: Vec<Process>) -> Self {
         let peers = channels.into_iter().map(|channel| Some(Peer { channel: channel?, end: None })).collect();
-        Self { rank, peers, processes, sequence: 0, failed: None, closing: Arc::default() }
+        Self { rank, peers, processes, sequence: 0, failed: None, heeded: None, closing: Arc::default() }
+    }
+
+    /// Sets what else can end an exchange, from the next one on.
+    pub(crate) fn heed(&mut self, heeded: Option<Heeded>) {
+        self.heeded = heeded;
     }
 
     /// Whether `rank` is a thread of this process. False for a rank that is none.

@@ -155,10 +155,16 @@ impl Group {
         self.0.id
     }
 
-    /// Runs a collective exchange of the host. A failure is the group's failure.
+    /// Runs a collective exchange of the host. A failure is the group's failure, and the group's ends it.
     pub(crate) fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         self.check()?;
-        self.exchange_unchecked(run)
+        let health = self.0.health.clone();
+        self.exchange_unchecked(|mesh, deadline| {
+            mesh.heed(Some(Box::new(move || health.check())));
+            let result = run(mesh, deadline);
+            mesh.heed(None);
+            result
+        })
     }
 
     /// The same while the group closes.

@@ -1,6 +1,6 @@
 //! One exchange: every rank sends every other a frame and receives one from each.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -17,6 +17,9 @@ pub(super) struct Peer {
     /// It is gone, having finished an exchange we were still busy with: the next one fails so.
     pub(super) end: Option<Error>,
 }
+
+/// How often a wait is interrupted to ask what it heeds.
+const LOOK: Duration = Duration::from_millis(20);
 
 const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
 
@@ -77,7 +80,14 @@ impl Mesh {
                 let doing = format!("ranks {missing:?} of {} did not take part in time", frames.len());
                 return Err(Error::exchange_timeout(Some(slowest), start.elapsed(), doing));
             }
-            self.watch(&missing, &frames, deadline)?;
+            let until = match &self.heeded {
+                Some(heeded) => {
+                    heeded()?;
+                    deadline.min(Instant::now() + LOOK)
+                }
+                None => deadline,
+            };
+            self.watch(&missing, &frames, until)?;
         }
     }
 
