@@ -19,8 +19,8 @@ use support::{Data, Rank, Sample, config, fits, is_host};
 const LIMIT: Duration = Duration::from_secs(120);
 const STEADY: Duration = Duration::from_millis(400);
 
-/// Every algorithm, memory and way for one type, as the threads run it.
-fn results<T: Sample>(rank: &Rank) {
+/// Every algorithm, memory and way for one type, as the threads run it. Gives what peers have mapped.
+fn results<T: Sample>(rank: &Rank) -> [DeviceBuffer<T>; 2] {
     let seed = 33 + T::DTYPE as u64;
     let mut random = Random(seed);
     let mut calls = Vec::new();
@@ -34,6 +34,7 @@ fn results<T: Sample>(rank: &Rank) {
     let bench = Bench::<T>::new(rank, &data);
     // Plain memory of the host cannot be shared between processes.
     batches(seed, !is_host(), &calls).iter().for_each(|batch| bench.check(batch));
+    bench.plain()
 }
 
 fn every_result(child: &Child) {
@@ -41,10 +42,9 @@ fn every_result(child: &Child) {
     config.one_shot_ll_bytes = 1030;
     config.one_shot_sentinel_bytes = Some(2050);
     let rank = child.open(&config);
-    results::<f32>(&rank);
-    results::<bf16>(&rank);
-    results::<i64>(&rank);
+    let mapped = (results::<f32>(&rank), results::<bf16>(&rank), results::<i64>(&rank));
     rank.communicator.close().unwrap();
+    drop(mapped);
 }
 
 /// Runs `part` in every rank of a world to its good end.
@@ -86,7 +86,8 @@ fn pitfall_13_memory_of_the_program_is_staged() {
         let rank = child.open(&config());
         let Rank { communicator, stream, .. } = &rank;
         let plain = DeviceBuffer::from_slice(&vec![1.0f32; 30_000], stream).unwrap();
-        let adopted = communicator.adopt(plain.borrow()).unwrap();
+        // SAFETY: dropped when every rank has closed.
+        let adopted = unsafe { communicator.adopt(plain.borrow()) }.unwrap();
         assert_eq!(adopted.is_shared(), !is_host());
         communicator.all_reduce_in_place(&adopted, stream).unwrap();
         if is_host() {
