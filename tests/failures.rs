@@ -158,7 +158,7 @@ fn pitfall_04_ranks_that_call_differently_learn_how() {
                 &rank.stream,
             )
         },
-        ["algorithm 0", "algorithm 2"],
+        ["by one-shot-ll", "by two-shot-ll"],
     );
     different(
         |rank, buffer| {

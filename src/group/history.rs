@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::error::Operation;
-use crate::types::{Dtype, Reduction};
+use crate::types::{Dtype, Reduction, algorithm_name, exchange_name};
 
 #[cfg(loom)]
 const ENTRIES: usize = 1;
@@ -46,7 +46,8 @@ impl fmt::Display for Call {
         if let Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce = operation {
             write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
         }
-        write!(out, " of {} bytes of {dtype} by algorithm {}", self.bytes, field(16))
+        let name = if operation == Operation::AllReduce { algorithm_name } else { exchange_name };
+        write!(out, " of {} bytes of {dtype} by {}", self.bytes, name(field(16)).unwrap_or("?"))
     }
 }
 
@@ -110,6 +111,8 @@ mod tests {
     use super::*;
     #[cfg(not(loom))]
     use crate::kernel::args;
+    #[cfg(not(loom))]
+    use crate::types::{WAY_COPY_ENGINES, WAY_LEARNED};
 
     fn call(number: u64) -> Call {
         Call { bytes: number * 3, descriptor: number * 7 }
@@ -118,11 +121,24 @@ mod tests {
     #[cfg(not(loom))]
     #[test]
     fn a_call_reads_as_it_was_packed() {
-        let call = Call::new(64, args::kOpReduceScatter, Dtype::BF16, Reduction::Max, 3, 7);
-        assert_eq!(call.to_string(), "reduce-scatter (max) of 64 bytes of bf16 by algorithm 3");
+        let call = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Max, args::kTwoShotSentinel, 7);
+        assert_eq!(call.to_string(), "all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel");
         assert_eq!(call.descriptor >> 32, 7);
-        let call = Call::new(8, args::kOpAllGather, Dtype::U64, Reduction::Sum, 0, 0);
-        assert_eq!(call.to_string(), "all-gather of 8 bytes of u64 by algorithm 0");
+        let ways = [
+            (args::kExchangePackets, "packets"),
+            (args::kExchangePush, "direct access"),
+            (args::kExchangeRelay, "direct relay"),
+            (args::kReducePackets, "packets"),
+            (args::kReducePull, "direct access"),
+            (args::kRelayPackets, "relayed packets"),
+            (WAY_LEARNED, "packets or direct access"),
+            (WAY_COPY_ENGINES | 2, "copy engines"),
+            (0x40, "?"),
+        ];
+        for (way, name) in ways {
+            let call = Call::new(8, args::kOpAllGather, Dtype::U64, Reduction::Sum, way, 0);
+            assert_eq!(call.to_string(), format!("all-gather of 8 bytes of u64 by {name}"));
+        }
     }
 
     #[cfg(not(loom))]
