@@ -350,8 +350,9 @@ fn algorithm(transport: Transport, way: Way) -> u32 {
 }
 
 fn unreachable(op: u32) -> Error {
+    let name = Operation::from_number(op).map_or_else(|| op.to_string(), |operation| operation.to_string());
     Error::unsupported(
-        format!("a direct {} on plain memory", Operation::from_number(op)),
+        format!("a direct {name} on plain memory"),
         "peers cannot address it: use symmetric or adopted memory",
     )
 }

@@ -42,11 +42,14 @@ impl fmt::Display for Call {
         let field = |shift: u32| (self.descriptor >> shift & 0xff) as u32;
         let operation = Operation::from_number(field(0));
         let dtype = Dtype::from_number(field(8)).map_or("?", Dtype::name);
-        write!(out, "{operation}")?;
-        if let Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce = operation {
+        match operation {
+            Some(operation) => write!(out, "{operation}")?,
+            None => write!(out, "operation {}", field(0))?,
+        }
+        if let Some(Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce) = operation {
             write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
         }
-        let name = if operation == Operation::AllReduce { algorithm_name } else { exchange_name };
+        let name = if operation == Some(Operation::AllReduce) { algorithm_name } else { exchange_name };
         write!(out, " of {} bytes of {dtype} by {}", self.bytes, name(field(16)).unwrap_or("?"))
     }
 }
@@ -124,6 +127,8 @@ mod tests {
         let call = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Max, args::kTwoShotSentinel, 7);
         assert_eq!(call.to_string(), "all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel");
         assert_eq!(call.descriptor >> 32, 7);
+        let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
+        assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
         let ways = [
             (args::kExchangePackets, "packets"),
             (args::kExchangePush, "direct access"),
