@@ -237,6 +237,26 @@ fn raw_memory_is_checked() {
 }
 
 #[test]
+fn memory_of_another_device_is_refused() {
+    if is_host() {
+        eprintln!("skipped: the host is one device");
+        return;
+    }
+    if !support::fits(2) {
+        return;
+    }
+    let [device, other] = [0, 1].map(support::device::device);
+    let buffer = DeviceBuffer::<f32>::new(&other, 16).unwrap();
+    // SAFETY: refused.
+    let error = unsafe { Ref::from_raw(&device, buffer.as_raw(), 16) }.map(drop).unwrap_err();
+    let message = error.to_string();
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
+    assert!(message.contains("is device 1") && message.contains("works on device 0"), "{message}");
+    // SAFETY: all of `buffer`.
+    assert!(unsafe { Ref::from_raw(&other, buffer.as_raw(), 16) }.is_ok());
+}
+
+#[test]
 fn empty_buffers_are_buffers() {
     threads(2, &small(), |rank| {
         let Rank { communicator, stream, device } = rank;
