@@ -6,7 +6,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sha2::{Digest, Sha256};
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The sources that decide what ranks write into each other's memory, where, and when: kernels, which call is
+/// which launch, and how arenas and control pages are laid out.
+const AGREED: [&str; 14] = [
+    "include/symmetra/device",
+    "kernels",
+    "src/collective/all_reduce.rs",
+    "src/collective/exchange.rs",
+    "src/collective/low_contention.rs",
+    "src/collective/prepared.rs",
+    "src/collective/relay.rs",
+    "src/collective/select.rs",
+    "src/collective/signal.rs",
+    "src/collective/transport.rs",
+    "src/group/history.rs",
+    "src/group/page.rs",
+    "src/kernel",
+    "src/memory/layout.rs",
+];
 
 /// Everything that decides what is built.
 struct Plan {
@@ -56,6 +77,7 @@ impl Plan {
         for folder in ["cpp", "kernels", "include", "src/ffi"] {
             println!("cargo::rerun-if-changed={folder}");
         }
+        println!("cargo::rustc-env=SYMMETRA_PLAN={}", self.agreed()?);
         self.headers();
         if self.gloo {
             self.find_gloo()?;
@@ -73,6 +95,21 @@ impl Plan {
             println!("cargo::rustc-link-lib=gloo");
         }
         Ok(())
+    }
+
+    /// A hash of [`AGREED`], the same for every set of features: builds that differ in it cannot work together.
+    fn agreed(&self) -> Result<String> {
+        let mut hash = Sha256::new();
+        for name in AGREED {
+            println!("cargo::rerun-if-changed={name}");
+            for path in files(&self.root.join(name))? {
+                let content = fs::read(&path)?;
+                hash.update(path.strip_prefix(&self.root)?.as_os_str().as_encoded_bytes());
+                hash.update((content.len() as u64).to_le_bytes());
+                hash.update(content);
+            }
+        }
+        Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Headers for dependents: `DEP_SYMMETRA_INCLUDE`, and cxx's own export.
@@ -269,6 +306,16 @@ fn archs(variable: &str, default: &str, like: &str, valid: impl Fn(&str) -> bool
 fn valid_arch(arch: &str) -> bool {
     let digits = arch.trim_end_matches(['a', 'f']);
     digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A file, or all of a folder, in order.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    entries.sort();
+    Ok(entries.iter().map(|entry| files(entry)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The `.cc` files directly in a folder, in order.

@@ -46,8 +46,9 @@ pub enum Operation {
 
 impl Operation {
     /// The operation with this number, which kernels report.
-    pub(crate) fn from_number(number: u32) -> Self {
-        match number {
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            args::kOpAllReduce => Self::AllReduce,
             args::kOpSignalWait => Self::SignalWait,
             args::kOpSignalBarrier => Self::SignalBarrier,
             args::kOpAgree => Self::Agree,
@@ -60,8 +61,8 @@ impl Operation {
             args::kOpScatter => Self::Scatter,
             args::kOpSendReceive => Self::SendReceive,
             args::kOpCounts => Self::Counts,
-            _ => Self::AllReduce,
-        }
+            _ => return None,
+        })
     }
 }
 
@@ -246,8 +247,27 @@ impl Error {
     /// The error whose kind, code and rank crossed the language boundary; the numbers are
     /// those of `symmetra::ErrorKind`.
     pub(crate) fn from_parts(kind: i64, native_code: i64, rank: i64, message: &str) -> Self {
-        let message = message.to_owned();
+        // The words of an error that came from here once are not said twice.
+        let detail = |said: String| match message.strip_prefix(&said) {
+            Some(rest) => rest.to_owned(),
+            None => format!(": {message}"),
+        };
         let rank = usize::try_from(rank).ok();
+        match (kind, rank) {
+            (8, Some(rank)) => return Self::PeerLost { rank, detail: detail(format!("rank {rank} is gone")) },
+            (9, _) => return Self::Aborted { detail: detail("the group was aborted".to_owned()) },
+            // Message and rank are all that is left of what differs.
+            (10, Some(rank)) => {
+                let [ours, theirs] = ["one value", "another"].map(str::to_owned);
+                return Self::Mismatch { what: message.to_owned(), against: 0, ours, rank, theirs };
+            }
+            (13, Some(rank)) => {
+                let said = format!("rank {rank} failed: ");
+                return Self::Peer { rank, message: message.strip_prefix(&said).unwrap_or(message).to_owned() };
+            }
+            _ => {}
+        }
+        let message = message.to_owned();
         match kind {
             1 => Self::InvalidArgument { message },
             2 => Self::unsupported("this request", message),
@@ -256,6 +276,10 @@ impl Error {
             5 => Self::System { errno: i32::try_from(native_code).unwrap_or(0), message },
             6 => Self::bootstrap(message),
             7 => Self::exchange_timeout(rank, Duration::ZERO, message),
+            // A rank that the thrower did not name cannot be named here.
+            8 | 10 | 13 => Self::bootstrap(message),
+            11 => Self::Closed,
+            12 => Self::NotRegistered { pointers: 1 },
             _ => Self::Internal { message },
         }
     }
@@ -281,5 +305,36 @@ impl Error {
     pub(crate) fn exchange_timeout(rank: Option<usize>, waited: Duration, doing: impl fmt::Display) -> Self {
         let detail = format!(": {doing}");
         Self::Timeout { operation: Operation::Exchange, sequence: 0, rank, waited, detail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_number_is_no_operation() {
+        assert_eq!(Operation::from_number(args::kOpAllReduce), Some(Operation::AllReduce));
+        assert_eq!(Operation::from_number(args::kOpCounts), Some(Operation::Counts));
+        assert_eq!(Operation::from_number(args::kOpCounts + 1), None);
+        assert_eq!(Operation::from_number(u32::MAX), None);
+    }
+
+    #[test]
+    fn an_exception_keeps_its_kind() {
+        let from = |kind, rank, message: &str| Error::from_parts(kind, 0, rank, message);
+        let lost = Error::PeerLost { rank: 3, detail: ": killed".to_owned() };
+        assert_eq!(from(8, 3, "rank 3 is gone: killed"), lost);
+        assert_eq!(from(8, 3, "killed"), lost);
+        assert_eq!(from(9, -1, "by hand"), Error::Aborted { detail: ": by hand".to_owned() });
+        assert!(matches!(from(10, 2, "the sizes"), Error::Mismatch { rank: 2, what, .. } if what == "the sizes"));
+        assert_eq!(from(11, -1, "the group is closed"), Error::Closed);
+        assert!(matches!(from(12, -1, ""), Error::NotRegistered { .. }));
+        let failed = Error::Peer { rank: 1, message: "full".to_owned() };
+        assert_eq!(from(13, 1, "full"), failed);
+        assert_eq!(from(13, 1, &failed.to_string()), failed);
+        assert_eq!(from(8, -1, "who knows"), Error::bootstrap("who knows"));
+        assert!(matches!(from(0, -1, "odd"), Error::Internal { .. }));
+        assert!(matches!(from(14, -1, "odd"), Error::Internal { .. }));
     }
 }

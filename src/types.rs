@@ -229,6 +229,38 @@ impl fmt::Display for Transport {
     }
 }
 
+/// How ranks that know only their own counts move them: what they learn from each other decides.
+pub(crate) const WAY_LEARNED: u32 = 0x10;
+/// By the copy engines; the bits below are the caller's.
+pub(crate) const WAY_COPY_ENGINES: u32 = 0x20;
+
+/// The name of an all-reduce algorithm by its number in the argument blocks.
+pub(crate) const fn algorithm_name(number: u32) -> Option<&'static str> {
+    Some(match number {
+        args::kOneShotLL => "one-shot-ll",
+        args::kOneShotSentinel => "one-shot-sentinel",
+        args::kTwoShotLL => "two-shot-ll",
+        args::kTwoShotSentinel => "two-shot-sentinel",
+        args::kTwoShotZeroCopy => "two-shot-zero-copy",
+        args::kRing => "ring",
+        args::kRecursiveDoubling => "recursive-doubling",
+        _ => return None,
+    })
+}
+
+/// How any other collective moves its data, by its number in the argument blocks or one of `WAY_*`.
+pub(crate) const fn exchange_name(number: u32) -> Option<&'static str> {
+    Some(match number {
+        args::kExchangePackets | args::kReducePackets => "packets",
+        args::kRelayPackets => "relayed packets",
+        args::kExchangePush | args::kReducePull => "direct access",
+        args::kExchangeRelay => "direct relay",
+        WAY_LEARNED => "packets or direct access",
+        _ if number & WAY_COPY_ENGINES != 0 => "copy engines",
+        _ => return None,
+    })
+}
+
 /// Evaluates an expression in which `$type` names the element type of a `Dtype`.
 macro_rules! with_type {
     ($dtype:expr, $type:ident => $value:expr) => {

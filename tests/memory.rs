@@ -95,7 +95,8 @@ fn pitfall_04_different_sizes_are_the_same_error_on_every_rank() {
         let plain = DeviceBuffer::<f32>::from_slice(&[1.0; 100], stream).unwrap();
         // SAFETY: inside `plain`.
         let part = unsafe { Ref::from_raw(device, plain.as_raw(), 50 + rank.rank()) }.unwrap();
-        let adopted = communicator.adopt(part).unwrap_err();
+        // SAFETY: refused.
+        let adopted = unsafe { communicator.adopt(part) }.unwrap_err();
         assert!(matches!(adopted, Error::Mismatch { against: 0, rank: 1, .. }), "{adopted}");
         // Nobody is worse for it.
         let buffer = communicator.symmetric::<f32>(10).unwrap();
@@ -120,7 +121,8 @@ fn pitfall_14_15_adopted_parts_start_elsewhere_on_every_rank() {
         // SAFETY: inside `whole`, which is dropped when the calls are done.
         let part = unsafe { Ref::from_raw(device, whole.as_raw().wrapping_add(start), LEN) }.unwrap();
         part.write(&data.inputs[rank.rank()], stream).unwrap();
-        let adopted = communicator.adopt(part).unwrap();
+        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        let adopted = unsafe { communicator.adopt(part) }.unwrap();
         assert!(adopted.is_shared());
         communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
         rank.finish();
@@ -144,7 +146,8 @@ fn pitfall_13_memory_of_the_program_is_an_operand() {
         // SAFETY: `values` is not touched by Rust until the calls are done.
         let memory = unsafe { Ref::from_raw(device, values.as_mut_ptr(), 999) }.unwrap();
         communicator.all_reduce_in_place(&memory, stream).unwrap();
-        let adopted = communicator.adopt(memory.clone()).unwrap();
+        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        let adopted = unsafe { communicator.adopt(memory.clone()) }.unwrap();
         communicator.all_reduce(&adopted, &adopted, stream).unwrap();
         rank.finish();
         drop((adopted, memory));
@@ -160,14 +163,17 @@ fn registrations_run_out_loudly_and_come_back() {
         let Rank { communicator, stream, .. } = rank;
         let buffer = DeviceBuffer::<i32>::from_slice(&[1; 20], stream).unwrap();
         for _ in 0..50 {
-            let adopted = communicator.adopt(buffer.borrow()).unwrap();
+            // SAFETY: ranks are threads, and drop it after calls that ended well.
+            let adopted = unsafe { communicator.adopt(buffer.borrow()) }.unwrap();
             communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
         }
-        let held: Vec<_> = (0..7).map(|_| communicator.adopt(buffer.borrow()).unwrap()).collect();
-        let error = communicator.adopt(buffer.borrow()).unwrap_err();
+        // SAFETY: ranks are threads, and no call uses it.
+        let adopt = || unsafe { communicator.adopt(buffer.borrow()) };
+        let held: Vec<_> = (0..7).map(|_| adopt().unwrap()).collect();
+        let error = adopt().unwrap_err();
         assert!(matches!(&error, Error::OutOfMemory { message } if message.contains("all 8 registrations")), "{error}");
         drop(held);
-        communicator.adopt(buffer.borrow()).unwrap();
+        adopt().unwrap();
         rank.finish();
     });
 }
@@ -187,7 +193,8 @@ fn one_rank_out_of_registrations_fails_the_adoption_everywhere() {
             });
             graph.unwrap()
         });
-        let error = communicator.adopt(buffers[0].borrow()).unwrap_err();
+        // SAFETY: refused.
+        let error = unsafe { communicator.adopt(buffers[0].borrow()) }.unwrap_err();
         match rank.rank() {
             1 => assert!(
                 matches!(&error, Error::OutOfMemory { message } if message.contains("all 4 registrations")),
@@ -230,6 +237,26 @@ fn raw_memory_is_checked() {
 }
 
 #[test]
+fn memory_of_another_device_is_refused() {
+    if is_host() {
+        eprintln!("skipped: the host is one device");
+        return;
+    }
+    if !support::fits(2) {
+        return;
+    }
+    let [device, other] = [0, 1].map(support::device::device);
+    let buffer = DeviceBuffer::<f32>::new(&other, 16).unwrap();
+    // SAFETY: refused.
+    let error = unsafe { Ref::from_raw(&device, buffer.as_raw(), 16) }.map(drop).unwrap_err();
+    let message = error.to_string();
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
+    assert!(message.contains("is device 1") && message.contains("works on device 0"), "{message}");
+    // SAFETY: all of `buffer`.
+    assert!(unsafe { Ref::from_raw(&other, buffer.as_raw(), 16) }.is_ok());
+}
+
+#[test]
 fn empty_buffers_are_buffers() {
     threads(2, &small(), |rank| {
         let Rank { communicator, stream, device } = rank;
@@ -238,7 +265,8 @@ fn empty_buffers_are_buffers() {
         assert!(symmetric.is_empty() && plain.is_empty() && plain.as_raw().is_null());
         communicator.all_reduce_in_place(&symmetric, stream).unwrap();
         communicator.all_reduce(&plain, &symmetric, stream).unwrap();
-        let adopted = communicator.adopt(plain.borrow()).unwrap();
+        // SAFETY: no memory at all.
+        let adopted = unsafe { communicator.adopt(plain.borrow()) }.unwrap();
         communicator.all_reduce_in_place(&adopted, stream).unwrap();
         symmetric.signals().barrier(0, stream).unwrap();
         assert!(symmetric.read(stream).unwrap().is_empty());
@@ -295,7 +323,8 @@ fn buffers_outlive_the_group() {
         let Rank { communicator, stream, device } = world::open(bootstrap, &small()).unwrap();
         let buffer = communicator.symmetric::<i32>(50).unwrap();
         let plain = DeviceBuffer::from_slice(&[5i32; 50], &stream).unwrap();
-        let adopted = communicator.adopt(plain.borrow()).unwrap();
+        // SAFETY: dropped when every rank has closed.
+        let adopted = unsafe { communicator.adopt(plain.borrow()) }.unwrap();
         buffer.write(&[3; 50], &stream).unwrap();
         communicator.all_reduce_in_place(&buffer, &stream).unwrap();
         let clone = communicator.clone();
@@ -305,7 +334,8 @@ fn buffers_outlive_the_group() {
         assert_eq!(clone.all_reduce_in_place(&adopted, &stream), Err(Error::Closed));
         assert_eq!(buffer.signals().put(0, 0, &stream), Err(Error::Closed));
         assert_eq!(clone.symmetric::<f32>(1).map(drop), Err(Error::Closed));
-        assert_eq!(clone.adopt(plain.borrow()).map(drop), Err(Error::Closed));
+        // SAFETY: refused.
+        assert_eq!(unsafe { clone.adopt(plain.borrow()) }.map(drop), Err(Error::Closed));
         assert_eq!(clone.group().barrier(), Err(Error::Closed));
         assert_eq!(clone.split(None, 0).map(drop), Err(Error::Closed));
         assert_eq!(clone.close(), Err(Error::Closed));

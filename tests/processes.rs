@@ -19,8 +19,8 @@ use support::{Data, Rank, Sample, config, fits, is_host};
 const LIMIT: Duration = Duration::from_secs(120);
 const STEADY: Duration = Duration::from_millis(400);
 
-/// Every algorithm, memory and way for one type, as the threads run it.
-fn results<T: Sample>(rank: &Rank) {
+/// Every algorithm, memory and way for one type, as the threads run it. Gives what peers have mapped.
+fn results<T: Sample>(rank: &Rank) -> [DeviceBuffer<T>; 2] {
     let seed = 33 + T::DTYPE as u64;
     let mut random = Random(seed);
     let mut calls = Vec::new();
@@ -34,6 +34,7 @@ fn results<T: Sample>(rank: &Rank) {
     let bench = Bench::<T>::new(rank, &data);
     // Graphs do not register plain memory of the host between processes: it may be anybody's.
     batches(seed, !is_host(), &calls).iter().for_each(|batch| bench.check(batch));
+    bench.plain()
 }
 
 fn every_result(child: &Child) {
@@ -41,10 +42,9 @@ fn every_result(child: &Child) {
     config.one_shot_ll_bytes = 1030;
     config.one_shot_sentinel_bytes = Some(2050);
     let rank = child.open(&config);
-    results::<f32>(&rank);
-    results::<bf16>(&rank);
-    results::<i64>(&rank);
+    let mapped = (results::<f32>(&rank), results::<bf16>(&rank), results::<i64>(&rank));
     rank.communicator.close().unwrap();
+    drop(mapped);
 }
 
 /// Runs `part` in every rank of a world to its good end.
@@ -88,7 +88,8 @@ fn pitfall_14_plain_memory_is_shared_between_processes() {
         let start = 1000 + 16 * child.rank;
         let plain = DeviceBuffer::from_slice(&vec![1.0f32; 40_000], stream).unwrap();
         let part = plain.borrow().slice(start..start + 30_000).unwrap();
-        let adopted = communicator.adopt(part).unwrap();
+        // SAFETY: dropped when every rank has closed.
+        let adopted = unsafe { communicator.adopt(part) }.unwrap();
         assert!(adopted.is_shared());
         communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
         communicator.all_reduce_in_place(&adopted, stream).unwrap();
@@ -115,7 +116,8 @@ fn pitfall_13_memory_of_the_program_is_staged() {
             let mut ours = vec![1.0f32; 30_000];
             // SAFETY: `ours` is not touched by Rust until the calls are done.
             let memory = unsafe { Ref::from_raw(device, ours.as_mut_ptr(), ours.len()) }.unwrap();
-            let adopted = communicator.adopt(memory).unwrap();
+            // SAFETY: memory of the program is not shared, so no peer addresses it.
+            let adopted = unsafe { communicator.adopt(memory) }.unwrap();
             assert!(!adopted.is_shared());
             communicator.all_reduce_in_place(&adopted, stream).unwrap();
             let refused = communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream);

@@ -61,7 +61,8 @@ class Graph {
 
   /// Exchanges between all ranks the pointers that were captured without having been adopted, so
   /// that the graph can be launched. Collective over every communicator in the graph; blocks. A graph
-  /// without such pointers needs no call; one more call does no harm. Throws kMismatch when the ranks
+  /// without such pointers needs no call; one more call does no harm. From here on their memory stays
+  /// allocated as Communicator::adopt asks, also when the graph is gone. Throws kMismatch when the ranks
   /// captured different numbers or sizes, kUnsupported when some memory cannot be shared.
   void register_pointers() const;
 

@@ -79,9 +79,12 @@ class Communicator {
   }
 
   /// Makes the caller's memory known to all ranks, which adopt one each of the same size. Collective;
-  /// blocks. The memory must stay allocated until the communicator is closed. Throws kInvalidArgument for
-  /// a null or misaligned address or memory of another device, kMismatch when the sizes differ,
-  /// kOutOfMemory when all registrations are in use.
+  /// blocks. The memory must stay allocated until every rank has closed or destroyed its communicator, also
+  /// when the result is gone before: peers still have it mapped, and after a call that failed they may still
+  /// write there. Ranks that are all threads of one process map nothing: of these the memory may go once
+  /// this rank's calls with it have ended without an error, for each ends with a barrier behind which no peer
+  /// touches it. Throws kInvalidArgument for a null or misaligned address or memory of another device,
+  /// kMismatch when the sizes differ, kOutOfMemory when all registrations are in use.
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
   template <class T>
   Adopted adopt(T* address, std::size_t count) const {
@@ -184,7 +187,7 @@ class Communicator {
   /// elements of it on every rank; other memory is copied first, into a workspace of as many bytes in the
   /// heap of symmetric memory; so is adopted memory where ranks with GPUs are threads of one process. In place on
   /// every rank or on none. Where the call fails, copies still read the
-  /// inputs of others: adopted memory stays allocated until every rank has closed its communicator.
+  /// inputs of others: adopted memory stays allocated until every rank has closed or destroyed its communicator.
   ///
   /// Throws as all_gather; kUnsupported for a stream that its owner captures, and in a capture where the
   /// workspace is too small; kOutOfMemory when the heap has no room for it.

@@ -46,7 +46,8 @@ class Stream {
   /// was recorded, and is thrown on. Include symmetra/capture.hpp to call it.
   ///
   /// The graph keeps the communicators, buffers and adoptions in it alive, but not memory that was
-  /// given by address: that must outlive the graph and its last launch.
+  /// given by address: that must outlive the graph and its last launch, and what was registered
+  /// must live on as Communicator::adopt asks.
   ///
   /// Throws kUnsupported inside a capture of the same stream and on the default stream, kDevice when
   /// the runtime refuses.

@@ -17,7 +17,7 @@ use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Place, View};
 use crate::stream::Enqueue;
-use crate::types::{Dtype, Reduction, Transport};
+use crate::types::{Dtype, Reduction, Transport, WAY_LEARNED};
 
 /// What goes to, or comes from, one rank.
 #[derive(Clone, Copy)]
@@ -96,14 +96,14 @@ impl Exchange<'_> {
         }
     }
 
-    /// What ranks compare of a call.
-    pub(super) fn call(&self) -> Call {
+    /// What ranks compare of a call that moves its data in the way of this number.
+    pub(super) fn call(&self, way: u32) -> Call {
         let bytes = match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
             // Sizes are compared by the exchange itself; types may differ.
             Counts::Own { .. } => 0,
         };
-        Call::new(bytes, self.op, self.dtype, self.reduction, 0, self.root as u32)
+        Call::new(bytes, self.op, self.dtype, self.reduction, way, self.root as u32)
     }
 }
 
@@ -162,7 +162,11 @@ impl Inner {
         if launches[0].is_some_and(|(transport, _)| self.relays(exchange, transport)) {
             return self.relay(exchange, &mut lane, queue, recorded);
         }
-        let fresh = self.announce(exchange.call(), &mut lane, queue, recorded)?;
+        let way = match (&exchange.counts, launches[0]) {
+            (Counts::Known { .. }, Some((transport, _))) => algorithm(transport, self.way(exchange, transport)),
+            _ => WAY_LEARNED,
+        };
+        let fresh = self.announce(exchange.call(way), &mut lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
         }
@@ -247,6 +251,15 @@ impl Inner {
         queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch_counts(&args, &launch.geometry) })
     }
 
+    /// How an exchange goes by this transport.
+    fn way(&self, exchange: &Exchange<'_>, transport: Transport) -> Way {
+        match &exchange.counts {
+            _ if self.relays(exchange, transport) => Way::RelayPackets,
+            Counts::Known { shared: Some(shared), .. } => shared.way,
+            _ => Way::Push,
+        }
+    }
+
     pub(super) fn launch_exchange(
         &self,
         exchange: &Exchange<'_>,
@@ -261,10 +274,7 @@ impl Inner {
             Counts::Known { shared, .. } => shared.as_ref(),
             Counts::Own { .. } => None,
         };
-        let way = match self.relays(exchange, transport) {
-            true => Way::RelayPackets,
-            false => shared.map_or(Way::Push, |shared| shared.way),
-        };
+        let way = self.way(exchange, transport);
         let launch = self.exchange_geometry(exchange, transport, way);
         let mut into = exchange.into;
         if let (Transport::Direct, Way::ReduceShares(share)) = (transport, way) {
@@ -340,8 +350,9 @@ fn algorithm(transport: Transport, way: Way) -> u32 {
 }
 
 fn unreachable(op: u32) -> Error {
+    let name = Operation::from_number(op).map_or_else(|| op.to_string(), |operation| operation.to_string());
     Error::unsupported(
-        format!("a direct {} on plain memory", Operation::from_number(op)),
+        format!("a direct {name} on plain memory"),
         "peers cannot address it: use symmetric or adopted memory",
     )
 }

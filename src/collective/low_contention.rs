@@ -17,15 +17,15 @@ use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::{Operand, Place, View, WithView};
 use crate::stream::{Enqueue, Queue};
-use crate::types::{Dtype, Element, Reduction};
+use crate::types::{Dtype, Element, Reduction, WAY_COPY_ENGINES};
 
 /// Parts of a workspace start at multiples of this: packets of the reduction are whole.
 const ALIGN_BYTES: usize = 16;
 
 /// How ranks that compare their calls tell these from others.
-const DIRECT: u32 = 1;
-const IN_PLACE: u32 = 2;
-const BY_WORKSPACE: u32 = 3;
+const DIRECT: u32 = WAY_COPY_ENGINES;
+const IN_PLACE: u32 = WAY_COPY_ENGINES | 1;
+const BY_WORKSPACE: u32 = WAY_COPY_ENGINES | 2;
 
 impl Communicator {
     /// As [`all_gather`](Self::all_gather), by the copy engines, on a stream of the communicator's own that

@@ -1,6 +1,7 @@
 //! *What*: operations of a group on memory, enqueued on a stream.
 //!
 //! Every call goes validate -> plan -> enqueue, and blocks in none of them.
+#![allow(unsafe_code)]
 
 mod all_gather;
 mod all_reduce;
@@ -133,7 +134,7 @@ impl Communicator {
     }
 
     /// Makes foreign memory known to all ranks, which adopt one each of the same length.
-    /// Collective; blocks. `memory` must stay allocated until the communicator is closed.
+    /// Collective; blocks.
     ///
     /// Where ranks are threads of one process, each with a GPU, the CUDA runtime then orders some of what it does
     /// for one GPU behind the kernels of the others: instantiating a graph, allocating. A collective that has
@@ -143,7 +144,30 @@ impl Communicator {
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) when the lengths differ,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when all registrations are in use.
-    pub fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
+    ///
+    /// # Safety
+    /// The memory stays allocated until every rank has closed or dropped its communicator, also when the
+    /// result, whose borrow ends with it, was dropped long before: peers still have the memory mapped, and
+    /// after a call that failed they may still write there. Ranks that are all threads of one process map
+    /// nothing: of these the memory may go once this rank's calls with it have ended without an error, for each ends
+    /// with a barrier behind which no peer touches it.
+    ///
+    /// Safe code cannot promise this:
+    /// ```compile_fail,E0133
+    /// # use symmetra::*;
+    /// fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<f32>) -> Result<Adopted<'a, f32>> {
+    ///     communicator.adopt(buffer.borrow())
+    /// }
+    /// ```
+    /// while this is fine:
+    /// ```
+    /// # use symmetra::*;
+    /// fn adopt(communicator: &Communicator, buffer: &'static DeviceBuffer<f32>) -> Result<Adopted<'static, f32>> {
+    ///     // SAFETY: nobody can free the buffer.
+    ///     unsafe { communicator.adopt(buffer.borrow()) }
+    /// }
+    /// ```
+    pub unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
         Adopted::new(&self.0.arena, memory)
     }
 

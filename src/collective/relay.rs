@@ -10,6 +10,7 @@ use super::lane::Lane;
 use super::record::Recorded;
 use super::transport::relayed_from_bytes;
 use crate::error::Result;
+use crate::kernel::args;
 use crate::stream::Enqueue;
 use crate::types::Transport;
 
@@ -38,7 +39,7 @@ impl Inner {
         let mut start = 0;
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));
-            let fresh = self.announce(part.call(), lane, queue, recorded)?;
+            let fresh = self.announce(part.call(args::kRelayPackets), lane, queue, recorded)?;
             self.launch_exchange(&part, Transport::Packets, none, fresh, queue)?;
             start += call_bytes;
         }

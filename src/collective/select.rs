@@ -10,7 +10,7 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::{Capabilities, Determinism, TunedRow, Tuning};
 use crate::kernel::args;
-use crate::types::{Dtype, Reduction};
+use crate::types::{Dtype, Reduction, algorithm_name};
 
 /// An all-reduce algorithm, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,15 +62,9 @@ impl Algorithm {
 
     /// The name used on the command line and in messages.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::OneShotLL => "one-shot-ll",
-            Self::OneShotSentinel => "one-shot-sentinel",
-            Self::TwoShotLL => "two-shot-ll",
-            Self::TwoShotSentinel => "two-shot-sentinel",
-            Self::TwoShotZeroCopy => "two-shot-zero-copy",
-            Self::Ring => "ring",
-            Self::RecursiveDoubling => "recursive-doubling",
+        match algorithm_name(self.number()) {
+            Some(name) => name,
+            None => "auto",
         }
     }
 

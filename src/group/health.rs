@@ -149,7 +149,8 @@ impl Health {
     }
 
     fn operation(&self) -> Operation {
-        Operation::from_number(self.own().op.load(Ordering::Relaxed))
+        // No kernel writes a number of no operation.
+        Operation::from_number(self.own().op.load(Ordering::Relaxed)).unwrap_or(Operation::Exchange)
     }
 
     /// What a rank's page tells of it, for the end of a message.

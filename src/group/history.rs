@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::error::Operation;
-use crate::types::{Dtype, Reduction};
+use crate::types::{Dtype, Reduction, algorithm_name, exchange_name};
 
 #[cfg(loom)]
 const ENTRIES: usize = 1;
@@ -45,18 +45,22 @@ impl fmt::Display for Call {
         let field = |shift: u32| (self.descriptor >> shift & 0xff) as u32;
         let operation = Operation::from_number(field(0));
         let dtype = Dtype::from_number(field(8)).map_or("?", Dtype::name);
-        write!(out, "{operation}")?;
-        if let Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce = operation {
+        match operation {
+            Some(operation) => write!(out, "{operation}")?,
+            None => write!(out, "operation {}", field(0))?,
+        }
+        if let Some(Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce) = operation {
             write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
         }
-        if let Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter = operation {
+        if let Some(Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter) = operation {
             write!(out, " of root {}", self.descriptor >> 32)?;
         }
-        write!(out, " of {} bytes of {dtype} by ", self.bytes)?;
-        match field(16) {
-            BY_NCCL => out.write_str("NCCL"),
-            algorithm => write!(out, "algorithm {algorithm}"),
-        }
+        let name = match field(16) {
+            BY_NCCL => Some("NCCL"),
+            way if operation == Some(Operation::AllReduce) => algorithm_name(way),
+            way => exchange_name(way),
+        };
+        write!(out, " of {} bytes of {dtype} by {}", self.bytes, name.unwrap_or("?"))
     }
 }
 
@@ -120,6 +124,8 @@ mod tests {
     use super::*;
     #[cfg(not(loom))]
     use crate::kernel::args;
+    #[cfg(not(loom))]
+    use crate::types::{WAY_COPY_ENGINES, WAY_LEARNED};
 
     fn call(number: u64) -> Call {
         Call { bytes: number * 3, descriptor: number * 7 }
@@ -128,11 +134,26 @@ mod tests {
     #[cfg(not(loom))]
     #[test]
     fn a_call_reads_as_it_was_packed() {
-        let call = Call::new(64, args::kOpReduceScatter, Dtype::BF16, Reduction::Max, 3, 7);
-        assert_eq!(call.to_string(), "reduce-scatter (max) of 64 bytes of bf16 by algorithm 3");
+        let call = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Max, args::kTwoShotSentinel, 7);
+        assert_eq!(call.to_string(), "all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel");
         assert_eq!(call.descriptor >> 32, 7);
-        let call = Call::new(8, args::kOpAllGather, Dtype::U64, Reduction::Sum, 0, 0);
-        assert_eq!(call.to_string(), "all-gather of 8 bytes of u64 by algorithm 0");
+        let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
+        assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
+        let ways = [
+            (args::kExchangePackets, "packets"),
+            (args::kExchangePush, "direct access"),
+            (args::kExchangeRelay, "direct relay"),
+            (args::kReducePackets, "packets"),
+            (args::kReducePull, "direct access"),
+            (args::kRelayPackets, "relayed packets"),
+            (WAY_LEARNED, "packets or direct access"),
+            (WAY_COPY_ENGINES | 2, "copy engines"),
+            (0x40, "?"),
+        ];
+        for (way, name) in ways {
+            let call = Call::new(8, args::kOpAllGather, Dtype::U64, Reduction::Sum, way, 0);
+            assert_eq!(call.to_string(), format!("all-gather of 8 bytes of u64 by {name}"));
+        }
     }
 
     #[cfg(not(loom))]

@@ -19,6 +19,9 @@ use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
 
+/// What the sources of kernels, launches and layouts hash to: `build.rs` says which.
+const PLAN: &str = env!("SYMMETRA_PLAN");
+
 /// What a rank says of itself before there is a group.
 #[derive(Serialize, Deserialize)]
 struct Hello {
@@ -33,10 +36,16 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a world size above 16 or a setting outside its limits,
-    /// [`Error::Mismatch`] when ranks differ in version, device kind or settings,
+    /// [`Error::Mismatch`] when ranks differ in version, build (what their memory holds and when), device kind or
+    /// settings,
     /// [`Error::Peer`] when another rank cannot take part, [`Error::Timeout`] and
     /// [`Error::PeerLost`] when one does not answer.
-    pub fn open(mut bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
+    pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
+        Self::open_with(bootstrap, device, config, PLAN)
+    }
+
+    /// The same for a build with this plan.
+    fn open_with(mut bootstrap: impl Bootstrap, device: &Device, config: Config, plan: &str) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_world_size(world_size)?;
         if rank >= world_size {
@@ -44,8 +53,8 @@ impl Group {
         }
         let deadline = until(config.deadlines.open);
         let fit = config.validate(world_size).and_then(|()| capable(device));
-        let hello =
-            Hello { error: fit.as_ref().err().map(ToString::to_string), agreed: agreed(device, &config, world_size) };
+        let agreed = agreed(device, &config, world_size, plan);
+        let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed };
         let hellos = tell(&mut bootstrap, &hello, deadline)?;
         fit?;
         check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
@@ -137,10 +146,11 @@ fn capable(device: &Device) -> Result<()> {
 }
 
 /// What must be equal on every rank.
-fn agreed(device: &Device, config: &Config, world_size: usize) -> Agreed {
+fn agreed(device: &Device, config: &Config, world_size: usize, plan: &str) -> Agreed {
     let shape = device.shape();
     let mut agreed = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("plan", plan.to_owned()),
         ("host", boot_id()),
         ("device kind", device.kind().to_string()),
     ];
@@ -163,4 +173,29 @@ fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>>
     let mut chosen: Vec<_> = alike.map(|(rank, (_, key))| (*key, rank)).collect();
     chosen.sort_unstable();
     color.map(|_| chosen.into_iter().map(|(_, rank)| rank).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::Threads;
+
+    #[test]
+    fn builds_with_different_plans_do_not_meet() {
+        let open = |bootstrap: Threads| {
+            let plan = if bootstrap.rank() == 2 { "another" } else { PLAN };
+            Group::open_with(bootstrap, &Device::host().unwrap(), Config::default(), plan).map(drop)
+        };
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let ranks = Threads::new(3).unwrap().into_iter();
+            let ranks: Vec<_> = ranks.map(|bootstrap| scope.spawn(|| open(bootstrap))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        for result in results {
+            let error = result.unwrap_err();
+            let Error::Mismatch { what, against: 0, ours, rank: 2, theirs } = &error else { panic!("{error}") };
+            assert_eq!((what.as_str(), ours.as_str(), theirs.as_str()), ("plan", PLAN, "another"));
+        }
+        assert_eq!(PLAN.len(), 16, "{PLAN}");
+    }
 }

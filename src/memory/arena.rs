@@ -152,6 +152,15 @@ impl Arena {
     /// and what is padded to them. Collective; frees what every rank has dropped, and waits for the
     /// device when there is any.
     pub(crate) fn allocate(&self, content_bytes: u64, pad_bytes: u64) -> Result<(BlockId, Region)> {
+        self.allocate_with(content_bytes, pad_bytes, |region| self.zero(region))
+    }
+
+    fn allocate_with(
+        &self,
+        content_bytes: u64,
+        pad_bytes: u64,
+        zero: impl FnOnce(Region) -> Result<()>,
+    ) -> Result<(BlockId, Region)> {
         let bytes = content_bytes.next_multiple_of(ALIGN) + pad_bytes;
         let wish = Wish { bytes: content_bytes, dropped: self.heap.lock().dropped().clone() };
         let wishes = self.group.exchange(|mesh, deadline| tell(mesh, &wish, deadline))?;
@@ -168,9 +177,15 @@ impl Arena {
             ),
         });
         drop(heap);
-        let zeroed = block.and_then(|(id, region)| self.zero(region).map(|()| (id, region)));
+        let taken = block.as_ref().ok().map(|(id, _)| *id);
+        let zeroed = block.and_then(|(id, region)| zero(region).map(|()| (id, region)));
         // The agreement is the barrier after which peers may write here.
-        self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline))
+        let agreed = self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline));
+        if let (Err(_), Some(id)) = (&agreed, taken) {
+            // Every rank has taken it and lets it go.
+            self.drop_block(id);
+        }
+        agreed
     }
 
     /// This rank dropped a block.
@@ -346,4 +361,37 @@ fn alias(group: &Group, rank: usize, token: &[u8]) -> Result<Mapping> {
     let gone = || Error::PeerLost { rank, detail: ": its arena is gone".to_owned() };
     let owner = owner.ok_or_else(gone)?;
     Ok(Mapping { _mapped: Memory::alias(group.device(), &owner)?, _owner: Some(owner) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::Threads;
+    use crate::device::Device;
+    use crate::group::Config;
+
+    #[test]
+    fn a_block_that_one_rank_cannot_zero_is_free_again_on_all() {
+        let rank = |bootstrap: Threads| {
+            let heap_bytes = 1 << 20;
+            let config = Config { heap_bytes, ..Config::default() };
+            let group = Group::open(bootstrap, &Device::host().unwrap(), config).unwrap();
+            let arena = Arena::open(&group).unwrap();
+            let refused = || Err(Error::Device { code: 1, message: "no fill".to_owned() });
+            for _ in 0..3 {
+                let zero = |region| if group.rank() == 1 { refused() } else { arena.zero(region) };
+                let error = arena.allocate_with(heap_bytes, 0, zero).unwrap_err();
+                match group.rank() {
+                    1 => assert!(matches!(error, Error::Device { code: 1, .. }), "{error}"),
+                    _ => assert!(matches!(error, Error::Peer { rank: 1, .. }), "{error}"),
+                }
+            }
+            let (_, region) = arena.allocate(heap_bytes, 0).unwrap();
+            assert_eq!(region.bytes, heap_bytes);
+            arena.close().unwrap();
+        };
+        std::thread::scope(|scope| {
+            Threads::new(3).unwrap().into_iter().for_each(|bootstrap| drop(scope.spawn(|| rank(bootstrap))));
+        });
+    }
 }

@@ -111,7 +111,8 @@ impl<'a, T: Element> Ref<'a, T> {
     /// # Safety
     /// The memory is valid for reads and writes by `device` for `'a` and until all work that was
     /// enqueued with the result is done; Rust holds no reference to it meanwhile. Contents are
-    /// whatever the streams' order makes them.
+    /// whatever the streams' order makes them. What peers come to address, for it was captured and
+    /// [registered](crate::Graph::register), lives on as [`Communicator::adopt`](crate::Communicator::adopt) asks.
     pub unsafe fn from_raw(device: &Device, address: *mut T, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len)?;
         if bytes > 0 {

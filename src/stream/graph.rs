@@ -65,6 +65,10 @@ impl Graph<'_> {
     /// the graph can be launched. Collective over every communicator in the graph; blocks. A
     /// graph without such pointers needs no call, and one more call does no harm.
     ///
+    /// From here on peers have the memory mapped, and after a launch that failed they may still write there: it
+    /// stays allocated as [`Communicator::adopt`](crate::Communicator::adopt) asks, also when the graph, with
+    /// which its borrow ends, is gone. For a [`DeviceBuffer`](crate::DeviceBuffer) nothing but the caller sees to it.
+    ///
     /// # Errors
     /// [`Error::Mismatch`] when the ranks captured different numbers of pointers.
     pub fn register(&self) -> Result<()> {

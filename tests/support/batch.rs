@@ -94,6 +94,12 @@ impl<'a, T: Sample> Bench<'a, T> {
         Self { rank, data, symmetric, plain }
     }
 
+    /// The buffers that calls have adopted and graphs registered. Of ranks that are processes they live until
+    /// every rank has closed.
+    pub fn plain(self) -> [DeviceBuffer<T>; 2] {
+        self.plain
+    }
+
     /// Runs a batch and compares all of what it left behind.
     pub fn check(&self, batch: &Batch) {
         let own = &self.data.inputs[self.rank.rank()];
@@ -173,7 +179,12 @@ impl<'a, T: Sample> Bench<'a, T> {
                 if case.in_place { self.window(1, case.to, case.count) } else { self.window(0, case.from, case.count) };
             let output = self.window(1, case.to, case.count);
             let communicator = &self.rank.communicator;
-            Ok([communicator.adopt(input)?, communicator.adopt(output)?])
+            // SAFETY: inside `self.plain`, which threads drop after calls that ended well, processes
+            // when every rank has closed.
+            let input = unsafe { communicator.adopt(input) }?;
+            // SAFETY: as above.
+            let output = unsafe { communicator.adopt(output) }?;
+            Ok([input, output])
         };
         let adopted = |case: &Case| (case.memory == Memory::Adopted).then(|| adopt(case)).transpose();
         batch.cases.iter().map(adopted).collect()

@@ -6,7 +6,7 @@ use super::Report;
 use super::bridge::{Options, Settings};
 use super::report::guard;
 use crate::collective::{Algorithm, AllReduceOptions};
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 use crate::group::{Config, Deadlines, Determinism, Tuning};
 use crate::types::{Dtype, Reduction, Transport};
 
@@ -16,6 +16,12 @@ pub(super) fn dtype(number: u32) -> Result<Dtype> {
         let limit = format!("it must be less than {}", Dtype::ALL.len());
         Error::invalid("the number of a Dtype", number, limit)
     })
+}
+
+/// The operation with this number.
+pub(super) fn operation(number: u32) -> Result<Operation> {
+    let operation = Operation::from_number(number);
+    operation.ok_or_else(|| Error::Internal { message: format!("{number} is the number of no operation") })
 }
 
 /// The reduction with this number.

@@ -1,7 +1,7 @@
 //! Every collective, of a communicator or of a parallel group.
 
 use super::bridge::{Exchange, Group, Message, Operand, Options, Queue};
-use super::config::reduction;
+use super::config::{operation, reduction};
 use super::report::guard;
 use super::tensor::{Target, resolve, target};
 use super::{Communicator, Coordinator, Report, Tensor};
@@ -136,7 +136,7 @@ fn call<'v>(
 ) -> Result<Call<'v>> {
     let (root, reduction, along) = (asked.root, reduction(asked.reduction)?, asked.along.then_some((asked.dim, first)));
     let [input, output] = operands;
-    Ok(match (Operation::from_number(asked.operation), input, output) {
+    Ok(match (operation(asked.operation)?, input, output) {
         (Operation::AllGather, Some(input), Some(output)) => Call::AllGather { along, input, output },
         (Operation::ReduceScatter, Some(input), Some(output)) => {
             Call::ReduceScatter { reduction, along, input, output }

@@ -1,7 +1,7 @@
 //! Collectives beside the caller's streams.
 
 use super::bridge::{Exchange, Operand, Queue};
-use super::config::reduction;
+use super::config::{operation, reduction};
 use super::report::guard;
 use super::tensor::{Target, resolve, target};
 use super::{Communicator, Report};
@@ -38,7 +38,7 @@ pub(super) unsafe fn low_contention(
         }
         let call = Call {
             communicator,
-            operation: Operation::from_number(asked.operation),
+            operation: operation(asked.operation)?,
             dtype,
             reduction: reduction(asked.reduction)?,
             operands: [&from, &to],

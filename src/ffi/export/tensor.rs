@@ -143,7 +143,9 @@ pub(super) unsafe fn tensor_adopt(
         with_type!(dtype, T => {
             // SAFETY: passed on.
             let memory = unsafe { Ref::<'static, T>::from_raw(device, address.cast(), count) }?;
-            Ok(Tensor::new(communicator.adopt(memory)?, dtype))
+            // SAFETY: passed on.
+            let adopted = unsafe { communicator.adopt(memory) }?;
+            Ok(Tensor::new(adopted, dtype))
         })
     })
 }
