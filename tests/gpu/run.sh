@@ -57,7 +57,7 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals memory failures processes; do
+  for suite in all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals memory failures interrupted processes; do
     skip=()
     [ "$suite" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1 "${skip[@]}"
