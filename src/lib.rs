@@ -32,3 +32,13 @@ pub use memory::{
 };
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
+
+/// Groups, their streams, memory and graphs go to and are used by any thread; a [`Capture`] stays with its own.
+const _: () = {
+    const fn any_thread<T: Send + Sync>() {}
+    any_thread::<Communicator>();
+    any_thread::<Stream>();
+    any_thread::<Graph<'static>>();
+    any_thread::<SymmetricBuffer<f32>>();
+    any_thread::<DeviceBuffer<f32>>();
+};

@@ -1,10 +1,9 @@
 //! Bound all-reduces: they are the ordinary ones, whatever they meet; they allocate nothing; they fail as calls do.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/allocations.rs"]
+mod allocations;
 mod support;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use half::bf16;
 use symmetra::bootstrap::Threads;
@@ -13,33 +12,10 @@ use symmetra::{
     Stream,
 };
 
+use allocations::allocations;
 use support::data::{Random, assert_same};
 use support::world::{meet, open};
 use support::{Data, Rank, Sample, config, is_host, threads};
-
-/// Counts what each thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every method is the system's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(address, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Calls come in several parts soon.
 fn small(world: usize) -> Config {
@@ -226,7 +202,7 @@ fn pitfall_19_bound_calls_allocate_nothing() {
                 communicator.bind_all_reduce(buffer.slice(0..64).unwrap(), buffer.slice(64..128).unwrap()).unwrap();
             let several = communicator.bind_all_reduce_with(Algorithm::OneShotLL, &buffer, &buffer).unwrap();
             let other = Stream::new(&rank.device).unwrap();
-            let before = ALLOCATIONS.get();
+            let before = allocations();
             for call in 0..200 {
                 one.enqueue(stream).unwrap();
                 several.enqueue(stream).unwrap();
@@ -237,9 +213,9 @@ fn pitfall_19_bound_calls_allocate_nothing() {
                     rank.finish();
                 }
             }
-            assert_eq!(ALLOCATIONS.get() - before, 0);
+            assert_eq!(allocations() - before, 0);
             drop(std::hint::black_box(Box::new(1)));
-            assert_eq!(ALLOCATIONS.get() - before, 1);
+            assert_eq!(allocations() - before, 1);
             communicator.synchronize(&other).unwrap();
             rank.finish();
         });

@@ -245,3 +245,62 @@ fn meets_in_a_directory() {
         }
     });
 }
+
+/// A port of this host that nobody listens at.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn meets_at_an_address() {
+    if !fits(2) {
+        return;
+    }
+    let _alone = alone();
+    let method = format!("tcp://127.0.0.1:{}", free_port());
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let method = &method;
+            scope.spawn(move || {
+                let mut config = EnvConfig::default();
+                config.init_method = method.parse().unwrap();
+                (config.rank, config.world_size, config.tensor_parallel_size) = (Some(rank), Some(2), 2);
+                (config.device, config.communicator) = (Some(device(rank)), small());
+                let environment = Environment::init(config).unwrap();
+                let setting = environment.settings().iter().find(|setting| setting.name == "init_method").unwrap();
+                assert_eq!((setting.value.as_str(), setting.source), (method.as_str(), Source::Program));
+                sums_are_right(&environment, [2, 1, 1]);
+                environment.close().unwrap();
+            });
+        }
+    });
+}
+
+/// Two replicas of two ranks, each of which counts its own ranks only.
+#[test]
+fn replicas_that_are_started_apart_meet() {
+    if !fits(4) {
+        return;
+    }
+    let _alone = alone();
+    let method = format!("tcp://127.0.0.1:{}", free_port());
+    std::thread::scope(|scope| {
+        for (replica, rank) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let method = &method;
+            scope.spawn(move || {
+                let mut config = EnvConfig::default();
+                config.init_method = method.parse().unwrap();
+                (config.rank, config.world_size) = (Some(rank), Some(2));
+                (config.tensor_parallel_size, config.data_parallel_size) = (2, 2);
+                config.data_parallel_rank = Some(replica);
+                (config.device, config.communicator) = (Some(device(2 * replica + rank)), small());
+                let environment = Environment::init(config).unwrap();
+                assert_eq!((environment.world().rank(), environment.world().world_size()), (2 * replica + rank, 4));
+                assert_eq!(environment.dp().ranks(), [rank, 2 + rank]);
+                assert_eq!(environment.tp().ranks(), [2 * replica, 2 * replica + 1]);
+                sums_are_right(&environment, [2, 1, 2]);
+                environment.close().unwrap();
+            });
+        }
+    });
+}

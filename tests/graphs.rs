@@ -11,9 +11,11 @@ use half::bf16;
 use symmetra::{Algorithm, DeviceBuffer, Error, Graph, Stream, SymmetricBuffer};
 
 use support::data::{Data, Random, assert_same, mix};
-use support::system::Usage;
+use support::system::{Usage, assert_device_flat, free_device_bytes};
 use support::{Rank, config, threads};
 
+/// How often the graph with every kind of node is replayed.
+const REPLAYS: &str = "SYMMETRA_TEST_REPLAYS";
 /// The output starts where all inputs end.
 const SPAN: usize = 512;
 
@@ -90,12 +92,14 @@ fn pitfall_08_fifty_graphs_replayed_and_recaptured_with_memory_flat() {
                 assert!(got[start + fifty(number)..start + SPAN].iter().all(|value| *value == 0), "graph {number}");
             }
             if round == 9 {
-                before = Usage::of(rank);
+                before = Some((Usage::of(rank), free_device_bytes(rank)));
             }
         }
-        if let (Some(before), Some(after)) = (before, Usage::of(rank)) {
+        let (usage, free) = before.unwrap();
+        if let (Some(before), Some(after)) = (usage, Usage::of(rank)) {
             after.assert_flat(&before);
         }
+        assert_device_flat(free, free_device_bytes(rank));
     });
 }
 
@@ -103,8 +107,8 @@ fn pitfall_08_fifty_graphs_replayed_and_recaptured_with_memory_flat() {
 /// node, so one node that ran too early, twice or not at all makes the end wrong.
 #[test]
 fn pitfall_09_mixed_nodes_replayed_with_ranks_out_of_step() {
-    const REPLAYS: u64 = 2000;
     const WORLD: usize = 3;
+    let replays = std::env::var(REPLAYS).ok().map_or(2000, |replays| replays.parse::<u64>().unwrap());
     let integers = Data::<i64>::new(9, WORLD, 40);
     let floats = Data::<bf16>::new(9, WORLD, 40);
     let mut config = config();
@@ -126,7 +130,8 @@ fn pitfall_09_mixed_nodes_replayed_with_ranks_out_of_step() {
         });
         let graph = graph.unwrap();
         let mut jitter = Random(mix(rank.rank() as u64));
-        for _ in 0..REPLAYS {
+        let free = free_device_bytes(rank);
+        for _ in 0..replays {
             graph.launch(stream).unwrap();
             match jitter.below(20) {
                 0 => std::thread::sleep(Duration::from_micros(jitter.below(500) as u64)),
@@ -135,7 +140,8 @@ fn pitfall_09_mixed_nodes_replayed_with_ranks_out_of_step() {
             }
         }
         rank.finish();
-        let factor = (1..3 * REPLAYS).fold(1i64, |product, _| product.wrapping_mul(WORLD as i64));
+        assert_device_flat(free, free_device_bytes(rank));
+        let factor = (1..3 * replays).fold(1i64, |product, _| product.wrapping_mul(WORLD as i64));
         let expected: Vec<i64> = integers.sums.iter().map(|sum| sum.wrapping_mul(factor)).collect();
         assert_eq!(buffer.read(stream).unwrap(), expected);
         assert_same(&outputs[0].read(stream).unwrap(), &floats.sums, &"one shot");

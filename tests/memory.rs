@@ -1,6 +1,8 @@
 //! The arena and what is cut from it, foreign memory, and what opening and closing leave behind.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/allocations.rs"]
+mod allocations;
 mod support;
 
 use std::time::Duration;
@@ -8,8 +10,11 @@ use std::time::Duration;
 use half::bf16;
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::{Algorithm, Config, DeviceBuffer, Error, Ref, required_bytes};
+use symmetra::{
+    Algorithm, Config, DeviceBuffer, Error, Reduction, Ref, Result, SymmetricBuffer, SymmetricSlice, required_bytes,
+};
 
+use allocations::allocations;
 use support::data::{Random, assert_same, mix};
 use support::system::Usage;
 use support::{Data, Rank, config, is_host, system, threads, world};
@@ -429,42 +434,113 @@ fn a_group_splits_by_colour_and_key() {
     });
 }
 
+/// How many calls the last test makes.
+const CALLS: &str = "SYMMETRA_TEST_CALLS";
+
+/// Elements of a part of the largest call of [`Mixed`].
+const MOST: usize = 2000;
+
+/// One rank's operands of any call. Nothing in here allocates.
+struct Mixed<'a> {
+    rank: &'a Rank,
+    buffer: SymmetricBuffer<bf16>,
+    plain: [DeviceBuffer<i32>; 2],
+    pad: SymmetricBuffer<u8>,
+}
+
+impl<'a> Mixed<'a> {
+    fn new(rank: &'a Rank) -> Self {
+        let (communicator, world) = (&rank.communicator, rank.world());
+        let plain = [0; 2].map(|_| DeviceBuffer::from_slice(&vec![1i32; 300 * world], &rank.stream).unwrap());
+        let buffer = communicator.symmetric(2 * world * MOST).unwrap();
+        Self { rank, buffer, plain, pad: communicator.symmetric(1).unwrap() }
+    }
+
+    /// Input and output of `from` and `to` elements.
+    fn parts(&self, from: usize, to: usize) -> [SymmetricSlice<'_, bf16>; 2] {
+        let start = self.rank.world() * MOST;
+        [self.buffer.slice(0..from).unwrap(), self.buffer.slice(start..start + to).unwrap()]
+    }
+
+    /// The call of this kind, of `count` elements a part.
+    fn call(&self, kind: usize, count: usize, root: usize) -> Result<()> {
+        let (communicator, stream, world) = (&self.rank.communicator, &self.rank.stream, self.rank.world());
+        let [plain_input, plain_output] = &self.plain;
+        let [part, _] = self.parts(count, count);
+        let [whole, whole_output] = self.parts(count * world, count * world);
+        let next = (self.rank.rank() + 1) % world;
+        let is_root = self.rank.rank() == root;
+        let previous = (self.rank.rank() + world - 1) % world;
+        match kind {
+            0 => communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, part, part, stream),
+            1 => communicator.all_reduce(part, part, stream),
+            2 => communicator.all_reduce_with(Algorithm::TwoShotSentinel, part, part, stream),
+            3 => communicator.all_reduce_in_place(plain_input, stream),
+            4 => communicator.all_gather(part, whole_output, stream),
+            5 => communicator.reduce_scatter(whole, self.parts(0, count)[1], Reduction::Max, stream),
+            6 => communicator.all_to_all(whole, whole_output, stream),
+            7 => communicator.all_to_all(plain_input, plain_output, stream),
+            8 => communicator.broadcast(part, root, stream),
+            9 => communicator.reduce_in_place(part, Reduction::Sum, root, stream),
+            10 => self.pad.signals().barrier(0, stream),
+            11 => self.pad.signals().put(1, next, stream).and_then(|()| self.pad.signals().wait(1, previous, stream)),
+            12 => communicator.batch(stream, |batch| {
+                batch.send(part, next)?;
+                batch.receive(self.parts(0, count)[1], previous)
+            }),
+            13 => communicator.all_gather_along(1, &[count, 1, 1], part, whole_output, stream),
+            14 => {
+                let output = self.parts(0, count)[1];
+                communicator.reduce_scatter_along(1, &[count, world, 1], whole, output, Reduction::Sum, stream)
+            }
+            15 => communicator.gather(part, is_root.then_some(whole_output), root, stream),
+            _ => communicator.scatter(is_root.then_some(whole), self.parts(0, count)[1], root, stream),
+        }
+    }
+
+    const KINDS: usize = 17;
+}
+
+/// Neither by the thread that calls nor, as far as the system knows, by anybody.
 #[test]
-fn pitfall_19_nothing_is_allocated_over_twenty_thousand_calls() {
-    let mut config = config();
-    config.check_calls = false;
-    threads(2, &config, |rank| {
-        let Rank { communicator, stream, .. } = rank;
-        let buffer = communicator.symmetric::<bf16>(4000).unwrap();
-        let plain = DeviceBuffer::from_slice(&[1i32; 300], stream).unwrap();
-        let pad = buffer.signals();
-        let graph = stream
-            .capture(|capture| {
-                communicator.all_reduce_with(Algorithm::OneShotLL, buffer.slice(0..4)?, buffer.slice(4..8)?, capture)
-            })
-            .unwrap();
-        let mut random = Random(19);
-        let mut before = None;
-        for call in 0..20_000 {
-            let count = if random.below(50) == 0 { 1 + random.below(4000) } else { 1 + random.below(12) };
-            let part = buffer.slice(0..count).unwrap();
-            match random.below(8) {
-                0..3 => communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, part, part, stream).unwrap(),
-                3 => communicator.all_reduce(part, part, stream).unwrap(),
-                4 => communicator.all_reduce_with(Algorithm::TwoShotSentinel, part, part, stream).unwrap(),
-                5 => graph.launch(stream).unwrap(),
-                6 => pad.barrier(0, stream).unwrap(),
-                _ => communicator.all_reduce_in_place(&plain, stream).unwrap(),
+fn pitfall_19_calls_of_every_kind_allocate_nothing() {
+    let calls = std::env::var(CALLS).ok().map_or(20_000, |calls| calls.parse::<usize>().unwrap());
+    for check_calls in [false, true] {
+        let mut config = config();
+        config.check_calls = check_calls;
+        threads(2, &config, |rank| {
+            let mixed = Mixed::new(rank);
+            let graph = rank.stream.capture(|capture| {
+                let [input, output] = mixed.parts(4, 4);
+                rank.communicator.all_reduce_with(Algorithm::OneShotLL, input, output, capture)
+            });
+            let graph = graph.unwrap();
+            let mut random = Random(19);
+            let mut before = None;
+            let mut allocated = [0; Mixed::KINDS + 1];
+            for call in 0..calls / 2 {
+                let count = if random.below(50) == 0 { 1 + random.below(MOST) } else { 1 + random.below(12) };
+                let (kind, root) = (random.below(Mixed::KINDS + 1), random.below(2));
+                let start = allocations();
+                match kind {
+                    Mixed::KINDS => graph.launch(&rank.stream).unwrap(),
+                    kind => mixed.call(kind, count, root).unwrap(),
+                }
+                if call % 100 == 99 {
+                    rank.finish();
+                }
+                allocated[kind] += allocations() - start;
+                if call == 2_000 {
+                    before = Some((Usage::of(rank), system::free_device_bytes(rank)));
+                    allocated = [0; Mixed::KINDS + 1];
+                }
             }
-            if call % 100 == 99 {
-                rank.finish();
+            assert_eq!(allocated, [0; Mixed::KINDS + 1], "allocations by kind of call");
+            let (usage, free) = before.unwrap();
+            if let (Some(before), Some(after)) = (usage, Usage::of(rank)) {
+                after.assert_flat(&before);
             }
-            if call == 2_000 {
-                before = Usage::of(rank);
-            }
-        }
-        if let (Some(before), Some(after)) = (before, Usage::of(rank)) {
-            after.assert_flat(&before);
-        }
-    });
+            system::assert_device_flat(free, system::free_device_bytes(rank));
+        });
+    }
 }

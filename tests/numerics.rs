@@ -8,77 +8,11 @@ use half::{bf16, f16};
 use symmetra::{Algorithm, AllReduceOptions, DeviceBuffer, Element, Reduction};
 
 use support::data::{Random, assert_same, mix};
+use support::specials::{Bits, special_data};
 use support::{Data, Rank, Sample, config, fits, threads};
 
 /// Elements of each run: several packets of every protocol, a short one at the end.
 const LEN: usize = 1003;
-
-/// A floating type, from its bits.
-trait Bits: Sample {
-    const WIDTH: u32;
-    fn of_bits(bits: u64) -> Self;
-    /// All ones but for the sign and the leading bit of the fraction: every exponent bit, no fraction.
-    const INFINITY: u64;
-}
-
-macro_rules! bits {
-    ($($type:ty, $unsigned:ty, $infinity:expr;)*) => {$(
-        impl Bits for $type {
-            const WIDTH: u32 = <$unsigned>::BITS;
-            const INFINITY: u64 = $infinity;
-            fn of_bits(bits: u64) -> Self {
-                Self::from_bits(bits as $unsigned)
-            }
-        }
-    )*};
-}
-
-bits! {
-    f32, u32, 0x7F80_0000;
-    f64, u64, 0x7FF0_0000_0000_0000;
-    f16, u16, 0x7C00;
-    bf16, u16, 0x7F80;
-}
-
-/// Everything that is somehow special, as bits.
-fn specials<T: Bits>() -> Vec<u64> {
-    let sign = 1u64 << (T::WIDTH - 1);
-    let least_normal = T::INFINITY & T::INFINITY.wrapping_neg();
-    let one = (T::INFINITY / 2) & T::INFINITY;
-    let quiet = T::INFINITY | (least_normal >> 1);
-    let all = u64::MAX >> (64 - T::WIDTH);
-    let mut specials = vec![
-        0,
-        1,                // the least denormal
-        least_normal - 1, // the greatest denormal
-        least_normal,
-        one,
-        one + 1,
-        T::INFINITY - 1, // the greatest number
-        T::INFINITY - least_normal,
-        T::INFINITY,
-        T::INFINITY + 1, // a signalling NaN
-        quiet,
-        all & !sign, // the NaN with every bit of the fraction
-    ];
-    specials.extend(specials.clone().iter().map(|bits| bits | sign)); // the last: all ones, the sentinel
-    specials
-}
-
-/// Inputs of special values in random company, most positions with ordinary values on other ranks.
-fn special_data<T: Bits>(world: usize) -> Data<T> {
-    let specials = specials::<T>();
-    let input = |rank: usize| {
-        let mut random = Random(mix(rank as u64 * 77 + u64::from(T::WIDTH)));
-        let value = |index: usize| match (index + rank) % 3 {
-            0 => T::of_bits(*random.pick(&specials)),
-            1 if index.is_multiple_of(2) => T::of_bits(random.next()),
-            _ => T::sample(random.next()),
-        };
-        (0..LEN).map(value).collect()
-    };
-    Data::of((0..world).map(input).collect())
-}
 
 /// Sums inputs in [`every_way_of`].
 fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
@@ -194,7 +128,7 @@ fn special_values<T: Bits>() {
         if !fits(world) {
             continue;
         }
-        let data = special_data::<T>(world);
+        let data = special_data::<T>(world, LEN);
         let infinite = |value: &&T| value.bits() & !(1 << (T::WIDTH - 1)) == T::INFINITY;
         for reduction in Reduction::ALL {
             let results = data.result(reduction);

@@ -26,6 +26,7 @@ pub(crate) use collective::Collective;
 use crew::Crew;
 use job::{Job, Said, Work};
 pub(crate) use processes::rank_process;
+pub(crate) use reference::checksum;
 pub(crate) use sweep::{Buffer, sizes_elems};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;

@@ -106,7 +106,7 @@ impl Inner {
     pub(super) fn check_gathering(&self, dtype: Dtype, cut: Cut, [input, output]: [&View<'_>; 2]) -> Result<()> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         check_len("input", input.elems, cut.part_elems(), "the shape")?;
-        let why = format!("{} elements from each of {world} ranks", input.elems);
+        let why = format_args!("{} elements from each of {world} ranks", input.elems);
         check_len("output", output.elems, cut.whole_elems(), why)?;
         let place = span(output, dtype).start + cut.offset_bytes(rank, dtype) as usize;
         let in_place = cut.is_line().then(|| place..place + span(input, dtype).len());

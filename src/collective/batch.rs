@@ -47,6 +47,25 @@ impl Communicator {
     /// }
     /// ```
     ///
+    /// What it moves must outlive it:
+    /// ```compile_fail,E0597
+    /// # use symmetra::*;
+    /// fn early(communicator: &Communicator, stream: &Stream) -> Result<()> {
+    ///     communicator.batch(stream, |batch| {
+    ///         let out = DeviceBuffer::<f32>::new(communicator.device(), 8)?;
+    ///         batch.send(&out, 0)
+    ///     })
+    /// }
+    /// ```
+    /// as it does here:
+    /// ```
+    /// # use symmetra::*;
+    /// fn kept(communicator: &Communicator, stream: &Stream) -> Result<()> {
+    ///     let out = DeviceBuffer::<f32>::new(communicator.device(), 8)?;
+    ///     communicator.batch(stream, |batch| batch.send(&out, 0))
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// What `fill` returns; [`Error::InvalidArgument`] when the rank sends itself another size than it
     /// expects, or what is received overlaps something else of the batch; [`Error::Unsupported`] where

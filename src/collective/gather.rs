@@ -82,7 +82,12 @@ impl Inner {
         exchange.from[root] = Strip { address: input.address, bytes };
         if let Some(output) = output {
             let needed = input.elems.checked_mul(world);
-            check_len("output", output.elems, needed, format!("{} elements from each of {world} ranks", input.elems))?;
+            check_len(
+                "output",
+                output.elems,
+                needed,
+                format_args!("{} elements from each of {world} ranks", input.elems),
+            )?;
             let part = |rank: usize| output.address.wrapping_add(rank * bytes as usize);
             let place = part(root) as usize;
             check_apart(span(input, dtype), span(output, dtype), Some(place..place + bytes as usize))?;

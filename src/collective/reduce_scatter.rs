@@ -120,7 +120,7 @@ impl Inner {
             Some((dim, shape)) => Cut::of_whole(shape, dim, world)?,
         };
         check_len("input", input.elems, cut.whole_elems(), "the shape")?;
-        let why = format!("one of {world} parts of {} elements", input.elems);
+        let why = format_args!("one of {world} parts of {} elements", input.elems);
         check_len("output", output.elems, cut.part_elems(), why)?;
         let start = (output.address as usize).wrapping_sub(cut.offset_bytes(rank, dtype) as usize);
         let in_place = (cut.is_line() && output.address as usize >= start)

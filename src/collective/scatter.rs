@@ -81,7 +81,12 @@ impl Inner {
         exchange.into[root] = Strip { address: output.address, bytes };
         if let Some(input) = input {
             let needed = output.elems.checked_mul(world);
-            check_len("input", input.elems, needed, format!("{} elements for each of {world} ranks", output.elems))?;
+            check_len(
+                "input",
+                input.elems,
+                needed,
+                format_args!("{} elements for each of {world} ranks", output.elems),
+            )?;
             let part = |rank: usize| input.address.wrapping_add(rank * bytes as usize);
             let place = part(root) as usize;
             check_apart(span(output, dtype), span(input, dtype), Some(place..place + bytes as usize))?;

@@ -22,30 +22,30 @@ impl Cut {
 
     /// A tensor whose parts have this shape.
     pub(crate) fn of_parts(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
-        if dim >= shape.len() {
-            return Err(Error::invalid("the dimension", dim, format!("the shape {shape:?} has {}", shape.len())));
-        }
-        let product = |dims: &[usize]| dims.iter().try_fold(1usize, |all, dim| all.checked_mul(*dim));
-        let cut = product(&shape[..dim]).zip(product(&shape[dim..])).map(|(rows, part_elems)| {
-            let cut = Self { rows, part_elems, parts };
-            cut.whole_elems().map(|_| cut)
-        });
-        cut.flatten()
-            .ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has more elements than there can be"))
+        Self::of(shape, dim, parts, Ok)
     }
 
     /// A tensor of this shape, cut into `parts`.
     pub(crate) fn of_whole(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
-        let mut part = shape.to_vec();
-        match part.get_mut(dim) {
-            Some(len) if len.is_multiple_of(parts) => *len /= parts,
-            Some(len) => {
+        Self::of(shape, dim, parts, |len| match len.is_multiple_of(parts) {
+            true => Ok(len / parts),
+            false => {
                 let limit = format!("it must be a multiple of the world size, {parts}");
-                return Err(Error::invalid(&format!("dimension {dim} of {shape:?}"), *len, limit));
+                Err(Error::invalid(&format!("dimension {dim} of {shape:?}"), len, limit))
             }
-            None => {}
-        }
-        Self::of_parts(&part, dim, parts)
+        })
+    }
+
+    /// `part` says how long a part is along the dimension that is so long in the shape.
+    fn of(shape: &[usize], dim: usize, parts: usize, part: impl Fn(usize) -> Result<usize>) -> Result<Self> {
+        let Some(len) = shape.get(dim) else {
+            return Err(Error::invalid("the dimension", dim, format!("the shape {shape:?} has {}", shape.len())));
+        };
+        let product = |first: usize, dims: &[usize]| dims.iter().try_fold(first, |all, dim| all.checked_mul(*dim));
+        let sizes = product(1, &shape[..dim]).zip(product(part(*len)?, &shape[dim + 1..]));
+        let cut = sizes.map(|(rows, part_elems)| Self { rows, part_elems, parts });
+        cut.filter(|cut| cut.whole_elems().is_some())
+            .ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has more elements than there can be"))
     }
 
     /// Elements of one part.

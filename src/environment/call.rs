@@ -180,14 +180,19 @@ impl Call<'_> {
             }
             Self::ReduceScatter { input, output, .. } => {
                 let cut = self.cut(world_size)?;
-                check_len("input", input.elems, cut.whole_elems(), format!("a part for each of {world_size} ranks"))?;
-                check_len("output", output.elems, cut.part_elems(), format!("one of {world_size} parts"))?;
+                check_len(
+                    "input",
+                    input.elems,
+                    cut.whole_elems(),
+                    format_args!("a part for each of {world_size} ranks"),
+                )?;
+                check_len("output", output.elems, cut.part_elems(), format_args!("one of {world_size} parts"))?;
                 apart(dtype, output, input, cut.is_line().then_some(rank), device)
             }
             Self::AllGather { input, output, .. } => {
                 let cut = self.cut(world_size)?;
                 check_len("input", input.elems, cut.part_elems(), "the shape")?;
-                check_len("output", output.elems, cut.whole_elems(), format!("{world_size} parts"))?;
+                check_len("output", output.elems, cut.whole_elems(), format_args!("{world_size} parts"))?;
                 apart(dtype, input, output, cut.is_line().then_some(rank), device)
             }
             Self::AllToAll { input, output } => {
@@ -211,14 +216,14 @@ impl Call<'_> {
             Self::Gather { root, input, output } => match at_root("output", *root, rank, output.as_ref())? {
                 None => device.check_same("input", input.device),
                 Some(output) => {
-                    check_len("output", output.elems, times(input.elems), format!("{world_size} inputs"))?;
+                    check_len("output", output.elems, times(input.elems), format_args!("{world_size} inputs"))?;
                     apart(dtype, input, output, Some(*root), device)
                 }
             },
             Self::Scatter { root, input, output } => match at_root("input", *root, rank, input.as_ref())? {
                 None => device.check_same("output", output.device),
                 Some(input) => {
-                    check_len("input", input.elems, times(output.elems), format!("{world_size} outputs"))?;
+                    check_len("input", input.elems, times(output.elems), format_args!("{world_size} outputs"))?;
                     apart(dtype, output, input, Some(*root), device)
                 }
             },

@@ -156,7 +156,25 @@ impl<'a, T: Element> Ref<'a, T> {
         self.address
     }
 
-    /// Elements `range` of it.
+    /// Elements `range` of it, borrowed from the same memory for as long:
+    /// ```compile_fail,E0505
+    /// # use symmetra::*;
+    /// fn outlive(buffer: DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
+    ///     let part = buffer.borrow().slice(0..4)?;
+    ///     drop(buffer);
+    ///     communicator.all_reduce_in_place(&part, stream)
+    /// }
+    /// ```
+    /// while this is fine:
+    /// ```
+    /// # use symmetra::*;
+    /// fn within(buffer: DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
+    ///     let part = buffer.borrow().slice(0..4)?;
+    ///     communicator.all_reduce_in_place(&part, stream)?;
+    ///     drop(buffer);
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a range outside.

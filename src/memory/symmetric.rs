@@ -99,6 +99,24 @@ impl<T: Element> SymmetricBuffer<T> {
     ///     pad.barrier(0, stream)
     /// }
     /// ```
+    /// Nor can a graph that uses it outlive the buffer:
+    /// ```compile_fail,E0597
+    /// # use symmetra::*;
+    /// fn captured(communicator: &Communicator, stream: &Stream) -> Result<Graph<'static>> {
+    ///     let buffer = communicator.symmetric::<f32>(8)?;
+    ///     let pad = buffer.signals();
+    ///     stream.capture(move |capture| pad.barrier(0, capture))
+    /// }
+    /// ```
+    /// as here, where both go together:
+    /// ```
+    /// # use symmetra::*;
+    /// fn captured(communicator: &Communicator, stream: &Stream) -> Result<()> {
+    ///     let buffer = communicator.symmetric::<f32>(8)?;
+    ///     let pad = buffer.signals();
+    ///     stream.capture(move |capture| pad.barrier(0, capture))?.launch(stream)
+    /// }
+    /// ```
     pub fn signals(&self) -> SignalPad<'_> {
         let bytes = (self.len * size_of::<T>()) as u64;
         SignalPad::new(&self.arena, self.offset_bytes + bytes.next_multiple_of(ALIGN))

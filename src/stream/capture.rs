@@ -16,7 +16,24 @@ use crate::error::{Error, Result};
 /// A capture in progress, handed to the closure of [`Stream::capture`].
 ///
 /// What is enqueued here is recorded, not run. Operands must live for `'env`, which outlives
-/// the graph. It cannot leave the closure, nor its thread.
+/// the graph. It cannot leave the closure, nor its thread:
+/// ```compile_fail,E0277
+/// # use symmetra::*;
+/// fn elsewhere<'env>(buffer: &'env SymmetricBuffer<f32>, communicator: &Communicator, capture: &Capture<'env>) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| communicator.all_reduce_in_place(buffer, capture).map(drop));
+///     });
+/// }
+/// ```
+/// while communicator and operands can:
+/// ```
+/// # use symmetra::*;
+/// fn elsewhere(buffer: &SymmetricBuffer<f32>, communicator: &Communicator, stream: &Stream) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| communicator.all_reduce_in_place(buffer, stream).map(drop));
+///     });
+/// }
+/// ```
 pub struct Capture<'env> {
     recording: Recording,
     /// Invariant in `'env`, so that no operand with a shorter life is accepted; not Send, not Sync.

@@ -2,7 +2,8 @@
 # The GPU suite: runs what build.sh put beside this script on all GPUs of the machine and ends in one line,
 # `gpu suite: N passed, M failed`. Exit status 1 when anything failed. Logs go to LOGS (default: gpu-logs).
 #   run.sh [quick|full|sanitize]
-# quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind, and 10,000 replays.
+# quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind, 10,000 replays of
+# the graphs of all groups, 100,000 of one graph with every kind of node, a million calls.
 # sanitize: memcheck and racecheck of a 2-rank sweep (needs compute-sanitizer).
 # SYMMETRA_NCCL_LIBRARY names the NCCL that groups are also served through; unset: that test is skipped.
 # CUBLAS names the folder of libcublasLt.so, with which the example multiplies; unset: where the loader finds it.
@@ -56,12 +57,16 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in all_reduce bound operations coordinator low_contention numerics graphs signals memory failures processes; do
+  for suite in all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals memory failures interrupted processes; do
     skip=()
     [ "$suite" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1 "${skip[@]}"
   done
-  [ "$mode" = full ] && SYMMETRA_TEST_REPLAYS=10000 check replays 300 "$here/test-coordinator" graphs_of_all_groups
+  if [ "$mode" = full ]; then
+    SYMMETRA_TEST_REPLAYS=10000 check replays 300 "$here/test-coordinator" graphs_of_all_groups
+    SYMMETRA_TEST_REPLAYS=100000 check replays-of-graphs 120 "$here/test-graphs" pitfall_09
+    SYMMETRA_TEST_CALLS=1000000 check calls 120 "$here/test-memory" pitfall_19
+  fi
   for world in $(worlds); do
     check "w$world-p2p" 120 "$here/symmetra" launch -n "$world" -- "$here/p2p_every_call"
     if command -v mpirun >/dev/null && [ -x "$here/p2p_mpi_basic" ]; then

@@ -3,18 +3,20 @@
 //! eager and captured; and what is refused.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod along;
 #[macro_use]
 mod calls;
 mod refused;
 #[path = "../support/mod.rs"]
 mod support;
 
-use half::bf16;
+use half::{bf16, f16};
 use proptest::prelude::*;
 use symmetra::{Config, Device, DeviceBuffer, HostShape, Reduction, Transport};
 
 use calls::{Batch, Bench, OPS, Op, ROOM, batches};
 use support::data::shuffle;
+use support::specials::{extreme_data, special_data};
 use support::world::{meet, open_on};
 use support::{Data, Rank, Sample, config, fits, is_host, threads};
 
@@ -88,6 +90,70 @@ worlds! {
     every_operation_world_7: 7;
     every_operation_world_8: 8;
     every_operation_world_16: 16;
+}
+
+/// Counts beside packets and slots, for what does not depend on all of them.
+const FEW: [usize; 8] = [0, 1, 3, 16, 65, 257, 1032, 2064];
+
+/// Every operation at a few counts on given data.
+fn few<T: Sample>(rank: &Rank, transport: Transport, data: &Data<T>) {
+    let seed = rank.world() as u64 * 2000 + T::DTYPE as u64 * 10 + transport as u64;
+    let mut ops: Vec<(Op, usize)> = OPS.iter().flat_map(|op| FEW.map(|count| (*op, count))).collect();
+    shuffle(seed, &mut ops);
+    let bench = Bench::new(rank, data);
+    batches(seed, rank.world(), transport, true, &ops).iter().for_each(|batch| bench.check(batch));
+}
+
+#[test]
+fn every_operation_on_the_other_types() {
+    for world in [2, 3, 8] {
+        if !fits(world) {
+            continue;
+        }
+        let seed = fastrand::u64(..);
+        let (halves, doubles) = (Data::<f16>::new(seed, world, ROOM), Data::<f64>::new(seed, world, ROOM));
+        let (bytes, words) = (Data::<i8>::new(seed, world, ROOM), Data::<i32>::new(seed, world, ROOM));
+        let (naturals, longs) = (Data::<u32>::new(seed, world, ROOM), Data::<u64>::new(seed, world, ROOM));
+        for transport in TRANSPORTS {
+            threads(world, &small(world, transport), |rank| {
+                few(rank, transport, &halves);
+                few(rank, transport, &doubles);
+                few(rank, transport, &bytes);
+                few(rank, transport, &words);
+                few(rank, transport, &naturals);
+                few(rank, transport, &longs);
+            });
+        }
+    }
+}
+
+/// Infinities, NaNs, zeros of both signs, denormals and the ends of every type, through every reduction.
+#[test]
+fn pitfall_23_27_special_values_through_every_operation() {
+    for world in [2, 5] {
+        if !fits(world) {
+            continue;
+        }
+        let (floats, doubles) = (special_data::<f32>(world, ROOM), special_data::<f64>(world, ROOM));
+        let (halves, brains) = (special_data::<f16>(world, ROOM), special_data::<bf16>(world, ROOM));
+        let (bytes, words) = (extreme_data::<i8>(world, ROOM), extreme_data::<i32>(world, ROOM));
+        let (small_naturals, longs) = (extreme_data::<u8>(world, ROOM), extreme_data::<i64>(world, ROOM));
+        let (naturals, long_naturals) = (extreme_data::<u32>(world, ROOM), extreme_data::<u64>(world, ROOM));
+        for transport in TRANSPORTS {
+            threads(world, &small(world, transport), |rank| {
+                few(rank, transport, &floats);
+                few(rank, transport, &doubles);
+                few(rank, transport, &halves);
+                few(rank, transport, &brains);
+                few(rank, transport, &bytes);
+                few(rank, transport, &words);
+                few(rank, transport, &small_naturals);
+                few(rank, transport, &longs);
+                few(rank, transport, &naturals);
+                few(rank, transport, &long_naturals);
+            });
+        }
+    }
 }
 
 /// Runs operations of one type in the given order.

@@ -9,6 +9,7 @@ pub mod batch;
 pub mod data;
 pub mod device;
 pub mod process;
+pub mod specials;
 pub mod system;
 pub mod world;
 

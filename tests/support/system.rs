@@ -76,3 +76,32 @@ impl Usage {
         assert!(self.resident_kib <= limit, "resident KiB: {}, before {}", self.resident_kib, before.resident_kib);
     }
 }
+
+/// Free memory of this rank's GPU while no rank does anything; none on the CPU, nor without the feature
+/// `cudarc`, which asks for it. Collective.
+pub fn free_device_bytes(rank: &Rank) -> Option<usize> {
+    rank.finish();
+    rank.communicator.group().barrier().unwrap();
+    let free = if is_host() { None } else { ask_free_bytes(rank) };
+    rank.communicator.group().barrier().unwrap();
+    free
+}
+
+#[cfg(feature = "cudarc")]
+fn ask_free_bytes(rank: &Rank) -> Option<usize> {
+    let context = cudarc::driver::CudaContext::new(rank.device.ordinal() as usize).unwrap();
+    Some(context.mem_get_info().unwrap().0)
+}
+
+#[cfg(not(feature = "cudarc"))]
+fn ask_free_bytes(_: &Rank) -> Option<usize> {
+    None
+}
+
+/// As much of the GPU's memory is free as before, but for one piece by which its driver grows its own.
+pub fn assert_device_flat(before: Option<usize>, after: Option<usize>) {
+    const PIECE_BYTES: usize = 2 << 20;
+    if let (Some(before), Some(after)) = (before, after) {
+        assert!(after + PIECE_BYTES > before, "{after} bytes of the GPU are free, before {before}");
+    }
+}

@@ -61,7 +61,7 @@ impl Collective {
     }
 
     /// Whether all ranks end with the same.
-    pub(super) const fn equalises(self) -> bool {
+    pub(crate) const fn equalises(self) -> bool {
         matches!(self, Self::AllReduce | Self::AllGather | Self::Broadcast)
     }
 

@@ -108,7 +108,7 @@ fn doubled<T: Summand>(reduction: Reduction, values: &mut [T]) -> T {
 }
 
 /// Equal for equal bits, in every process of this program.
-pub(super) fn checksum<T: bytemuck::Pod>(values: &[T]) -> u64 {
+pub(crate) fn checksum<T: bytemuck::Pod>(values: &[T]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytemuck::cast_slice(values));
     hasher.finish()

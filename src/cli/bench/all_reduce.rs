@@ -14,11 +14,13 @@ use crate::names;
 /// is compared with an independent sum: ours to the bit, the others', which may round after each
 /// addition, within that. Then the sides take turns: the ranks meet on their devices, launch the
 /// operations and are timed to the end of the last. A time is the median over the launches of the
-/// slowest rank's time for one operation. `--with plain` adds what plain device memory costs, the memory of a
+/// slowest rank's time for one operation. A graph is launched while the ranks still meet on their devices; calls
+/// (`--eager`) are timed from where they have met, so that their time has in it what the hosts take. All ranks must
+/// end with the same bits on our sides. `--with plain` adds what plain device memory costs, the memory of a
 /// program that allocates by other means: called one by one its contents are pushed; in a graph its addresses are
 /// exchanged once, before the first launch (`Graph::register`), and peers use it where it is, like symmetric
 /// memory. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
-/// it is set). Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+/// it is set). Exit status: 0, or 1 when an element is wrong, ranks differ or one fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

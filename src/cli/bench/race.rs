@@ -10,7 +10,7 @@ use super::peer::{Peer, Peers};
 use super::side::{How, Ours, Side, With};
 use super::stopwatch::{Stopwatch, Time};
 use super::{Found, Say};
-use crate::all_reduce::Collective;
+use crate::all_reduce::{Collective, checksum};
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
@@ -70,6 +70,8 @@ pub(crate) struct SideLap {
     /// The host's share of it.
     pub(super) host_us: Vec<f64>,
     pub(super) wrong: u64,
+    /// Of the result that was verified.
+    pub(super) checksum: u64,
 }
 
 impl Race {
@@ -113,14 +115,15 @@ impl Race {
         let stream = Stream::new(communicator.device())?;
         let meeting = communicator.symmetric::<f32>(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
+        let with_hosts = Stopwatch::with_hosts(communicator, &meeting, &stream)?;
         say(Found::Floor(Floor::measure(communicator, &meeting, &stopwatch, self.launches)?))?;
-        with_element!(self.dtype, T => self.race::<T>(communicator, &stopwatch, say))
+        with_element!(self.dtype, T => self.race::<T>(communicator, [&stopwatch, &with_hosts], say))
     }
 
     fn race<T: Summand + Wide>(
         &self,
         communicator: &Communicator,
-        stopwatch: &Stopwatch<'_>,
+        [stopwatch, with_hosts]: [&Stopwatch<'_>; 2],
         say: Say<'_>,
     ) -> Result<(), Failure> {
         let peers = Peers::open(&self.peers, communicator, self.collective, self.largest_bytes())?;
@@ -150,7 +153,7 @@ impl Race {
                 });
             }
             sides.extend(peers.sides(&input, &output)?);
-            let heat = Heat { race: self, communicator, stopwatch, size, course };
+            let heat = Heat { race: self, communicator, stopwatch, with_hosts, size, course };
             heat.run(&sides, say)?;
         }
         Ok(())
@@ -193,7 +196,10 @@ type Sides<'a, 's, T> = [Box<dyn Side<'a, T> + 's>];
 struct Heat<'h, 'w> {
     race: &'h Race,
     communicator: &'h Communicator,
+    /// Of graphs.
     stopwatch: &'h Stopwatch<'w>,
+    /// Of calls.
+    with_hosts: &'h Stopwatch<'w>,
     size: usize,
     course: Course,
 }
@@ -235,7 +241,7 @@ impl Heat<'_, '_> {
         };
         let graphs: Vec<Graph<'a>> = (0..sides.len()).map(capture).collect::<symmetra::Result<_>>()?;
         graphs.iter().try_for_each(Graph::register)?;
-        self.time(sides, operations, data, |side| graphs[side].launch(stream))
+        self.time(self.stopwatch, sides, operations, data, |side| graphs[side].launch(stream))
     }
 
     fn eager<'a, T: Summand + Wide>(
@@ -244,20 +250,23 @@ impl Heat<'_, '_> {
         operations: u32,
         data: &Data<T>,
     ) -> Result<Vec<SideLap>, Failure> {
-        let stream = self.stopwatch.stream();
-        self.time(sides, operations, data, |side| (0..operations).try_for_each(|_| sides[side].enqueue(stream)))
+        let stream = self.with_hosts.stream();
+        self.time(self.with_hosts, sides, operations, data, |side| {
+            (0..operations).try_for_each(|_| sides[side].enqueue(stream))
+        })
     }
 
     /// `launch` enqueues all operations of a side. The sides take turns, so that whatever drifts
     /// meets all alike.
     fn time<'a, T: Summand + Wide>(
         &self,
+        stopwatch: &Stopwatch<'_>,
         sides: &Sides<'a, '_, T>,
         operations: u32,
         data: &Data<T>,
         launch: impl Fn(usize) -> symmetra::Result<()>,
     ) -> Result<Vec<SideLap>, Failure> {
-        let (stream, rank) = (self.stopwatch.stream(), self.communicator.rank());
+        let (stream, rank) = (stopwatch.stream(), self.communicator.rank());
         let stretches = self.course.stretches(rank);
         let mut laps = Vec::new();
         for (number, side) in sides.iter().enumerate() {
@@ -275,13 +284,13 @@ impl Heat<'_, '_> {
                 true => data.count_unequal(&result, &stretches),
                 false => data.count_far(&result, &stretches),
             };
-            laps.push(SideLap { wrong, ..SideLap::default() });
+            laps.push(SideLap { wrong, checksum: checksum(&result), ..SideLap::default() });
         }
         // All have read their results before anything is summed again.
         self.communicator.group().barrier()?;
         for _ in 0..self.race.launches {
             for (number, lap) in laps.iter_mut().enumerate() {
-                let Time { device_us, host_us } = self.stopwatch.time(|| launch(number))?;
+                let Time { device_us, host_us } = stopwatch.time(|| launch(number))?;
                 lap.times_us.push(device_us / f64::from(operations));
                 lap.host_us.push(host_us / f64::from(operations));
             }

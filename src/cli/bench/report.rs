@@ -38,7 +38,7 @@ pub(super) struct Hearing<'a> {
     race: &'a Race,
     sides: Vec<&'static str>,
     floors: Vec<Floor>,
-    laps: Vec<Lap>,
+    laps: Vec<(usize, Lap)>,
     progress: ProgressBar,
     report: Report,
 }
@@ -103,18 +103,37 @@ impl<'a> Hearing<'a> {
             return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
         }
         let (size, mode) = (lap.size, lap.mode);
-        self.laps.push(lap);
+        self.laps.push((rank, lap));
         let (here, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.laps).into_iter().partition(|lap| (lap.size, lap.mode) == (size, mode));
+            std::mem::take(&mut self.laps).into_iter().partition(|(_, lap)| (lap.size, lap.mode) == (size, mode));
         self.laps = others;
         if here.len() < self.report.ranks {
             self.laps.extend(here);
             return Ok(());
         }
-        let row = self.row(&here);
+        self.check_equal(&here)?;
+        let laps: Vec<Lap> = here.into_iter().map(|(_, lap)| lap).collect();
+        let row = self.row(&laps);
         self.progress.set_message(bytes::format(row.bytes));
         self.progress.inc(1);
         self.report.rows.push(row);
+        Ok(())
+    }
+
+    /// Refuses ranks that ended with different bits on one of our sides, where all end with the same.
+    fn check_equal(&self, laps: &[(usize, Lap)]) -> Result<(), Failure> {
+        let Some(((first, lap), others)) = laps.split_first() else { return Ok(()) };
+        let sides = if self.race.collective.equalises() { self.race.own_sides() } else { 0 };
+        for side in 0..sides {
+            let unequal = |(_, other): &&(usize, Lap)| other.sides[side].checksum != lap.sides[side].checksum;
+            if let Some((rank, _)) = others.iter().find(unequal) {
+                let (bytes, seed) = (self.race.bytes(self.race.sizes_elems[lap.size]), self.race.seed);
+                return Err(Failure::failed(format!(
+                    "{}: the results of ranks {first} and {rank} differ in their bits at {bytes} bytes (seed {seed})",
+                    self.sides[side]
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -208,5 +227,52 @@ impl Report {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symmetra::{Algorithm, Dtype};
+
+    use super::*;
+    use crate::all_reduce::Collective;
+
+    fn race(collective: Collective) -> Race {
+        Race {
+            dtype: Dtype::F32,
+            collective,
+            algorithm: Algorithm::Auto,
+            ranks: 3,
+            sizes_elems: vec![256],
+            with: Vec::new(),
+            peers: Vec::new(),
+            modes: vec![Mode::Graph],
+            operations: None,
+            launches: 1,
+            floor_bytes: 0,
+            seed: 7,
+        }
+    }
+
+    /// What is heard of ranks whose results have these checksums.
+    fn heard(collective: Collective, checksums: [u64; 3]) -> Result<usize, Failure> {
+        let race = race(collective);
+        let mut hearing = Hearing::new(&[RankDevice::Host; 3], RanksAs::Threads, &race, None);
+        for (rank, checksum) in checksums.into_iter().enumerate() {
+            let side = SideLap { times_us: vec![1.0], host_us: vec![1.0], wrong: 0, checksum };
+            let algorithm = String::new();
+            hearing.hear(rank, Lap { size: 0, mode: Mode::Graph, algorithm, operations: 1, sides: vec![side] })?;
+        }
+        Ok(hearing.finish().rows.len())
+    }
+
+    #[test]
+    fn ranks_with_different_bits_are_named() {
+        assert_eq!(heard(Collective::AllReduce, [5, 5, 5]).unwrap(), 1);
+        let unequal = heard(Collective::AllReduce, [5, 5, 6]).unwrap_err();
+        let words = "ranks 0 and 2 differ in their bits at 1024 bytes (seed 7)";
+        assert!(matches!(&unequal, Failure::Failed(message) if message.contains(words)), "{unequal:?}");
+        // Every rank has a part of its own.
+        assert_eq!(heard(Collective::ReduceScatter, [5, 6, 7]).unwrap(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Times work of all ranks: they meet on their devices right before it, while the hosts run ahead.
+//! Times work of all ranks, which meet on their devices right before it.
 
 use std::time::Instant;
 
@@ -17,14 +17,13 @@ pub(crate) struct Time {
 pub(crate) struct Stopwatch<'a> {
     communicator: &'a Communicator,
     stream: &'a Stream,
-    /// Barriers, the first of which awaits the slowest host and the others of which give every host
-    /// the time to enqueue what is timed: so no rank is charged for another's late launch.
+    /// Barriers, the first of which awaits the slowest host.
     lead_in: Graph<'a>,
     start: Event,
     end: Event,
 }
 
-/// Barriers before the start: on GPUs about 40 us of them.
+/// Barriers before a graph: on GPUs about 40 us of them.
 fn barriers(kind: DeviceKind) -> usize {
     match kind {
         DeviceKind::Cuda => 16,
@@ -33,16 +32,34 @@ fn barriers(kind: DeviceKind) -> usize {
 }
 
 impl<'a> Stopwatch<'a> {
-    /// `meeting` lends its signals.
+    /// For graphs: after they met, the devices wait until every host has enqueued what is timed, so no rank is
+    /// charged for another's late launch. `meeting` lends its signals.
     pub(crate) fn new(
+        communicator: &'a Communicator,
+        meeting: &'a SymmetricBuffer<f32>,
+        stream: &'a Stream,
+    ) -> symmetra::Result<Self> {
+        Self::after(barriers(communicator.device().kind()), communicator, meeting, stream)
+    }
+
+    /// For calls: the time runs from where the ranks meet, so it has in it what the hosts take.
+    pub(crate) fn with_hosts(
+        communicator: &'a Communicator,
+        meeting: &'a SymmetricBuffer<f32>,
+        stream: &'a Stream,
+    ) -> symmetra::Result<Self> {
+        Self::after(1, communicator, meeting, stream)
+    }
+
+    fn after(
+        barriers: usize,
         communicator: &'a Communicator,
         meeting: &'a SymmetricBuffer<f32>,
         stream: &'a Stream,
     ) -> symmetra::Result<Self> {
         let device = communicator.device();
         let signals = meeting.signals();
-        let lead_in =
-            stream.capture(|capture| (0..barriers(device.kind())).try_for_each(|_| signals.barrier(0, capture)))?;
+        let lead_in = stream.capture(|capture| (0..barriers).try_for_each(|_| signals.barrier(0, capture)))?;
         Ok(Self { communicator, stream, lead_in, start: Event::new(device)?, end: Event::new(device)? })
     }
 

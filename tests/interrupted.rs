@@ -1,0 +1,242 @@
+//! Exchanges whose ranks come late or are killed: broadcast, all-to-all and all-gather, over memory that peers address and
+//! by copy engines. The others are told in time who it was, keep their memory, and go on in a new group.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::{Communicator, Config, Error, Result, Stream, SymmetricBuffer, Transport};
+
+use support::data::mix;
+use support::process::{Child, Ranks, Said, this};
+use support::world::{Gate, bounded, meet, open};
+use support::{Rank, config, fits};
+
+const WORLD: usize = 3;
+/// The rank that is late or killed, and the root of what has one.
+const VICTIM: usize = 1;
+const LIMIT: Duration = Duration::from_secs(120);
+const STEADY: Duration = Duration::from_millis(300);
+/// Elements of a part.
+const COUNT: usize = 700;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Op {
+    Broadcast,
+    AllToAll,
+    AllGather,
+    LowContention,
+}
+
+const OPS: [Op; 4] = [Op::Broadcast, Op::AllToAll, Op::AllGather, Op::LowContention];
+
+fn direct(steady: Duration) -> Config {
+    let mut config = config();
+    config.heap_bytes = 1 << 20;
+    config.transport = Transport::Direct;
+    config.check_calls = false;
+    config.deadlines.steady = steady;
+    config
+}
+
+/// Input and output of one rank, each of a part for every rank.
+struct Parts {
+    input: SymmetricBuffer<i64>,
+    output: SymmetricBuffer<i64>,
+}
+
+/// What a rank gives another, of random data.
+fn part(seed: u64, from: usize, to: usize) -> Vec<i64> {
+    (0..COUNT).map(|index| mix(seed ^ mix((from * WORLD + to) as u64) ^ index as u64) as i64).collect()
+}
+
+impl Parts {
+    fn new(communicator: &Communicator) -> Result<Self> {
+        let elems = WORLD * COUNT;
+        Ok(Self { input: communicator.symmetric(elems)?, output: communicator.symmetric(elems)? })
+    }
+
+    fn call(&self, op: Op, root: usize, communicator: &Communicator, stream: &Stream) -> Result<()> {
+        let world = communicator.world_size();
+        let (first, all) = (self.input.slice(0..COUNT)?, self.output.slice(0..world * COUNT)?);
+        match op {
+            Op::Broadcast => communicator.broadcast(self.output.slice(0..COUNT)?, root, stream),
+            Op::AllToAll => communicator.all_to_all(self.input.slice(0..world * COUNT)?, all, stream),
+            Op::AllGather => communicator.all_gather(first, all, stream),
+            Op::LowContention => communicator.low_contention_all_gather(first, all, stream)?.wait(stream),
+        }
+    }
+
+    /// Calls on fresh random data in a group that works, and compares.
+    fn check(&self, op: Op, seed: u64, communicator: &Communicator, stream: &Stream) {
+        let (own, world) = (communicator.rank(), communicator.world_size());
+        let root = world - 1;
+        let given: Vec<i64> = (0..WORLD).flat_map(|to| part(seed, own, to)).collect();
+        self.input.write(&given, stream).unwrap();
+        self.output.write(&given, stream).unwrap();
+        communicator.group().barrier().unwrap();
+        self.call(op, root, communicator, stream).unwrap();
+        communicator.synchronize(stream).unwrap();
+        let expected: Vec<i64> = match op {
+            Op::Broadcast => part(seed, root, 0),
+            Op::AllToAll => (0..world).flat_map(|from| part(seed, from, own)).collect(),
+            Op::AllGather | Op::LowContention => (0..world).flat_map(|from| part(seed, from, 0)).collect(),
+        };
+        assert!(self.output.read(stream).unwrap()[..expected.len()] == expected, "{op:?} of rank {own}");
+        communicator.group().barrier().unwrap();
+    }
+}
+
+/// What a rank is told, within `limit`.
+fn failure(rank: &Rank, limit: Duration) -> Error {
+    let start = Instant::now();
+    loop {
+        if let Err(error) = rank.communicator.synchronize(&rank.stream) {
+            return error;
+        }
+        assert!(start.elapsed() < limit, "rank {} never learned of it", rank.rank());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The survivors of a group work in a new one, whose ranks are in the order of the old.
+fn works_again(op: Op, seed: u64, bootstrap: impl Bootstrap, failed: &Rank) {
+    let communicator = Communicator::open(bootstrap, &failed.device, config()).unwrap();
+    let parts = Parts::new(&communicator).unwrap();
+    parts.check(op, seed, &communicator, &failed.stream);
+    drop(parts);
+    communicator.close().unwrap();
+}
+
+/// The stream of one rank is held up until the others have given up and use their memory for something else.
+fn late(op: Op) {
+    let (gate, seed) = (Gate::new(WORLD), fastrand::u64(..));
+    let worlds = |world| -> Vec<Mutex<Option<Threads>>> {
+        Threads::new(world).unwrap().into_iter().map(|rank| Mutex::new(Some(rank))).collect()
+    };
+    let (others, again) = (worlds(WORLD), worlds(WORLD - 1));
+    meet(WORLD, |bootstrap| {
+        let own = bootstrap.rank();
+        let holding = open(others[own].lock().take().unwrap(), &config()).unwrap();
+        let pads = holding.communicator.symmetric::<u8>(1).unwrap();
+        let rank = open(bootstrap, &direct(STEADY)).unwrap();
+        let Rank { communicator, stream, .. } = &rank;
+        let parts = Parts::new(communicator).unwrap();
+        parts.check(op, seed, communicator, stream);
+        if own == VICTIM {
+            pads.signals().wait(0, 0, stream).unwrap();
+        }
+        let start = Instant::now();
+        parts.call(op, VICTIM, communicator, stream).unwrap();
+        let other = [mix(seed) as i64; WORLD * COUNT];
+        if own != VICTIM {
+            let error = failure(&rank, LIMIT / 4);
+            assert!(matches!(error, Error::Timeout { rank: Some(VICTIM), .. }), "{op:?}: rank {own} got {error}");
+            let took = start.elapsed();
+            assert!(took >= STEADY / 2 && took < STEADY + Duration::from_secs(5), "{op:?}: {took:?}");
+            assert_eq!(parts.call(op, VICTIM, communicator, stream), Err(error), "{op:?}: rank {own}");
+            parts.input.write(&other, stream).unwrap();
+            parts.output.write(&other, stream).unwrap();
+        }
+        gate.pass();
+        if own == 0 {
+            pads.signals().put(0, VICTIM, &holding.stream).unwrap();
+        }
+        if own == VICTIM {
+            let error = failure(&rank, LIMIT / 4);
+            assert!(matches!(error, Error::Aborted { .. }), "{op:?}: {error}");
+        }
+        gate.pass();
+        if own != VICTIM {
+            assert!(parts.input.read(stream).unwrap() == other, "{op:?}: the input of rank {own} was written");
+            assert!(parts.output.read(stream).unwrap() == other, "{op:?}: the output of rank {own} was written");
+            works_again(op, seed ^ 1, again[own / 2].lock().take().unwrap(), &rank);
+        }
+        holding.communicator.synchronize(&holding.stream).unwrap();
+        gate.pass();
+    });
+}
+
+#[test]
+fn pitfall_02_26_an_exchange_with_a_late_rank_names_it_and_nothing_is_written() {
+    if fits(WORLD) {
+        OPS.into_iter().for_each(late);
+    }
+}
+
+/// Calls without end, some of them ahead of the device, until one fails.
+fn until_error(op: Op, child: &Child, rank: &Rank) -> Error {
+    let Rank { communicator, stream, .. } = rank;
+    let parts = Parts::new(communicator).unwrap();
+    parts.check(op, 1, communicator, stream);
+    child.say("ready");
+    for number in 0u64.. {
+        let result = parts.call(op, VICTIM, communicator, stream).and_then(|()| match number % 7 {
+            0 => communicator.synchronize(stream),
+            _ => Ok(()),
+        });
+        if let Err(error) = result {
+            return error;
+        }
+    }
+    unreachable!()
+}
+
+/// A rank of a test with a killed rank.
+fn mortal(op: Op, child: &Child) {
+    // Death is noticed, not waited for.
+    let rank = child.open(&direct(Duration::from_secs(60)));
+    let error = until_error(op, child, &rank);
+    child.say(&error.to_string());
+    assert!(matches!(error, Error::PeerLost { rank: VICTIM, .. }), "{error:?}");
+    let seed = child.hear().parse().unwrap();
+    let bootstrap = child.meet("again", child.rank / 2, WORLD - 1).unwrap();
+    works_again(op, seed, bootstrap, &rank);
+    child.say("exchanged");
+}
+
+/// One rank is killed during calls; the others learn it in time and go on together.
+fn killed(test: &str, delay: Duration) {
+    let _alone = support::world::alone();
+    let mut ranks = Ranks::start(test, WORLD, "");
+    let survivors = [0, 2];
+    ranks.expect(&[0, 1, 2], "ready");
+    std::thread::sleep(delay);
+    let death = Instant::now();
+    ranks.signal(VICTIM, Signal::KILL);
+    let said: Vec<Said> = survivors.iter().map(|rank| ranks.hear(*rank)).collect();
+    for Said { words, at } in &said {
+        assert!(words.starts_with(&format!("rank {VICTIM} is gone")), "{words}");
+        let took = at.duration_since(death);
+        assert!(took < Duration::from_secs(1), "learned after {took:?}");
+    }
+    ranks.tell(&survivors, &fastrand::u64(..u64::MAX / 2).to_string());
+    ranks.expect(&survivors, "exchanged");
+    ranks.finish(&survivors);
+}
+
+macro_rules! killed {
+    ($($name:ident: $op:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            match this() {
+                Some(child) => bounded(LIMIT, || mortal($op, &child)),
+                None if fits(WORLD) => [20, 60].into_iter().for_each(|delay_ms| {
+                    killed(stringify!($name), Duration::from_millis(delay_ms));
+                }),
+                None => {}
+            }
+        }
+    )*};
+}
+
+killed! {
+    pitfall_01_killed_during_a_broadcast: Op::Broadcast;
+    pitfall_01_killed_during_an_all_to_all: Op::AllToAll;
+    pitfall_01_killed_during_an_all_gather: Op::AllGather;
+    pitfall_01_killed_while_copy_engines_gather: Op::LowContention;
+}

@@ -1,0 +1,87 @@
+//! Numbers at the edges of their types, in random company.
+
+use half::{bf16, f16};
+
+use super::data::{Data, Random, Sample, mix};
+
+/// A floating type, from its bits.
+pub trait Bits: Sample {
+    const WIDTH: u32;
+    fn of_bits(bits: u64) -> Self;
+    /// All ones but for the sign and the leading bit of the fraction: every exponent bit, no fraction.
+    const INFINITY: u64;
+}
+
+macro_rules! bits {
+    ($($type:ty, $unsigned:ty, $infinity:expr;)*) => {$(
+        impl Bits for $type {
+            const WIDTH: u32 = <$unsigned>::BITS;
+            const INFINITY: u64 = $infinity;
+            fn of_bits(bits: u64) -> Self {
+                Self::from_bits(bits as $unsigned)
+            }
+        }
+    )*};
+}
+
+bits! {
+    f32, u32, 0x7F80_0000;
+    f64, u64, 0x7FF0_0000_0000_0000;
+    f16, u16, 0x7C00;
+    bf16, u16, 0x7F80;
+}
+
+/// Everything that is somehow special, as bits.
+fn specials<T: Bits>() -> Vec<u64> {
+    let sign = 1u64 << (T::WIDTH - 1);
+    let least_normal = T::INFINITY & T::INFINITY.wrapping_neg();
+    let one = (T::INFINITY / 2) & T::INFINITY;
+    let quiet = T::INFINITY | (least_normal >> 1);
+    let all = u64::MAX >> (64 - T::WIDTH);
+    let mut specials = vec![
+        0,
+        1,                // the least denormal
+        least_normal - 1, // the greatest denormal
+        least_normal,
+        one,
+        one + 1,
+        T::INFINITY - 1, // the greatest number
+        T::INFINITY - least_normal,
+        T::INFINITY,
+        T::INFINITY + 1, // a signalling NaN
+        quiet,
+        all & !sign, // the NaN with every bit of the fraction
+    ];
+    specials.extend(specials.clone().iter().map(|bits| bits | sign)); // the last: all ones, the sentinel
+    specials
+}
+
+/// Inputs of special values in random company, most positions with ordinary values on other ranks.
+pub fn special_data<T: Bits>(world: usize, len: usize) -> Data<T> {
+    let specials = specials::<T>();
+    let input = |rank: usize| {
+        let mut random = Random(mix(rank as u64 * 77 + u64::from(T::WIDTH)));
+        let value = |index: usize| match (index + rank) % 3 {
+            0 => T::of_bits(*random.pick(&specials)),
+            1 if index.is_multiple_of(2) => T::of_bits(random.next()),
+            _ => T::sample(random.next()),
+        };
+        (0..len).map(value).collect()
+    };
+    Data::of((0..world).map(input).collect())
+}
+
+/// The same for integers: the ends of the type and what lies beside zero.
+pub fn extreme_data<T: Sample>(world: usize, len: usize) -> Data<T> {
+    let highest = 1u64 << (8 * size_of::<T>() - 1);
+    let extremes = [0, 1, u64::MAX, highest, highest - 1, highest + 1, highest - 2];
+    let input = |rank: usize| {
+        let mut random = Random(mix(rank as u64 * 77 + size_of::<T>() as u64));
+        let value = |index: usize| match (index + rank) % 3 {
+            2 => T::sample(random.next()),
+            _ => T::sample(*random.pick(&extremes)),
+        };
+        (0..len).map(value).collect()
+    };
+    Data::of((0..world).map(input).collect())
+}
