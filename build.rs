@@ -77,7 +77,7 @@ impl Plan {
         for folder in ["cpp", "kernels", "include", "src/ffi"] {
             println!("cargo::rerun-if-changed={folder}");
         }
-        println!("cargo::rustc-env=SYMMETRA_PLAN={}", self.agreed()?);
+        println!("cargo::rustc-env=AGREED_SOURCES={}", self.agreed()?);
         self.headers();
         if self.gloo {
             self.find_gloo()?;

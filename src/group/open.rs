@@ -20,7 +20,7 @@ use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
 
 /// What the sources of kernels, launches and layouts hash to: `build.rs` says which.
-const PLAN: &str = env!("SYMMETRA_PLAN");
+const PLAN: &str = env!("AGREED_SOURCES");
 
 /// What a rank says of itself before there is a group.
 #[derive(Serialize, Deserialize)]
