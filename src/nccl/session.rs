@@ -1,6 +1,7 @@
 //! The life of a communicator: opened, waited for, watched, and ended in good order or by abort.
 #![allow(unsafe_code)]
 
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use cudarc::nccl::sys::ncclComm_t;
@@ -18,6 +19,9 @@ const IN_PROGRESS: i32 = 7;
 /// How long a wait only yields, and how long it sleeps at a time after that, at most.
 const YIELDS: Duration = Duration::from_micros(200);
 const SLEEP: Duration = Duration::from_millis(1);
+/// How long an abort is waited for. Its operations are told to end at once; the rest of it NCCL does when
+/// every graph that holds one of them is gone.
+const ABORTING: Duration = Duration::from_millis(200);
 /// How long aborted operations may take to leave their stream.
 const LEAVING: Duration = Duration::from_secs(2);
 
@@ -119,19 +123,28 @@ impl Session {
 
     /// Ends it at once, whatever is under way; later calls get `error`, or what ended it before.
     pub(super) fn abort(&self, error: Error) -> Error {
-        let mut state = self.state.lock();
-        let comm = match &*state {
-            State::Live(comm) => comm.0,
-            State::Ended(first) => return first.clone(),
+        let comm = {
+            let mut state = self.state.lock();
+            let comm = match &*state {
+                State::Live(comm) => *comm,
+                State::Ended(first) => return first.clone(),
+            };
+            *state = State::Ended(error.clone());
+            comm
         };
-        *state = State::Ended(error.clone());
-        let aborted = self.device.make_current().and_then(|()| {
-            // SAFETY: the last use.
-            let code = unsafe { (self.library.symbols().ncclCommAbort)(comm) };
-            self.library.check("ncclCommAbort", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
+        let (library, device, rank) = (self.library.clone(), self.device.clone(), self.place.rank);
+        let (done, aborted) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("symmetra-abort".to_owned()).spawn(move || {
+            if let Err(error) = last_use(&library, &device, comm) {
+                tracing::warn!(rank, %error, "a communicator of NCCL does not end");
+            }
+            // Perhaps nobody waits any more.
+            let _ = done.send(());
         });
-        if let Err(error) = aborted {
-            tracing::warn!(rank = self.place.rank, %error, "a communicator of NCCL does not end");
+        match thread {
+            Ok(_) if aborted.recv_timeout(ABORTING).is_ok() => {}
+            Ok(_) => tracing::debug!(rank, "NCCL's abort waits for graphs"),
+            Err(error) => tracing::warn!(rank, %error, "no thread can be started to abort a communicator of NCCL"),
         }
         error
     }
@@ -242,6 +255,14 @@ impl Session {
             Err(error) => self.abort(error),
         }
     }
+}
+
+/// Aborts a communicator that nobody uses from here on. Blocks while graphs hold its operations.
+fn last_use(library: &Library, device: &Device, comm: Handle) -> Result<()> {
+    device.make_current()?;
+    // SAFETY: the last use.
+    let code = unsafe { (library.symbols().ncclCommAbort)(comm.0) };
+    library.check("ncclCommAbort", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
 }
 
 /// Between two looks at something that is awaited: short at first, a sixteenth of the time so far later on.

@@ -201,6 +201,21 @@ fn pitfall_03_aborted_from_another_thread_while_it_waits() {
     assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
 }
 
+/// NCCL's abort waits for the graphs that hold its operations, which may be the caller's to drop.
+#[test]
+fn pitfall_03_an_abort_does_not_wait_for_graphs() {
+    let fake = Fake::new(&[]);
+    let session = fake.open(ENOUGH).unwrap();
+    fake.answers("graphs 1\n");
+    let start = Instant::now();
+    let error = session.abort(Error::Closed);
+    assert_eq!((session.check(), all_reduce(&session)), (Err(error.clone()), Err(error)));
+    drop(session);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(fake.calls(), [JOINED, "ncclCommAbort"]);
+    fake.answers("");
+}
+
 /// Waits for a kernel that ends when it is aborted, and not before.
 fn watch(fake: &Fake, session: &Session, limit: Duration, well: impl Fn() -> Result<()>) -> Result<()> {
     let late = |waited| Error::exchange_timeout(Some(2), waited, "a kernel");

@@ -3,10 +3,12 @@
 // than success (0), and may change between calls; every call is a line of `calls`.
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -90,7 +92,12 @@ int ncclCommGetAsyncError(void*, int* state) {
 int ncclCommFinalize(void*) { return called(__func__); }
 #endif
 int ncclCommDestroy(void*) { return called(__func__); }
-int ncclCommAbort(void*) { return called(__func__); }
+/// Returns when no graph holds an operation of the communicator, as NCCL's does: when the answer of `graphs` is 0.
+int ncclCommAbort(void*) {
+  const int code = called(__func__);
+  while (answer("graphs") != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return code;
+}
 int ncclGroupStart() { return called(__func__); }
 int ncclGroupEnd() { return called(__func__); }
 int ncclAllReduce(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
