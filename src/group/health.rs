@@ -8,8 +8,9 @@ use super::{Call, Health, PageMapping};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 
-/// How long a rank that gave up waits for the report of the one it waited for.
-const REPORT: Duration = Duration::from_millis(50);
+/// How long a rank that gave up waits for the report of the one it waited for, which may have begun its own
+/// wait later by what a busy processor delays a thread.
+const REPORT: Duration = Duration::from_millis(250);
 
 impl Health {
     fn own(&self) -> &Page {
