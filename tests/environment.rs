@@ -222,6 +222,25 @@ fn settings_say_who_decided() {
     });
 }
 
+/// Two ranks that meet by this method.
+fn meet_by(method: &str) {
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            scope.spawn(move || {
+                let mut config = EnvConfig::default();
+                config.init_method = method.parse().unwrap();
+                (config.rank, config.world_size, config.tensor_parallel_size) = (Some(rank), Some(2), 2);
+                (config.device, config.communicator) = (Some(device(rank)), small());
+                let environment = Environment::init(config).unwrap();
+                let setting = environment.settings().iter().find(|setting| setting.name == "init_method").unwrap();
+                assert_eq!((setting.value.as_str(), setting.source), (method, Source::Program));
+                sums_are_right(&environment, [2, 1, 1]);
+                environment.close().unwrap();
+            });
+        }
+    });
+}
+
 #[test]
 fn meets_in_a_directory() {
     if !fits(2) {
@@ -229,21 +248,7 @@ fn meets_in_a_directory() {
     }
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("ranks");
-    std::thread::scope(|scope| {
-        for rank in 0..2 {
-            let method = format!("file://{}", path.display());
-            scope.spawn(move || {
-                let mut config = EnvConfig::default();
-                config.init_method = method.parse().unwrap();
-                (config.rank, config.world_size, config.tensor_parallel_size) = (Some(rank), Some(2), 2);
-                (config.device, config.communicator) = (Some(device(rank)), small());
-                let environment = Environment::init(config).unwrap();
-                sums_are_right(&environment, [2, 1, 1]);
-                environment.close().unwrap();
-            });
-        }
-    });
+    meet_by(&format!("file://{}", directory.path().join("ranks").display()));
 }
 
 /// A port of this host that nobody listens at.
@@ -257,23 +262,7 @@ fn meets_at_an_address() {
         return;
     }
     let _alone = alone();
-    let method = format!("tcp://127.0.0.1:{}", free_port());
-    std::thread::scope(|scope| {
-        for rank in 0..2 {
-            let method = &method;
-            scope.spawn(move || {
-                let mut config = EnvConfig::default();
-                config.init_method = method.parse().unwrap();
-                (config.rank, config.world_size, config.tensor_parallel_size) = (Some(rank), Some(2), 2);
-                (config.device, config.communicator) = (Some(device(rank)), small());
-                let environment = Environment::init(config).unwrap();
-                let setting = environment.settings().iter().find(|setting| setting.name == "init_method").unwrap();
-                assert_eq!((setting.value.as_str(), setting.source), (method.as_str(), Source::Program));
-                sums_are_right(&environment, [2, 1, 1]);
-                environment.close().unwrap();
-            });
-        }
-    });
+    meet_by(&format!("tcp://127.0.0.1:{}", free_port()));
 }
 
 /// Two replicas of two ranks, each of which counts its own ranks only.
