@@ -541,6 +541,27 @@ fn pitfall_06_first_use_has_its_own_deadline() {
     });
 }
 
+/// What a graph holds waits no longer than later operations do, but its first launch waits as the first call does.
+#[test]
+fn pitfall_06_the_first_launch_of_a_graph_may_be_late() {
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &short(true)).unwrap();
+        let buffer = rank.communicator.symmetric::<f32>(100).unwrap();
+        let captured = rank.stream.capture(|capture| rank.communicator.all_reduce_in_place(&buffer, capture));
+        let graph = captured.unwrap();
+        std::thread::sleep(if rank.rank() == 1 { 3 * STEADY } else { Duration::ZERO });
+        graph.launch(&rank.stream).unwrap();
+        rank.finish();
+        rank.communicator.group().barrier().unwrap();
+        std::thread::sleep(if rank.rank() == 1 { 3 * STEADY } else { Duration::ZERO });
+        let _ = graph.launch(&rank.stream);
+        let error = failure(&rank).0;
+        let expected = matches!(error, Error::Timeout { rank: Some(1), .. } | Error::Aborted { .. });
+        assert!(expected, "{error}");
+        rank.communicator.group().barrier().unwrap_err();
+    });
+}
+
 /// Host-side waits have the open deadline: one that is longer than the steady one is kept, one that
 /// passes names who is missing.
 #[test]

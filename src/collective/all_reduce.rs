@@ -292,21 +292,4 @@ impl Inner {
         }
         Ok(fresh)
     }
-
-    /// Compares a call with those of all ranks, on the device, before it runs.
-    fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
-        let scratch = &self.arena.layout().agree;
-        let args = args::AgreeArgs {
-            peers: self.arena.everywhere(scratch.region.offset),
-            state: self.arena.own(scratch.state.offset).cast(),
-            ours: [call.bytes, call.descriptor],
-            wait: self.arena.wait(fresh),
-            rank: self.group.rank() as u32,
-            world: self.group.world_size() as u32,
-        };
-        let launch = geometry::single(shape_of(self.group.device()), 2 * args.world);
-        // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane
-        // orders its use (exclusion).
-        queue.enqueue("launch an agreement", |raw| unsafe { raw.launch_agree(&args, &launch.geometry) })
-    }
 }

@@ -3,6 +3,7 @@
 //! Every call goes validate -> plan -> enqueue, and blocks in none of them.
 #![allow(unsafe_code)]
 
+mod agree;
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
@@ -76,7 +77,9 @@ impl Communicator {
     /// Opens a group of all ranks of `bootstrap` and its memory. Collective; blocks.
     ///
     /// # Errors
-    /// As [`Group::open`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) when the device cannot hold the arena.
+    /// As [`Group::open`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) when the device cannot hold the arena;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) when what one rank stores in the memory of another does not
+    /// arrive there, and [`Error::Peer`](crate::Error::Peer) on the ranks that are told of it.
     pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
         Self::on(Group::open(bootstrap, device, config)?)
     }
@@ -86,11 +89,18 @@ impl Communicator {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn on(group: Group) -> Result<Self> {
+        let arena = Arena::open(&group)?;
+        let communicator = Self::over(group, arena)?;
+        communicator.0.probe_peers()?;
+        Ok(communicator)
+    }
+
+    /// What calls need beside the memory. Nothing has run on it yet.
+    fn over(group: Group, arena: Arc<Arena>) -> Result<Self> {
         let tuning = group.config().tuning.as_ref();
         // Config and capabilities are agreed, so a refusal is every rank's.
         let (kind, devices) = (group.device().kind(), Some(group.capabilities()));
         let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
-        let arena = Arena::open(&group)?;
         let lane = Mutex::new(Lane::new(group.device())?);
         let side = Mutex::new(Side::new(group.device())?);
         Ok(Self(Arc::new(Inner { group, arena, lane, table, side })))

@@ -70,12 +70,18 @@ impl Part for Recorded {
         if pointers > 0 && !self.registered.load(Ordering::Acquire) {
             return Err(Error::NotRegistered { pointers });
         }
+        let calls = self.calls.lock();
         let mut lane = self.inner.lane.lock();
         lane.order(stream)?;
+        // What is captured waits as long as later operations do: so nothing but this allows for a slow start.
+        if lane.fresh && !calls.is_empty() {
+            self.inner.meet(self.inner.group.config().deadlines.first_use, &stream)?;
+            lane.fresh = false;
+        }
         if self.aside.lock().is_used() {
             self.inner.side.lock().lane.order(stream)?;
         }
-        self.calls.lock().iter().for_each(|call| self.inner.group.note(*call));
+        calls.iter().for_each(|call| self.inner.group.note(*call));
         Ok(())
     }
 

@@ -168,6 +168,9 @@ struct Crossovers {
 }
 
 const MEASURED: &str = "built-in, measured on H200";
+const TUNED: &str = "measured on this machine by `symmetra tune`";
+/// Obeyed, since somebody chose it: but whoever asks why is told.
+const TUNED_ELSEWHERE: &str = "measured by `symmetra tune`, but on another kind of device";
 
 /// The built-in crossovers: measured on H100 and H200 and taken for all GPUs of their generation
 /// or a later one. Latencies differ little between generations, links do: where they are slower,
@@ -224,9 +227,11 @@ impl Table {
             let dtype = if floating { Dtype::F32 } else { Dtype::I32 };
             let allowed = |algorithm: Algorithm| !exact || algorithm.is_exact(dtype, world);
             let tuned = tuning.filter(|tuning| tuning.kind == kind.name());
+            let here = |tuning: &Tuning| devices.is_none_or(|devices| devices.name == tuning.device);
+            let reason = if tuned.is_none_or(here) { TUNED } else { TUNED_ELSEWHERE };
             ranges[usize::from(floating)][usize::from(direct)] =
                 match tuned.and_then(|tuning| tuning.rows(world, floating, direct, exact)) {
-                    Some(rows) => tuned_ranges(rows, floating, direct, allowed)?,
+                    Some(rows) => tuned_ranges(rows, floating, direct, allowed, reason)?,
                     None => {
                         let ring = allowed(Algorithm::Ring);
                         merged(&builtin(&crossovers(kind, devices, world, floating), floating, reach, ring))
@@ -290,6 +295,7 @@ fn tuned_ranges(
     floating: bool,
     direct: bool,
     allowed: impl Fn(Algorithm) -> bool,
+    reason: &'static str,
 ) -> Result<Vec<Range>> {
     let range = |row: &TunedRow| {
         let algorithm: Algorithm = row.algorithm.parse()?;
@@ -305,7 +311,7 @@ fn tuned_ranges(
             return Err(Error::invalid("a tuned algorithm", &row.algorithm, limit));
         }
         let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
-        Ok(Range { up_to_bytes, algorithm, reason: "measured on this machine by `symmetra tune`" })
+        Ok(Range { up_to_bytes, algorithm, reason })
     };
     rows.iter().map(range).collect()
 }
@@ -384,6 +390,19 @@ mod tests {
         }
         let exact = Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).unwrap();
         assert!(exact.ranges(Dtype::F32, Reach::Direct)[0].reason.contains("built-in"));
+    }
+
+    #[test]
+    fn a_tuning_of_another_device_says_so() {
+        let tuning = Tuning { device: "A".to_owned(), ..tuning("two-shot-ll", true, true, false) };
+        let reason = |name: &str| {
+            let here = Capabilities { name: name.to_owned(), ..devices(9) };
+            let table = Table::new(DeviceKind::Cuda, Some(&here), 3, Determinism::default(), Some(&tuning)).unwrap();
+            let range = table.ranges(Dtype::F32, Reach::Direct)[1];
+            assert_eq!(range.algorithm, Algorithm::TwoShotLL);
+            range.reason
+        };
+        assert_eq!([reason("A"), reason("B"), reason("")], [TUNED, TUNED_ELSEWHERE, TUNED_ELSEWHERE]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::page::{Cause, Page, Stop};
+use super::page::{Cause, Finding, Page, Stop};
 use super::{Call, Health, PageMapping};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
@@ -93,7 +93,10 @@ impl Health {
     /// somebody itself, and gives up at the same time.
     fn to_blame(&self, named: usize) -> usize {
         let enqueued = |rank: usize| self.pages.get(rank).map_or(u64::MAX, |page| page.history.enqueued());
-        let reported = |rank: usize| self.pages.get(rank).and_then(|page| page.waited_for());
+        let reported = |rank: usize| match self.pages.get(rank)?.finding()? {
+            Finding::Late(other) => Some(other),
+            Finding::Different(_) => None,
+        };
         let start = Instant::now();
         while reported(named).is_none() && enqueued(named) >= self.own().history.enqueued() && start.elapsed() < REPORT
         {

@@ -26,6 +26,7 @@ pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
 pub(crate) use history::{BY_NCCL, Call};
 pub(crate) use open::boot_id;
+pub(crate) use page::Finding;
 use page::{Cause, PageMapping, Stop};
 pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
 
@@ -175,6 +176,11 @@ impl Group {
             self.0.health.fail(error.clone());
         }
         result
+    }
+
+    /// What kernels of this rank found amiss first, if it was none that stopped them.
+    pub(crate) fn own_finding(&self) -> Option<Finding> {
+        self.0.health.pages[self.0.rank].finding()
     }
 
     /// Status block of this rank, at its address for host and device.

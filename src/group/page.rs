@@ -52,6 +52,15 @@ pub(super) enum Cause {
     Differed,
 }
 
+/// What a kernel found amiss, and with which rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// It waited for this rank until its deadline.
+    Late(usize),
+    /// This rank said something else.
+    Different(usize),
+}
+
 /// The abort word: why, who said so, and which rank is to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
@@ -94,10 +103,15 @@ impl Page {
         Stop::from_word(self.abort.load(Ordering::Acquire))
     }
 
-    /// Whom the rank of this page waited for until its deadline.
-    pub(super) fn waited_for(&self) -> Option<usize> {
-        let timed_out = self.code.load(Ordering::Acquire) == args::kStatusTimeout;
-        timed_out.then(|| self.peer.load(Ordering::Relaxed) as usize)
+    /// What kernels of this page's rank found.
+    pub(super) fn finding(&self) -> Option<Finding> {
+        let code = self.code.load(Ordering::Acquire);
+        let peer = self.peer.load(Ordering::Relaxed) as usize;
+        match code {
+            args::kStatusTimeout => Some(Finding::Late(peer)),
+            args::kStatusMismatch => Some(Finding::Different(peer)),
+            _ => None,
+        }
     }
 
     /// Whether nothing went wrong: two loads, on the path of every call.

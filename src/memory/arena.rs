@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
@@ -140,7 +141,11 @@ impl Arena {
     /// How kernels of this group wait.
     pub(crate) fn wait(&self, first: bool) -> args::Wait {
         let deadlines = self.group.config().deadlines;
-        let timeout = if first { deadlines.first_use } else { deadlines.steady };
+        self.wait_for(if first { deadlines.first_use } else { deadlines.steady })
+    }
+
+    /// How a kernel waits that may wait this long.
+    pub(crate) fn wait_for(&self, timeout: Duration) -> args::Wait {
         args::Wait {
             status: self.group.status_address().cast(),
             progress: self.own(self.layout.progress.offset).cast(),
@@ -229,6 +234,16 @@ impl Arena {
         self.own(offset).cast_const().cast()
     }
 
+    /// For what is done before anything of the caller's.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Forgets what kernels counted, for none has run yet on the caller's behalf. None may be running.
+    pub(crate) fn reset_progress(&self) -> Result<()> {
+        self.zero(self.layout.progress)
+    }
+
     /// Fills a table with addresses and waits until it is there.
     pub(crate) fn write_table(&self, slot: u32, addresses: &[*mut u8; MAX_WORLD_SIZE]) -> Result<()> {
         let table = addresses.map(|address| address as u64);
@@ -264,6 +279,12 @@ impl Arena {
         let Slots { free, retired, .. } = &mut *slots;
         free.extend(retired.drain(..).map(|(slot, _mappings)| slot));
         Ok(())
+    }
+
+    /// Takes what is at `address` for the arena of `rank`, as a mapping would that leads elsewhere.
+    #[cfg(test)]
+    pub(crate) fn misdirect(self: &mut Arc<Self>, rank: usize, address: *mut u8) {
+        Arc::get_mut(self).unwrap().bases.0[rank] = address;
     }
 
     fn zero(&self, region: Region) -> Result<()> {

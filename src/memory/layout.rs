@@ -33,6 +33,8 @@ pub(crate) struct ArenaLayout {
     pub(crate) progress: Region,
     /// Peer tables; entry 0 holds the arenas themselves.
     pub(crate) tables: Region,
+    /// Where ranks meet before calls are made.
+    pub(crate) meet: Scratch,
     pub(crate) agree: Scratch,
     /// Where ranks tell each other their counts, and what each has learned.
     pub(crate) counts: Scratch,
@@ -100,6 +102,7 @@ impl ArenaLayout {
         let tables = cursor.take(u64::from(config.registrations) * size_of::<args::PeerTable>() as u64)?;
         let flag_bytes = u64::from(args::kMaxBlocks) * u64::from(args::kMaxWorld) * 4;
         let flags = cursor.scratch(1, 1, flag_bytes.div_ceil(PACKET_BYTES), u64::MAX)?;
+        let meet = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
         let agree = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
         let counts = cursor.scratch(2, u64::from(args::kMaxWorld), 4, u64::MAX)?;
         let learned = cursor.take(size_of::<args::Learned>() as u64)?;
@@ -123,6 +126,7 @@ impl ArenaLayout {
         Ok(Self {
             progress,
             tables,
+            meet,
             agree,
             counts,
             learned,
@@ -163,6 +167,7 @@ mod tests {
 
     fn regions(layout: &ArenaLayout) -> Vec<Region> {
         let scratch = [
+            layout.meet,
             layout.agree,
             layout.counts,
             layout.flags,
