@@ -14,7 +14,8 @@ use symmetra::{
     SymmetricBuffer,
 };
 
-use support::world::{Gate, alone, meet, open};
+use support::device::device;
+use support::world::{Gate, alone, meet, open, open_on};
 use support::{Rank, config, fits, is_host, system, threads};
 
 const STEADY: Duration = Duration::from_millis(300);
@@ -44,7 +45,11 @@ fn failure(rank: &Rank) -> (Error, Duration) {
 
 /// A group that has worked, with a buffer.
 fn warm(bootstrap: Threads, config: &Config) -> (Rank, SymmetricBuffer<i32>) {
-    let rank = open(bootstrap, config).unwrap();
+    warm_on(&device(bootstrap.rank()), bootstrap, config)
+}
+
+fn warm_on(device: &Device, bootstrap: Threads, config: &Config) -> (Rank, SymmetricBuffer<i32>) {
+    let rank = open_on(device, bootstrap, config).unwrap();
     let buffer = rank.communicator.symmetric::<i32>(1000).unwrap();
     for _ in 0..3 {
         rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
@@ -293,7 +298,7 @@ fn pitfall_01_a_rank_that_leaves_is_lost_within_a_second() {
         let (gate, survivors) = (Gate::new(3), Gate::new(2));
         meet(3, |bootstrap| {
             let own = bootstrap.rank();
-            let (rank, buffer) = warm(bootstrap, &short(false));
+            let (rank, buffer) = warm_on(&holding.device, bootstrap, &short(false));
             if own == 1 {
                 gate.pass();
                 drop((rank, buffer));

@@ -13,7 +13,7 @@ use symmetra::{Communicator, Config, Error, Result, Stream, SymmetricBuffer, Tra
 
 use support::data::mix;
 use support::process::{Child, Ranks, Said, this};
-use support::world::{Gate, bounded, meet, open};
+use support::world::{Gate, bounded, meet, open, open_on};
 use support::{Rank, config, fits};
 
 const WORLD: usize = 3;
@@ -123,7 +123,7 @@ fn late(op: Op) {
         let own = bootstrap.rank();
         let holding = open(others[own].lock().take().unwrap(), &config()).unwrap();
         let pads = holding.communicator.symmetric::<u8>(1).unwrap();
-        let rank = open(bootstrap, &direct(STEADY)).unwrap();
+        let rank = open_on(&holding.device, bootstrap, &direct(STEADY)).unwrap();
         let Rank { communicator, stream, .. } = &rank;
         let parts = Parts::new(communicator).unwrap();
         parts.check(op, seed, communicator, stream);

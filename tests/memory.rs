@@ -11,7 +11,8 @@ use half::bf16;
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{
-    Algorithm, Config, DeviceBuffer, Error, Reduction, Ref, Result, SymmetricBuffer, SymmetricSlice, required_bytes,
+    Algorithm, Communicator, Config, Device, DeviceBuffer, Error, Reduction, Ref, Result, Stream, SymmetricBuffer,
+    SymmetricSlice, required_bytes,
 };
 
 use allocations::allocations;
@@ -261,6 +262,30 @@ fn memory_of_another_device_is_refused() {
     assert!(unsafe { Ref::from_raw(&other, buffer.as_raw(), 16) }.is_ok());
 }
 
+/// Waiting for one of them would not be waiting for the other: memory would be freed under a kernel.
+#[test]
+fn two_host_devices_do_not_mix() {
+    let [ours, other] = [Device::host().unwrap(), Device::host().unwrap()];
+    let mut ranks = Threads::new(1).unwrap();
+    let communicator = Communicator::open(ranks.remove(0), &ours, small()).unwrap();
+    let streams = [&ours, &other].map(|device| Stream::new(device).unwrap());
+    let buffers = [&ours, &other].map(|device| DeviceBuffer::<f32>::new(device, 16).unwrap());
+    for (buffer, stream, what) in [(0, 1, "stream"), (1, 0, "input")] {
+        let error = communicator.all_reduce_in_place(&buffers[buffer], &streams[stream]).unwrap_err();
+        let message = error.to_string();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
+        assert!(
+            message.contains(&format!("the {what}'s device")) && message.contains("use clones of one"),
+            "{message}"
+        );
+    }
+    let graph = streams[0].capture(|capture| communicator.all_reduce_in_place(&buffers[0], capture)).unwrap();
+    assert!(matches!(graph.launch(&streams[1]), Err(Error::InvalidArgument { .. })));
+    graph.launch(&Stream::new(&ours.clone()).unwrap()).unwrap();
+    drop(graph);
+    communicator.close().unwrap();
+}
+
 #[test]
 fn empty_buffers_are_buffers() {
     threads(2, &small(), |rank| {
@@ -383,7 +408,7 @@ fn two_groups_work_on_one_device() {
         let mut config = small();
         config.heap_bytes *= 2;
         config.check_calls = !config.check_calls;
-        let Rank { communicator: twin, stream, .. } = world::open(other, &config).unwrap();
+        let Rank { communicator: twin, stream, .. } = world::open_on(&first.device, other, &config).unwrap();
         let buffers = (first.communicator.symmetric::<i64>(500).unwrap(), twin.symmetric::<i64>(500).unwrap());
         buffers.0.write(&[1; 500], &first.stream).unwrap();
         buffers.1.write(&[1; 500], &stream).unwrap();

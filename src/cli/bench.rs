@@ -90,6 +90,14 @@ struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// To be called before the work.
+    fn check(&self) -> Result<(), Failure> {
+        match &self.json {
+            Some(path) if path.as_os_str() != "-" => crate::output::check_file("--json", path),
+            _ => Ok(()),
+        }
+    }
+
     /// Prints the table, and writes the object where it was asked for.
     fn write(&self, table: impl std::fmt::Display, object: &impl Serialize) -> Result<(), Failure> {
         let Some(path) = &self.json else { return crate::output::line(table) };
@@ -97,8 +105,8 @@ impl OutputArgs {
             return crate::output::json(object);
         }
         let text = serde_json::to_string_pretty(object).map_err(Failure::doing("write JSON"))?;
-        std::fs::write(path, text + "\n").map_err(Failure::doing(format!("write {}", path.display())))?;
-        crate::output::line(table)
+        crate::output::line(table)?;
+        std::fs::write(path, text + "\n").map_err(Failure::doing(format!("write {}", path.display())))
     }
 }
 

@@ -13,7 +13,7 @@ use symmetra::{
     required_bytes,
 };
 
-use crate::devices::{self, Choice};
+use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
 use crate::{bytes, output};
 
@@ -23,9 +23,9 @@ const MEMORIES: [(&str, bool); 2] = [("symmetric, adopted", true), ("plain", fal
 /// Print devices, peer access, versions, settings and who decided each, and the choice of algorithms.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Number of ranks to explain settings and algorithms for, 2 to 16
-    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=16))]
-    ranks: u64,
+    /// Number of ranks to explain settings and algorithms for, 2 to 16 [default: those of --tp, else 4]
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(2..=16))]
+    ranks: Option<u64>,
 
     /// Kind of device to explain algorithms for
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
@@ -53,6 +53,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    fn ranks(&self) -> usize {
+        let tensor_parallel = self.tp.filter(|tp| (2..=16).contains(tp));
+        self.ranks.or(tensor_parallel).unwrap_or(4) as usize
+    }
+
     /// Tensor, pipeline and data parallel sizes, where one was asked for.
     fn sizes(&self) -> Option<[usize; 3]> {
         let sizes = [self.tp, self.pp, self.dp];
@@ -66,6 +71,9 @@ struct Info {
     version: &'static str,
     features: Vec<&'static str>,
     devices: Vec<DeviceInfo>,
+    /// What the driver counts and does not open.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    broken: Vec<BrokenDevice>,
     /// Whether GPU `row` of `devices` reports that it can address memory of GPU `column`; false across vendors.
     peer_access: Vec<Vec<bool>>,
     ranks: usize,
@@ -81,6 +89,12 @@ struct Info {
     /// Where sizes were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<Vec<Groups>>,
+}
+
+#[derive(Debug, Serialize)]
+struct BrokenDevice {
+    device: String,
+    error: String,
 }
 
 /// One row of the choices for exchanges.
@@ -125,10 +139,10 @@ struct RangeInfo {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let ranks = args.ranks as usize;
+    let ranks = args.ranks();
     let kind = devices::kind(args.device, ranks);
-    let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(|ordinal| (gpu.device)(ordinal).open()));
-    let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
+    let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(gpu.device));
+    let (gpus, broken) = opened(gpus);
     let mut config = Config::default();
     config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
     let device = gpus.iter().find(|device| device.kind() == kind);
@@ -136,6 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
         devices: std::iter::once(&Device::host()?).chain(&gpus).map(DeviceInfo::new).collect(),
+        broken,
         peer_access: peer_access(&gpus)?,
         ranks,
         device: kind.name(),
@@ -148,6 +163,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         transports: transports(kind, ranks),
     };
     if args.json { output::json(&info) } else { print(&info) }
+}
+
+/// The devices that open, and what the others say instead.
+fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<BrokenDevice>) {
+    let (mut opened, mut broken) = (Vec::new(), Vec::new());
+    for device in devices {
+        match device.open() {
+            Ok(device) => opened.push(device),
+            Err(error) => broken.push(BrokenDevice { device: device.to_string(), error: error.to_string() }),
+        }
+    }
+    (opened, broken)
 }
 
 fn features() -> Vec<&'static str> {
@@ -255,6 +282,7 @@ fn print(info: &Info) -> Result<(), Failure> {
         ]);
     }
     output::line(devices)?;
+    info.broken.iter().try_for_each(|broken| output::line(format_args!("{}: {}", broken.device, broken.error)))?;
     if !info.peer_access.is_empty() {
         output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;
         output::line(peers(info))?;

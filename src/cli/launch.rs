@@ -6,6 +6,7 @@ mod start;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+use relay::Relay;
 
 /// Run a program as ranks on this host.
 ///
 /// Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 /// as torchrun sets them, and SYMMETRA_SECRET, with which the library's TCP bootstrap tells
 /// ranks from strangers. Lines of output are prefixed by their rank; standard input is
-/// empty. SIGINT, SIGTERM and SIGHUP are forwarded. When a rank fails the others get SIGTERM,
-/// and SIGKILL after the grace period; its exit status (128 + the signal that killed it)
+/// empty. SIGINT, SIGTERM and SIGHUP are forwarded, unless this command was started to ignore them, as by nohup. When a rank fails the others get SIGTERM,
+/// and SIGKILL after the grace period, and what it started itself SIGTERM; its exit status (128 + the signal that killed it)
 /// is the launcher's. If the launcher is killed the ranks are too.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -50,26 +52,28 @@ pub(crate) struct Args {
 /// What happens while ranks run.
 enum Event {
     /// A rank ended and waits to be asked how.
-    Ended(usize),
-    /// One of a rank's two outputs ended.
+    Ended { rank: usize, failed: bool },
+    /// One of a rank's two outputs ended: whoever waits for that looks again.
     Drained,
     /// This process got a signal.
     Signal(i32),
 }
 
-/// How long output may lag behind the end of the last rank: its own children may hold the pipe.
+/// How long an output may be silent once all ranks have ended: their own children may hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether that is so.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (sender, events) = channel();
     watch_signals(sender.clone())?;
-    let mut ranks = Ranks { children: Vec::new(), events, grace: Duration::from_secs(args.grace), undrained: 0 };
+    let mut ranks = Ranks { children: Vec::new(), events, grace: Duration::from_secs(args.grace), relays: Vec::new() };
     let world = start::World::new(args.ranks as usize)?;
     for rank in 0..args.ranks as usize {
         let mut child = world.start(rank, &args.program, args.no_prefix)?;
         let pid = Pid::from_child(&child);
-        ranks.undrained += relay::start(rank, &mut child, &sender)?;
+        ranks.relays.extend(relay::start(rank, &mut child, &sender)?);
         ranks.children.push(Some(child));
         watch_end(rank, pid, sender.clone())?;
     }
@@ -79,7 +83,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Turns signals into events, from here on.
 fn watch_signals(sender: Sender<Event>) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::doing("watch for signals"))?;
+    // What `nohup` or a shell's background has us ignore is ignored by the ranks as well: they inherit that.
+    let ignored = ignored_signals();
+    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(watched).map_err(Failure::doing("watch for signals"))?;
     let watch = move || {
         for signal in signals.forever() {
             if sender.send(Event::Signal(signal)).is_err() {
@@ -90,11 +97,20 @@ fn watch_signals(sender: Sender<Event>) -> Result<(), Failure> {
     std::thread::Builder::new().spawn(watch).map(drop).map_err(Failure::doing("start a thread"))
 }
 
+/// The signals that this process was started to ignore, a bit each from the lowest; none where the system does
+/// not tell.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
 /// Notices a rank's end without asking how it was: until then its number is not used again.
 fn watch_end(rank: usize, pid: Pid, sender: Sender<Event>) -> Result<(), Failure> {
     let watch = move || {
-        let _ = retry_on_intr(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
-        let _ = sender.send(Event::Ended(rank));
+        let ended = retry_on_intr(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+        let failed = !matches!(ended, Ok(Some(status)) if status.exit_status() == Some(0));
+        let _ = sender.send(Event::Ended { rank, failed });
     };
     std::thread::Builder::new().spawn(watch).map(drop).map_err(Failure::doing("start a thread"))
 }
@@ -105,28 +121,29 @@ struct Ranks {
     children: Vec<Option<Child>>,
     events: Receiver<Event>,
     grace: Duration,
-    /// Outputs that have not ended.
-    undrained: usize,
+    relays: Vec<Arc<Relay>>,
 }
 
 impl Ranks {
     /// Blocks until every rank ended; the first failure ends the others.
     fn attend(mut self) -> Result<(), Failure> {
         let mut failure = None;
-        let mut forwarded = false;
+        let mut told_to_end: Option<Instant> = None;
         let mut kill_at = None;
         while self.children.iter().any(Option::is_some) {
             match self.event(kill_at) {
                 Some(Event::Signal(signal)) => {
-                    forwarded = true;
+                    if signal != SIGHUP {
+                        told_to_end = Some(Instant::now());
+                    }
                     Signal::from_named_raw(signal).into_iter().for_each(|signal| self.signal(signal));
                 }
-                Some(Event::Drained) => self.undrained -= 1,
-                Some(Event::Ended(rank)) => {
-                    let Some(ended) = self.collect(rank) else { continue };
+                Some(Event::Drained) => {}
+                Some(Event::Ended { rank, failed }) => {
+                    let Some(ended) = self.collect(rank, failed) else { continue };
                     if failure.is_none() {
-                        // Who was told to end needs no second telling.
-                        if !forwarded {
+                        // Who was told just now needs no second telling.
+                        if told_to_end.is_none_or(|told| told.elapsed() > self.grace) {
                             self.signal(Signal::TERM);
                         }
                         kill_at = Some(Instant::now() + self.grace);
@@ -160,23 +177,26 @@ impl Ranks {
         }
     }
 
-    /// Asks a rank how it ended: the failure, if it was one.
-    fn collect(&mut self, rank: usize) -> Option<Failure> {
+    /// Asks a rank how it ended: the failure, if it was one. What a failed rank had started itself is told to end.
+    fn collect(&mut self, rank: usize, failed: bool) -> Option<Failure> {
         let mut child = self.children.get_mut(rank)?.take()?;
+        if failed {
+            // Before it was asked: until then the number is that of its group.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::TERM);
+        }
         match child.wait() {
             Ok(status) => verdict(rank, status),
             Err(error) => Some(Failure::failed(format!("rank {rank} ended, nobody knows how: {error}"))),
         }
     }
 
-    /// Waits for what the ranks wrote last.
+    /// Waits for what the ranks wrote last, however slow its reader is.
     fn drain(&mut self) {
-        let end = Instant::now() + DRAIN;
-        while self.undrained > 0 {
-            match self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(Event::Drained) => self.undrained -= 1,
-                Ok(_) => {}
-                Err(_) => return,
+        let end = Instant::now();
+        let passed_bytes: Vec<_> = self.relays.iter().map(|relay| relay.passed_bytes()).collect();
+        while self.relays.iter().zip(&passed_bytes).any(|(relay, before)| relay.lags(end, *before, DRAIN)) {
+            if let Ok(Event::Signal(_)) = self.events.recv_timeout(LOOK) {
+                return;
             }
         }
     }

@@ -17,6 +17,7 @@ mod output;
 mod tensor_file;
 mod tune;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -60,13 +61,21 @@ enum Command {
     Rank,
 }
 
+/// Whether whoever reads the log wants colours (<https://no-color.org>).
+fn colours() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|asked| asked.is_empty())
+}
+
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours()).init();
     let command = Cli::parse().command;
-    symmetra::environment::warn_of_variables();
+    // Ranks have it from the command that started them.
+    if !matches!(command, Command::Rank) {
+        symmetra::environment::warn_of_variables();
+    }
     let done = match command {
         Command::AllReduce(args) => all_reduce::run(&args),
         Command::AllGather(args) => exchange::run(Collective::AllGather, &args),

@@ -1,19 +1,43 @@
 //! Standard output, for data alone.
 
+use std::fmt::Display;
+use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 
 use serde::Serialize;
 
 use crate::failure::Failure;
 
+/// Refuses a file that cannot be written, before the work that it is for. Leaves it as it was.
+pub(crate) fn check_file(option: &str, path: &Path) -> Result<(), Failure> {
+    let there = path.exists();
+    let tried = File::options().append(true).create(true).open(path);
+    if tried.is_ok() && !there {
+        // Nobody minds an empty file that cannot be taken away.
+        let _ = std::fs::remove_file(path);
+    }
+    tried.map(drop).map_err(|error| Failure::usage(format!("{option}: cannot write {}: {error}", path.display())))
+}
+
 /// Writes text and a line's end at once.
-pub(crate) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::output)
+pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
+    line_to(&mut std::io::stdout().lock(), text)
 }
 
 /// One object a line.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    json_to(&mut std::io::stdout().lock(), value)
+}
+
+/// The same to where standard output was before.
+pub(crate) fn json_to(out: &mut impl Write, value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
-    line(text)
+    line_to(out, text)
+}
+
+fn line_to(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
+    // In one piece: a file of ours is not buffered.
+    let text = format!("{text}\n");
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
 }

@@ -162,10 +162,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     progress.finish_and_clear();
     let device = devices[0][0].open()?;
     let report = Report::new(&device, args.ranks_as, args.launches, &measured)?;
-    if let Some(path) = &args.output {
-        write(&report, path)?;
+    if args.json {
+        output::json(&report)?
+    } else {
+        output::line(report.tables())?
     }
-    if args.json { output::json(&report) } else { output::line(report.tables()) }
+    args.output.as_deref().map_or(Ok(()), |path| write(&report, path))
 }
 
 /// Refuses a place where no file can be.
@@ -177,7 +179,7 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     if path.is_dir() || path.file_name().is_none() {
         return Err(Failure::usage(format!("--output: {} names no file", path.display())));
     }
-    Ok(())
+    output::check_file("--output", path)
 }
 
 /// Writes the file, and reads it as a program will.

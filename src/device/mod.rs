@@ -82,7 +82,8 @@ struct Inner {
 }
 
 impl Device {
-    /// The CPU.
+    /// The CPU. Every call opens a device of its own, as if each were another GPU: memory, streams and communicators
+    /// that are to work together are made on clones of one.
     ///
     /// # Errors
     /// [`Error::System`] when the system refuses memory or threads.
@@ -235,8 +236,10 @@ impl Device {
         &self.0.raw
     }
 
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || (self.kind() == other.kind() && self.ordinal() == other.ordinal())
+    /// Whether to wait for one is to wait for the other, on whose streams and memory calls may then meet.
+    fn same(&self, other: &Self) -> bool {
+        let opened_twice = || self.kind() == other.kind() && self.ordinal() == other.ordinal();
+        Arc::ptr_eq(&self.0, &other.0) || (self.kind() != DeviceKind::Host && opened_twice())
     }
 
     /// Refuses what is of another device: its addresses would be followed here.
@@ -244,7 +247,12 @@ impl Device {
         if self.same(other) {
             return Ok(());
         }
-        let limit = format!("this rank works on {self:?}");
+        let limit = match (self.kind(), other.kind()) {
+            (DeviceKind::Host, DeviceKind::Host) => {
+                "this rank works on another: each `Device::host()` is one of its own, so use clones of one".to_owned()
+            }
+            _ => format!("this rank works on {self:?}"),
+        };
         Err(Error::invalid(&format!("the {what}'s device"), format!("{other:?}"), limit))
     }
 

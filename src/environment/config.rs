@@ -86,6 +86,14 @@ pub(super) struct Resolved {
     pub(super) settings: Vec<Setting>,
 }
 
+/// What the variable means.
+fn backend_named(name: &str) -> Result<Backend> {
+    name.parse().map_err(|_| {
+        let names = Backend::ALL.map(Backend::name).join(", ");
+        Error::invalid("SYMMETRA_BACKEND", name, format!("it must be {AUTO} or one of {names}"))
+    })
+}
+
 /// What `SYMMETRA_BACKEND` says where it says nothing.
 const AUTO: &str = "auto";
 
@@ -202,7 +210,7 @@ impl EnvConfig {
         let backend_source = backend.as_ref().map_or(Source::Default, |(_, source)| *source);
         let backend = match backend.as_ref().map(|(name, _)| name.trim()) {
             None | Some(AUTO) => None,
-            Some(name) => Some(name.parse()?),
+            Some(name) => Some(backend_named(name)?),
         };
         let library = library_path(lookup)?.unwrap_or_else(|| ("by its usual name".to_owned(), Source::Default));
         let (method, method_source) = match (&self.init_method, told) {

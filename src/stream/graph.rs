@@ -82,13 +82,7 @@ impl Graph<'_> {
     /// [`Error::Closed`] after the communicator was closed, the group's error when it failed,
     /// [`Error::InvalidArgument`] for a stream of another device.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        if !stream.device().same(&self.device) {
-            return Err(Error::invalid(
-                "the stream's device",
-                format!("{:?}", stream.device()),
-                format!("the graph was captured on {:?}", self.device),
-            ));
-        }
+        self.device.check_same("stream", stream.device())?;
         for (_, part) in self.parts.iter() {
             part.before_launch(stream)?;
         }

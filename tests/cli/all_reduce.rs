@@ -1,7 +1,9 @@
 //! `all-reduce` without files: everything is right, and what goes wrong is said.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
@@ -158,6 +160,7 @@ fn wrong_usage() {
         ("--dtype f8", &["f8", "bf16"]),
         ("--algorithm fastest", &["fastest", "two-shot-zero-copy"]),
         ("--dtype i32 --algorithm one-shot-sentinel", &["one-shot-sentinel", "i32"]),
+        ("--dtype i32 --algorithm ring --op avg", &["ring makes no averages of i32"]),
         ("--plain --algorithm two-shot-zero-copy", &["--plain", "two-shot-zero-copy"]),
         ("--min-bytes 64KB", &["`KB`", "KiB"]),
         ("--min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
@@ -198,6 +201,45 @@ fn a_killed_rank_is_named_and_ends_the_run() {
     run.refused(1, &["rank 1 was killed by signal 9"]);
     assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
     assert!(ranks.into_iter().all(|rank| !is_alive(rank)));
+}
+
+#[test]
+fn whoever_reads_no_more_ends_the_run() {
+    for ranks_as in ["processes", "threads"] {
+        let args = format!("all-reduce --device host --ranks 2 --ranks-as {ranks_as} --json");
+        let mut run = command(args.split(' ')).args(["--iterations", "2000"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        // The whole sweep takes minutes.
+        let started = Instant::now();
+        assert_eq!(run.wait().unwrap().code(), Some(1), "{ranks_as}");
+        assert!(started.elapsed() < Duration::from_secs(30), "{ranks_as}: {:?}", started.elapsed());
+    }
+}
+
+/// NCCL prints to standard output when it is asked to talk: here a library of the test's does.
+#[test]
+fn what_libraries_print_does_not_mix_with_what_ranks_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("talk.c");
+    std::fs::write(
+        &source,
+        "#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n\
+         __attribute__((destructor)) static void talk(void) {\n\
+           char line[64] = {0};\n  FILE *file = fopen(\"/proc/self/cmdline\", \"r\");\n\
+           size_t bytes = file ? fread(line, 1, sizeof line - 1, file) : 0;\n\
+           if (bytes > 5 && strcmp(line + bytes - 5, \"rank\") == 0) (void)!write(1, \"NCCL version\\n\", 13);\n}\n",
+    )
+    .unwrap();
+    let library = folder.path().join("talk.so");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let compiled = Command::new(compiler).args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap();
+    assert!(compiled.success());
+    let args = "all-reduce --device host --ranks 2 --max-bytes 1KiB --iterations 1 --json";
+    let run: Run = command(args.split(' ')).env("LD_PRELOAD", &library).output().unwrap().into();
+    let run = run.ok();
+    right(&run, 1);
+    assert_eq!(run.stderr.matches("NCCL version").count(), 2, "{}", run.stderr);
 }
 
 #[test]

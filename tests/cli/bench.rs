@@ -251,6 +251,11 @@ fn wrong_usage() {
     }
     let words = if cfg!(feature = "cudarc") { "needs an NVIDIA GPU" } else { "cargo build --features cudarc" };
     symmetra("bench overlap --device host").refused(2, &["bench overlap", words]);
-    let unwritable = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --json /nowhere/out.json";
-    symmetra(unwritable).refused(1, &["/nowhere/out.json"]);
+    // Found before anything is measured.
+    for bench in ["all-reduce", "floor", "overhead"] {
+        let unwritable = format!("bench {bench} --device host --ranks 2 --json /nowhere/out.json");
+        symmetra(&unwritable).refused(2, &["--json: cannot write /nowhere/out.json"]);
+    }
+    symmetra("bench all-reduce --device host --plot out.png").refused(2, &["out.png", "must end in .svg"]);
+    symmetra("bench all-reduce --device host --plot /nowhere/out.svg").refused(2, &["--plot: cannot write /nowhere"]);
 }

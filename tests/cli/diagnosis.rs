@@ -24,6 +24,9 @@ fn info_prints_who_is_in_which_group() {
     for words in ["Parallel groups of 16 ranks", "[0, 1, 2, 3, 8, 9, 10, 11]", "[11, 15]", "MASTER_ADDR"] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }
+    assert!(run.stdout.contains("memory on each of 4 ranks"), "{}", run.stdout);
+    let info = symmetra("info --json --device host --tp 8").ok().objects().remove(0);
+    assert_eq!(info["ranks"], 8, "those of a tensor parallel group");
     let info = symmetra("info --json --device host --pp 3").ok().objects().remove(0);
     assert_eq!(info["layout"][1], serde_json::json!({ "parallelism": "pp", "groups": [[0, 1, 2]] }));
     assert_eq!(info["layout"][0]["groups"], serde_json::json!([[0], [1], [2]]));

@@ -98,6 +98,17 @@ impl Shards {
     }
 }
 
+#[test]
+fn a_gap_in_the_shards_is_no_end() {
+    let file = npy("<i4", false, "(1,)", &7i32.to_le_bytes());
+    let shards = Shards::new("npy", &[file.clone(), file.clone(), file.clone(), file]);
+    fs::remove_file(shards.path("2")).unwrap();
+    shards.reduce(&[]).refused(1, &["shard-3.npy, but no ", "shard-2.npy", "--ranks takes the first"]);
+    shards.no_output();
+    shards.reduce(&["--ranks", "2"]).ok();
+    assert_eq!(split_npy(&shards.sum()).1, 14i32.to_le_bytes());
+}
+
 /// Numbers of no pattern: the same for the same rank.
 fn noise(rank: usize, count: usize) -> impl Iterator<Item = u64> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(rank as u64 + 1);

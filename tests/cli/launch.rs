@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use symmetra::bootstrap::Tcp;
 use symmetra::{Communicator, Config, Device, Stream};
 
@@ -103,6 +103,73 @@ fn signals_are_forwarded() {
             assert_eq!(lines_of(&said, rank), ["asked"], "{said}");
         }
     }
+}
+
+#[test]
+fn a_slow_reader_gets_every_line() {
+    let mut run = command(["launch", "-n", "1", "--", "seq", "17000"]);
+    let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let mut said = String::new();
+    run.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(run.wait().unwrap().success());
+    assert_eq!(lines_of(&said, 0).len(), 17000);
+}
+
+#[test]
+fn who_holds_the_output_or_talks_on_holds_up_nobody() {
+    for after in ["sleep 60 &", "while :; do echo talk; done & "] {
+        let start = Instant::now();
+        let script = format!("trap '' TERM; {after} echo done");
+        let run = shell("1", &script).ok();
+        assert!(lines_of(&run.stdout, 0).contains(&"done"));
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    // A shell that ignores a signal starts programs that do.
+    let program = env!("CARGO_BIN_EXE_symmetra");
+    let script = format!("trap '' HUP; exec {program} launch -n 2 -- sh -c 'echo ready; sleep 1; echo end'");
+    let mut run = std::process::Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap());
+    let mut said = String::new();
+    for _ in 0..2 {
+        lines.read_line(&mut said).unwrap();
+    }
+    for process in [pid(&run)].into_iter().chain(children(pid(&run))) {
+        kill_process(process, Signal::HUP).unwrap();
+    }
+    lines.read_to_string(&mut said).unwrap();
+    assert!(run.wait().unwrap().success(), "{said}");
+    assert_eq!(said.matches("end").count(), 2, "{said}");
+}
+
+#[test]
+fn a_hangup_that_ranks_survive_spares_nobody_the_end() {
+    let script = "trap : HUP; trap 'echo asked; exit 0' TERM; echo ready; \
+                  n=0; while [ $n -lt 40 ]; do n=$((n+1)); sleep 0.05; [ $RANK = 0 ] && [ $n = 39 ] && exit 6; done; sleep 5";
+    let mut run = command(["launch", "-n", "2", "--grace", "30", "--", "bash", "-c", script]);
+    let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap());
+    let mut said = String::new();
+    for _ in 0..2 {
+        lines.read_line(&mut said).unwrap();
+    }
+    kill_process(pid(&run), Signal::HUP).unwrap();
+    lines.read_to_string(&mut said).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(6), "{said}");
+    assert!(lines_of(&said, 1).contains(&"asked"), "{said}");
+}
+
+#[test]
+fn what_a_failed_rank_started_ends_with_it() {
+    let run = shell("1", "sleep 77 & echo $!; exit 4");
+    let started = lines_of(&run.stdout, 0)[0].parse().unwrap();
+    assert_eq!(run.code, 4, "{}", run.stderr);
+    let started = Pid::from_raw(started).unwrap();
+    wait_until("the end of what the rank started", || !is_alive(started));
 }
 
 #[test]

@@ -183,6 +183,7 @@ fn wrong_usage() {
         ("tune --device host --min-bytes 16777215TiB", &["no memory holds"]),
         ("tune --device host --output nowhere/tuning.json", &["nowhere is no folder"]),
         ("tune --device host --output /", &["names no file"]),
+        ("tune --device host --output /proc/tuning.json", &["cannot write /proc/tuning.json"]),
     ] {
         symmetra(args).refused(2, words);
     }

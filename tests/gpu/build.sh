@@ -7,7 +7,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 
-suites=(all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals memory failures interrupted processes)
+suites=(all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals put memory failures interrupted processes)
 flags=(--release --locked --features cudarc,nccl)
 cargo build "${flags[@]}" --lib --bin symmetra --example tensor_parallel_mlp
 tests=()
@@ -37,6 +37,6 @@ g++ "${p2p[@]}" -DP2P_ALLREDUCE_NO_MPI tests/p2p/every_call.cc "${link[@]}" -o "
 if command -v mpicxx >/dev/null; then
   for program in basic every_call; do mpicxx "${p2p[@]}" "tests/p2p/$program.cc" "${link[@]}" -o "$out/p2p_mpi_$program"; done
 fi
-strip "$out"/*
+find "$out" -maxdepth 1 -type f ! -name run.sh -exec strip {} +
 cp tests/gpu/run.sh "$out/"
 du -sh "$out"

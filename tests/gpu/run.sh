@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The GPU suite: runs what build.sh put beside this script on all GPUs of the machine and ends in one line,
-# `gpu suite: N passed, M failed`. Exit status 1 when anything failed. Logs go to LOGS (default: gpu-logs).
+# `gpu suite: N passed, M failed, G GPUs`. Exit status 1 when anything failed. Logs go to LOGS (default: gpu-logs).
 #   run.sh [quick|full|sanitize]
 # quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind, 10,000 replays of
 # the graphs of all groups, 100,000 of one graph with every kind of node, a million calls.
@@ -12,7 +12,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:-quick}
 logs=${LOGS:-gpu-logs}
 mkdir -p "$logs"
-gpus=$(nvidia-smi -L | wc -l)
+# Those that programs see: fewer than the machine has where CUDA_VISIBLE_DEVICES says so.
+gpus=$("$here/symmetra" info --json | grep -o '"kind":"cuda"' | wc -l)
+if [ "$gpus" -lt 2 ]; then
+  echo "gpu suite: not run, it needs 2 GPUs or more and $gpus are visible"
+  exit 1
+fi
 passed=0 failed=0
 export SYMMETRA_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0
 
@@ -23,8 +28,9 @@ check() { # NAME SECONDS COMMAND...
     passed=$((passed + 1))
     echo "ok    $name ($((SECONDS - start)) s)"
   else
+    local status=$?
     failed=$((failed + 1))
-    echo "FAIL  $name (status $?, $((SECONDS - start)) s): $(tail -n 3 "$logs/$name.log" | tr '\n' ' ')"
+    echo "FAIL  $name (status $status, $((SECONDS - start)) s): $(tail -n 3 "$logs/$name.log" | tr '\n' ' ')"
   fi
 }
 
@@ -57,7 +63,7 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals memory failures interrupted processes; do
+  for suite in all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals put memory failures interrupted processes; do
     skip=()
     [ "$suite" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1 "${skip[@]}"
@@ -109,5 +115,5 @@ else
     done
   done
 fi
-echo "gpu suite: $passed passed, $failed failed"
+echo "gpu suite: $passed passed, $failed failed, $gpus GPUs"
 [ "$failed" -eq 0 ]

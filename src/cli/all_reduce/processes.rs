@@ -1,7 +1,7 @@
 //! Ranks as processes: this program once more for each, told its part on standard input, saying
 //! how it fares on standard output, a line of JSON each time.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +10,9 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, getpid};
+use rustix::stdio::{dup2_stdout, stderr, stdout};
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::Local;
 use tempfile::TempDir;
@@ -128,11 +130,20 @@ fn listen(rank: usize, stdout: ChildStdout, sender: &Sender<(usize, Heard)>) {
 
 /// The other side: does the part that standard input names.
 pub(crate) fn rank_process() -> Result<(), Failure> {
+    let mut out = own_output().map_err(Failure::doing("keep standard output to this rank"))?;
     let part: Part = serde_json::from_reader(std::io::stdin().lock())
         .map_err(|error| Failure::usage(format!("`rank` is started by `all-reduce` only: {error}")))?;
     let parent = Pid::from_raw(part.parent).ok_or_else(|| Failure::failed("a rank without a parent"))?;
     orphan::end_with(parent).map_err(Failure::doing("tie this rank to its parent"))?;
     let bootstrap = Local::connect(&part.directory, part.rank, part.job.ranks(), Instant::now() + MEET);
-    part.job.run(part.rank, bootstrap.map_err(Failure::from), &mut |said| output::json(&said));
+    part.job.run(part.rank, bootstrap.map_err(Failure::from), &mut |said| output::json_to(&mut out, &said));
     Ok(())
+}
+
+/// Standard output for this program alone. What libraries write there (NCCL does, when it is asked to talk) goes
+/// to standard error from here on.
+fn own_output() -> std::io::Result<File> {
+    let out = fcntl_dupfd_cloexec(stdout(), 0)?;
+    dup2_stdout(stderr())?;
+    Ok(File::from(out))
 }

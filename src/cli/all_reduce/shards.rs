@@ -17,6 +17,9 @@ use crate::tensor_file::{Format, Header};
 /// What stands for the rank in the path of the inputs.
 const PLACEHOLDER: &str = "{rank}";
 
+/// Up to which number files of later ranks are looked for.
+const SEARCHED: usize = 1024;
+
 /// The files of a run, all of one type and shape.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Shards {
@@ -89,17 +92,26 @@ fn finish(unfinished: tempfile::NamedTempFile, output: &Path) -> Result<(), Fail
 }
 
 /// The path of each rank: as many as asked, else as there are.
-fn inputs(template: &str, ranks: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
+fn inputs(template: &str, asked: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
     if !template.contains(PLACEHOLDER) {
         return Err(Failure::usage(format!(
             "--input is `{template}`, but it must contain {PLACEHOLDER}, for which every rank puts its number"
         )));
     }
     let path = |rank: usize| PathBuf::from(template.replace(PLACEHOLDER, &rank.to_string()));
-    let ranks = match ranks {
+    let ranks = match asked {
         Some(ranks) => ranks as usize,
         None => (0..).take_while(|rank| path(*rank).exists()).count(),
     };
+    // A tensor left out unnoticed would be a wrong sum.
+    if let Some(later) = asked.map_or_else(|| (ranks + 1..SEARCHED).find(|rank| path(*rank).exists()), |_| None) {
+        let (missing, later) = (path(ranks), path(later));
+        return Err(Failure::failed(format!(
+            "there is {}, but no {}: ranks count from 0 without a gap (--ranks takes the first)",
+            later.display(),
+            missing.display()
+        )));
+    }
     match ranks {
         0 => Err(Failure::failed(format!("there is no file {}: ranks count from 0", path(0).display()))),
         1..=MAX_WORLD_SIZE => Ok((0..ranks).map(path).collect()),

@@ -59,6 +59,9 @@ pub(super) struct Sample {
 impl Sweep {
     pub(super) fn new(args: &Args) -> Result<Self, Failure> {
         let asked = &args.sweep;
+        if !args.algorithm.reduces(asked.dtype, asked.op) {
+            return Err(Failure::usage(format!("{} makes no averages of {}", args.algorithm, asked.dtype)));
+        }
         if !args.algorithm.carries(asked.dtype) {
             return Err(Failure::usage(format!("{} carries floating types only, not {}", args.algorithm, asked.dtype)));
         }

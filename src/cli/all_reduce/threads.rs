@@ -1,6 +1,8 @@
 //! Ranks as threads of this process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
@@ -10,20 +12,26 @@ use super::crew::{Crew, Hands, Heard};
 use super::job::{Job, Said};
 use crate::failure::Failure;
 
-struct Team(Vec<JoinHandle<()>>);
+struct Team {
+    ranks: Vec<JoinHandle<()>>,
+    /// A thread cannot be killed: a rank learns by the next word it says that it is to stop.
+    stopped: Arc<AtomicBool>,
+}
 
 impl Hands for Team {
     fn autopsy(&mut self, _rank: usize) -> String {
         "ended without a word".to_owned()
     }
 
-    /// The group's own deadlines end them: a thread cannot be killed.
-    fn stop(&mut self) {}
+    fn stop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Team {
     fn drop(&mut self) {
-        for thread in self.0.drain(..) {
+        self.stop();
+        for thread in self.ranks.drain(..) {
             // A panic was reported by the thread itself.
             let _ = thread.join();
         }
@@ -33,18 +41,21 @@ impl Drop for Team {
 /// Starts every rank.
 pub(super) fn start(job: &Job) -> Result<Crew, Failure> {
     let (sender, heard) = channel();
-    let mut team = Team(Vec::new());
+    let mut team = Team { ranks: Vec::new(), stopped: Arc::default() };
     for (rank, bootstrap) in Threads::new(job.ranks())?.into_iter().enumerate() {
-        let (job, sender) = (job.clone(), sender.clone());
+        let (job, sender, stopped) = (job.clone(), sender.clone(), team.stopped.clone());
         let body = move || {
-            let mut say = |said| sender.send((rank, Heard::Said(said))).map_err(|_| Failure::Unread);
+            let mut say = |said| match stopped.load(Ordering::Relaxed) {
+                true => Err(Failure::Unread),
+                false => sender.send((rank, Heard::Said(said))).map_err(|_| Failure::Unread),
+            };
             if catch_unwind(AssertUnwindSafe(|| job.run(rank, Ok(bootstrap), &mut say))).is_err() {
                 let _ = say(Said::Failed { message: "panicked".to_owned(), echo: false });
             }
             let _ = sender.send((rank, Heard::Ended));
         };
         let thread = std::thread::Builder::new().name(format!("rank-{rank}")).spawn(body);
-        team.0.push(thread.map_err(Failure::doing("start a thread"))?);
+        team.ranks.push(thread.map_err(Failure::doing("start a thread"))?);
     }
     Ok(Crew { heard, hands: Box::new(team), ranks: job.ranks() })
 }

@@ -113,6 +113,8 @@ impl Entry {
 
     /// Runs the race and prints who was how fast.
     pub(super) fn run(self, args: &RaceArgs) -> Result<(), Failure> {
+        args.output.check()?;
+        args.plot.as_deref().map_or(Ok(()), plot::check)?;
         peer::keep_multicast_off(&args.against);
         let devices = args.ranks.devices()?;
         let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());

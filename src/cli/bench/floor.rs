@@ -220,6 +220,7 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
     let devices = args.ranks.devices()?;
     let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
     let plan = Plan { launches: args.launches, bytes: Floor::bytes(kind) };

@@ -124,6 +124,7 @@ impl Report {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
     let devices = args.ranks.devices()?;
     let plan = Plan { calls: args.calls, rounds: args.rounds };
     let mut costs = Vec::new();

@@ -190,6 +190,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if cfg!(not(feature = "cudarc")) {
         return Err(Failure::usage(MISSING));
     }
+    args.output.check()?;
     let devices = args.ranks.devices()?;
     if devices.iter().any(|device| device.kind() != DeviceKind::Cuda) {
         return Err(Failure::usage("bench overlap needs an NVIDIA GPU for every rank: the matmul is cuBLASLt's"));

@@ -9,8 +9,8 @@ use plotters::prelude::*;
 use super::floor::Line;
 use super::race::Mode;
 use super::report::{Report, Row};
-use crate::bytes;
 use crate::failure::Failure;
+use crate::{bytes, output};
 
 const WIDTH: u32 = 1400;
 const HEIGHT: u32 = 620;
@@ -28,6 +28,14 @@ struct Panel {
     levels: Vec<(String, f64)>,
     /// The corner that curves leave free.
     legend: SeriesLabelPosition,
+}
+
+/// Refuses a path where no plot can be. To be called before the work.
+pub(super) fn check(path: &Path) -> Result<(), Failure> {
+    if path.extension().is_none_or(|extension| extension != "svg") {
+        return Err(Failure::usage(format!("--plot is `{}`, but it must end in .svg", path.display())));
+    }
+    output::check_file("--plot", path)
 }
 
 /// Writes the file.

@@ -178,7 +178,7 @@ fn peers(one: RankDevice, other: RankDevice) -> Finding {
             }
         }
     }
-    match probe([one, other], RanksAs::Threads) {
+    match probe([one, other], RanksAs::Processes) {
         Ok(detail) => Finding::ok(check, format!("pattern and flags arrive both ways: {detail}")),
         Err(detail) => {
             let remedy =
