@@ -159,6 +159,10 @@ impl Group {
     /// Runs a collective exchange of the host. A failure is the group's failure, and the group's ends it.
     pub(crate) fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         self.check()?;
+        self.exchange_heeding(run)
+    }
+
+    fn exchange_heeding<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         let health = self.0.health.clone();
         self.exchange_unchecked(|mesh, deadline| {
             mesh.heed(Some(Box::new(move || health.check())));
@@ -199,14 +203,21 @@ impl Group {
         self.0.health.pages[self.0.rank].stop(stop);
     }
 
-    /// From here on every call fails; peers may leave without being lost.
+    /// From here on every call fails.
     pub(crate) fn begin_close(&self) -> Result<()> {
-        if self.0.closed.swap(true, Ordering::AcqRel) {
-            return Err(Error::Closed);
+        match self.0.closed.swap(true, Ordering::AcqRel) {
+            true => Err(Error::Closed),
+            false => Ok(()),
         }
-        // Its drop joins the thread: from here on a peer that closes first is not taken for dead.
+    }
+
+    /// The verdict of all ranks on what their devices did, which are idle; peers may then leave without being lost.
+    pub(crate) fn settle(&self) -> Result<()> {
+        // Its drop joins the thread. Nobody leaves in good order before the barrier, to which this rank has yet to
+        // come: so a peer that closes first is not taken for dead.
         drop(self.0.monitor.lock().take());
-        self.0.health.check()
+        self.0.health.check()?;
+        self.exchange_heeding(|mesh, deadline| mesh.barrier(deadline))
     }
 }
 

@@ -260,13 +260,10 @@ impl Arena {
 
     /// Closes the group's memory: waits for the device, unmaps, and lets peers free theirs.
     pub(crate) fn close(&self) -> Result<()> {
-        let healthy = self.group.begin_close();
-        if healthy == Err(Error::Closed) {
-            return healthy;
-        }
+        self.group.begin_close()?;
         self.drain()?;
-        healthy?;
-        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
+        // What the device was at may have failed, or have waited for a rank that died.
+        self.group.settle()?;
         self.peers.lock().clear();
         self.slots.lock().used.clear();
         self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))
