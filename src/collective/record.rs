@@ -64,8 +64,12 @@ impl Part for Recorded {
         self.aside.lock().end(capture)
     }
 
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _entered = self.inner.group.enter()?;
+        launch()
+    }
+
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        self.inner.group.check()?;
         let pointers = self.pointers.lock().len();
         if pointers > 0 && !self.registered.load(Ordering::Acquire) {
             return Err(Error::NotRegistered { pointers });

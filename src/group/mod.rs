@@ -10,11 +10,11 @@ mod tuning;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
@@ -56,8 +56,14 @@ struct Inner {
     capabilities: Capabilities,
     mesh: Mutex<Mesh>,
     monitor: Mutex<Option<Monitor>>,
-    closed: AtomicBool,
+    /// Whether the group was closed. Read for as long as a call takes from its look to what it enqueues, so that
+    /// closing comes before a call or behind it; no call ever waits for it.
+    closed: RwLock<bool>,
 }
+
+/// A call that began in an open group, which closes when it has enqueued what it will.
+#[must_use = "dropped, the group may close before the call is enqueued"]
+pub(crate) struct Entered<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
 /// What is known of the ranks' lives.
 struct Health {
@@ -136,10 +142,16 @@ impl Group {
     /// # Errors
     /// [`Error::Closed`], or what went wrong first.
     pub fn check(&self) -> Result<()> {
-        if self.0.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        self.0.health.check()
+        self.enter().map(drop)
+    }
+
+    /// The same for what enqueues: until the result is dropped the group is not closed, and the memory of peers
+    /// stays mapped. Does not block.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        // Not to be had: the group is about to close.
+        let closed = self.0.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)?;
+        self.0.health.check()?;
+        Ok(Entered(closed))
     }
 
     /// For every rank the lowest rank of its process: equal for ranks that are threads of one.
@@ -203,9 +215,9 @@ impl Group {
         self.0.health.pages[self.0.rank].stop(stop);
     }
 
-    /// From here on every call fails.
+    /// Waits for calls that have entered. From here on every call fails.
     pub(crate) fn begin_close(&self) -> Result<()> {
-        match self.0.closed.swap(true, Ordering::AcqRel) {
+        match std::mem::replace(&mut *self.0.closed.write(), true) {
             true => Err(Error::Closed),
             false => Ok(()),
         }

@@ -2,11 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use once_cell::sync::OnceCell;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::config::check_world_size;
@@ -105,7 +105,7 @@ impl Group {
             capabilities,
             mesh: Mutex::new(mesh),
             monitor: Mutex::new(Some(monitor)),
-            closed: AtomicBool::new(false),
+            closed: RwLock::new(false),
         })))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariants, cited by the SAFETY comments of this stage:
 //! * *Liveness*: the own memory and every peer's mapping live until the arena is dropped or
-//!   closed; closing waits for the device first, and no launch succeeds afterwards.
+//!   closed; closing first waits for calls that have entered the group, then for the device, and no
+//!   call enters afterwards ([`Group::enter`]).
 //! * *Exclusion*: regions are disjoint, and a heap block is handed out again only after every
 //!   rank dropped it and the device is idle.
 //! * *Bounds*: every address handed out is an offset inside the layout, checked when made.
