@@ -126,10 +126,10 @@ impl Group {
     /// Makes `error` the group's failure, unless there is one, and stops the group on every rank: a death and a
     /// rank that is late by their names, everything else as by [`abort`](Self::abort).
     pub(crate) fn fail(&self, error: &Error) {
-        if matches!(error, Error::PeerLost { .. } | Error::Timeout { .. }) {
-            self.0.health.fail(error.clone());
+        match error {
+            Error::PeerLost { .. } | Error::Timeout { .. } => self.0.health.fail(error.clone()),
+            _ => self.abort(),
         }
-        self.abort();
     }
 
     /// The error of another library's operation that did not end in time.
