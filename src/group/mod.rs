@@ -48,8 +48,6 @@ struct Inner {
     world_size: usize,
     device: Device,
     config: Config,
-    /// The device's view of the own page; dropped before `health` unmaps it.
-    _pinned: Memory,
     health: Arc<Health>,
     /// For every rank the lowest rank of its process.
     processes: Vec<usize>,
@@ -68,6 +66,8 @@ pub(crate) struct Entered<'a>(#[expect(dead_code, reason = "held")] RwLockReadGu
 /// What is known of the ranks' lives.
 struct Health {
     rank: usize,
+    /// The device's view of the own page; dropped before that is unmapped.
+    _pinned: Memory,
     /// The page of every rank.
     pages: Vec<PageMapping>,
     /// The first failure, kept for good.
@@ -213,6 +213,11 @@ impl Group {
     pub(crate) fn stop_own_device(&self) {
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
         self.0.health.pages[self.0.rank].stop(stop);
+    }
+
+    /// Leaves the status block of this rank mapped for good: its device may never end looking at it.
+    pub(crate) fn leak_status(&self) {
+        std::mem::forget(self.0.health.clone());
     }
 
     /// Waits for calls that have entered. From here on every call fails.

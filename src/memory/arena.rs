@@ -329,6 +329,7 @@ impl Drop for Arena {
             let slots = self.slots.get_mut();
             std::mem::forget((std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired)));
             std::mem::forget(self.memory.clone());
+            self.group.leak_status();
         }
     }
 }
