@@ -91,10 +91,11 @@ impl Part for Recorded {
 
     fn register(&self) -> Result<()> {
         self.inner.group.check()?;
+        let pointers = self.pointers.lock();
+        // Another thread may have done it meanwhile: every rank takes part once.
         if self.registered.load(Ordering::Acquire) {
             return Ok(());
         }
-        let pointers = self.pointers.lock();
         let asked: Vec<Pointer<'_>> = pointers
             .iter()
             .map(|captured| Pointer {
