@@ -1,8 +1,6 @@
 //! From ranks that met to their groups: on one host, or on several.
 
-use std::fs::Permissions;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +17,7 @@ use super::hosts::Hosts;
 use super::layout::{Layout, Parallelism};
 use super::serving::{Reach, Serving};
 use super::spanning::{Kept, Spanning};
+use crate::bootstrap::directory::Directory;
 use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
 use crate::bootstrap::{Bootstrap, Local, until};
 use crate::collective::Communicator;
@@ -152,14 +151,7 @@ fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadlin
 fn meet_on_host(bootstrap: &mut dyn Bootstrap, hosts: &Hosts, deadline: Instant) -> Result<Local> {
     let rank = bootstrap.rank();
     let local_rank = hosts.local_rank(rank).unwrap_or(0);
-    let directory = (local_rank == 0).then(|| {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("symmetra-").permissions(Permissions::from_mode(0o700));
-        let parent = std::env::temp_dir();
-        builder
-            .tempdir_in(&parent)
-            .map_err(|error| Error::system(format_args!("make a directory in {} (TMPDIR)", parent.display()), &error))
-    });
+    let directory = (local_rank == 0).then(Directory::new);
     let told = match &directory {
         Some(Ok(directory)) => directory.path().as_os_str().as_bytes().to_vec(),
         _ => Vec::new(),
