@@ -68,10 +68,15 @@ impl Terms<'_> {
     }
 }
 
-/// Opens the world's communicator and splits it.
-pub(super) fn on_one_host(bootstrap: impl Bootstrap, device: &Device, terms: &Terms<'_>) -> Result<Vec<Coordinator>> {
+/// Opens the world's communicator and splits it. A device that one rank cannot open is an error of all.
+pub(super) fn on_one_host(
+    mut bootstrap: impl Bootstrap,
+    device: Result<Device>,
+    terms: &Terms<'_>,
+) -> Result<Vec<Coordinator>> {
     let (rank, layout) = (bootstrap.rank(), terms.layout);
-    let world = Communicator::open(bootstrap, device, terms.config.clone())?;
+    let device = agree(&mut bootstrap, "open the device", device, until(terms.config.deadlines.open))?;
+    let world = Communicator::open(bootstrap, &device, terms.config.clone())?;
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
     let serving = terms.serve(Reach::Own(world.clone()), &everyone, rank)?;
     let mut coordinators = vec![Coordinator::new("world", serving, everyone, rank)];
