@@ -197,7 +197,7 @@ pub enum Error {
     Mismatch {
         /// On what.
         what: String,
-        /// The rank the others are compared with: rank 0 while opening, else this one.
+        /// The rank whose value is `ours`, with which others are compared.
         against: usize,
         /// Its value.
         ours: String,

@@ -206,11 +206,6 @@ impl Transport {
             Self::Direct => "direct",
         }
     }
-
-    /// The transport with this number, which crosses the language boundary.
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|transport| *transport as u32 == number)
-    }
 }
 
 impl FromStr for Transport {
@@ -293,8 +288,8 @@ mod tests {
             assert_eq!(Reduction::from_number(reduction as u32), Some(reduction));
             assert_eq!(reduction.name().parse::<Reduction>().unwrap(), reduction);
         }
-        for transport in Transport::ALL {
-            assert_eq!(Transport::from_number(transport as u32), Some(transport));
+        for (number, transport) in Transport::ALL.into_iter().enumerate() {
+            assert_eq!(transport as usize, number);
             assert_eq!(transport.name().parse::<Transport>().unwrap(), transport);
         }
         assert_eq!(Reduction::from_number(Reduction::ALL.len() as u32), None);

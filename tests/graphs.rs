@@ -202,6 +202,31 @@ fn pitfall_10_replay_before_registration_is_an_error() {
     });
 }
 
+/// Two threads of rank 0 register a graph at once, and rank 1 once.
+#[test]
+fn a_graph_is_registered_once_by_many_threads() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = DeviceBuffer::from_slice(&[1i32; 7000], stream).unwrap();
+        let graph = stream
+            .capture(|capture| communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &buffer, &buffer, capture))
+            .unwrap();
+        if rank.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(200));
+            graph.register().unwrap();
+        } else {
+            std::thread::scope(|scope| {
+                let threads = [(); 2].map(|()| scope.spawn(|| graph.register()));
+                threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            });
+        }
+        communicator.group().barrier().unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), [2; 7000]);
+    });
+}
+
 #[test]
 fn pitfall_10_ranks_that_captured_different_counts_all_learn_it() {
     threads(3, &config(), |rank| {

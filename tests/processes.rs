@@ -253,6 +253,7 @@ fn killed(test: &str, part: &str, victim: usize, delay: Duration) {
     assert!(took.iter().all(|took| *took < Duration::from_secs(1)), "{part}: learned after {took:?}");
     ranks.tell(&survivors, "again");
     ranks.expect(&survivors, "reduced");
+    assert_eq!(std::fs::read_dir(ranks.directory().join("tmp")).unwrap().count(), 0, "{part}: files are left");
     ranks.finish(&survivors);
 }
 

@@ -4,8 +4,13 @@
 
 mod support;
 
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{DeviceBuffer, Error};
 
+use support::world::{meet, open};
 use support::{config, threads};
 
 const ELEMS: usize = 1030;
@@ -99,5 +104,42 @@ fn a_graph_of_puts_ends_with_its_group() {
         communicator.synchronize(&rank.stream).unwrap();
         communicator.close().unwrap();
         assert_eq!(graph.launch(&rank.stream), Err(Error::Closed));
+    });
+}
+
+/// Rank 1 puts into a buffer of rank 0 and is held up; both drop it, and make another in its place.
+#[test]
+fn what_is_put_late_into_a_dropped_buffer_is_not_in_the_next() {
+    let others: Vec<_> = Threads::new(2).unwrap().into_iter().map(|rank| Mutex::new(Some(rank))).collect();
+    meet(2, |bootstrap| {
+        let own = bootstrap.rank();
+        let holding = open(others[own].lock().take().unwrap(), &config()).unwrap();
+        let pads = holding.communicator.symmetric::<u8>(1).unwrap();
+        let rank = open(bootstrap, &config()).unwrap();
+        let old = rank.communicator.symmetric::<i32>(ELEMS).unwrap();
+        let address = old.as_raw();
+        let from = DeviceBuffer::from_slice(&values(own), &rank.stream).unwrap();
+        if own == 1 {
+            pads.signals().wait(0, 0, &rank.stream).unwrap();
+            rank.communicator.put(&from, &old, 0, &rank.stream).unwrap();
+            old.signals().put(0, 0, &rank.stream).unwrap();
+        }
+        drop(old);
+        let new = std::thread::scope(|scope| {
+            if own == 0 {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(500));
+                    pads.signals().put(0, 1, &holding.stream).unwrap();
+                });
+            }
+            rank.communicator.symmetric::<i32>(ELEMS).unwrap()
+        });
+        assert_eq!(new.as_raw(), address);
+        assert_eq!(new.read(&rank.stream).unwrap(), [0; ELEMS]);
+        rank.finish();
+        drop(new);
+        rank.communicator.close().unwrap();
+        drop(pads);
+        holding.communicator.close().unwrap();
     });
 }

@@ -81,7 +81,7 @@ impl Inner {
         [input, output]: [&View<'_>; 2],
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.begin(&[("input", input), ("output", output)], queue)?;
+        let _entered = self.begin(&[("input", input), ("output", output)], queue)?;
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let cut = match along {
             None => Cut::line(input.elems, world),

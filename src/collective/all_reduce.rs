@@ -131,7 +131,7 @@ impl Inner {
         operands: [&View<'_>; 2],
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.group.check()?;
+        let _entered = self.group.enter()?;
         self.validate(dtype, operands)?;
         self.check_device("stream", queue.stream().device())?;
         // Before anything else: whatever a graph holds of this group, closing the group ends it.

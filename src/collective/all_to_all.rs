@@ -99,7 +99,7 @@ impl Communicator {
 
 impl Inner {
     fn all_to_all(self: &Arc<Self>, dtype: Dtype, [input, output]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
-        self.begin(&[("input", input), ("output", output)], queue)?;
+        let _entered = self.begin(&[("input", input), ("output", output)], queue)?;
         let (rank, world) = (self.group.rank(), self.group.world_size());
         if !input.elems.is_multiple_of(world) {
             let limit = format!("it must be a multiple of the world size, {world}");
@@ -127,7 +127,7 @@ impl Inner {
         [send_counts, receive_counts]: [&[usize]; 2],
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.begin(&[("input", input), ("output", output)], queue)?;
+        let _entered = self.begin(&[("input", input), ("output", output)], queue)?;
         check_apart(span(input, dtype), span(output, dtype), None)?;
         let from = self.ragged("input", input, dtype, send_counts)?;
         let into = self.ragged("output", output, dtype, receive_counts)?;

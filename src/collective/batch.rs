@@ -130,7 +130,7 @@ impl<'op> Batch<'op> {
     }
 
     pub(crate) fn enqueue(self, queue: &impl Enqueue) -> Result<()> {
-        self.inner.begin(&[], queue)?;
+        let _entered = self.inner.begin(&[], queue)?;
         let rank = self.inner.group.rank();
         let bytes = |strip: Option<Strip>| strip.map_or(0, |strip| strip.bytes);
         if bytes(self.from[rank]) != bytes(self.into[rank]) {

@@ -53,7 +53,7 @@ impl Communicator {
 
 impl Inner {
     fn broadcast(self: &Arc<Self>, dtype: Dtype, buffer: &View<'_>, root: usize, queue: &impl Enqueue) -> Result<()> {
-        self.begin(&[("buffer", buffer)], queue)?;
+        let _entered = self.begin(&[("buffer", buffer)], queue)?;
         self.check_rank("root", root)?;
         let whole = Strip { address: buffer.address, bytes: (buffer.elems * dtype.bytes()) as u64 };
         let shared = Shared { way: Way::Relay, operand: buffer, offsets_bytes: [0; MAX_WORLD_SIZE] };

@@ -12,7 +12,7 @@ impl Communicator {
     /// the same where they differ, but the group has failed by then.
     pub(crate) fn announce_elsewhere(&self, call: Call, queue: &impl Enqueue) -> Result<()> {
         let inner = &self.0;
-        inner.group.check()?;
+        let _entered = inner.group.enter()?;
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let compared = inner.group.config().check_calls;
         let mut lane = inner.lane.lock();

@@ -12,7 +12,7 @@ use super::transport::{packets_up_to_bytes, select, select_broadcast};
 use super::{Inner, shape_of};
 use crate::device::Device;
 use crate::error::{Error, Operation, Result};
-use crate::group::{Call, MAX_WORLD_SIZE};
+use crate::group::{Call, Entered, MAX_WORLD_SIZE};
 use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Place, View};
@@ -108,10 +108,11 @@ impl Exchange<'_> {
 }
 
 impl Inner {
-    /// The first step of every call: the group is well, and operands are on its device.
-    pub(super) fn begin(&self, operands: &[(&'static str, &View<'_>)], queue: &impl Enqueue) -> Result<()> {
-        self.group.check()?;
-        self.check_devices(operands, queue)
+    /// The first step of every call: the group is well and stays open, and operands are on its device.
+    pub(super) fn begin(&self, operands: &[(&'static str, &View<'_>)], queue: &impl Enqueue) -> Result<Entered<'_>> {
+        let entered = self.group.enter()?;
+        self.check_devices(operands, queue)?;
+        Ok(entered)
     }
 
     /// Refuses operands and streams of other devices.

@@ -65,7 +65,7 @@ impl Inner {
         output: Option<&View<'_>>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.begin(&[("input", input)], queue)?;
+        let _entered = self.begin(&[("input", input)], queue)?;
         let output = self.at_root("output", root, output, queue)?;
         let world = self.group.world_size();
         let bytes = (input.elems * dtype.bytes()) as u64;

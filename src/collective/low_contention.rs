@@ -235,7 +235,8 @@ impl Inner {
         operands: &[(&'static str, &View<'_>)],
         queue: &impl Enqueue,
     ) -> Result<Option<Arc<Recorded>>> {
-        self.begin(operands, queue)?;
+        self.group.check()?;
+        self.check_devices(operands, queue)?;
         let recorded = queue.recording().map(|recording| recording.part(self.group.id(), || Recorded::new(self)));
         if recorded.is_none() && queue.stream().is_capturing()? {
             return Err(Error::unsupported(
@@ -255,6 +256,7 @@ impl Inner {
         recorded: Option<&Recorded>,
         work: impl FnOnce(&Beside<'_, Q>, bool) -> Result<()>,
     ) -> Result<Pending<'op>> {
+        let _entered = self.group.enter()?;
         if copies.bytes == 0 {
             return self.beside(queue, recorded, false, |_| Ok(()));
         }

@@ -200,7 +200,7 @@ impl Communicator {
     /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Errors
-    /// The group's error when it had failed: it is closed all the same.
+    /// The group's error when it had failed, or a call fails that was still under way: it is closed all the same.
     pub fn close(self) -> Result<()> {
         self.0.arena.close()
     }

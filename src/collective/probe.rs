@@ -72,7 +72,7 @@ impl Communicator {
         launches: u32,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.group().check()?;
+        let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);
         let geometry = Geometry { blocks, threads, shared_bytes: 0, programmatic: 1 };

@@ -22,7 +22,7 @@ impl Communicator {
         peer: usize,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.group().check()?;
+        let _entered = self.group().enter()?;
         let from = from.view_of();
         if from.elems != to.len() {
             return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.elems)));
@@ -32,7 +32,8 @@ impl Communicator {
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(&queue);
         let bytes = from.elems * size_of::<T>();
-        // SAFETY: `target` lies in a mapping that lives as long as the arena (liveness); both sides
+        // SAFETY: `target` lies in a mapping that lives until the group, entered here, is closed and the device
+        // idle (liveness); both sides
         // have `bytes` (bounds); operands live until the device is idle, or as long as the graph.
         queue.enqueue("copy to a peer", |raw| unsafe { raw.copy(target, from.address, bytes) })
     }

@@ -64,8 +64,12 @@ impl Part for Recorded {
         self.aside.lock().end(capture)
     }
 
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _entered = self.inner.group.enter()?;
+        launch()
+    }
+
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        self.inner.group.check()?;
         let pointers = self.pointers.lock().len();
         if pointers > 0 && !self.registered.load(Ordering::Acquire) {
             return Err(Error::NotRegistered { pointers });
@@ -87,10 +91,11 @@ impl Part for Recorded {
 
     fn register(&self) -> Result<()> {
         self.inner.group.check()?;
+        let pointers = self.pointers.lock();
+        // Another thread may have done it meanwhile: every rank takes part once.
         if self.registered.load(Ordering::Acquire) {
             return Ok(());
         }
-        let pointers = self.pointers.lock();
         let asked: Vec<Pointer<'_>> = pointers
             .iter()
             .map(|captured| Pointer {

@@ -99,7 +99,7 @@ impl Inner {
         output: Option<&View<'_>>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.begin(&[("input", input)], queue)?;
+        let _entered = self.begin(&[("input", input)], queue)?;
         let output = self.at_root("output", root, output, queue)?;
         let whole = Strip { address: input.address, bytes: (input.elems * dtype.bytes()) as u64 };
         let shared = Shared { way: Way::Reduce, operand: input, offsets_bytes: [0; MAX_WORLD_SIZE] };
@@ -123,7 +123,7 @@ impl Inner {
         buffer: &View<'_>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.begin(&[("buffer", buffer)], queue)?;
+        let _entered = self.begin(&[("buffer", buffer)], queue)?;
         self.check_rank("root", root)?;
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let whole = Strip { address: buffer.address, bytes: (buffer.elems * dtype.bytes()) as u64 };
@@ -154,7 +154,7 @@ impl Inner {
             return Ok(None);
         }
         match operand {
-            Some(operand) => self.begin(&[(what, operand)], queue).map(|()| Some(operand)),
+            Some(operand) => self.check_devices(&[(what, operand)], queue).map(|()| Some(operand)),
             None => Err(Error::invalid(&format!("the root's {what}"), "missing", format!("rank {root} is the root"))),
         }
     }

@@ -66,7 +66,7 @@ impl Inner {
         output: &View<'_>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.begin(&[("output", output)], queue)?;
+        let _entered = self.begin(&[("output", output)], queue)?;
         let input = self.at_root("input", root, input, queue)?;
         let world = self.group.world_size();
         let bytes = (output.elems * dtype.bytes()) as u64;

@@ -50,15 +50,16 @@ impl<'buffer> SignalPad<'buffer> {
     /// Any of the three, by the number of its action; the language boundary's way in.
     pub(crate) fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
         let group = self.arena().group();
-        group.check()?;
+        let _entered = group.enter()?;
         group.device().check_same("stream", queue.stream().device())?;
         let args = self.args(action, channel, peer)?;
         if let Some(recording) = queue.recording() {
             recording.part(group.id(), || Recorded(group.clone()));
         }
         let launch = geometry::single(shape_of(group.device()), args.world);
-        // SAFETY: the pads lie in arenas that live as long as the buffer (liveness, bounds); the
-        // borrow keeps the buffer for a capture, and reclaiming waits for the device.
+        // SAFETY: the own pad lies in an arena that lives as long as the buffer, those of peers in mappings that
+        // live until the group, entered here, is closed and the device idle (liveness, bounds); the borrow keeps
+        // the buffer for a capture, and reclaiming waits for the device.
         queue.enqueue("launch a signal", |raw| unsafe { raw.launch_signal(&args, &launch.geometry) })
     }
 }
@@ -67,8 +68,13 @@ impl<'buffer> SignalPad<'buffer> {
 pub(super) struct Recorded(pub(super) Group);
 
 impl Part for Recorded {
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _entered = self.0.enter()?;
+        launch()
+    }
+
     fn before_launch(&self, _stream: &Stream) -> Result<()> {
-        self.0.check()
+        Ok(())
     }
 
     fn register(&self) -> Result<()> {

@@ -1,8 +1,6 @@
 //! From ranks that met to their groups: on one host, or on several.
 
-use std::fs::Permissions;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +17,7 @@ use super::hosts::Hosts;
 use super::layout::{Layout, Parallelism};
 use super::serving::{Reach, Serving};
 use super::spanning::{Kept, Spanning};
+use crate::bootstrap::directory::Directory;
 use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
 use crate::bootstrap::{Bootstrap, Local, until};
 use crate::collective::Communicator;
@@ -69,10 +68,15 @@ impl Terms<'_> {
     }
 }
 
-/// Opens the world's communicator and splits it.
-pub(super) fn on_one_host(bootstrap: impl Bootstrap, device: &Device, terms: &Terms<'_>) -> Result<Vec<Coordinator>> {
+/// Opens the world's communicator and splits it. A device that one rank cannot open is an error of all.
+pub(super) fn on_one_host(
+    mut bootstrap: impl Bootstrap,
+    device: Result<Device>,
+    terms: &Terms<'_>,
+) -> Result<Vec<Coordinator>> {
     let (rank, layout) = (bootstrap.rank(), terms.layout);
-    let world = Communicator::open(bootstrap, device, terms.config.clone())?;
+    let device = agree(&mut bootstrap, "open the device", device, until(terms.config.deadlines.open))?;
+    let world = Communicator::open(bootstrap, &device, terms.config.clone())?;
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
     let serving = terms.serve(Reach::Own(world.clone()), &everyone, rank)?;
     let mut coordinators = vec![Coordinator::new("world", serving, everyone, rank)];
@@ -152,14 +156,7 @@ fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadlin
 fn meet_on_host(bootstrap: &mut dyn Bootstrap, hosts: &Hosts, deadline: Instant) -> Result<Local> {
     let rank = bootstrap.rank();
     let local_rank = hosts.local_rank(rank).unwrap_or(0);
-    let directory = (local_rank == 0).then(|| {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("symmetra-").permissions(Permissions::from_mode(0o700));
-        let parent = std::env::temp_dir();
-        builder
-            .tempdir_in(&parent)
-            .map_err(|error| Error::system(format_args!("make a directory in {} (TMPDIR)", parent.display()), &error))
-    });
+    let directory = (local_rank == 0).then(Directory::new);
     let told = match &directory {
         Some(Ok(directory)) => directory.path().as_os_str().as_bytes().to_vec(),
         _ => Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::page::{Cause, Finding, Page, Stop};
-use super::{Call, Health, PageMapping};
+use super::{Call, Health};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 
@@ -28,7 +28,7 @@ impl Health {
     /// Makes `error` the group's failure unless there is one, and stops everybody.
     pub(super) fn fail(&self, error: Error) {
         let error = self.failure.get_or_init(|| error);
-        self.tell_peers(error);
+        self.tell(error);
     }
 
     /// A rank is gone: stop every device at once. Peers would see it themselves, but perhaps not
@@ -46,7 +46,7 @@ impl Health {
             (Some(stop), _) => self.stopped(stop),
             (None, _) => self.timeout(page),
         };
-        self.tell_peers(&error);
+        self.tell(&error);
         error
     }
 
@@ -166,19 +166,70 @@ impl Health {
         format!(": it had enqueued {theirs} operations{last}; this rank {ours}")
     }
 
-    fn tell_peers(&self, error: &Error) {
+    /// Stops everybody, this rank's device too: what it waits for may never come.
+    fn tell(&self, error: &Error) {
         let (cause, culprit) = match error {
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
             Error::PeerLost { rank, .. } => (Cause::Lost, *rank),
-            // Who aborts tells all.
-            _ => return,
+            // Who aborts tells all, and perhaps more than this rank was told.
+            Error::Aborted { .. } => return,
+            _ => (Cause::Abort, self.rank),
         };
         let stop = Stop { cause, by: self.rank, culprit };
-        self.others().for_each(|page| page.stop(stop));
+        self.pages.iter().for_each(|page| page.stop(stop));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::Threads;
+    use crate::device::Device;
+    use crate::group::{Config, Group};
+
+    /// An exchange of rank 0 fails so, and rank 1 learns of it from its own page.
+    fn stopped(error: &Error, expected: &Stop) -> Error {
+        let rank = |bootstrap: Threads| -> Result<()> {
+            let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+            let own = group.rank();
+            if own == 0 {
+                assert_eq!(group.exchange(|_, _| Err::<(), _>(error.clone())), Err(error.clone()));
+                assert_eq!(group.check(), Err(error.clone()));
+            }
+            let start = Instant::now();
+            while group.check().is_ok() {
+                assert!(start.elapsed() < Duration::from_secs(20), "rank {own} is not told");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(group.0.health.pages[own].stopped().as_ref(), Some(expected), "the device of rank {own}");
+            let result = group.check();
+            // Both have looked before one leaves.
+            std::thread::sleep(Duration::from_millis(300));
+            result
+        };
+        let ranks = Threads::new(2).unwrap();
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = ranks.into_iter().map(|bootstrap| scope.spawn(|| rank(bootstrap))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        assert_eq!(results[0], Err(error.clone()));
+        results[1].clone().unwrap_err()
     }
 
-    fn others(&self) -> impl Iterator<Item = &PageMapping> {
-        self.pages.iter().enumerate().filter(|(rank, _)| *rank != self.rank).map(|(_, page)| page)
+    #[test]
+    fn whatever_fails_a_group_stops_every_device() {
+        let late = Error::exchange_timeout(Some(1), Duration::from_secs(1), "it did not come");
+        let error = stopped(&late, &Stop { cause: Cause::Failed, by: 0, culprit: 1 });
+        assert!(matches!(&error, Error::Aborted { detail } if detail.contains("rank 0 had waited")), "{error}");
+        let lost = Error::PeerLost { rank: 1, detail: String::new() };
+        let error = stopped(&lost, &Stop { cause: Cause::Lost, by: 0, culprit: 1 });
+        assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
+        for error in
+            [Error::bootstrap("nonsense"), Error::exchange_timeout(None, Duration::from_secs(1), "nobody came")]
+        {
+            let error = stopped(&error, &Stop { cause: Cause::Abort, by: 0, culprit: 0 });
+            assert_eq!(error, Error::Aborted { detail: ": by rank 0".to_owned() });
+        }
     }
 }

@@ -10,11 +10,11 @@ mod tuning;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
@@ -48,20 +48,26 @@ struct Inner {
     world_size: usize,
     device: Device,
     config: Config,
-    /// The device's view of the own page; dropped before `health` unmaps it.
-    _pinned: Memory,
     health: Arc<Health>,
     /// For every rank the lowest rank of its process.
     processes: Vec<usize>,
     capabilities: Capabilities,
     mesh: Mutex<Mesh>,
     monitor: Mutex<Option<Monitor>>,
-    closed: AtomicBool,
+    /// Whether the group was closed. Read for as long as a call takes from its look to what it enqueues, so that
+    /// closing comes before a call or behind it; no call ever waits for it.
+    closed: RwLock<bool>,
 }
+
+/// A call that began in an open group, which closes when it has enqueued what it will.
+#[must_use = "dropped, the group may close before the call is enqueued"]
+pub(crate) struct Entered<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
 /// What is known of the ranks' lives.
 struct Health {
     rank: usize,
+    /// The device's view of the own page; dropped before that is unmapped.
+    _pinned: Memory,
     /// The page of every rank.
     pages: Vec<PageMapping>,
     /// The first failure, kept for good.
@@ -120,10 +126,10 @@ impl Group {
     /// Makes `error` the group's failure, unless there is one, and stops the group on every rank: a death and a
     /// rank that is late by their names, everything else as by [`abort`](Self::abort).
     pub(crate) fn fail(&self, error: &Error) {
-        if matches!(error, Error::PeerLost { .. } | Error::Timeout { .. }) {
-            self.0.health.fail(error.clone());
+        match error {
+            Error::PeerLost { .. } | Error::Timeout { .. } => self.0.health.fail(error.clone()),
+            _ => self.abort(),
         }
-        self.abort();
     }
 
     /// The error of another library's operation that did not end in time.
@@ -136,10 +142,16 @@ impl Group {
     /// # Errors
     /// [`Error::Closed`], or what went wrong first.
     pub fn check(&self) -> Result<()> {
-        if self.0.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        self.0.health.check()
+        self.enter().map(drop)
+    }
+
+    /// The same for what enqueues: until the result is dropped the group is not closed, and the memory of peers
+    /// stays mapped. Does not block.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        // Not to be had: the group is about to close.
+        let closed = self.0.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)?;
+        self.0.health.check()?;
+        Ok(Entered(closed))
     }
 
     /// For every rank the lowest rank of its process: equal for ranks that are threads of one.
@@ -159,6 +171,10 @@ impl Group {
     /// Runs a collective exchange of the host. A failure is the group's failure, and the group's ends it.
     pub(crate) fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         self.check()?;
+        self.exchange_heeding(run)
+    }
+
+    fn exchange_heeding<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         let health = self.0.health.clone();
         self.exchange_unchecked(|mesh, deadline| {
             mesh.heed(Some(Box::new(move || health.check())));
@@ -199,14 +215,26 @@ impl Group {
         self.0.health.pages[self.0.rank].stop(stop);
     }
 
-    /// From here on every call fails; peers may leave without being lost.
+    /// Leaves the status block of this rank mapped for good: its device may never end looking at it.
+    pub(crate) fn leak_status(&self) {
+        std::mem::forget(self.0.health.clone());
+    }
+
+    /// Waits for calls that have entered. From here on every call fails.
     pub(crate) fn begin_close(&self) -> Result<()> {
-        if self.0.closed.swap(true, Ordering::AcqRel) {
-            return Err(Error::Closed);
+        match std::mem::replace(&mut *self.0.closed.write(), true) {
+            true => Err(Error::Closed),
+            false => Ok(()),
         }
-        // Its drop joins the thread: from here on a peer that closes first is not taken for dead.
+    }
+
+    /// The verdict of all ranks on what their devices did, which are idle; peers may then leave without being lost.
+    pub(crate) fn settle(&self) -> Result<()> {
+        // Its drop joins the thread. Nobody leaves in good order before the barrier, to which this rank has yet to
+        // come: so a peer that closes first is not taken for dead.
         drop(self.0.monitor.lock().take());
-        self.0.health.check()
+        self.0.health.check()?;
+        self.exchange_heeding(|mesh, deadline| mesh.barrier(deadline))
     }
 }
 

@@ -2,11 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use once_cell::sync::OnceCell;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::config::check_world_size;
@@ -86,10 +86,11 @@ impl Group {
         let fds = mesh.all_gather_fds(own.fd(), deadline)?;
         let pages = map_pages(own, fds);
         let pages = mesh.agree("map the control pages", pages, deadline)?;
-        // SAFETY: the page is mapped for PAGE_BYTES until `health` is dropped, after the pin.
+        // SAFETY: the page is mapped for PAGE_BYTES until `pages` is dropped, after the pin, here and in `Health`.
         let pinned = unsafe { Memory::pin(device, pages[rank].address(), PAGE_BYTES) };
         let pinned = mesh.agree("pin the control page", pinned, deadline)?;
-        let health = Arc::new(Health { rank, pages, failure: OnceCell::new(), deadlines: config.deadlines });
+        let health =
+            Arc::new(Health { rank, _pinned: pinned, pages, failure: OnceCell::new(), deadlines: config.deadlines });
         let watched = health.clone();
         let monitor = Monitor::start(&mesh, move |lost| watched.lost(lost));
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
@@ -100,12 +101,11 @@ impl Group {
             device: device.clone(),
             config,
             health,
-            _pinned: pinned,
             processes,
             capabilities,
             mesh: Mutex::new(mesh),
             monitor: Mutex::new(Some(monitor)),
-            closed: AtomicBool::new(false),
+            closed: RwLock::new(false),
         })))
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Invariants, cited by the SAFETY comments of this stage:
 //! * *Liveness*: the own memory and every peer's mapping live until the arena is dropped or
-//!   closed; closing waits for the device first, and no launch succeeds afterwards.
+//!   closed; closing first waits for calls that have entered the group, then for the device, and no
+//!   call enters afterwards ([`Group::enter`]).
 //! * *Exclusion*: regions are disjoint, and a heap block is handed out again only after every
-//!   rank dropped it and the device is idle.
+//!   rank dropped it and all devices are idle.
 //! * *Bounds*: every address handed out is an offset inside the layout, checked when made.
 #![allow(unsafe_code)]
 
@@ -49,8 +50,17 @@ struct Slots {
     used: HashMap<u32, Vec<Memory>>,
     /// What the tables in use hold.
     addresses: HashMap<u32, Bases>,
-    /// What kernels in flight may still use: freed when the device is known to be idle.
-    retired: Vec<(u32, Vec<Memory>)>,
+    /// What kernels in flight may still use, in order: freed when the device was idle since.
+    retired: Vec<Retired>,
+    /// Tables retired so far.
+    retirements: u64,
+}
+
+/// A table of which no kernel is enqueued any more.
+struct Retired {
+    number: u64,
+    slot: u32,
+    _mappings: Vec<Memory>,
 }
 
 /// A peer's arena. Of the same process it also keeps the owner's memory alive.
@@ -106,6 +116,7 @@ impl Arena {
                 used: HashMap::new(),
                 addresses: HashMap::new(),
                 retired: Vec::new(),
+                retirements: 0,
             }),
         };
         let filled = arena.write_table(0, &arena.bases.0);
@@ -157,21 +168,27 @@ impl Arena {
     /// and what is padded to them. Collective; frees what every rank has dropped, and waits for the
     /// device when there is any.
     pub(crate) fn allocate(&self, content_bytes: u64, pad_bytes: u64) -> Result<(BlockId, Region)> {
-        self.allocate_with(content_bytes, pad_bytes, |region| self.zero(region))
+        self.allocate_with(content_bytes, pad_bytes, || self.drain(), |region| self.zero(region))
     }
 
     fn allocate_with(
         &self,
         content_bytes: u64,
         pad_bytes: u64,
+        drain: impl FnOnce() -> Result<()>,
         zero: impl FnOnce(Region) -> Result<()>,
     ) -> Result<(BlockId, Region)> {
         let bytes = content_bytes.next_multiple_of(ALIGN) + pad_bytes;
         let wish = Wish { bytes: content_bytes, dropped: self.heap.lock().dropped().clone() };
         let wishes = self.group.exchange(|mesh, deadline| tell(mesh, &wish, deadline))?;
         let everywhere = dropped_everywhere(wishes)?;
-        if !everywhere.is_empty() || !self.slots.lock().retired.is_empty() {
-            self.drain()?;
+        let drained = match everywhere.is_empty() && self.slots.lock().retired.is_empty() {
+            true => Ok(()),
+            false => drain(),
+        };
+        if !everywhere.is_empty() {
+            // What peers still wrote to the blocks has landed when all devices are idle, and not before.
+            self.group.exchange(|mesh, deadline| mesh.agree("wait for the device", drained.clone(), deadline))?;
         }
         let mut heap = self.heap.lock();
         heap.reclaim(&everywhere);
@@ -183,7 +200,7 @@ impl Arena {
         });
         drop(heap);
         let taken = block.as_ref().ok().map(|(id, _)| *id);
-        let zeroed = block.and_then(|(id, region)| zero(region).map(|()| (id, region)));
+        let zeroed = drained.and(block).and_then(|(id, region)| zero(region).map(|()| (id, region)));
         // The agreement is the barrier after which peers may write here.
         let agreed = self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline));
         if let (Err(_), Some(id)) = (&agreed, taken) {
@@ -224,7 +241,9 @@ impl Arena {
         let mut slots = self.slots.lock();
         slots.addresses.remove(&slot);
         if let Some(mappings) = slots.used.remove(&slot) {
-            slots.retired.push((slot, mappings));
+            let number = slots.retirements;
+            slots.retired.push(Retired { number, slot, _mappings: mappings });
+            slots.retirements += 1;
         }
     }
 
@@ -260,24 +279,23 @@ impl Arena {
 
     /// Closes the group's memory: waits for the device, unmaps, and lets peers free theirs.
     pub(crate) fn close(&self) -> Result<()> {
-        let healthy = self.group.begin_close();
-        if healthy == Err(Error::Closed) {
-            return healthy;
-        }
+        self.group.begin_close()?;
         self.drain()?;
-        healthy?;
-        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
+        // What the device was at may have failed, or have waited for a rank that died.
+        self.group.settle()?;
         self.peers.lock().clear();
         self.slots.lock().used.clear();
         self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))
     }
 
-    /// Waits for the device, whose waits are bounded, and frees what was retired.
+    /// Waits for the device, whose waits are bounded, and frees what was retired before.
     fn drain(&self) -> Result<()> {
+        let before = self.slots.lock().retirements;
         self.group.device().synchronize()?;
         let mut slots = self.slots.lock();
         let Slots { free, retired, .. } = &mut *slots;
-        free.extend(retired.drain(..).map(|(slot, _mappings)| slot));
+        let idle = retired.partition_point(|retired| retired.number < before);
+        free.extend(retired.drain(..idle).map(|retired| retired.slot));
         Ok(())
     }
 
@@ -311,6 +329,7 @@ impl Drop for Arena {
             let slots = self.slots.get_mut();
             std::mem::forget((std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired)));
             std::mem::forget(self.memory.clone());
+            self.group.leak_status();
         }
     }
 }
@@ -390,6 +409,68 @@ mod tests {
     use crate::bootstrap::Threads;
     use crate::device::Device;
     use crate::group::Config;
+    use crate::memory::SymmetricBuffer;
+
+    /// An error of rank 1's device, which the others are told of.
+    fn of_rank_1(arena: &Arena, result: Result<(BlockId, Region)>) {
+        let error = result.unwrap_err();
+        match arena.group().rank() {
+            1 => assert!(matches!(error, Error::Device { code: 1, .. }), "{error}"),
+            _ => assert!(matches!(error, Error::Peer { rank: 1, .. }), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_device_that_does_not_settle_is_an_error_of_all() {
+        let rank = |bootstrap: Threads| {
+            let group = Group::open(bootstrap, &Device::host().unwrap(), Config::default()).unwrap();
+            let arena = Arena::open(&group).unwrap();
+            let refused = || Err(Error::Device { code: 1, message: "no end".to_owned() });
+            let drain = || if group.rank() == 1 { refused() } else { arena.drain() };
+            // Of rank 1 alone: a table that is retired.
+            if group.rank() == 1 {
+                arena.retire_slot(arena.take_slot().unwrap());
+            }
+            of_rank_1(&arena, arena.allocate_with(100, 0, drain, |region| arena.zero(region)));
+            // Of all: the block of that allocation, which each has let go.
+            of_rank_1(&arena, arena.allocate_with(100, 0, drain, |region| arena.zero(region)));
+            arena.allocate(100, 0).unwrap();
+            arena.close().unwrap();
+        };
+        std::thread::scope(|scope| {
+            Threads::new(3).unwrap().into_iter().for_each(|bootstrap| drop(scope.spawn(|| rank(bootstrap))));
+        });
+    }
+
+    #[test]
+    fn what_is_retired_while_the_device_is_waited_for_stays() {
+        let alone = Threads::new(1).unwrap().remove(0);
+        let group = Group::open(alone, &Device::host().unwrap(), Config::default()).unwrap();
+        let arena = Arena::open(&group).unwrap();
+        let [held, other] = [(); 2].map(|()| Stream::new(group.device()).unwrap());
+        let buffer = SymmetricBuffer::<u8>::new(&arena, 1).unwrap();
+        let slots = [(); 2].map(|()| arena.take_slot().unwrap());
+        let retired = || arena.slots.lock().retired.iter().map(|retired| retired.slot).collect::<Vec<_>>();
+        arena.retire_slot(slots[0]);
+        buffer.signals().wait(0, 0, &held).unwrap();
+        let (begin, begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let drained = scope.spawn(|| {
+                begin.send(()).unwrap();
+                arena.drain()
+            });
+            begun.recv().unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            arena.retire_slot(slots[1]);
+            buffer.signals().put(0, 0, &other).unwrap();
+            drained.join().unwrap().unwrap();
+        });
+        assert_eq!(retired(), [slots[1]], "a kernel enqueued meanwhile may read it");
+        arena.drain().unwrap();
+        assert!(retired().is_empty());
+        drop(buffer);
+        arena.close().unwrap();
+    }
 
     #[test]
     fn a_block_that_one_rank_cannot_zero_is_free_again_on_all() {
@@ -401,11 +482,7 @@ mod tests {
             let refused = || Err(Error::Device { code: 1, message: "no fill".to_owned() });
             for _ in 0..3 {
                 let zero = |region| if group.rank() == 1 { refused() } else { arena.zero(region) };
-                let error = arena.allocate_with(heap_bytes, 0, zero).unwrap_err();
-                match group.rank() {
-                    1 => assert!(matches!(error, Error::Device { code: 1, .. }), "{error}"),
-                    _ => assert!(matches!(error, Error::Peer { rank: 1, .. }), "{error}"),
-                }
+                of_rank_1(&arena, arena.allocate_with(heap_bytes, 0, || arena.drain(), zero));
             }
             let (_, region) = arena.allocate(heap_bytes, 0).unwrap();
             assert_eq!(region.bytes, heap_bytes);

@@ -25,6 +25,10 @@ pub(crate) trait Part: Any + Send + Sync {
     fn end(&self, _capture: &Capture<'_>) -> Result<()> {
         Ok(())
     }
+    /// Runs `launch` while what the graph uses stays there.
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        launch()
+    }
     /// Whether the graph may be launched on `stream` now; orders the launch after other work.
     fn before_launch(&self, stream: &Stream) -> Result<()>;
     /// Exchanges pointers captured for the first time. Collective.
@@ -83,10 +87,18 @@ impl Graph<'_> {
     /// [`Error::InvalidArgument`] for a stream of another device.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_same("stream", stream.device())?;
-        for (_, part) in self.parts.iter() {
-            part.before_launch(stream)?;
-        }
-        stream.enqueue("launch a graph", |raw| self.raw.launch(raw))
+        keep(&self.parts, &|| {
+            self.parts.iter().try_for_each(|(_, part)| part.before_launch(stream))?;
+            stream.enqueue("launch a graph", |raw| self.raw.launch(raw))
+        })
+    }
+}
+
+/// Runs `launch` while what every part uses stays there.
+fn keep(parts: &[(u64, Arc<dyn Part>)], launch: &dyn Fn() -> Result<()>) -> Result<()> {
+    match parts.split_first() {
+        Some(((_, part), others)) => part.keep(&|| keep(others, launch)),
+        None => launch(),
     }
 }
 

@@ -6,10 +6,8 @@
 //! rank dies. A rank dials everybody before it stops listening, so a tell-tale that breaks when
 //! its rank has not dialled means that it never will.
 
-use std::fs::Permissions;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -17,11 +15,11 @@ use once_cell::sync::OnceCell;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, bind, listen};
 use subtle::ConstantTimeEq;
-use tempfile::TempDir;
 
 use super::{Mesh, Process};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::channel::Channel;
+use crate::bootstrap::directory::Directory;
 use crate::bootstrap::endpoint::{BACKLOG, Endpoint, Setback, stream, unix_address};
 use crate::bootstrap::frame::{Fields, Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_rank};
 use crate::bootstrap::handshake::random;
@@ -99,18 +97,12 @@ pub(super) struct Door {
     path: PathBuf,
     token: [u8; TOKEN_BYTES],
     process: Process,
-    _directory: TempDir,
+    _directory: Directory,
 }
 
 impl Door {
     pub(super) fn open() -> Result<Self> {
-        let parent = std::path::absolute(std::env::temp_dir())
-            .map_err(|error| Error::system("find the directory for temporary files", &error))?;
-        let directory =
-            tempfile::Builder::new().prefix("symmetra-").permissions(Permissions::from_mode(0o700)).tempdir_in(&parent);
-        let directory = directory.map_err(|error| {
-            Error::system(format_args!("make a directory in {} (TMPDIR)", parent.display()), &error)
-        })?;
+        let directory = Directory::new()?;
         let path = directory.path().join("mesh.sock");
         let listener = stream(AddressFamily::UNIX)?;
         let system =

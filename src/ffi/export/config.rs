@@ -143,7 +143,7 @@ impl TryFrom<&Settings> for Config {
             ring_bytes: settings.ring_bytes,
             recursive_doubling_bytes: settings.recursive_doubling_bytes,
             determinism: if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm },
-            transport: Transport::from_number(settings.transport).unwrap_or_default(),
+            transport: numbered("a Transport", &Transport::ALL, settings.transport)?,
             registrations: settings.registrations,
             check_calls: settings.check_calls,
             tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,
@@ -158,6 +158,14 @@ mod tests {
     #[test]
     fn settings_carry_every_default() {
         assert_eq!(Config::try_from(&settings_default()).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn an_unknown_transport_is_refused() {
+        let transport = Transport::ALL.len() as u32;
+        let error = Config::try_from(&Settings { transport, ..settings_default() }).unwrap_err();
+        let message = format!("the number of a Transport is {transport}, but it must be less than {transport}");
+        assert_eq!(error, Error::InvalidArgument { message });
     }
 
     #[test]

@@ -47,6 +47,7 @@ fn a_child_plays_its_role() {
         "rank" => play_rank(),
         "fds" => leak_nothing(),
         "idle" => burn_nothing(),
+        "door" => listen_for_ever(),
         _ => panic!("no such role"),
     }
 }
@@ -125,6 +126,8 @@ fn pitfall_1_kill_9_of_a_process_is_named_by_all_and_noticed_by_the_monitor() {
     }
 }
 
+const NO_DIRECTORY: &str = "system error 2: make a directory in /nonexistent (TMPDIR)";
+
 #[test]
 fn a_rank_that_cannot_listen_is_named_to_all() {
     let directory = tempfile::tempdir().unwrap();
@@ -133,12 +136,38 @@ fn a_rank_that_cannot_listen_is_named_to_all() {
     let mut child = child("rank", &[&variables[..], &[("DIRECTORY", directory.to_str().unwrap())]].concat());
     let mut local = Local::connect(&directory, 0, 2, within(10.0)).unwrap();
     match Mesh::open(&mut local, within(10.0)).err().unwrap() {
-        Error::Peer { rank: 1, message } => assert!(message.contains("/nonexistent (TMPDIR)"), "{message}"),
+        Error::Peer { rank: 1, message } => assert!(message.contains(NO_DIRECTORY), "{message}"),
         other => panic!("{other}"),
     }
     let words = Voice::of(&mut child).answer();
-    assert!(words.contains("/nonexistent (TMPDIR)"), "{words}");
+    assert!(words.contains(NO_DIRECTORY), "{words}");
     child.wait().unwrap();
+}
+
+#[test]
+fn pitfall_1_what_a_rank_leaves_that_is_killed_while_opening_is_swept_by_the_next() {
+    let temporary = tempfile::tempdir().unwrap();
+    let variables = [("TMPDIR", temporary.path().to_str().unwrap())];
+    let files = || std::fs::read_dir(temporary.path()).unwrap().count();
+    let mut killed = ["door"; 2].map(|role| child(role, &variables));
+    killed.iter_mut().for_each(|child| assert_eq!(Voice::of(child).answer(), "listening"));
+    assert_eq!(files(), 2, "another's is swept while it lives");
+    for child in &mut killed {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(files(), 2);
+    let mut next = child("door", &variables);
+    assert_eq!(Voice::of(&mut next).answer(), "listening");
+    assert_eq!(files(), 1, "left by those who were killed");
+    next.kill().unwrap();
+    next.wait().unwrap();
+}
+
+fn listen_for_ever() {
+    let _door = Door::open().unwrap();
+    println!("> listening");
+    thread::sleep(Duration::from_secs(60)); // until it is killed
 }
 
 #[test]

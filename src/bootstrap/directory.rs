@@ -1,0 +1,130 @@
+//! A directory for sockets that is gone with its process, also when that is killed.
+//!
+//! It is locked for as long as its process lives: the system takes the lock back, however the process ends. What
+//! nobody holds is swept by the next rank of the same user that makes one. Sockets that leave no file (the
+//! abstract ones of Linux) need no sweeping, but belong to a network namespace: ranks in containers of one host
+//! that share a directory for temporary files and nothing else would not meet.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, stat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::handshake::random;
+use crate::error::{Error, Result};
+
+/// What names begin with: nothing else in a directory for temporary files is swept.
+const PREFIX: &str = "symmetra-ranks-";
+
+/// An empty directory that only this user may enter; removed with all in it.
+pub(crate) struct Directory {
+    path: PathBuf,
+    _lock: Option<OwnedFd>,
+}
+
+impl Directory {
+    /// A new one among the temporary files (TMPDIR).
+    pub(crate) fn new() -> Result<Self> {
+        let parent = std::path::absolute(std::env::temp_dir())
+            .map_err(|error| Error::system("find the directory for temporary files", &error))?;
+        sweep(&parent);
+        loop {
+            let [first, second, third, fourth, ..] = random()?;
+            let number = u32::from_ne_bytes([first, second, third, fourth]);
+            let path = parent.join(format!("{PREFIX}{number:08x}"));
+            match mkdirat(CWD, &path, Mode::RWXU) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => continue,
+                Err(errno) => {
+                    let doing = format_args!("make a directory in {} (TMPDIR)", parent.display());
+                    return Err(Error::system(doing, &errno.into()));
+                }
+            }
+            match lock(&path) {
+                Ok(Some(lock)) => return Ok(Self { path, _lock: Some(lock) }),
+                // Swept before it was locked.
+                Ok(None) => {}
+                // A file system without such locks, where nobody sweeps.
+                Err(_) => return Ok(Self { path, _lock: None }),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes what ranks of this user left that were killed.
+fn sweep(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes())
+            && entry.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw());
+        if ours && let Ok(Some(_lock)) = lock(&entry.path()) {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// Locks a directory; none where somebody else has it, or removed it.
+fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match openat(CWD, path, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(errno) => return Err(errno),
+    }
+    // Whoever had the lock before may have removed it.
+    let locked = fstat(&directory)?;
+    match stat(path) {
+        Ok(there) if (there.st_dev, there.st_ino) == (locked.st_dev, locked.st_ino) => Ok(Some(directory)),
+        Ok(_) | Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(path) {
+        tracing::warn!("{} is left: {error}", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_stays_and_what_was_left_is_swept() {
+        let parent = tempfile::tempdir().unwrap();
+        let named = |name: &str| parent.path().join(format!("{PREFIX}{name}"));
+        let (held, left, file) = (named("held"), named("left"), named("file"));
+        let another = parent.path().join("symmetra-other");
+        [&held, &left, &another].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        std::fs::write(left.join("mesh.sock"), "").unwrap();
+        std::fs::write(&file, "").unwrap();
+        let lock_of_held = lock(&held).unwrap();
+        assert!(lock_of_held.is_some());
+        assert!(lock(&held).unwrap().is_none(), "locked twice");
+        sweep(parent.path());
+        assert_eq!([&held, &left, &another, &file].map(|path| path.exists()), [true, false, true, true]);
+        drop(lock_of_held);
+        sweep(parent.path());
+        assert!(!held.exists());
+        assert!(lock(&held).unwrap().is_none(), "it is not there");
+    }
+}
