@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -93,6 +94,59 @@ fn messages_that_overflow_keep_their_place_among_the_others() {
         assert!(readers[0].receive().unwrap() == huge);
         assert_eq!(readers[0].receive().unwrap(), b"after");
     }
+}
+
+unsafe extern "C" {
+    // Of the C library: with its usual meaning, calls that wait go on after the handler.
+    fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
+    fn pthread_self() -> usize;
+    fn pthread_kill(thread: usize, number: i32) -> i32;
+}
+
+const USER_SIGNAL: i32 = 10;
+
+extern "C" fn nothing(_: i32) {}
+
+/// Of a process whose threads get signals all the time, such as a profiler's. In a process of its own, for the
+/// handler's sake.
+#[test]
+fn signals_do_not_end_a_ring() {
+    const NAME: &str = "zeromq::signals_do_not_end_a_ring";
+    if this().is_some() {
+        return bounded(LIMIT, interrupted);
+    }
+    if available() {
+        let _alone = alone();
+        Ranks::start(NAME, 1, "").finish(&[0]);
+    }
+}
+
+fn interrupted() {
+    // SAFETY: a handler that does nothing may run at any time.
+    unsafe { signal(USER_SIGNAL, nothing) };
+    let (mut writer, mut readers) = split(2, 1, &small());
+    // SAFETY: no preconditions.
+    let target = unsafe { pthread_self() };
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // SAFETY: this scope's owner, which lives.
+                unsafe { pthread_kill(target, USER_SIGNAL) };
+            }
+        });
+        // One thread is both ends, so that every call of either is interrupted now and then.
+        let outcome = (|| {
+            let end = within(3.0);
+            while Instant::now() < end {
+                writer.send(b"x")?;
+                assert_eq!(readers[0].receive()?, b"x");
+            }
+            Ok::<_, Error>(())
+        })();
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap();
+    });
 }
 
 #[test]
