@@ -1,8 +1,10 @@
 // A library with NCCL's names and no devices, for tests of what calls it. Files in its own folder
 // decide: `answers` holds a line `NAME NUMBER` for each function that shall return something else
-// than success (0), and may change between calls; every call is a line of `calls`.
+// than success (0), and may change between calls; every call is a line of `calls`, which says whether a
+// group was open.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -25,6 +27,9 @@ struct Config {
 
 int communicator;
 
+/// Groups that are open.
+std::atomic<int> groups{0};
+
 std::string beside(const char* name) {
   Dl_info found{};
   dladdr(&communicator, &found);
@@ -46,7 +51,7 @@ int answer(const char* name, int otherwise = 0) {
 
 int called(const char* name, const std::string& with = "") {
   if (std::FILE* file = std::fopen(beside("calls").c_str(), "a")) {
-    std::fprintf(file, "%s%s\n", name, with.c_str());
+    std::fprintf(file, "%s%s%s\n", name, with.c_str(), groups > 0 ? " in a group" : "");
     std::fclose(file);
   }
   return answer(name);
@@ -98,8 +103,15 @@ int ncclCommAbort(void*) {
   while (answer("graphs") != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return code;
 }
-int ncclGroupStart() { return called(__func__); }
-int ncclGroupEnd() { return called(__func__); }
+int ncclGroupStart() {
+  const int code = called(__func__);
+  if (code == 0) ++groups;
+  return code;
+}
+int ncclGroupEnd() {
+  --groups;
+  return called(__func__);
+}
 int ncclAllReduce(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclReduceScatter(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclAllGather(const void*, void*, size_t, int, void*, void*) { return called(__func__); }
