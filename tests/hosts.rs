@@ -256,6 +256,19 @@ fn objects_and_barriers_cross_hosts() {
     }
 }
 
+/// Each within the limit, together beyond what ranks of a host give each other at a time.
+#[test]
+fn large_objects_of_all_ranks_cross_hosts() {
+    meet(3, |bootstrap| {
+        let rank = bootstrap.rank();
+        let environment = Environment::init(config(bootstrap, &[0, 0, 1], [3, 1, 1])).unwrap();
+        let object = |rank: usize| char::from(b'a' + rank as u8).to_string().repeat((22 << 20) + rank);
+        let gathered = environment.world().gather_object(&object(rank), 1).unwrap();
+        assert!(gathered == (rank == 1).then(|| (0..3).map(object).collect::<Vec<_>>()), "rank {rank}");
+        environment.close().unwrap();
+    });
+}
+
 #[test]
 fn what_cannot_cross_is_refused_and_changes_nothing() {
     meet(2, |bootstrap| {
