@@ -1,7 +1,6 @@
 //! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use super::across::{Across, Engines};
 use super::announcement::Announcement;
 use super::call::Call;
 use super::hosts::Hosts;
-use crate::bootstrap::Bootstrap;
+use super::kept::Kept;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::{Place, View};
@@ -24,9 +23,6 @@ use crate::types::{Dtype, Reduction};
 const SLICE_BYTES: usize = 32 << 20;
 /// How long the ranks wait for each other when they ask who is to blame for a failure.
 const INQUEST: Duration = Duration::from_secs(2);
-
-/// The bootstrap that brought the world together, kept to ask who died.
-pub(super) type Kept = Arc<Mutex<Box<dyn Bootstrap>>>;
 
 /// This rank's part of a group that spans hosts.
 pub(super) struct Spanning {
@@ -276,21 +272,22 @@ impl Spanning {
     }
 
     /// Who died, if anybody did: a rank that fails makes others fail in its wake, and they see only
-    /// each other. The bootstrap's connections tell, and each host knows its own dead.
+    /// each other. The bootstrap's connections tell, and each host knows its own dead. Ranks of the world that are
+    /// not of the group may be well, and silent.
     fn inquest(&self, error: Error) -> Error {
         let known = match &error {
             Error::PeerLost { rank, .. } => Some(self.ranks[*rank]),
             _ => None,
         };
         let own = known.map(|rank| (rank as u64).to_le_bytes().to_vec()).unwrap_or_default();
-        let answers = self.world.lock().all_gather(&own, Instant::now() + INQUEST);
+        let answers = self.world.say(&own, Instant::now() + INQUEST);
         if known.is_some() {
             return error;
         }
         let lost = match answers {
-            Err(Error::PeerLost { rank, .. }) => Some(rank),
-            Err(_) => None,
-            Ok(answers) => answers.iter().find_map(|answer| {
+            Some(Err(Error::PeerLost { rank, .. })) => Some(rank),
+            Some(Err(_)) | None => None,
+            Some(Ok(answers)) => answers.iter().find_map(|answer| {
                 let rank = u64::from_le_bytes(answer.as_slice().try_into().ok()?);
                 usize::try_from(rank).ok()
             }),
