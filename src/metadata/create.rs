@@ -86,6 +86,8 @@ impl BroadcastRing {
         let keys = mesh.and_then(|_| Keys::new());
         let note = Note { key: keys.as_ref().ok().map(|keys| keys.public.clone()), ..Note::default() };
         let (keys, notes) = compare_notes(bootstrap, keys, note, deadline)?;
+        // The guest connects when it is invited; the other readers have by now.
+        compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         let handed = meeting.address(&notes).and_then(|address| {
             let endpoint = address.tcp.clone().ok_or_else(|| Error::bootstrap("the writer told no address"))?;
             let server_key = address.server_key.clone();
@@ -177,15 +179,18 @@ impl<'a> Meeting<'a> {
             },
         );
         let ((seat, keys, mut post), notes) = compare_notes(bootstrap, keys, note, deadline)?;
-        let mailbox = match (&keys, &mut post) {
-            (None, None) => Ok(None),
+        let mailbox = keys.as_ref().map(|keys| self.connect(keys, &notes)).transpose();
+        // Before the writer waits for those who cannot come.
+        let (mut mailbox, _) = compare_notes(bootstrap, mailbox, Note::default(), deadline)?;
+        let gathered = match (&mut mailbox, &mut post) {
+            (None, None) => Ok(()),
             (None, Some(post)) => {
                 let keys = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.key.clone()?)));
-                post.gather(&keys.collect::<Vec<_>>(), deadline).map(|()| None)
+                post.gather(&keys.collect::<Vec<_>>(), deadline)
             }
-            (Some(keys), _) => self.join(keys, &notes).map(Some),
+            (Some(mailbox), _) => mailbox.ready(deadline),
         };
-        let (mailbox, _) = compare_notes(bootstrap, mailbox, Note::default(), deadline)?;
+        let (mailbox, _) = compare_notes(bootstrap, gathered.map(|()| mailbox), Note::default(), deadline)?;
         match (seat, mailbox) {
             (Some(seat), _) if self.is_writer() => Ok(BroadcastRing::Writer(Writer::new(seat, post, config))),
             (Some(seat), mailbox) => Ok(BroadcastRing::Reader(Reader::near(seat, mailbox, config))),
@@ -200,9 +205,9 @@ impl<'a> Meeting<'a> {
         Post::open(self.config, &near, &self.far)
     }
 
-    fn join(&self, keys: &Keys, notes: &[Note]) -> Result<Mailbox> {
+    fn connect(&self, keys: &Keys, notes: &[Note]) -> Result<Mailbox> {
         let mut mailbox = Mailbox::open(self.config, self.address(notes)?, self.is_near(), self.rank, keys)?;
-        mailbox.ready(self.deadline)?;
+        mailbox.connected(self.deadline)?;
         Ok(mailbox)
     }
 

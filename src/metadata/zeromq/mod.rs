@@ -52,6 +52,9 @@ const AGAIN: i32 = 11;
 const UNREACHABLE: i32 = 113;
 
 /// Events of a socket's monitor.
+pub(super) const CONNECTED: u16 = 0x0001;
+/// Of an attempt to connect, too.
+pub(super) const CLOSED: u16 = 0x0080;
 pub(super) const DISCONNECTED: u16 = 0x0200;
 pub(super) const HANDSHAKE_FAILED: u16 = 0x0800 | 0x2000 | 0x4000;
 pub(super) const REFUSED: u16 = 0x4000;
