@@ -150,8 +150,10 @@ impl<'a> Meeting<'a> {
 
     /// Connects the ranks of the writer's host; none for other ranks, which only keep step.
     fn mesh(&self, bootstrap: &mut dyn Bootstrap) -> Result<Option<Mesh>> {
-        let mut near = Near { bootstrap, ranks: &self.near, rounds: 0 };
+        let mut near = Near { bootstrap, ranks: &self.near, rounds: 0, failure: None };
         let mesh = if self.is_near() { Mesh::open(&mut near, self.deadline).map(Some) } else { Ok(None) };
+        // What the bootstrap says has the world's numbers.
+        let mesh = mesh.map_err(|error| near.failure.take().unwrap_or_else(|| self.in_world(error)));
         while near.rounds < MESH_ROUNDS {
             if let Err(error) = near.all_gather(&[], self.deadline) {
                 return mesh.and(Err(error));
@@ -163,8 +165,8 @@ impl<'a> Meeting<'a> {
     /// Takes a seat in the shared memory, opens what ZeroMQ needs, and joins.
     fn finish(&self, bootstrap: &mut dyn Bootstrap, mesh: Result<Option<Mesh>>) -> Result<BroadcastRing> {
         let (config, deadline) = (self.config, self.deadline);
-        let seat = |mesh: Option<Mesh>| mesh.map(|mesh| Seat::take(mesh, self.near.clone(), config, deadline));
-        let seat = mesh.and_then(|mesh| seat(mesh).transpose()).map_err(|error| self.in_world(error));
+        let take = |mesh| Seat::take(mesh, self.near.clone(), config, deadline).map_err(|error| self.in_world(error));
+        let seat = mesh.and_then(|mesh| mesh.map(take).transpose());
         let keys = seat.and_then(|seat| {
             let keys = (self.by_zeromq() && !self.is_writer()).then(Keys::new).transpose()?;
             let post = (self.by_zeromq() && self.is_writer()).then(|| self.post()).transpose()?;
@@ -240,6 +242,8 @@ struct Near<'a> {
     bootstrap: &'a mut dyn Bootstrap,
     ranks: &'a [usize],
     rounds: usize,
+    /// Why the bootstrap failed.
+    failure: Option<Error>,
 }
 
 impl Bootstrap for Near<'_> {
@@ -254,7 +258,8 @@ impl Bootstrap for Near<'_> {
 
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         self.rounds += 1;
-        let mut all = self.bootstrap.all_gather(bytes, deadline)?;
+        let all = self.bootstrap.all_gather(bytes, deadline);
+        let mut all = all.inspect_err(|error| self.failure = Some(error.clone()))?;
         Ok(self.ranks.iter().filter_map(|rank| all.get_mut(*rank).map(std::mem::take)).collect())
     }
 }
