@@ -271,6 +271,46 @@ fn pitfall_1_a_killed_writer_is_named_on_other_hosts() {
     ranks.finish(&[1]);
 }
 
+/// Longer than sockets hold, to a reader that is suspended when the writer leaves, and goes on a little later.
+#[test]
+fn a_writer_that_leaves_waits_for_what_overflowed() {
+    const NAME: &str = "zeromq::a_writer_that_leaves_waits_for_what_overflowed";
+    let huge: Vec<u8> = (0..8_000_000).map(|index| (index * 7) as u8).collect();
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let mut bootstrap = child.meet("ring", child.rank, child.world).unwrap();
+            match BroadcastRing::create(&mut bootstrap, overflowing()).unwrap() {
+                BroadcastRing::Reader(mut reader) => {
+                    child.say("ready");
+                    assert!(reader.receive().unwrap() == huge);
+                    child.say("read");
+                }
+                BroadcastRing::Writer(mut writer) => {
+                    child.hear();
+                    writer.send(&huge).unwrap();
+                    child.say("sent");
+                    drop(writer);
+                }
+            }
+        });
+    }
+    if !available() {
+        return;
+    }
+    let _alone = alone();
+    let mut ranks = Ranks::start(NAME, 2, "");
+    ranks.expect(&[1], "ready");
+    ranks.signal(1, Signal::STOP);
+    ranks.wait_stopped(1);
+    ranks.tell(&[0], "send");
+    ranks.expect(&[0], "sent");
+    // Beyond the time for which ZeroMQ itself keeps a connection open.
+    thread::sleep(Duration::from_millis(1300));
+    ranks.signal(1, Signal::CONT);
+    ranks.expect(&[1], "read");
+    ranks.finish(&[0, 1]);
+}
+
 /// The reader of a real ZeroMQ of another language. `python` is one with pyzmq.
 fn guest(invitation: &Invitation, python: &str) -> std::process::Child {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/metadata/remote_reader.py");
