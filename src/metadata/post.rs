@@ -54,7 +54,8 @@ pub(super) struct Post {
     /// Most messages under way to a reader.
     window: u64,
     address: Address,
-    _directory: Option<TempDir>,
+    /// Of the socket that readers of this host connect to, until they have.
+    directory: Option<TempDir>,
 }
 
 impl Post {
@@ -89,7 +90,7 @@ impl Post {
             |remote| move |rank: &usize| Peer { rank: *rank, remote, route: None, sent: 0, taken: 0, left: false };
         let peers = near.iter().map(peer(false)).chain(far.iter().map(peer(true))).collect();
         let address = Address { tcp, ipc, server_key: keys.public };
-        Ok(Self { router, door, peers, window: config.slots as u64, address, _directory: directory })
+        Ok(Self { router, door, peers, window: config.slots as u64, address, directory })
     }
 
     pub(super) fn address(&self) -> &Address {
@@ -110,6 +111,8 @@ impl Post {
             }
             poll(&[&self.router], deadline)?;
         }
+        // Nobody else is to connect, and a writer that is killed leaves nothing.
+        self.directory = None;
         let head = Head { kind: Kind::Ready, number: self.peers.len() as u64 };
         (0..self.peers.len()).try_for_each(|peer| self.send_head(peer, head))
     }

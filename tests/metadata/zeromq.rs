@@ -311,6 +311,38 @@ fn a_writer_that_leaves_waits_for_what_overflowed() {
     ranks.finish(&[0, 1]);
 }
 
+#[test]
+fn pitfall_17_a_killed_writer_leaves_no_file() {
+    const NAME: &str = "zeromq::pitfall_17_a_killed_writer_leaves_no_file";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let mut bootstrap = child.meet("ring", child.rank, child.world).unwrap();
+            match BroadcastRing::create(&mut bootstrap, overflowing()).unwrap() {
+                BroadcastRing::Reader(mut reader) => {
+                    assert_eq!(reader.receive().unwrap().len(), 1000);
+                    child.say("waiting");
+                    assert_eq!(lost(reader.receive()).0, 0);
+                }
+                BroadcastRing::Writer(mut writer) => {
+                    writer.send(&[1; 1000]).unwrap();
+                    child.hear();
+                }
+            }
+        });
+    }
+    if !available() {
+        return;
+    }
+    let _alone = alone();
+    let ranks = Ranks::start(NAME, 2, "");
+    ranks.expect(&[1], "waiting");
+    ranks.signal(0, Signal::KILL);
+    let temporary = ranks.directory().join("tmp");
+    let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, Vec::<std::path::PathBuf>::new());
+    ranks.finish(&[1]);
+}
+
 /// The reader of a real ZeroMQ of another language. `python` is one with pyzmq.
 fn guest(invitation: &Invitation, python: &str) -> std::process::Child {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/metadata/remote_reader.py");
