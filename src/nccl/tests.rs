@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::opening::meet;
 use super::session::{Place, Session};
-use super::{Communicator, Library, UniqueId};
+use super::{Communicator, Library, UniqueId, Window};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -274,6 +274,31 @@ fn a_group_is_waited_for_at_its_end() {
     assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains("ncclGroupEnd"), "{error}");
     let calls = [JOINED, "ncclGroupStart", SUM_IN_GROUP, SUM_IN_GROUP, "ncclGroupEnd", "ncclCommAbort"];
     assert_eq!(fake.calls(), calls);
+}
+
+#[test]
+fn windows_are_registered_and_given_back() {
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    drop(Window::new(&communicator, 100).unwrap());
+    fake.answers("ncclCommWindowRegister 4\n");
+    let error = Window::new(&communicator, 100).unwrap_err();
+    assert!(is_nccl(&error, 4, &["ncclCommWindowRegister"]), "{error}");
+    let calls = ["ncclMemAlloc", "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclMemFree"];
+    assert_eq!(fake.calls()[1..], [&calls[..], &[calls[0], calls[1], calls[3]]].concat());
+    fake.answers("");
+    communicator.close().unwrap();
+}
+
+#[test]
+fn what_a_window_that_is_given_up_was_to_have_is_left_to_nccl() {
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(SHORT).unwrap().into());
+    fake.answers("ncclCommWindowRegister 7\nstate 7\n");
+    let error = Window::new(&communicator, 100).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert_eq!(communicator.close(), Err(error));
+    assert_eq!(fake.calls(), [JOINED, "ncclMemAlloc", "ncclCommWindowRegister", "ncclCommAbort"]);
 }
 
 /// NCCL's abort waits for the graphs that hold its operations, which may be the caller's to drop.

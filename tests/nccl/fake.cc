@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -26,6 +27,12 @@ struct Config {
 };
 
 int communicator;
+
+/// ncclInProgress.
+constexpr int kInProgress = 7;
+
+/// Where the handle of a window that is being registered goes.
+void** window = nullptr;
 
 /// Groups that are open.
 std::atomic<int> groups{0};
@@ -96,10 +103,27 @@ int ncclCommGetAsyncError(void*, int* state) {
 #ifndef WITHOUT_FINALIZE
 int ncclCommFinalize(void*) { return called(__func__); }
 #endif
+int ncclMemAlloc(void** memory, size_t bytes) {
+  *memory = std::malloc(bytes);
+  return called(__func__);
+}
+int ncclMemFree(void* memory) {
+  std::free(memory);
+  return called(__func__);
+}
+/// Writes the handle when it is done: at once, or, in progress, late in an abort.
+int ncclCommWindowRegister(void*, void*, size_t, void** handle, int) {
+  const int code = called(__func__);
+  if (code == 0) *handle = &communicator;
+  if (code == kInProgress) window = handle;
+  return code;
+}
+int ncclCommWindowDeregister(void*, void*) { return called(__func__); }
 int ncclCommDestroy(void*) { return called(__func__); }
 /// Returns when no graph holds an operation of the communicator, as NCCL's does: when the answer of `graphs` is 0.
 int ncclCommAbort(void*) {
   const int code = called(__func__);
+  if (window != nullptr) *window = &communicator;
   while (answer("graphs") != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return code;
 }
