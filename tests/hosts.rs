@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
@@ -13,7 +14,7 @@ use support::Sample;
 use support::data::{assert_same, mix};
 use support::device::device;
 use support::world::{Gate, alone, bounded, meet};
-use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::bootstrap::{Bootstrap, Local, Threads};
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
 use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
 
@@ -256,6 +257,19 @@ fn objects_and_barriers_cross_hosts() {
     }
 }
 
+/// Each within the limit, together beyond what ranks of a host give each other at a time.
+#[test]
+fn large_objects_of_all_ranks_cross_hosts() {
+    meet(3, |bootstrap| {
+        let rank = bootstrap.rank();
+        let environment = Environment::init(config(bootstrap, &[0, 0, 1], [3, 1, 1])).unwrap();
+        let object = |rank: usize| char::from(b'a' + rank as u8).to_string().repeat((22 << 20) + rank);
+        let gathered = environment.world().gather_object(&object(rank), 1).unwrap();
+        assert!(gathered == (rank == 1).then(|| (0..3).map(object).collect::<Vec<_>>()), "rank {rank}");
+        environment.close().unwrap();
+    });
+}
+
 #[test]
 fn what_cannot_cross_is_refused_and_changes_nothing() {
     meet(2, |bootstrap| {
@@ -306,6 +320,50 @@ fn pitfall_01_a_rank_that_leaves_is_named_on_every_host() {
             assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
         }
     });
+}
+
+#[test]
+fn groups_that_are_well_outlive_one_that_failed_elsewhere() {
+    let _alone = alone();
+    // Ranks meet as threads, or through the lowest rank, which is of the group that fails or is not.
+    for (star, failing) in [(false, 0), (true, 0), (true, 1)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = star.then(|| directory.path().join("world"));
+        bounded(Duration::from_secs(100), move || one_group_fails(path.as_deref(), failing));
+    }
+}
+
+/// Of the data parallel groups of ranks 0 and 2, and 1 and 3.
+fn one_group_fails(path: Option<&Path>, failing: usize) {
+    let failed = Gate::new(4);
+    let outcomes = meet(4, |bootstrap| {
+        let rank = bootstrap.rank();
+        let mut config = config(bootstrap, &[0, 0, 1, 1], [2, 1, 2]);
+        if let Some(path) = path {
+            let limit = Instant::now() + Duration::from_secs(60);
+            config.init_method = InitMethod::bootstrap(Local::connect(path, rank, 4, limit).unwrap());
+        }
+        let environment = Environment::init(config).unwrap();
+        let dp = environment.dp();
+        let stream = Stream::new(dp.local().device()).unwrap();
+        let sum = |elems: usize| {
+            let buffer = DeviceBuffer::<f32>::from_slice(&vec![1.0; elems], &stream).unwrap();
+            dp.all_reduce(&buffer, &buffer, &stream)?;
+            assert_eq!(buffer.read(&stream).unwrap(), vec![2.0; elems]);
+            Ok(())
+        };
+        let outcome = sum(if rank == failing { 100 } else { 200 });
+        failed.pass();
+        if outcome.is_ok() {
+            sum(300).unwrap();
+        }
+        assert_eq!(environment.close(), outcome, "rank {rank}");
+        outcome
+    });
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        let differed = matches!(outcome, Err(Error::Mismatch { .. }));
+        assert_eq!((differed, outcome.is_ok()), (rank % 2 == failing, rank % 2 != failing), "rank {rank}: {outcome:?}");
+    }
 }
 
 #[test]

@@ -121,6 +121,9 @@ impl Coordinator {
     /// connections between hosts break, and every later call fails with [`Error::Aborted`]. May be called
     /// from any thread, more than once. Inside a host it blocks for NCCL's abort alone; a group that
     /// spans hosts asks the other ranks once what happened, for two seconds at most, after a call through the CPU.
+    ///
+    /// A call through the CPU that another thread is in is not interrupted: Gloo waits until the call's deadline
+    /// (`deadlines.steady`, or `deadlines.first_use`), and so does this, before the connections break.
     pub fn abort(&self, reason: &str) {
         self.serving.abort(reason);
     }

@@ -30,6 +30,7 @@ mod config;
 mod coordinator;
 mod dispatch;
 mod hosts;
+mod kept;
 mod layout;
 mod messages;
 mod named;
@@ -78,7 +79,7 @@ pub struct Environment {
     hosts: Hosts,
     settings: Vec<Setting>,
     /// What the ranks of several hosts met by.
-    kept: Option<spanning::Kept>,
+    kept: Option<kept::Kept>,
     /// The world, then each [`Parallelism`] in order.
     coordinators: Vec<Coordinator>,
 }
@@ -187,10 +188,14 @@ impl Environment {
     pub(crate) fn close_groups(&self) -> Result<()> {
         let deadline = until(self.world().local().group().config().deadlines.open);
         // A rank that goes first would be taken for dead by those on other hosts.
-        let mut result = match &self.kept {
-            Some(bootstrap) => self.check().and_then(|()| bootstrap.lock().barrier(deadline)),
-            None => Ok(()),
-        };
+        let mut result = self.kept.as_ref().map_or(Ok(()), |kept| match self.check() {
+            Ok(()) => kept.leave(deadline),
+            // Others may be well, and wait for its word.
+            Err(error) => {
+                kept.say(&[], Instant::now());
+                Err(error)
+            }
+        });
         for (number, coordinator) in self.coordinators.iter().enumerate().rev() {
             let owner = number == 0 || opening::shared(&self.layout, Parallelism::ALL[number - 1]).is_none();
             if owner {

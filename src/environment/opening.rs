@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::across::Engines;
@@ -14,9 +13,10 @@ use super::config;
 use super::coordinator::Coordinator;
 use super::dispatch::Facts;
 use super::hosts::Hosts;
+use super::kept::{Kept, Last};
 use super::layout::{Layout, Parallelism};
 use super::serving::{Reach, Serving};
-use super::spanning::{Kept, Spanning};
+use super::spanning::Spanning;
 use crate::bootstrap::directory::Directory;
 use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
 use crate::bootstrap::{Bootstrap, Local, until};
@@ -107,7 +107,7 @@ pub(super) fn on_hosts(
     let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
     let local = Communicator::open(local, &device, config.clone());
     let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
-    let kept: Kept = Arc::new(Mutex::new(bootstrap));
+    let kept = Last::new(bootstrap);
     let connect = |local: Communicator, group: &[usize]| -> Result<(Arc<Serving>, Arc<Facts>)> {
         let spanning = Spanning::open(local.clone(), group, hosts, &engines, &kept, deadline)?;
         let serving = terms.serve(spanning.map_or(Reach::Own(local), Reach::Spanning), group, rank);

@@ -1,7 +1,6 @@
 //! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,18 +12,17 @@ use super::across::{Across, Engines};
 use super::announcement::Announcement;
 use super::call::Call;
 use super::hosts::Hosts;
-use crate::bootstrap::Bootstrap;
+use super::kept::Kept;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::{Place, View};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Reduction};
 
+/// Most bytes that a rank gives the others of its host at a time.
+const SLICE_BYTES: usize = 32 << 20;
 /// How long the ranks wait for each other when they ask who is to blame for a failure.
 const INQUEST: Duration = Duration::from_secs(2);
-
-/// The bootstrap that brought the world together, kept to ask who died.
-pub(super) type Kept = Arc<Mutex<Box<dyn Bootstrap>>>;
 
 /// This rank's part of a group that spans hosts.
 pub(super) struct Spanning {
@@ -199,7 +197,9 @@ impl Spanning {
             Ok(all) => [&[1], all.as_slice()].concat(),
             Err(error) => [&[0], error.to_string().as_bytes()].concat(),
         };
-        let first = group.all_gather_bytes(&words)?.into_iter().next().unwrap_or_default();
+        let first = in_slices(&words, SLICE_BYTES, |slice| {
+            Ok(group.all_gather_bytes(slice)?.into_iter().next().unwrap_or_default())
+        })?;
         told?;
         let (success, all) = first.split_first().unwrap_or((&0, &[]));
         if *success == 0 {
@@ -272,21 +272,22 @@ impl Spanning {
     }
 
     /// Who died, if anybody did: a rank that fails makes others fail in its wake, and they see only
-    /// each other. The bootstrap's connections tell, and each host knows its own dead.
+    /// each other. The bootstrap's connections tell, and each host knows its own dead. Ranks of the world that are
+    /// not of the group may be well, and silent.
     fn inquest(&self, error: Error) -> Error {
         let known = match &error {
             Error::PeerLost { rank, .. } => Some(self.ranks[*rank]),
             _ => None,
         };
         let own = known.map(|rank| (rank as u64).to_le_bytes().to_vec()).unwrap_or_default();
-        let answers = self.world.lock().all_gather(&own, Instant::now() + INQUEST);
+        let answers = self.world.say(&own, Instant::now() + INQUEST);
         if known.is_some() {
             return error;
         }
         let lost = match answers {
-            Err(Error::PeerLost { rank, .. }) => Some(rank),
-            Err(_) => None,
-            Ok(answers) => answers.iter().find_map(|answer| {
+            Some(Err(Error::PeerLost { rank, .. })) => Some(rank),
+            Some(Err(_)) | None => None,
+            Some(Ok(answers)) => answers.iter().find_map(|answer| {
                 let rank = u64::from_le_bytes(answer.as_slice().try_into().ok()?);
                 usize::try_from(rank).ok()
             }),
@@ -338,6 +339,19 @@ fn part<'a>(whole: &View<'a>, range: Range<usize>, dtype: Dtype) -> View<'a> {
     View { address: whole.address.wrapping_add(start_bytes), elems: range.len(), place, device: whole.device }
 }
 
+/// What the first rank has, of any length, over an `exchange` of slices of which it gives that rank's: one that
+/// is not full is the last. The others' words only keep step.
+fn in_slices(words: &[u8], slice_bytes: usize, mut exchange: impl FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    let (mut own, mut all) = (words.chunks(slice_bytes), Vec::new());
+    loop {
+        let slice = exchange(own.next().unwrap_or_default())?;
+        all.extend_from_slice(&slice);
+        if slice.len() < slice_bytes {
+            return Ok(all);
+        }
+    }
+}
+
 /// Several byte strings as one.
 fn pack(strings: &[Vec<u8>]) -> Vec<u8> {
     strings.iter().flat_map(|bytes| [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()).collect()
@@ -367,6 +381,25 @@ mod tests {
         let uneven = [vec![0, 1], vec![4]];
         assert_eq!(wired(&uneven, 0), Some(vec![0, 4]));
         assert_eq!((wired(&uneven, 1), wired(&uneven, 9)), (None, None));
+    }
+
+    #[test]
+    fn what_the_first_rank_has_travels_in_slices() {
+        for (bytes, slices) in [(0, 1), (1, 1), (7, 1), (8, 2), (9, 2), (16, 3), (100, 13)] {
+            let words: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
+            let mut sent = Vec::new();
+            let first = in_slices(&words, 8, |slice| {
+                sent.push(slice.to_vec());
+                Ok(slice.to_vec())
+            });
+            assert_eq!((first.unwrap(), sent.len()), (words, slices));
+            // Another rank, with less to say or more.
+            for own in [&[1][..], &[1; 200]] {
+                let mut arriving = sent.iter();
+                let heard = in_slices(own, 8, |_| Ok(arriving.next().unwrap().clone()));
+                assert_eq!((heard.unwrap(), arriving.len()), (sent.concat(), 0));
+            }
+        }
     }
 
     #[test]

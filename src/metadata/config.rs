@@ -41,7 +41,8 @@ pub struct RingConfig {
     /// ZeroMQ. `None`, the default, asks the system (boot id).
     pub host: Option<String>,
     /// The interface the writer listens at for readers of other hosts, by its address. `None`, the
-    /// default, is loopback. Other ranks ignore it.
+    /// default, is loopback, where only ranks of this machine that name another `host` reach it: others fail at
+    /// once, all ranks with them. Other ranks ignore it.
     pub bind: Option<std::net::IpAddr>,
     /// Number of the first chunk. Numbers wrap at 2^32; a test of the wrap starts close to it. Default 0.
     pub first_chunk: u32,

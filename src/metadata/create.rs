@@ -86,6 +86,8 @@ impl BroadcastRing {
         let keys = mesh.and_then(|_| Keys::new());
         let note = Note { key: keys.as_ref().ok().map(|keys| keys.public.clone()), ..Note::default() };
         let (keys, notes) = compare_notes(bootstrap, keys, note, deadline)?;
+        // The guest connects when it is invited; the other readers have by now.
+        compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         let handed = meeting.address(&notes).and_then(|address| {
             let endpoint = address.tcp.clone().ok_or_else(|| Error::bootstrap("the writer told no address"))?;
             let server_key = address.server_key.clone();
@@ -148,8 +150,10 @@ impl<'a> Meeting<'a> {
 
     /// Connects the ranks of the writer's host; none for other ranks, which only keep step.
     fn mesh(&self, bootstrap: &mut dyn Bootstrap) -> Result<Option<Mesh>> {
-        let mut near = Near { bootstrap, ranks: &self.near, rounds: 0 };
+        let mut near = Near { bootstrap, ranks: &self.near, rounds: 0, failure: None };
         let mesh = if self.is_near() { Mesh::open(&mut near, self.deadline).map(Some) } else { Ok(None) };
+        // What the bootstrap says has the world's numbers.
+        let mesh = mesh.map_err(|error| near.failure.take().unwrap_or_else(|| self.in_world(error)));
         while near.rounds < MESH_ROUNDS {
             if let Err(error) = near.all_gather(&[], self.deadline) {
                 return mesh.and(Err(error));
@@ -161,8 +165,8 @@ impl<'a> Meeting<'a> {
     /// Takes a seat in the shared memory, opens what ZeroMQ needs, and joins.
     fn finish(&self, bootstrap: &mut dyn Bootstrap, mesh: Result<Option<Mesh>>) -> Result<BroadcastRing> {
         let (config, deadline) = (self.config, self.deadline);
-        let seat = |mesh: Option<Mesh>| mesh.map(|mesh| Seat::take(mesh, self.near.clone(), config, deadline));
-        let seat = mesh.and_then(|mesh| seat(mesh).transpose()).map_err(|error| self.in_world(error));
+        let take = |mesh| Seat::take(mesh, self.near.clone(), config, deadline).map_err(|error| self.in_world(error));
+        let seat = mesh.and_then(|mesh| mesh.map(take).transpose());
         let keys = seat.and_then(|seat| {
             let keys = (self.by_zeromq() && !self.is_writer()).then(Keys::new).transpose()?;
             let post = (self.by_zeromq() && self.is_writer()).then(|| self.post()).transpose()?;
@@ -177,15 +181,18 @@ impl<'a> Meeting<'a> {
             },
         );
         let ((seat, keys, mut post), notes) = compare_notes(bootstrap, keys, note, deadline)?;
-        let mailbox = match (&keys, &mut post) {
-            (None, None) => Ok(None),
+        let mailbox = keys.as_ref().map(|keys| self.connect(keys, &notes)).transpose();
+        // Before the writer waits for those who cannot come.
+        let (mut mailbox, _) = compare_notes(bootstrap, mailbox, Note::default(), deadline)?;
+        let gathered = match (&mut mailbox, &mut post) {
+            (None, None) => Ok(()),
             (None, Some(post)) => {
                 let keys = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.key.clone()?)));
-                post.gather(&keys.collect::<Vec<_>>(), deadline).map(|()| None)
+                post.gather(&keys.collect::<Vec<_>>(), deadline)
             }
-            (Some(keys), _) => self.join(keys, &notes).map(Some),
+            (Some(mailbox), _) => mailbox.ready(deadline),
         };
-        let (mailbox, _) = compare_notes(bootstrap, mailbox, Note::default(), deadline)?;
+        let (mailbox, _) = compare_notes(bootstrap, gathered.map(|()| mailbox), Note::default(), deadline)?;
         match (seat, mailbox) {
             (Some(seat), _) if self.is_writer() => Ok(BroadcastRing::Writer(Writer::new(seat, post, config))),
             (Some(seat), mailbox) => Ok(BroadcastRing::Reader(Reader::near(seat, mailbox, config))),
@@ -200,9 +207,9 @@ impl<'a> Meeting<'a> {
         Post::open(self.config, &near, &self.far)
     }
 
-    fn join(&self, keys: &Keys, notes: &[Note]) -> Result<Mailbox> {
+    fn connect(&self, keys: &Keys, notes: &[Note]) -> Result<Mailbox> {
         let mut mailbox = Mailbox::open(self.config, self.address(notes)?, self.is_near(), self.rank, keys)?;
-        mailbox.ready(self.deadline)?;
+        mailbox.connected(self.deadline)?;
         Ok(mailbox)
     }
 
@@ -235,6 +242,8 @@ struct Near<'a> {
     bootstrap: &'a mut dyn Bootstrap,
     ranks: &'a [usize],
     rounds: usize,
+    /// Why the bootstrap failed.
+    failure: Option<Error>,
 }
 
 impl Bootstrap for Near<'_> {
@@ -249,7 +258,8 @@ impl Bootstrap for Near<'_> {
 
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         self.rounds += 1;
-        let mut all = self.bootstrap.all_gather(bytes, deadline)?;
+        let all = self.bootstrap.all_gather(bytes, deadline);
+        let mut all = all.inspect_err(|error| self.failure = Some(error.clone()))?;
         Ok(self.ranks.iter().filter_map(|rank| all.get_mut(*rank).map(std::mem::take)).collect())
     }
 }

@@ -21,7 +21,8 @@ const HANDSHAKE_MS: i32 = 3000;
 const PING: Duration = Duration::from_millis(100);
 /// Longest frame that a reader sends: of CURVE's handshake. Heads are shorter.
 const MOST_FRAME_BYTES: i64 = 1024;
-/// How long the last messages may take when the writer ends.
+/// How long the last messages may take when the writer ends: until they are taken, and what is not then, until it
+/// is sent.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Where the writer is, for its readers.
@@ -53,7 +54,8 @@ pub(super) struct Post {
     /// Most messages under way to a reader.
     window: u64,
     address: Address,
-    _directory: Option<TempDir>,
+    /// Of the socket that readers of this host connect to, until they have.
+    directory: Option<TempDir>,
 }
 
 impl Post {
@@ -88,7 +90,7 @@ impl Post {
             |remote| move |rank: &usize| Peer { rank: *rank, remote, route: None, sent: 0, taken: 0, left: false };
         let peers = near.iter().map(peer(false)).chain(far.iter().map(peer(true))).collect();
         let address = Address { tcp, ipc, server_key: keys.public };
-        Ok(Self { router, door, peers, window: config.slots as u64, address, _directory: directory })
+        Ok(Self { router, door, peers, window: config.slots as u64, address, directory })
     }
 
     pub(super) fn address(&self) -> &Address {
@@ -109,6 +111,8 @@ impl Post {
             }
             poll(&[&self.router], deadline)?;
         }
+        // Nobody else is to connect, and a writer that is killed leaves nothing.
+        self.directory = None;
         let head = Head { kind: Kind::Ready, number: self.peers.len() as u64 };
         (0..self.peers.len()).try_for_each(|peer| self.send_head(peer, head))
     }
@@ -189,15 +193,17 @@ impl Post {
         Ok(())
     }
 
-    /// Tells every reader that the ring ends, and waits a little until those of other hosts have
-    /// taken everything: a connection that is closed with an answer on its way loses what it holds.
+    /// Tells every reader that the ring ends, and waits a little until all have taken everything, and those of
+    /// other hosts said so: a connection that is closed with an answer on its way loses what it holds.
     pub(super) fn leave(&mut self, number: u64) {
         let deadline = Instant::now() + LINGER;
         for peer in 0..self.peers.len() {
             let told = self.send_head(peer, Head { kind: Kind::Leave, number }).is_ok();
-            self.peers[peer].left |= !told || !self.peers[peer].remote;
+            self.peers[peer].left |= !told;
         }
-        while self.peers.iter().any(|peer| !peer.left) && Instant::now() < deadline {
+        // A reader of this host answers only when the ring tells it to look for a message by ZeroMQ.
+        let done = |peer: &Peer| peer.left || (!peer.remote && peer.taken == peer.sent);
+        while !self.peers.iter().all(done) && Instant::now() < deadline {
             if self.hear().and_then(|()| poll(&[&self.router], deadline)).is_err() {
                 return;
             }

@@ -57,8 +57,9 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// Dropping it ends the ring: readers take what was sent, then get
-/// [`Error::PeerLost`] ("it left the ring"). It waits a second at most until readers on other hosts have
-/// taken what was sent.
+/// [`Error::PeerLost`] ("it left the ring"). It waits a second at most until readers have taken what was sent to
+/// them by ZeroMQ, on other hosts and by [`Overflow::ZeroMq`], and one more until the rest is on its way. A reader
+/// that is late by more may lose that.
 pub struct Writer {
     // Told by ZeroMQ that the ring ends before the seat is left.
     post: Option<Post>,

@@ -259,18 +259,13 @@ impl Communicator {
         self.0.call("ncclRecv", |comm| unsafe { call(to.cast(), elems, dtype, peer, comm, raw(stream)) })
     }
 
-    /// Makes the operations that `calls` enqueues one; the group is closed also when it fails.
+    /// Makes the operations of this communicator that `calls` enqueues one; the group is closed also when it fails.
+    /// Meanwhile calls of other threads wait, and so does an [`abort`](Self::abort).
     ///
     /// # Errors
     /// That of `calls`, else as [`all_reduce`](Self::all_reduce).
     pub fn group(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
-        let symbols = self.0.library.symbols();
-        // SAFETY: opens a group of this thread, closed below.
-        self.0.call("ncclGroupStart", |_| unsafe { (symbols.ncclGroupStart)() })?;
-        let called = calls();
-        // SAFETY: one was opened.
-        let ended = self.0.call("ncclGroupEnd", |_| unsafe { (symbols.ncclGroupEnd)() });
-        called.and(ended)
+        self.0.group(calls)
     }
 
     fn peer(&self, what: &str, rank: usize) -> Result<i32> {

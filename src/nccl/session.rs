@@ -1,11 +1,13 @@
 //! The life of a communicator: opened, waited for, watched, and ended in good order or by abort.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use cudarc::nccl::sys::ncclComm_t;
-use parking_lot::Mutex;
+use parking_lot::ReentrantMutex;
 
 use super::library::{Library, SUCCESS, UniqueId};
 use super::symbols::Config;
@@ -47,14 +49,23 @@ impl Place {
 }
 
 /// A communicator of NCCL's as one rank has it. The lock makes calls, looks and the abort of several
-/// threads follow each other; it is not held while anything is waited for.
+/// threads follow each other; it is not held while anything is waited for. A thread holds it from the start of a
+/// group to its end, for what the group lists must live until then, and calls within take it once more.
 pub(super) struct Session {
     pub(super) library: Library,
     pub(super) device: Device,
     pub(super) place: Place,
     /// How long a call may go on in the background.
     limit: Duration,
-    state: Mutex<State>,
+    life: ReentrantMutex<RefCell<Life>>,
+}
+
+struct Life {
+    state: State,
+    /// Groups of the thread with the lock that are open, one in the other.
+    groups: usize,
+    /// What ends it when they are closed.
+    doom: Option<Error>,
 }
 
 enum State {
@@ -98,8 +109,9 @@ impl Session {
 
     /// Takes charge of an open communicator of this rank.
     pub(super) fn adopt(library: &Library, device: &Device, place: Place, comm: Handle, limit: Duration) -> Self {
-        let state = Mutex::new(State::Live(comm));
-        Self { library: library.clone(), device: device.clone(), place, limit, state }
+        let life = Life { state: State::Live(comm), groups: 0, doom: None };
+        let life = ReentrantMutex::new(RefCell::new(life));
+        Self { library: library.clone(), device: device.clone(), place, limit, life }
     }
 
     /// Makes a call of NCCL's on the rank's device, and waits until nothing of it goes on in the background.
@@ -113,6 +125,32 @@ impl Session {
         self.settle(name, code)
     }
 
+    /// Makes the calls within `calls`, all of this communicator, one. The group is closed whatever becomes of
+    /// them: NCCL counts open groups by thread, and only lists calls while there is one. What ends the communicator
+    /// meanwhile, also by other threads, does so after that.
+    pub(super) fn group(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.device.make_current()?;
+        let symbols = self.library.symbols();
+        let (called, code, doom) = {
+            let life = self.life.lock();
+            // SAFETY: opens a group of this thread, closed below.
+            let code = self.with(|_| Ok(unsafe { (symbols.ncclGroupStart)() }))?;
+            self.library.check("ncclGroupStart", code, std::ptr::null_mut())?;
+            life.borrow_mut().groups += 1;
+            let called = catch_unwind(AssertUnwindSafe(calls));
+            // SAFETY: one was opened.
+            let code = unsafe { (symbols.ncclGroupEnd)() };
+            let mut life = life.borrow_mut();
+            life.groups -= 1;
+            (called, code, if life.groups == 0 { life.doom.take() } else { None })
+        };
+        let ended = match doom {
+            Some(error) => Err(self.abort(error)),
+            None => self.settle("ncclGroupEnd", code),
+        };
+        called.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)
+    }
+
     /// Whether nothing has gone wrong so far.
     pub(super) fn check(&self) -> Result<()> {
         match self.background()? {
@@ -121,15 +159,20 @@ impl Session {
         }
     }
 
-    /// Ends it at once, whatever is under way; later calls get `error`, or what ended it before.
+    /// Ends it at once, whatever is under way, but not within a group; later calls get `error`, or what ended it
+    /// before.
     pub(super) fn abort(&self, error: Error) -> Error {
         let comm = {
-            let mut state = self.state.lock();
-            let comm = match &*state {
+            let life = self.life.lock();
+            let mut life = life.borrow_mut();
+            let comm = match &life.state {
                 State::Live(comm) => *comm,
                 State::Ended(first) => return first.clone(),
             };
-            *state = State::Ended(error.clone());
+            if life.groups > 0 {
+                return life.doom.get_or_insert(error).clone();
+            }
+            life.state = State::Ended(error.clone());
             comm
         };
         let (library, device, rank) = (self.library.clone(), self.device.clone(), self.place.rank);
@@ -154,22 +197,30 @@ impl Session {
         let symbols = self.library.symbols();
         // SAFETY: the communicator is live.
         self.call("ncclCommFinalize", |comm| unsafe { (symbols.ncclCommFinalize)(comm) })?;
-        let mut state = self.state.lock();
-        let comm = match &*state {
+        let life = self.life.lock();
+        let mut life = life.borrow_mut();
+        let comm = match &life.state {
             State::Live(comm) => comm.0,
             State::Ended(error) => return Err(error.clone()),
         };
-        *state = State::Ended(Error::Closed);
+        life.state = State::Ended(Error::Closed);
         // SAFETY: the last use.
         let code = unsafe { (symbols.ncclCommDestroy)(comm) };
         self.library.check("ncclCommDestroy", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
     }
 
     fn with<T>(&self, use_it: impl FnOnce(ncclComm_t) -> Result<T>) -> Result<T> {
-        match &*self.state.lock() {
-            State::Live(comm) => use_it(comm.0),
-            State::Ended(error) => Err(error.clone()),
+        let life = self.life.lock();
+        let life = life.borrow();
+        match (&life.state, &life.doom) {
+            (State::Live(comm), None) => use_it(comm.0),
+            (State::Live(_), Some(error)) | (State::Ended(error), _) => Err(error.clone()),
         }
+    }
+
+    /// Whether this thread has a group open.
+    fn in_group(&self) -> bool {
+        self.life.lock().borrow().groups > 0
     }
 
     /// How what was called stands: a result.
@@ -187,6 +238,8 @@ impl Session {
     fn settle(&self, name: &str, code: i32) -> Result<()> {
         match code {
             SUCCESS => Ok(()),
+            // Nothing ends before the group.
+            IN_PROGRESS if self.in_group() => Ok(()),
             IN_PROGRESS => self.wait(name),
             refused if REFUSED.contains(&refused) => self.with(|comm| self.library.check(name, refused, comm)),
             code => Err(self.fail(name, code)),

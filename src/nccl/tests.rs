@@ -10,9 +10,11 @@ use tempfile::TempDir;
 
 use super::opening::meet;
 use super::session::{Place, Session};
-use super::{Communicator, Library, UniqueId};
+use super::{Communicator, Library, UniqueId, Window};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::types::{Dtype, Reduction};
 
 const ENOUGH: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(80);
@@ -199,6 +201,104 @@ fn pitfall_03_aborted_from_another_thread_while_it_waits() {
     });
     assert!(start.elapsed() < ENOUGH);
     assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
+}
+
+/// One of a communicator of which the library under test is.
+fn sum(communicator: &Communicator) -> Result<()> {
+    let (none, stream) = (std::ptr::null_mut(), Stream::new(&Device::host()?)?);
+    // SAFETY: the library looks at none of these.
+    #[allow(unsafe_code)]
+    unsafe {
+        communicator.all_reduce(none, none, 0, Dtype::F32, Reduction::Sum, &stream)
+    }
+}
+
+const SUM_IN_GROUP: &str = "ncclAllReduce in a group";
+
+#[test]
+fn a_group_is_closed_whatever_fails_in_it() {
+    for (code, aborted) in [(1, true), (4, false)] {
+        let fake = Fake::new(&[]);
+        let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+        fake.answers(&format!("ncclAllReduce {code}\n"));
+        let error = communicator.group(|| sum(&communicator).and_then(|()| sum(&communicator))).unwrap_err();
+        assert!(is_nccl(&error, code, &["ncclAllReduce"]), "{error}");
+        fake.answers("");
+        assert_eq!(sum(&communicator), if aborted { Err(error) } else { Ok(()) });
+        let last = if aborted { "ncclCommAbort" } else { "ncclAllReduce" };
+        assert_eq!(fake.calls(), [JOINED, "ncclGroupStart", SUM_IN_GROUP, "ncclGroupEnd", last]);
+    }
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    let panics = std::panic::AssertUnwindSafe(|| communicator.group(|| panic!("in a group")));
+    assert!(std::panic::catch_unwind(panics).is_err());
+    sum(&communicator).unwrap();
+    assert_eq!(fake.calls(), [JOINED, "ncclGroupStart", "ncclGroupEnd", "ncclAllReduce"]);
+}
+
+#[test]
+fn pitfall_03_an_abort_waits_for_the_end_of_a_group() {
+    // By another thread.
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    std::thread::scope(|scope| {
+        let grouped = communicator.group(|| {
+            scope.spawn(|| communicator.abort());
+            std::thread::sleep(SHORT);
+            sum(&communicator)
+        });
+        grouped.unwrap();
+    });
+    assert!(matches!(communicator.check(), Err(Error::Aborted { .. })));
+    assert_eq!(fake.calls(), [JOINED, "ncclGroupStart", SUM_IN_GROUP, "ncclGroupEnd", "ncclCommAbort"]);
+
+    // By its own.
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    let grouped = communicator.group(|| {
+        communicator.abort();
+        sum(&communicator)
+    });
+    assert!(matches!(grouped, Err(Error::Aborted { .. })), "{grouped:?}");
+    assert_eq!(communicator.check(), grouped);
+    assert_eq!(fake.calls(), [JOINED, "ncclGroupStart", "ncclGroupEnd", "ncclCommAbort"]);
+}
+
+/// What a group began goes on in the background after its end.
+#[test]
+fn a_group_is_waited_for_at_its_end() {
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(SHORT).unwrap().into());
+    fake.answers("ncclAllReduce 7\nncclGroupEnd 7\nstate 7\n");
+    let error = communicator.group(|| sum(&communicator).and_then(|()| sum(&communicator))).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains("ncclGroupEnd"), "{error}");
+    let calls = [JOINED, "ncclGroupStart", SUM_IN_GROUP, SUM_IN_GROUP, "ncclGroupEnd", "ncclCommAbort"];
+    assert_eq!(fake.calls(), calls);
+}
+
+#[test]
+fn windows_are_registered_and_given_back() {
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    drop(Window::new(&communicator, 100).unwrap());
+    fake.answers("ncclCommWindowRegister 4\n");
+    let error = Window::new(&communicator, 100).unwrap_err();
+    assert!(is_nccl(&error, 4, &["ncclCommWindowRegister"]), "{error}");
+    let calls = ["ncclMemAlloc", "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclMemFree"];
+    assert_eq!(fake.calls()[1..], [&calls[..], &[calls[0], calls[1], calls[3]]].concat());
+    fake.answers("");
+    communicator.close().unwrap();
+}
+
+#[test]
+fn what_a_window_that_is_given_up_was_to_have_is_left_to_nccl() {
+    let fake = Fake::new(&[]);
+    let communicator = Communicator(fake.open(SHORT).unwrap().into());
+    fake.answers("ncclCommWindowRegister 7\nstate 7\n");
+    let error = Window::new(&communicator, 100).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert_eq!(communicator.close(), Err(error));
+    assert_eq!(fake.calls(), [JOINED, "ncclMemAlloc", "ncclCommWindowRegister", "ncclCommAbort"]);
 }
 
 /// NCCL's abort waits for the graphs that hold its operations, which may be the caller's to drop.

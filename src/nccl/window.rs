@@ -48,13 +48,23 @@ impl Window {
         // SAFETY: writes the one address; the rank's device is current.
         let code = unsafe { allocate(&raw mut address, bytes) };
         session.library.check("ncclMemAlloc", code, std::ptr::null_mut())?;
+        let place = Box::into_raw(Box::new(std::ptr::null_mut()));
+        // SAFETY: the memory is NCCL's own, of so many bytes, and both it and the place of the handle live until
+        // the call is done.
+        let call = |comm| unsafe { register(comm, address, bytes, place, SYMMETRIC) };
+        let registered = session.call("ncclCommWindowRegister", call);
+        if let (Err(error), Err(_)) = (&registered, session.check()) {
+            // It was given up rather than refused: threads of NCCL's may be at it still, and write the handle or
+            // use the memory at any time. Both are left to them.
+            tracing::warn!(bytes, %error, "memory that NCCL was registering is leaked");
+            return Err(error.clone());
+        }
+        // SAFETY: of the box above, which nobody writes any more.
+        let handle = *unsafe { Box::from_raw(place) };
         // From here on `drop` gives back what there is.
-        let mut window = Self { session: session.clone(), address, handle: std::ptr::null_mut(), bytes };
-        let handle = &raw mut window.handle;
-        // SAFETY: the memory is NCCL's own, of so many bytes, and lives as long as the window; the handle
-        // is written until the call is done, which is waited for, or aborted.
-        session.call("ncclCommWindowRegister", |comm| unsafe { register(comm, address, bytes, handle, SYMMETRIC) })?;
-        if window.handle.is_null() {
+        let window = Self { session, address, handle, bytes };
+        registered?;
+        if handle.is_null() {
             return Err(Error::unsupported("a symmetric window", "NCCL has none on this machine"));
         }
         Ok(window)

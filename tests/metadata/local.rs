@@ -5,9 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use symmetra::bootstrap::Threads;
+use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::metadata::{BroadcastRing, RingConfig};
-use symmetra::{Config, Device, Error, Group};
+use symmetra::{Config, Device, Error, Group, Result};
 
 use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
 
@@ -294,4 +294,43 @@ fn a_rank_that_never_comes_is_named() {
     let (rank, _) = timed_out(BroadcastRing::create(&mut ranks[0], config));
     assert_eq!(rank, Some(1));
     drop(absent);
+}
+
+/// A rank, and how many all-gathers it takes part in before it leaves.
+struct Leaver(Threads, usize);
+
+impl Bootstrap for Leaver {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn world_size(&self) -> usize {
+        self.0.world_size()
+    }
+
+    fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        self.1 = self.1.checked_sub(1).ok_or(Error::Closed)?;
+        self.0.all_gather(bytes, deadline)
+    }
+}
+
+/// The ranks of the writer's host are numbered on their own; who is missed has the world's number all the same.
+#[test]
+fn pitfall_05_who_leaves_while_a_ring_is_made_is_named_as_the_world_does() {
+    for leaver in 0..4 {
+        let threads = Threads::new(4).unwrap().into_iter().enumerate().map(|(rank, bootstrap)| {
+            let mut config = small();
+            config.writer = 1;
+            config.host = Some(if rank == 0 { "elsewhere" } else { "here" }.to_owned());
+            thread::spawn(move || {
+                // All say hello.
+                let mut bootstrap = Leaver(bootstrap, if rank == leaver { 1 } else { usize::MAX });
+                BroadcastRing::create(&mut bootstrap, config).map(drop)
+            })
+        });
+        let ends = threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap());
+        for (rank, end) in ends.enumerate().filter(|(rank, _)| *rank != leaver) {
+            assert_eq!(lost(end).0, leaver, "rank {rank}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -93,6 +94,59 @@ fn messages_that_overflow_keep_their_place_among_the_others() {
         assert!(readers[0].receive().unwrap() == huge);
         assert_eq!(readers[0].receive().unwrap(), b"after");
     }
+}
+
+unsafe extern "C" {
+    // Of the C library: with its usual meaning, calls that wait go on after the handler.
+    fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
+    fn pthread_self() -> usize;
+    fn pthread_kill(thread: usize, number: i32) -> i32;
+}
+
+const USER_SIGNAL: i32 = 10;
+
+extern "C" fn nothing(_: i32) {}
+
+/// Of a process whose threads get signals all the time, such as a profiler's. In a process of its own, for the
+/// handler's sake.
+#[test]
+fn signals_do_not_end_a_ring() {
+    const NAME: &str = "zeromq::signals_do_not_end_a_ring";
+    if this().is_some() {
+        return bounded(LIMIT, interrupted);
+    }
+    if available() {
+        let _alone = alone();
+        Ranks::start(NAME, 1, "").finish(&[0]);
+    }
+}
+
+fn interrupted() {
+    // SAFETY: a handler that does nothing may run at any time.
+    unsafe { signal(USER_SIGNAL, nothing) };
+    let (mut writer, mut readers) = split(2, 1, &small());
+    // SAFETY: no preconditions.
+    let target = unsafe { pthread_self() };
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // SAFETY: this scope's owner, which lives.
+                unsafe { pthread_kill(target, USER_SIGNAL) };
+            }
+        });
+        // One thread is both ends, so that every call of either is interrupted now and then.
+        let outcome = (|| {
+            let end = within(3.0);
+            while Instant::now() < end {
+                writer.send(b"x")?;
+                assert_eq!(readers[0].receive()?, b"x");
+            }
+            Ok::<_, Error>(())
+        })();
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap();
+    });
 }
 
 #[test]
@@ -214,6 +268,78 @@ fn pitfall_1_a_killed_writer_is_named_on_other_hosts() {
     let noticed = ranks.hear(1);
     assert_eq!(noticed.words, "noticed");
     assert!(noticed.at - killed < Duration::from_secs(1), "{:?}", noticed.at - killed);
+    ranks.finish(&[1]);
+}
+
+/// Longer than sockets hold, to a reader that is suspended when the writer leaves, and goes on a little later.
+#[test]
+fn a_writer_that_leaves_waits_for_what_overflowed() {
+    const NAME: &str = "zeromq::a_writer_that_leaves_waits_for_what_overflowed";
+    let huge: Vec<u8> = (0..8_000_000).map(|index| (index * 7) as u8).collect();
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let mut bootstrap = child.meet("ring", child.rank, child.world).unwrap();
+            match BroadcastRing::create(&mut bootstrap, overflowing()).unwrap() {
+                BroadcastRing::Reader(mut reader) => {
+                    child.say("ready");
+                    assert!(reader.receive().unwrap() == huge);
+                    child.say("read");
+                }
+                BroadcastRing::Writer(mut writer) => {
+                    child.hear();
+                    writer.send(&huge).unwrap();
+                    child.say("sent");
+                    drop(writer);
+                }
+            }
+        });
+    }
+    if !available() {
+        return;
+    }
+    let _alone = alone();
+    let mut ranks = Ranks::start(NAME, 2, "");
+    ranks.expect(&[1], "ready");
+    ranks.signal(1, Signal::STOP);
+    ranks.wait_stopped(1);
+    ranks.tell(&[0], "send");
+    ranks.expect(&[0], "sent");
+    // Beyond the time for which ZeroMQ itself keeps a connection open.
+    thread::sleep(Duration::from_millis(1300));
+    ranks.signal(1, Signal::CONT);
+    ranks.expect(&[1], "read");
+    ranks.finish(&[0, 1]);
+}
+
+#[test]
+fn pitfall_17_a_killed_writer_leaves_no_file() {
+    const NAME: &str = "zeromq::pitfall_17_a_killed_writer_leaves_no_file";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let mut bootstrap = child.meet("ring", child.rank, child.world).unwrap();
+            match BroadcastRing::create(&mut bootstrap, overflowing()).unwrap() {
+                BroadcastRing::Reader(mut reader) => {
+                    assert_eq!(reader.receive().unwrap().len(), 1000);
+                    child.say("waiting");
+                    assert_eq!(lost(reader.receive()).0, 0);
+                }
+                BroadcastRing::Writer(mut writer) => {
+                    writer.send(&[1; 1000]).unwrap();
+                    child.hear();
+                }
+            }
+        });
+    }
+    if !available() {
+        return;
+    }
+    let _alone = alone();
+    let ranks = Ranks::start(NAME, 2, "");
+    ranks.expect(&[1], "waiting");
+    ranks.signal(0, Signal::KILL);
+    let temporary = ranks.directory().join("tmp");
+    let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, Vec::<std::path::PathBuf>::new());
     ranks.finish(&[1]);
 }
 

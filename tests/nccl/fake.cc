@@ -1,11 +1,14 @@
 // A library with NCCL's names and no devices, for tests of what calls it. Files in its own folder
 // decide: `answers` holds a line `NAME NUMBER` for each function that shall return something else
-// than success (0), and may change between calls; every call is a line of `calls`.
+// than success (0), and may change between calls; every call is a line of `calls`, which says whether a
+// group was open.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -24,6 +27,15 @@ struct Config {
 };
 
 int communicator;
+
+/// ncclInProgress.
+constexpr int kInProgress = 7;
+
+/// Where the handle of a window that is being registered goes.
+void** window = nullptr;
+
+/// Groups that are open.
+std::atomic<int> groups{0};
 
 std::string beside(const char* name) {
   Dl_info found{};
@@ -46,7 +58,7 @@ int answer(const char* name, int otherwise = 0) {
 
 int called(const char* name, const std::string& with = "") {
   if (std::FILE* file = std::fopen(beside("calls").c_str(), "a")) {
-    std::fprintf(file, "%s%s\n", name, with.c_str());
+    std::fprintf(file, "%s%s%s\n", name, with.c_str(), groups > 0 ? " in a group" : "");
     std::fclose(file);
   }
   return answer(name);
@@ -91,15 +103,39 @@ int ncclCommGetAsyncError(void*, int* state) {
 #ifndef WITHOUT_FINALIZE
 int ncclCommFinalize(void*) { return called(__func__); }
 #endif
+int ncclMemAlloc(void** memory, size_t bytes) {
+  *memory = std::malloc(bytes);
+  return called(__func__);
+}
+int ncclMemFree(void* memory) {
+  std::free(memory);
+  return called(__func__);
+}
+/// Writes the handle when it is done: at once, or, in progress, late in an abort.
+int ncclCommWindowRegister(void*, void*, size_t, void** handle, int) {
+  const int code = called(__func__);
+  if (code == 0) *handle = &communicator;
+  if (code == kInProgress) window = handle;
+  return code;
+}
+int ncclCommWindowDeregister(void*, void*) { return called(__func__); }
 int ncclCommDestroy(void*) { return called(__func__); }
 /// Returns when no graph holds an operation of the communicator, as NCCL's does: when the answer of `graphs` is 0.
 int ncclCommAbort(void*) {
   const int code = called(__func__);
+  if (window != nullptr) *window = &communicator;
   while (answer("graphs") != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return code;
 }
-int ncclGroupStart() { return called(__func__); }
-int ncclGroupEnd() { return called(__func__); }
+int ncclGroupStart() {
+  const int code = called(__func__);
+  if (code == 0) ++groups;
+  return code;
+}
+int ncclGroupEnd() {
+  --groups;
+  return called(__func__);
+}
 int ncclAllReduce(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclReduceScatter(const void*, void*, size_t, int, int, void*, void*) { return called(__func__); }
 int ncclAllGather(const void*, void*, size_t, int, void*, void*) { return called(__func__); }

@@ -77,6 +77,8 @@ functions! {
 }
 
 const NAME: &str = "libzmq.so.5";
+/// `EINTR`.
+pub(super) const INTERRUPTED: c_int = 4;
 
 /// The library, loaded once and for good.
 ///
@@ -98,6 +100,18 @@ pub(super) fn library() -> Result<&'static Library> {
 }
 
 impl Library {
+    /// The result of a call, which is made again when a signal came before it did anything. Calls look for their
+    /// socket's commands first, and that may be interrupted also where they do not wait.
+    pub(super) fn uninterrupted(&self, mut call: impl FnMut() -> c_int) -> c_int {
+        loop {
+            let code = call();
+            // SAFETY: no preconditions.
+            if code >= 0 || unsafe { (self.errno)() } != INTERRUPTED {
+                return code;
+            }
+        }
+    }
+
     /// The error of the call before, on this thread.
     pub(super) fn failure(&self, doing: &str) -> Error {
         // SAFETY: no preconditions.

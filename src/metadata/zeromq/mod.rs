@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::library::{Library, RawMessage, RawPoll, library};
+use self::library::{INTERRUPTED, Library, RawMessage, RawPoll, library};
 use crate::error::{Error, Result};
 
 /// Kinds of sockets.
@@ -48,11 +48,13 @@ const DONT_WAIT: c_int = 1;
 const SEND_MORE: c_int = 2;
 const POLL_IN: i16 = 1;
 const AGAIN: i32 = 11;
-const INTERRUPTED: i32 = 4;
 /// `EHOSTUNREACH`: a router has no such peer, any more.
 const UNREACHABLE: i32 = 113;
 
 /// Events of a socket's monitor.
+pub(super) const CONNECTED: u16 = 0x0001;
+/// Of an attempt to connect, too.
+pub(super) const CLOSED: u16 = 0x0080;
 pub(super) const DISCONNECTED: u16 = 0x0200;
 pub(super) const HANDSHAKE_FAILED: u16 = 0x0800 | 0x2000 | 0x4000;
 pub(super) const REFUSED: u16 = 0x4000;
@@ -97,9 +99,7 @@ impl Context {
 impl Drop for RawContext {
     fn drop(&mut self) {
         // SAFETY: the last user: every socket holds the context, and was closed.
-        let end = || unsafe { (self.library.ctx_term)(self.raw.as_ptr()) };
-        // SAFETY: no preconditions.
-        while end() != 0 && unsafe { (self.library.errno)() } == INTERRUPTED {}
+        self.library.uninterrupted(|| unsafe { (self.library.ctx_term)(self.raw.as_ptr()) });
     }
 }
 
@@ -188,7 +188,8 @@ impl Socket {
     pub(super) fn bind(&self, endpoint: &str) -> Result<String> {
         let text = c_string(endpoint)?;
         // SAFETY: the socket lives; the string ends in zero.
-        let code = unsafe { (self.library().bind)(self.raw.as_ptr(), text.as_ptr()) };
+        let bind = || unsafe { (self.library().bind)(self.raw.as_ptr(), text.as_ptr()) };
+        let code = self.library().uninterrupted(bind);
         self.outcome(code, &format!("listen at {endpoint}"))?;
         let (mut bytes, mut len) = ([0u8; 256], 256usize);
         let address = bytes.as_mut_ptr().cast();
@@ -202,7 +203,8 @@ impl Socket {
     pub(super) fn connect(&self, endpoint: &str) -> Result<()> {
         let text = c_string(endpoint)?;
         // SAFETY: the socket lives; the string ends in zero.
-        let code = unsafe { (self.library().connect)(self.raw.as_ptr(), text.as_ptr()) };
+        let connect = || unsafe { (self.library().connect)(self.raw.as_ptr(), text.as_ptr()) };
+        let code = self.library().uninterrupted(connect);
         self.outcome(code, &format!("connect to {endpoint}"))
     }
 
@@ -211,7 +213,8 @@ impl Socket {
         let name = format!("inproc://monitor-{:p}", self.raw);
         let text = c_string(&name)?;
         // SAFETY: the socket lives; the string ends in zero.
-        let code = unsafe { (self.library().socket_monitor)(self.raw.as_ptr(), text.as_ptr(), events.into()) };
+        let watch = || unsafe { (self.library().socket_monitor)(self.raw.as_ptr(), text.as_ptr(), events.into()) };
+        let code = self.library().uninterrupted(watch);
         self.outcome(code, "watch a ZeroMQ socket")?;
         let monitor = self.context.socket(Role::Pair)?;
         monitor.set(Setting::LingerMs, 0)?;
@@ -225,7 +228,8 @@ impl Socket {
         for (index, frame) in frames.iter_mut().enumerate() {
             let flags = DONT_WAIT | if index < last { SEND_MORE } else { 0 };
             // SAFETY: socket and message live; a message that was sent is empty, and may be closed.
-            if unsafe { (self.library().msg_send)(&raw mut frame.raw, self.raw.as_ptr(), flags) } < 0 {
+            let send = || unsafe { (self.library().msg_send)(&raw mut frame.raw, self.raw.as_ptr(), flags) };
+            if self.library().uninterrupted(send) < 0 {
                 // SAFETY: no preconditions.
                 return match unsafe { (self.library().errno)() } {
                     UNREACHABLE => Ok(Sent::Unreachable),
@@ -243,10 +247,11 @@ impl Socket {
         loop {
             let mut frame = Message::empty(self.library());
             // SAFETY: socket and message live.
-            if unsafe { (self.library().msg_recv)(&raw mut frame.raw, self.raw.as_ptr(), DONT_WAIT) } < 0 {
+            let receive = || unsafe { (self.library().msg_recv)(&raw mut frame.raw, self.raw.as_ptr(), DONT_WAIT) };
+            if self.library().uninterrupted(receive) < 0 {
                 // SAFETY: no preconditions.
                 return match unsafe { (self.library().errno)() } {
-                    AGAIN | INTERRUPTED if frames.is_empty() => Ok(None),
+                    AGAIN if frames.is_empty() => Ok(None),
                     _ => Err(self.library().failure("receive by ZeroMQ")),
                 };
             }
