@@ -203,11 +203,20 @@ fn every_failure_is_a_typed_error() {
 /// Under `mpirun` the same program runs in `.ci/mpi`, in every world.
 #[test]
 fn programs_of_the_p2p_allreduce_api_work() {
-    let program = build("tests/p2p/every_call.cc", &["-O1", "-DP2P_ALLREDUCE_NO_MPI"]);
-    for world in [1, 2, 3, 5, 8] {
+    launch_p2p("tests/p2p/every_call.cc", &[1, 2, 3, 5, 8]);
+}
+
+#[test]
+fn failures_of_the_p2p_allreduce_api_are_typed_and_bounded() {
+    launch_p2p("tests/p2p/failures.cc", &[1, 3]);
+}
+
+fn launch_p2p(source: &str, worlds: &[usize]) {
+    let program = build(source, &["-O1", "-DP2P_ALLREDUCE_NO_MPI"]);
+    for world in worlds {
         let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
         let text = run(command.args(["launch", "-n", &world.to_string(), "--"]).arg(&program));
-        for rank in 0..world {
+        for rank in 0..*world {
             assert!(text.contains(&format!("rank {rank} ok")), "{world} ranks: {text}");
         }
     }

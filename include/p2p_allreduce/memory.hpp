@@ -49,7 +49,11 @@ class SymmMemManager {
  public:
   /// Throws as symmetra::Communicator::open.
   explicit SymmMemManager(Bootstrap& bootstrap, const symmetra::Config& config = symmetra::Config())
-      : exceptions_(std::uncaught_exceptions()), ordinal_(detail::current_ordinal()), streams_(ordinal_), config_(config) {
+      : exceptions_(std::uncaught_exceptions()),
+        ordinal_(detail::current_ordinal()),
+        streams_(ordinal_),
+        config_(config),
+        heaps_bytes_(config.heap_bytes) {
     detail::Meeting meeting(bootstrap);
     groups_.push_back(symmetra::Communicator::open(meeting, detail::open_device(ordinal_), config));
   }
@@ -148,14 +152,40 @@ class SymmMemManager {
     return std::nullopt;
   }
 
-  /// A heap never grows: a further group brings one with room for `size` bytes, and for as much again as there
-  /// was, so that many small objects need few groups.
+  /// A heap never grows: a further group brings one as large as all before together, so that many objects need few
+  /// groups; where that is more than a device has, one for this object alone.
   void grow(std::size_t size) {
     constexpr std::uint64_t kSlack = 1 << 20;
+    const std::uint64_t least = size + kSlack;
+    if (least >= heaps_bytes_ || !open_another(heaps_bytes_)) (void)open_another(least, true);
+  }
+
+  /// Opens a group that only holds memory. False, on every rank, where one had no room, unless `last`.
+  bool open_another(std::uint64_t heap_bytes, bool last = false) {
     symmetra::Config config = config_;
-    config.heap_bytes = std::max<std::uint64_t>(size + kSlack, config_.heap_bytes);
+    config.heap_bytes = heap_bytes;
+    config.one_shot_ll_bytes = config.two_shot_ll_bytes = config.two_shot_sentinel_bytes = config.recursive_doubling_bytes = 1024;
+    config.one_shot_sentinel_bytes = 1024;
+    config.ring_bytes = 4096;
+    config.registrations = 1;
     Successor successor(groups_.front());
-    groups_.push_back(symmetra::Communicator::open(successor, detail::open_device(ordinal_), config));
+    try {
+      groups_.push_back(symmetra::Communicator::open(successor, detail::open_device(ordinal_), config));
+    } catch (const symmetra::Error& error) {
+      // The others know only that this rank could not.
+      if (last || !anyone(error.kind() == symmetra::ErrorKind::kOutOfMemory)) throw;
+      return false;
+    }
+    heaps_bytes_ += heap_bytes;
+    return true;
+  }
+
+  /// Whether any rank says so. Collective.
+  bool anyone(bool here) const {
+    const std::uint8_t own = here;
+    std::vector<std::uint8_t> all(ranks());
+    groups_.front().all_gather(&own, all.data(), 1);
+    return std::any_of(all.begin(), all.end(), [](std::uint8_t said) { return said != 0; });
   }
 
   SymmMemObj* keep(void* local, std::size_t size, Object object) {
@@ -190,6 +220,7 @@ class SymmMemManager {
   int ordinal_;
   detail::Streams streams_;
   symmetra::Config config_;
+  std::uint64_t heaps_bytes_;
   /// The first runs the collectives; all hold memory.
   std::vector<symmetra::Communicator> groups_;
   /// Those given back stay, empty: the address of one is never that of another, so that a second Free cannot free a stranger.

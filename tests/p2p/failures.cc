@@ -1,0 +1,119 @@
+// Where memory runs short and calls go wrong: growth, sizes that cannot be. Each rank prints `rank R ok`.
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace {
+
+struct Rank {
+  Bootstrap& bootstrap;
+  int rank;
+  int ranks;
+};
+
+symmetra::Config small() {
+  symmetra::Config config;
+  config.heap_bytes = 1 << 20;
+  return config;
+}
+
+#if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
+
+/// What this process has: threads, bytes of addresses, and of these memory that is shared.
+struct Footprint {
+  size_t threads = 0;
+  size_t addressed_bytes = 0;
+  size_t shared_bytes = 0;
+
+  static Footprint now() {
+    Footprint found;
+    std::ifstream status("/proc/self/status"), maps("/proc/self/maps");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("Threads:", 0) == 0) found.threads = std::stoul(line.substr(8));
+      if (line.rfind("VmSize:", 0) == 0) found.addressed_bytes = std::stoul(line.substr(7)) << 10;
+    }
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("memfd:") == std::string::npos) continue;
+      size_t dash = 0;
+      const unsigned long long start = std::stoull(line, &dash, 16);
+      found.shared_bytes += std::stoull(line.substr(dash + 1), nullptr, 16) - start;
+    }
+    return found;
+  }
+};
+
+/// Many objects that fit no heap there is need few groups, and little besides their own bytes.
+void growth(const Rank& self) {
+  constexpr size_t kObjects = 24, kBytes = 1 << 20;
+  SymmMemManager manager(self.bootstrap, small());
+  const Footprint before = Footprint::now();
+  std::vector<SymmMemObj*> objects;
+  for (size_t i = 0; i < kObjects; ++i) {
+    objects.push_back(manager.Malloc(kBytes));
+    std::vector<uint8_t> mark(kBytes, static_cast<uint8_t>(16 * self.rank + i));
+    HIP(hipMemcpy(objects[i]->Get(), mark.data(), kBytes, hipMemcpyHostToDevice));
+  }
+  const Footprint after = Footprint::now();
+  // Heaps of 2, 3, 6, 12 and 24 MiB; two threads a group, and one for what it copies.
+  CHECK(after.threads - before.threads <= 15);
+  const size_t most_bytes = static_cast<size_t>(self.ranks) * ((47 << 20) + (10 << 20));
+  CHECK(after.shared_bytes - before.shared_bytes <= most_bytes);
+  self.bootstrap.Barrier();
+  for (size_t i = 0; i < kObjects; ++i) {
+    for (int peer = 0; peer < self.ranks; ++peer) {
+      std::vector<uint8_t> found(kBytes);
+      HIP(hipMemcpy(found.data(), objects[i]->GetPeer(peer), kBytes, hipMemcpyDeviceToHost));
+      CHECK(found == std::vector<uint8_t>(kBytes, static_cast<uint8_t>(16 * peer + i)));
+    }
+  }
+  self.bootstrap.Barrier();
+  for (SymmMemObj* object : objects) manager.Free(object);
+  // What was freed serves again.
+  for (size_t i = 0; i < kObjects; ++i) manager.Free(manager.Malloc(kBytes));
+  CHECK(Footprint::now().shared_bytes == after.shared_bytes);
+}
+
+/// Where a device has no room for a heap of that size, there is one for the object alone.
+void short_of_memory(const Rank& self) {
+  SymmMemManager manager(self.bootstrap, small());
+  SymmMemObj* large = manager.Malloc(300 << 20);
+  rlimit before{};
+  CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+  // Rank 0 alone is short.
+  rlimit tight = before;
+  if (self.rank == 0) tight.rlim_cur = Footprint::now().addressed_bytes + (200 << 20);
+  CHECK(setrlimit(RLIMIT_AS, &tight) == 0);
+  SymmMemObj* more = manager.Malloc(2 << 20);
+  CHECK(more->size == 2 << 20);
+  if (self.rank == 0) REFUSED(kOutOfMemory, "", manager.Malloc(300 << 20));
+  if (self.rank != 0) REFUSED(kPeer, "rank 0", manager.Malloc(300 << 20));
+  CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+  manager.Free(manager.Malloc(300 << 20));
+  manager.Free(large);
+  manager.Free(more);
+}
+
+#endif
+
+}  // namespace
+
+int main() {
+  Meeting bootstrap;
+  bootstrap.Initialize();
+  const Rank self{bootstrap, bootstrap.GetRank(), bootstrap.GetWorldSize()};
+  int devices = 0;
+  HIP(hipGetDeviceCount(&devices));
+  HIP(hipSetDevice(self.rank % devices));
+#if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
+  growth(self);
+  short_of_memory(self);
+#endif
+  bootstrap.Finalize();
+  std::printf("rank %d ok\n", self.rank);
+  return 0;
+}
