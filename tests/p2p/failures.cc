@@ -2,11 +2,24 @@
 #include <sys/resource.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "program.hpp"
+
+/// Makes the next allocation of this thread in C++ fail.
+static thread_local bool next_new_fails = false;
+void* operator new(size_t bytes) {
+  void* memory = next_new_fails ? nullptr : std::malloc(bytes);
+  next_new_fails = false;
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -98,6 +111,35 @@ void short_of_memory(const Rank& self) {
   manager.Free(more);
 }
 
+/// Neither a call in a capture nor one whose launch fails holds on to its stream, which the program may destroy.
+void streams_that_go(const Rank& self) {
+  SymmMemManager manager(self.bootstrap, small());
+  AllReduce all_reduce(self.bootstrap, manager);
+  Array<float> input(8), output(8);
+  input.set(std::vector<float>(8, 1));
+  const auto execute = [&](hipStream_t stream) { all_reduce.Execute(input.data(), output.data(), 8, HIP_R_32F, ReduceOp::SUM, stream); };
+  for (const bool launch_fails : {true, false}) {
+    hipStream_t going{}, other{};
+    HIP(hipStreamCreate(&going));
+    HIP(hipStreamCreate(&other));
+    if (launch_fails) {
+      // Its first command needs room.
+      next_new_fails = true;
+      REFUSED(kDevice, "out of memory", execute(going));
+      CHECK(!next_new_fails);
+    }
+    // Nothing can be ordered behind a stream while it is captured.
+    going->capture([&](symmetra::Capture&) {
+      if (!launch_fails) REFUSED(kUnsupported, "captured", execute(going));
+      execute(other);
+    });
+    HIP(hipStreamDestroy(going));
+    HIP(hipStreamSynchronize(other));
+    HIP(hipStreamDestroy(other));
+  }
+  CHECK(output.get() == std::vector<float>(8, static_cast<float>(self.ranks)));
+}
+
 #endif
 
 }  // namespace
@@ -112,6 +154,7 @@ int main() {
 #if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
   growth(self);
   short_of_memory(self);
+  streams_that_go(self);
 #endif
   bootstrap.Finalize();
   std::printf("rank %d ok\n", self.rank);
