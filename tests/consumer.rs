@@ -157,17 +157,15 @@ fn public_headers_show_nothing_of_rust_or_cuda() {
     }
 }
 
+/// Called as a plain function: a thread of the CPU is a block of one thread.
 #[test]
-fn kernels_of_users_compile_for_the_host() {
-    let kernel = r#"
-        #include "symmetra/device/peer.cuh"
-        #include "symmetra/device/signal.cuh"
-        bool meet(const symmetra::device::SignalPad& pad, symmetra::device::PeerView<float> view) {
-          *view.mine() = static_cast<float>(view.rank());
-          return symmetra::device::barrier(pad, 3);
-        }
-    "#;
-    compiles(&compiler(), "c++20", kernel);
+fn kernels_of_users_run_on_the_host() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = folder.join("plain_block");
+    let mut command = Command::new(compiler());
+    command.current_dir(folder).args(["-std=c++20", "-pthread"]).args(WARNINGS).arg("-I").arg(root().join("include"));
+    run(command.arg(root().join("tests/cpp/plain_block.cc")).arg("-o").arg(&program));
+    assert_eq!(run(&mut Command::new(program)), "3 blocks met\n");
 }
 
 #[test]
