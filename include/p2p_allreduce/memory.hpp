@@ -47,10 +47,10 @@ class AllReduce;
 /// the others, who lose it.
 class SymmMemManager {
  public:
-  /// Throws as symmetra::Communicator::open.
+  /// Throws as symmetra::Communicator::open, and kPeer when another rank cannot open its device.
   explicit SymmMemManager(Bootstrap& bootstrap, const symmetra::Config& config = symmetra::Config())
       : exceptions_(std::uncaught_exceptions()),
-        ordinal_(detail::current_ordinal()),
+        ordinal_(open_together(bootstrap)),
         streams_(ordinal_),
         config_(config),
         heaps_bytes_(config.heap_bytes) {
@@ -139,6 +139,27 @@ class SymmMemManager {
   };
 
   std::size_t ranks() const { return groups_.front().world_size(); }
+
+  /// The current device, once every rank has opened its own: one that threw alone would leave the others waiting.
+  static int open_together(Bootstrap& bootstrap) {
+    const detail::Meeting meeting(bootstrap);
+    int ordinal = 0;
+    std::exception_ptr error;
+    try {
+      ordinal = detail::current_ordinal();
+      (void)detail::open_device(ordinal);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::uint8_t opened = error == nullptr;
+    std::vector<std::uint8_t> all(meeting.world_size());
+    bootstrap.Allgather(&opened, all.data(), 1);
+    if (error) std::rethrow_exception(error);
+    const auto without = std::find(all.begin(), all.end(), 0);
+    if (without == all.end()) return ordinal;
+    const auto rank = static_cast<std::int32_t>(without - all.begin());
+    throw symmetra::Error(symmetra::ErrorKind::kPeer, "rank " + std::to_string(rank) + " cannot open its device", 0, rank);
+  }
 
   /// From the heap of a group that has room: the same on every rank, whose heaps are alike.
   std::optional<symmetra::SymmetricBuffer> cut(std::size_t size) const {

@@ -91,6 +91,26 @@ void growth(const Rank& self) {
   CHECK(Footprint::now().shared_bytes == after.shared_bytes);
 }
 
+/// A rank that cannot open its device tells the others.
+void no_device(const Rank& self) {
+  // One that was not used before.
+  HIP(hipSetDevice(15));
+  if (self.rank == self.ranks - 1) {
+    const symmetra::Config config = small();
+    bool thrown = false;
+    next_new_fails = true;
+    try {
+      SymmMemManager manager(self.bootstrap, config);
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    CHECK(thrown && !next_new_fails);
+  } else {
+    REFUSED(kPeer, "rank " + std::to_string(self.ranks - 1), SymmMemManager manager(self.bootstrap, small()));
+  }
+  HIP(hipSetDevice(self.rank));
+}
+
 /// Where a device has no room for a heap of that size, there is one for the object alone.
 void short_of_memory(const Rank& self) {
   SymmMemManager manager(self.bootstrap, small());
@@ -152,6 +172,7 @@ int main() {
   HIP(hipGetDeviceCount(&devices));
   HIP(hipSetDevice(self.rank % devices));
 #if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
+  no_device(self);
   growth(self);
   short_of_memory(self);
   streams_that_go(self);
