@@ -92,9 +92,13 @@ class SymmMemManager {
   void Free(SymmMemObj* object) { take("Free", object, true); }
 
   /// The program's `size` bytes at `ptr`, one stretch on every rank. Collective; blocks. They stay allocated
-  /// until the manager is destroyed. Throws kUnsupported, on every rank, when some rank's cannot be shared: between
-  /// processes, memory that is not hipMalloc's, such as malloc's or the stack's; on GPUs also memory from a pool,
-  /// managed or mapped by address ranges. kInvalidArgument for a null address, kMismatch for different sizes.
+  /// until every rank has destroyed its manager, also when deregistered before: peers still have them mapped, and after
+  /// a call that failed they may still write there. Ranks that are all threads of one process map nothing: of these the
+  /// memory may go once this rank's calls with it have ended without an error.
+  ///
+  /// Throws kUnsupported, on every rank, when some rank's cannot be shared: between processes, memory that is not
+  /// hipMalloc's, such as malloc's or the stack's; on GPUs also memory from a pool, managed or mapped by address
+  /// ranges. kInvalidArgument for a null address, kMismatch for different sizes.
   SymmMemObj* Register(void* ptr, std::size_t size) {
     symmetra::Adopted adopted = groups_.front().adopt(static_cast<std::uint8_t*>(ptr), size);
     if (!adopted.is_shared()) {
@@ -138,8 +142,6 @@ class SymmMemManager {
     const symmetra::Communicator& group_;
   };
 
-  std::size_t ranks() const { return groups_.front().world_size(); }
-
   /// The current device, once every rank has opened its own: one that threw alone would leave the others waiting.
   static int open_together(Bootstrap& bootstrap) {
     const detail::Meeting meeting(bootstrap);
@@ -160,6 +162,8 @@ class SymmMemManager {
     const auto rank = static_cast<std::int32_t>(without - all.begin());
     throw symmetra::Error(symmetra::ErrorKind::kPeer, "rank " + std::to_string(rank) + " cannot open its device", 0, rank);
   }
+
+  std::size_t ranks() const { return groups_.front().world_size(); }
 
   /// From the heap of a group that has room: the same on every rank, whose heaps are alike.
   std::optional<symmetra::SymmetricBuffer> cut(std::size_t size) const {

@@ -125,8 +125,8 @@ class DeviceBuffer {
 ///
 /// Where every rank's memory can be shared, peers address it directly. Where one's cannot (from a pool,
 /// mapped by address ranges, managed, of the host), messages are pushed through the arena, with the
-/// same result: is_shared() tells. The memory must stay allocated until the communicator is closed, not
-/// only as long as this object.
+/// same result: is_shared() tells. The memory must stay allocated until every rank has closed or destroyed its
+/// communicator, not only as long as this object: Communicator::adopt says why.
 class Adopted {
  public:
   Adopted(Adopted&&) noexcept = default;
