@@ -1,10 +1,12 @@
-// Where memory runs short and calls go wrong: growth, sizes that cannot be. Each rank prints `rank R ok`.
+// Where memory runs short, calls are wrong, streams go and ranks die. Each rank prints `rank R ok`.
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,13 @@ struct Rank {
   int rank;
   int ranks;
 };
+
+/// Ends the process without a word to the others.
+[[noreturn]] void end(const Rank& self) {
+  std::printf("rank %d ok\n", self.rank);
+  std::fflush(stdout);
+  std::_Exit(0);
+}
 
 symmetra::Config small() {
   symmetra::Config config;
@@ -89,6 +98,85 @@ void growth(const Rank& self) {
   // What was freed serves again.
   for (size_t i = 0; i < kObjects; ++i) manager.Free(manager.Malloc(kBytes));
   CHECK(Footprint::now().shared_bytes == after.shared_bytes);
+}
+
+/// Every rank hears why there is no such memory, and the next call works.
+void sizes_that_cannot_be(const Rank& self) {
+  SymmMemManager manager(self.bootstrap, small());
+  for (const size_t size : {size_t{1} << 44, size_t{1} << 45, SIZE_MAX}) {
+    REFUSED(kOutOfMemory, "Malloc: the size is " + std::to_string(size) + " bytes", manager.Malloc(size));
+  }
+  if (self.ranks > 1) {
+    for (const size_t other : {size_t{2} << 20, size_t{1} << 45, SIZE_MAX}) {
+      REFUSED(kMismatch, "", manager.Malloc(self.rank == 1 ? other : 64));
+    }
+  }
+  SymmMemObj* nothing = manager.Malloc(0);
+  SymmMemObj* some = manager.Malloc(5);
+  CHECK(nothing->size == 0 && some->size == 5);
+  manager.Free(nothing);
+  manager.Free(some);
+}
+
+/// A bootstrap of other ranks than the manager's.
+void another_bootstrap(const Rank& self) {
+  struct Other : Bootstrap {
+    Other(int rank, int ranks) : rank(rank), ranks(ranks) {}
+    void Initialize() override {}
+    void Finalize() override {}
+    int GetWorldSize() const override { return ranks; }
+    int GetRank() const override { return rank; }
+    void Allgather(const void*, void*, size_t) override {}
+    void Barrier() override {}
+    int rank, ranks;
+  };
+  SymmMemManager manager(self.bootstrap, small());
+  Other larger(self.rank, self.ranks + 1), next((self.rank + 1) % self.ranks, self.ranks);
+  REFUSED(kInvalidArgument, "of " + std::to_string(self.ranks + 1) + ", but the manager's is", AllReduce(larger, manager));
+  if (self.ranks > 1) REFUSED(kInvalidArgument, "the bootstrap is rank", AllReduce(next, manager));
+}
+
+/// A rank that an exception ends while others wait for it in Execute.
+void lost(const Rank& self) {
+  if (self.ranks == 1) return;
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    SymmMemManager manager(self.bootstrap, small());
+    AllReduce all_reduce(self.bootstrap, manager);
+    SymmMemObj* object = manager.Malloc(64);
+    Array<float> values(8);
+    values.set(std::vector<float>(8, 1));
+    const auto execute = [&] { all_reduce.Execute(values.data(), values.data(), 8, HIP_R_32F, ReduceOp::SUM); };
+    execute();
+    all_reduce.Synchronize();
+    self.bootstrap.Barrier();
+    // The manager is destroyed while this unwinds, with an object and without waiting for anybody.
+    if (self.rank == 1) throw std::runtime_error("the program's own");
+    execute();
+    REFUSED(kPeerLost, "rank 1", all_reduce.Synchronize());
+    REFUSED(kPeerLost, "rank 1", execute());
+    REFUSED(kPeerLost, "rank 1", manager.Malloc(64));
+    manager.Free(object);
+  } catch (const std::runtime_error& error) {
+    CHECK(self.rank == 1 && std::string(error.what()) == "the program's own");
+  }
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+  self.bootstrap.Barrier();
+}
+
+/// A rank whose process ends in the middle.
+void killed(const Rank& self) {
+  SymmMemManager manager(self.bootstrap, small());
+  AllReduce all_reduce(self.bootstrap, manager);
+  Array<float> values(8);
+  values.set(std::vector<float>(8, 1));
+  self.bootstrap.Barrier();
+  const int last = self.ranks - 1;
+  if (self.rank == last) end(self);
+  const auto start = std::chrono::steady_clock::now();
+  all_reduce.Execute(values.data(), values.data(), 8, HIP_R_32F, ReduceOp::SUM);
+  REFUSED(kPeerLost, "rank " + std::to_string(last), all_reduce.Synchronize());
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
 /// A rank that cannot open its device tells the others.
@@ -171,13 +259,15 @@ int main() {
   int devices = 0;
   HIP(hipGetDeviceCount(&devices));
   HIP(hipSetDevice(self.rank % devices));
+  sizes_that_cannot_be(self);
+  another_bootstrap(self);
 #if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
   no_device(self);
   growth(self);
   short_of_memory(self);
   streams_that_go(self);
 #endif
-  bootstrap.Finalize();
-  std::printf("rank %d ok\n", self.rank);
-  return 0;
+  lost(self);
+  killed(self);
+  end(self);
 }
