@@ -157,17 +157,15 @@ fn public_headers_show_nothing_of_rust_or_cuda() {
     }
 }
 
+/// Called as a plain function: a thread of the CPU is a block of one thread.
 #[test]
-fn kernels_of_users_compile_for_the_host() {
-    let kernel = r#"
-        #include "symmetra/device/peer.cuh"
-        #include "symmetra/device/signal.cuh"
-        bool meet(const symmetra::device::SignalPad& pad, symmetra::device::PeerView<float> view) {
-          *view.mine() = static_cast<float>(view.rank());
-          return symmetra::device::barrier(pad, 3);
-        }
-    "#;
-    compiles(&compiler(), "c++20", kernel);
+fn kernels_of_users_run_on_the_host() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = folder.join("plain_block");
+    let mut command = Command::new(compiler());
+    command.current_dir(folder).args(["-std=c++20", "-pthread"]).args(WARNINGS).arg("-I").arg(root().join("include"));
+    run(command.arg(root().join("tests/cpp/plain_block.cc")).arg("-o").arg(&program));
+    assert_eq!(run(&mut Command::new(program)), "3 blocks met\n");
 }
 
 #[test]
@@ -203,11 +201,20 @@ fn every_failure_is_a_typed_error() {
 /// Under `mpirun` the same program runs in `.ci/mpi`, in every world.
 #[test]
 fn programs_of_the_p2p_allreduce_api_work() {
-    let program = build("tests/p2p/every_call.cc", &["-O1", "-DP2P_ALLREDUCE_NO_MPI"]);
-    for world in [1, 2, 3, 5, 8] {
+    launch_p2p("tests/p2p/every_call.cc", &[1, 2, 3, 5, 8]);
+}
+
+#[test]
+fn failures_of_the_p2p_allreduce_api_are_typed_and_bounded() {
+    launch_p2p("tests/p2p/failures.cc", &[1, 3]);
+}
+
+fn launch_p2p(source: &str, worlds: &[usize]) {
+    let program = build(source, &["-O1", "-DP2P_ALLREDUCE_NO_MPI"]);
+    for world in worlds {
         let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
         let text = run(command.args(["launch", "-n", &world.to_string(), "--"]).arg(&program));
-        for rank in 0..world {
+        for rank in 0..*world {
             assert!(text.contains(&format!("rank {rank} ok")), "{world} ranks: {text}");
         }
     }

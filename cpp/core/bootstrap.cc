@@ -22,8 +22,8 @@ void Bootstrap::barrier(Deadline deadline) {
 namespace core {
 
 void ReadyMade::all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) {
-  const rust::Slice<const std::uint8_t> sent(static_cast<const std::uint8_t*>(send), bytes);
-  const rust::Slice<std::uint8_t> received(static_cast<std::uint8_t*>(receive), bytes * world_size());
+  const auto sent = bytes_at<const std::uint8_t>("what an all-gather sends", send, bytes);
+  const auto received = bytes_at<std::uint8_t>("where an all-gather receives", receive, bytes * world_size());
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   call([&] { ready_all_gather(*core_, sent, received, milliseconds(left)); });
 }

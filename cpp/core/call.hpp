@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -38,6 +40,16 @@ template <class T>
 T& live(const std::shared_ptr<T>& core) {
   if (core == nullptr) throw_moved_from();
   return *core;
+}
+
+/// Throws for what is no memory.
+[[noreturn]] void throw_null(const char* what, std::size_t bytes);
+
+/// The caller's bytes. Throws kInvalidArgument for null, unless there are none.
+template <class T, class Address>
+rust::Slice<T> bytes_at(const char* what, Address address, std::size_t bytes) {
+  if (address == nullptr && bytes > 0) throw_null(what, bytes);
+  return {static_cast<T*>(address), bytes};
 }
 
 /// A duration in the unit that crosses the bridge; negative ones are 0.

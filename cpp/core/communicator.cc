@@ -34,8 +34,8 @@ void Communicator::barrier() const {
 }
 
 void Communicator::all_gather(const void* send, void* receive, std::size_t bytes) const {
-  const rust::Slice<const std::uint8_t> sent(static_cast<const std::uint8_t*>(send), bytes);
-  const rust::Slice<std::uint8_t> received(static_cast<std::uint8_t*>(receive), bytes * world_size());
+  const auto sent = core::bytes_at<const std::uint8_t>("what an all-gather sends", send, bytes);
+  const auto received = core::bytes_at<std::uint8_t>("where an all-gather receives", receive, bytes * world_size());
   call([&] { core::communicator_all_gather(live(core_), sent, received); });
 }
 

@@ -25,6 +25,21 @@ Coordinator::Coordinator(std::shared_ptr<core::Coordinator> core)
 
 std::string Coordinator::name() const { return std::string(core::coordinator_name(live(core_))); }
 
+std::size_t Coordinator::rank() const {
+  live(core_);
+  return rank_;
+}
+
+const std::vector<std::size_t>& Coordinator::ranks() const {
+  live(core_);
+  return ranks_;
+}
+
+const Communicator& Coordinator::local() const {
+  live(core_);
+  return local_;
+}
+
 const Communicator& Coordinator::communicator() const {
   call([&] { core::coordinator_is_local(live(core_)); });
   return local_;

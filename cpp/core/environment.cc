@@ -71,6 +71,19 @@ Environment::Environment(std::shared_ptr<core::Environment> core) : core_(std::m
   }
 }
 
+const Coordinator& Environment::world() const {
+  live(core_);
+  return coordinators_.front();
+}
+
+const Coordinator& Environment::group(Parallelism parallelism) const {
+  live(core_);
+  const std::size_t group = 1 + static_cast<std::size_t>(parallelism);
+  if (group < coordinators_.size()) return coordinators_[group];
+  throw Error(ErrorKind::kInvalidArgument,
+              "the parallelism is " + std::to_string(group - 1) + ", but it must be less than " + std::to_string(coordinators_.size() - 1));
+}
+
 std::vector<Host> Environment::hosts() const {
   std::vector<Host> hosts;
   for (const core::Machine& machine : core::environment_hosts(live(core_))) {

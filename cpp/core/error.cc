@@ -19,4 +19,8 @@ Error decode(const char* text) {
 
 void throw_moved_from() { throw Error(ErrorKind::kInvalidArgument, "the object was moved from and holds nothing"); }
 
+void throw_null(const char* what, std::size_t bytes) {
+  throw Error(ErrorKind::kInvalidArgument, std::string(what) + " is null, but must be " + std::to_string(bytes) + " bytes");
+}
+
 }  // namespace symmetra::core

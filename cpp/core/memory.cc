@@ -30,9 +30,9 @@ void read_all(const Tensor& tensor, void* values, const Stream& stream) {
 }  // namespace
 
 Operand operand_of(const symmetra::Operand& operand) {
-  const bool whole = operand.count_ == symmetra::Operand::kAll;
-  if (operand.core_ == nullptr && whole) throw_moved_from();
-  const std::size_t count = whole ? tensor_count(*operand.core_) : operand.count_;
+  using Extent = symmetra::Operand::Extent;
+  if (operand.extent_ != Extent::kAddress && operand.core_ == nullptr) throw_moved_from();
+  const std::size_t count = operand.extent_ == Extent::kWhole ? tensor_count(*operand.core_) : operand.count_;
   return Operand{operand.core_, static_cast<std::uint8_t*>(operand.address_), operand.start_, count,
                  static_cast<std::uint32_t>(operand.dtype_)};
 }

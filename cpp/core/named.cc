@@ -1,6 +1,7 @@
 // Maps of named tensors and other values.
 #include "symmetra/named.hpp"
 
+#include <optional>
 #include <stdexcept>
 
 #include "cpp/core/call.hpp"
@@ -13,31 +14,43 @@ using core::call;
 using core::live;
 using core::share;
 
-Tensor::Tensor(DeviceBuffer buffer, std::vector<std::size_t> shape)
-    : buffer_(std::move(buffer)), operand_(*buffer_), dtype_(buffer_->dtype()), shape_(std::move(shape)) {
-  check_shape(buffer_->count());
-}
+struct Tensor::Held {
+  /// None where the memory is borrowed.
+  std::optional<DeviceBuffer> buffer;
+  Operand operand;
+  std::vector<std::size_t> shape;
+};
 
-Tensor::Tensor(Operand memory, std::vector<std::size_t> shape)
-    : operand_(memory), dtype_(core::operand_dtype(memory)), shape_(std::move(shape)) {
-  check_shape(core::operand_of(memory).count);
-}
-
-Tensor Tensor::borrowed(Operand memory, std::vector<std::size_t> shape) { return Tensor(memory, std::move(shape)); }
-
-void Tensor::check_shape(std::size_t count) const {
+Tensor::Tensor(std::shared_ptr<const Held> held) : held_(std::move(held)) {
+  const std::size_t count = core::operand_of(held_->operand).count;
   std::size_t elements = 1;
   bool fits = true;
-  for (const std::size_t dim : shape_) fits = !__builtin_mul_overflow(elements, dim, &elements) && fits;
+  for (const std::size_t dim : held_->shape) fits = !__builtin_mul_overflow(elements, dim, &elements) && fits;
   if (fits && elements == count) return;
   throw Error(ErrorKind::kInvalidArgument, "the shape has " + (fits ? std::to_string(elements) : "more than 64 bits of") +
                                                " elements, but the memory has " + std::to_string(count));
 }
 
+Tensor::Tensor(DeviceBuffer buffer, std::vector<std::size_t> shape)
+    : Tensor([&] {
+        const Operand operand = buffer;
+        return std::make_shared<const Held>(Held{std::move(buffer), operand, std::move(shape)});
+      }()) {}
+
+Tensor Tensor::borrowed(Operand memory, std::vector<std::size_t> shape) {
+  return Tensor(std::make_shared<const Held>(Held{std::nullopt, memory, std::move(shape)}));
+}
+
+Dtype Tensor::dtype() const { return core::operand_dtype(live(held_).operand); }
+
+const std::vector<std::size_t>& Tensor::shape() const { return live(held_).shape; }
+
 const DeviceBuffer& Tensor::buffer() const {
-  if (buffer_) return *buffer_;
+  if (live(held_).buffer) return *held_->buffer;
   throw Error(ErrorKind::kUnsupported, "the buffer of a tensor in borrowed memory: its owner has it");
 }
+
+Tensor::operator Operand() const { return live(held_).operand; }
 
 namespace {
 

@@ -107,9 +107,18 @@ class AllReduce {
     const symmetra::Reduction reduction = detail::reduction_of(op);
     const symmetra::Operand input(const_cast<void*>(sendbuf), count, dtype), output(recvbuf, count, dtype);
     const symmetra::Stream& queue = manager_.streams_.of(stream);
-    group().all_reduce(input, output, queue, {reduction, algorithm(dtype, reduction, count)});
-    // The program may destroy its stream without a word; the default stream stays.
-    if (stream != 0) group().leave(queue);
+    try {
+      group().all_reduce(input, output, queue, {reduction, algorithm(dtype, reduction, count)});
+    } catch (const symmetra::Error&) {
+      // It may have failed after it took its turn on the stream.
+      try {
+        leave(stream);
+      } catch (const symmetra::Error&) {
+        // The first error says more.
+      }
+      throw;
+    }
+    leave(stream);
   }
 
   /// Blocks until the work of `stream` is done, and throws what went wrong with it.
@@ -119,6 +128,11 @@ class AllReduce {
   static constexpr std::size_t kSmallBytes = 32 << 10;
 
   const symmetra::Communicator& group() const { return manager_.groups_.front(); }
+
+  /// The program may destroy its stream without a word; the default stream stays.
+  void leave(hipStream_t stream) {
+    if (stream != 0) group().leave(manager_.streams_.of(stream));
+  }
 
   symmetra::Algorithm algorithm(symmetra::Dtype dtype, symmetra::Reduction reduction, std::size_t count) const {
     const bool wraps = reduction == symmetra::Reduction::kAverage && !detail::is_float(dtype);

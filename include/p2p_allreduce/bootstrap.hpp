@@ -13,7 +13,8 @@ namespace p2p_allreduce {
 
 /// Moves a few bytes between all ranks while memory is set up; once the SymmMemManager stands, all that
 /// follows goes over channels of its own. Every rank makes the same calls in the same order, one
-/// thread at a time. A call returns when every rank made it, or throws.
+/// thread at a time. A call returns when every rank made it, or throws, best after a timeout of its own: the
+/// library's deadlines do not reach it.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;

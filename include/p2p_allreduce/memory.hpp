@@ -47,9 +47,13 @@ class AllReduce;
 /// the others, who lose it.
 class SymmMemManager {
  public:
-  /// Throws as symmetra::Communicator::open.
+  /// Throws as symmetra::Communicator::open, and kPeer when another rank cannot open its device.
   explicit SymmMemManager(Bootstrap& bootstrap, const symmetra::Config& config = symmetra::Config())
-      : exceptions_(std::uncaught_exceptions()), ordinal_(detail::current_ordinal()), streams_(ordinal_), config_(config) {
+      : exceptions_(std::uncaught_exceptions()),
+        ordinal_(open_together(bootstrap)),
+        streams_(ordinal_),
+        config_(config),
+        heaps_bytes_(config.heap_bytes) {
     detail::Meeting meeting(bootstrap);
     groups_.push_back(symmetra::Communicator::open(meeting, detail::open_device(ordinal_), config));
   }
@@ -67,10 +71,11 @@ class SymmMemManager {
     }
   }
 
-  /// `size` zeroed bytes on every rank. Collective; blocks. Throws kOutOfMemory when a device has no such
-  /// room, kMismatch when ranks ask for different sizes.
+  /// `size` zeroed bytes on every rank. Collective; blocks. Throws kOutOfMemory when this rank's device has no such
+  /// room or no device could, kPeer when another rank's has none, kMismatch when ranks ask for different sizes.
   SymmMemObj* Malloc(std::size_t size) {
-    std::optional<symmetra::SymmetricBuffer> buffer = cut(size);
+    // Sizes that cannot be are compared like others.
+    std::optional<symmetra::SymmetricBuffer> buffer = cut(std::min<std::size_t>(size, PTRDIFF_MAX));
     if (!buffer) {
       grow(size);
       buffer.emplace(groups_.back().symmetric<std::uint8_t>(size));
@@ -88,9 +93,13 @@ class SymmMemManager {
   void Free(SymmMemObj* object) { take("Free", object, true); }
 
   /// The program's `size` bytes at `ptr`, one stretch on every rank. Collective; blocks. They stay allocated
-  /// until the manager is destroyed. Throws kUnsupported, on every rank, when some rank's cannot be shared: between
-  /// processes, memory that is not hipMalloc's, such as malloc's or the stack's; on GPUs also memory from a pool,
-  /// managed or mapped by address ranges. kInvalidArgument for a null address, kMismatch for different sizes.
+  /// until every rank has destroyed its manager, also when deregistered before: peers still have them mapped, and after
+  /// a call that failed they may still write there. Ranks that are all threads of one process map nothing: of these the
+  /// memory may go once this rank's calls with it have ended without an error.
+  ///
+  /// Throws kUnsupported, on every rank, when some rank's cannot be shared: between processes, memory that is not
+  /// hipMalloc's, such as malloc's or the stack's; on GPUs also memory from a pool, managed or mapped by address
+  /// ranges. kInvalidArgument for a null address, kMismatch for different sizes.
   SymmMemObj* Register(void* ptr, std::size_t size) {
     symmetra::Adopted adopted = groups_.front().adopt(static_cast<std::uint8_t*>(ptr), size);
     if (!adopted.is_shared()) {
@@ -134,6 +143,27 @@ class SymmMemManager {
     const symmetra::Communicator& group_;
   };
 
+  /// The current device, once every rank has opened its own: one that threw alone would leave the others waiting.
+  static int open_together(Bootstrap& bootstrap) {
+    const detail::Meeting meeting(bootstrap);
+    int ordinal = 0;
+    std::exception_ptr error;
+    try {
+      ordinal = detail::current_ordinal();
+      (void)detail::open_device(ordinal);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::uint8_t opened = error == nullptr;
+    std::vector<std::uint8_t> all(meeting.world_size());
+    bootstrap.Allgather(&opened, all.data(), 1);
+    if (error) std::rethrow_exception(error);
+    const auto without = std::find(all.begin(), all.end(), 0);
+    if (without == all.end()) return ordinal;
+    const auto rank = static_cast<std::int32_t>(without - all.begin());
+    throw symmetra::Error(symmetra::ErrorKind::kPeer, "rank " + std::to_string(rank) + " cannot open its device", 0, rank);
+  }
+
   std::size_t ranks() const { return groups_.front().world_size(); }
 
   /// From the heap of a group that has room: the same on every rank, whose heaps are alike.
@@ -148,14 +178,44 @@ class SymmMemManager {
     return std::nullopt;
   }
 
-  /// A heap never grows: a further group brings one with room for `size` bytes, and for as much again as there
-  /// was, so that many small objects need few groups.
+  /// A heap never grows: a further group brings one as large as all before together, so that many objects need few
+  /// groups; where that is more than a device has, one for this object alone.
   void grow(std::size_t size) {
-    constexpr std::uint64_t kSlack = 1 << 20;
+    constexpr std::uint64_t kSlack = 1 << 20, kMostBytes = (std::uint64_t{1} << 44) - kSlack;
+    if (size > kMostBytes) {
+      throw symmetra::Error(symmetra::ErrorKind::kOutOfMemory, "Malloc: the size is " + std::to_string(size) +
+                                                                   " bytes, but an object has at most " + std::to_string(kMostBytes));
+    }
+    const std::uint64_t least = size + kSlack;
+    if (least >= heaps_bytes_ || !open_another(heaps_bytes_)) (void)open_another(least, true);
+  }
+
+  /// Opens a group that only holds memory. False, on every rank, where one had no room, unless `last`.
+  bool open_another(std::uint64_t heap_bytes, bool last = false) {
     symmetra::Config config = config_;
-    config.heap_bytes = std::max<std::uint64_t>(size + kSlack, config_.heap_bytes);
+    config.heap_bytes = heap_bytes;
+    config.one_shot_ll_bytes = config.two_shot_ll_bytes = config.two_shot_sentinel_bytes = config.recursive_doubling_bytes = 1024;
+    config.one_shot_sentinel_bytes = 1024;
+    config.ring_bytes = 4096;
+    config.registrations = 1;
     Successor successor(groups_.front());
-    groups_.push_back(symmetra::Communicator::open(successor, detail::open_device(ordinal_), config));
+    try {
+      groups_.push_back(symmetra::Communicator::open(successor, detail::open_device(ordinal_), config));
+    } catch (const symmetra::Error& error) {
+      // The others know only that this rank could not.
+      if (last || !anyone(error.kind() == symmetra::ErrorKind::kOutOfMemory)) throw;
+      return false;
+    }
+    heaps_bytes_ += heap_bytes;
+    return true;
+  }
+
+  /// Whether any rank says so. Collective.
+  bool anyone(bool here) const {
+    const std::uint8_t own = here;
+    std::vector<std::uint8_t> all(ranks());
+    groups_.front().all_gather(&own, all.data(), 1);
+    return std::any_of(all.begin(), all.end(), [](std::uint8_t said) { return said != 0; });
   }
 
   SymmMemObj* keep(void* local, std::size_t size, Object object) {
@@ -190,6 +250,7 @@ class SymmMemManager {
   int ordinal_;
   detail::Streams streams_;
   symmetra::Config config_;
+  std::uint64_t heaps_bytes_;
   /// The first runs the collectives; all hold memory.
   std::vector<symmetra::Communicator> groups_;
   /// Those given back stay, empty: the address of one is never that of another, so that a second Free cannot free a stranger.

@@ -4,9 +4,15 @@
 
 #include <mpi.h>
 
+#include <algorithm>
+#include <chrono>
 #include <climits>
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "p2p_allreduce/bootstrap.hpp"
 
@@ -14,10 +20,12 @@ namespace p2p_allreduce {
 
 /// All ranks of MPI_COMM_WORLD, which must be on one host. Speaks on a communicator of its own, so that
 /// its messages never meet the program's. Throws kBootstrap, with MPI's code and words, where MPI
-/// is told to return its errors.
+/// is told to return its errors; kTimeout when a rank is missing after the timeout. It is then of no further use, and
+/// leaves MPI as it is: to finalise it would wait for that rank.
 class MPIBootstrap : public Bootstrap {
  public:
-  MPIBootstrap() = default;
+  /// `timeout` is how long a call waits for the other ranks, but for MPI's own initialisation.
+  explicit MPIBootstrap(std::chrono::milliseconds timeout = symmetra::bootstrap::kTimeout) : timeout_(timeout) {}
   MPIBootstrap(const MPIBootstrap&) = delete;
   MPIBootstrap& operator=(const MPIBootstrap&) = delete;
   /// As Finalize(), but leaves MPI alone when that fails.
@@ -38,7 +46,9 @@ class MPIBootstrap : public Bootstrap {
       check("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
       owns_mpi_ = true;
     }
-    check("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &ranks_));
+    std::unique_ptr<Call> dup = std::make_unique<Call>();
+    check("MPI_Comm_idup", MPI_Comm_idup(MPI_COMM_WORLD, &dup->ranks, &dup->request));
+    ranks_ = finish("MPI_Comm_idup", std::move(dup))->ranks;
     check("MPI_Comm_size", MPI_Comm_size(ranks_, &world_size_));
     check("MPI_Comm_rank", MPI_Comm_rank(ranks_, &rank_));
     initialized_ = true;
@@ -59,15 +69,49 @@ class MPIBootstrap : public Bootstrap {
                                                                        " bytes, but MPI takes at most " + std::to_string(INT_MAX));
     }
     const int bytes = static_cast<int>(sendcount);
-    check("MPI_Allgather", MPI_Allgather(sendbuf, bytes, MPI_BYTE, recvbuf, bytes, MPI_BYTE, ranks_));
+    std::unique_ptr<Call> gather = std::make_unique<Call>();
+    const char* const own = static_cast<const char*>(sendbuf);
+    gather->sent.assign(own, own + sendcount);
+    gather->received.resize(sendcount * static_cast<std::size_t>(world_size_));
+    check("MPI_Iallgather",
+          MPI_Iallgather(gather->sent.data(), bytes, MPI_BYTE, gather->received.data(), bytes, MPI_BYTE, ranks_, &gather->request));
+    gather = finish("MPI_Iallgather", std::move(gather));
+    std::copy(gather->received.begin(), gather->received.end(), static_cast<char*>(recvbuf));
   }
   /// Throws kInvalidArgument before Initialize().
   void Barrier() override {
     require_initialized("Barrier");
-    check("MPI_Barrier", MPI_Barrier(ranks_));
+    std::unique_ptr<Call> barrier = std::make_unique<Call>();
+    check("MPI_Ibarrier", MPI_Ibarrier(ranks_, &barrier->request));
+    (void)finish("MPI_Ibarrier", std::move(barrier));
   }
 
  private:
+  /// A call under way, with all that MPI reads and writes until it is done.
+  struct Call {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Comm ranks = MPI_COMM_NULL;
+    std::vector<char> sent, received;
+  };
+
+  /// Waits until it is done. Else nobody can end it, and what it uses is MPI's for good.
+  std::unique_ptr<Call> finish(const char* name, std::unique_ptr<Call> call) {
+    Call* const ongoing = call.release();
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    initialized_ = false;
+    for (int done = 0;;) {
+      check(name, MPI_Test(&ongoing->request, &done, MPI_STATUS_IGNORE));
+      if (done != 0) break;
+      if (std::chrono::steady_clock::now() > deadline) {
+        throw symmetra::Error(symmetra::ErrorKind::kTimeout,
+                              std::string(name) + ": not every rank came within " + std::to_string(timeout_.count()) + " ms");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    initialized_ = true;
+    return std::unique_ptr<Call>(ongoing);
+  }
+
   void leave() {
     if (!initialized_) return;
     initialized_ = false;
@@ -92,6 +136,7 @@ class MPIBootstrap : public Bootstrap {
     throw symmetra::Error(symmetra::ErrorKind::kBootstrap, std::string(call) + ": " + words, code);
   }
 
+  std::chrono::milliseconds timeout_;
   MPI_Comm ranks_ = MPI_COMM_NULL;
   int world_size_ = 0;
   int rank_ = 0;

@@ -67,7 +67,8 @@ class Communicator {
   /// and kTimeout after Deadlines::open.
   void barrier() const;
   /// Gives `bytes` bytes at `send` to every rank and stores those of every rank at `receive`, in rank
-  /// order. Blocks. Throws as barrier, and kMismatch when ranks give different numbers of bytes.
+  /// order. Blocks. Throws as barrier, kInvalidArgument for null with bytes, and kMismatch when ranks give different
+  /// numbers of bytes.
   void all_gather(const void* send, void* receive, std::size_t bytes) const;
 
   /// Makes a zeroed symmetric buffer of `count` elements. Collective; blocks. Throws kOutOfMemory when

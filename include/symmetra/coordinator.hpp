@@ -48,26 +48,26 @@ class Coordinator {
   /// `world`, `tp`, `pp`, `dp` or `ep`.
   std::string name() const;
   /// This rank's number in the group.
-  std::size_t rank() const { return rank_; }
-  std::size_t world_size() const { return ranks_.size(); }
+  std::size_t rank() const;
+  std::size_t world_size() const { return ranks().size(); }
   /// The group's ranks as the world numbers them, in the order of the group.
-  const std::vector<std::size_t>& ranks() const { return ranks_; }
-  std::size_t first_rank() const { return ranks_.front(); }
-  std::size_t last_rank() const { return ranks_.back(); }
+  const std::vector<std::size_t>& ranks() const;
+  std::size_t first_rank() const { return ranks().front(); }
+  std::size_t last_rank() const { return ranks().back(); }
   /// Whether this is the first rank: of a pipeline, the stage that embeds.
   bool is_first_rank() const { return rank() == 0; }
   /// Whether this is the last rank: of a pipeline, the stage that samples.
   bool is_last_rank() const { return rank() + 1 == world_size(); }
   /// The rank after this one, going round, as the world numbers it.
-  std::size_t next_rank() const { return ranks_[(rank() + 1) % world_size()]; }
+  std::size_t next_rank() const { return ranks()[(rank() + 1) % world_size()]; }
   /// The rank before this one, likewise.
-  std::size_t previous_rank() const { return ranks_[(rank() + world_size() - 1) % world_size()]; }
+  std::size_t previous_rank() const { return ranks()[(rank() + world_size() - 1) % world_size()]; }
 
   /// What runs the own collectives of a group on one host. Groups of the same ranks share it. Throws
   /// kUnsupported for a group that spans hosts: call its operations here.
   const Communicator& communicator() const;
   /// What runs collectives among the group's ranks on this host: all of them, unless it spans hosts.
-  const Communicator& local() const { return local_; }
+  const Communicator& local() const;
 
   /// The same group with one backend, which is opened if need be: a call it does not serve throws
   /// kUnsupported. Collective; blocks. Every rank of the group makes a call through the same backend.

@@ -108,12 +108,12 @@ class Environment {
   Environment(Environment&&) noexcept = default;
   Environment& operator=(Environment&&) noexcept = default;
 
-  const Coordinator& world() const { return coordinators_[0]; }
+  const Coordinator& world() const;
   const Coordinator& tp() const { return group(Parallelism::kTensor); }
   const Coordinator& pp() const { return group(Parallelism::kPipeline); }
   const Coordinator& dp() const { return group(Parallelism::kData); }
   const Coordinator& ep() const { return group(Parallelism::kExpert); }
-  const Coordinator& group(Parallelism parallelism) const { return coordinators_[1 + static_cast<std::size_t>(parallelism)]; }
+  const Coordinator& group(Parallelism parallelism) const;
 
   /// Which ranks are on which host, ordered by their lowest rank.
   std::vector<Host> hosts() const;

@@ -125,8 +125,8 @@ class DeviceBuffer {
 ///
 /// Where every rank's memory can be shared, peers address it directly. Where one's cannot (from a pool,
 /// mapped by address ranges, managed, of the host), messages are pushed through the arena, with the
-/// same result: is_shared() tells. The memory must stay allocated until the communicator is closed, not
-/// only as long as this object.
+/// same result: is_shared() tells. The memory must stay allocated until every rank has closed or destroyed its
+/// communicator, not only as long as this object: Communicator::adopt says why.
 class Adopted {
  public:
   Adopted(Adopted&&) noexcept = default;
@@ -152,22 +152,25 @@ class Adopted {
 /// What a collective reads or writes. Made by conversion in a call; does not outlive what it was made of.
 class Operand {
  public:
-  Operand(const SymmetricBuffer& buffer) : core_(buffer.core_.get()), count_(kAll) {}
+  Operand(const SymmetricBuffer& buffer) : extent_(Extent::kWhole), core_(buffer.core_.get()) {}
   /// `count` elements from `start`, the same on every rank.
-  Operand(const SymmetricBuffer& buffer, std::size_t start, std::size_t count) : core_(buffer.core_.get()), start_(start), count_(count) {}
-  Operand(const DeviceBuffer& buffer) : core_(buffer.core_.get()), count_(kAll) {}
-  Operand(const Adopted& adopted) : core_(adopted.core_.get()), count_(kAll) {}
+  Operand(const SymmetricBuffer& buffer, std::size_t start, std::size_t count)
+      : extent_(Extent::kPart), core_(buffer.core_.get()), start_(start), count_(count) {}
+  Operand(const DeviceBuffer& buffer) : extent_(Extent::kWhole), core_(buffer.core_.get()) {}
+  Operand(const Adopted& adopted) : extent_(Extent::kWhole), core_(adopted.core_.get()) {}
   /// The caller's memory: `count` elements at `address`, which the device can read and write. It stays
   /// valid until all work enqueued with it is done, and in a capture until the graph and its last
   /// launch are gone.
-  Operand(void* address, std::size_t count, Dtype dtype) : address_(address), count_(count), dtype_(dtype) {}
+  Operand(void* address, std::size_t count, Dtype dtype) : extent_(Extent::kAddress), address_(address), count_(count), dtype_(dtype) {}
   template <class T>
   Operand(T* address, std::size_t count) : Operand(address, count, DtypeOf<T>::kValue) {}
 
  private:
   friend core::Operand core::operand_of(const Operand& operand);
-  static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
+  /// Of what it is: the caller's memory, elements of an object, or all of them.
+  enum class Extent { kAddress, kPart, kWhole };
 
+  Extent extent_;
   const core::Tensor* core_ = nullptr;
   void* address_ = nullptr;
   std::size_t start_ = 0;

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,23 +26,20 @@ class Tensor {
   Tensor(Tensor&&) noexcept = default;
   Tensor& operator=(Tensor&&) noexcept = default;
 
-  Dtype dtype() const { return dtype_; }
+  Dtype dtype() const;
   /// Its dimensions, in elements.
-  const std::vector<std::size_t>& shape() const { return shape_; }
+  const std::vector<std::size_t>& shape() const;
   /// Its memory where that is its own, as of all that broadcast_named gives. Throws kUnsupported where it is
   /// borrowed.
   const DeviceBuffer& buffer() const;
   /// Its elements, for a collective. Does not outlive it.
-  operator Operand() const { return operand_; }
+  operator Operand() const;
 
  private:
-  Tensor(Operand memory, std::vector<std::size_t> shape);
-  void check_shape(std::size_t count) const;
+  struct Held;
+  explicit Tensor(std::shared_ptr<const Held> held);
 
-  std::optional<DeviceBuffer> buffer_;
-  Operand operand_;
-  Dtype dtype_;
-  std::vector<std::size_t> shape_;
+  std::shared_ptr<const Held> held_;
 };
 
 /// What a name stands for: a tensor, or anything else as JSON text: `7`, `"relu"`, `{"layers": 2}`.

@@ -34,7 +34,7 @@ impl Lane {
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
             Last::On(last) if last.same(stream) => return Ok(()),
-            Last::On(_) | Last::Left if stream.is_capturing()? => return Ok(()),
+            _ if stream.is_capturing()? => return Ok(()),
             Last::On(last) if last.is_capturing()? => {
                 return Err(Error::unsupported(
                     "a call on another stream",
@@ -76,5 +76,30 @@ impl Lane {
             None => self.order(queue.stream()),
             Some(_) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_is_captured_is_never_the_last() {
+        let device = Device::host().unwrap();
+        let (captured, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+        let mut lane = Lane::new(&device).unwrap();
+        captured
+            .capture(|_| {
+                lane.order(&captured)?;
+                lane.leave(&captured)
+            })
+            .unwrap();
+        assert!(matches!(lane.last, Last::Nowhere));
+        lane.order(&other).unwrap();
+        captured.capture(|_| lane.order(&captured)).unwrap();
+        assert!(matches!(&lane.last, Last::On(last) if last.same(&other)));
+        lane.leave(&other).unwrap();
+        captured.capture(|_| lane.order(&captured)).unwrap();
+        assert!(matches!(lane.last, Last::Left));
     }
 }

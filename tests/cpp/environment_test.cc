@@ -306,9 +306,35 @@ void forced() {
   });
 }
 
+/// A tensor that was moved from names no memory, also once the one it became is gone.
+void moved_tensors(const Coordinator& group, const Stream& stream) {
+  std::vector<float> values(6, 1);
+  std::optional<Tensor> owning(std::in_place, DeviceBuffer(Device::host(), 6, Dtype::kF32), std::vector<std::size_t>{2, 3});
+  std::optional<Tensor> borrowing(Tensor::borrowed(Operand(values.data(), 6), {6}));
+  for (std::optional<Tensor>* tensor : {&owning, &borrowing}) {
+    const std::vector<std::size_t> shape = (*tensor)->shape();
+    {
+      const Tensor taken = std::move(**tensor);
+      CHECK(taken.shape() == shape && taken.dtype() == Dtype::kF32);
+      group.all_reduce(taken, stream);
+      group.synchronize(stream);
+    }
+    CHECK_THROWS(kInvalidArgument, group.all_reduce(**tensor, stream));
+    CHECK_THROWS(kInvalidArgument, (*tensor)->shape());
+    CHECK_THROWS(kInvalidArgument, (*tensor)->dtype());
+    CHECK_THROWS(kInvalidArgument, (*tensor)->buffer());
+  }
+  CHECK_EQ(values[5], 2.0f);
+}
+
 void refused() {
   test::ranks(2, [](Bootstrap& bootstrap) {
-    const Environment environment = Environment::init(bootstrap, sizes(2, 1, 1));
+    Environment gone = Environment::init(bootstrap, sizes(2, 1, 1));
+    const Environment environment = std::move(gone);
+    CHECK_THROWS(kInvalidArgument, gone.world());
+    CHECK_THROWS(kInvalidArgument, gone.tp());
+    CHECK_THROWS(kInvalidArgument, gone.hosts());
+    CHECK(contains(CHECK_THROWS(kInvalidArgument, environment.group(static_cast<Parallelism>(4))).what(), "less than 4"));
     const Coordinator& tp = environment.tp();
     const Device device = Device::host();
     const Stream stream(device);
@@ -327,6 +353,19 @@ void refused() {
     Coordinator moved = tp.through(Backend::kOwn);
     const Coordinator taken = std::move(moved);
     CHECK_THROWS(kInvalidArgument, moved.all_reduce(six, stream));
+    CHECK_THROWS(kInvalidArgument, moved.rank());
+    CHECK_THROWS(kInvalidArgument, moved.world_size());
+    CHECK_THROWS(kInvalidArgument, moved.ranks());
+    CHECK_THROWS(kInvalidArgument, moved.first_rank());
+    CHECK_THROWS(kInvalidArgument, moved.last_rank());
+    CHECK_THROWS(kInvalidArgument, moved.is_last_rank());
+    CHECK_THROWS(kInvalidArgument, moved.next_rank());
+    CHECK_THROWS(kInvalidArgument, moved.previous_rank());
+    CHECK_THROWS(kInvalidArgument, moved.local());
+    CHECK_THROWS(kInvalidArgument, moved.to_next(six));
+    CHECK_THROWS(kInvalidArgument, moved.from_previous(six));
+    CHECK_THROWS(kInvalidArgument, moved.send_next(six, stream));
+    moved_tensors(taken, stream);
     taken.all_reduce(six, stream);
     taken.synchronize(stream);
     environment.close();

@@ -7,87 +7,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <memory>
 #include <random>
-#include <string>
 #include <type_traits>
 #include <vector>
 
-#include "p2p_allreduce.hpp"
-
-using namespace p2p_allreduce;
+#include "program.hpp"
 
 namespace {
 
-#define CHECK(condition)                                           \
-  do {                                                             \
-    if (!(condition)) fail(__LINE__, #condition " does not hold"); \
-  } while (false)
-#define HIP(call) CHECK((call) == hipSuccess)
-
-[[noreturn]] void fail(int line, const std::string& words) {
-  std::fprintf(stderr, "every_call.cc:%d: %s\n", line, words.c_str());
-  std::fflush(stderr);
-  std::_Exit(1);
-}
-
-#ifdef MPI_VERSION
-using Meeting = MPIBootstrap;
-#else
-/// A bootstrap of the program's own.
-class Meeting : public Bootstrap {
- public:
-  void Initialize() override {
-    if (!ranks_) ranks_ = symmetra::bootstrap::tcp_from_env();
-  }
-  void Finalize() override { ranks_.reset(); }
-  int GetWorldSize() const override { return ranks_ ? static_cast<int>(ranks_->world_size()) : 0; }
-  int GetRank() const override { return ranks_ ? static_cast<int>(ranks_->rank()) : 0; }
-  void Allgather(const void* sendbuf, void* recvbuf, size_t sendcount) override { ranks_->all_gather(sendbuf, recvbuf, sendcount, soon()); }
-  void Barrier() override { ranks_->barrier(soon()); }
-
- private:
-  static symmetra::Bootstrap::Deadline soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
-
-  std::unique_ptr<symmetra::Bootstrap> ranks_;
-};
-#endif
-
-/// Expects symmetra::Error of a kind whose message has a word.
-template <class Call>
-void refused(int line, symmetra::ErrorKind kind, const std::string& word, Call call) {
-  try {
-    call();
-  } catch (const symmetra::Error& error) {
-    const bool right = error.kind() == kind && std::string(error.what()).find(word) != std::string::npos;
-    if (!right) fail(line, "kind " + std::to_string(static_cast<int>(error.kind())) + ": " + error.what());
-    return;
-  }
-  fail(line, "nothing was thrown");
-}
-#define REFUSED(kind, word, ...) refused(__LINE__, symmetra::ErrorKind::kind, word, [&] { __VA_ARGS__; })
-
 constexpr ReduceOp kOps[] = {ReduceOp::SUM, ReduceOp::PROD, ReduceOp::MIN, ReduceOp::MAX, ReduceOp::AVG};
-
-/// Device memory of the program's own.
-template <class T>
-class Array {
- public:
-  explicit Array(size_t count) : count_(count) { HIP(hipMalloc(&data_, count * sizeof(T))); }
-  Array(const Array&) = delete;
-  ~Array() { HIP(hipFree(data_)); }
-  T* data() const { return data_; }
-  void set(const std::vector<T>& values) { HIP(hipMemcpy(data_, values.data(), values.size() * sizeof(T), hipMemcpyHostToDevice)); }
-  std::vector<T> get() const {
-    std::vector<T> values(count_);
-    HIP(hipMemcpy(values.data(), data_, count_ * sizeof(T), hipMemcpyDeviceToHost));
-    return values;
-  }
-
- private:
-  size_t count_;
-  T* data_ = nullptr;
-};
 
 /// A rank's input: the same wherever it is made. Floats of Schedule::CLASSIC, which has no one order of ranks, are
 /// powers of two whose sums and products are exact.

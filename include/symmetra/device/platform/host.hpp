@@ -19,7 +19,8 @@
 
 namespace symmetra::platform::host {
 
-/// Who the calling thread is in the launch it works for. Set by the launcher.
+/// Who the calling thread is in the launch it works for. Set by the launcher; a thread outside a launch is a block
+/// of its own, without shared memory.
 struct Thread {
   uint32_t thread;
   uint32_t threads;  ///< in the block
@@ -28,7 +29,7 @@ struct Thread {
   std::barrier<>* barrier;  ///< of the block; may be null when threads == 1
   uint8_t* shared;          ///< of the block, 16-byte aligned
 };
-inline thread_local Thread current{};
+inline thread_local Thread current{0, 1, 0, 1, nullptr, nullptr};
 
 /// The head of a block's shared memory belongs to sync_block_or.
 constexpr uint32_t kReservedSharedBytes = 16;
