@@ -25,7 +25,7 @@ const uint32_t kWorlds[] = {2, 3, 4, 5, 8};
 /// Most blocks and threads of a sequence. Ranks of one thread have no barrier inside, whose
 /// own atomics could hide a race between ranks from ThreadSanitizer.
 const uint32_t kShapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {3, 3}};
-constexpr uint32_t kAlgorithms = 7, kTypes = 10, kReductions = 5;
+constexpr uint32_t kAlgorithms = kAllReduceAlgorithms, kTypes = 10, kReductions = 5;
 constexpr uint64_t kMostElements = 700;
 
 /// A count on or beside an edge of packets, tiles or shares.
@@ -104,7 +104,7 @@ void test_all_reduce(uint64_t seed) {
 
 ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_t (&shape)[2]) {
   ExchangeCase c{};
-  c.algorithm = random() % 7;
+  c.algorithm = random() % kExchangeAlgorithms;
   c.told = c.algorithm == kExchangePush && random() % 2 == 0;
   c.blocks = 1 + random() % shape[0];
   c.threads = random() % 3 == 0 ? 1 : shape[1];
