@@ -46,7 +46,8 @@ impl Communicator {
     /// ring and recursive doubling reduce floating types in another order and round at every rank, unless
     /// [`Config::determinism`](crate::Config) forbids them.
     /// `input` and `output` may be the same memory but may not overlap otherwise. Any number of
-    /// elements, also 0; any element-aligned address.
+    /// elements, also 0; any element-aligned address. Where a capture takes a plain buffer again that it took
+    /// before, it does on every rank: [`Graph::register`](crate::Graph::register) compares.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for operands of different lengths, of another device or group, or
@@ -232,6 +233,9 @@ impl Inner {
     }
 
     pub(super) fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
+        if let (Place::Symmetric { .. } | Place::Registered { .. }, Some(recorded)) = (operand.place, recorded) {
+            recorded.note_known();
+        }
         let (slot, offset_bytes) = match (operand.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),

@@ -17,6 +17,8 @@ use crate::stream::{Capture, Part, Stream};
 pub(super) struct Recorded {
     inner: Arc<Inner>,
     pointers: Mutex<Vec<Captured>>,
+    /// Of every operand that peers access, in order: which of `pointers` it is; `None`: peers knew it before.
+    uses: Mutex<Vec<Option<u32>>>,
     calls: Mutex<Vec<Call>>,
     registered: AtomicBool,
     /// What low-contention collectives of the capture are recorded on and use.
@@ -35,6 +37,7 @@ impl Recorded {
         Self {
             inner: inner.clone(),
             pointers: Mutex::default(),
+            uses: Mutex::default(),
             calls: Mutex::default(),
             registered: AtomicBool::new(false),
             aside: Mutex::default(),
@@ -44,14 +47,22 @@ impl Recorded {
     /// A table for a plain pointer: the same one for the same memory.
     pub(super) fn table(&self, address: *mut u8, bytes: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
-        let known = pointers.iter().find(|captured| captured.address == address as usize && captured.bytes == bytes);
-        if let Some(captured) = known {
-            return Ok(captured.registration.slot());
-        }
-        let registration = Registration::reserve(&self.inner.arena)?;
-        let slot = registration.slot();
-        pointers.push(Captured { registration, address: address as usize, bytes });
-        Ok(slot)
+        let same = |captured: &Captured| captured.address == address as usize && captured.bytes == bytes;
+        let number = match pointers.iter().position(same) {
+            Some(number) => number,
+            None => {
+                let registration = Registration::reserve(&self.inner.arena)?;
+                pointers.push(Captured { registration, address: address as usize, bytes });
+                pointers.len() - 1
+            }
+        };
+        self.uses.lock().push(Some(number as u32));
+        Ok(pointers[number].registration.slot())
+    }
+
+    /// An operand whose table is filled already.
+    pub(super) fn note_known(&self) {
+        self.uses.lock().push(None);
     }
 
     pub(super) fn note(&self, call: Call) {
@@ -99,7 +110,7 @@ impl Part for Recorded {
                 bytes: captured.bytes,
             })
             .collect();
-        let shared = register(&self.inner.arena, &asked)?;
+        let shared = register(&self.inner.arena, &asked, &self.uses.lock())?;
         if let Some(item) = shared.iter().position(|shared| !shared) {
             return Err(Error::unsupported(
                 format!("pointer {item} of {} in a captured collective", shared.len()),
