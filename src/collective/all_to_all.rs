@@ -62,7 +62,7 @@ impl Communicator {
     /// # Errors
     /// As [`all_to_all`](Self::all_to_all); also for counts that are not one for each rank, or are more
     /// than the operand has. Where what a rank sends is not what its peer expects, every rank's
-    /// later calls fail with [`Error::Mismatch`], which names both, and nothing is moved.
+    /// later calls fail with [`Error::Mismatch`], which names both; all outputs are undefined then.
     pub fn all_to_all_v<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,

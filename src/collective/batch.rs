@@ -71,7 +71,7 @@ impl Communicator {
     /// expects, or what is received overlaps something else of the batch; [`Error::Unsupported`] where
     /// `Config::transport` asks for what the memory cannot do; the group's error when it failed before;
     /// [`Error::Device`] when the launch fails. Where what a rank sends is not what its peer expects, every
-    /// rank's later calls fail with [`Error::Mismatch`], which names both, and nothing is moved.
+    /// rank's later calls fail with [`Error::Mismatch`], which names both; what was to be received is undefined then.
     pub fn batch<'op>(&self, queue: impl Queue<'op>, fill: impl FnOnce(&mut Batch<'op>) -> Result<()>) -> Result<()> {
         let mut batch = Batch::new(&self.0);
         fill(&mut batch)?;
