@@ -194,8 +194,8 @@ struct Geometry {
   uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
 };
 
-static_assert(sizeof(Status) == 48, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(Progress) == 24, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Status) == 56, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Progress) == 16, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");

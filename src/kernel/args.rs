@@ -38,11 +38,13 @@ pub struct Status {
     pub op: u32,
     #[doc = "< the rank that was waited for"]
     pub peer: u32,
-    #[doc = "< operations of the group finished on this device before this one"]
+    #[doc = "< collectives of the group finished on this device before"]
     pub sequence: u64,
     #[doc = "< the epoch that was waited for"]
     pub epoch: u32,
     pub reserved: u32,
+    #[doc = "< how long the wait was to last at most"]
+    pub timeout_ns: u64,
     #[doc = "< kStatusMismatch: the peer's descriptor"]
     pub theirs: [u64; 2usize],
 }
@@ -50,9 +52,7 @@ pub struct Status {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Progress {
-    #[doc = "< operations whose block 0 began"]
-    pub started: u64,
-    #[doc = "< operations whose block 0 ended"]
+    #[doc = "< collectives whose block 0 ended; not what ranks only tell each other, nor signals"]
     pub done: u64,
     #[doc = "< nonzero once a wait gave up: all others give up too"]
     pub failed: u32,
