@@ -79,6 +79,23 @@ void sequence(uint32_t algorithm, uint32_t world, const std::vector<Case>& cases
   }
 }
 
+/// An all-reduce of nothing, with slots of one packet.
+AllReduceArgs nothing(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) {
+  AllReduceArgs args{};
+  args.algorithm = algorithm;
+  args.dtype = dtype;
+  args.reduction = reduction;
+  args.world = world;
+  args.slot_packets = 1;
+  return args;
+}
+
+/// Whether there is a kernel.
+bool kernel(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) {
+  const Geometry geometry{1, 1, shared_bytes(algorithm, world, 0), 0};
+  return host::all_reduce(nothing(algorithm, dtype, reduction, world), geometry) != nullptr;
+}
+
 void test_all_reduce(uint64_t seed) {
   std::mt19937_64 random(seed);
   uint32_t turn = 0;
@@ -88,7 +105,7 @@ void test_all_reduce(uint64_t seed) {
         const bool sentinel = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel;
         bool exists = true;
         for (uint32_t reduction = 0; reduction < kReductions; ++reduction) {
-          exists = host::all_reduce(algorithm, dtype, reduction, world) != nullptr;
+          exists = kernel(algorithm, dtype, reduction, world);
           check(exists == (!sentinel || reference::is_float(dtype)), "a kernel for every type and reduction", algorithm, dtype, reduction);
         }
         if (!exists) continue;
@@ -179,10 +196,22 @@ void test_small_counts(uint64_t seed) {
 }
 
 void test_no_kernel() {
-  check(host::all_reduce(kAlgorithms, kF32, kSum, 2) == nullptr, "no such algorithm");
-  check(host::all_reduce(kOneShotLL, kTypes, kSum, 2) == nullptr, "no such type");
-  check(host::all_reduce(kOneShotLL, kF32, kReductions, 2) == nullptr, "no such reduction");
-  check(host::all_reduce(kOneShotLL, kF32, kSum, 1) == nullptr && host::all_reduce(kOneShotLL, kF32, kSum, 17) == nullptr, "no such world");
+  check(!kernel(kAlgorithms, kF32, kSum, 2), "no such algorithm");
+  check(!kernel(kOneShotLL, kTypes, kSum, 2), "no such type");
+  check(!kernel(kOneShotLL, kF32, kReductions, 2), "no such reduction");
+  check(!kernel(kOneShotLL, kF32, kSum, 1) && !kernel(kOneShotLL, kF32, kSum, 17), "no such world");
+}
+
+/// What would overstep its memory, or count beyond 32 bits, is not launched.
+void test_fits() {
+  AllReduceArgs args = nothing(kOneShotLL, kF32, kSum, 16);
+  const Geometry geometry{1, 1, shared_bytes(kOneShotLL, 16, 0), 0};
+  check(host::all_reduce(args, geometry) != nullptr, "a launch that fits");
+  check(host::all_reduce(args, {1, 1, 0, 0}) == nullptr, "too little shared memory");
+  args.count = 3;
+  check(host::all_reduce(args, geometry) == nullptr, "more than a slot");
+  args.slot_packets = uint64_t{1} << 28;
+  check(host::all_reduce(args, geometry) == nullptr, "a region of more packets than 32 bits count");
 }
 
 /// Packets whose tag a later epoch will bear are gone before it comes.
@@ -346,7 +375,8 @@ struct Pads {
   }
   Launch launch(uint32_t rank, uint32_t action, uint32_t peer, uint32_t threads, uint64_t timeout_ns = 60'000'000'000) const {
     const SignalArgs a = args(rank, action, peer, timeout_ns);
-    return {[a] { host::signal()(&a); }, {1, threads, kSharedBytes, 0}};
+    const Geometry geometry{1, threads, kSharedBytes, 0};
+    return {[a, entry = host::signal(a, geometry)] { entry(&a); }, geometry};
   }
 };
 
@@ -414,7 +444,8 @@ void test_agree() {
         args.wait = {ranks[rank].progress.as<Progress>(), ranks[rank].status.as<Status>(), 2'000'000'000};
         args.rank = rank;
         args.world = kWorld;
-        launches[rank].push_back({[args] { host::agree()(&args); }, {1, rank + 1, kSharedBytes, 0}});
+        const Geometry geometry{1, rank + 1, kSharedBytes, 0};
+        launches[rank].push_back({[args, entry = host::agree(args, geometry)] { entry(&args); }, geometry});
       }
     }
     launcher::run(launches);
@@ -438,6 +469,7 @@ int main(int argc, char** argv) {
   const auto begin = std::chrono::steady_clock::now();
   const uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   test_no_kernel();
+  test_fits();
   test_all_reduce(seed);
   test_small_counts(seed);
   test_exchanges(seed);
