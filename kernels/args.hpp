@@ -103,6 +103,10 @@ struct Learned {
   uint64_t theirs_bytes[kMaxWorld];  ///< from the addresses of the table to where this rank's part goes
 };
 
+/// What stands in Status::theirs[1] where the exchange must be direct and peers cannot address the output of
+/// Status::peer. No count of bytes.
+constexpr uint64_t kNotReached = ~uint64_t{0};
+
 /// The telling. LL packets, four a rank.
 struct CountsArgs {
   uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][4] packets
@@ -116,7 +120,7 @@ struct CountsArgs {
   uint64_t offset_bytes[kMaxWorld];   ///< from the address of this rank's output that peers know to where theirs goes
   uint64_t largest_bytes;             ///< most that this rank sends or expects
   uint64_t direct;                    ///< nonzero: peers can address this rank's output
-  uint64_t direct_from_bytes;         ///< the exchange is direct from this largest_bytes on; the same on every rank
+  uint64_t direct_from_bytes;         ///< the exchange is direct from this largest_bytes on, 0: or not at all; the same on every rank
 };
 
 /// One exchange: every rank gives every other a strip of bytes. Strips of more than one row are

@@ -41,6 +41,8 @@ SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
       device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, told[0], ours[1]);
     } else if (!waiter.gave_up() && told[1] != ours[0]) {
       device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, ours[0], told[1] | kWeSend);
+    } else if (!waiter.gave_up() && args.direct_from_bytes == 0 && (told[3] & 1) == 0) {
+      device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, 0, kNotReached);
     }
     args.learned->theirs_bytes[peer] = told[2];
     largest[peer] = told[3] >> 1;

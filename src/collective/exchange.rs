@@ -190,9 +190,7 @@ impl Inner {
             Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
             Counts::Own { arena_bytes } => {
                 let arenas = Peers { table: self.arena.table(0), offset_bytes: 0 };
-                if asked == Transport::Direct && arena_bytes.is_none() {
-                    return Err(unreachable(exchange.op));
-                }
+                // Where it must be direct and cannot be, all ranks learn it with the counts.
                 let direct =
                     (asked != Transport::Packets && arena_bytes.is_some()).then_some((Transport::Direct, arenas));
                 return Ok([Some((Transport::Packets, none)), direct]);

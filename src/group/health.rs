@@ -138,8 +138,8 @@ impl Health {
         Error::Mismatch { what: "the call".to_owned(), against: self.rank, ours, rank, theirs }
     }
 
-    /// Rank `by` found that what one of a pair sends is not what the other expects: the same words on
-    /// every rank. The packing is that of `kernels/exchange/counts.cuh`.
+    /// Rank `by` found that what one of a pair sends is not what the other expects, or where it goes cannot be
+    /// addressed: the same words on every rank. The packing is that of `kernels/exchange/counts.cuh`.
     fn counts_mismatch(&self, by: usize) -> Option<Error> {
         const BY_SENDS: u64 = 1 << 63;
         let page = self.pages.get(by)?;
@@ -150,6 +150,12 @@ impl Health {
         }
         let peer = page.peer.load(Ordering::Relaxed) as usize;
         let [sent, expected] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
+        if expected == args::kNotReached {
+            return Some(Error::unsupported(
+                format!("a direct exchange into memory of rank {peer}"),
+                "it is plain or adopted: where ranks know only their own counts, they write into symmetric memory alone",
+            ));
+        }
         let (sender, receiver) = if expected & BY_SENDS == 0 { (peer, by) } else { (by, peer) };
         Some(Error::Mismatch {
             what: format!("how much rank {sender} sends rank {receiver}"),
@@ -171,6 +177,10 @@ impl Health {
 
     fn tell_peers(&self, error: &Error) {
         let (cause, culprit) = match error {
+            // Of what a kernel found in the counts.
+            Error::Unsupported { .. } if self.counts_mismatch(self.rank).is_some() => {
+                (Cause::Differed, self.own().peer.load(Ordering::Relaxed) as usize)
+            }
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
             Error::PeerLost { rank, .. } => (Cause::Lost, *rank),

@@ -190,6 +190,8 @@ pub struct Learned {
     #[doc = "< from the addresses of the table to where this rank's part goes"]
     pub theirs_bytes: [u64; 16usize],
 }
+#[doc = " What stands in Status::theirs[1] where the exchange must be direct and peers cannot address the output of\n Status::peer. No count of bytes."]
+pub const kNotReached: u64 = 18446744073709551615;
 #[doc = " The telling. LL packets, four a rank."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -213,7 +215,7 @@ pub struct CountsArgs {
     pub largest_bytes: u64,
     #[doc = "< nonzero: peers can address this rank's output"]
     pub direct: u64,
-    #[doc = "< the exchange is direct from this largest_bytes on; the same on every rank"]
+    #[doc = "< the exchange is direct from this largest_bytes on, 0: or not at all; the same on every rank"]
     pub direct_from_bytes: u64,
 }
 #[doc = " One exchange: every rank gives every other a strip of bytes. Strips of more than one row are\n parts of tensors, all of the same size."]

@@ -1,8 +1,8 @@
 //! Bad input is a typed error that names the values, and nothing hangs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use symmetra::{Communicator, DeviceBuffer, Error, Operation, Reduction, Result, Transport};
+use symmetra::{Communicator, DeviceBuffer, Error, Operand, Operation, Reduction, Result, SymmetricBuffer, Transport};
 
 use crate::support::{Rank, config, threads};
 
@@ -93,13 +93,58 @@ fn pitfall_30_a_direct_exchange_of_plain_memory_is_an_error() {
         let plain = DeviceBuffer::from_slice(&[7i32; 64], stream).unwrap();
         let error = communicator.broadcast(&plain, 0, stream).unwrap_err();
         assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("broadcast")), "{error}");
-        let error = communicator.batch(stream, |batch| batch.receive(&plain, 1 - rank.rank())).unwrap_err();
-        assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("send and receive")), "{error}");
         assert_eq!(plain.read(stream).unwrap(), vec![7; 64]);
     });
 }
 
-/// Counts that do not match: every rank is told by whom, nothing moves, nothing hangs.
+/// What only rank 1 knows, all learn, and long before a deadline: nobody can write into its plain memory.
+#[test]
+fn pitfall_5_plain_memory_of_one_rank_in_a_direct_exchange_is_named_on_every_rank() {
+    for operation in [Operation::Gather, Operation::Scatter, Operation::AllToAll, Operation::SendReceive] {
+        let mut config = config();
+        config.transport = Transport::Direct;
+        let errors = failing(&config, |rank| {
+            let buffer = rank.communicator.symmetric::<i32>(128)?;
+            let plain = DeviceBuffer::from_slice(&[7i32; 24], &rank.stream)?;
+            let start = Instant::now();
+            let called = match rank.rank() {
+                1 => receiving(operation, rank, &buffer, &plain),
+                _ => receiving(operation, rank, &buffer, buffer.slice(96..120)?),
+            };
+            let ended = called.and_then(|()| rank.communicator.synchronize(&rank.stream));
+            assert!(start.elapsed() < config.deadlines.first_use / 2, "{operation}: {:?}", start.elapsed());
+            ended
+        });
+        for error in errors {
+            let Error::Unsupported { what, reason } = &error else { panic!("{operation}: {error}") };
+            assert!(
+                what.contains("direct") && what.contains("rank 1") && reason.contains("plain"),
+                "{operation}: {error}"
+            );
+        }
+    }
+}
+
+/// An exchange in which each rank that receives does so in `output`, which has 24 elements.
+fn receiving<'a>(
+    operation: Operation,
+    rank: &Rank,
+    input: &'a SymmetricBuffer<i32>,
+    output: impl Operand<'a, i32>,
+) -> Result<()> {
+    let (communicator, stream, own) = (&rank.communicator, &rank.stream, rank.rank());
+    match operation {
+        Operation::Gather => communicator.gather(input.slice(0..8)?, (own == 1).then_some(output), 1, stream),
+        Operation::Scatter => communicator.scatter((own == 0).then_some(input.slice(0..72)?), output, 0, stream),
+        Operation::AllToAll => communicator.all_to_all_v(input.slice(0..24)?, &[8; 3], output, &[8; 3], stream),
+        _ => communicator.batch(stream, |batch| {
+            batch.send(input.slice(0..24)?, (own + 1) % 3)?;
+            batch.receive(output, (own + 2) % 3)
+        }),
+    }
+}
+
+/// Counts that do not match: every rank is told by whom, nothing hangs.
 #[test]
 fn counts_that_differ_are_named_on_every_rank() {
     for transport in [Transport::Packets, Transport::Direct] {
