@@ -106,7 +106,7 @@ impl Inner {
             return Err(Error::invalid("the input's length", input.elems, limit));
         }
         check_len("output", output.elems, Some(input.elems), "the input's length")?;
-        check_apart(span(input, dtype), span(output, dtype), None)?;
+        check_apart(("the input", span(input, dtype)), ("the output", span(output, dtype)), None)?;
         let bytes = (input.elems / world * dtype.bytes()) as u64;
         let part =
             |view: &View<'_>, peer: usize| Strip { address: view.address.wrapping_add(peer * bytes as usize), bytes };
@@ -128,7 +128,7 @@ impl Inner {
         queue: &impl Enqueue,
     ) -> Result<()> {
         self.begin(&[("input", input), ("output", output)], queue)?;
-        check_apart(span(input, dtype), span(output, dtype), None)?;
+        check_apart(("the input", span(input, dtype)), ("the output", span(output, dtype)), None)?;
         let from = self.ragged("input", input, dtype, send_counts)?;
         let into = self.ragged("output", output, dtype, receive_counts)?;
         let rank = self.group.rank();

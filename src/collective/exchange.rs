@@ -2,6 +2,7 @@
 //! one; each has a file that says which strips.
 #![allow(unsafe_code)]
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -388,19 +389,23 @@ pub(crate) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
     start..start + view.elems * dtype.bytes()
 }
 
-/// Refuses operands that overlap, unless they do as they do in place: `in_place` is then where the
-/// input must be.
-pub(crate) fn check_apart(input: Range<usize>, output: Range<usize>, in_place: Option<Range<usize>>) -> Result<()> {
-    let overlap = input.start.max(output.start) < input.end.min(output.end);
-    if !overlap || in_place.as_ref() == Some(&input) {
+/// Refuses operands that overlap, each with what it is called, unless they do as they do in place: `in_place` is
+/// then where the first must be.
+pub(crate) fn check_apart(
+    (what, first): (impl Display, Range<usize>),
+    (other, second): (impl Display, Range<usize>),
+    in_place: Option<Range<usize>>,
+) -> Result<()> {
+    let overlap = first.start.max(second.start) < first.end.min(second.end);
+    if !overlap || in_place.as_ref() == Some(&first) {
         return Ok(());
     }
     let place = match in_place {
-        Some(place) => format!("in place they are {:#x} and {:#x}", place.start, output.start),
-        None => "this operation has no form in place".to_owned(),
+        Some(place) => format!("in place they are {:#x} and {:#x}", place.start, second.start),
+        None => "they may not overlap".to_owned(),
     };
-    let limit = format!("the output is {} bytes at {:#x}; {place}", output.len(), output.start);
-    Err(Error::invalid("the input", format!("{} bytes at {:#x}", input.len(), input.start), limit))
+    let limit = format!("{other} is {} bytes at {:#x}; {place}", second.len(), second.start);
+    Err(Error::invalid(&what.to_string(), format!("{} bytes at {:#x}", first.len(), first.start), limit))
 }
 
 /// Refuses an operand of another length.

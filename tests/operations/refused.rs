@@ -34,7 +34,7 @@ fn bad_operands_are_refused() {
         refused(along, &["dimension 1", "4", "3"]);
         refused(communicator.all_to_all(slice(0, 10), slice(32, 10), stream), &["10", "multiple", "3"]);
         refused(communicator.all_to_all(slice(0, 12), slice(32, 9), stream), &["9", "12"]);
-        refused(communicator.all_to_all(slice(0, 12), slice(0, 12), stream), &["no form in place"]);
+        refused(communicator.all_to_all(slice(0, 12), slice(0, 12), stream), &["may not overlap"]);
         refused(communicator.broadcast(slice(0, 4), 3, stream), &["root is 3", "world size is 3"]);
         refused(communicator.reduce(slice(0, 4), Some(slice(32, 4)), sum, 9, stream), &["root is 9"]);
         refused(communicator.gather(slice(0, 4), Some(slice(32, 12)), 9, stream), &["root is 9"]);
@@ -44,7 +44,8 @@ fn bad_operands_are_refused() {
         refused(communicator.reduce(slice(0, 4), none(), sum, root, stream), &["output is missing"]);
         refused(communicator.gather(slice(0, 4), Some(slice(32, 9)), root, stream), &["9", "12"]);
         refused(communicator.scatter(none(), slice(0, 4), root, stream), &["input is missing"]);
-        refused(communicator.scatter(Some(slice(0, 12)), slice(1, 4), root, stream), &["in place"]);
+        let scattered = communicator.scatter(Some(slice(0, 12)), slice(1, 4), root, stream);
+        refused(scattered, &["the output is 16 bytes", "the input is 48 bytes", "in place"]);
         let output = slice(32, 32);
         refused(communicator.all_to_all_v(slice(0, 32), &[1; 2], output, &[1; 3], stream), &["counts", "2", "3"]);
         refused(communicator.all_to_all_v(slice(0, 32), &[20, 20, 0], output, &[1; 3], stream), &["20, 20, 0", "32"]);
@@ -76,7 +77,8 @@ fn bad_batches_are_refused() {
             batch.send(slice(0, 4), peer)?;
             batch.receive(slice(3, 4), peer)
         });
-        refused(overlap, &["16 bytes"]);
+        let words = ["sent to rank", "received from rank", "is 16 bytes"];
+        refused(overlap, &words);
         refused(communicator.batch(stream, |batch| batch.send(slice(0, 4), own)), &["itself", "16", "0"]);
         communicator.batch(stream, |_| Ok(())).unwrap();
         rank.finish();
