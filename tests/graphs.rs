@@ -262,6 +262,23 @@ fn pitfall_10_ranks_that_captured_pointers_at_other_places_all_learn_it() {
     });
 }
 
+/// A ring reads nobody else's input.
+#[test]
+fn a_captured_ring_registers_its_output_alone() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let [input, output] =
+            [rank.rank() as i32 + 1, 0].map(|x| DeviceBuffer::from_slice(&[x; 5000], stream).unwrap());
+        let graph =
+            stream.capture(|capture| communicator.all_reduce_with(Algorithm::Ring, &input, &output, capture)).unwrap();
+        assert_eq!(graph.launch(stream), Err(Error::NotRegistered { pointers: 1 }));
+        graph.register().unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(output.read(stream).unwrap(), vec![3; 5000]);
+    });
+}
+
 #[test]
 fn pitfall_11_every_captured_operation_has_its_own_output() {
     const OPERATIONS: usize = 6;

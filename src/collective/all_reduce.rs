@@ -113,6 +113,10 @@ pub(super) struct Peers {
     pub(super) offset_bytes: u64,
 }
 
+impl Peers {
+    pub(super) const NONE: Self = Self { table: std::ptr::null(), offset_bytes: 0 };
+}
+
 /// What was decided for a message.
 pub(super) struct Plan {
     pub(super) algorithm: Algorithm,
@@ -167,13 +171,13 @@ impl Inner {
         let bytes = operands[0].elems * dtype.bytes();
         let world = self.group.world_size();
         let determinism = self.group.config().determinism;
-        let reach = match operands.iter().all(|operand| self.reaches(operand, recorded.is_some())) {
+        let reach = |operands: &[&View<'_>]| match operands.iter().all(|view| self.reaches(view, recorded.is_some())) {
             true => Reach::Direct,
             false => Reach::Pushed,
         };
         let reduction = options.reduction;
         let algorithm = match options.algorithm {
-            Algorithm::Auto => self.table.select(dtype, reduction, reach, bytes as u64),
+            Algorithm::Auto => self.table.select(dtype, reduction, reach(&operands), bytes as u64),
             named => named,
         };
         if determinism == Determinism::Exact && !algorithm.is_exact(dtype, world) {
@@ -189,16 +193,20 @@ impl Inner {
             let what = format!("{algorithm} of the {reduction} of {dtype}");
             return Err(Error::unsupported(what, "its partial sums would wrap"));
         }
-        if reach == Reach::Pushed && algorithm.needs_reach() {
+        if algorithm.needs_reach() && reach(&operands) == Reach::Pushed {
             return Err(Error::unsupported(
                 format!("{algorithm} on plain memory"),
                 "peers cannot address it: use symmetric or adopted memory",
             ));
         }
         let [input, output] = operands;
-        let peers = match reach {
-            Reach::Direct if algorithm.uses_reach() => {
+        let peers = match algorithm {
+            Algorithm::TwoShotZeroCopy => {
                 Some([self.peers(input, bytes, recorded)?, self.peers(output, bytes, recorded)?])
+            }
+            // Nobody reads another rank's input.
+            Algorithm::Ring if reach(&[output]) == Reach::Direct => {
+                Some([Peers::NONE, self.peers(output, bytes, recorded)?])
             }
             _ => None,
         };

@@ -185,7 +185,7 @@ impl Inner {
     ) -> Result<[Option<(Transport, Peers)>; 2]> {
         let asked = self.group.config().transport;
         let (kind, world) = (self.group.device().kind(), self.group.world_size());
-        let none = Peers { table: std::ptr::null(), offset_bytes: 0 };
+        let none = Peers::NONE;
         let (shared, largest_bytes) = match &exchange.counts {
             Counts::Known { shared: None, .. } => return Ok([Some((Transport::Packets, none)), None]),
             Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
