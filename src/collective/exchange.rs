@@ -90,6 +90,14 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
+    /// How it goes if it is not relayed by packets.
+    fn way(&self) -> Way {
+        match &self.counts {
+            Counts::Known { shared: Some(shared), .. } => shared.way,
+            _ => Way::Push,
+        }
+    }
+
     pub(super) fn largest_bytes(&self) -> u64 {
         match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
@@ -163,16 +171,17 @@ impl Inner {
         if launches[0].is_some_and(|(transport, _)| self.relays(exchange, transport)) {
             return self.relay(exchange, &mut lane, queue, recorded);
         }
-        let way = match (&exchange.counts, launches[0]) {
-            (Counts::Known { .. }, Some((transport, _))) => algorithm(transport, self.way(exchange, transport)),
+        let way = exchange.way();
+        let announced = match (&exchange.counts, launches[0]) {
+            (Counts::Known { .. }, Some((transport, _))) => algorithm(transport, way),
             _ => WAY_LEARNED,
         };
-        let fresh = self.announce(exchange.call(way), &mut lane, queue, recorded)?;
+        let fresh = self.announce(exchange.call(announced), &mut lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
         }
         for (transport, peers) in launches.into_iter().flatten() {
-            self.launch_exchange(exchange, transport, peers, fresh, queue)?;
+            self.launch_exchange(exchange, way, transport, peers, fresh, queue)?;
         }
         Ok(())
     }
@@ -250,18 +259,10 @@ impl Inner {
         queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch_counts(&args, &launch.geometry) })
     }
 
-    /// How an exchange goes by this transport.
-    fn way(&self, exchange: &Exchange<'_>, transport: Transport) -> Way {
-        match &exchange.counts {
-            _ if self.relays(exchange, transport) => Way::RelayPackets,
-            Counts::Known { shared: Some(shared), .. } => shared.way,
-            _ => Way::Push,
-        }
-    }
-
     pub(super) fn launch_exchange(
         &self,
         exchange: &Exchange<'_>,
+        way: Way,
         transport: Transport,
         peers: Peers,
         fresh: bool,
@@ -273,7 +274,6 @@ impl Inner {
             Counts::Known { shared, .. } => shared.as_ref(),
             Counts::Own { .. } => None,
         };
-        let way = self.way(exchange, transport);
         let launch = self.exchange_geometry(exchange, transport, way);
         let mut into = exchange.into;
         if let (Transport::Direct, Way::ReduceShares(share)) = (transport, way) {
