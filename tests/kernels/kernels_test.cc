@@ -214,52 +214,65 @@ void test_fits() {
   check(host::all_reduce(args, geometry) == nullptr, "a region of more packets than 32 bits count");
 }
 
-/// Packets whose tag a later epoch will bear are gone before it comes.
+/// A packet of an epoch that comes much later.
+constexpr uint64_t kStale = uint64_t{12345} << 32;
+
+void make_stale(const RankMemory& memory, uint64_t packets) {
+  for (uint64_t i = 0; i < 2 * packets; ++i) memory.region.as<uint64_t>()[i] = kStale;
+}
+
+/// How many are stale yet. With a world, in [buffer][source][slot] all but those of the rank itself.
+uint64_t still_stale(const RankMemory& memory, uint64_t packets, uint64_t slot = 0, uint32_t world = 0, uint32_t rank = 0) {
+  uint64_t stale = 0;
+  for (uint64_t i = 0; i < packets; ++i) {
+    if (world != 0 && i / slot % world == rank) continue;
+    stale += memory.region.as<uint64_t>()[2 * i] == kStale || memory.region.as<uint64_t>()[2 * i + 1] == kStale;
+  }
+  return stale;
+}
+
+/// Packets whose tag a later epoch will bear are gone before it comes, in as many calls of either parity as a
+/// slot has packets. One shot also empties the slot of the rank itself, which a relay in its region uses.
 void test_scrub() {
   std::mt19937_64 random(7);
-  for (uint32_t algorithm : {kOneShotLL, kTwoShotLL}) {
-    const Group group(algorithm, 3, 8 * 8, 0);
-    const uint64_t packets = region_bytes(algorithm, group.slot(), 3) / 16;
-    constexpr uint64_t kStale = uint64_t{12345} << 32;
-    for (uint32_t rank = 0; rank < 3; ++rank) {
-      for (uint64_t i = 0; i < 2 * packets; ++i) group.rank(rank).region.as<uint64_t>()[i] = kStale;
-    }
+  for (uint32_t algorithm : {kOneShotLL, kTwoShotLL, kRecursiveDoubling}) {
+    const uint32_t world = algorithm == kRecursiveDoubling ? 4 : 3;  // every rank of which uses every slot
+    const Group group(algorithm, world, 8 * 8, 0);
+    const uint64_t packets = region_bytes(algorithm, group.slot(), world) / 16;
+    for (uint32_t rank = 0; rank < world; ++rank) make_stale(group.rank(rank), packets);
     const Case c{1, kI64, 2, 1, 0, 0, 0, false, false};
-    const Operands operands(algorithm, c, 3, random);
-    std::vector<std::vector<Launch>> launches(3);
-    for (uint32_t rank = 0; rank < 3; ++rank) launches[rank].assign(2 * group.slot(), group.launch(c, operands, rank));
+    const Operands operands(algorithm, c, world, random);
+    std::vector<std::vector<Launch>> launches(world);
+    for (uint32_t rank = 0; rank < world; ++rank) launches[rank].assign(2 * group.slot(), group.launch(c, operands, rank));
     launcher::run(launches);
     uint64_t stale = 0;
-    for (uint32_t rank = 0; rank < 3; ++rank) {
-      for (uint64_t i = 0; i < packets; ++i) {
-        if (i / group.slot() % 3 != rank) stale += group.rank(rank).region.as<uint64_t>()[2 * i] == kStale;
-      }
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      stale += still_stale(group.rank(rank), packets, group.slot(), algorithm == kTwoShotLL ? world : 0, rank);
     }
-    check(stale == 0, "no stale tags", algorithm);
+    check(stale == 0, "no stale tags", algorithm, static_cast<uint32_t>(stale));
   }
 }
 
-/// The same for what is relayed, whose packets lie in every slot of the region.
-void test_relay_scrub() {
+/// The same for every exchange by packets: in one round of whole packets or not, and relayed. All have one region.
+void test_exchange_scrub() {
   std::mt19937_64 random(11);
   constexpr uint32_t kWorld = 3;
-  const ExchangeGroup group(kWorld, kRelayLine * kWorld, 0);
-  const uint64_t packets = 2 * kWorld * group.slot();
-  constexpr uint64_t kStale = uint64_t{12345} << 32;
-  for (uint32_t rank = 0; rank < kWorld; ++rank) {
-    for (uint64_t i = 0; i < 2 * packets; ++i) group.rank(rank).region.as<uint64_t>()[i] = kStale;
+  for (const uint32_t algorithm : {kExchangePackets, kReducePackets, kRelayPackets}) {
+    for (const uint64_t bytes : {1, 8}) {
+      const ExchangeGroup group(kWorld, kRelayLine * kWorld, 0);
+      const uint64_t packets = 2 * kWorld * group.slot();
+      for (uint32_t rank = 0; rank < kWorld; ++rank) make_stale(group.rank(rank), packets);
+      ExchangeCase c{algorithm, false, 2, 1, 1, 1, 1, kU8, kSum, 0, 0, 0, {}};
+      for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), bytes);
+      const ExchangeOperands operands(c, kWorld, random);
+      std::vector<std::vector<Launch>> launches(kWorld);
+      for (uint32_t rank = 0; rank < kWorld; ++rank) launches[rank].assign(2 * group.slot(), group.launch(c, operands, rank)[0]);
+      launcher::run(launches);
+      uint64_t stale = 0;
+      for (uint32_t rank = 0; rank < kWorld; ++rank) stale += still_stale(group.rank(rank), packets);
+      check(stale == 0, "no stale tags in an exchange", algorithm, static_cast<uint32_t>(bytes), static_cast<uint32_t>(stale));
+    }
   }
-  ExchangeCase c{kRelayPackets, false, 2, 1, 1, 1, 1, kU8, kSum, 0, 0, 0, {}};
-  for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), 1);
-  const ExchangeOperands operands(c, kWorld, random);
-  std::vector<std::vector<Launch>> launches(kWorld);
-  for (uint32_t rank = 0; rank < kWorld; ++rank) launches[rank].assign(2 * group.slot(), group.launch(c, operands, rank)[0]);
-  launcher::run(launches);
-  uint64_t stale = 0;
-  for (uint32_t rank = 0; rank < kWorld; ++rank) {
-    for (uint64_t i = 0; i < packets; ++i) stale += group.rank(rank).region.as<uint64_t>()[2 * i] == kStale;
-  }
-  check(stale == 0, "no stale tags in what is relayed", static_cast<uint32_t>(stale));
 }
 
 /// One rank of four stays away from a broadcast that is relayed: the root, or an owner of a share. The
@@ -288,19 +301,25 @@ void test_relay_timeout(uint32_t missing, uint32_t threads) {
   check(std::memcmp(before.data(), late.region.as(), before.size()) == 0, "after a failure nothing is relayed", missing);
 }
 
-/// Flags of blocks that are not used keep up with the epoch.
-void test_refresh() {
+/// Flags of blocks that are not used keep up with the epoch; in a ring also the counts of its channels.
+void test_refresh(uint32_t algorithm) {
   std::mt19937_64 random(8);
-  const Group group(kTwoShotZeroCopy, 2, 0, 0);
+  const Group group(algorithm, 2, 64, 0);
   const Case c{16, kF32, 1, 1, 0, 0, 0, false, false};
-  const Operands operands(kTwoShotZeroCopy, c, 2, random);
+  const Operands operands(algorithm, c, 2, random);
   constexpr uint32_t kCalls = 3 * kMaxBlocks;
   std::vector<std::vector<Launch>> launches(2);
   for (uint32_t rank = 0; rank < 2; ++rank) launches[rank].assign(kCalls, group.launch(c, operands, rank));
   launcher::run(launches);
   uint32_t late = 0;
   for (uint32_t row = 0; row < kMaxBlocks; ++row) late += group.rank(0).region.as<uint32_t>()[row * kMaxWorld + 1] < 4 * kMaxBlocks;
-  check(late == 0, "flags of unused blocks keep up", late);
+  check(late == 0, "flags of unused blocks keep up", algorithm, late);
+  if (algorithm != kRing) return;
+  const uint32_t passed = group.rank(0).state.as<BlockState>()->previous;
+  for (uint32_t channel = 1; channel < kRingChannels; ++channel) {
+    for (const uint32_t which : {0, 1}) late += *group.rank(0).count(channel, which) != passed;
+  }
+  check(passed >= kCalls && late == 0, "counts of unused channels keep up", passed, late);
 }
 
 /// Rank 2 of three stays away. The others give up, name it, and send nothing more; when it
@@ -474,9 +493,10 @@ int main(int argc, char** argv) {
   test_small_counts(seed);
   test_exchanges(seed);
   test_scrub();
-  test_relay_scrub();
+  test_exchange_scrub();
   for (uint32_t missing = 0; missing < 3; ++missing) test_relay_timeout(missing, kShapes[missing + 2][1]);
-  test_refresh();
+  test_refresh(kTwoShotZeroCopy);
+  test_refresh(kRing);
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
     test_timeout(algorithm, kShapes[algorithm % 5][1]);
     test_abort(algorithm);
