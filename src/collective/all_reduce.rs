@@ -202,11 +202,11 @@ impl Inner {
         let [input, output] = operands;
         let peers = match algorithm {
             Algorithm::TwoShotZeroCopy => {
-                Some([self.peers(input, bytes, recorded)?, self.peers(output, bytes, recorded)?])
+                Some([self.peers(input, bytes, recorded, 0)?, self.peers(output, bytes, recorded, 1)?])
             }
             // Nobody reads another rank's input.
             Algorithm::Ring if reach(&[output]) == Reach::Direct => {
-                Some([Peers::NONE, self.peers(output, bytes, recorded)?])
+                Some([Peers::NONE, self.peers(output, bytes, recorded, 1)?])
             }
             _ => None,
         };
@@ -240,15 +240,19 @@ impl Inner {
         (1..processes.len()).any(|rank| processes[..rank].contains(&processes[rank]))
     }
 
-    pub(super) fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
-        if let (Place::Symmetric { .. } | Place::Registered { .. }, Some(recorded)) = (operand.place, recorded) {
-            recorded.note_known();
-        }
+    /// Where peers find what is operand `number` of the next call.
+    pub(super) fn peers(
+        &self,
+        operand: &View<'_>,
+        bytes: usize,
+        recorded: Option<&Recorded>,
+        number: usize,
+    ) -> Result<Peers> {
         let (slot, offset_bytes) = match (operand.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
             (Place::Registered { slot, .. }, _) => (slot, 0),
-            (Place::Plain, Some(recorded)) => (recorded.table(operand.address, bytes)?, 0),
+            (Place::Plain, Some(recorded)) => (recorded.table(operand.address, bytes, number)?, 0),
             (Place::Plain | Place::Pushed, _) => {
                 return Err(Error::Internal { message: "memory that is pushed has no peers".to_owned() });
             }

@@ -219,7 +219,7 @@ impl Inner {
             (Transport::Direct, Reach::Pushed) => Err(unreachable(exchange.op)),
             (Transport::Direct, Reach::Direct) => {
                 let bytes = shared.operand.elems * exchange.dtype.bytes();
-                Ok([Some((transport, self.peers(shared.operand, bytes, recorded)?)), None])
+                Ok([Some((transport, self.peers(shared.operand, bytes, recorded, 0)?)), None])
             }
             _ => Ok([Some((transport, none)), None]),
         }

@@ -10,15 +10,15 @@ use super::Inner;
 use super::side::Aside;
 use crate::error::{Error, Result};
 use crate::group::Call;
-use crate::memory::{Pointer, Registration, register};
+use crate::memory::{Pointer, Registration, Use, register};
 use crate::stream::{Capture, Part, Stream};
 
 /// The operations of one communicator in one graph.
 pub(super) struct Recorded {
     inner: Arc<Inner>,
     pointers: Mutex<Vec<Captured>>,
-    /// Of every operand that peers access, in order: which of `pointers` it is; `None`: peers knew it before.
-    uses: Mutex<Vec<Option<u32>>>,
+    /// Where `pointers` are used, in order.
+    uses: Mutex<Vec<Use>>,
     calls: Mutex<Vec<Call>>,
     registered: AtomicBool,
     /// What low-contention collectives of the capture are recorded on and use.
@@ -44,8 +44,9 @@ impl Recorded {
         }
     }
 
-    /// A table for a plain pointer: the same one for the same memory.
-    pub(super) fn table(&self, address: *mut u8, bytes: usize) -> Result<u32> {
+    /// A table for a plain pointer, which is operand number `operand` of the next call: the same one for
+    /// the same memory.
+    pub(super) fn table(&self, address: *mut u8, bytes: usize, operand: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
         let same = |captured: &Captured| captured.address == address as usize && captured.bytes == bytes;
         let number = match pointers.iter().position(same) {
@@ -56,13 +57,9 @@ impl Recorded {
                 pointers.len() - 1
             }
         };
-        self.uses.lock().push(Some(number as u32));
+        let call = self.calls.lock().len();
+        self.uses.lock().push(Use { call, operand, pointer: number });
         Ok(pointers[number].registration.slot())
-    }
-
-    /// An operand whose table is filled already.
-    pub(super) fn note_known(&self) {
-        self.uses.lock().push(None);
     }
 
     pub(super) fn note(&self, call: Call) {

@@ -90,17 +90,25 @@ pub(crate) struct Pointer<'a> {
     pub(crate) bytes: usize,
 }
 
+/// Where one of several pointers is used.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Use {
+    pub(crate) call: usize,
+    /// Of the call.
+    pub(crate) operand: usize,
+    pub(crate) pointer: usize,
+}
+
 /// What a rank tells of all its pointers.
 #[derive(Serialize, Deserialize)]
 struct Told {
     exports: Vec<Export>,
-    uses: Vec<Option<u32>>,
+    uses: Vec<Use>,
 }
 
 /// Fills the tables of the same number of pointers on every rank, in order. Says of each whether
-/// it can be shared, the same on every rank. `uses`: which pointer each operand is, if any, likewise the same
-/// on every rank. Collective.
-pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Option<u32>]) -> Result<Vec<bool>> {
+/// it can be shared, the same on every rank. Refused where `uses` differ. Collective.
+pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use]) -> Result<Vec<bool>> {
     let group = arena.group();
     let exports: Result<Vec<Exported>> = pointers.iter().map(|pointer| export(arena, pointer)).collect();
     let exports = group.exchange(|mesh, deadline| mesh.agree("export memory", exports, deadline))?;
@@ -169,17 +177,18 @@ fn check_sizes(all: &[Vec<Export>]) -> Result<()> {
 }
 
 /// Refuses operands that are one pointer here and another there: tables hold the pointers of equal number.
-fn check_uses(all: &[Vec<Option<u32>>]) -> Result<()> {
+fn check_uses(all: &[Vec<Use>]) -> Result<()> {
     let Some((first, others)) = all.split_first() else { return Ok(()) };
     for (theirs, rank) in others.iter().zip(1..) {
-        let operands = first.len().max(theirs.len());
-        if let Some(operand) = (0..operands).find(|operand| first.get(*operand) != theirs.get(*operand)) {
-            let words = |uses: &[Option<u32>]| match uses.get(operand) {
-                Some(Some(pointer)) => format!("pointer {pointer}"),
-                Some(None) => "symmetric or adopted memory".to_owned(),
+        let uses = first.len().max(theirs.len());
+        if let Some(differs) = (0..uses).find(|number| first.get(*number) != theirs.get(*number)) {
+            let words = |uses: &[Use]| match uses.get(differs) {
+                Some(Use { call, operand, pointer }) => {
+                    format!("pointer {pointer} as operand {operand} of call {call}")
+                }
                 None => "none".to_owned(),
             };
-            let what = format!("which pointer is operand {operand} of what a graph captured");
+            let what = format!("use {differs} of pointers that a graph captured");
             return Err(Error::Mismatch { what, against: 0, ours: words(first), rank, theirs: words(theirs) });
         }
     }
