@@ -10,7 +10,6 @@ SYMMETRA_KERNEL void agree(SYMMETRA_ARGS(AgreeArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
   device::Waiter waiter(args.wait, kOpAgree, call.epoch, call.poisoned != 0);
-  count_started(args.wait);
   const auto at = [&](uint32_t rank, uint32_t source, uint32_t which) {
     return reinterpret_cast<Packet*>(args.peers[rank]) + (Protocol::buffer(call.epoch) * args.world + source) * 2 + which;
   };
@@ -38,7 +37,7 @@ SYMMETRA_KERNEL void agree(SYMMETRA_ARGS(AgreeArgs) args) {
   }
   platform::sync_block();
   platform::release_next();
-  end_call(args.state, args.wait, call.epoch, 2);
+  end_telling(args.state, call.epoch, 2);
 }
 
 }  // namespace symmetra::kernels

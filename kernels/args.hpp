@@ -31,13 +31,14 @@ constexpr uint32_t kMax = 3;
 constexpr uint32_t kAverage = 4;
 
 /// All-reduce algorithms.
-constexpr uint32_t kOneShotLL = 0;          ///< one hop; 8 data bytes and two epochs a packet
-constexpr uint32_t kOneShotSentinel = 1;    ///< one hop; 16 data bytes a packet, floating types
-constexpr uint32_t kTwoShotLL = 2;          ///< reduce-scatter and all-gather, both pushed, LL packets
-constexpr uint32_t kTwoShotSentinel = 3;    ///< the same with sentinel packets, floating types
-constexpr uint32_t kTwoShotZeroCopy = 4;    ///< pull-reduce and push between the operands themselves
-constexpr uint32_t kRing = 5;               ///< round a ring, through queues or into the outputs
-constexpr uint32_t kRecursiveDoubling = 6;  ///< exchanges with one partner a step; LL packets
+constexpr uint32_t kOneShotLL = 0;            ///< one hop; 8 data bytes and two epochs a packet
+constexpr uint32_t kOneShotSentinel = 1;      ///< one hop; 16 data bytes a packet, floating types
+constexpr uint32_t kTwoShotLL = 2;            ///< reduce-scatter and all-gather, both pushed, LL packets
+constexpr uint32_t kTwoShotSentinel = 3;      ///< the same with sentinel packets, floating types
+constexpr uint32_t kTwoShotZeroCopy = 4;      ///< pull-reduce and push between the operands themselves
+constexpr uint32_t kRing = 5;                 ///< round a ring, through queues or into the outputs
+constexpr uint32_t kRecursiveDoubling = 6;    ///< exchanges with one partner a step; LL packets
+constexpr uint32_t kAllReduceAlgorithms = 7;  ///< how many there are
 
 /// Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at
 /// once; channels do not wait for each other, so where there are fewer the rest comes later.
@@ -83,13 +84,14 @@ struct AllReduceArgs {
 };
 
 /// How an exchange is done.
-constexpr uint32_t kExchangePackets = 0;  ///< LL packets through scratch; any memory
-constexpr uint32_t kExchangePush = 1;     ///< each rank writes into the outputs of the others
-constexpr uint32_t kExchangeRelay = 2;    ///< each rank reads a share of one rank's and writes it to all others
-constexpr uint32_t kReducePackets = 3;    ///< as kExchangePackets; what a rank gets from all it reduces
-constexpr uint32_t kReducePull = 4;       ///< each rank reads the inputs of all and reduces them
-constexpr uint32_t kReduceLocal = 5;      ///< a rank reduces what was brought to it, of each rank `from` says
-constexpr uint32_t kRelayPackets = 6;     ///< as kExchangeRelay; LL packets through scratch, any memory
+constexpr uint32_t kExchangePackets = 0;     ///< LL packets through scratch; any memory
+constexpr uint32_t kExchangePush = 1;        ///< each rank writes into the outputs of the others
+constexpr uint32_t kExchangeRelay = 2;       ///< each rank reads a share of one rank's and writes it to all others
+constexpr uint32_t kReducePackets = 3;       ///< as kExchangePackets; what a rank gets from all it reduces
+constexpr uint32_t kReducePull = 4;          ///< each rank reads the inputs of all and reduces them
+constexpr uint32_t kReduceLocal = 5;         ///< a rank reduces what was brought to it, of each rank `from` says
+constexpr uint32_t kRelayPackets = 6;        ///< as kExchangeRelay; LL packets through scratch, any memory
+constexpr uint32_t kExchangeAlgorithms = 7;  ///< how many there are
 
 /// Packets of a line of memory: shares of what kRelayPackets moves begin at one.
 constexpr uint32_t kRelayLine = 8;
@@ -100,6 +102,10 @@ struct Learned {
   uint64_t direct;                   ///< nonzero: between the operands, for peers can address every rank's output
   uint64_t theirs_bytes[kMaxWorld];  ///< from the addresses of the table to where this rank's part goes
 };
+
+/// What stands in Status::theirs[1] where the exchange must be direct and peers cannot address the output of
+/// Status::peer. No count of bytes.
+constexpr uint64_t kNotReached = ~uint64_t{0};
 
 /// The telling. LL packets, four a rank.
 struct CountsArgs {
@@ -114,7 +120,7 @@ struct CountsArgs {
   uint64_t offset_bytes[kMaxWorld];   ///< from the address of this rank's output that peers know to where theirs goes
   uint64_t largest_bytes;             ///< most that this rank sends or expects
   uint64_t direct;                    ///< nonzero: peers can address this rank's output
-  uint64_t direct_from_bytes;         ///< the exchange is direct from this largest_bytes on; the same on every rank
+  uint64_t direct_from_bytes;         ///< the exchange is direct from this largest_bytes on, 0: or not at all; the same on every rank
 };
 
 /// One exchange: every rank gives every other a strip of bytes. Strips of more than one row are
@@ -192,8 +198,8 @@ struct Geometry {
   uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
 };
 
-static_assert(sizeof(Status) == 48, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(Progress) == 24, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Status) == 56, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Progress) == 16, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");

@@ -20,18 +20,18 @@ SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
   return {entry.word[0], entry.word[1], failed};
 }
 
-/// Counts the call as begun: in the shadow of a wait, where it costs nothing.
-SYMMETRA_DEVICE void count_started(const Wait& wait) {
-  if (platform::block() == 0 && platform::thread() == 0) platform::add_relaxed(&wait.progress->started, 1);
-}
-
 /// Every thread of the block has passed a sync since begin_call: all have read the state.
-SYMMETRA_DEVICE void end_call(BlockState* state, const Wait& wait, uint32_t epoch, uint32_t packets) {
+SYMMETRA_DEVICE void end_telling(BlockState* state, uint32_t epoch, uint32_t packets) {
   const Words<2> entry{{epoch + 1 == kEpochModulus ? 0 : epoch + 1, packets}};
   const uint32_t step = platform::threads() * platform::blocks();
   for (uint32_t i = platform::block() + platform::thread() * platform::blocks(); i < kMaxBlocks; i += step) {
     platform::store(state + i, entry);
   }
+}
+
+/// The same for a collective, which is counted.
+SYMMETRA_DEVICE void end_call(BlockState* state, const Wait& wait, uint32_t epoch, uint32_t packets) {
+  end_telling(state, epoch, packets);
   // By a thread that has no sum to wait for.
   if (platform::block() == 0 && platform::thread() == platform::threads() - 1) platform::add_relaxed(&wait.progress->done, 1);
 }

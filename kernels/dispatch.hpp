@@ -165,4 +165,35 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
   }
 }
 
+/// Calls `visit` with every all-reduce and every exchange there is, with some several times and with null
+/// where there is none, until it returns another number than 0; returns that.
+template <class Backend, class Visit>
+int32_t each_kernel(Visit visit) {
+  const auto each = [&](uint32_t world, uint32_t dtype, uint32_t reduction) -> int32_t {
+    for (uint32_t algorithm = 0; algorithm < kAllReduceAlgorithms; ++algorithm) {
+      if (const int32_t code = visit(all_reduce_kernel<Backend>(algorithm, dtype, reduction, world))) return code;
+    }
+    ExchangeArgs args{};
+    args.world = world;
+    args.dtype = dtype;
+    args.reduction = reduction;
+    for (uint32_t algorithm = 0; algorithm < kExchangeAlgorithms; ++algorithm) {
+      args.algorithm = algorithm;
+      for (const uint64_t bytes : {0, 1}) {  // in one round and of whole packets, or not
+        args.largest_bytes = bytes;
+        if (const int32_t code = visit(exchange_kernel<Backend>(args))) return code;
+      }
+    }
+    return 0;
+  };
+  for (const uint32_t world : {2, 3, 4, 8}) {
+    for (uint32_t dtype = 0; dtype <= kU64; ++dtype) {
+      for (const uint32_t reduction : {kSum, kProduct}) {
+        if (const int32_t code = each(world, dtype, reduction)) return code;
+      }
+    }
+  }
+  return 0;
+}
+
 }  // namespace symmetra::kernels

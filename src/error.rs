@@ -169,11 +169,14 @@ pub enum Error {
     Timeout {
         /// What waited.
         operation: Operation,
-        /// Which operation of the group, counted from 0 on the device; 0 for an exchange.
+        /// How many collectives of the group this rank's device had finished before. Calls that all-reduce or broadcast
+        /// a large message in parts are one each; signals, comparisons of calls and counts, and what copy engines
+        /// move are none. 0 for an exchange of the host. For an operation of NCCL, the number of operations
+        /// that this rank had enqueued before.
         sequence: u64,
         /// The rank that was waited for, where it is known.
         rank: Option<usize>,
-        /// How long.
+        /// How long at most it was to wait.
         waited: Duration,
         /// What is known of that rank; empty or starting with a colon.
         detail: String,

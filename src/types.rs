@@ -190,7 +190,9 @@ pub enum Transport {
     /// memory. Lowest latency.
     Packets,
     /// Between the operands themselves, between two barriers; nothing is copied on the way. Needs
-    /// symmetric or adopted memory, or a graph that registers plain memory.
+    /// symmetric or adopted memory, or a graph that registers plain memory. Where ranks know only their own
+    /// counts (gather, scatter, batches and variable all-to-all) what is received must be symmetric: if it is not on some rank, later
+    /// calls of every rank fail with [`Error::Unsupported`](crate::Error::Unsupported), which names that rank.
     Direct,
 }
 

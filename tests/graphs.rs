@@ -249,6 +249,87 @@ fn pitfall_10_ranks_that_captured_different_counts_all_learn_it() {
     });
 }
 
+/// As many pointers and as large, but not the same ones where they are used again.
+#[test]
+fn pitfall_10_ranks_that_captured_other_operands_twice_all_learn_it() {
+    threads(3, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let [a, b, c] = [0; 3].map(|_| DeviceBuffer::from_slice(&[1i32; 5000], stream).unwrap());
+        let second = if rank.rank() == 2 { [&c, &b] } else { [&a, &c] };
+        let graph = stream.capture(|capture| {
+            communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &a, &b, capture)?;
+            communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, second[0], second[1], capture)
+        });
+        let graph = graph.unwrap();
+        let error = graph.register().unwrap_err();
+        assert!(matches!(error, Error::Mismatch { against: 0, rank: 2, .. }), "{error}");
+        assert!(error.to_string().contains("pointer 2 as operand 0 of call 1"), "{error}");
+        assert_eq!(graph.launch(stream), Err(Error::NotRegistered { pointers: 3 }));
+        rank.finish();
+    });
+}
+
+/// A pointer and symmetric memory, in another order.
+#[test]
+fn pitfall_10_ranks_that_captured_pointers_at_other_places_all_learn_it() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let symmetric = communicator.symmetric::<i32>(5000).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; 5000], stream).unwrap();
+        let graph = stream.capture(|capture| match rank.rank() {
+            0 => communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &plain, &symmetric, capture),
+            _ => communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &symmetric, &plain, capture),
+        });
+        let error = graph.unwrap().register().unwrap_err();
+        assert!(matches!(error, Error::Mismatch { against: 0, rank: 1, .. }), "{error}");
+        assert!(error.to_string().contains("operand 1 of call 0"), "{error}");
+        rank.finish();
+    });
+}
+
+/// Ranks may differ in how they call with symmetric memory.
+#[test]
+fn bound_and_ordinary_calls_go_with_captured_pointers() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let symmetric = communicator.symmetric::<i32>(5000).unwrap();
+        symmetric.write(&[1; 5000], stream).unwrap();
+        let plain = DeviceBuffer::from_slice(&[2i32; 5000], stream).unwrap();
+        let zero_copy = Algorithm::TwoShotZeroCopy;
+        let bound = communicator.bind_all_reduce_with(zero_copy, &symmetric, &symmetric).unwrap();
+        let graph = stream.capture(|capture| {
+            match rank.rank() {
+                0 => bound.enqueue(capture)?,
+                _ => communicator.all_reduce_with(zero_copy, &symmetric, &symmetric, capture)?,
+            }
+            communicator.all_reduce_with(zero_copy, &plain, &plain, capture)
+        });
+        let graph = graph.unwrap();
+        graph.register().unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(symmetric.read(stream).unwrap(), vec![2; 5000]);
+        assert_eq!(plain.read(stream).unwrap(), vec![4; 5000]);
+    });
+}
+
+/// A ring reads nobody else's input.
+#[test]
+fn a_captured_ring_registers_its_output_alone() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let [input, output] =
+            [rank.rank() as i32 + 1, 0].map(|x| DeviceBuffer::from_slice(&[x; 5000], stream).unwrap());
+        let graph =
+            stream.capture(|capture| communicator.all_reduce_with(Algorithm::Ring, &input, &output, capture)).unwrap();
+        assert_eq!(graph.launch(stream), Err(Error::NotRegistered { pointers: 1 }));
+        graph.register().unwrap();
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_eq!(output.read(stream).unwrap(), vec![3; 5000]);
+    });
+}
+
 #[test]
 fn pitfall_11_every_captured_operation_has_its_own_output() {
     const OPERATIONS: usize = 6;

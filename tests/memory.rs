@@ -59,6 +59,31 @@ fn required_bytes_is_what_open_maps() {
     assert!(matches!(required_bytes(2, &wrong), Err(Error::InvalidArgument { .. })));
 }
 
+/// Kernels count packets in 32 bits.
+#[test]
+fn scratch_is_no_larger_than_kernels_address() {
+    type Set = fn(&mut Config, u64);
+    let settings: [(&str, Set, u64); 6] = [
+        ("one_shot_ll_bytes", |config, bytes| config.one_shot_ll_bytes = bytes, 512 << 20),
+        ("one_shot_sentinel_bytes", |config, bytes| config.one_shot_sentinel_bytes = Some(bytes), 512 << 20),
+        ("two_shot_ll_bytes", |config, bytes| config.two_shot_ll_bytes = bytes, 512 << 20),
+        ("two_shot_sentinel_bytes", |config, bytes| config.two_shot_sentinel_bytes = bytes, 512 << 20),
+        ("recursive_doubling_bytes", |config, bytes| config.recursive_doubling_bytes = bytes, 512 << 20),
+        ("ring_bytes", |config, bytes| config.ring_bytes = bytes, 32 << 30),
+    ];
+    for (name, set, most) in settings {
+        let mut config = small();
+        set(&mut config, most);
+        for world in 1..=16 {
+            let bytes = required_bytes(world, &config).unwrap();
+            assert!(bytes < 64 << 30, "{name} of {most} over {world} ranks takes {bytes}");
+        }
+        set(&mut config, most + 1);
+        let message = required_bytes(2, &config).unwrap_err().to_string();
+        assert!(message.contains(name) && message.contains(&most.to_string()), "{message}");
+    }
+}
+
 #[test]
 fn the_heap_runs_out_loudly_and_is_used_again() {
     threads(3, &small(), |rank| {

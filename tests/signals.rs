@@ -242,8 +242,8 @@ fn missing(steady: Duration, operation: Operation, call: impl Fn(&Rank, &Symmetr
             assert!(start.elapsed() < steady + Duration::from_secs(20), "rank {} never learned of it", rank.rank());
         };
         match (&failure, rank.rank()) {
-            (Error::Timeout { operation: found, rank: Some(1), .. }, 0) => {
-                assert_eq!(*found, operation);
+            (Error::Timeout { operation: found, rank: Some(1), waited, .. }, 0) => {
+                assert_eq!((*found, *waited), (operation, steady));
                 assert!(start.elapsed() >= steady, "gave up after {:?}", start.elapsed());
             }
             (Error::Aborted { .. }, 1) => {}

@@ -63,7 +63,8 @@ class Graph {
   /// that the graph can be launched. Collective over every communicator in the graph; blocks. A graph
   /// without such pointers needs no call; one more call does no harm. From here on their memory stays
   /// allocated as Communicator::adopt asks, also when the graph is gone. Throws kMismatch when the ranks
-  /// captured different numbers or sizes, kUnsupported when some memory cannot be shared.
+  /// captured different numbers or sizes, or not the same pointers again at the same places, kUnsupported when
+  /// some memory cannot be shared.
   void register_pointers() const;
 
   /// Enqueues all of the captured work on `stream`. Does not block, allocates nothing. Throws

@@ -146,7 +146,7 @@ class Communicator {
   void all_to_all(Operand input, Operand output, Queue queue) const;
   /// The same with a count of elements for each rank: one strip behind the other in either operand. Where
   /// what a rank sends is not what its peer expects, later calls of every rank throw kMismatch, which
-  /// names both, and nothing is moved.
+  /// names both, and all outputs are undefined.
   void all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
                     const std::vector<std::size_t>& receive_counts, Queue queue) const;
 
@@ -177,7 +177,7 @@ class Communicator {
   };
   /// Sends and receives all of `messages` as one operation, in which every rank of the group takes part, if
   /// only with none. At most one message to, and one from, each rank. Sizes in bytes are compared
-  /// first: where they differ later calls of every rank throw kMismatch, and nothing is moved.
+  /// first: where they differ later calls of every rank throw kMismatch, and what was to be received is undefined.
   void batch(const std::vector<Message>& messages, Queue queue) const;
 
   /// As all_gather, by the copy engines, on a stream of the communicator's own that waits for `queue`: what is

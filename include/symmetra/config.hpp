@@ -39,7 +39,7 @@ struct Config {
   /// Room for symmetric buffers in the arena, in bytes. Default 64 MiB.
   std::uint64_t heap_bytes;
   /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Exchanges by
-  /// packets move as much from rank to rank in one round. Default 256 KiB.
+  /// packets move as much from rank to rank in one round. 1 KiB to 512 MiB; default 256 KiB.
   std::uint64_t one_shot_ll_bytes;
   /// The same for one-shot with sentinels. Unset, the default, is 16 MiB / (world size squared) within
   /// 256 KiB and 4 MiB.
@@ -48,10 +48,10 @@ struct Config {
   std::uint64_t two_shot_ll_bytes;
   /// The same for two-shot with sentinels. Default 4 MiB.
   std::uint64_t two_shot_sentinel_bytes;
-  /// Scratch of the ring in bytes, at least 4096: queues, which a message of any size goes through. Larger
+  /// Scratch of the ring in bytes, 4 KiB to 32 GiB: queues, which a message of any size goes through. Larger
   /// ones pass on larger pieces. Default 16 MiB.
   std::uint64_t ring_bytes;
-  /// Largest message of one call by recursive doubling. Default 64 KiB.
+  /// Largest message of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
   std::uint64_t recursive_doubling_bytes;
   /// What the bits of a result may depend on. Default kPerAlgorithm.
   Determinism determinism;

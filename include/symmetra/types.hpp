@@ -99,7 +99,10 @@ enum class Algorithm : std::uint32_t {
 enum class Transport : std::uint32_t {
   kAuto = 0,     ///< by size, world and memory
   kPackets = 1,  ///< through scratch, as packets that carry the proof of their arrival; any memory
-  kDirect = 2,   ///< between the operands themselves; symmetric or adopted memory
+  /// Between the operands themselves; symmetric or adopted memory. Where ranks know only their own counts
+  /// (gather, scatter, batches, variable all-to-all) what is received must be symmetric: else later calls of every
+  /// rank throw kUnsupported, which names the rank.
+  kDirect = 2,
 };
 
 /// The name used in messages and on the command line: "two-shot-ll". Throws kInvalidArgument for a

@@ -40,7 +40,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
       scratch.clear(0, pair, tile);
     });
   }
-  count_started(args.wait);
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {
       if (tile + pair.lane >= packets) return;

@@ -64,7 +64,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) recursive_doubling(SYMMETRA_ARGS
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
   Exchange<Protocol> exchange(args, schedule.slots(), call);
-  count_started(args.wait);
   for (uint32_t tile = platform::block() << args.lanes_log2; tile < operand.packets(); tile += platform::blocks() << args.lanes_log2) {
     const auto each = [&](auto body) {
       platform::each(1u << args.lanes_log2, [&](uint32_t lane) {

@@ -202,7 +202,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) ring(SYMMETRA_ARGS(AllReduceArgs
   const Call call = begin_call(args.state, args.wait);
   RingChannel<Element> channel(args, call);
   BlockBarrier barrier(args, args.world, call);
-  count_started(args.wait);
   if (barrier.enter()) {
     barrier.refresh();
     channel.refresh();

@@ -46,7 +46,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
       scratch.clear(1, pair, tile);
     });
   }
-  count_started(args.wait);
   bool failed = false;
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
     pairs.each([&](const Pair& pair) {

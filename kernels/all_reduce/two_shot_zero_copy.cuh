@@ -118,7 +118,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) two_shot_zero_copy(SYMMETRA_ARGS
   const Call call = begin_call(args.state, args.wait);
   const PeerOperands<Element, kWorld> operands(args);
   BlockBarrier barrier(args, world_of<kWorld>(args.world), call);
-  count_started(args.wait);
   if (barrier.enter()) operands.reduce();
   platform::release_next();
   barrier.leave();

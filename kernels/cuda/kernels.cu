@@ -45,32 +45,6 @@ int32_t load(const void* kernel) noexcept {
   return kernel == nullptr ? cudaSuccess : cudaFuncGetAttributes(&attributes, kernel);
 }
 
-int32_t load_all_reduces(uint32_t dtype, uint32_t world) noexcept {
-  for (const uint32_t reduction : {kSum, kProduct}) {
-    for (uint32_t algorithm = 0; algorithm <= kRecursiveDoubling; ++algorithm) {
-      if (const int32_t code = load(all_reduce_kernel<Backend>(algorithm, dtype, reduction, world))) return code;
-    }
-  }
-  return cudaSuccess;
-}
-
-int32_t load_exchanges(uint32_t dtype, uint32_t world) noexcept {
-  ExchangeArgs args{};
-  args.world = world;
-  args.dtype = dtype;
-  for (const uint32_t reduction : {kSum, kProduct}) {
-    for (const uint64_t row_bytes : {0, 1}) {  // in one round or not
-      for (uint32_t algorithm = 0; algorithm <= kReduceLocal; ++algorithm) {
-        args.reduction = reduction;
-        args.row_bytes = row_bytes;
-        args.algorithm = algorithm;
-        if (const int32_t code = load(exchange_kernel<Backend>(args))) return code;
-      }
-    }
-  }
-  return cudaSuccess;
-}
-
 }  // namespace
 
 int32_t load_all() noexcept {
@@ -78,13 +52,7 @@ int32_t load_all() noexcept {
                              reinterpret_cast<const void*>(&kernels::agree), reinterpret_cast<const void*>(&kernels::probe)}) {
     if (const int32_t code = load(kernel)) return code;
   }
-  for (const uint32_t world : {2, 3, 4, 8}) {
-    for (uint32_t dtype = 0; dtype <= kU64; ++dtype) {
-      if (const int32_t code = load_all_reduces(dtype, world)) return code;
-      if (const int32_t code = load_exchanges(dtype, world)) return code;
-    }
-  }
-  return cudaSuccess;
+  return each_kernel<Backend>(load);
 }
 
 int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept {

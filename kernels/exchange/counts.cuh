@@ -13,7 +13,6 @@ SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
   device::Waiter waiter(args.wait, kOpCounts, call.epoch, call.poisoned != 0);
-  count_started(args.wait);
   uint64_t* largest = platform::shared<uint64_t>();  // of every rank, then whether peers can address its output
   uint64_t* direct = largest + kMaxWorld;
   const auto at = [&](uint32_t rank, uint32_t source, uint32_t which) {
@@ -42,6 +41,8 @@ SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
       device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, told[0], ours[1]);
     } else if (!waiter.gave_up() && told[1] != ours[0]) {
       device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, ours[0], told[1] | kWeSend);
+    } else if (!waiter.gave_up() && args.direct_from_bytes == 0 && (told[3] & 1) == 0) {
+      device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, 0, kNotReached);
     }
     args.learned->theirs_bytes[peer] = told[2];
     largest[peer] = told[3] >> 1;
@@ -58,7 +59,7 @@ SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
     args.learned->direct = most >= args.direct_from_bytes ? all : 0;
   }
   platform::release_next();
-  end_call(args.state, args.wait, call.epoch, 0);
+  end_telling(args.state, call.epoch, 0);
 }
 
 }  // namespace symmetra::kernels

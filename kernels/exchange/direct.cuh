@@ -100,7 +100,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) exchange_direct(SYMMETRA_ARGS(Ex
   const Call call = begin_call(args.state, args.wait);
   const Work work(args);
   BlockBarrier barrier(args, args.world, call, args.op);
-  count_started(args.wait);
   if (barrier.enter()) work.run();
   platform::release_next();
   barrier.leave();

@@ -106,7 +106,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_once(SYMMETRA_ARGS(Exc
   const Slots<Protocol> slots(args, call.epoch);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   once.send(places, slots, ahead, waiter);
-  count_started(args.wait);
   once.tiles([&](uint32_t tile) {
     places.each([&](const Place<Data>& place) {
       const bool present = tile + place.lane < place.receives;
@@ -141,7 +140,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(Excha
   const Slots<Protocol> slots(args, call.epoch);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   once.send(places, slots, ahead, waiter);
-  count_started(args.wait);
   once.tiles([&](uint32_t tile) {
     places.each([&](const Place<Data>& place) {
       const bool present = tile + place.lane < receives;

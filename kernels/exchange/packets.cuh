@@ -155,7 +155,6 @@ SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) 
   const uint64_t packets = packets_of<typename Protocol::Data>(largest_bytes(args));
   const uint64_t rounds = (packets + args.slot_packets - 1) / args.slot_packets;
   const bool takes_part = uint64_t{platform::block()} << args.lanes_log2 < args.slot_packets;
-  count_started(args.wait);
   for (uint64_t k = 0; k < rounds; ++k) {
     const uint64_t start = k * args.slot_packets, end = start + args.slot_packets;
     const Slots<Protocol> slots(args, epoch_after(call.epoch, k));

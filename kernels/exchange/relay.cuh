@@ -217,7 +217,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) relay_packets(SYMMETRA_ARGS(Exc
   const auto ahead = relayed.ahead(legs);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   relayed.greet(call.epoch, waiter);
-  count_started(args.wait);
   relayed.send(legs, call.epoch, ahead, waiter);
   relayed.scrub(call.epoch);
   relayed.receive(legs, call.epoch, waiter);

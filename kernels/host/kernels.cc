@@ -23,15 +23,22 @@ struct Backend {
   }
 };
 
+template <auto kernel, class Args>
+Entry fitting(const Args& args, const Geometry& geometry) {
+  return fits(args, geometry) ? &run<Args, kernel> : nullptr;
+}
+
 }  // namespace
 
-Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) noexcept {
-  return all_reduce_kernel<Backend>(algorithm, dtype, reduction, world);
+Entry all_reduce(const AllReduceArgs& args, const Geometry& geometry) noexcept {
+  return fits(args, geometry) ? all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.reduction, args.world) : nullptr;
 }
-Entry exchange(const ExchangeArgs& args) noexcept { return exchange_kernel<Backend>(args); }
-Entry counts() noexcept { return &run<CountsArgs, &exchange_counts>; }
-Entry signal() noexcept { return &run<SignalArgs, &kernels::signal>; }
-Entry agree() noexcept { return &run<AgreeArgs, &kernels::agree>; }
-Entry probe() noexcept { return &run<ProbeArgs, &kernels::probe>; }
+Entry exchange(const ExchangeArgs& args, const Geometry& geometry) noexcept {
+  return fits(args, geometry) ? exchange_kernel<Backend>(args) : nullptr;
+}
+Entry counts(const CountsArgs& args, const Geometry& geometry) noexcept { return fitting<&exchange_counts>(args, geometry); }
+Entry signal(const SignalArgs& args, const Geometry& geometry) noexcept { return fitting<&kernels::signal>(args, geometry); }
+Entry agree(const AgreeArgs& args, const Geometry& geometry) noexcept { return fitting<&kernels::agree>(args, geometry); }
+Entry probe(const ProbeArgs& args, const Geometry& geometry) noexcept { return fitting<&kernels::probe>(args, geometry); }
 
 }  // namespace symmetra::kernels::host

@@ -7,17 +7,13 @@ namespace symmetra::kernels::host {
 /// One device thread's run of a kernel. The caller has set platform::host::current.
 using Entry = void (*)(const void* args);
 
-/// nullptr where there is no such kernel. `args` is an AllReduceArgs.
-Entry all_reduce(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) noexcept;
-/// nullptr where there is no such kernel. `args` is an ExchangeArgs.
-Entry exchange(const ExchangeArgs& args) noexcept;
-/// `args` is a CountsArgs.
-Entry counts() noexcept;
-/// `args` is a SignalArgs.
-Entry signal() noexcept;
-/// `args` is an AgreeArgs.
-Entry agree() noexcept;
-/// `args` is a ProbeArgs.
-Entry probe() noexcept;
+/// The kernel of a launch, to be called with these `args`. nullptr where there is none, or where the launch
+/// does not fit what kernels take for granted.
+Entry all_reduce(const AllReduceArgs& args, const Geometry& geometry) noexcept;
+Entry exchange(const ExchangeArgs& args, const Geometry& geometry) noexcept;
+Entry counts(const CountsArgs& args, const Geometry& geometry) noexcept;
+Entry signal(const SignalArgs& args, const Geometry& geometry) noexcept;
+Entry agree(const AgreeArgs& args, const Geometry& geometry) noexcept;
+Entry probe(const ProbeArgs& args, const Geometry& geometry) noexcept;
 
 }  // namespace symmetra::kernels::host

@@ -8,7 +8,6 @@ namespace symmetra::kernels {
 SYMMETRA_KERNEL void signal(SYMMETRA_ARGS(SignalArgs) args) {
   platform::wait_prior();
   const bool first = platform::thread() == 0;
-  if (first) platform::add_relaxed(&args.wait.progress->started, 1);
   if (args.action == kSignalBarrier) {
     device::barrier(args, args.channel, args.op);
   } else if (first && args.action == kSignalPut) {
@@ -17,7 +16,6 @@ SYMMETRA_KERNEL void signal(SYMMETRA_ARGS(SignalArgs) args) {
     device::wait(args, args.channel, args.peer);
   }
   platform::release_next();
-  if (first) platform::add_relaxed(&args.wait.progress->done, 1);
 }
 
 }  // namespace symmetra::kernels

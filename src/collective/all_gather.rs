@@ -110,6 +110,6 @@ impl Inner {
         check_len("output", output.elems, cut.whole_elems(), why)?;
         let place = span(output, dtype).start + cut.offset_bytes(rank, dtype) as usize;
         let in_place = cut.is_line().then(|| place..place + span(input, dtype).len());
-        check_apart(span(input, dtype), span(output, dtype), in_place)
+        check_apart(("the input", span(input, dtype)), ("the output", span(output, dtype)), in_place)
     }
 }

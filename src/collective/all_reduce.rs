@@ -46,7 +46,8 @@ impl Communicator {
     /// ring and recursive doubling reduce floating types in another order and round at every rank, unless
     /// [`Config::determinism`](crate::Config) forbids them.
     /// `input` and `output` may be the same memory but may not overlap otherwise. Any number of
-    /// elements, also 0; any element-aligned address.
+    /// elements, also 0; any element-aligned address. Where a capture takes a plain buffer again that it took
+    /// before, it does on every rank: [`Graph::register`](crate::Graph::register) compares.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for operands of different lengths, of another device or group, or
@@ -112,6 +113,10 @@ pub(super) struct Peers {
     pub(super) offset_bytes: u64,
 }
 
+impl Peers {
+    pub(super) const NONE: Self = Self { table: std::ptr::null(), offset_bytes: 0 };
+}
+
 /// What was decided for a message.
 pub(super) struct Plan {
     pub(super) algorithm: Algorithm,
@@ -166,13 +171,13 @@ impl Inner {
         let bytes = operands[0].elems * dtype.bytes();
         let world = self.group.world_size();
         let determinism = self.group.config().determinism;
-        let reach = match operands.iter().all(|operand| self.reaches(operand, recorded.is_some())) {
+        let reach = |operands: &[&View<'_>]| match operands.iter().all(|view| self.reaches(view, recorded.is_some())) {
             true => Reach::Direct,
             false => Reach::Pushed,
         };
         let reduction = options.reduction;
         let algorithm = match options.algorithm {
-            Algorithm::Auto => self.table.select(dtype, reduction, reach, bytes as u64),
+            Algorithm::Auto => self.table.select(dtype, reduction, reach(&operands), bytes as u64),
             named => named,
         };
         if determinism == Determinism::Exact && !algorithm.is_exact(dtype, world) {
@@ -188,16 +193,20 @@ impl Inner {
             let what = format!("{algorithm} of the {reduction} of {dtype}");
             return Err(Error::unsupported(what, "its partial sums would wrap"));
         }
-        if reach == Reach::Pushed && algorithm.needs_reach() {
+        if algorithm.needs_reach() && reach(&operands) == Reach::Pushed {
             return Err(Error::unsupported(
                 format!("{algorithm} on plain memory"),
                 "peers cannot address it: use symmetric or adopted memory",
             ));
         }
         let [input, output] = operands;
-        let peers = match reach {
-            Reach::Direct if algorithm.uses_reach() => {
-                Some([self.peers(input, bytes, recorded)?, self.peers(output, bytes, recorded)?])
+        let peers = match algorithm {
+            Algorithm::TwoShotZeroCopy => {
+                Some([self.peers(input, bytes, recorded, 0)?, self.peers(output, bytes, recorded, 1)?])
+            }
+            // Nobody reads another rank's input.
+            Algorithm::Ring if reach(&[output]) == Reach::Direct => {
+                Some([Peers::NONE, self.peers(output, bytes, recorded, 1)?])
             }
             _ => None,
         };
@@ -231,12 +240,19 @@ impl Inner {
         (1..processes.len()).any(|rank| processes[..rank].contains(&processes[rank]))
     }
 
-    pub(super) fn peers(&self, operand: &View<'_>, bytes: usize, recorded: Option<&Recorded>) -> Result<Peers> {
+    /// Where peers find what is operand `number` of the next call.
+    pub(super) fn peers(
+        &self,
+        operand: &View<'_>,
+        bytes: usize,
+        recorded: Option<&Recorded>,
+        number: usize,
+    ) -> Result<Peers> {
         let (slot, offset_bytes) = match (operand.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
             (Place::Registered { slot, .. }, _) => (slot, 0),
-            (Place::Plain, Some(recorded)) => (recorded.table(operand.address, bytes)?, 0),
+            (Place::Plain, Some(recorded)) => (recorded.table(operand.address, bytes, number)?, 0),
             (Place::Plain | Place::Pushed, _) => {
                 return Err(Error::Internal { message: "memory that is pushed has no peers".to_owned() });
             }

@@ -62,7 +62,7 @@ impl Communicator {
     /// # Errors
     /// As [`all_to_all`](Self::all_to_all); also for counts that are not one for each rank, or are more
     /// than the operand has. Where what a rank sends is not what its peer expects, every rank's
-    /// later calls fail with [`Error::Mismatch`], which names both, and nothing is moved.
+    /// later calls fail with [`Error::Mismatch`], which names both; all outputs are undefined then.
     pub fn all_to_all_v<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
@@ -106,7 +106,7 @@ impl Inner {
             return Err(Error::invalid("the input's length", input.elems, limit));
         }
         check_len("output", output.elems, Some(input.elems), "the input's length")?;
-        check_apart(span(input, dtype), span(output, dtype), None)?;
+        check_apart(("the input", span(input, dtype)), ("the output", span(output, dtype)), None)?;
         let bytes = (input.elems / world * dtype.bytes()) as u64;
         let part =
             |view: &View<'_>, peer: usize| Strip { address: view.address.wrapping_add(peer * bytes as usize), bytes };
@@ -128,7 +128,7 @@ impl Inner {
         queue: &impl Enqueue,
     ) -> Result<()> {
         let _entered = self.begin(&[("input", input), ("output", output)], queue)?;
-        check_apart(span(input, dtype), span(output, dtype), None)?;
+        check_apart(("the input", span(input, dtype)), ("the output", span(output, dtype)), None)?;
         let from = self.ragged("input", input, dtype, send_counts)?;
         let into = self.ragged("output", output, dtype, receive_counts)?;
         let rank = self.group.rank();

@@ -1,7 +1,6 @@
 //! Sends and receives between pairs of ranks, in one batch that all ranks run together.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::exchange::{Counts, Exchange, Strip, arena_offset, check_apart, span};
@@ -71,7 +70,7 @@ impl Communicator {
     /// expects, or what is received overlaps something else of the batch; [`Error::Unsupported`] where
     /// `Config::transport` asks for what the memory cannot do; the group's error when it failed before;
     /// [`Error::Device`] when the launch fails. Where what a rank sends is not what its peer expects, every
-    /// rank's later calls fail with [`Error::Mismatch`], which names both, and nothing is moved.
+    /// rank's later calls fail with [`Error::Mismatch`], which names both; what was to be received is undefined then.
     pub fn batch<'op>(&self, queue: impl Queue<'op>, fill: impl FnOnce(&mut Batch<'op>) -> Result<()>) -> Result<()> {
         let mut batch = Batch::new(&self.0);
         fill(&mut batch)?;
@@ -147,14 +146,21 @@ impl<'op> Batch<'op> {
 
     /// What is received must not be written twice, nor what is sent meanwhile.
     fn check_overlaps(&self) -> Result<()> {
-        let place = |strip: Strip| -> Range<usize> {
-            let start = strip.address as usize;
-            start..start + strip.bytes as usize
+        let place = |strip: &Option<Strip>| {
+            strip.map(|Strip { address, bytes }| address as usize..address as usize + bytes as usize)
         };
         for (source, into) in self.into.iter().enumerate() {
-            let Some(into) = into.map(place) else { continue };
-            let others = self.into[..source].iter().chain(&self.from).flatten().copied();
-            others.map(place).try_for_each(|other| check_apart(other, into.clone(), None))?;
+            let Some(into) = place(into) else { continue };
+            let received = self.into[..source].iter().enumerate().map(|strip| ("received from", strip));
+            let sent = self.from.iter().enumerate().map(|strip| ("sent to", strip));
+            for (way, (peer, strip)) in received.chain(sent) {
+                let Some(other) = place(strip) else { continue };
+                check_apart(
+                    (format_args!("what is received from rank {source}"), into.clone()),
+                    (format_args!("what is {way} rank {peer}"), other),
+                    None,
+                )?;
+            }
         }
         Ok(())
     }

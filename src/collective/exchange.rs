@@ -2,6 +2,7 @@
 //! one; each has a file that says which strips.
 #![allow(unsafe_code)]
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -89,6 +90,14 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
+    /// How it goes if it is not relayed by packets.
+    fn way(&self) -> Way {
+        match &self.counts {
+            Counts::Known { shared: Some(shared), .. } => shared.way,
+            _ => Way::Push,
+        }
+    }
+
     pub(super) fn largest_bytes(&self) -> u64 {
         match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
@@ -163,16 +172,17 @@ impl Inner {
         if launches[0].is_some_and(|(transport, _)| self.relays(exchange, transport)) {
             return self.relay(exchange, &mut lane, queue, recorded);
         }
-        let way = match (&exchange.counts, launches[0]) {
-            (Counts::Known { .. }, Some((transport, _))) => algorithm(transport, self.way(exchange, transport)),
+        let way = exchange.way();
+        let announced = match (&exchange.counts, launches[0]) {
+            (Counts::Known { .. }, Some((transport, _))) => algorithm(transport, way),
             _ => WAY_LEARNED,
         };
-        let fresh = self.announce(exchange.call(way), &mut lane, queue, recorded)?;
+        let fresh = self.announce(exchange.call(announced), &mut lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
         }
         for (transport, peers) in launches.into_iter().flatten() {
-            self.launch_exchange(exchange, transport, peers, fresh, queue)?;
+            self.launch_exchange(exchange, way, transport, peers, fresh, queue)?;
         }
         Ok(())
     }
@@ -185,15 +195,13 @@ impl Inner {
     ) -> Result<[Option<(Transport, Peers)>; 2]> {
         let asked = self.group.config().transport;
         let (kind, world) = (self.group.device().kind(), self.group.world_size());
-        let none = Peers { table: std::ptr::null(), offset_bytes: 0 };
+        let none = Peers::NONE;
         let (shared, largest_bytes) = match &exchange.counts {
             Counts::Known { shared: None, .. } => return Ok([Some((Transport::Packets, none)), None]),
             Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
             Counts::Own { arena_bytes } => {
                 let arenas = Peers { table: self.arena.table(0), offset_bytes: 0 };
-                if asked == Transport::Direct && arena_bytes.is_none() {
-                    return Err(unreachable(exchange.op));
-                }
+                // Where it must be direct and cannot be, all ranks learn it with the counts.
                 let direct =
                     (asked != Transport::Packets && arena_bytes.is_some()).then_some((Transport::Direct, arenas));
                 return Ok([Some((Transport::Packets, none)), direct]);
@@ -212,7 +220,7 @@ impl Inner {
             (Transport::Direct, Reach::Pushed) => Err(unreachable(exchange.op)),
             (Transport::Direct, Reach::Direct) => {
                 let bytes = shared.operand.elems * exchange.dtype.bytes();
-                Ok([Some((transport, self.peers(shared.operand, bytes, recorded)?)), None])
+                Ok([Some((transport, self.peers(shared.operand, bytes, recorded, 0)?)), None])
             }
             _ => Ok([Some((transport, none)), None]),
         }
@@ -252,18 +260,10 @@ impl Inner {
         queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch_counts(&args, &launch.geometry) })
     }
 
-    /// How an exchange goes by this transport.
-    fn way(&self, exchange: &Exchange<'_>, transport: Transport) -> Way {
-        match &exchange.counts {
-            _ if self.relays(exchange, transport) => Way::RelayPackets,
-            Counts::Known { shared: Some(shared), .. } => shared.way,
-            _ => Way::Push,
-        }
-    }
-
     pub(super) fn launch_exchange(
         &self,
         exchange: &Exchange<'_>,
+        way: Way,
         transport: Transport,
         peers: Peers,
         fresh: bool,
@@ -275,7 +275,6 @@ impl Inner {
             Counts::Known { shared, .. } => shared.as_ref(),
             Counts::Own { .. } => None,
         };
-        let way = self.way(exchange, transport);
         let launch = self.exchange_geometry(exchange, transport, way);
         let mut into = exchange.into;
         if let (Transport::Direct, Way::ReduceShares(share)) = (transport, way) {
@@ -391,19 +390,23 @@ pub(crate) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
     start..start + view.elems * dtype.bytes()
 }
 
-/// Refuses operands that overlap, unless they do as they do in place: `in_place` is then where the
-/// input must be.
-pub(crate) fn check_apart(input: Range<usize>, output: Range<usize>, in_place: Option<Range<usize>>) -> Result<()> {
-    let overlap = input.start.max(output.start) < input.end.min(output.end);
-    if !overlap || in_place.as_ref() == Some(&input) {
+/// Refuses operands that overlap, each with what it is called, unless they do as they do in place: `in_place` is
+/// then where the first must be.
+pub(crate) fn check_apart(
+    (what, first): (impl Display, Range<usize>),
+    (other, second): (impl Display, Range<usize>),
+    in_place: Option<Range<usize>>,
+) -> Result<()> {
+    let overlap = first.start.max(second.start) < first.end.min(second.end);
+    if !overlap || in_place.as_ref() == Some(&first) {
         return Ok(());
     }
     let place = match in_place {
-        Some(place) => format!("in place they are {:#x} and {:#x}", place.start, output.start),
-        None => "this operation has no form in place".to_owned(),
+        Some(place) => format!("in place they are {:#x} and {:#x}", place.start, second.start),
+        None => "they may not overlap".to_owned(),
     };
-    let limit = format!("the output is {} bytes at {:#x}; {place}", output.len(), output.start);
-    Err(Error::invalid("the input", format!("{} bytes at {:#x}", input.len(), input.start), limit))
+    let limit = format!("{other} is {} bytes at {:#x}; {place}", second.len(), second.start);
+    Err(Error::invalid(&what.to_string(), format!("{} bytes at {:#x}", first.len(), first.start), limit))
 }
 
 /// Refuses an operand of another length.

@@ -90,7 +90,11 @@ impl Inner {
             )?;
             let part = |rank: usize| output.address.wrapping_add(rank * bytes as usize);
             let place = part(root) as usize;
-            check_apart(span(input, dtype), span(output, dtype), Some(place..place + bytes as usize))?;
+            check_apart(
+                ("the input", span(input, dtype)),
+                ("the output", span(output, dtype)),
+                Some(place..place + bytes as usize),
+            )?;
             for (rank, into) in exchange.into.iter_mut().enumerate().take(world) {
                 *into = Strip { address: part(rank), bytes };
             }

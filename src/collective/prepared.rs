@@ -82,7 +82,7 @@ impl Inner {
     /// Those of the first call, but for what depends on its size.
     fn args(&self, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
         let scratch = self.scratch(plan.algorithm);
-        let [inputs, outputs] = plan.peers.unwrap_or([Peers { table: std::ptr::null(), offset_bytes: 0 }; 2]);
+        let [inputs, outputs] = plan.peers.unwrap_or([Peers::NONE; 2]);
         args::AllReduceArgs {
             input: input.address.cast(),
             output: output.address.cast(),

@@ -10,13 +10,15 @@ use super::Inner;
 use super::side::Aside;
 use crate::error::{Error, Result};
 use crate::group::Call;
-use crate::memory::{Pointer, Registration, register};
+use crate::memory::{Pointer, Registration, Use, register};
 use crate::stream::{Capture, Part, Stream};
 
 /// The operations of one communicator in one graph.
 pub(super) struct Recorded {
     inner: Arc<Inner>,
     pointers: Mutex<Vec<Captured>>,
+    /// Where `pointers` are used, in order.
+    uses: Mutex<Vec<Use>>,
     calls: Mutex<Vec<Call>>,
     registered: AtomicBool,
     /// What low-contention collectives of the capture are recorded on and use.
@@ -35,23 +37,29 @@ impl Recorded {
         Self {
             inner: inner.clone(),
             pointers: Mutex::default(),
+            uses: Mutex::default(),
             calls: Mutex::default(),
             registered: AtomicBool::new(false),
             aside: Mutex::default(),
         }
     }
 
-    /// A table for a plain pointer: the same one for the same memory.
-    pub(super) fn table(&self, address: *mut u8, bytes: usize) -> Result<u32> {
+    /// A table for a plain pointer, which is operand number `operand` of the next call: the same one for
+    /// the same memory.
+    pub(super) fn table(&self, address: *mut u8, bytes: usize, operand: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
-        let known = pointers.iter().find(|captured| captured.address == address as usize && captured.bytes == bytes);
-        if let Some(captured) = known {
-            return Ok(captured.registration.slot());
-        }
-        let registration = Registration::reserve(&self.inner.arena)?;
-        let slot = registration.slot();
-        pointers.push(Captured { registration, address: address as usize, bytes });
-        Ok(slot)
+        let same = |captured: &Captured| captured.address == address as usize && captured.bytes == bytes;
+        let number = match pointers.iter().position(same) {
+            Some(number) => number,
+            None => {
+                let registration = Registration::reserve(&self.inner.arena)?;
+                pointers.push(Captured { registration, address: address as usize, bytes });
+                pointers.len() - 1
+            }
+        };
+        let call = self.calls.lock().len();
+        self.uses.lock().push(Use { call, operand, pointer: number });
+        Ok(pointers[number].registration.slot())
     }
 
     pub(super) fn note(&self, call: Call) {
@@ -104,7 +112,7 @@ impl Part for Recorded {
                 bytes: captured.bytes,
             })
             .collect();
-        let shared = register(&self.inner.arena, &asked)?;
+        let shared = register(&self.inner.arena, &asked, &self.uses.lock())?;
         if let Some(item) = shared.iter().position(|shared| !shared) {
             return Err(Error::unsupported(
                 format!("pointer {item} of {} in a captured collective", shared.len()),

@@ -108,7 +108,11 @@ impl Inner {
         exchange.from[root] = whole;
         if let Some(output) = output {
             check_len("output", output.elems, Some(input.elems), "the input's length")?;
-            check_apart(span(input, dtype), span(output, dtype), Some(span(output, dtype)))?;
+            check_apart(
+                ("the input", span(input, dtype)),
+                ("the output", span(output, dtype)),
+                Some(span(output, dtype)),
+            )?;
             exchange.into[root] = Strip { address: output.address, ..whole };
         }
         self.exchange(&exchange, queue)

@@ -125,7 +125,7 @@ impl Inner {
         let start = (output.address as usize).wrapping_sub(cut.offset_bytes(rank, dtype) as usize);
         let in_place = (cut.is_line() && output.address as usize >= start)
             .then(|| start..start.saturating_add(span(input, dtype).len()));
-        check_apart(span(input, dtype), span(output, dtype), in_place)?;
+        check_apart(("the input", span(input, dtype)), ("the output", span(output, dtype)), in_place)?;
         Ok(cut)
     }
 }

@@ -33,14 +33,13 @@ impl Inner {
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
-        let none = Peers { table: std::ptr::null(), offset_bytes: 0 };
         let call_bytes = self.arena.layout().one_shot_ll.slot_packets * 8 * self.group.world_size() as u64;
         let bytes = exchange.largest_bytes();
         let mut start = 0;
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));
             let fresh = self.announce(part.call(args::kRelayPackets), lane, queue, recorded)?;
-            self.launch_exchange(&part, Transport::Packets, none, fresh, queue)?;
+            self.launch_exchange(&part, Way::RelayPackets, Transport::Packets, Peers::NONE, fresh, queue)?;
             start += call_bytes;
         }
         Ok(())

@@ -89,7 +89,11 @@ impl Inner {
             )?;
             let part = |rank: usize| input.address.wrapping_add(rank * bytes as usize);
             let place = part(root) as usize;
-            check_apart(span(output, dtype), span(input, dtype), Some(place..place + bytes as usize))?;
+            check_apart(
+                ("the output", span(output, dtype)),
+                ("the input", span(input, dtype)),
+                Some(place..place + bytes as usize),
+            )?;
             for (rank, from) in exchange.from.iter_mut().enumerate().take(world) {
                 *from = Strip { address: part(rank), bytes };
             }

@@ -81,11 +81,6 @@ impl Algorithm {
         matches!(self, Self::TwoShotZeroCopy)
     }
 
-    /// Whether operands that peers can address are used where they are.
-    pub(crate) const fn uses_reach(self) -> bool {
-        matches!(self, Self::TwoShotZeroCopy | Self::Ring)
-    }
-
     /// Whether its results have the bits of a sum in rank order, rounded once: what
     /// [`Determinism::Exact`] asks for. Integers always do; and of two ranks there is one sum.
     pub const fn is_exact(self, dtype: Dtype, world_size: usize) -> bool {

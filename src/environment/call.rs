@@ -1,5 +1,7 @@
 //! A call of any operation, as every backend takes it.
 
+use std::fmt;
+
 use super::dispatch::Request;
 use crate::collective::{Algorithm, AllReduceOptions, Communicator, Cut, check_apart, check_len, span};
 use crate::device::Device;
@@ -37,7 +39,18 @@ pub(crate) struct Message {
     device: Device,
 }
 
+/// As errors name it.
+impl fmt::Display for Message {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "what is {} rank {}", self.way(), self.peer)
+    }
+}
+
 impl Message {
+    fn way(&self) -> &'static str {
+        if self.sends { "sent to" } else { "received from" }
+    }
+
     pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
         let View { address, elems, place, device } = operand;
         Self { peer, sends, dtype, address: *address, elems: *elems, place: *place, device: (*device).clone() }
@@ -176,7 +189,7 @@ impl Call<'_> {
         match self {
             Self::AllReduce { input, output, .. } => {
                 check_alike(input, output)?;
-                apart(dtype, input, output, Some(0), device)
+                apart(dtype, ("the input", input), ("the output", output), Some(0), device)
             }
             Self::ReduceScatter { input, output, .. } => {
                 let cut = self.cut(world_size)?;
@@ -187,44 +200,44 @@ impl Call<'_> {
                     format_args!("a part for each of {world_size} ranks"),
                 )?;
                 check_len("output", output.elems, cut.part_elems(), format_args!("one of {world_size} parts"))?;
-                apart(dtype, output, input, cut.is_line().then_some(rank), device)
+                apart(dtype, ("the output", output), ("the input", input), cut.is_line().then_some(rank), device)
             }
             Self::AllGather { input, output, .. } => {
                 let cut = self.cut(world_size)?;
                 check_len("input", input.elems, cut.part_elems(), "the shape")?;
                 check_len("output", output.elems, cut.whole_elems(), format_args!("{world_size} parts"))?;
-                apart(dtype, input, output, cut.is_line().then_some(rank), device)
+                apart(dtype, ("the input", input), ("the output", output), cut.is_line().then_some(rank), device)
             }
             Self::AllToAll { input, output } => {
                 check_len("input", input.elems, times(input.elems / world_size), "an equal part for each rank")?;
                 check_alike(input, output)?;
-                apart(dtype, input, output, None, device)
+                apart(dtype, ("the input", input), ("the output", output), None, device)
             }
             Self::AllToAllV { input, send_counts, output, receive_counts } => {
                 check_counts("input", input, send_counts, world_size)?;
                 check_counts("output", output, receive_counts, world_size)?;
-                apart(dtype, input, output, None, device)
+                apart(dtype, ("the input", input), ("the output", output), None, device)
             }
             Self::Broadcast { buffer, .. } => device.check_same("buffer", buffer.device),
             Self::Reduce { root, input, output, .. } => match at_root("output", *root, rank, output.as_ref())? {
                 None => device.check_same("input", input.device),
                 Some(output) => {
                     check_alike(input, output)?;
-                    apart(dtype, input, output, Some(0), device)
+                    apart(dtype, ("the input", input), ("the output", output), Some(0), device)
                 }
             },
             Self::Gather { root, input, output } => match at_root("output", *root, rank, output.as_ref())? {
                 None => device.check_same("input", input.device),
                 Some(output) => {
                     check_len("output", output.elems, times(input.elems), format_args!("{world_size} inputs"))?;
-                    apart(dtype, input, output, Some(*root), device)
+                    apart(dtype, ("the input", input), ("the output", output), Some(*root), device)
                 }
             },
             Self::Scatter { root, input, output } => match at_root("input", *root, rank, input.as_ref())? {
                 None => device.check_same("output", output.device),
                 Some(input) => {
                     check_len("input", input.elems, times(output.elems), format_args!("{world_size} outputs"))?;
-                    apart(dtype, output, input, Some(*root), device)
+                    apart(dtype, ("the output", output), ("the input", input), Some(*root), device)
                 }
             },
             Self::SendReceive { messages } => check_messages(messages, world_size, device),
@@ -248,13 +261,16 @@ fn at_root<'a, 'v>(what: &str, root: usize, rank: usize, view: Option<&'a View<'
     }
 }
 
+/// An operand and what it is called.
+type Named<'a> = (&'a str, &'a View<'a>);
+
 /// Refuses operands of other devices, and such as overlap; `part` may be the part of `whole` with number `place`.
-fn apart(dtype: Dtype, part: &View<'_>, whole: &View<'_>, place: Option<usize>, device: &Device) -> Result<()> {
-    device.check_same("operand", part.device)?;
-    device.check_same("operand", whole.device)?;
-    let (own, all) = (span(part, dtype), span(whole, dtype));
+fn apart(dtype: Dtype, part: Named<'_>, whole: Named<'_>, place: Option<usize>, device: &Device) -> Result<()> {
+    device.check_same("operand", part.1.device)?;
+    device.check_same("operand", whole.1.device)?;
+    let (own, all) = (span(part.1, dtype), span(whole.1, dtype));
     let place = place.map(|place| all.start + place * own.len());
-    check_apart(own.clone(), all, place.map(|start| start..start + own.len()))
+    check_apart((part.0, own.clone()), (whole.0, all), place.map(|start| start..start + own.len()))
 }
 
 fn check_counts(what: &str, view: &View<'_>, counts: &[usize], world_size: usize) -> Result<()> {
@@ -281,12 +297,12 @@ fn check_messages(messages: &[Message], world_size: usize, device: &Device) -> R
         let place = span(&message.view(), message.dtype);
         for earlier in &messages[..number] {
             if (earlier.peer, earlier.sends) == (message.peer, message.sends) {
-                let way = if message.sends { "sent to" } else { "received from" };
-                let what = format!("the number of messages {way} rank {}", message.peer);
+                let what = format!("the number of messages {} rank {}", message.way(), message.peer);
                 return Err(Error::invalid(&what, 2, "a batch holds one at most"));
             }
             if !earlier.sends || !message.sends {
-                check_apart(span(&earlier.view(), earlier.dtype), place.clone(), None)?;
+                let other = span(&earlier.view(), earlier.dtype);
+                check_apart((message, place.clone()), (earlier, other), None)?;
             }
         }
     }

@@ -47,7 +47,7 @@ pub struct Config {
     /// Room for symmetric buffers in the arena, in bytes. Default 64 MiB.
     pub heap_bytes: u64,
     /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Exchanges by
-    /// packets move as much from rank to rank in one round. Default 256 KiB.
+    /// packets move as much from rank to rank in one round. 1 KiB to 512 MiB; default 256 KiB.
     pub one_shot_ll_bytes: u64,
     /// The same for one-shot with sentinels. `None`, the default, is 16 MiB / (world size squared)
     /// within 256 KiB and 4 MiB.
@@ -56,10 +56,10 @@ pub struct Config {
     pub two_shot_ll_bytes: u64,
     /// The same for two-shot with sentinels. Default 4 MiB.
     pub two_shot_sentinel_bytes: u64,
-    /// Scratch of the ring in bytes, at least 4096: queues, which a message of any size goes through. Larger
+    /// Scratch of the ring in bytes, 4 KiB to 32 GiB: queues, which a message of any size goes through. Larger
     /// ones pass on larger pieces. Default 16 MiB.
     pub ring_bytes: u64,
-    /// Largest message of one call by recursive doubling. Default 64 KiB.
+    /// Largest message of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
     pub recursive_doubling_bytes: u64,
     /// What the bits of a result may depend on. Default [`Determinism::PerAlgorithm`].
     pub determinism: Determinism,
@@ -103,8 +103,15 @@ pub(super) fn check_world_size(world_size: usize) -> Result<()> {
     Err(Error::invalid("world size", world_size, format!("it must be 1 to {MAX_WORLD_SIZE}")))
 }
 
-/// Most bytes any of the size settings may have: keeps every sum of them far from overflow.
-const MAX_BYTES: u64 = 1 << 44;
+/// Most bytes of the heap: keeps every sum of sizes far from overflow.
+const MAX_HEAP_BYTES: u64 = 1 << 44;
+
+/// Most bytes of a call that pushes packets: for 16 ranks its region has less than 2^31 packets a buffer, and less
+/// than 2^32 in all, and kernels count no more (`fits` in `kernels/geometry.hpp`).
+const MAX_CALL_BYTES: u64 = 512 << 20;
+
+/// Most bytes of the ring's queues, which with its counts fit a region of 64 GiB.
+const MAX_RING_BYTES: u64 = 32 << 30;
 
 impl Config {
     /// The largest one-shot sentinel call for `world_size` ranks, in bytes.
@@ -144,14 +151,16 @@ impl Config {
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes),
             ("recursive_doubling_bytes", self.recursive_doubling_bytes),
         ];
-        let least = scratch.map(|(name, bytes)| (name, bytes, 1024)).into_iter();
-        for (name, bytes, least) in least.chain([("ring_bytes", self.ring_bytes, 4096)]) {
-            if !(least..=MAX_BYTES).contains(&bytes) {
-                return Err(Error::invalid(name, bytes, format!("it must be {least} to {MAX_BYTES}")));
+        let calls = scratch.map(|(name, bytes)| (name, bytes, 1024..=MAX_CALL_BYTES)).into_iter();
+        for (name, bytes, limits) in calls.chain([("ring_bytes", self.ring_bytes, 4096..=MAX_RING_BYTES)]) {
+            if !limits.contains(&bytes) {
+                let limit = format!("it must be {} to {}", limits.start(), limits.end());
+                return Err(Error::invalid(name, bytes, limit));
             }
         }
-        if self.heap_bytes > MAX_BYTES {
-            return Err(Error::invalid("heap_bytes", self.heap_bytes, format!("it must be at most {MAX_BYTES}")));
+        if self.heap_bytes > MAX_HEAP_BYTES {
+            let limit = format!("it must be at most {MAX_HEAP_BYTES}");
+            return Err(Error::invalid("heap_bytes", self.heap_bytes, limit));
         }
         if !(1..=1 << 20).contains(&self.registrations) {
             return Err(Error::invalid("registrations", self.registrations, "it must be 1 to 1048576"));

@@ -59,22 +59,30 @@ impl Health {
             Cause::Failed if culprit == self.rank => {
                 Error::Aborted { detail: format!(": rank {by} had waited too long for this one") }
             }
-            Cause::Failed => Error::Timeout {
-                operation: self.operation(),
-                sequence: self.own().sequence.load(Ordering::Relaxed),
-                rank: Some(culprit),
-                waited: self.deadlines.steady,
-                detail: format!(": rank {by} gave up first{}", self.progress_of(culprit)),
-            },
+            Cause::Failed => {
+                // It may have been no kernel of that rank that gave up, and this rank may have waited for nothing.
+                let page = self.pages.get(by).filter(|page| page.finding().is_some());
+                let detail = format!(": rank {by} gave up first{}", self.progress_of(culprit));
+                self.waited_for(culprit, page.map_or(self.own(), |page| &**page), detail)
+            }
         }
     }
 
     fn timeout(&self, page: &Page) -> Error {
         let rank = self.to_blame(page.peer.load(Ordering::Relaxed) as usize);
+        self.waited_for(rank, page, self.progress_of(rank))
+    }
+
+    /// The wait that the kernel of a page gave up.
+    fn waited_for(&self, rank: usize, page: &Page, detail: String) -> Error {
+        // No kernel writes a number of no operation.
+        let operation = Operation::from_number(page.op.load(Ordering::Relaxed)).unwrap_or(Operation::Exchange);
         let sequence = page.sequence.load(Ordering::Relaxed);
-        let waited: Duration = if sequence == 0 { self.deadlines.first_use } else { self.deadlines.steady };
-        let detail = self.progress_of(rank);
-        Error::Timeout { operation: self.operation(), sequence, rank: Some(rank), waited, detail }
+        let waited = match page.timeout_ns.load(Ordering::Relaxed) {
+            0 => self.deadlines.steady,
+            timeout_ns => Duration::from_nanos(timeout_ns),
+        };
+        Error::Timeout { operation, sequence, rank: Some(rank), waited, detail }
     }
 
     /// What another library's operation ended with that did not end in time: the group's history tells who
@@ -130,8 +138,8 @@ impl Health {
         Error::Mismatch { what: "the call".to_owned(), against: self.rank, ours, rank, theirs }
     }
 
-    /// Rank `by` found that what one of a pair sends is not what the other expects: the same words on
-    /// every rank. The packing is that of `kernels/exchange/counts.cuh`.
+    /// Rank `by` found that what one of a pair sends is not what the other expects, or where it goes cannot be
+    /// addressed: the same words on every rank. The packing is that of `kernels/exchange/counts.cuh`.
     fn counts_mismatch(&self, by: usize) -> Option<Error> {
         const BY_SENDS: u64 = 1 << 63;
         let page = self.pages.get(by)?;
@@ -142,6 +150,12 @@ impl Health {
         }
         let peer = page.peer.load(Ordering::Relaxed) as usize;
         let [sent, expected] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
+        if expected == args::kNotReached {
+            return Some(Error::unsupported(
+                format!("a direct exchange into memory of rank {peer}"),
+                "it is plain or adopted: where ranks know only their own counts, they write into symmetric memory alone",
+            ));
+        }
         let (sender, receiver) = if expected & BY_SENDS == 0 { (peer, by) } else { (by, peer) };
         Some(Error::Mismatch {
             what: format!("how much rank {sender} sends rank {receiver}"),
@@ -150,11 +164,6 @@ impl Health {
             rank: receiver,
             theirs: format!("{} bytes", expected & !BY_SENDS),
         })
-    }
-
-    fn operation(&self) -> Operation {
-        // No kernel writes a number of no operation.
-        Operation::from_number(self.own().op.load(Ordering::Relaxed)).unwrap_or(Operation::Exchange)
     }
 
     /// What a rank's page tells of it, for the end of a message.
@@ -169,6 +178,10 @@ impl Health {
     /// Stops everybody, this rank's device too: what it waits for may never come.
     fn tell(&self, error: &Error) {
         let (cause, culprit) = match error {
+            // Of what a kernel found in the counts.
+            Error::Unsupported { .. } if self.counts_mismatch(self.rank).is_some() => {
+                (Cause::Differed, self.own().peer.load(Ordering::Relaxed) as usize)
+            }
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
             Error::PeerLost { rank, .. } => (Cause::Lost, *rank),

@@ -27,6 +27,7 @@ pub(crate) struct Page {
     pub(super) sequence: AtomicU64,
     pub(super) epoch: AtomicU32,
     reserved: AtomicU32,
+    pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
     pub(crate) history: History,
 }
@@ -34,6 +35,7 @@ pub(crate) struct Page {
 const _: () = assert!(std::mem::offset_of!(Page, history) == size_of::<args::Status>());
 const _: () = assert!(std::mem::offset_of!(Page, code) == std::mem::offset_of!(args::Status, code));
 const _: () = assert!(std::mem::offset_of!(Page, sequence) == std::mem::offset_of!(args::Status, sequence));
+const _: () = assert!(std::mem::offset_of!(Page, timeout_ns) == std::mem::offset_of!(args::Status, timeout_ns));
 const _: () = assert!(std::mem::offset_of!(Page, theirs) == std::mem::offset_of!(args::Status, theirs));
 
 /// Bytes of a mapping: whole pages of the largest common page size.

@@ -38,11 +38,13 @@ pub struct Status {
     pub op: u32,
     #[doc = "< the rank that was waited for"]
     pub peer: u32,
-    #[doc = "< operations of the group finished on this device before this one"]
+    #[doc = "< collectives of the group finished on this device before"]
     pub sequence: u64,
     #[doc = "< the epoch that was waited for"]
     pub epoch: u32,
     pub reserved: u32,
+    #[doc = "< how long the wait was to last at most"]
+    pub timeout_ns: u64,
     #[doc = "< kStatusMismatch: the peer's descriptor"]
     pub theirs: [u64; 2usize],
 }
@@ -50,9 +52,7 @@ pub struct Status {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Progress {
-    #[doc = "< operations whose block 0 began"]
-    pub started: u64,
-    #[doc = "< operations whose block 0 ended"]
+    #[doc = "< collectives whose block 0 ended; not what ranks only tell each other, nor signals"]
     pub done: u64,
     #[doc = "< nonzero once a wait gave up: all others give up too"]
     pub failed: u32,
@@ -109,6 +109,8 @@ pub const kTwoShotZeroCopy: u32 = 4;
 pub const kRing: u32 = 5;
 #[doc = "< exchanges with one partner a step; LL packets"]
 pub const kRecursiveDoubling: u32 = 6;
+#[doc = "< how many there are"]
+pub const kAllReduceAlgorithms: u32 = 7;
 #[doc = " Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at\n once; channels do not wait for each other, so where there are fewer the rest comes later."]
 pub const kRingChannels: u32 = 128;
 #[doc = " Slots of a channel's queue. Two let a rank fill one while the next empties the other."]
@@ -173,6 +175,8 @@ pub const kReducePull: u32 = 4;
 pub const kReduceLocal: u32 = 5;
 #[doc = "< as kExchangeRelay; LL packets through scratch, any memory"]
 pub const kRelayPackets: u32 = 6;
+#[doc = "< how many there are"]
+pub const kExchangeAlgorithms: u32 = 7;
 #[doc = " Packets of a line of memory: shares of what kRelayPackets moves begin at one."]
 pub const kRelayLine: u32 = 8;
 #[doc = " What ranks that know only their own counts tell each other before the exchange."]
@@ -186,6 +190,8 @@ pub struct Learned {
     #[doc = "< from the addresses of the table to where this rank's part goes"]
     pub theirs_bytes: [u64; 16usize],
 }
+#[doc = " What stands in Status::theirs[1] where the exchange must be direct and peers cannot address the output of\n Status::peer. No count of bytes."]
+pub const kNotReached: u64 = 18446744073709551615;
 #[doc = " The telling. LL packets, four a rank."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -209,7 +215,7 @@ pub struct CountsArgs {
     pub largest_bytes: u64,
     #[doc = "< nonzero: peers can address this rank's output"]
     pub direct: u64,
-    #[doc = "< the exchange is direct from this largest_bytes on; the same on every rank"]
+    #[doc = "< the exchange is direct from this largest_bytes on, 0: or not at all; the same on every rank"]
     pub direct_from_bytes: u64,
 }
 #[doc = " One exchange: every rank gives every other a strip of bytes. Strips of more than one row are\n parts of tensors, all of the same size."]

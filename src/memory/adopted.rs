@@ -27,7 +27,7 @@ impl<'a, T: Element> Adopted<'a, T> {
         let agreed = arena.group().exchange(|mesh, deadline| mesh.agree("take a registration", registration, deadline));
         let registration = agreed?;
         let (address, bytes) = (memory.as_raw().cast(), memory.len() * size_of::<T>());
-        let shared = register(arena, &[Pointer { registration: &registration, address, bytes }])?;
+        let shared = register(arena, &[Pointer { registration: &registration, address, bytes }], &[])?;
         let registration = shared.first().copied().unwrap_or(false).then(|| Arc::new(registration));
         Ok(Self { memory, registration })
     }

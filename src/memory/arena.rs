@@ -258,11 +258,6 @@ impl Arena {
         &self.stream
     }
 
-    /// Forgets what kernels counted, for none has run yet on the caller's behalf. None may be running.
-    pub(crate) fn reset_progress(&self) -> Result<()> {
-        self.zero(self.layout.progress)
-    }
-
     /// Fills a table with addresses and waits until it is there.
     pub(crate) fn write_table(&self, slot: u32, addresses: &[*mut u8; MAX_WORLD_SIZE]) -> Result<()> {
         let table = addresses.map(|address| address as u64);

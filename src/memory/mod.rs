@@ -20,4 +20,4 @@ pub use symmetric::{SymmetricBuffer, SymmetricSlice};
 pub(crate) use arena::Arena;
 pub(crate) use layout::Scratch;
 pub(crate) use operand::{Place, View, WithView};
-pub(crate) use registration::{Pointer, Registration, register};
+pub(crate) use registration::{Pointer, Registration, Use, register};

@@ -90,15 +90,34 @@ pub(crate) struct Pointer<'a> {
     pub(crate) bytes: usize,
 }
 
+/// Where one of several pointers is used.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Use {
+    pub(crate) call: usize,
+    /// Of the call.
+    pub(crate) operand: usize,
+    pub(crate) pointer: usize,
+}
+
+/// What a rank tells of all its pointers.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    exports: Vec<Export>,
+    uses: Vec<Use>,
+}
+
 /// Fills the tables of the same number of pointers on every rank, in order. Says of each whether
-/// it can be shared, the same on every rank. Collective.
-pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>]) -> Result<Vec<bool>> {
+/// it can be shared, the same on every rank. Refused where `uses` differ. Collective.
+pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use]) -> Result<Vec<bool>> {
     let group = arena.group();
     let exports: Result<Vec<Exported>> = pointers.iter().map(|pointer| export(arena, pointer)).collect();
     let exports = group.exchange(|mesh, deadline| mesh.agree("export memory", exports, deadline))?;
     let (exports, own_files): (Vec<Export>, Vec<_>) = exports.into_iter().unzip();
-    let all = group.exchange(|mesh, deadline| tell(mesh, &exports, deadline))?;
+    let own = Told { exports, uses: uses.to_vec() };
+    let all = group.exchange(|mesh, deadline| tell(mesh, &own, deadline))?;
+    let (all, uses): (Vec<_>, Vec<_>) = all.into_iter().map(|told| (told.exports, told.uses)).unzip();
     check_sizes(&all)?;
+    check_uses(&uses)?;
     let shared: Vec<bool> = (0..pointers.len()).map(|item| is_shared(group, &all, item)).collect();
     let mut files = Vec::new();
     for (item, own_file) in own_files.iter().enumerate() {
@@ -155,6 +174,25 @@ fn check_sizes(all: &[Vec<Export>]) -> Result<()> {
             Err(Error::Mismatch { what, against: 0, ours: words(&first), rank, theirs: words(&theirs) })
         }
     }
+}
+
+/// Refuses operands that are one pointer here and another there: tables hold the pointers of equal number.
+fn check_uses(all: &[Vec<Use>]) -> Result<()> {
+    let Some((first, others)) = all.split_first() else { return Ok(()) };
+    for (theirs, rank) in others.iter().zip(1..) {
+        let uses = first.len().max(theirs.len());
+        if let Some(differs) = (0..uses).find(|number| first.get(*number) != theirs.get(*number)) {
+            let words = |uses: &[Use]| match uses.get(differs) {
+                Some(Use { call, operand, pointer }) => {
+                    format!("pointer {pointer} as operand {operand} of call {call}")
+                }
+                None => "none".to_owned(),
+            };
+            let what = format!("use {differs} of pointers that a graph captured");
+            return Err(Error::Mismatch { what, against: 0, ours: words(first), rank, theirs: words(theirs) });
+        }
+    }
+    Ok(())
 }
 
 /// Whether every rank can address one pointer of every other. The pairs differ, the answer must not: each

@@ -74,7 +74,8 @@ impl Graph<'_> {
     /// which its borrow ends, is gone. For a [`DeviceBuffer`](crate::DeviceBuffer) nothing but the caller sees to it.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] when the ranks captured different numbers of pointers.
+    /// [`Error::Mismatch`] when the ranks captured different numbers or sizes of pointers, or not the same ones
+    /// again at the same places: what is one buffer here is one buffer on every rank.
     pub fn register(&self) -> Result<()> {
         self.parts.iter().try_for_each(|(_, part)| part.register())
     }

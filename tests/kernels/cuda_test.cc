@@ -374,7 +374,7 @@ void test_agree(uint32_t world) {
     MUST(cudaSetDevice(static_cast<int>(rank)));
     MUST(cudaDeviceSynchronize());
     const Status& why = *status[rank].status;
-    check(why.code == kStatusMismatch && why.sequence == 3, "ranks that differ all learn", rank, why.code, why.sequence);
+    check(why.code == kStatusMismatch && why.epoch == 3, "ranks that differ all learn", rank, why.code, why.epoch);
     check(rank == 1 ? why.theirs[0] == 5 : why.peer == 1 && why.theirs[0] == 77, "and whom from", rank, why.peer);
   }
 }

@@ -208,8 +208,8 @@ class ExchangeGroup {
   static Launch run(const ExchangeArgs& args, const ExchangeCase& c) {
     const uint32_t shared = kSharedBytes + (args.algorithm == kReducePackets ? items(args) * 8 : 0);
     const Geometry geometry{c.blocks, c.threads, shared, 0};
-    const host::Entry entry = host::exchange(args);
-    if (entry == nullptr || !fits(args, geometry)) return {nullptr, geometry};
+    const host::Entry entry = host::exchange(args, geometry);
+    if (entry == nullptr) return {nullptr, geometry};
     return {[args, entry] { entry(&args); }, geometry};
   }
 
@@ -230,7 +230,8 @@ class ExchangeGroup {
     counts.world = world_;
     counts.direct = 1;
     counts.direct_from_bytes = 100;
-    return {[counts] { host::counts()(&counts); }, {1, c.threads, kCountsSharedBytes, 0}};
+    const Geometry geometry{1, c.threads, kCountsSharedBytes, 0};
+    return {[counts, entry = host::counts(counts, geometry)] { entry(&counts); }, geometry};
   }
 
   uint32_t world_;

@@ -207,8 +207,8 @@ class Group {
     args.reduction = c.reduction;
     args.lanes_log2 = c.lanes_log2;
     const Geometry geometry{c.blocks, c.threads, shared_bytes(algorithm_, world_, c.lanes_log2), 0};
-    const host::Entry entry = host::all_reduce(algorithm_, c.dtype, c.reduction, world_);
-    if (entry == nullptr || !fits(args, geometry)) return {nullptr, geometry};
+    const host::Entry entry = host::all_reduce(args, geometry);
+    if (entry == nullptr) return {nullptr, geometry};
     return {[args, entry] { entry(&args); }, geometry};
   }
 

@@ -1,8 +1,8 @@
 //! Bad input is a typed error that names the values, and nothing hangs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use symmetra::{Communicator, DeviceBuffer, Error, Operation, Reduction, Result, Transport};
+use symmetra::{Communicator, DeviceBuffer, Error, Operand, Operation, Reduction, Result, SymmetricBuffer, Transport};
 
 use crate::support::{Rank, config, threads};
 
@@ -34,7 +34,7 @@ fn bad_operands_are_refused() {
         refused(along, &["dimension 1", "4", "3"]);
         refused(communicator.all_to_all(slice(0, 10), slice(32, 10), stream), &["10", "multiple", "3"]);
         refused(communicator.all_to_all(slice(0, 12), slice(32, 9), stream), &["9", "12"]);
-        refused(communicator.all_to_all(slice(0, 12), slice(0, 12), stream), &["no form in place"]);
+        refused(communicator.all_to_all(slice(0, 12), slice(0, 12), stream), &["may not overlap"]);
         refused(communicator.broadcast(slice(0, 4), 3, stream), &["root is 3", "world size is 3"]);
         refused(communicator.reduce(slice(0, 4), Some(slice(32, 4)), sum, 9, stream), &["root is 9"]);
         refused(communicator.gather(slice(0, 4), Some(slice(32, 12)), 9, stream), &["root is 9"]);
@@ -44,7 +44,8 @@ fn bad_operands_are_refused() {
         refused(communicator.reduce(slice(0, 4), none(), sum, root, stream), &["output is missing"]);
         refused(communicator.gather(slice(0, 4), Some(slice(32, 9)), root, stream), &["9", "12"]);
         refused(communicator.scatter(none(), slice(0, 4), root, stream), &["input is missing"]);
-        refused(communicator.scatter(Some(slice(0, 12)), slice(1, 4), root, stream), &["in place"]);
+        let scattered = communicator.scatter(Some(slice(0, 12)), slice(1, 4), root, stream);
+        refused(scattered, &["the output is 16 bytes", "the input is 48 bytes", "in place"]);
         let output = slice(32, 32);
         refused(communicator.all_to_all_v(slice(0, 32), &[1; 2], output, &[1; 3], stream), &["counts", "2", "3"]);
         refused(communicator.all_to_all_v(slice(0, 32), &[20, 20, 0], output, &[1; 3], stream), &["20, 20, 0", "32"]);
@@ -76,7 +77,8 @@ fn bad_batches_are_refused() {
             batch.send(slice(0, 4), peer)?;
             batch.receive(slice(3, 4), peer)
         });
-        refused(overlap, &["16 bytes"]);
+        let words = ["sent to rank", "received from rank", "is 16 bytes"];
+        refused(overlap, &words);
         refused(communicator.batch(stream, |batch| batch.send(slice(0, 4), own)), &["itself", "16", "0"]);
         communicator.batch(stream, |_| Ok(())).unwrap();
         rank.finish();
@@ -93,13 +95,58 @@ fn pitfall_30_a_direct_exchange_of_plain_memory_is_an_error() {
         let plain = DeviceBuffer::from_slice(&[7i32; 64], stream).unwrap();
         let error = communicator.broadcast(&plain, 0, stream).unwrap_err();
         assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("broadcast")), "{error}");
-        let error = communicator.batch(stream, |batch| batch.receive(&plain, 1 - rank.rank())).unwrap_err();
-        assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("send and receive")), "{error}");
         assert_eq!(plain.read(stream).unwrap(), vec![7; 64]);
     });
 }
 
-/// Counts that do not match: every rank is told by whom, nothing moves, nothing hangs.
+/// What only rank 1 knows, all learn, and long before a deadline: nobody can write into its plain memory.
+#[test]
+fn pitfall_5_plain_memory_of_one_rank_in_a_direct_exchange_is_named_on_every_rank() {
+    for operation in [Operation::Gather, Operation::Scatter, Operation::AllToAll, Operation::SendReceive] {
+        let mut config = config();
+        config.transport = Transport::Direct;
+        let errors = failing(&config, |rank| {
+            let buffer = rank.communicator.symmetric::<i32>(128)?;
+            let plain = DeviceBuffer::from_slice(&[7i32; 24], &rank.stream)?;
+            let start = Instant::now();
+            let called = match rank.rank() {
+                1 => receiving(operation, rank, &buffer, &plain),
+                _ => receiving(operation, rank, &buffer, buffer.slice(96..120)?),
+            };
+            let ended = called.and_then(|()| rank.communicator.synchronize(&rank.stream));
+            assert!(start.elapsed() < config.deadlines.first_use / 2, "{operation}: {:?}", start.elapsed());
+            ended
+        });
+        for error in errors {
+            let Error::Unsupported { what, reason } = &error else { panic!("{operation}: {error}") };
+            assert!(
+                what.contains("direct") && what.contains("rank 1") && reason.contains("plain"),
+                "{operation}: {error}"
+            );
+        }
+    }
+}
+
+/// An exchange in which each rank that receives does so in `output`, which has 24 elements.
+fn receiving<'a>(
+    operation: Operation,
+    rank: &Rank,
+    input: &'a SymmetricBuffer<i32>,
+    output: impl Operand<'a, i32>,
+) -> Result<()> {
+    let (communicator, stream, own) = (&rank.communicator, &rank.stream, rank.rank());
+    match operation {
+        Operation::Gather => communicator.gather(input.slice(0..8)?, (own == 1).then_some(output), 1, stream),
+        Operation::Scatter => communicator.scatter((own == 0).then_some(input.slice(0..72)?), output, 0, stream),
+        Operation::AllToAll => communicator.all_to_all_v(input.slice(0..24)?, &[8; 3], output, &[8; 3], stream),
+        _ => communicator.batch(stream, |batch| {
+            batch.send(input.slice(0..24)?, (own + 1) % 3)?;
+            batch.receive(output, (own + 2) % 3)
+        }),
+    }
+}
+
+/// Counts that do not match: every rank is told by whom, nothing hangs.
 #[test]
 fn counts_that_differ_are_named_on_every_rank() {
     for transport in [Transport::Packets, Transport::Direct] {

@@ -78,28 +78,28 @@ int32_t Stream::launch(kernels::host::Entry entry, const kernels::Geometry& geom
 }
 
 int32_t Stream::launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::all_reduce(args.algorithm, args.dtype, args.reduction, args.world), geometry, args);
+  return launch(kernels::host::all_reduce(args, geometry), geometry, args);
 }
 
 int32_t Stream::launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::exchange(args), geometry, args);
+  return launch(kernels::host::exchange(args, geometry), geometry, args);
 }
 
 int32_t Stream::launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::counts(), geometry, args);
+  return launch(kernels::host::counts(args, geometry), geometry, args);
 }
 
 int32_t Stream::launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::signal(), geometry, args);
+  return launch(kernels::host::signal(args, geometry), geometry, args);
 }
 
 int32_t Stream::launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::agree(), geometry, args);
+  return launch(kernels::host::agree(args, geometry), geometry, args);
 }
 
 int32_t Stream::launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept {
   int32_t code = 0;
-  for (uint32_t i = 0; i < launches && code == 0; ++i) code = launch(kernels::host::probe(), geometry, args);
+  for (uint32_t i = 0; i < launches && code == 0; ++i) code = launch(kernels::host::probe(args, geometry), geometry, args);
   return code;
 }
 

@@ -36,18 +36,18 @@ struct Status {
   uint32_t code;      ///< kStatus*
   uint32_t op;        ///< kOp*
   uint32_t peer;      ///< the rank that was waited for
-  uint64_t sequence;  ///< operations of the group finished on this device before this one
+  uint64_t sequence;  ///< collectives of the group finished on this device before
   uint32_t epoch;     ///< the epoch that was waited for
   uint32_t reserved;
-  uint64_t theirs[2];  ///< kStatusMismatch: the peer's descriptor
+  uint64_t timeout_ns;  ///< how long the wait was to last at most
+  uint64_t theirs[2];   ///< kStatusMismatch: the peer's descriptor
 };
 
 /// Where a rank's device is; in its arena, so peers can read it when it has died.
 struct Progress {
-  uint64_t started;  ///< operations whose block 0 began
-  uint64_t done;     ///< operations whose block 0 ended
-  uint32_t failed;   ///< nonzero once a wait gave up: all others give up too
-  uint32_t looked;   ///< when a wait last looked at the host's abort word, in 1024 ns, modulo 2^32
+  uint64_t done;    ///< collectives whose block 0 ended; not what ranks only tell each other, nor signals
+  uint32_t failed;  ///< nonzero once a wait gave up: all others give up too
+  uint32_t looked;  ///< when a wait last looked at the host's abort word, in 1024 ns, modulo 2^32
 };
 
 /// How a kernel waits: never for ever.

@@ -23,6 +23,7 @@ SYMMETRA_DEVICE void report(const Wait& wait, uint32_t code, uint32_t op, uint32
   platform::store_relaxed(&status->peer, peer);
   platform::store_relaxed(&status->sequence, platform::load_relaxed(&wait.progress->done));
   platform::store_relaxed(&status->epoch, epoch);
+  platform::store_relaxed(&status->timeout_ns, wait.timeout_ns);
   platform::store_relaxed(&status->theirs[0], theirs0);
   platform::store_relaxed(&status->theirs[1], theirs1);
   platform::store_release(&status->code, code);

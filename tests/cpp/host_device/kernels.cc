@@ -86,8 +86,8 @@ size_t open_descriptors() {
 
 namespace symmetra::kernels::host {
 
-Entry all_reduce(uint32_t algorithm, uint32_t, uint32_t, uint32_t) noexcept {
-  switch (algorithm) {
+Entry all_reduce(const AllReduceArgs& args, const Geometry&) noexcept {
+  switch (args.algorithm) {
     case tests::kGate:
       return tests::gate;
     case tests::kBlockSum:
@@ -98,10 +98,10 @@ Entry all_reduce(uint32_t algorithm, uint32_t, uint32_t, uint32_t) noexcept {
       return nullptr;
   }
 }
-Entry exchange(const ExchangeArgs&) noexcept { return nullptr; }
-Entry counts() noexcept { return nullptr; }
-Entry signal() noexcept { return tests::append_channel; }
-Entry probe() noexcept { return nullptr; }
-Entry agree() noexcept { return tests::note_thread; }
+Entry exchange(const ExchangeArgs&, const Geometry&) noexcept { return nullptr; }
+Entry counts(const CountsArgs&, const Geometry&) noexcept { return nullptr; }
+Entry signal(const SignalArgs&, const Geometry&) noexcept { return tests::append_channel; }
+Entry probe(const ProbeArgs&, const Geometry&) noexcept { return nullptr; }
+Entry agree(const AgreeArgs&, const Geometry&) noexcept { return tests::note_thread; }
 
 }  // namespace symmetra::kernels::host
