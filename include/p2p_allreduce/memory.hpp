@@ -71,10 +71,11 @@ class SymmMemManager {
     }
   }
 
-  /// `size` zeroed bytes on every rank. Collective; blocks. Throws kOutOfMemory when a device has no such
-  /// room, kMismatch when ranks ask for different sizes.
+  /// `size` zeroed bytes on every rank. Collective; blocks. Throws kOutOfMemory when this rank's device has no such
+  /// room or no device could, kPeer when another rank's has none, kMismatch when ranks ask for different sizes.
   SymmMemObj* Malloc(std::size_t size) {
-    std::optional<symmetra::SymmetricBuffer> buffer = cut(size);
+    // Sizes that cannot be are compared like others.
+    std::optional<symmetra::SymmetricBuffer> buffer = cut(std::min<std::size_t>(size, PTRDIFF_MAX));
     if (!buffer) {
       grow(size);
       buffer.emplace(groups_.back().symmetric<std::uint8_t>(size));
@@ -180,7 +181,11 @@ class SymmMemManager {
   /// A heap never grows: a further group brings one as large as all before together, so that many objects need few
   /// groups; where that is more than a device has, one for this object alone.
   void grow(std::size_t size) {
-    constexpr std::uint64_t kSlack = 1 << 20;
+    constexpr std::uint64_t kSlack = 1 << 20, kMostBytes = (std::uint64_t{1} << 44) - kSlack;
+    if (size > kMostBytes) {
+      throw symmetra::Error(symmetra::ErrorKind::kOutOfMemory, "Malloc: the size is " + std::to_string(size) +
+                                                                   " bytes, but an object has at most " + std::to_string(kMostBytes));
+    }
     const std::uint64_t least = size + kSlack;
     if (least >= heaps_bytes_ || !open_another(heaps_bytes_)) (void)open_another(least, true);
   }
