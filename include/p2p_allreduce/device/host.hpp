@@ -1,8 +1,12 @@
 /// \file
-/// The CPU: enough of HIP's names, with HIP's meaning, that a program of this API runs without a GPU. A device is
+/// The CPU: enough of HIP's names that a program of this API runs without a GPU. A device is
 /// a set of streams; there are as many as a group has ranks at most, so that ranks that are threads
 /// can have one each. Memory of hipMalloc can be registered with other processes; that of
 /// hipHostMalloc, malloc and the stack cannot.
+///
+/// Not HIP's meaning: only Execute enqueues and returns. hipMemcpyAsync, hipMemsetAsync and hipEventRecord block until
+/// their stream is done, an Execute before them included. A rank that calls one of them there before it does what the
+/// others wait for, such as a barrier ahead of their Execute, holds all up until the deadline.
 #pragma once
 
 #include <array>
