@@ -298,7 +298,7 @@ fn pitfall_01_a_rank_that_leaves_is_lost_within_a_second() {
         let (gate, survivors) = (Gate::new(3), Gate::new(2));
         meet(3, |bootstrap| {
             let own = bootstrap.rank();
-            let (rank, buffer) = warm_on(&holding.device, bootstrap, &short(false));
+            let (rank, buffer) = warm(bootstrap, &short(false));
             if own == 1 {
                 gate.pass();
                 drop((rank, buffer));
@@ -376,7 +376,7 @@ fn pitfall_02_26_a_rank_that_comes_late_writes_nothing() {
         meet(3, |bootstrap| {
             let own = bootstrap.rank();
             let (holding, pads) = warm(others[own].lock().take().unwrap(), &config());
-            let (rank, buffer) = warm(bootstrap, &short(false));
+            let (rank, buffer) = warm_on(&holding.device, bootstrap, &short(false));
             if own == 1 {
                 pads.signals().wait(0, 0, &rank.stream).unwrap();
             }

@@ -21,6 +21,7 @@ Communicator Communicator::open(Bootstrap& bootstrap, const Device& device, cons
 
 std::size_t Communicator::rank() const { return core::communicator_rank(live(core_)); }
 std::size_t Communicator::world_size() const { return core::communicator_world_size(live(core_)); }
+Device Communicator::device() const { return Device(share(core::communicator_device(live(core_)))); }
 
 std::optional<Communicator> Communicator::split(std::optional<std::uint32_t> color, std::int32_t key) const {
   const core::Color asked{color.has_value(), color.value_or(0)};

@@ -132,6 +132,10 @@ Graph Coordinator::capture(const Stream& stream, const std::function<void(Captur
   }
 }
 
+void Coordinator::abort(const std::string& reason) const {
+  call([&] { core::coordinator_abort(live(core_), rust::Str(reason)); });
+}
+
 void Coordinator::synchronize(const Stream& stream) const {
   call([&] { core::coordinator_synchronize(live(core_), live(stream.core_)); });
 }

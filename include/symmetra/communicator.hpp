@@ -59,6 +59,8 @@ class Communicator {
 
   std::size_t rank() const;
   std::size_t world_size() const;
+  /// The device of this rank, which streams and memory for it are made on.
+  Device device() const;
 
   /// Ranks with the same colour form a new group, in the order of `key`, then of rank; a rank without
   /// colour gets none. Collective over all ranks; blocks. Throws as open.

@@ -68,6 +68,8 @@ class Coordinator {
   const Communicator& communicator() const;
   /// What runs collectives among the group's ranks on this host: all of them, unless it spans hosts.
   const Communicator& local() const;
+  /// The device of this rank, which streams and memory for it are made on.
+  Device device() const { return local().device(); }
 
   /// The same group with one backend, which is opened if need be: a call it does not serve throws
   /// kUnsupported. Collective; blocks. Every rank of the group makes a call through the same backend.
@@ -174,6 +176,11 @@ class Coordinator {
   /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's error
   /// when a collective gave up, kDevice when work failed.
   void synchronize(const Stream& stream) const;
+  /// Ends the group on every rank, and on this one gives `reason`, in UTF-8, in the error: waits give up, NCCL is
+  /// aborted, connections between hosts break, and every later call throws kAborted. From any thread, more than once.
+  /// Blocks for NCCL's abort, for a call through the CPU that another thread is in, and, in a group that spans hosts,
+  /// for two seconds at most in which the other ranks are asked what happened.
+  void abort(const std::string& reason) const;
   /// Throws kClosed, or what went wrong first, unless the group is open and every rank well, as far as this
   /// rank knows. Does not block, except that a rank of a group that spans hosts asks the others once when it
   /// has failed.

@@ -292,6 +292,7 @@ mod bridge {
         fn part_take(part: &Part) -> Result<Box<Communicator>>;
         fn communicator_rank(communicator: &Communicator) -> usize;
         fn communicator_world_size(communicator: &Communicator) -> usize;
+        fn communicator_device(communicator: &Communicator) -> Box<Device>;
         fn communicator_barrier(communicator: &Communicator) -> Result<()>;
         fn communicator_all_gather(communicator: &Communicator, send: &[u8], receive: &mut [u8]) -> Result<()>;
         fn communicator_synchronize(communicator: &Communicator, stream: &Stream) -> Result<()>;
@@ -370,6 +371,7 @@ mod bridge {
         fn coordinator_rank(coordinator: &Coordinator) -> usize;
         fn coordinator_ranks(coordinator: &Coordinator) -> Vec<usize>;
         fn coordinator_local(coordinator: &Coordinator) -> Box<Communicator>;
+        fn coordinator_abort(coordinator: &Coordinator, reason: &str) -> Result<()>;
         fn coordinator_is_local(coordinator: &Coordinator) -> Result<()>;
         fn coordinator_through(coordinator: &Coordinator, backend: u32) -> Result<Box<Coordinator>>;
         fn backend_name(backend: u32) -> Result<&'static str>;

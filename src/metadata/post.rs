@@ -1,19 +1,17 @@
 //! The writer's side of ZeroMQ: to readers of other hosts every message, to those of its own what
 //! overflows.
 
-use std::fs::Permissions;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
 use super::RingConfig;
 use super::door::Door;
 use super::seat::timeout;
 use super::wire::{Head, Kind};
 use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
+use crate::bootstrap::directory::Directory;
 use crate::error::{Error, Result};
 
 /// How long a stranger may take to introduce itself, and pings are apart while the writer waits.
@@ -55,7 +53,7 @@ pub(super) struct Post {
     window: u64,
     address: Address,
     /// Of the socket that readers of this host connect to, until they have.
-    directory: Option<TempDir>,
+    directory: Option<Directory>,
 }
 
 impl Post {
@@ -82,7 +80,7 @@ impl Post {
             tcp = Some(router.bind(&tcp_endpoint(config.bind)?)?);
         }
         if !near.is_empty() {
-            let made = private_directory()?;
+            let made = Directory::new()?;
             ipc = Some(router.bind(&format!("ipc://{}", made.path().join("ring.sock").display()))?);
             directory = Some(made);
         }
@@ -241,13 +239,4 @@ fn tcp_endpoint(interface: Option<IpAddr>) -> Result<String> {
         IpAddr::V4(address) => Ok(format!("tcp://{address}:*")),
         IpAddr::V6(address) => Ok(format!("tcp://[{address}]:*")),
     }
-}
-
-fn private_directory() -> Result<TempDir> {
-    let parent = std::env::temp_dir();
-    tempfile::Builder::new()
-        .prefix("symmetra-")
-        .permissions(Permissions::from_mode(0o700))
-        .tempdir_in(&parent)
-        .map_err(|error| Error::system(format_args!("make a directory in {} (TMPDIR)", parent.display()), &error))
 }

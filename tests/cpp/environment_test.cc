@@ -127,7 +127,7 @@ void graphs() {
     }
     // What fails on one rank fails on all: as it was thrown there, as kPeer elsewhere.
     const Coordinator& tp = environment.tp();
-    const Device device = Device::host();
+    const Device device = tp.device();
     const Stream stream(device);
     const DeviceBuffer buffer(device, 4, Dtype::kF32);
     const auto record = [&](Capture& capture) {
@@ -155,7 +155,7 @@ void pipelines() {
   test::ranks(3, [](Bootstrap& bootstrap) {
     const Environment environment = Environment::init(bootstrap, sizes(1, 3, 1));
     const Coordinator& pp = environment.pp();
-    const Stream stream(Device::host());
+    const Stream stream(pp.device());
     const std::int64_t first = static_cast<std::int64_t>(kSeed >> 2);
     std::int64_t x = first;
     for (std::size_t step = 0; step + 1 < pp.world_size(); ++step) {
@@ -197,7 +197,7 @@ void objects() {
 void named_tensors() {
   test::ranks(4, [](Bootstrap& bootstrap) {
     const Environment environment = Environment::init(bootstrap, sizes(2, 1, 2));
-    const Device device = Device::host();
+    const Device device = environment.world().device();
     const Stream stream(device);
     for (const Coordinator* group : groups(environment)) {
       const std::size_t root = group->world_size() - 1;
@@ -264,7 +264,7 @@ void backends() {
     CHECK_EQ(served.operation, "all-reduce");
     CHECK(served.reductions.size() == 5 && served.dtypes.size() == 10 && !served.captured);
 
-    const Stream stream(Device::host());
+    const Stream stream(tp.device());
     std::vector<float> values(6, 1);
     const Operand operand(values.data(), 6);
     CHECK(contains(CHECK_THROWS(kUnsupported, tp.through(Backend::kQuantised).all_reduce(operand, stream)).what(), "there is none yet"));
@@ -295,7 +295,7 @@ void forced() {
     config.backend = Backend::kQuantised;
     const Environment environment = Environment::init(bootstrap, config);
     std::vector<float> values(6, 1);
-    const Stream stream(Device::host());
+    const Stream stream(environment.tp().device());
     CHECK_THROWS(kUnsupported, environment.tp().all_reduce(Operand(values.data(), 6), stream));
     for (const Setting& setting : environment.settings()) {
       if (setting.name == "backend") CHECK(setting.value == "quantised" && setting.source == "program");
@@ -336,7 +336,7 @@ void refused() {
     CHECK_THROWS(kInvalidArgument, gone.hosts());
     CHECK(contains(CHECK_THROWS(kInvalidArgument, environment.group(static_cast<Parallelism>(4))).what(), "less than 4"));
     const Coordinator& tp = environment.tp();
-    const Device device = Device::host();
+    const Device device = tp.device();
     const Stream stream(device);
     std::vector<float> values(6, 1);
     std::vector<std::int32_t> others(6, 1);

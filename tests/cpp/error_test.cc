@@ -390,6 +390,7 @@ void hot_calls_allocate_nothing() {
     EnvConfig parallel;
     parallel.tensor_parallel_size = 2;
     parallel.communicator = config;
+    parallel.device = &device;
     const Environment environment = Environment::init(bootstrap, parallel);
     auto hot = [&] {
       communicator.all_reduce(buffer, stream);

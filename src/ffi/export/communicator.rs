@@ -55,6 +55,10 @@ pub(super) fn communicator_world_size(communicator: &Communicator) -> usize {
     communicator.world_size()
 }
 
+pub(super) fn communicator_device(communicator: &Communicator) -> Box<Device> {
+    Box::new(communicator.device().clone())
+}
+
 pub(super) fn communicator_barrier(communicator: &Communicator) -> Result<(), Report> {
     guard(|| communicator.group().barrier())
 }

@@ -32,6 +32,13 @@ pub(super) fn coordinator_local(coordinator: &Coordinator) -> Box<Communicator> 
     Box::new(coordinator.local().clone())
 }
 
+pub(super) fn coordinator_abort(coordinator: &Coordinator, reason: &str) -> Result<(), Report> {
+    guard(|| {
+        coordinator.abort(reason);
+        Ok(())
+    })
+}
+
 /// Whether [`coordinator_local`] is the whole group.
 pub(super) fn coordinator_is_local(coordinator: &Coordinator) -> Result<(), Report> {
     guard(|| coordinator.communicator().map(drop))
