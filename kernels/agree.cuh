@@ -9,7 +9,9 @@ SYMMETRA_KERNEL void agree(SYMMETRA_ARGS(AgreeArgs) args) {
   using Protocol = LL<I64>;
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
-  device::Waiter waiter(args.wait, kOpAgree, call.epoch, call.poisoned != 0);
+  // Who waits in vain is told of the call that it compares: its operation is in the last 8 bits.
+  const uint32_t op = static_cast<uint32_t>(args.ours[1]) & 0xff;
+  device::Waiter waiter(args.wait, op, call.epoch, call.poisoned != 0);
   const auto at = [&](uint32_t rank, uint32_t source, uint32_t which) {
     return reinterpret_cast<Packet*>(args.peers[rank]) + (Protocol::buffer(call.epoch) * args.world + source) * 2 + which;
   };

@@ -10,8 +10,8 @@ use crate::kernel::{args, geometry};
 use crate::memory::Scratch;
 use crate::stream::Enqueue;
 
-/// Bits of every sort in what ranks tell each other when they meet.
-const HERE: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+/// Bits of every sort in what ranks tell each other when they meet, behind the operation that a rank then waits in.
+const HERE: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3200 | args::kOpAgree as u64];
 
 impl Inner {
     /// Compares a call with those of all ranks, on the device, before it runs.

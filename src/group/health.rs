@@ -57,7 +57,11 @@ impl Health {
             Cause::Lost => Error::PeerLost { rank: culprit, detail: self.progress_of(culprit) },
             Cause::Differed => self.mismatch(by, culprit),
             Cause::Failed if culprit == self.rank => {
-                Error::Aborted { detail: format!(": rank {by} had waited too long for this one") }
+                let page = self.pages.get(by).filter(|page| page.finding().is_some());
+                let what = page.map_or_else(String::new, |page| {
+                    format!(" in {} {}", operation(page), page.sequence.load(Ordering::Relaxed))
+                });
+                Error::Aborted { detail: format!(": rank {by} had waited too long for this one{what}") }
             }
             Cause::Failed => {
                 // It may have been no kernel of that rank that gave up, and this rank may have waited for nothing.
@@ -75,8 +79,7 @@ impl Health {
 
     /// The wait that the kernel of a page gave up.
     fn waited_for(&self, rank: usize, page: &Page, detail: String) -> Error {
-        // No kernel writes a number of no operation.
-        let operation = Operation::from_number(page.op.load(Ordering::Relaxed)).unwrap_or(Operation::Exchange);
+        let operation = operation(page);
         let sequence = page.sequence.load(Ordering::Relaxed);
         let waited = match page.timeout_ns.load(Ordering::Relaxed) {
             0 => self.deadlines.steady,
@@ -192,6 +195,12 @@ impl Health {
         let stop = Stop { cause, by: self.rank, culprit };
         self.pages.iter().for_each(|page| page.stop(stop));
     }
+}
+
+/// What the kernel of a page gave up in.
+fn operation(page: &Page) -> Operation {
+    // No kernel writes a number of no operation.
+    Operation::from_number(page.op.load(Ordering::Relaxed)).unwrap_or(Operation::Exchange)
 }
 
 #[cfg(test)]

@@ -52,13 +52,13 @@ class Round {
   /// The same `seed` on every rank of `group`.
   Round(const symmetra::Coordinator& group, std::uint64_t seed)
       : group_(group),
-        stream_(symmetra::Device::host()),
+        stream_(group.device()),
         seed_(mix(seed)),
         rows_(1 + seed_ % 3),
         count_(std::vector<std::size_t>{0, 1, 3, 17, 100, 700}[seed_ / 3 % 6] * rows_),
         root_(seed_ / 18 % group.world_size()),
         reduction_(static_cast<symmetra::Reduction>(seed_ / 997 % 5)),
-        device_(symmetra::Device::host(), count_ * group.world_size(), symmetra::DtypeOf<T>::kValue),
+        device_(group.device(), count_ * group.world_size(), symmetra::DtypeOf<T>::kValue),
         output_(count_ * group.world_size()),
         in_place_(count_) {
     for (std::size_t peer = 0; peer < group.world_size(); ++peer) {
