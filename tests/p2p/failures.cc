@@ -127,16 +127,16 @@ void killed(const Rank& self) {
 
 }  // namespace
 
-/// Makes the next allocation of this thread in C++ fail.
+/// Makes the next allocation of this thread in C++ fail. Not inlined: compilers would take the pairs for mismatched.
 static thread_local bool next_new_fails = false;
-void* operator new(size_t bytes) {
+[[gnu::noinline]] void* operator new(size_t bytes) {
   void* memory = next_new_fails ? nullptr : std::malloc(bytes);
   next_new_fails = false;
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
