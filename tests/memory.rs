@@ -142,6 +142,25 @@ fn pitfall_04_different_sizes_are_the_same_error_on_every_rank() {
 }
 
 #[test]
+fn pitfall_04_ranks_that_meet_for_different_things_are_told_what() {
+    world::meet(3, |bootstrap| {
+        let rank = world::open(bootstrap, &small()).unwrap();
+        let own = rank.rank();
+        let error = match own {
+            1 => rank.communicator.split(Some(0), 0).map(drop),
+            _ => rank.communicator.symmetric::<f32>(7).map(drop),
+        }
+        .unwrap_err();
+        let words = error.to_string();
+        let (ours, theirs) = match own {
+            1 => ("to split a group", "rank 0 to make symmetric memory"),
+            _ => ("to make symmetric memory", "rank 1 to split a group"),
+        };
+        assert!(words.contains(&format!("this rank came {ours}, {theirs}")), "rank {own}: {words}");
+    });
+}
+
+#[test]
 fn pitfall_14_15_adopted_parts_start_elsewhere_on_every_rank() {
     const LEN: usize = 3001;
     let data = Data::<bf16>::new(14, 4, LEN);

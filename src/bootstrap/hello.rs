@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::Bootstrap;
 use crate::error::{Error, Result};
@@ -11,20 +11,35 @@ use crate::error::{Error, Result};
 /// Settings by name, which must be equal on every rank.
 pub(crate) type Agreed = Vec<(String, String)>;
 
-/// Tells every rank `own` and returns what every rank told, in rank order. Collective.
+/// Tells every rank `own` and returns what every rank told, in rank order. Collective. `what` this is for, as in
+/// "to split a group", tells apart ranks that do different things.
 pub(crate) fn tell<T: Serialize + DeserializeOwned>(
     bootstrap: &mut (impl Bootstrap + ?Sized),
+    what: &str,
     own: &T,
     deadline: Instant,
 ) -> Result<Vec<T>> {
-    let own = serde_json::to_vec(own).map_err(|error| Error::Internal { message: error.to_string() })?;
+    let own = serde_json::to_vec(&(what, own)).map_err(|error| Error::Internal { message: error.to_string() })?;
     let all = bootstrap.all_gather(&own, deadline)?;
     check_count(all.len(), bootstrap.world_size())?;
     let read = |(rank, bytes): (usize, &Vec<u8>)| {
+        let (theirs, _): (String, IgnoredAny) = serde_json::from_slice(bytes).map_err(|_| at_odds(what, rank, None))?;
+        if theirs != what {
+            return Err(at_odds(what, rank, Some(&theirs)));
+        }
         serde_json::from_slice(bytes)
-            .map_err(|error| Error::bootstrap(format!("rank {rank} answered with something else: {error}")))
+            .map(|(_, told): (IgnoredAny, T)| told)
+            .map_err(|error| Error::bootstrap(format!("rank {rank} answered {what} with something else: {error}")))
     };
     all.iter().enumerate().map(read).collect()
+}
+
+/// Ranks that meet for different things: the group's collective calls came in different orders.
+fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
+    let theirs = theirs.unwrap_or("for something else, such as a barrier");
+    Error::bootstrap(format!(
+        "this rank came {what}, rank {rank} {theirs}: all ranks make their collective calls in the same order, from one thread at a time"
+    ))
 }
 
 /// Compares notes after each rank did something on its own: `local` if every rank succeeded; else this
@@ -40,6 +55,8 @@ pub(crate) fn together<T>(
     let value = local?;
     match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
         None => Ok(value),
+        // Not the text of an error of this.
+        Some((rank, words)) if !words.starts_with(what.as_bytes()) => Err(at_odds(&format!("to {what}"), rank, None)),
         Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
     }
 }
@@ -100,9 +117,34 @@ mod tests {
 
     #[test]
     fn who_does_not_answer_for_all_is_refused() {
-        assert_eq!(tell(&mut Alone(1), &7, Instant::now()).unwrap(), [7]);
-        let message = tell(&mut Alone(2), &7, Instant::now()).unwrap_err().to_string();
+        assert_eq!(tell(&mut Alone(1), "to count", &7, Instant::now()).unwrap(), [7]);
+        let message = tell(&mut Alone(2), "to count", &7, Instant::now()).unwrap_err().to_string();
         assert!(message.contains("of 2 ranks gave 1"), "{message}");
+    }
+
+    #[test]
+    fn who_comes_for_something_else_is_named() {
+        struct Two(&'static [u8]);
+        impl Bootstrap for Two {
+            fn rank(&self) -> usize {
+                0
+            }
+            fn world_size(&self) -> usize {
+                2
+            }
+            fn all_gather(&mut self, bytes: &[u8], _: Instant) -> Result<Vec<Vec<u8>>> {
+                Ok(vec![bytes.to_vec(), self.0.to_vec()])
+            }
+        }
+        let told = |theirs| tell(&mut Two(theirs), "to count", &7, Instant::now()).map_err(|error| error.to_string());
+        assert_eq!(told(br#"["to count",8]"#), Ok(vec![7, 8]));
+        let words = told(br#"["to split a group",8]"#).unwrap_err();
+        assert!(words.contains("this rank came to count, rank 1 to split a group: all ranks make"), "{words}");
+        assert!(told(b"").unwrap_err().contains("rank 1 for something else"));
+        let words = together("wait", Ok(()), |_| Ok(vec![Vec::new(), br#"["to count",8]"#.to_vec()])).unwrap_err();
+        assert!(words.to_string().contains("this rank came to wait, rank 1 for something else"), "{words}");
+        let failed = together("wait", Ok(()), |_| Ok(vec![Vec::new(), b"wait: broken".to_vec()]));
+        assert_eq!(failed, Err(Error::Peer { rank: 1, message: "wait: broken".to_owned() }));
     }
 
     #[test]

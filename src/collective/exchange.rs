@@ -177,7 +177,12 @@ impl Inner {
             (Counts::Known { .. }, Some((transport, _))) => algorithm(transport, way),
             _ => WAY_LEARNED,
         };
-        let fresh = self.announce(exchange.call(announced), &mut lane, queue, recorded)?;
+        let call = exchange.call(announced);
+        let call = match (&exchange.counts, launches[0]) {
+            (Counts::Known { .. }, Some((Transport::Direct, peers))) => call.at([peers.offset_bytes; 2]),
+            _ => call,
+        };
+        let fresh = self.announce(call, &mut lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
         }

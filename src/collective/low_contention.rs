@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::exchange::arena_offset;
 use super::pending::Pending;
 use super::record::Recorded;
 use super::side::Beside;
@@ -130,6 +131,8 @@ struct Copies {
     bytes: usize,
     /// What the ranks compare beside that.
     way: u32,
+    /// Where peers read, in all ranks' arenas; else 0.
+    offset_bytes: u64,
     /// Whether this rank's own part is copied, beside the others.
     apart: bool,
 }
@@ -156,7 +159,10 @@ impl Inner {
             true => DIRECT,
             false => BY_WORKSPACE,
         };
-        let copies = Copies { op: args::kOpAllGather, dtype, reduction: Reduction::Sum, bytes, way, apart: !in_place };
+        let offset_bytes = arena_offset(self.group.id(), shared).filter(|_| reached).unwrap_or(0);
+        let apart = !in_place;
+        let copies =
+            Copies { op: args::kOpAllGather, dtype, reduction: Reduction::Sum, bytes, way, offset_bytes, apart };
         self.low_contention(&copies, queue, recorded.as_deref(), |beside, fresh| {
             // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
             // device's work, or are the caller's duty; so is the workspace, which side and graph own.
@@ -199,7 +205,15 @@ impl Inner {
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded.as_deref())).transpose()?;
-        let copies = Copies { op: args::kOpReduceScatter, dtype, reduction, bytes, way: BY_WORKSPACE, apart: false };
+        let copies = Copies {
+            op: args::kOpReduceScatter,
+            dtype,
+            reduction,
+            bytes,
+            way: BY_WORKSPACE,
+            offset_bytes: 0,
+            apart: false,
+        };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
         self.low_contention(&copies, queue, recorded.as_deref(), |beside, fresh| {
             let Some(workspace) = &workspace else {
@@ -341,6 +355,6 @@ impl Inner {
 impl Copies {
     /// What ranks compare of a call.
     fn call(&self) -> Call {
-        Call::new(self.bytes as u64, self.op, self.dtype, self.reduction, self.way, 0)
+        Call::new(self.bytes as u64, self.op, self.dtype, self.reduction, self.way, 0).at([self.offset_bytes; 2])
     }
 }

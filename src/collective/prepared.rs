@@ -76,6 +76,7 @@ impl Inner {
         let bytes = (elems * plan.dtype.bytes()) as u64;
         let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
         let call = Call::new(bytes, args::kOpAllReduce, plan.dtype, plan.reduction, way, by_peers);
+        let call = plan.peers.map_or(call, |peers| call.at(peers.map(|peers| peers.offset_bytes)));
         Part { elems, call, launch: self.geometry(plan, bytes) }
     }
 

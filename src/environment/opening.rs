@@ -47,7 +47,7 @@ pub(super) fn meet(
     agreed.push(("the parallel sizes".to_owned(), sizes));
     agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
     agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    let hellos = tell(bootstrap, &Hello { host, agreed }, deadline)?;
+    let hellos = tell(bootstrap, "to open an environment", &Hello { host, agreed }, deadline)?;
     check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }

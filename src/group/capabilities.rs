@@ -32,7 +32,7 @@ impl Capabilities {
 
     /// Of all ranks. Collective.
     pub(super) fn agree(mesh: &mut Mesh, device: &Device, deadline: Instant) -> Result<Self> {
-        let all = tell(mesh, &Self::of(device), deadline)?;
+        let all = tell(mesh, "to compare devices", &Self::of(device), deadline)?;
         all.into_iter()
             .reduce(Self::common)
             .ok_or_else(|| Error::Internal { message: "a mesh without ranks".to_owned() })

@@ -31,12 +31,24 @@ pub(crate) struct Call {
 /// What stands in a descriptor for the algorithm of a call that NCCL runs.
 pub(crate) const BY_NCCL: u32 = 0xff;
 
+/// Where in a descriptor stands what tells places of operands apart.
+const PLACE_SHIFT: u32 = 40;
+
 impl Call {
+    /// Adds where in all ranks' arenas the operands are: peers access theirs at the same offsets. It stands there as a
+    /// number that differs where offsets do, but for one case in sixteen million.
+    pub(crate) fn at(self, offsets_bytes: [u64; 2]) -> Self {
+        let mixed = offsets_bytes
+            .iter()
+            .fold(0, |sum: u64, offset| (sum.rotate_left(29) ^ (offset + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self { descriptor: self.descriptor | mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
+    }
+
     /// A call of operation `op` (`args::kOp*`). `way` and `rest` are the operation's own: what else ranks must
-    /// do alike, the first in 8 bits and the second in 32.
+    /// do alike, each in 8 bits.
     pub(crate) fn new(bytes: u64, op: u32, dtype: Dtype, reduction: Reduction, way: u32, rest: u32) -> Self {
         let kinds = op | (dtype as u32) << 8 | way << 16 | (reduction as u32) << 24;
-        Self { bytes, descriptor: u64::from(kinds) | u64::from(rest) << 32 }
+        Self { bytes, descriptor: u64::from(kinds) | u64::from(rest & 0xff) << 32 }
     }
 }
 
@@ -53,14 +65,18 @@ impl fmt::Display for Call {
             write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
         }
         if let Some(Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter) = operation {
-            write!(out, " of root {}", self.descriptor >> 32)?;
+            write!(out, " of root {}", self.descriptor >> 32 & 0xff)?;
         }
         let name = match field(16) {
             BY_NCCL => Some("NCCL"),
             way if operation == Some(Operation::AllReduce) => algorithm_name(way),
             way => exchange_name(way),
         };
-        write!(out, " of {} bytes of {dtype} by {}", self.bytes, name.unwrap_or("?"))
+        write!(out, " of {} bytes of {dtype} by {}", self.bytes, name.unwrap_or("?"))?;
+        match self.descriptor >> PLACE_SHIFT {
+            0 => Ok(()),
+            place => write!(out, ", operands {place:06x}"),
+        }
     }
 }
 
@@ -137,6 +153,12 @@ mod tests {
         let call = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Max, args::kTwoShotSentinel, 7);
         assert_eq!(call.to_string(), "all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel");
         assert_eq!(call.descriptor >> 32, 7);
+        let at = |offsets| call.at(offsets).to_string();
+        assert_eq!(at([64, 128]), at([64, 128]));
+        for others in [[128, 64], [64, 64], [0, 0], [1 << 40, 128]] {
+            assert_ne!(at([64, 128]), at(others), "{others:?}");
+        }
+        assert!(at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, operands "));
         let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
         assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
         let ways = [

@@ -55,7 +55,7 @@ impl Group {
         let fit = config.validate(world_size).and_then(|()| capable(device));
         let agreed = agreed(device, &config, world_size, plan);
         let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed };
-        let hellos = tell(&mut bootstrap, &hello, deadline)?;
+        let hellos = tell(&mut bootstrap, "to open a group", &hello, deadline)?;
         fit?;
         check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
         check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
@@ -71,7 +71,7 @@ impl Group {
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let deadline = until(self.config().deadlines.open);
         let mesh = self.exchange(|mesh, deadline| {
-            let all = tell(mesh, &(color, key), deadline)?;
+            let all = tell(mesh, "to split a group", &(color, key), deadline)?;
             mesh.split(members(&all, color).as_deref(), deadline)
         })?;
         mesh.map(|mesh| Self::on_mesh(mesh, self.device(), self.config().clone(), deadline)).transpose()

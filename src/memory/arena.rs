@@ -180,7 +180,7 @@ impl Arena {
     ) -> Result<(BlockId, Region)> {
         let bytes = content_bytes.next_multiple_of(ALIGN) + pad_bytes;
         let wish = Wish { bytes: content_bytes, dropped: self.heap.lock().dropped().clone() };
-        let wishes = self.group.exchange(|mesh, deadline| tell(mesh, &wish, deadline))?;
+        let wishes = self.group.exchange(|mesh, deadline| tell(mesh, "to make symmetric memory", &wish, deadline))?;
         let everywhere = dropped_everywhere(wishes)?;
         let drained = match everywhere.is_empty() && self.slots.lock().retired.is_empty() {
             true => Ok(()),

@@ -114,7 +114,7 @@ pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use
     let exports = group.exchange(|mesh, deadline| mesh.agree("export memory", exports, deadline))?;
     let (exports, own_files): (Vec<Export>, Vec<_>) = exports.into_iter().unzip();
     let own = Told { exports, uses: uses.to_vec() };
-    let all = group.exchange(|mesh, deadline| tell(mesh, &own, deadline))?;
+    let all = group.exchange(|mesh, deadline| tell(mesh, "to register memory", &own, deadline))?;
     let (all, uses): (Vec<_>, Vec<_>) = all.into_iter().map(|told| (told.exports, told.uses)).unzip();
     check_sizes(&all)?;
     check_uses(&uses)?;

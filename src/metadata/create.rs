@@ -120,7 +120,7 @@ impl<'a> Meeting<'a> {
         let fit = config.validate(world_size);
         let error = fit.as_ref().err().map(ToString::to_string);
         let hello = Hello { error, agreed: config.agreed(), host: config.host.clone().unwrap_or_else(boot_id), guest };
-        let hellos = tell(bootstrap, &hello, deadline)?;
+        let hellos = tell(bootstrap, "to make a metadata ring", &hello, deadline)?;
         fit?;
         check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
         check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
@@ -273,7 +273,7 @@ fn compare_notes<T>(
     deadline: Instant,
 ) -> Result<(T, Vec<Note>)> {
     let note = Note { error: local.as_ref().err().map(ToString::to_string), ..note };
-    let notes = tell(bootstrap, &note, deadline);
+    let notes = tell(bootstrap, "to compare notes on a metadata ring", &note, deadline);
     let value = local?;
     let notes = notes?;
     match notes.iter().enumerate().find_map(|(rank, note)| Some((rank, note.error.clone()?))) {

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use symmetra::{Communicator, DeviceBuffer, Error, Operand, Operation, Reduction, Result, SymmetricBuffer, Transport};
+use symmetra::{
+    Algorithm, Communicator, DeviceBuffer, Error, Operand, Operation, Reduction, Result, SymmetricBuffer,
+    SymmetricSlice, Transport,
+};
 
 use crate::support::{Rank, config, threads};
 
@@ -229,6 +232,35 @@ fn pitfall_4_different_operations_are_named() {
         let mut calls = [ours.as_str(), theirs.as_str()];
         calls.sort_unstable();
         assert_eq!(calls, [0, 1].map(|root| format!("broadcast of root {root} of 256 bytes of f32 by packets")));
+    }
+}
+
+/// Peers access theirs at the offsets where a rank has its own: elsewhere are other data.
+#[test]
+fn pitfall_4_operands_at_different_offsets_are_named() {
+    type Call = fn(&Communicator, SymmetricSlice<'_, f32>, &symmetra::Stream) -> Result<()>;
+    let calls: [Call; 3] = [
+        |communicator, slice, stream| communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, slice, slice, stream),
+        |communicator, slice, stream| communicator.broadcast(slice, 0, stream),
+        |communicator, slice, stream| {
+            let inputs = communicator.symmetric::<f32>(3 * slice.len())?;
+            communicator.low_contention_all_gather(slice, &inputs, stream)?.wait(stream)
+        },
+    ];
+    for call in calls {
+        let mut config = config();
+        config.check_calls = true;
+        config.transport = Transport::Direct;
+        let errors = failing(&config, |rank| {
+            let buffer = rank.communicator.symmetric::<f32>(300)?;
+            let start = if rank.rank() == 1 { 100 } else { 0 };
+            call(&rank.communicator, buffer.slice(start..start + 100)?, &rank.stream)?;
+            rank.communicator.synchronize(&rank.stream)
+        });
+        for error in errors {
+            let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
+            assert!(ours.contains(", operands ") && theirs.contains(", operands ") && ours != theirs, "{error}");
+        }
     }
 }
 

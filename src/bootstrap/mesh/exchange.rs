@@ -82,7 +82,11 @@ impl Mesh {
             }
             let until = match &self.heeded {
                 Some(heeded) => {
-                    heeded()?;
+                    match heeded() {
+                        // Gone, but after its frame: whether it left in peace is told below.
+                        Err(Error::PeerLost { rank, .. }) if frames.get(rank).is_some_and(Option::is_some) => {}
+                        outcome => outcome?,
+                    }
                     deadline.min(Instant::now() + LOOK)
                 }
                 None => deadline,

@@ -99,7 +99,7 @@ impl Engines {
                 (Err(error), card)
             }
         };
-        let cards = tell(bootstrap, &card, deadline)?;
+        let cards = tell(bootstrap, "to connect hosts", &card, deadline)?;
         Ok(wire.and_then(|wire| wire.map(|wire| meet(wire, members, &cards, until)).transpose()))
     }
 
