@@ -46,11 +46,11 @@ impl Communicator {
     /// ring and recursive doubling reduce floating types in another order and round at every rank, unless
     /// [`Config::determinism`](crate::Config) forbids them.
     /// `input` and `output` may be the same memory but may not overlap otherwise. Any number of
-    /// elements, also 0; any element-aligned address. Where a capture takes a plain buffer again that it took
+    /// elements, also 0; any element-aligned address. Symmetric memory of another group is plain memory here. Where a capture takes a plain buffer again that it took
     /// before, it does on every rank: [`Graph::register`](crate::Graph::register) compares.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for operands of different lengths, of another device or group, or
+    /// [`Error::InvalidArgument`] for operands of different lengths, of another device, or
     /// that overlap; the group's error when it failed before; [`Error::Device`] when the launch fails.
     pub fn all_reduce<'op, T: Element>(
         &self,

@@ -38,7 +38,8 @@ pub(crate) trait Part: Any + Send + Sync {
 /// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
 ///
 /// `'env` is the life of the operands: the borrow checker keeps them until the graph is gone,
-/// and a keepalive inside the graph keeps their memory until the last launch is done.
+/// and a keepalive inside the graph keeps their memory until the last launch is done. So what owns buffers lives
+/// outside of what owns graphs: a struct cannot hold both, except buffers that were leaked (`Box::leak`).
 pub struct Graph<'env> {
     raw: UniquePtr<sys::Graph>,
     parts: Arc<Vec<(u64, Arc<dyn Part>)>>,
@@ -67,7 +68,8 @@ impl Graph<'_> {
 
     /// Exchanges between all ranks the pointers that were captured for the first time, so that
     /// the graph can be launched. Collective over every communicator in the graph; blocks. A
-    /// graph without such pointers needs no call, and one more call does no harm.
+    /// graph without such pointers needs no call, and one more call does no harm: on the CPU those of ranks that
+    /// are processes are none.
     ///
     /// From here on peers have the memory mapped, and after a launch that failed they may still write there: it
     /// stays allocated as [`Communicator::adopt`](crate::Communicator::adopt) asks, also when the graph, with

@@ -103,6 +103,17 @@ unsafe extern "C" {
     fn pthread_kill(thread: usize, number: i32) -> i32;
 }
 
+/// Runs a test in a process that nothing else runs in.
+fn by_itself(name: &str, test: fn()) {
+    if this().is_some() {
+        return bounded(LIMIT, test);
+    }
+    if available() {
+        let _alone = alone();
+        Ranks::start(name, 1, "").finish(&[0]);
+    }
+}
+
 const USER_SIGNAL: i32 = 10;
 
 extern "C" fn nothing(_: i32) {}
@@ -111,14 +122,7 @@ extern "C" fn nothing(_: i32) {}
 /// handler's sake.
 #[test]
 fn signals_do_not_end_a_ring() {
-    const NAME: &str = "zeromq::signals_do_not_end_a_ring";
-    if this().is_some() {
-        return bounded(LIMIT, interrupted);
-    }
-    if available() {
-        let _alone = alone();
-        Ranks::start(NAME, 1, "").finish(&[0]);
-    }
+    by_itself("zeromq::signals_do_not_end_a_ring", interrupted);
 }
 
 fn interrupted() {
@@ -432,14 +436,7 @@ impl Log {
 /// In a process of its own, for the log's sake.
 #[test]
 fn pitfall_35_strangers_are_turned_away_and_logged_while_the_ring_works() {
-    const NAME: &str = "zeromq::pitfall_35_strangers_are_turned_away_and_logged_while_the_ring_works";
-    if this().is_some() {
-        return bounded(LIMIT, garbage);
-    }
-    if available() {
-        let _alone = alone();
-        Ranks::start(NAME, 1, "").finish(&[0]);
-    }
+    by_itself("zeromq::pitfall_35_strangers_are_turned_away_and_logged_while_the_ring_works", garbage);
 }
 
 fn garbage() {
