@@ -82,8 +82,8 @@ impl Part for Recorded {
         if pointers > 0 && !self.registered.load(Ordering::Acquire) {
             return Err(Error::NotRegistered { pointers });
         }
-        let calls = self.calls.lock();
         let mut lane = self.inner.lane.lock();
+        let calls = self.calls.lock();
         lane.order(stream)?;
         // What is captured waits as long as later operations do: so nothing but this allows for a slow start.
         if lane.fresh && !calls.is_empty() {
