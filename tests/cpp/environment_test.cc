@@ -309,7 +309,7 @@ void forced() {
 /// A tensor that was moved from names no memory, also once the one it became is gone.
 void moved_tensors(const Coordinator& group, const Stream& stream) {
   std::vector<float> values(6, 1);
-  std::optional<Tensor> owning(std::in_place, DeviceBuffer(Device::host(), 6, Dtype::kF32), std::vector<std::size_t>{2, 3});
+  std::optional<Tensor> owning(std::in_place, DeviceBuffer(group.device(), 6, Dtype::kF32), std::vector<std::size_t>{2, 3});
   std::optional<Tensor> borrowing(Tensor::borrowed(Operand(values.data(), 6), {6}));
   for (std::optional<Tensor>* tensor : {&owning, &borrowing}) {
     const std::vector<std::size_t> shape = (*tensor)->shape();
