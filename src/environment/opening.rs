@@ -1,6 +1,6 @@
 //! From ranks that met to their groups: on one host, or on several.
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -157,8 +157,10 @@ fn meet_on_host(bootstrap: &mut dyn Bootstrap, hosts: &Hosts, deadline: Instant)
     let rank = bootstrap.rank();
     let local_rank = hosts.local_rank(rank).unwrap_or(0);
     let directory = (local_rank == 0).then(Directory::new);
+    // In a directory within, which whoever comes first makes: the lock of this one says that it is in use, the lock of
+    // that one that somebody listens there.
     let told = match &directory {
-        Some(Ok(directory)) => directory.path().as_os_str().as_bytes().to_vec(),
+        Some(Ok(directory)) => directory.path().join("host").into_os_string().into_vec(),
         _ => Vec::new(),
     };
     let all = bootstrap.all_gather(&told, deadline)?;

@@ -180,7 +180,11 @@ impl Group {
             mesh.heed(Some(Box::new(move || health.check())));
             let result = run(mesh, deadline);
             mesh.heed(None);
-            result
+            // A rank that was told of an abort first may pass it on as its own failure.
+            match (&result, self.0.health.check()) {
+                (Err(Error::Peer { .. }), Err(aborted @ Error::Aborted { .. })) => Err(aborted),
+                _ => result,
+            }
         })
     }
 
