@@ -86,7 +86,8 @@ impl BroadcastRing {
         let keys = mesh.and_then(|_| Keys::new());
         let note = Note { key: keys.as_ref().ok().map(|keys| keys.public.clone()), ..Note::default() };
         let (keys, notes) = compare_notes(bootstrap, keys, note, deadline)?;
-        // The guest connects when it is invited; the other readers have by now.
+        // The writer knows the keys, and then the other readers have connected.
+        compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         let handed = meeting.address(&notes).and_then(|address| {
             let endpoint = address.tcp.clone().ok_or_else(|| Error::bootstrap("the writer told no address"))?;
@@ -181,15 +182,18 @@ impl<'a> Meeting<'a> {
             },
         );
         let ((seat, keys, mut post), notes) = compare_notes(bootstrap, keys, note, deadline)?;
+        let known = post.as_ref().map_or(Ok(()), |post| {
+            let keys = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.key.as_ref()?)));
+            keys.into_iter().try_for_each(|(rank, key)| post.admit(key, rank))
+        });
+        // Nobody connects before the writer knows all keys: who is turned away does not come again.
+        compare_notes(bootstrap, known, Note::default(), deadline)?;
         let mailbox = keys.as_ref().map(|keys| self.connect(keys, &notes)).transpose();
         // Before the writer waits for those who cannot come.
         let (mut mailbox, _) = compare_notes(bootstrap, mailbox, Note::default(), deadline)?;
         let gathered = match (&mut mailbox, &mut post) {
             (None, None) => Ok(()),
-            (None, Some(post)) => {
-                let keys = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.key.clone()?)));
-                post.gather(&keys.collect::<Vec<_>>(), deadline)
-            }
+            (None, Some(post)) => post.gather(deadline),
             (Some(mailbox), _) => mailbox.ready(deadline),
         };
         let (mailbox, _) = compare_notes(bootstrap, gathered.map(|()| mailbox), Note::default(), deadline)?;

@@ -95,12 +95,15 @@ impl Post {
         &self.address
     }
 
-    /// Waits until every reader joined with its key, and tells them.
-    pub(super) fn gather(&mut self, keys: &[(usize, String)], deadline: Instant) -> Result<()> {
+    /// Lets in who comes with this key as this rank.
+    pub(super) fn admit(&self, key: &str, rank: usize) -> Result<()> {
+        self.door.admit(key_bytes(key)?, rank);
+        Ok(())
+    }
+
+    /// Waits until every reader joined, and tells them.
+    pub(super) fn gather(&mut self, deadline: Instant) -> Result<()> {
         let start = Instant::now();
-        for (rank, key) in keys {
-            self.door.admit(key_bytes(key)?, *rank);
-        }
         loop {
             self.hear()?;
             let Some(absent) = self.peers.iter().find(|peer| peer.route.is_none()) else { break };
