@@ -143,7 +143,8 @@ fn pitfall_04_different_sizes_are_the_same_error_on_every_rank() {
 
 #[test]
 fn pitfall_04_ranks_that_meet_for_different_things_are_told_what() {
-    world::meet(3, |bootstrap| {
+    // Whoever finds it first ends the group, and others may learn of that before they have heard all.
+    let told = world::meet(3, |bootstrap| {
         let rank = world::open(bootstrap, &small()).unwrap();
         let own = rank.rank();
         let error = match own {
@@ -156,8 +157,11 @@ fn pitfall_04_ranks_that_meet_for_different_things_are_told_what() {
             1 => ("to split a group", "rank 0 to make symmetric memory"),
             _ => ("to make symmetric memory", "rank 1 to split a group"),
         };
-        assert!(words.contains(&format!("this rank came {ours}, {theirs}")), "rank {own}: {words}");
+        let told = words.contains(&format!("this rank came {ours}, {theirs}"));
+        assert!(told || matches!(error, Error::Aborted { .. }), "rank {own}: {words}");
+        told
     });
+    assert!(told.is_empty() || told.contains(&true), "no rank was told");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{DeviceBuffer, Error};
 
-use support::world::{meet, open};
+use support::world::{meet, open, open_on};
 use support::{config, threads};
 
 const ELEMS: usize = 1030;
@@ -115,7 +115,7 @@ fn what_is_put_late_into_a_dropped_buffer_is_not_in_the_next() {
         let own = bootstrap.rank();
         let holding = open(others[own].lock().take().unwrap(), &config()).unwrap();
         let pads = holding.communicator.symmetric::<u8>(1).unwrap();
-        let rank = open(bootstrap, &config()).unwrap();
+        let rank = open_on(&holding.device, bootstrap, &config()).unwrap();
         let old = rank.communicator.symmetric::<i32>(ELEMS).unwrap();
         let address = old.as_raw();
         let from = DeviceBuffer::from_slice(&values(own), &rank.stream).unwrap();
