@@ -173,14 +173,12 @@ impl Inner {
             return self.relay(exchange, &mut lane, queue, recorded);
         }
         let way = exchange.way();
-        let announced = match (&exchange.counts, launches[0]) {
-            (Counts::Known { .. }, Some((transport, _))) => algorithm(transport, way),
-            _ => WAY_LEARNED,
-        };
-        let call = exchange.call(announced);
         let call = match (&exchange.counts, launches[0]) {
-            (Counts::Known { .. }, Some((Transport::Direct, peers))) => call.at([peers.offset_bytes; 2]),
-            _ => call,
+            (Counts::Known { .. }, Some((Transport::Direct, peers))) => {
+                exchange.call(algorithm(Transport::Direct, way)).at([peers.offset_bytes; 2])
+            }
+            (Counts::Known { .. }, Some((transport, _))) => exchange.call(algorithm(transport, way)),
+            _ => exchange.call(WAY_LEARNED),
         };
         let fresh = self.announce(call, &mut lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
