@@ -37,6 +37,6 @@ g++ "${p2p[@]}" -DP2P_ALLREDUCE_NO_MPI tests/p2p/every_call.cc "${link[@]}" -o "
 if command -v mpicxx >/dev/null; then
   for program in basic every_call; do mpicxx "${p2p[@]}" "tests/p2p/$program.cc" "${link[@]}" -o "$out/p2p_mpi_$program"; done
 fi
-find "$out" -maxdepth 1 -type f ! -name run.sh -exec strip {} +
-cp tests/gpu/run.sh "$out/"
+find "$out" -maxdepth 1 -type f ! -name '*.sh' ! -name '*.py' -exec strip {} +
+cp tests/gpu/run.sh bench/torch_symm_mem.py "$out/"
 du -sh "$out"
