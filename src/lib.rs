@@ -7,6 +7,7 @@ mod device;
 mod engine;
 pub mod environment;
 mod error;
+mod exit;
 mod ffi;
 mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The stages, in the order of the flow; `kernel` is the last and names none of them.
 const STAGES: [&str; 4] = ["bootstrap", "group", "memory", "collective"];
-const SIDE_ROOMS: [&str; 8] = ["error", "types", "device", "stream", "ffi", "nccl", "engine", "variables"];
+const SIDE_ROOMS: [&str; 9] = ["error", "types", "device", "stream", "ffi", "nccl", "engine", "variables", "exit"];
 
 /// Where a Rust file belongs.
 #[derive(Clone, Copy, Debug, PartialEq)]

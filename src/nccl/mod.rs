@@ -9,6 +9,7 @@
 //! multicast has to stay off, set `NCCL_NVLS_ENABLE=0` before that.
 
 mod communicator;
+mod ending;
 mod library;
 mod opening;
 mod session;

@@ -3,12 +3,12 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use cudarc::nccl::sys::ncclComm_t;
 use parking_lot::ReentrantMutex;
 
+use super::ending;
 use super::library::{Library, SUCCESS, UniqueId};
 use super::symbols::Config;
 use crate::device::Device;
@@ -176,17 +176,14 @@ impl Session {
             comm
         };
         let (library, device, rank) = (self.library.clone(), self.device.clone(), self.place.rank);
-        let (done, aborted) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("symmetra-abort".to_owned()).spawn(move || {
+        let work = move || {
             if let Err(error) = last_use(&library, &device, comm) {
                 tracing::warn!(rank, %error, "a communicator of NCCL does not end");
             }
-            // Perhaps nobody waits any more.
-            let _ = done.send(());
-        });
-        match thread {
-            Ok(_) if aborted.recv_timeout(ABORTING).is_ok() => {}
-            Ok(_) => tracing::debug!(rank, "NCCL's abort waits for graphs"),
+        };
+        match ending::begin(work, ABORTING) {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!(rank, "NCCL's abort waits for graphs"),
             Err(error) => tracing::warn!(rank, %error, "no thread can be started to abort a communicator of NCCL"),
         }
         error

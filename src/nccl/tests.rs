@@ -316,6 +316,40 @@ fn pitfall_03_an_abort_does_not_wait_for_graphs() {
     fake.answers("");
 }
 
+/// What an abort works with, the libraries take down when the process ends.
+#[test]
+fn pitfall_03_the_end_of_the_process_waits_for_aborts() {
+    const LIBRARY: &str = "SYMMETRA_TEST_NCCL_LIBRARY";
+    if let Some(path) = std::env::var_os(LIBRARY) {
+        let library = Library::find(DeviceKind::Cuda, Some(&path)).unwrap();
+        let id = UniqueId::from_bytes(&[b'x'; UniqueId::BYTES]);
+        let session = Session::open(&library, &Device::host().unwrap(), PLACE, id, ENOUGH).unwrap();
+        session.abort(Error::Closed);
+        return;
+    }
+    for dropped in [true, false] {
+        let fake = Fake::new(&[]);
+        fake.answers("graphs 1\n");
+        let name = "nccl::tests::pitfall_03_the_end_of_the_process_waits_for_aborts";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut child = command.args([name, "--exact"]).env(LIBRARY, fake.path()).spawn().unwrap();
+        let start = Instant::now();
+        while !fake.calls().contains(&"ncclCommAbort".to_owned()) {
+            assert!(start.elapsed() < ENOUGH);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(child.try_wait().unwrap(), None, "the abort goes on");
+        if dropped {
+            fake.answers("");
+        }
+        assert!(child.wait().unwrap().success());
+        assert!(start.elapsed() < ENOUGH);
+        let gone = if dropped { &["graphs are gone"][..] } else { &[] };
+        assert_eq!(fake.calls(), [&[JOINED, "ncclCommAbort"], gone].concat());
+    }
+}
+
 /// Waits for a kernel that ends when it is aborted, and not before.
 fn watch(fake: &Fake, session: &Session, limit: Duration, well: impl Fn() -> Result<()>) -> Result<()> {
     let late = |waited| Error::exchange_timeout(Some(2), waited, "a kernel");

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use super::{Capture, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::exit;
 use crate::ffi::device as sys;
 
 /// What a communicator adds to a graph: it is asked before every launch and lives as long as
@@ -134,10 +135,6 @@ static ENDS: Mutex<bool> = Mutex::new(false);
 /// How long the end of the process waits for a drop.
 const LAST_DROP: Duration = Duration::from_secs(5);
 
-unsafe extern "C" {
-    safe fn atexit(call: extern "C" fn()) -> c_int;
-}
-
 /// The thread that drops bundles, started by the first capture.
 fn reaper() -> Result<&'static Sender<Bundle>> {
     static REAPER: OnceCell<Sender<Bundle>> = OnceCell::new();
@@ -147,11 +144,7 @@ fn reaper() -> Result<&'static Sender<Bundle>> {
             .name("symmetra-reaper".to_owned())
             .spawn(move || receiver.into_iter().for_each(reap))
             .map_err(|error| Error::system("start the reaper thread", &error))?;
-        // What was registered last runs first: device runtimes, which end themselves in the same way, are
-        // still there.
-        if atexit(end) != 0 {
-            tracing::warn!("graphs that end with the process may disturb its end: it takes no more exit handlers");
-        }
+        exit::before(end, "graphs that end with the process may disturb its end");
         Ok(sender)
     })
 }

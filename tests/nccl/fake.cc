@@ -124,7 +124,9 @@ int ncclCommDestroy(void*) { return called(__func__); }
 int ncclCommAbort(void*) {
   const int code = called(__func__);
   if (window != nullptr) *window = &communicator;
+  if (answer("graphs") == 0) return code;
   while (answer("graphs") != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  called("graphs are gone");
   return code;
 }
 int ncclGroupStart() {

@@ -1,0 +1,50 @@
+//! Aborts that go on when their callers have stopped waiting. A process that ends waits for them, since libraries
+//! take down what they work with while it does.
+
+use std::io;
+use std::sync::Once;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::exit;
+
+/// How long the end of the process is put off. Aborts whose graphs are never dropped do not end.
+const LIMIT: Duration = Duration::from_secs(5);
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// Runs `work` in a thread, and waits for it for a while. Whether it has ended.
+pub(super) fn begin(work: impl FnOnce() + Send + 'static, patience: Duration) -> io::Result<bool> {
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(|| exit::before(wait, "aborts of NCCL's may disturb the end of the process"));
+    *RUNNING.lock() += 1;
+    let running = Running;
+    let (done, ended) = mpsc::channel();
+    let run = move || {
+        let _running = running;
+        work();
+        // Perhaps nobody waits any more.
+        let _ = done.send(());
+    };
+    std::thread::Builder::new().name("symmetra-abort".to_owned()).spawn(run)?;
+    Ok(ended.recv_timeout(patience).is_ok())
+}
+
+/// One of those that are counted, dropped also where its thread did not start.
+struct Running;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *RUNNING.lock() -= 1;
+        ENDED.notify_all();
+    }
+}
+
+extern "C" fn wait() {
+    let until = Instant::now() + LIMIT;
+    let mut running = RUNNING.lock();
+    while *running > 0 && !ENDED.wait_until(&mut running, until).timed_out() {}
+}
