@@ -5,6 +5,7 @@
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use half::bf16;
@@ -403,6 +404,84 @@ fn a_graph_is_dropped_while_launches_are_in_flight() {
         }
         rank.finish();
         assert_eq!(buffer.read(stream).unwrap(), vec![1 << 50; 4000]);
+    });
+}
+
+/// A graph and the buffers it works on, in one place.
+struct Owner {
+    graph: Graph<'static>,
+    sums: Arc<SymmetricBuffer<i64>>,
+    plain: Weak<DeviceBuffer<i64>>,
+}
+
+fn owner(rank: &Rank) -> Owner {
+    let Rank { communicator, stream, .. } = rank;
+    let sums = Arc::new(communicator.symmetric::<i64>(4000).unwrap());
+    let plain = Arc::new(DeviceBuffer::from_slice(&[1; 4000], stream).unwrap());
+    let weak = Arc::downgrade(&plain);
+    let graph = stream.capture(|capture| {
+        let (plain, sums) = (capture.keep(plain), capture.keep(sums.clone()));
+        communicator.all_reduce(plain, sums, capture)?;
+        communicator.all_reduce_in_place(sums.slice(1000..4000)?, capture)
+    });
+    Owner { graph: graph.unwrap(), sums, plain: weak }
+}
+
+#[test]
+fn a_graph_owns_what_it_keeps() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let owners: Vec<_> = (0..3).map(|_| owner(rank)).collect();
+        for owner in owners {
+            owner.graph.register().unwrap();
+            // Anywhere: the borrow checker asks for nothing.
+            std::thread::spawn({
+                let stream = stream.clone();
+                move || {
+                    let Owner { graph, sums, plain } = owner;
+                    graph.launch(&stream).unwrap();
+                    stream.synchronize().unwrap();
+                    assert_same(
+                        &sums.read(&stream).unwrap(),
+                        &[[2; 1000], [4; 1000], [4; 1000], [4; 1000]].concat(),
+                        &"kept",
+                    );
+                    let sums = {
+                        let weak = Arc::downgrade(&sums);
+                        drop(sums);
+                        weak
+                    };
+                    assert!(plain.upgrade().is_some() && sums.upgrade().is_some());
+                    graph.launch(&stream).unwrap();
+                    // In flight.
+                    drop(graph);
+                    assert!(plain.upgrade().is_none() && sums.upgrade().is_none());
+                }
+            })
+            .join()
+            .unwrap();
+        }
+        communicator.synchronize(stream).unwrap();
+        communicator.group().barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_capture_that_fails_gives_back_what_it_kept() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = Arc::new(DeviceBuffer::from_slice(&[1.0f32; 100], stream).unwrap());
+        let weak = Arc::downgrade(&buffer);
+        let refused = stream.capture(|capture| {
+            communicator.all_reduce_in_place(capture.keep(buffer), capture)?;
+            Err(Error::Closed)
+        });
+        assert_eq!(refused.map(drop), Err(Error::Closed));
+        assert!(weak.upgrade().is_none());
+        let buffer = DeviceBuffer::from_slice(&[1.0f32; 100], stream).unwrap();
+        communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), [2.0; 100]);
     });
 }
 

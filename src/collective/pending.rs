@@ -59,7 +59,7 @@ impl Pending<'_> {
     }
 
     /// Makes what is enqueued on the queue from here on wait for the collective. Enqueues and returns; any
-    /// number of streams may wait. What a capture recorded, only that capture awaits.
+    /// number of streams may wait. What a capture recorded, only that capture awaits, within the closure.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a queue of another device or capture, [`Error::Unsupported`] for a

@@ -68,7 +68,7 @@ impl Recorded {
 }
 
 impl Part for Recorded {
-    fn end(&self, capture: &Capture<'_>) -> Result<()> {
+    fn end(&self, capture: &Capture<'_, '_>) -> Result<()> {
         self.aside.lock().end(capture)
     }
 

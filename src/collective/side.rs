@@ -99,7 +99,7 @@ impl Aside {
     }
 
     /// Whatever became of its handles, a fork must have joined when the capture ends.
-    pub(super) fn end(&mut self, capture: &Capture<'_>) -> Result<()> {
+    pub(super) fn end(&mut self, capture: &Capture<'_, '_>) -> Result<()> {
         for stream in self.stream.iter().chain(self.branch.iter().map(|branch| &branch.stream)) {
             let event = Event::new(stream.device())?;
             stream.record(&event)?;

@@ -143,7 +143,7 @@ impl Coordinator {
     pub fn capture<'env>(
         &self,
         stream: &Stream,
-        record: impl FnOnce(&Capture<'env>) -> Result<()>,
+        record: impl for<'scope> FnOnce(&Capture<'scope, 'env>) -> Result<()>,
     ) -> Result<Graph<'env>> {
         let graph = self.serving.together("capture a graph", stream.capture(record))?;
         self.serving.together("register a graph", graph.register())?;

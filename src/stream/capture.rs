@@ -9,17 +9,22 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::graph::{Graph, Part};
+use super::graph::{Graph, Kept, Part};
 use super::{NEXT_ID, Stream};
 use crate::error::{Error, Result};
 
 /// A capture in progress, handed to the closure of [`Stream::capture`].
 ///
-/// What is enqueued here is recorded, not run. Operands must live for `'env`, which outlives
-/// the graph. It cannot leave the closure, nor its thread:
+/// What is enqueued here is recorded, not run. As with the scopes of [`std::thread::scope`], `'env` is the life of what
+/// the closure borrows, and of the graph; `'scope` is a life within, that of operands: what is borrowed for `'env`, and
+/// what the graph owns ([`keep`](Self::keep)). It cannot leave the closure, nor its thread:
 /// ```compile_fail,E0277
 /// # use symmetra::*;
-/// fn elsewhere<'env>(buffer: &'env SymmetricBuffer<f32>, communicator: &Communicator, capture: &Capture<'env>) {
+/// fn elsewhere<'scope>(
+///     buffer: &'scope SymmetricBuffer<f32>,
+///     communicator: &Communicator,
+///     capture: &Capture<'scope, '_>,
+/// ) {
 ///     std::thread::scope(|scope| {
 ///         scope.spawn(|| communicator.all_reduce_in_place(buffer, capture).map(drop));
 ///     });
@@ -34,13 +39,13 @@ use crate::error::{Error, Result};
 ///     });
 /// }
 /// ```
-pub struct Capture<'env> {
+pub struct Capture<'scope, 'env: 'scope> {
     recording: Recording,
-    /// Invariant in `'env`, so that no operand with a shorter life is accepted; not Send, not Sync.
-    _env: PhantomData<(Cell<&'env ()>, *const ())>,
+    /// Invariant in both, so that no operand with a shorter life is accepted; not Send, not Sync.
+    _lives: PhantomData<(Cell<&'scope ()>, Cell<&'env ()>, *const ())>,
 }
 
-impl Capture<'_> {
+impl<'scope> Capture<'scope, '_> {
     pub(super) fn recording(&self) -> &Recording {
         &self.recording
     }
@@ -50,13 +55,70 @@ impl Capture<'_> {
         self.recording.parts.lock().iter().try_for_each(|(_, part)| part.end(self))
     }
 
+    /// Makes the graph an owner of a buffer, or of whatever operands are borrowed from, and lends it to the operations
+    /// that are recorded here. So a struct can hold buffers and the graphs that use them:
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use symmetra::*;
+    /// struct Layer {
+    ///     activations: Arc<SymmetricBuffer<f32>>,
+    ///     graph: Graph<'static>,
+    /// }
+    /// fn layer(communicator: &Communicator, stream: &Stream) -> Result<Layer> {
+    ///     let activations = Arc::new(communicator.symmetric(4096)?);
+    ///     let graph = stream.capture(|capture| {
+    ///         let sums = capture.keep(activations.clone());
+    ///         communicator.all_reduce_in_place(sums.slice(0..1024)?, capture)
+    ///     })?;
+    ///     Ok(Layer { activations, graph })
+    /// }
+    /// ```
+    /// What is lent stays in the closure, and is not for the graphs of other captures:
+    /// ```compile_fail,E0521
+    /// # use std::sync::Arc;
+    /// # use symmetra::*;
+    /// fn escape<'a>(buffer: Arc<DeviceBuffer<f32>>, stream: &Stream, slot: &mut Option<&'a DeviceBuffer<f32>>) -> Result<()> {
+    ///     stream.capture(|capture| { *slot = Some(capture.keep(buffer)); Ok(()) }).map(drop)
+    /// }
+    /// ```
+    /// ```compile_fail,E0521
+    /// # use std::sync::Arc;
+    /// # use symmetra::*;
+    /// fn other<'a>(
+    ///     buffer: Arc<DeviceBuffer<f32>>,
+    ///     communicator: &Communicator,
+    ///     streams: [&Stream; 2],
+    ///     slot: &mut Option<Graph<'a>>,
+    /// ) -> Result<()> {
+    ///     let outer = streams[0].capture(|capture| {
+    ///         let lent = capture.keep(buffer);
+    ///         *slot = Some(streams[1].capture(|inner| communicator.all_reduce_in_place(lent, inner))?);
+    ///         Ok(())
+    ///     });
+    ///     outer.map(drop)
+    /// }
+    /// ```
+    /// It is given back when the graph is dropped, which then waits for launches in flight as the buffer does.
+    pub fn keep<T: Send + Sync + 'static>(&self, owner: Arc<T>) -> &'scope T {
+        let lent = Arc::as_ptr(&owner);
+        self.recording.kept.lock().push(owner);
+        // SAFETY: the recording, and the graph after it, own it, and it does not move. Whoever has the reference is
+        // inside of the closure, for which `'scope` can be any life (`Stream::capture`), and recordings last longer.
+        // What is recorded of it here is in the graph; another capture accepts it for a graph that ends inside of
+        // the closure alone.
+        #[allow(unsafe_code)]
+        unsafe {
+            &*lent
+        }
+    }
+
     /// The stream that is being captured.
     pub fn stream(&self) -> &Stream {
         self.recording.stream()
     }
 }
 
-impl fmt::Debug for Capture<'_> {
+impl fmt::Debug for Capture<'_, '_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Capture(of {:?})", self.stream())
     }
@@ -68,6 +130,8 @@ pub struct Recording {
     id: u64,
     stream: Stream,
     parts: Mutex<Vec<(u64, Arc<dyn Part>)>>,
+    /// What the graph is to own.
+    kept: Mutex<Vec<Kept>>,
 }
 
 impl Recording {
@@ -125,15 +189,15 @@ impl Stream {
     /// The closure's error; [`Error::Unsupported`] for a capture inside a capture;
     /// [`Error::Device`] when the runtime refuses.
     ///
-    /// The operands must outlive the graph:
-    /// ```compile_fail,E0597
+    /// The operands must outlive the graph, or be [kept](Capture::keep) by it:
+    /// ```compile_fail,E0373
     /// # use symmetra::*;
     /// fn leak(device: &Device, communicator: &Communicator, stream: &Stream) -> Result<Graph<'static>> {
     ///     let buffer = DeviceBuffer::<f32>::new(device, 8)?;
     ///     stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture))
     /// }
     /// ```
-    /// as they do here:
+    /// as it does here:
     /// ```
     /// # use symmetra::*;
     /// fn keep<'env>(buffer: &'env DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<Graph<'env>> {
@@ -143,23 +207,25 @@ impl Stream {
     /// The capture cannot leave the closure:
     /// ```compile_fail,E0521
     /// # use symmetra::*;
-    /// fn escape<'env>(stream: &Stream, slot: &mut Option<&'env Capture<'env>>) -> Result<()> {
+    /// fn escape<'env>(stream: &Stream, slot: &mut Option<&'env Capture<'env, 'env>>) -> Result<()> {
     ///     stream.capture(|capture| { *slot = Some(capture); Ok(()) }).map(drop)
     /// }
     /// ```
     pub fn capture<'env, F>(&self, record: F) -> Result<Graph<'env>>
     where
-        F: FnOnce(&Capture<'env>) -> Result<()>,
+        F: for<'scope> FnOnce(&Capture<'scope, 'env>) -> Result<()>,
     {
         let _mark = Mark::set(self)?;
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let recording = Recording { id, stream: self.clone(), parts: Mutex::default(), kept: Mutex::default() };
+        // Dropped after the native capture: devices free nothing while they record.
+        let capture = Capture { recording, _lives: PhantomData };
         // SAFETY: `self` outlives the native capture, which ends in this function.
         #[allow(unsafe_code)]
         let native = unsafe { self.0.raw.begin_capture() }?;
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let recording = Recording { id, stream: self.clone(), parts: Mutex::new(Vec::new()) };
-        let capture = Capture { recording, _env: PhantomData };
         record(&capture)?;
         capture.end()?;
-        Graph::finish(self.device(), native, capture.recording.parts.into_inner())
+        let Recording { parts, kept, .. } = capture.recording;
+        Graph::finish(self.device(), native, parts.into_inner(), kept.into_inner())
     }
 }

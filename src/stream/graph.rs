@@ -23,7 +23,7 @@ use crate::ffi::device as sys;
 /// the graph or a launch of it.
 pub(crate) trait Part: Any + Send + Sync {
     /// The capture ends: what was recorded on other streams is brought back to the captured one.
-    fn end(&self, _capture: &Capture<'_>) -> Result<()> {
+    fn end(&self, _capture: &Capture<'_, '_>) -> Result<()> {
         Ok(())
     }
     /// Runs `launch` while what the graph uses stays there.
@@ -38,21 +38,27 @@ pub(crate) trait Part: Any + Send + Sync {
 
 /// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
 ///
-/// `'env` is the life of the operands: the borrow checker keeps them until the graph is gone,
-/// and a keepalive inside the graph keeps their memory until the last launch is done. So what owns buffers lives
-/// outside of what owns graphs: a struct cannot hold both, except buffers that were leaked (`Box::leak`).
+/// `'env` is the life of the operands that are borrowed: the borrow checker keeps them until the graph is gone,
+/// and a keepalive inside the graph keeps their memory until the last launch is done. A graph that owns all of its
+/// operands ([`Capture::keep`]) is a `Graph<'static>`.
 pub struct Graph<'env> {
     raw: UniquePtr<sys::Graph>,
     parts: Arc<Vec<(u64, Arc<dyn Part>)>>,
     device: Device,
+    /// Dropped after `raw`.
+    _kept: Vec<Kept>,
     _env: PhantomData<&'env ()>,
 }
+
+/// What a graph owns of the caller's.
+pub(super) type Kept = Arc<dyn Any + Send + Sync>;
 
 impl Graph<'_> {
     pub(super) fn finish(
         device: &Device,
         mut native: UniquePtr<sys::Capture<'_>>,
         parts: Vec<(u64, Arc<dyn Part>)>,
+        kept: Vec<Kept>,
     ) -> Result<Self> {
         let parts = Arc::new(parts);
         let keepalive = keepalive(parts.clone())?;
@@ -64,7 +70,7 @@ impl Graph<'_> {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no graph".to_owned() });
         }
-        Ok(Self { raw, parts, device: device.clone(), _env: PhantomData })
+        Ok(Self { raw, parts, device: device.clone(), _kept: kept, _env: PhantomData })
     }
 
     /// Exchanges between all ranks the pointers that were captured for the first time, so that

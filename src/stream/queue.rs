@@ -15,11 +15,11 @@ mod sealed {
 /// Something work can be enqueued on whose operands are borrowed for `'op`.
 ///
 /// `&Stream` takes operands of any lifetime, because memory waits for the device before it is
-/// freed; `&Capture<'env>` only such as live for `'env`, as long as the graph. Sealed.
+/// freed; `&Capture<'scope, 'env>` only such as live for `'scope`, as long as the graph. Sealed.
 pub trait Queue<'op>: sealed::Sealed {}
 
 impl Queue<'_> for &Stream {}
-impl<'env> Queue<'env> for &Capture<'env> {}
+impl<'op: 'scope, 'scope> Queue<'op> for &Capture<'scope, '_> {}
 
 impl sealed::Sealed for &Stream {
     fn target(&self) -> Target<'_> {
@@ -27,7 +27,7 @@ impl sealed::Sealed for &Stream {
     }
 }
 
-impl sealed::Sealed for &Capture<'_> {
+impl sealed::Sealed for &Capture<'_, '_> {
     fn target(&self) -> Target<'_> {
         Target::Captured(Capture::recording(self))
     }

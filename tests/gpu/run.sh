@@ -6,6 +6,7 @@
 # the graphs of all groups, 100,000 of one graph with every kind of node, a million calls.
 # sanitize: memcheck and racecheck of a 2-rank sweep (needs compute-sanitizer).
 # SYMMETRA_NCCL_LIBRARY names the NCCL that groups are also served through; unset: that test is skipped.
+# ONLY is a regular expression: checks whose names do not match it are skipped, as in ONLY='^w4-' run.sh full.
 # CUBLAS names the folder of libcublasLt.so, with which the example multiplies; unset: where the loader finds it.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,6 +25,7 @@ export SYMMETRA_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0
 check() { # NAME SECONDS COMMAND...
   local name=$1 limit=$2 start=$SECONDS
   shift 2
+  [[ $name =~ ${ONLY:-} ]] || return 0
   if timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1; then
     passed=$((passed + 1))
     echo "ok    $name ($((SECONDS - start)) s)"

@@ -285,7 +285,7 @@ impl<'a, T: Sample> Bench<'a, T> {
     fn capture(&self, batch: &Batch) -> Result<Graph<'_>> {
         self.rank
             .stream
-            .capture(|capture: &Capture<'_>| batch.calls.iter().try_for_each(|call| self.enqueue(call, capture)))
+            .capture(|capture: &Capture<'_, '_>| batch.calls.iter().try_for_each(|call| self.enqueue(call, capture)))
     }
 
     /// Elements of a plain buffer.

@@ -194,7 +194,7 @@ impl<'a, T: Sample> Bench<'a, T> {
         &'op self,
         case: &Case,
         adopted: &'op Option<[Adopted<'op, T>; 2]>,
-        on: &On<'_, 'op>,
+        on: &On<'_, 'op, '_>,
     ) -> Result<()> {
         let Case { algorithm, count, from, to, in_place, .. } = *case;
         let options = AllReduceOptions { reduction: Self::reduction(case), algorithm };
@@ -220,7 +220,7 @@ impl<'a, T: Sample> Bench<'a, T> {
         options: AllReduceOptions,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
-        on: &On<'_, 'op>,
+        on: &On<'_, 'op, '_>,
     ) -> Result<()> {
         match on {
             On::Stream(stream) => self.rank.communicator.all_reduce_with(options, input, output, *stream),
@@ -230,7 +230,7 @@ impl<'a, T: Sample> Bench<'a, T> {
 }
 
 /// Where calls go.
-enum On<'a, 'op> {
+enum On<'a, 'op, 'env> {
     Stream(&'a Stream),
-    Capture(&'a Capture<'op>),
+    Capture(&'a Capture<'op, 'env>),
 }

@@ -115,7 +115,7 @@ struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    fn record(&self, quantity: Quantity, capture: &Capture<'a>) -> symmetra::Result<()> {
+    fn record(&self, quantity: Quantity, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
         let (communicator, from, to) = (self.communicator, self.from, self.to);
         let ranks = communicator.world_size();
         // Every rank starts with its right neighbour, so that no two write to the same one.

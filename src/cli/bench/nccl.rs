@@ -139,7 +139,7 @@ impl<'a, T: Element> Side<'a, T> for Nccl<'_, T> {
         self.call(stream)
     }
 
-    fn record(&self, capture: &Capture<'a>) -> symmetra::Result<()> {
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
         self.call(capture.stream())
     }
 

@@ -13,7 +13,7 @@ pub(super) trait Side<'a, T> {
     /// Enqueues one operation that runs.
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()>;
     /// Enqueues one operation that a graph holds.
-    fn record(&self, capture: &Capture<'a>) -> symmetra::Result<()>;
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
     /// Blocks until the values are in the input and in the output.
     fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()>;
     /// Copies the output out. Blocks.
@@ -115,7 +115,7 @@ where
         self.call(stream)
     }
 
-    fn record(&self, capture: &Capture<'a>) -> symmetra::Result<()> {
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
         self.call(capture)
     }
 

@@ -1,9 +1,8 @@
 //! Captures and graphs, without the lifetimes that C++ cannot name.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::thread::ThreadId;
-
-use parking_lot::Mutex;
 
 use super::bridge::Recorder;
 use super::report::guard;
@@ -13,35 +12,37 @@ use crate::stream;
 
 /// A capture in progress, as the function that records sees it.
 pub struct Capture {
-    raw: *const stream::Capture<'static>,
+    raw: *const stream::Capture<'static, 'static>,
     thread: ThreadId,
-    kept: Mutex<Vec<Tensor>>,
 }
 
 impl Capture {
     /// Where to record work that uses `tensors`, which then live as long as the graph.
-    pub(super) fn keep<'a>(&self, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<&stream::Capture<'static>> {
+    pub(super) fn keep<'a>(
+        &self,
+        tensors: impl IntoIterator<Item = &'a Tensor>,
+    ) -> Result<&stream::Capture<'static, 'static>> {
         let here = std::thread::current().id();
         if here != self.thread {
             let limit = format!("the capture belongs to {:?}", self.thread);
             return Err(Error::invalid("the thread", format!("{here:?}"), limit));
         }
-        self.kept.lock().extend(tensors.into_iter().cloned());
         // SAFETY: C++ reaches `self` only while the function that records runs, inside the frame
         // that holds the capture (borrowing); on another thread the check above ends this.
-        Ok(unsafe { &*self.raw })
+        let raw = unsafe { &*self.raw };
+        for tensor in tensors {
+            raw.keep(Arc::new(tensor.clone()));
+        }
+        Ok(raw)
     }
 }
 
 /// What a capture calls once, with itself.
-pub(super) type Record<'r> = &'r mut dyn FnMut(&stream::Capture<'static>) -> Result<()>;
+pub(super) type Record<'r> = &'r mut dyn for<'scope> FnMut(&stream::Capture<'scope, 'static>) -> Result<()>;
 
-/// A graph and what it uses. The operands are borrowed for `'static` in name only: the tensors among
-/// them are owned here, and the first field is dropped first (keeping); the rest is the caller's duty.
-pub struct Graph {
-    graph: stream::Graph<'static>,
-    _kept: Vec<Tensor>,
-}
+/// A graph, which owns the tensors among its operands; other operands are borrowed for `'static` in name only: they
+/// are the caller's duty.
+pub struct Graph(stream::Graph<'static>);
 
 pub(super) fn stream_capture(stream: &Stream, recorder: Pin<&mut Recorder>) -> Result<Box<Graph>, Report> {
     guard(|| capture_with(recorder, |record| stream.capture(record)))
@@ -52,20 +53,18 @@ pub(super) fn capture_with(
     mut recorder: Pin<&mut Recorder>,
     capture: impl FnOnce(Record<'_>) -> Result<stream::Graph<'static>>,
 ) -> Result<Box<Graph>> {
-    let mut kept = Vec::new();
     let graph = capture(&mut |raw| {
-        let capture = Capture { raw, thread: std::thread::current().id(), kept: Mutex::default() };
-        recorder.as_mut().record(&capture)?;
-        kept = capture.kept.into_inner();
+        let raw = std::ptr::from_ref(raw).cast();
+        recorder.as_mut().record(&Capture { raw, thread: std::thread::current().id() })?;
         Ok(())
     })?;
-    Ok(Box::new(Graph { graph, _kept: kept }))
+    Ok(Box::new(Graph(graph)))
 }
 
 pub(super) fn graph_register(graph: &Graph) -> Result<(), Report> {
-    guard(|| graph.graph.register())
+    guard(|| graph.0.register())
 }
 
 pub(super) fn graph_launch(graph: &Graph, stream: &Stream) -> Result<(), Report> {
-    guard(|| graph.graph.launch(stream))
+    guard(|| graph.0.launch(stream))
 }
