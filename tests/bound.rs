@@ -5,11 +5,13 @@
 mod allocations;
 mod support;
 
+use std::sync::Arc;
+
 use half::bf16;
 use symmetra::bootstrap::Threads;
 use symmetra::{
-    Algorithm, AllReduceOptions, BoundAllReduce, Communicator, Config, Device, DeviceBuffer, Error, Operand, Reduction,
-    Stream,
+    Algorithm, AllReduceOptions, BoundAllReduce, Communicator, Config, Device, DeviceBuffer, Error, Graph, Operand,
+    Reduction, Stream,
 };
 
 use allocations::allocations;
@@ -220,6 +222,41 @@ fn pitfall_19_bound_calls_allocate_nothing() {
             rank.finish();
         });
     }
+}
+
+/// What is bound, and graphs of it, own the buffers.
+#[test]
+fn what_owns_its_operands_keeps_them() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let plain = DeviceBuffer::from_slice(&[1; 3000], stream).unwrap();
+        let owner = Arc::new((communicator.clone(), communicator.symmetric::<i32>(2000).unwrap(), plain));
+        let bound = BoundAllReduce::owning(owner.clone(), |(communicator, sums, plain)| {
+            communicator.bind_all_reduce(&plain.borrow().slice(..2000)?, sums)
+        });
+        let bound: BoundAllReduce<'static> = bound.unwrap();
+        let weak = Arc::downgrade(&owner);
+        bound.enqueue(stream).unwrap();
+        assert_same(&owner.1.read(stream).unwrap(), &[2; 2000], &"eager");
+        owner.1.write(&[0; 2000], stream).unwrap();
+        let graph: Graph<'static> = stream.capture(|capture| bound.enqueue(capture)).unwrap();
+        graph.register().unwrap();
+        drop(owner);
+        drop(bound);
+        graph.launch(stream).unwrap();
+        rank.finish();
+        assert_same(&weak.upgrade().unwrap().1.read(stream).unwrap(), &[2; 2000], &"captured");
+        drop(graph);
+        assert!(weak.upgrade().is_none());
+
+        let owner = Arc::new((communicator.clone(), communicator.symmetric::<i32>(2).unwrap()));
+        let weak = Arc::downgrade(&owner);
+        let refused = BoundAllReduce::owning(owner, |(communicator, both)| {
+            communicator.bind_all_reduce(both.slice(..1)?, both.slice(..)?)
+        });
+        invalid(refused, "the output's length is 2, but the input has 1");
+        assert!(weak.upgrade().is_none());
+    });
 }
 
 fn invalid(result: symmetra::Result<BoundAllReduce<'_>>, words: &str) {

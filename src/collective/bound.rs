@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::Communicator;
 use super::all_reduce::AllReduceOptions;
@@ -9,7 +10,7 @@ use super::prepared::Prepared;
 use super::record::Recorded;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, View, WithView};
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Enqueue, Kept, Queue};
 use crate::types::{Dtype, Element};
 
 /// An all-reduce of a communicator on operands that were found right when it was made, by
@@ -22,10 +23,12 @@ use crate::types::{Dtype, Element};
 /// pushed; an ordinary call, which has the graph register such memory, may be another algorithm, so there all
 /// ranks capture the same kind.
 ///
-/// `'a` is the life of the communicator's handle and the operands. Usable from any thread.
+/// `'a` is the life of the communicator's handle and the operands; one that [owns](Self::owning) them is a
+/// `BoundAllReduce<'static>`. Usable from any thread.
 pub struct BoundAllReduce<'a> {
     communicator: Communicator,
     prepared: Prepared,
+    kept: Option<Kept>,
     _operands: PhantomData<&'a Communicator>,
 }
 
@@ -102,7 +105,50 @@ impl Communicator {
         self.0.group.check()?;
         self.0.validate(dtype, operands)?;
         let prepared = self.0.prepare(options, dtype, operands, None)?;
-        Ok(BoundAllReduce { communicator: self.clone(), prepared, _operands: PhantomData })
+        Ok(BoundAllReduce { communicator: self.clone(), prepared, kept: None, _operands: PhantomData })
+    }
+}
+
+impl BoundAllReduce<'static> {
+    /// Binds what `owner` has, and owns it from here on, as do graphs that capture this. So a struct can hold buffers
+    /// and what is bound to them:
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use symmetra::*;
+    /// struct Layer {
+    ///     activations: Arc<(Communicator, SymmetricBuffer<f32>)>,
+    ///     sum: BoundAllReduce<'static>,
+    /// }
+    /// fn layer(communicator: &Communicator) -> Result<Layer> {
+    ///     let activations = Arc::new((communicator.clone(), communicator.symmetric(4096)?));
+    ///     let sum = BoundAllReduce::owning(activations.clone(), |(communicator, activations)| {
+    ///         let first = activations.slice(..1024)?;
+    ///         communicator.bind_all_reduce(first, first)
+    ///     })?;
+    ///     Ok(Layer { activations, sum })
+    /// }
+    /// ```
+    /// It is bound to nothing else:
+    /// ```compile_fail
+    /// # use std::sync::Arc;
+    /// # use symmetra::*;
+    /// fn mixed(communicator: &Communicator, owned: SymmetricBuffer<f32>, other: &SymmetricBuffer<f32>) -> Result<()> {
+    ///     let owner = Arc::new((communicator.clone(), owned));
+    ///     BoundAllReduce::owning(owner, |(communicator, owned)| communicator.bind_all_reduce(owned, other)).map(drop)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `bind`.
+    pub fn owning<O: Send + Sync + 'static>(
+        owner: Arc<O>,
+        bind: impl for<'o> FnOnce(&'o O) -> Result<BoundAllReduce<'o>>,
+    ) -> Result<Self> {
+        // What it borrows can be nothing but the owner's, or there for good.
+        let BoundAllReduce { communicator, prepared, kept, .. } = bind(&owner)?;
+        // An owner of an owner, where `bind` gives what it had bound before.
+        let kept: Kept = Arc::new((owner, kept));
+        Ok(Self { communicator, prepared, kept: Some(kept), _operands: PhantomData })
     }
 }
 
@@ -145,7 +191,10 @@ impl<'a> BoundAllReduce<'a> {
         let inner = &self.communicator.0;
         let _entered = inner.group.enter()?;
         inner.check_device("stream", queue.stream().device())?;
-        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
+        let recorded = queue.recording().map(|recording| {
+            self.kept.iter().for_each(|kept| recording.keep(kept.clone()));
+            recording.part(inner.group.id(), || Recorded::new(inner))
+        });
         let mut lane = inner.lane.try_lock().ok_or_else(|| {
             Error::unsupported(
                 "a bound all-reduce beside another call",

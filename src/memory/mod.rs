@@ -6,6 +6,7 @@ mod heap;
 mod layout;
 mod operand;
 mod plain;
+mod range;
 mod registration;
 mod signal;
 mod symmetric;

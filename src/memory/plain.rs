@@ -1,11 +1,12 @@
 //! Memory of one rank: allocated here, or the caller's.
 #![allow(unsafe_code)]
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::RangeBounds;
 
 use super::operand::{Operand, Place, Sealed, View};
+use super::range::within;
 use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -178,10 +179,8 @@ impl<'a, T: Element> Ref<'a, T> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a range outside.
-    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
-        if range.start > range.end || range.end > self.len {
-            return Err(Error::invalid("the range", format!("{range:?}"), format!("there are {} elements", self.len)));
-        }
+    pub fn slice(&self, range: impl RangeBounds<usize> + Debug) -> Result<Self> {
+        let range = within(range, self.len)?;
         let len = range.end - range.start;
         Ok(Self { address: self.address.wrapping_add(range.start), len, ..self.clone() })
     }

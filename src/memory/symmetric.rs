@@ -1,8 +1,8 @@
 //! Buffers cut from the arena: every rank has one at the same offset, and addresses all of them.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::arena::Arena;
@@ -10,6 +10,7 @@ use super::heap::BlockId;
 use super::layout::ALIGN;
 use super::operand::{Operand, Place, Sealed, View};
 use super::plain::{Ref, size_bytes};
+use super::range::within;
 use super::signal::{PAD_BYTES, SignalPad};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -66,14 +67,8 @@ impl<T: Element> SymmetricBuffer<T> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a range outside the buffer.
-    pub fn slice(&self, range: Range<usize>) -> Result<SymmetricSlice<'_, T>> {
-        if range.start > range.end || range.end > self.len {
-            return Err(Error::invalid(
-                "the range",
-                format!("{range:?}"),
-                format!("the buffer has {} elements", self.len),
-            ));
-        }
+    pub fn slice(&self, range: impl RangeBounds<usize> + Debug) -> Result<SymmetricSlice<'_, T>> {
+        let range = within(range, self.len)?;
         Ok(SymmetricSlice { buffer: self, start: range.start, len: range.end - range.start })
     }
 

@@ -101,7 +101,7 @@ impl<'scope> Capture<'scope, '_> {
     /// It is given back when the graph is dropped, which then waits for launches in flight as the buffer does.
     pub fn keep<T: Send + Sync + 'static>(&self, owner: Arc<T>) -> &'scope T {
         let lent = Arc::as_ptr(&owner);
-        self.recording.kept.lock().push(owner);
+        self.recording.keep(owner);
         // SAFETY: the recording, and the graph after it, own it, and it does not move. Whoever has the reference is
         // inside of the closure, for which `'scope` can be any life (`Stream::capture`), and recordings last longer.
         // What is recorded of it here is in the graph; another capture accepts it for a graph that ends inside of
@@ -141,6 +141,11 @@ impl Recording {
 
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Makes the graph own this.
+    pub(crate) fn keep(&self, kept: Kept) {
+        self.kept.lock().push(kept);
     }
 
     /// The part of this kind that the group with this id has here, made by `make` the first time.

@@ -51,7 +51,7 @@ pub struct Graph<'env> {
 }
 
 /// What a graph owns of the caller's.
-pub(super) type Kept = Arc<dyn Any + Send + Sync>;
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 impl Graph<'_> {
     pub(super) fn finish(

@@ -20,7 +20,7 @@ pub use capture::Capture;
 pub use graph::Graph;
 pub use queue::Queue;
 
-pub(crate) use graph::Part;
+pub(crate) use graph::{Kept, Part};
 pub(crate) use queue::Enqueue;
 
 /// Work in order on a device. Cheap to clone; clones are the same stream.
