@@ -1,7 +1,7 @@
 //! Both ways to the headers: cxx finds them by itself, cc is told by a variable.
 
 fn main() {
-    cxx_build::bridge("src/main.rs").file("src/bridged.cc").std("c++17").compile("bridged");
+    cxx_build::bridge("src/lib.rs").file("src/bridged.cc").std("c++17").compile("bridged");
     let include = std::env::var("DEP_SYMMETRA_INCLUDE").expect("symmetra exports its include folder");
     cc::Build::new().cpp(true).std("c++17").include(include).file("src/plain.cc").compile("plain");
 }
