@@ -91,21 +91,22 @@ impl Communicator {
         input: impl Operand<'a, T>,
         output: impl Operand<'a, T>,
     ) -> Result<BoundAllReduce<'a>> {
-        self.bind_all_reduce_untyped(options.into(), T::DTYPE, [&input.view_of(), &output.view_of()])
+        self.bind_all_reduce_untyped(options.into(), T::DTYPE, [&input.view_of(), &output.view_of()], None)
     }
 
-    /// The same for operands whose type Rust has forgotten; the language boundary's way in, which
-    /// keeps what the result borrows.
+    /// The same for operands whose type Rust has forgotten; the language boundary's way in. The result owns
+    /// `kept`, as do graphs that capture it.
     pub(crate) fn bind_all_reduce_untyped<'a>(
         &self,
         options: AllReduceOptions,
         dtype: Dtype,
         operands: [&View<'_>; 2],
+        kept: Option<Kept>,
     ) -> Result<BoundAllReduce<'a>> {
         self.0.group.check()?;
         self.0.validate(dtype, operands)?;
         let prepared = self.0.prepare(options, dtype, operands, None)?;
-        Ok(BoundAllReduce { communicator: self.clone(), prepared, kept: None, _operands: PhantomData })
+        Ok(BoundAllReduce { communicator: self.clone(), prepared, kept, _operands: PhantomData })
     }
 }
 

@@ -1,18 +1,17 @@
 //! Calls bound to their operands, without the lifetimes that C++ cannot name.
 
+use std::sync::Arc;
+
 use super::bridge::{Operand, Options, Queue};
 use super::report::guard;
 use super::tensor::{Target, resolve, target};
-use super::{Communicator, Report, Tensor};
+use super::{Communicator, Report};
 use crate::collective::{self, AllReduceOptions};
 use crate::error::Error;
 
-/// A bound all-reduce and what it uses. The operands are borrowed for `'static` in name only: the tensors
-/// among them are owned here (keeping); the rest is the caller's duty.
-pub struct BoundAllReduce {
-    bound: collective::BoundAllReduce<'static>,
-    kept: Vec<Tensor>,
-}
+/// A bound all-reduce, which owns the tensors among its operands; other operands are borrowed for `'static` in name
+/// only: they are the caller's duty.
+pub struct BoundAllReduce(collective::BoundAllReduce<'static>);
 
 /// # Safety
 /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
@@ -31,10 +30,11 @@ pub(super) unsafe fn bind_all_reduce(
         if dtype != other {
             return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
         }
-        let bound = communicator.bind_all_reduce_untyped(options, dtype, [&from, &to])?;
         // SAFETY: borrowing.
         let operands = [unsafe { input.tensor.as_ref() }, unsafe { output.tensor.as_ref() }];
-        Ok(Box::new(BoundAllReduce { bound, kept: operands.into_iter().flatten().cloned().collect() }))
+        let kept = Arc::new(operands.map(|tensor| tensor.cloned()));
+        let bound = communicator.bind_all_reduce_untyped(options, dtype, [&from, &to], Some(kept))?;
+        Ok(Box::new(BoundAllReduce(bound)))
     })
 }
 
@@ -43,7 +43,7 @@ pub(super) unsafe fn bind_all_reduce(
 pub(super) unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
     guard(|| match unsafe { target(queue) }? {
-        Target::Stream(stream) => bound.bound.enqueue(stream),
-        Target::Capture(capture) => bound.bound.enqueue(capture.keep(&bound.kept)?),
+        Target::Stream(stream) => bound.0.enqueue(stream),
+        Target::Capture(capture) => bound.0.enqueue(capture.keep([])?),
     })
 }
