@@ -4,16 +4,18 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use half::bf16;
 use symmetra::{Algorithm, DeviceBuffer, Error, Graph, Stream, SymmetricBuffer};
 
 use support::data::{Data, Random, assert_same, mix};
-use support::system::{Usage, assert_device_flat, free_device_bytes};
-use support::{Rank, config, threads};
+use support::system::{Usage, assert_device_flat, free_device_bytes, is_mapped};
+use support::world::alone;
+use support::{Rank, config, is_host, threads};
 
 /// How often the graph with every kind of node is replayed.
 const REPLAYS: &str = "SYMMETRA_TEST_REPLAYS";
@@ -464,6 +466,62 @@ fn a_graph_owns_what_it_keeps() {
         communicator.synchronize(stream).unwrap();
         communicator.group().barrier().unwrap();
     });
+}
+
+/// After a launch that failed, a peer may still be writing to what this rank has dropped. Round after round, what
+/// nobody can reach any more is given back.
+#[test]
+fn pitfall_16_what_peers_can_reach_stays_allocated() {
+    const ELEMS: usize = 16 << 20;
+    const BYTES: usize = ELEMS * size_of::<f32>();
+    const ROUNDS: usize = 12;
+    let _alone = alone();
+    let addresses = threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let mut addresses = BTreeSet::new();
+        let before = free_device_bytes(rank);
+        for round in 0..ROUNDS {
+            let buffer = DeviceBuffer::<f32>::new(communicator.device(), ELEMS).unwrap();
+            let (address, algorithm) = (buffer.as_raw() as usize, Algorithm::TwoShotZeroCopy);
+            addresses.insert(address);
+            let graph = stream.capture(|capture| {
+                communicator.all_reduce_with(
+                    algorithm,
+                    buffer.borrow().slice(..1000)?,
+                    buffer.borrow().slice(..1000)?,
+                    capture,
+                )
+            });
+            let graph = graph.unwrap();
+            graph.register().unwrap();
+            graph.launch(stream).unwrap();
+            rank.finish();
+            let held = free_device_bytes(rank);
+            if rank.rank() == round % 2 {
+                drop(graph);
+                drop(buffer);
+                assert!(!is_host() || is_mapped(address), "freed, though the other rank has its graph");
+                assert!(free_device_bytes(rank).zip(held).is_none_or(|(free, held)| free < held + BYTES / 2));
+            } else {
+                free_device_bytes(rank);
+            }
+        }
+        let mapped = addresses.iter().filter(|address| is_mapped(**address)).count();
+        assert!(mapped <= 8, "{mapped} of {ROUNDS} are kept");
+        let free = free_device_bytes(rank);
+        assert!(
+            free.zip(before).is_none_or(|(free, before)| free + 6 * BYTES > before),
+            "{before:?} to {free:?} bytes"
+        );
+        addresses
+    });
+    let mapped = || addresses.iter().flatten().filter(|address| is_mapped(**address)).count();
+    // Graphs are let go by a thread of the library's own.
+    let patience = Instant::now() + Duration::from_secs(10);
+    while is_host() && mapped() > 0 {
+        assert!(Instant::now() < patience, "not given back when the group was closed");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

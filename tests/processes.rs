@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use half::bf16;
@@ -13,6 +14,7 @@ use symmetra::{Algorithm, Communicator, Config, DeviceBuffer, Error, Ref, Symmet
 use support::batch::{Bench, MOST, ROOM, batches};
 use support::data::{Random, shuffle};
 use support::process::{Child, Ranks, Said, permuted_gpus, this};
+use support::system::is_mapped;
 use support::world::bounded;
 use support::{Data, Rank, Sample, config, fits, is_host};
 
@@ -102,6 +104,33 @@ fn pitfall_14_plain_memory_is_shared_between_processes() {
         drop(graph);
         drop(adopted);
         communicator.clone().close().unwrap();
+        child.say("done");
+    });
+}
+
+#[test]
+fn pitfall_16_memory_stays_as_long_as_other_processes_have_it_mapped() {
+    run("pitfall_16_memory_stays_as_long_as_other_processes_have_it_mapped", 2, |child| {
+        let rank = child.open(&config());
+        let Rank { communicator, stream, .. } = &rank;
+        let mut addresses = BTreeSet::new();
+        for _ in 0..12 {
+            let buffer = DeviceBuffer::from_slice(&[1.0f32; 1 << 16], stream).unwrap();
+            let address = buffer.as_raw() as usize;
+            addresses.insert(address);
+            // SAFETY: a buffer's memory stays while peers can reach it.
+            let adopted = unsafe { communicator.adopt(buffer.borrow()) }.unwrap();
+            communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+            rank.finish();
+            drop(adopted);
+            drop(buffer);
+            assert!(!is_host() || is_mapped(address), "freed, though the peer has it mapped");
+        }
+        let mapped = || addresses.iter().filter(|address| is_mapped(**address)).count();
+        // The last is known to be of no use when the ranks speak next.
+        assert!(mapped() <= 2, "{} of 12 are kept", mapped());
+        rank.communicator.close().unwrap();
+        assert_eq!(mapped(), 0, "not given back when the group was closed");
         child.say("done");
     });
 }

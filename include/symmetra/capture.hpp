@@ -61,8 +61,9 @@ class Graph {
 
   /// Exchanges between all ranks the pointers that were captured without having been adopted, so
   /// that the graph can be launched. Collective over every communicator in the graph; blocks. A graph
-  /// without such pointers needs no call; one more call does no harm. From here on their memory stays
-  /// allocated as Communicator::adopt asks, also when the graph is gone. Throws kMismatch when the ranks
+  /// without such pointers needs no call; one more call does no harm. From here on memory that was
+  /// given by address stays allocated as Communicator::adopt asks, also when the graph is gone; that of buffers
+  /// does by itself, as long as peers have it mapped. Throws kMismatch when the ranks
   /// captured different numbers or sizes, or not the same pointers again at the same places, kUnsupported when
   /// some memory cannot be shared.
   void register_pointers() const;

@@ -227,11 +227,7 @@ impl Inner {
     /// Whether plain memory of this group's devices can be registered at all.
     fn registers_plain(&self) -> bool {
         let device = self.group.device();
-        device.exports_plain_memory() || (device.kind() == DeviceKind::Host && self.one_process())
-    }
-
-    fn one_process(&self) -> bool {
-        self.group.processes().iter().all(|process| *process == self.group.processes()[0])
+        device.exports_plain_memory() || (device.kind() == DeviceKind::Host && self.group.is_one_process())
     }
 
     /// Whether any two ranks are threads of one process.
@@ -252,7 +248,7 @@ impl Inner {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
             (Place::Registered { slot, .. }, _) => (slot, 0),
-            (Place::Plain, Some(recorded)) => (recorded.table(operand.address, bytes, number)?, 0),
+            (Place::Plain, Some(recorded)) => (recorded.table(operand, bytes, number)?, 0),
             (Place::Plain | Place::Pushed, _) => {
                 return Err(Error::Internal { message: "memory that is pushed has no peers".to_owned() });
             }

@@ -144,7 +144,7 @@ impl Communicator {
     }
 
     /// Makes foreign memory known to all ranks, which adopt one each of the same length.
-    /// Collective; blocks.
+    /// Collective; blocks, also for the devices of the ranks where something adopted or registered before was dropped.
     ///
     /// Where ranks are threads of one process, each with a GPU, the CUDA runtime then orders some of what it does
     /// for one GPU behind the kernels of the others: instantiating a graph, allocating. A collective that has
@@ -162,18 +162,18 @@ impl Communicator {
     /// nothing: of these the memory may go once this rank's calls with it have ended without an error, for each ends
     /// with a barrier behind which no peer touches it.
     ///
-    /// Safe code cannot promise this:
+    /// Safe code cannot promise this of memory that may be anybody's:
     /// ```compile_fail,E0133
     /// # use symmetra::*;
-    /// fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<f32>) -> Result<Adopted<'a, f32>> {
-    ///     communicator.adopt(buffer.borrow())
+    /// fn adopt<'a>(communicator: &Communicator, memory: Ref<'a, f32>) -> Result<Adopted<'a, f32>> {
+    ///     communicator.adopt(memory)
     /// }
     /// ```
     /// while this is fine:
     /// ```
     /// # use symmetra::*;
-    /// fn adopt(communicator: &Communicator, buffer: &'static DeviceBuffer<f32>) -> Result<Adopted<'static, f32>> {
-    ///     // SAFETY: nobody can free the buffer.
+    /// fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<f32>) -> Result<Adopted<'a, f32>> {
+    ///     // SAFETY: a `DeviceBuffer` that peers can reach stays allocated, whoever drops it.
     ///     unsafe { communicator.adopt(buffer.borrow()) }
     /// }
     /// ```

@@ -1,8 +1,9 @@
 //! What a communicator adds to a graph: its memory stays, its pointers are registered once, and
 //! every launch takes its turn in the lane.
 
-use std::sync::Arc;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -10,7 +11,7 @@ use super::Inner;
 use super::side::Aside;
 use crate::error::{Error, Result};
 use crate::group::Call;
-use crate::memory::{Pointer, Registration, Use, register};
+use crate::memory::{Pointer, Registration, Use, View, register};
 use crate::stream::{Capture, Part, Stream};
 
 /// The operations of one communicator in one graph.
@@ -30,6 +31,8 @@ struct Captured {
     registration: Registration,
     address: usize,
     bytes: usize,
+    /// Who keeps the memory, where that is known. Until the ranks have it, it is borrowed for the graph, or kept.
+    owner: Option<Weak<dyn Any + Send + Sync>>,
 }
 
 impl Recorded {
@@ -44,16 +47,17 @@ impl Recorded {
         }
     }
 
-    /// A table for a plain pointer, which is operand number `operand` of the next call: the same one for
+    /// A table for plain memory, which is operand number `operand` of the next call: the same one for
     /// the same memory.
-    pub(super) fn table(&self, address: *mut u8, bytes: usize, operand: usize) -> Result<u32> {
+    pub(super) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
-        let same = |captured: &Captured| captured.address == address as usize && captured.bytes == bytes;
+        let same = |captured: &Captured| captured.address == memory.address as usize && captured.bytes == bytes;
         let number = match pointers.iter().position(same) {
             Some(number) => number,
             None => {
                 let registration = Registration::reserve(&self.inner.arena)?;
-                pointers.push(Captured { registration, address: address as usize, bytes });
+                let (address, owner) = (memory.address as usize, memory.owner.map(Arc::downgrade));
+                pointers.push(Captured { registration, address, bytes, owner });
                 pointers.len() - 1
             }
         };
@@ -110,6 +114,7 @@ impl Part for Recorded {
                 registration: &captured.registration,
                 address: captured.address as *mut u8,
                 bytes: captured.bytes,
+                owner: captured.owner.as_ref().and_then(Weak::upgrade),
             })
             .collect();
         let shared = register(&self.inner.arena, &asked, &self.uses.lock())?;

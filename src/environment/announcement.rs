@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn calls_differ_in_all_that_they_are() {
         let device = Device::host().unwrap();
-        let view = |elems| View { address: std::ptr::null_mut(), elems, place: Place::Plain, device: &device };
+        let (address, place, device) = (std::ptr::null_mut(), Place::Plain, &device);
+        let view = |elems| View { address, elems, place, device, owner: None };
         let reduce = |reduction: Reduction, dtype, elems| {
             Announcement::call(
                 dtype,

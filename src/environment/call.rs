@@ -7,7 +7,7 @@ use crate::collective::{Algorithm, AllReduceOptions, Communicator, Cut, check_ap
 use crate::device::Device;
 use crate::error::{Error, Operation, Result};
 use crate::group::{BY_NCCL, Call as Noted};
-use crate::memory::{Place, View};
+use crate::memory::{Owner, Place, View};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
@@ -37,6 +37,7 @@ pub(crate) struct Message {
     elems: usize,
     place: Place,
     device: Device,
+    owner: Option<Owner>,
 }
 
 /// As errors name it.
@@ -52,12 +53,13 @@ impl Message {
     }
 
     pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
-        let View { address, elems, place, device } = operand;
-        Self { peer, sends, dtype, address: *address, elems: *elems, place: *place, device: (*device).clone() }
+        let View { address, elems, place, device, owner } = *operand;
+        Self { peer, sends, dtype, address, elems, place, device: device.clone(), owner: owner.cloned() }
     }
 
     pub(super) fn view(&self) -> View<'_> {
-        View { address: self.address, elems: self.elems, place: self.place, device: &self.device }
+        let owner = self.owner.as_ref();
+        View { address: self.address, elems: self.elems, place: self.place, device: &self.device, owner }
     }
 
     pub(super) fn bytes(&self) -> usize {

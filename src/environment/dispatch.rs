@@ -234,6 +234,7 @@ mod tests {
                 Place::Symmetric { group: 1, offset_bytes: 64 }
             },
             device: own.device,
+            owner: None,
         };
         let (elems, root) = (own.bytes / dtype.bytes(), own.world - 1);
         let at_root = |elems: usize| (own.rank == root).then(|| view(elems));
@@ -280,6 +281,7 @@ mod tests {
                         let offset = offset * (rank + 1);
                         let view = View {
                             address: std::ptr::without_provenance_mut(64), elems: 1, place: Place::Plain, device: &device,
+                            owner: None,
                         };
                         let messages = [Message::new(0, rank % 2 == 0, dtype, &view)];
                         let own = Own {

@@ -336,7 +336,7 @@ fn part<'a>(whole: &View<'a>, range: Range<usize>, dtype: Dtype) -> View<'a> {
         // A table of addresses is of whole operands.
         Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
     };
-    View { address: whole.address.wrapping_add(start_bytes), elems: range.len(), place, device: whole.device }
+    View { address: whole.address.wrapping_add(start_bytes), elems: range.len(), place, ..*whole }
 }
 
 /// What the first rank has, of any length, over an `exchange` of slices of which it gives that rank's: one that

@@ -159,6 +159,11 @@ impl Group {
         &self.0.processes
     }
 
+    /// Whether all ranks are threads of one process.
+    pub(crate) fn is_one_process(&self) -> bool {
+        self.processes().iter().all(|process| *process == self.processes()[0])
+    }
+
     /// What every rank's device has.
     pub(crate) fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities

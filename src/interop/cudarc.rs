@@ -51,7 +51,7 @@ use ::cudarc::driver::{
 
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::memory::Ref;
+use crate::memory::{Owner, Ref};
 use crate::stream::Stream;
 use crate::types::Element;
 
@@ -113,7 +113,7 @@ pub unsafe fn new_stream(device: &Device) -> Result<(Stream, Arc<CudaStream>)> {
 /// # Safety
 /// What the owner does after `'a` comes after all work enqueued with the result: that went to the
 /// slice's own stream, or was waited for. This holds for dropping the slice too, which frees the
-/// memory on its stream.
+/// memory on its stream; what peers come to address lives on as [`Communicator::adopt`](crate::Communicator::adopt) asks.
 pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory: &'a mut M) -> Result<Ref<'a, T>> {
     let (len, owner) = (memory.len(), memory.stream().clone());
     check(device, &owner)?;
@@ -123,10 +123,29 @@ pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory
 }
 
 /// A `CudaSlice` given to collectives. Dropped, it waits for the device, as a
-/// [`DeviceBuffer`](crate::DeviceBuffer) does, and then drops the slice.
+/// [`DeviceBuffer`](crate::DeviceBuffer) does, and then drops the slice; where peers have it mapped, when they
+/// cannot reach it any more, as there.
 pub struct Owned<T: Element> {
-    slice: ManuallyDrop<CudaSlice<T>>,
+    slice: Arc<Settled<T>>,
     memory: Ref<'static, T>,
+}
+
+/// A slice that is dropped after the device's work.
+struct Settled<T: Element> {
+    slice: ManuallyDrop<CudaSlice<T>>,
+    device: Device,
+}
+
+impl<T: Element> Drop for Settled<T> {
+    fn drop(&mut self) {
+        match self.device.synchronize() {
+            // SAFETY: the last use of the slice.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.slice) },
+            Err(error) => {
+                tracing::warn!(device = ?self.device, %error, "the device does not settle: a slice is leaked");
+            }
+        }
+    }
 }
 
 impl<T: Element> Owned<T> {
@@ -137,10 +156,12 @@ impl<T: Element> Owned<T> {
     pub fn new(device: &Device, slice: CudaSlice<T>) -> Result<Self> {
         check(device, slice.stream())?;
         let (address, _) = slice.device_ptr(slice.stream());
-        // SAFETY: the driver allocated it for so many elements; it is freed by `drop` below, after
+        // SAFETY: the driver allocated it for so many elements; it is freed when its last owner is dropped, after
         // the device's work, and `borrow` lends it no longer than that.
         let memory = unsafe { Ref::from_raw(device, address as *mut T, slice.len()) }?;
-        Ok(Self { slice: ManuallyDrop::new(slice), memory })
+        let slice = Arc::new(Settled { slice: ManuallyDrop::new(slice), device: device.clone() });
+        let owner: Owner = slice.clone();
+        Ok(Self { slice, memory: memory.owned_by(Some(owner)) })
     }
 
     /// The memory, as an operand. Streams order who uses it when.
@@ -150,29 +171,27 @@ impl<T: Element> Owned<T> {
 
     /// The slice, for work of the caller's own.
     pub fn slice(&self) -> &CudaSlice<T> {
-        &self.slice
+        &self.slice.slice
     }
 
     /// Waits for the device and gives the slice back.
     ///
     /// # Errors
-    /// [`Error::Device`] when the device's work failed; the slice is leaked.
+    /// [`Error::Device`] when the device's work failed; the slice is leaked. [`Error::Unsupported`] when peers can
+    /// reach it, since it was adopted or registered by a graph; it is dropped when they cannot.
     pub fn into_inner(self) -> Result<CudaSlice<T>> {
-        let mut this = ManuallyDrop::new(self);
-        this.memory.device().synchronize()?;
-        // SAFETY: `this` is not used any more, and not dropped.
-        let slice = unsafe { ManuallyDrop::take(&mut this.slice) };
+        let Self { slice, memory } = self;
+        memory.device().synchronize()?;
+        drop(memory);
+        let lent = || {
+            Error::unsupported("to give a slice back", "it was adopted or registered by a graph: peers can reach it")
+        };
+        let mut settled = ManuallyDrop::new(Arc::into_inner(slice).ok_or_else(lent)?);
+        // SAFETY: `settled` is not used any more, and not dropped.
+        let slice = unsafe { ManuallyDrop::take(&mut settled.slice) };
+        // SAFETY: likewise.
+        unsafe { std::ptr::drop_in_place(&raw mut settled.device) };
         Ok(slice)
-    }
-}
-
-impl<T: Element> Drop for Owned<T> {
-    fn drop(&mut self) {
-        match self.memory.device().synchronize() {
-            // SAFETY: the last use of the slice.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.slice) },
-            Err(error) => tracing::warn!(memory = ?self, %error, "the device does not settle: a slice is leaked"),
-        }
     }
 }
 

@@ -26,8 +26,10 @@ impl<'a, T: Element> Adopted<'a, T> {
         let registration = Registration::reserve(arena);
         let agreed = arena.group().exchange(|mesh, deadline| mesh.agree("take a registration", registration, deadline));
         let registration = agreed?;
-        let (address, bytes) = (memory.as_raw().cast(), memory.len() * size_of::<T>());
-        let shared = register(arena, &[Pointer { registration: &registration, address, bytes }], &[])?;
+        let view = memory.view();
+        let (address, bytes) = (view.address, view.elems * size_of::<T>());
+        let pointer = Pointer { registration: &registration, address, bytes, owner: view.owner.cloned() };
+        let shared = register(arena, &[pointer], &[])?;
         let registration = shared.first().copied().unwrap_or(false).then(|| Arc::new(registration));
         Ok(Self { memory, registration })
     }
@@ -61,7 +63,7 @@ impl<T: Element> Sealed for &Adopted<'_, T> {
             Some(registration) => Place::Registered { group: registration.group_id(), slot: registration.slot() },
             None => Place::Pushed,
         };
-        View { address: self.memory.as_raw().cast(), elems: self.memory.len(), place, device: self.memory.device() }
+        View { place, ..self.memory.view() }
     }
 }
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &'op Adopted<'a, T> {}

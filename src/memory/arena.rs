@@ -11,19 +11,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::heap::{BlockId, Heap};
 use super::layout::{ALIGN, ArenaLayout, Region};
+use super::owner::{Borrowed, Offer, Owner, offered};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
-use crate::device::Memory;
+use crate::device::{DeviceKind, Memory};
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::kernel::args;
@@ -42,16 +41,22 @@ pub(crate) struct Arena {
     stream: Stream,
     heap: Mutex<Heap>,
     slots: Mutex<Slots>,
+    /// Plain memory of this rank that other processes have mapped, by token: it must not be freed before they let
+    /// go of it.
+    lent: Mutex<Vec<(u64, Owner)>>,
 }
 
-/// Peer tables and the mappings behind them.
+/// Peer tables and what keeps the memory behind them: mappings, and owners of the same process.
 struct Slots {
     free: Vec<u32>,
-    used: HashMap<u32, Vec<Memory>>,
+    used: HashMap<u32, Vec<Borrowed>>,
     /// What the tables in use hold.
     addresses: HashMap<u32, Bases>,
     /// What kernels in flight may still use, in order: freed when the device was idle since.
     retired: Vec<Retired>,
+    /// What no kernel here uses any more. Dropped in calls of all ranks alone, for to free memory of another rank may
+    /// wait for its device, and that for a call of this one.
+    idle: Vec<Borrowed>,
     /// Tables retired so far.
     retirements: u64,
 }
@@ -60,7 +65,7 @@ struct Slots {
 struct Retired {
     number: u64,
     slot: u32,
-    _mappings: Vec<Memory>,
+    keep: Vec<Borrowed>,
 }
 
 /// A peer's arena. Of the same process it also keeps the owner's memory alive.
@@ -84,10 +89,6 @@ struct Wish {
     bytes: u64,
     dropped: BTreeSet<BlockId>,
 }
-
-/// Arenas of this process by token, so that ranks that are threads find each other's memory.
-static LOCAL: Lazy<Mutex<HashMap<u64, Weak<Memory>>>> = Lazy::new(Mutex::default);
-static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 impl Arena {
     /// Allocates and maps the arena of every rank. Collective.
@@ -116,8 +117,10 @@ impl Arena {
                 used: HashMap::new(),
                 addresses: HashMap::new(),
                 retired: Vec::new(),
+                idle: Vec::new(),
                 retirements: 0,
             }),
+            lent: Mutex::default(),
         };
         let filled = arena.write_table(0, &arena.bases.0);
         group.exchange(|mesh, deadline| mesh.agree("fill the peer table", filled, deadline))?;
@@ -126,6 +129,11 @@ impl Arena {
 
     pub(crate) fn group(&self) -> &Group {
         &self.group
+    }
+
+    /// Who keeps the own memory.
+    pub(crate) fn owner(&self) -> Owner {
+        self.memory.clone()
     }
 
     pub(crate) fn layout(&self) -> &ArenaLayout {
@@ -186,6 +194,7 @@ impl Arena {
             true => Ok(()),
             false => drain(),
         };
+        self.drop_idle();
         if !everywhere.is_empty() {
             // What peers still wrote to the blocks has landed when all devices are idle, and not before.
             self.group.exchange(|mesh, deadline| mesh.agree("wait for the device", drained.clone(), deadline))?;
@@ -231,18 +240,57 @@ impl Arena {
         Ok(slot)
     }
 
-    /// Keeps the mappings that a table's addresses lie in.
-    pub(crate) fn attach(&self, slot: u32, mappings: Vec<Memory>) {
-        self.slots.lock().used.entry(slot).or_default().extend(mappings);
+    /// Keeps what a table's addresses lie in.
+    pub(super) fn attach(&self, slot: u32, keep: Vec<Borrowed>) {
+        self.slots.lock().used.entry(slot).or_default().extend(keep);
+    }
+
+    /// Keeps memory of this rank, which other processes are about to map.
+    pub(super) fn lend(&self, token: u64, owner: &Owner) {
+        self.lent.lock().push((token, owner.clone()));
+    }
+
+    /// By rank and token, what this rank has mapped of others.
+    pub(super) fn borrowed(&self) -> Vec<(usize, u64)> {
+        let slots = self.slots.lock();
+        let retired = slots.retired.iter().flat_map(|retired| &retired.keep);
+        slots.used.values().flatten().chain(retired).chain(&slots.idle).map(|kept| kept.from).collect()
+    }
+
+    /// Lets go of what was lent and is in no list of [`borrowed`](Self::borrowed) of the others any more.
+    pub(super) fn reclaim_lent(&self, borrowed: &[Vec<(usize, u64)>]) {
+        let own = self.group.rank();
+        let mut lent = self.lent.lock();
+        let (kept, free): (Vec<_>, Vec<_>) =
+            lent.drain(..).partition(|(token, _)| borrowed.iter().flatten().any(|from| *from == (own, *token)));
+        *lent = kept;
+        drop(lent);
+        drop(free);
+    }
+
+    /// Drops what no kernel of this rank uses any more. In calls of all ranks.
+    pub(super) fn reclaim(&self) -> Result<()> {
+        let retired = !self.slots.lock().retired.is_empty();
+        if retired {
+            self.drain()?;
+        }
+        self.drop_idle();
+        Ok(())
+    }
+
+    fn drop_idle(&self) {
+        let idle = std::mem::take(&mut self.slots.lock().idle);
+        // Not under the lock: it may wait for devices.
+        drop(idle);
     }
 
     /// Gives a table back once no kernel can read it any more.
     pub(crate) fn retire_slot(&self, slot: u32) {
         let mut slots = self.slots.lock();
         slots.addresses.remove(&slot);
-        if let Some(mappings) = slots.used.remove(&slot) {
+        if let Some(keep) = slots.used.remove(&slot) {
             let number = slots.retirements;
-            slots.retired.push(Retired { number, slot, _mappings: mappings });
+            slots.retired.push(Retired { number, slot, keep });
             slots.retirements += 1;
         }
     }
@@ -278,9 +326,17 @@ impl Arena {
         self.drain()?;
         // What the device was at may have failed, or have waited for a rank that died.
         self.group.settle()?;
-        self.peers.lock().clear();
-        self.slots.lock().used.clear();
-        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))
+        let peers = std::mem::take(&mut *self.peers.lock());
+        let mut slots = self.slots.lock();
+        // The device has done all that it will: what was retired while it was waited for is of no use either.
+        let (used, retired) = (std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired));
+        drop(slots);
+        drop((peers, used, retired));
+        self.drop_idle();
+        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
+        let lent = std::mem::take(&mut *self.lent.lock());
+        drop(lent);
+        Ok(())
     }
 
     /// Waits for the device, whose waits are bounded, and frees what was retired before.
@@ -288,9 +344,12 @@ impl Arena {
         let before = self.slots.lock().retirements;
         self.group.device().synchronize()?;
         let mut slots = self.slots.lock();
-        let Slots { free, retired, .. } = &mut *slots;
-        let idle = retired.partition_point(|retired| retired.number < before);
-        free.extend(retired.drain(..idle).map(|retired| retired.slot));
+        let Slots { free, retired, idle, .. } = &mut *slots;
+        let done = retired.partition_point(|retired| retired.number < before);
+        for Retired { slot, keep, .. } in retired.drain(..done) {
+            free.push(slot);
+            idle.extend(keep);
+        }
         Ok(())
     }
 
@@ -323,8 +382,16 @@ impl Drop for Arena {
             std::mem::forget(std::mem::take(self.peers.get_mut()));
             let slots = self.slots.get_mut();
             std::mem::forget((std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired)));
+            std::mem::forget(std::mem::take(&mut slots.idle));
             std::mem::forget(self.memory.clone());
             self.group.leak_status();
+        }
+        let lent = std::mem::take(self.lent.get_mut());
+        // On the CPU others have a file mapped, whose pages outlast this.
+        if !lent.is_empty() && self.group.device().kind() != DeviceKind::Host {
+            let buffers = lent.len();
+            tracing::warn!(group = ?self.group, buffers, "not closed by every rank: plain memory that others have mapped is leaked");
+            std::mem::forget(lent);
         }
     }
 }
@@ -367,11 +434,10 @@ fn fill(stream: &Stream, to: *mut u8, value: u8, bytes: u64) -> Result<()> {
 
 /// Every rank's arena mapped here, `None` for the own.
 fn exchange(group: &Group, memory: &Arc<Memory>) -> Result<Vec<Option<Mapping>>> {
-    let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
-    LOCAL.lock().insert(token, Arc::downgrade(memory));
-    let result = group.exchange(|mesh, deadline| {
+    let offer = Offer::new(memory.clone());
+    group.exchange(|mesh, deadline| {
         let fd = mesh.agree("export the arena", memory.export_fd(), deadline)?;
-        let tokens = mesh.all_gather(&token.to_le_bytes(), deadline)?;
+        let tokens = mesh.all_gather(&offer.token().to_le_bytes(), deadline)?;
         let fds = mesh.all_gather_fds(fd.as_fd(), deadline)?;
         let mut mapped = Ok(Vec::with_capacity(fds.len()));
         for (rank, (fd, token)) in fds.into_iter().zip(tokens).enumerate() {
@@ -384,15 +450,13 @@ fn exchange(group: &Group, memory: &Arc<Memory>) -> Result<Vec<Option<Mapping>>>
             mapped = mapped.and_then(|mut all| mapping.map(|mapping| all.push(mapping)).map(|()| all));
         }
         mesh.agree("map the arenas", mapped, deadline)
-    });
-    LOCAL.lock().remove(&token);
-    result
+    })
 }
 
 /// The arena of a rank that is a thread of this process.
 fn alias(group: &Group, rank: usize, token: &[u8]) -> Result<Mapping> {
     let token = token.try_into().map(u64::from_le_bytes).unwrap_or(0);
-    let owner = LOCAL.lock().get(&token).and_then(Weak::upgrade);
+    let owner = offered(token).and_then(|owner| owner.downcast::<Memory>().ok());
     let gone = || Error::PeerLost { rank, detail: ": its arena is gone".to_owned() };
     let owner = owner.ok_or_else(gone)?;
     Ok(Mapping { _mapped: Memory::alias(group.device(), &owner)?, _owner: Some(owner) })

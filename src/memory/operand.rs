@@ -1,5 +1,6 @@
 //! What a collective may read or write.
 
+use super::owner::Owner;
 use crate::device::Device;
 use crate::types::Element;
 
@@ -23,6 +24,8 @@ pub struct View<'a> {
     pub(crate) elems: usize,
     pub(crate) place: Place,
     pub(crate) device: &'a Device,
+    /// Who keeps plain memory, where that is known here.
+    pub(crate) owner: Option<&'a Owner>,
 }
 
 /// How peers reach an operand.

@@ -4,8 +4,10 @@
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use super::operand::{Operand, Place, Sealed, View};
+use super::owner::Owner;
 use super::range::within;
 use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
@@ -14,14 +16,10 @@ use crate::types::Element;
 
 /// Device memory for `len` elements that no peer can address. Contents start undefined.
 ///
-/// Dropping waits for the device, as the runtime's own free does.
-pub struct DeviceBuffer<T: Element> {
-    /// `None` for a buffer of no elements.
-    memory: Option<Memory>,
-    len: usize,
-    device: Device,
-    _type: PhantomData<T>,
-}
+/// Dropping waits for the device, as the runtime's own free does. Peers address it once a graph that captured it is
+/// registered, or it is adopted: from there on it stays allocated when it is dropped, which then waits for nothing,
+/// until none of them can reach it ([`Graph::register`](crate::Graph::register) says when).
+pub struct DeviceBuffer<T: Element>(Ref<'static, T>);
 
 impl<T: Element> DeviceBuffer<T> {
     /// Allocates `len` elements on `device`.
@@ -31,7 +29,9 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len)?;
         let memory = (bytes > 0).then(|| Memory::plain(device, bytes)).transpose()?;
-        Ok(Self { memory, len, device: device.clone(), _type: PhantomData })
+        let address = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().cast());
+        let owner = memory.map(|memory| Arc::new(memory) as Owner);
+        Ok(Self(Ref { address, len, device: device.clone(), owner, _memory: PhantomData }))
     }
 
     /// Allocates and copies `values`. Blocks.
@@ -46,22 +46,22 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// Elements.
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.0.len == 0
     }
 
     /// Its address, for the device; null when empty.
     pub fn as_raw(&self) -> *mut T {
-        self.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().cast())
+        self.0.address
     }
 
     /// The whole buffer as a [`Ref`].
     pub fn borrow(&self) -> Ref<'_, T> {
-        Ref { address: self.as_raw(), len: self.len, device: self.device.clone(), _memory: PhantomData }
+        self.0.clone()
     }
 
     /// Copies `values` in after what `stream` does so far. Blocks until they are there.
@@ -84,7 +84,7 @@ impl<T: Element> DeviceBuffer<T> {
 
 impl<T: Element> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "DeviceBuffer({} {} on {:?})", self.len, T::DTYPE, self.device)
+        write!(out, "DeviceBuffer({} {} on {:?})", self.len(), T::DTYPE, self.0.device)
     }
 }
 
@@ -94,6 +94,8 @@ pub struct Ref<'a, T: Element> {
     address: *mut T,
     len: usize,
     device: Device,
+    /// Who keeps the memory, where that is known: whoever peers are to address it asks that.
+    owner: Option<Owner>,
     _memory: PhantomData<&'a ()>,
 }
 
@@ -135,11 +137,22 @@ impl<'a, T: Element> Ref<'a, T> {
                 return Err(Error::invalid("the memory", format!("{bytes} bytes at {address:p}"), limit));
             }
         }
-        Ok(Self { address, len, device: device.clone(), _memory: PhantomData })
+        Ok(Self::new(address, len, device))
     }
 
     pub(crate) fn new(address: *mut T, len: usize, device: &Device) -> Self {
-        Self { address, len, device: device.clone(), _memory: PhantomData }
+        Self { address, len, device: device.clone(), owner: None, _memory: PhantomData }
+    }
+
+    /// The same memory, of which this is an owner.
+    pub(crate) fn owned_by(self, owner: Option<Owner>) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// The same memory as elements of another type, as many as fit.
+    pub(crate) fn cast<U: Element>(&self) -> Ref<'a, U> {
+        let len = self.len * size_of::<T>() / size_of::<U>();
+        Ref::new(self.address.cast(), len, &self.device).owned_by(self.owner.clone())
     }
 
     /// Elements.
@@ -240,7 +253,7 @@ pub(crate) fn size_bytes<T: Element>(len: usize) -> Result<usize> {
 
 impl<T: Element> Sealed for &DeviceBuffer<T> {
     fn view(&self) -> View<'_> {
-        View { address: self.as_raw().cast(), elems: self.len, place: Place::Plain, device: &self.device }
+        self.0.view()
     }
 }
 impl<'op, T: Element> Operand<'op, T> for &'op DeviceBuffer<T> {}
@@ -254,7 +267,8 @@ impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &Ref<'a, T> {}
 
 impl<T: Element> Sealed for Ref<'_, T> {
     fn view(&self) -> View<'_> {
-        View { address: self.address.cast(), elems: self.len, place: Place::Plain, device: &self.device }
+        let (elems, owner) = (self.len, self.owner.as_ref());
+        View { address: self.address.cast(), elems, place: Place::Plain, device: &self.device, owner }
     }
 }
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for Ref<'a, T> {}

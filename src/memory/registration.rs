@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::arena::Arena;
+use super::owner::{Borrowed, Offer, Owner, offered};
 use crate::bootstrap::hello::tell;
 use crate::device::{DeviceKind, IpcHandle, Memory, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 use crate::error::{Error, Result};
@@ -59,6 +60,8 @@ struct Export {
     address: u64,
     /// Whether peers of this process may follow `address`.
     in_process: bool,
+    /// By which they share the memory's owner; 0 where nobody here knows it.
+    token: u64,
     device: i32,
     /// For other processes.
     handle: Option<Handle>,
@@ -80,14 +83,16 @@ enum Way {
     File(u64),
 }
 
-/// What of an export stays here: the file to hand out.
-type Exported = (Export, Option<OwnedFd>);
+/// What of an export stays here: the file to hand out, and the owner until peers have it.
+type Exported = (Export, (Option<OwnedFd>, Option<Offer>));
 
 /// A pointer of this rank, and the table that will hold it and its peers.
 pub(crate) struct Pointer<'a> {
     pub(crate) registration: &'a Registration,
     pub(crate) address: *mut u8,
     pub(crate) bytes: usize,
+    /// Who keeps the memory, where that is known: peers then keep it too. Else it is the caller's duty.
+    pub(crate) owner: Option<Owner>,
 }
 
 /// Where one of several pointers is used.
@@ -104,21 +109,39 @@ pub(crate) struct Use {
 struct Told {
     exports: Vec<Export>,
     uses: Vec<Use>,
+    /// What it still has mapped of others.
+    borrowed: Vec<(usize, u64)>,
 }
 
 /// Fills the tables of the same number of pointers on every rank, in order. Says of each whether
 /// it can be shared, the same on every rank. Refused where `uses` differ. Collective.
 pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use]) -> Result<Vec<bool>> {
     let group = arena.group();
-    let exports: Result<Vec<Exported>> = pointers.iter().map(|pointer| export(arena, pointer)).collect();
+    let exports = arena
+        .reclaim()
+        .and_then(|()| -> Result<Vec<Exported>> { pointers.iter().map(|pointer| export(arena, pointer)).collect() });
     let exports = group.exchange(|mesh, deadline| mesh.agree("export memory", exports, deadline))?;
-    let (exports, own_files): (Vec<Export>, Vec<_>) = exports.into_iter().unzip();
-    let own = Told { exports, uses: uses.to_vec() };
-    let all = group.exchange(|mesh, deadline| tell(mesh, "to register memory", &own, deadline))?;
-    let (all, uses): (Vec<_>, Vec<_>) = all.into_iter().map(|told| (told.exports, told.uses)).unzip();
+    let (exports, own): (Vec<Export>, Vec<_>) = exports.into_iter().unzip();
+    let (own_files, _offers): (Vec<_>, Vec<_>) = own.into_iter().unzip();
+    let own = Told { exports, uses: uses.to_vec(), borrowed: arena.borrowed() };
+    let told = group.exchange(|mesh, deadline| tell(mesh, "to register memory", &own, deadline))?;
+    let (mut all, mut uses, mut borrowed) = (Vec::new(), Vec::new(), Vec::new());
+    for theirs in told {
+        all.push(theirs.exports);
+        uses.push(theirs.uses);
+        borrowed.push(theirs.borrowed);
+    }
+    arena.reclaim_lent(&borrowed);
     check_sizes(&all)?;
     check_uses(&uses)?;
     let shared: Vec<bool> = (0..pointers.len()).map(|item| is_shared(group, &all, item)).collect();
+    if !group.is_one_process() {
+        for (item, pointer) in pointers.iter().enumerate().filter(|(item, _)| shared[*item]) {
+            if let Some(owner) = &pointer.owner {
+                arena.lend(all[group.rank()][item].token, owner);
+            }
+        }
+    }
     let mut files = Vec::new();
     for (item, own_file) in own_files.iter().enumerate() {
         files.push(match shared[item] {
@@ -151,8 +174,10 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
         way.map(|way| Handle { way, allocation_bytes: info.bytes, offset: (address as u64).wrapping_sub(info.base) });
     // Threads share an address space; GPUs only what plain allocation gave them.
     let in_process = device.kind() == DeviceKind::Host || info.kind == POINTER_DEVICE;
-    let export = Export { bytes: bytes as u64, address: address as u64, in_process, device: device.ordinal(), handle };
-    Ok((export, file))
+    let offer = pointer.owner.clone().map(Offer::new);
+    let token = offer.as_ref().map_or(0, Offer::token);
+    let (bytes, address, device) = (bytes as u64, address as u64, device.ordinal());
+    Ok((Export { bytes, address, in_process, token, device, handle }, (file, offer)))
 }
 
 fn ipc(arena: &Arena, info: &PointerInfo) -> Result<Vec<u8>> {
@@ -216,9 +241,8 @@ fn exchange_files(
     own: Option<&OwnedFd>,
 ) -> Result<Vec<Option<OwnedFd>>> {
     let in_file = |exports: &Vec<Export>| matches!(&exports[item].handle, Some(Handle { way: Way::File(_), .. }));
-    let processes = group.processes();
     match own {
-        Some(own) if all.iter().all(in_file) && processes.iter().any(|process| *process != processes[0]) => {
+        Some(own) if all.iter().all(in_file) && !group.is_one_process() => {
             group.exchange(|mesh, deadline| mesh.all_gather_fds(own.as_fd(), deadline))
         }
         _ => Ok(Vec::new()),
@@ -237,26 +261,30 @@ fn map(
     let processes = group.processes();
     let mut files: Vec<_> = files.into_iter().chain(std::iter::repeat_with(|| None)).take(all.len()).collect();
     let mut addresses = [std::ptr::null_mut(); MAX_WORLD_SIZE];
-    let mut mappings = Vec::new();
+    let mut keep = Vec::new();
     for (rank, exports) in all.iter().enumerate() {
         let export = &exports[item];
         addresses[rank] = match &export.handle {
             _ if rank == group.rank() => export.address as *mut u8,
             _ if processes[rank] == processes[group.rank()] => {
                 group.device().raw().enable_peer(export.device)?;
+                if export.token != 0 {
+                    let gone = || Error::PeerLost { rank, detail: ": its memory is gone".to_owned() };
+                    keep.push(Borrowed { from: (rank, export.token), _owner: offered(export.token).ok_or_else(gone)? });
+                }
                 export.address as *mut u8
             }
             Some(handle) => {
                 let mapping = import(group, rank, handle, files[rank].take())?;
                 let address = mapping.address().wrapping_add(handle.offset as usize);
-                mappings.push(mapping);
+                keep.push(Borrowed { from: (rank, export.token), _owner: Arc::new(mapping) });
                 address
             }
             None => return Err(Error::Internal { message: format!("rank {rank}'s memory is not reachable") }),
         };
     }
     let slot = pointer.registration.slot;
-    arena.attach(slot, mappings);
+    arena.attach(slot, keep);
     arena.write_table(slot, &addresses)
 }
 

@@ -136,7 +136,8 @@ impl<T: Element> SymmetricBuffer<T> {
 
     /// The memory of this rank alone, as a [`Ref`]: plain memory, to collectives.
     pub fn borrow(&self) -> Ref<'_, T> {
-        Ref::new(self.as_raw(), self.len, self.arena.group().device())
+        let memory = Ref::new(self.as_raw(), self.len, self.arena.group().device());
+        memory.owned_by(Some(self.arena.owner()))
     }
 }
 
@@ -180,6 +181,7 @@ fn view<T: Element>(buffer: &SymmetricBuffer<T>, start: usize, elems: usize) -> 
         elems,
         place: Place::Symmetric { group: group.id(), offset_bytes },
         device: group.device(),
+        owner: None,
     }
 }
 

@@ -61,7 +61,14 @@ impl Graph<'_> {
         kept: Vec<Kept>,
     ) -> Result<Self> {
         let parts = Arc::new(parts);
-        let keepalive = keepalive(parts.clone())?;
+        let keepalive = match keepalive(parts.clone()) {
+            Ok(keepalive) => keepalive,
+            Err(error) => {
+                // First: devices free nothing while they record.
+                drop(native);
+                return Err(error);
+            }
+        };
         let raw = match native.as_mut() {
             // SAFETY: the capture is live; `finish` is called once, here.
             Some(native) => unsafe { native.finish(keepalive) }?,
@@ -78,9 +85,13 @@ impl Graph<'_> {
     /// graph without such pointers needs no call, and one more call does no harm: on the CPU those of ranks that
     /// are processes are none.
     ///
-    /// From here on peers have the memory mapped, and after a launch that failed they may still write there: it
-    /// stays allocated as [`Communicator::adopt`](crate::Communicator::adopt) asks, also when the graph, with
-    /// which its borrow ends, is gone. For a [`DeviceBuffer`](crate::DeviceBuffer) nothing but the caller sees to it.
+    /// From here on peers have the memory mapped, and after a launch that failed they may still write there. So a
+    /// [`DeviceBuffer`](crate::DeviceBuffer) stays allocated, also when it and the graph are dropped, until they have
+    /// dropped their graphs too. That is seen when something is registered or adopted next, which then waits for the
+    /// devices of the ranks, and when the communicator is closed. Where it is dropped instead, or closing it fails,
+    /// nothing tells what other processes still use, and memory of a GPU that they had mapped is leaked. For memory of
+    /// others ([`Ref::from_raw`](crate::Ref::from_raw)) the caller sees to it, as
+    /// [`Communicator::adopt`](crate::Communicator::adopt) asks.
     ///
     /// # Errors
     /// [`Error::Mismatch`] when the ranks captured different numbers or sizes of pointers, or not the same ones
