@@ -149,15 +149,18 @@ pub struct Range {
     pub reason: &'static str,
 }
 
-/// Up to which size one-shot LL, one-shot sentinel and the pushed two-shot are fastest; then, before a
-/// ring is, the zero-copy two-shot, or the pushed one in several calls. One-shot LL wins on a CPU alone: on GPUs sentinel
-/// packets are never slower, and integers have nothing else, up to the limit of one-shot.
+/// Up to which size what is fastest, in this order. One-shot LL wins on a CPU alone: on GPUs sentinel packets are never
+/// slower, and integers have nothing else, up to the limit of one-shot.
 #[derive(Clone, Copy)]
 struct Crossovers {
     ll: u64,
     one_shot: u64,
     two_shot: u64,
+    /// One-shot once more, where it moves no more than the two-shot does: between two ranks.
+    one_shot_again: u64,
+    /// Then, where peers reach the operands, the zero-copy two-shot;
     zero_copy: u64,
+    /// where they do not, what pushed last, in several calls. The ring beyond.
     several: u64,
     reason: &'static str,
 }
@@ -167,7 +170,7 @@ const TUNED: &str = "measured on this machine by `symmetra tune`";
 /// Obeyed, since somebody chose it: but whoever asks why is told.
 const TUNED_ELSEWHERE: &str = "measured by `symmetra tune`, but on another kind of device";
 
-/// The built-in crossovers: measured on H100 and H200 and taken for all GPUs of their generation
+/// The built-in crossovers: measured on 2 and 4 H200 and taken for all GPUs of their generation
 /// or a later one. Latencies differ little between generations, links do: where they are slower,
 /// moving less pays at smaller messages.
 fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, floating: bool) -> Crossovers {
@@ -176,26 +179,30 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, fl
     if kind == DeviceKind::Host {
         // A CPU has no latency to hide: the fewer copies the better.
         let reason = "built-in, measured on a CPU of two cores";
-        let never = u64::MAX;
-        return Crossovers { ll: KIB, one_shot: 4 * KIB, two_shot: 4 * KIB, zero_copy: never, several: never, reason };
+        let (pushed, never) = (if floating { 4 * KIB } else { 2 * KIB }, u64::MAX);
+        let (one_shot, two_shot) = (pushed, pushed);
+        return Crossovers { ll: KIB, one_shot, two_shot, one_shot_again: 0, zero_copy: never, several: never, reason };
     }
-    let (one_shot, zero_copy, several) = match world {
-        0..=2 if floating => (512 * KIB, 24 * MIB, 8 * MIB),
-        // In plain memory the ring overtakes LL packets later than it does sentinel packets: from 8 to 16 MiB the
-        // pushed two-shot was the faster one.
-        0..=2 => (512 * KIB, 24 * MIB, 16 * MIB),
-        3..=4 => (128 * KIB, 24 * MIB, 16 * MIB),
-        _ => (32 * KIB, 48 * MIB, 16 * MIB),
+    // LL packets, which are all that integers have, are half empty; and they take longer to reduce without a copy.
+    let (one_shot, two_shot, one_shot_again, zero_copy, several) = match (world, floating) {
+        (0..=2, true) => (896 * KIB, 2 * MIB, 4 * MIB, 24 * MIB, 12 * MIB),
+        (0..=2, false) => (256 * KIB, MIB, 0, 12 * MIB, 2 * MIB),
+        (3..=4, true) => (128 * KIB, 4 * MIB, 0, 24 * MIB, 16 * MIB),
+        (3..=4, false) => (64 * KIB, MIB, 0, 12 * MIB, 3 * MIB),
+        (_, true) => (32 * KIB, 4 * MIB, 0, 48 * MIB, 16 * MIB),
+        (_, false) => (16 * KIB, MIB, 0, 24 * MIB, 6 * MIB),
     };
     let (slower, reason) = match devices.map(|devices| devices.compute_capability) {
         _ if kind == DeviceKind::Hip => (1, "built-in, those of NVIDIA GPUs: nothing was measured on AMD GPUs"),
-        None | Some((9.., _)) => (1, MEASURED),
+        None | Some((9.., _)) if world <= 4 => (1, MEASURED),
+        None | Some((9.., _)) => (1, "built-in, estimated from what 4 H200 measured"),
         // NVLink 3 has half the bandwidth.
         Some((8, 0)) => (2, "built-in, estimated from the compute capability"),
         // Most of these have no NVLink at all.
         Some(_) => (8, "built-in, estimated from the compute capability"),
     };
-    Crossovers { ll: 0, one_shot: one_shot / slower, two_shot: 4 * MIB / slower, zero_copy, several, reason }
+    let [one_shot, two_shot, one_shot_again] = [one_shot, two_shot, one_shot_again].map(|bytes| bytes / slower);
+    Crossovers { ll: 0, one_shot, two_shot, one_shot_again, zero_copy, several, reason }
 }
 
 /// What serves which message of a communicator: computed when it opens, pure from there.
@@ -252,22 +259,20 @@ impl Table {
 }
 
 /// The built-in rows for one kind of call; one no larger than the one before serves nothing.
-fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) -> [Range; 5] {
-    let Crossovers { ll, one_shot, two_shot, zero_copy, several, reason } = *crossovers;
+fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) -> [Range; 6] {
+    let Crossovers { ll, one_shot, two_shot, one_shot_again, zero_copy, several, reason } = *crossovers;
     let until_ring = |bytes| if ring { bytes } else { u64::MAX };
     let row = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason };
     let (one, two) = match floating {
         true => (Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel),
         false => (Algorithm::OneShotLL, Algorithm::TwoShotLL),
     };
-    // LL packets are half empty: the crossovers come at half the size.
-    let half = if floating { 1 } else { 2 };
     let large = match reach {
         Reach::Direct => row(until_ring(zero_copy), Algorithm::TwoShotZeroCopy),
-        Reach::Pushed => row(until_ring(several), two),
+        Reach::Pushed => row(until_ring(several), if one_shot_again > two_shot { one } else { two }),
     };
-    let largest = row(u64::MAX, Algorithm::Ring);
-    [row(ll, Algorithm::OneShotLL), row(one_shot / half, one), row(two_shot / half, two), large, largest]
+    let [one_shot, again] = [one_shot, one_shot_again].map(|bytes| row(bytes, one));
+    [row(ll, Algorithm::OneShotLL), one_shot, row(two_shot, two), again, large, row(u64::MAX, Algorithm::Ring)]
 }
 
 /// The ranges that serve something, merged where neighbours agree.
