@@ -3,14 +3,15 @@
 
 mod support;
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use support::device::device;
 use support::fits;
 use support::world::{alone, bounded, meet};
 use symmetra::bootstrap::Threads;
-use symmetra::environment::{EnvConfig, Environment, InitMethod, Layout, Parallelism, Source};
-use symmetra::{Config, Deadlines, DeviceBuffer, Error, Stream};
+use symmetra::environment::{EnvConfig, Environment, InitMethod, Layout, Parallelism, Source, Tensor, Value};
+use symmetra::{Config, Deadlines, Device, DeviceBuffer, Error, Stream};
 
 /// Small groups, deadlines that a slow machine keeps.
 fn small() -> Config {
@@ -144,6 +145,76 @@ fn objects_travel() {
         assert!(nobody.to_string().contains("the root is 2, but the group tp has 2 ranks"), "{nobody}");
         let two = tp.broadcast_object(Some(&1u32), 1 - tp.rank()).unwrap_err();
         assert!(matches!(two, Error::InvalidArgument { .. }), "{two}");
+        environment.close().unwrap();
+    });
+}
+
+/// What JSON has no room for, with an error longer than what may travel.
+struct Long;
+
+impl serde::Serialize for Long {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("too long ".repeat(8 << 20)))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Long {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom("nothing makes one"))
+    }
+}
+
+/// The others would wait for it until the deadline, a minute here.
+#[test]
+fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
+    meet(3, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, [3, 1, 1])).unwrap();
+        let tp = environment.tp();
+        let rank = tp.rank();
+        let begun = Instant::now();
+        let told = |culprit: usize, words: &str, error: Error| match error {
+            Error::InvalidArgument { message } if rank == culprit => assert!(message.contains(words), "{message}"),
+            Error::Peer { rank: who, message } if rank != culprit => {
+                assert!(who == culprit && message.contains(words), "rank {who}: {message}");
+            }
+            other => panic!("rank {rank}: {other}"),
+        };
+        let unfit = BTreeMap::from([((1u8, 2u8), 3u8)]);
+        told(1, "unfit for JSON", tp.broadcast_object((rank == 1).then_some(&unfit), 1).unwrap_err());
+        told(2, "rank 0 gives it", tp.broadcast_object((rank != 1).then_some(&7), 0).unwrap_err());
+        told(2, "rank 2 gives it", tp.broadcast_object(None::<&u8>, 2).unwrap_err());
+        let large = "x".repeat(64 << 20);
+        let too_large = "the object's bytes is 67108866, but at most 67108608";
+        told(0, too_large, tp.broadcast_object((rank == 0).then_some(&large), 0).unwrap_err());
+        match tp.broadcast_object((rank == 0).then_some(&Long), 0).map(drop).unwrap_err() {
+            Error::Peer { message, .. } => {
+                assert!(rank != 0 && message.len() < 4096 && message.contains("long"), "{message}");
+            }
+            other => assert!(rank == 0 && matches!(other, Error::InvalidArgument { .. }), "{other:.200}"),
+        }
+        let part = if rank == 1 { unfit } else { BTreeMap::new() };
+        told(1, "unfit for JSON", tp.gather_object(&part, 2).unwrap_err());
+        let elsewhere = Device::host().unwrap();
+        let buffer = DeviceBuffer::<f32>::new(&elsewhere, 4).unwrap();
+        let tensor = Value::Tensor(Tensor::borrowed(&buffer.borrow(), &[2, 2]).unwrap());
+        let map = BTreeMap::from([("scale".to_owned(), tensor)]);
+        let stream = Stream::new(tp.device()).unwrap();
+        let named = tp.broadcast_named((rank == 2).then_some(&map), 2, &stream).unwrap_err();
+        told(2, "the tensor `scale`'s device", named);
+
+        let at_odds = |words: &str, error: Error| match error {
+            Error::Bootstrap { message } => assert!(message.contains(words), "{message}"),
+            other => panic!("rank {rank}: {other}"),
+        };
+        let root = usize::from(rank > 0);
+        let theirs = ["rank 1 to broadcast an object of rank 1", "rank 0 to broadcast an object of rank 0"];
+        at_odds(theirs[root], tp.broadcast_object((rank == root).then_some(&7), root).unwrap_err());
+        match rank {
+            0 => at_odds("came to a barrier, rank 1 for something else", tp.barrier().unwrap_err()),
+            _ => at_odds("rank 0 for something else, such as a barrier", tp.gather_object(&7, 1).unwrap_err()),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        assert_eq!(tp.broadcast_object((rank == 1).then_some(&7), 1), Ok(7));
         environment.close().unwrap();
     });
 }

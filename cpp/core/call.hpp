@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "rust/cxx.h"
@@ -51,6 +52,9 @@ rust::Slice<T> bytes_at(const char* what, Address address, std::size_t bytes) {
   if (address == nullptr && bytes > 0) throw_null(what, bytes);
   return {static_cast<T*>(address), bytes};
 }
+
+/// Bytes of Rust's as the public classes hold them.
+inline std::string text_of(const rust::Vec<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 /// A duration in the unit that crosses the bridge; negative ones are 0.
 inline std::uint64_t milliseconds(std::chrono::milliseconds duration) {

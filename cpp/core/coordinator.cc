@@ -16,6 +16,7 @@ using core::group_of;
 using core::live;
 using core::share;
 using core::slice;
+using core::text_of;
 
 Coordinator::Coordinator(std::shared_ptr<core::Coordinator> core)
     : core_(std::move(core)), local_(share(core::coordinator_local(*core_))), rank_(core::coordinator_rank(*core_)) {
@@ -153,8 +154,6 @@ namespace {
 rust::Slice<const std::uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
-
-std::string text_of(const rust::Vec<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 }  // namespace
 

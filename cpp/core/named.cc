@@ -1,8 +1,9 @@
 // Maps of named tensors and other values.
 #include "symmetra/named.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
-#include <stdexcept>
 
 #include "cpp/core/call.hpp"
 #include "symmetra/coordinator.hpp"
@@ -13,6 +14,7 @@ namespace symmetra {
 using core::call;
 using core::live;
 using core::share;
+using core::text_of;
 
 struct Tensor::Held {
   /// None where the memory is borrowed.
@@ -54,23 +56,22 @@ Tensor::operator Operand() const { return live(held_).operand; }
 
 namespace {
 
-rust::String text_of(const char* what, const std::string& text) {
-  try {
-    return rust::String(text);
-  } catch (const std::invalid_argument&) {
-    throw Error(ErrorKind::kInvalidArgument, std::string(what) + " is not UTF-8");
-  }
+rust::Vec<std::uint8_t> bytes_of(const std::string& text) {
+  rust::Vec<std::uint8_t> bytes;
+  bytes.reserve(text.size());
+  std::copy(text.begin(), text.end(), std::back_inserter(bytes));
+  return bytes;
 }
 
 core::Named entry_of(const std::string& name, const Value& value) {
   core::Named named{};
-  named.name = text_of("the name of a value", name);
+  named.name = bytes_of(name);
   if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
     named.is_tensor = true;
     named.operand = core::operand_of(*tensor);
     for (const std::size_t dim : tensor->shape()) named.shape.push_back(dim);
   } else {
-    named.other = text_of("a value", std::get<std::string>(value));
+    named.other = bytes_of(std::get<std::string>(value));
   }
   return named;
 }
@@ -89,12 +90,12 @@ std::optional<NamedValues> Coordinator::broadcast_named(const NamedValues* map, 
   NamedValues values;
   std::size_t index = 0;
   for (const core::Named& named : core::received_entries(*received)) {
-    const std::string name(named.name);
+    const std::string name = text_of(named.name);
     if (named.is_tensor) {
       DeviceBuffer buffer(share(call([&] { return core::received_tensor(*received, index); })));
       values.emplace(name, Tensor(std::move(buffer), {named.shape.begin(), named.shape.end()}));
     } else {
-      values.emplace(name, std::string(named.other));
+      values.emplace(name, text_of(named.other));
     }
     ++index;
   }

@@ -146,22 +146,23 @@ class Coordinator {
   /// with tensors in new memory of their device; the root receives nothing and keeps its own.
   ///
   /// Blocks until every rank knows names, types and shapes and has its memory; these travel as JSON of at most 64
-  /// MiB. The tensors follow, one broadcast each in the order of their names, which is enqueued on `stream`: use
-  /// them behind it. Between hosts that blocks as well.
+  /// MiB less 256 bytes. The tensors follow, one broadcast each in the order of their names, which is enqueued on
+  /// `stream`: use them behind it. Between hosts that blocks as well.
   ///
-  /// Throws as broadcast_object and broadcast; kInvalidArgument for a value that is no JSON or a name that is not
-  /// UTF-8; kOutOfMemory or kInvalidArgument when this rank cannot allocate what is sent, and then kPeer on the
-  /// others: nothing is sent.
+  /// Throws as broadcast_object and broadcast; kInvalidArgument for a value that is no JSON, a name that is not
+  /// UTF-8 or a tensor or stream of another device, kUnsupported while the stream is being captured, kOutOfMemory or
+  /// kInvalidArgument when this rank cannot allocate what is sent, and then kPeer on the others: nothing is sent.
   std::optional<NamedValues> broadcast_named(const NamedValues* map, std::size_t root, const Stream& stream) const;
 
-  /// Gives the bytes of rank `root`, at most 64 MiB, to every rank; the others pass null. What they mean is the
-  /// program's: ranks in Rust read and write JSON here. Blocks.
+  /// Gives the bytes of rank `root`, at most 64 MiB less 256, to every rank; the others pass null. What they mean is
+  /// the program's: ranks in Rust read and write JSON here. Blocks.
   ///
-  /// Throws kInvalidArgument for a root there is not, a root without bytes or another rank with some: before
-  /// anything is exchanged. The group's error when it failed.
+  /// Throws kInvalidArgument for a root there is not, a root without bytes, another rank with some, or too many;
+  /// kPeer on the other ranks then, at once. kBootstrap when ranks name different roots; the group's error when it
+  /// failed.
   std::string broadcast_object(const std::string* object, std::size_t root) const;
-  /// Collects the bytes of every rank, at most 64 MiB each, in the order of the group, at rank `root`; the others
-  /// get nothing. Blocks. Throws as broadcast_object.
+  /// Collects the bytes of every rank, at most 64 MiB less 256 each, in the order of the group, at rank `root`; the
+  /// others get nothing. Blocks. Throws as broadcast_object.
   std::optional<std::vector<std::string>> gather_object(const std::string& object, std::size_t root) const;
   /// Blocks until every rank of the group called it. Says nothing about work on streams. Throws the group's
   /// error, and kTimeout after Deadlines::open.

@@ -35,7 +35,7 @@ pub(crate) fn tell<T: Serialize + DeserializeOwned>(
 }
 
 /// Ranks that meet for different things: the group's collective calls came in different orders.
-fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
+pub(crate) fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
     let theirs = theirs.unwrap_or("for something else, such as a barrier");
     Error::bootstrap(format!(
         "this rank came {what}, rank {rank} {theirs}: all ranks make their collective calls in the same order, from one thread at a time"

@@ -3,13 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
 use super::backend::{Backend, Explanation};
 use super::call::Call;
 use super::dispatch::Facts;
 use super::serving::Serving;
+use crate::bootstrap::hello::at_odds;
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -217,49 +215,12 @@ impl Coordinator {
     /// Blocks until every rank of the group called it. Says nothing about work on streams.
     ///
     /// # Errors
-    /// As [`Group::barrier`](crate::Group::barrier).
+    /// As [`Group::barrier`](crate::Group::barrier); [`Error::Bootstrap`](crate::Error::Bootstrap) when a rank makes
+    /// another collective call instead.
     pub fn barrier(&self) -> Result<()> {
-        self.all_gather_bytes(&[]).map(drop)
-    }
-
-    /// Gives the object of rank `root` of the group to every rank. The others pass `None`. Blocks;
-    /// the object travels between processes as JSON of at most 64 MiB.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a root there is not, a root without an object or another rank
-    /// with one: raised before anything is exchanged. [`Error::Bootstrap`] when what arrives is no
-    /// such object; the group's error when it failed.
-    pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, object: Option<&T>, root: usize) -> Result<T> {
-        let bytes = object.map(to_json).transpose()?;
-        from_json(root, &self.broadcast_bytes(bytes.as_deref(), root)?)
-    }
-
-    /// The same for bytes, as they are.
-    pub(crate) fn broadcast_bytes(&self, bytes: Option<&[u8]>, root: usize) -> Result<Vec<u8>> {
-        self.check_root(root)?;
-        let sends = self.rank() == root;
-        if bytes.is_some() != sends {
-            let given = if sends { "none" } else { "given" };
-            return Err(Error::invalid("the object", given, format!("rank {root} gives it and no other")));
-        }
-        Ok(self.all_gather_bytes(bytes.unwrap_or_default())?.swap_remove(root))
-    }
-
-    /// Collects an object of every rank, in the order of the group, at rank `root`; the others get
-    /// `None`. Blocks; each object travels as JSON of at most 64 MiB.
-    ///
-    /// # Errors
-    /// As [`broadcast_object`](Self::broadcast_object).
-    pub fn gather_object<T: Serialize + DeserializeOwned>(&self, object: &T, root: usize) -> Result<Option<Vec<T>>> {
-        let Some(all) = self.gather_bytes(&to_json(object)?, root)? else { return Ok(None) };
-        all.iter().enumerate().map(|(rank, bytes)| from_json(rank, bytes)).collect::<Result<_>>().map(Some)
-    }
-
-    /// The same for bytes, as they are.
-    pub(crate) fn gather_bytes(&self, bytes: &[u8], root: usize) -> Result<Option<Vec<Vec<u8>>>> {
-        self.check_root(root)?;
-        let all = self.all_gather_bytes(bytes)?;
-        Ok((self.rank() == root).then_some(all))
+        let all = self.all_gather_bytes(&[])?;
+        let other = all.iter().position(|words| !words.is_empty());
+        other.map_or(Ok(()), |rank| Err(at_odds("to a barrier", rank, Some("for something else"))))
     }
 
     pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -286,13 +247,4 @@ impl fmt::Debug for Coordinator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Coordinator({}: rank {} of {:?})", self.name, self.rank, self.ranks)
     }
-}
-
-fn to_json<T: Serialize>(object: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(object).map_err(|error| Error::invalid("the object", "unfit for JSON", error))
-}
-
-fn from_json<T: DeserializeOwned>(rank: usize, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Error::bootstrap(format!("rank {rank} sent an object of another type: {error}")))
 }

@@ -35,6 +35,7 @@ mod layout;
 mod messages;
 mod named;
 mod nccl;
+mod objects;
 mod opening;
 mod operations;
 mod rendezvous;

@@ -46,13 +46,15 @@ impl<'a> Tensor<'a> {
             let limit = format!("the memory has {} elements", memory.len());
             return Err(Error::invalid("the shape", format!("{shape:?}"), limit));
         }
-        let bytes = Ref::new(memory.as_raw().cast(), size_of::<T>() * memory.len(), memory.device());
-        Ok(Self { dtype: T::DTYPE, shape: shape.to_vec(), memory: Memory::Borrowed(bytes) })
+        Ok(Self { dtype: T::DTYPE, shape: shape.to_vec(), memory: Memory::Borrowed(memory.cast()) })
     }
 
     /// The same for memory whose type Rust has forgotten; the language boundary's way in.
     pub(crate) fn borrowed_untyped(dtype: Dtype, memory: &View<'a>, shape: &[usize]) -> Result<Self> {
-        with_type!(dtype, T => Self::borrowed(&Ref::<T>::new(memory.address.cast(), memory.elems, memory.device), shape))
+        with_type!(dtype, T => {
+            let owned = Ref::<T>::new(memory.address.cast(), memory.elems, memory.device).owned_by(memory.owner.cloned());
+            Self::borrowed(&owned, shape)
+        })
     }
 
     /// Its memory where it is its own; the language boundary's way out.
@@ -89,8 +91,7 @@ impl<'a> Tensor<'a> {
         if self.dtype != T::DTYPE {
             return Err(Error::invalid("the type", T::DTYPE, format!("the tensor holds {}", self.dtype)));
         }
-        let bytes = self.bytes();
-        Ok(Ref::new(bytes.as_raw().cast(), bytes.len() / size_of::<T>(), bytes.device()))
+        Ok(self.bytes().cast())
     }
 }
 
@@ -144,8 +145,8 @@ impl Coordinator {
     /// map, with tensors in new memory of their device; the root receives `None` and keeps its own.
     ///
     /// **Blocks** until every rank knows names, types and shapes and has its memory; these travel as JSON
-    /// of at most 64 MiB. The tensors follow, one [`broadcast`](Self::broadcast) each in the order of their
-    /// names, which is enqueued on `stream`: use them behind it. Between hosts that blocks as well.
+    /// of at most 64 MiB less 256 bytes. The tensors follow, one [`broadcast`](Self::broadcast) each in the order of
+    /// their names, which is enqueued on `stream`: use them behind it. Between hosts that blocks as well.
     ///
     /// ```
     /// # use std::collections::BTreeMap;
@@ -163,7 +164,8 @@ impl Coordinator {
     /// ```
     ///
     /// # Errors
-    /// As [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast);
+    /// As [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast); [`Error::InvalidArgument`]
+    /// for a tensor or a stream of another device, [`Error::Unsupported`] while the stream is being captured,
     /// [`Error::OutOfMemory`] or [`Error::InvalidArgument`] when this rank cannot allocate what is sent, and then
     /// [`Error::Peer`] on the others: nothing is sent.
     pub fn broadcast_named(
@@ -172,12 +174,37 @@ impl Coordinator {
         root: usize,
         stream: &Stream,
     ) -> Result<Option<BTreeMap<String, Value<'static>>>> {
-        let card = |value: &Value<'_>| match value {
-            Value::Tensor(tensor) => Card::Tensor { dtype: tensor.dtype as u32, shape: tensor.shape.clone() },
-            Value::Other(value) => Card::Other(value.clone()),
+        self.broadcast_named_made(Ok(map), root, stream)
+    }
+
+    /// The same where the map may be an error already.
+    pub(crate) fn broadcast_named_made(
+        &self,
+        map: Result<Option<&BTreeMap<String, Value<'_>>>>,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<Option<BTreeMap<String, Value<'static>>>> {
+        let card = |(name, value): (&String, &Value<'_>)| -> Result<(String, Card)> {
+            let card = match value {
+                Value::Tensor(tensor) => {
+                    self.device().check_same(&format!("tensor `{name}`"), tensor.bytes().device())?;
+                    Card::Tensor { dtype: tensor.dtype as u32, shape: tensor.shape.clone() }
+                }
+                Value::Other(value) => Card::Other(value.clone()),
+            };
+            Ok((name.clone(), card))
         };
-        let cards = map.map(|map| map.iter().map(|(name, value)| (name.clone(), card(value))).collect());
-        let cards = self.broadcast_object::<BTreeMap<String, Card>>(cards.as_ref(), root)?;
+        let cards = |map: &BTreeMap<String, Value<'_>>| map.iter().map(card).collect::<Result<BTreeMap<_, _>>>();
+        let own = map.clone().and_then(|map| {
+            self.device().check_same("stream", stream.device())?;
+            if stream.is_capturing()? {
+                let reason = "tensors are sent when every rank has room for them, and not by a graph";
+                return Err(Error::unsupported("to broadcast a map on a stream that is being captured", reason));
+            }
+            map.map(cards).transpose()
+        });
+        let cards: BTreeMap<String, Card> = self.broadcast_made(own, root)?;
+        let map = map?;
         let fill = |card: Card| -> Result<Value<'static>> {
             match card {
                 Card::Tensor { dtype, shape } => {

@@ -175,13 +175,13 @@ mod bridge {
         coordinator: *const Coordinator,
     }
 
-    /// A tensor or, where that is not what it is, another value as JSON.
+    /// A tensor or, where that is not what it is, another value as JSON. Text is what the program gave, UTF-8 or not.
     struct Named {
-        name: String,
+        name: Vec<u8>,
         is_tensor: bool,
         operand: Operand,
         shape: Vec<usize>,
-        other: String,
+        other: Vec<u8>,
     }
 
     /// A collective other than all-reduce: `operation` is a `kOp*`.

@@ -104,13 +104,13 @@ pub(super) fn coordinator_broadcast(
     bytes: &[u8],
     root: usize,
 ) -> Result<Vec<u8>, Report> {
-    guard(|| coordinator.broadcast_bytes(given.then_some(bytes), root))
+    guard(|| coordinator.broadcast_bytes(Ok(given.then_some(bytes)), root))
 }
 
 /// Nothing where this is not the root.
 pub(super) fn coordinator_gather(coordinator: &Coordinator, bytes: &[u8], root: usize) -> Result<Vec<Bytes>, Report> {
     guard(|| {
-        let all = coordinator.gather_bytes(bytes, root)?.unwrap_or_default();
+        let all = coordinator.gather_bytes(Ok(bytes), root)?.unwrap_or_default();
         Ok(all.into_iter().map(|bytes| Bytes { bytes }).collect())
     })
 }

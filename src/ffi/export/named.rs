@@ -32,22 +32,40 @@ pub(super) unsafe fn coordinator_broadcast_named(
 ) -> Result<Box<Received>, Report> {
     guard(|| {
         let entry = |named: &Named| {
+            let name = text(&named.name, "the name of a value")?;
             if !named.is_tensor {
-                let value = serde_json::from_str(&named.other);
-                let what = format!("the value `{}`", named.name);
-                let value = value.map_err(|error| Error::invalid(&what, format!("`{}`", named.other), error))?;
-                return Ok((named.name.clone(), Value::Other(value)));
+                let what = format!("the value `{name}`");
+                let other = text(&named.other, &what)?;
+                let value = serde_json::from_str(other)
+                    .map_err(|error| Error::invalid(&what, format!("`{}`", start_of(other)), error))?;
+                return Ok((name.to_owned(), Value::Other(value)));
             }
             // SAFETY: passed on.
             let (view, dtype) = unsafe { resolve(coordinator.device(), &named.operand) }?;
             let tensor = environment::Tensor::borrowed_untyped(dtype, &view, &named.shape)?;
-            Ok((named.name.clone(), Value::Tensor(tensor)))
+            Ok((name.to_owned(), Value::Tensor(tensor)))
         };
-        let map = given.then(|| map.iter().map(entry).collect::<Result<BTreeMap<_, _>>>()).transpose()?;
-        let received = coordinator.broadcast_named(map.as_ref(), root, stream)?.unwrap_or_default();
+        let map = given.then(|| map.iter().map(entry).collect::<Result<BTreeMap<_, _>>>()).transpose();
+        let own = map.as_ref().map(Option::as_ref).map_err(Clone::clone);
+        let received = coordinator.broadcast_named_made(own, root, stream)?.unwrap_or_default();
         let arrived = received.into_iter().map(|(name, value)| Ok((name, arrived(value)?)));
         Ok(Box::new(Received(arrived.collect::<Result<_>>()?)))
     })
+}
+
+fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str> {
+    let limit =
+        |error| Error::invalid(what, start_of(&String::from_utf8_lossy(bytes)), format!("it must be UTF-8: {error}"));
+    str::from_utf8(bytes).map_err(limit)
+}
+
+/// As much of a value as a message has room for.
+fn start_of(value: &str) -> String {
+    const MOST_CHARS: usize = 100;
+    match value.chars().nth(MOST_CHARS) {
+        None => value.to_owned(),
+        Some(_) => value.chars().take(MOST_CHARS).chain("...".chars()).collect(),
+    }
 }
 
 fn arrived(value: Value<'static>) -> Result<Arrived> {
@@ -65,8 +83,8 @@ fn arrived(value: Value<'static>) -> Result<Arrived> {
 pub(super) fn received_entries(received: &Received) -> Vec<Named> {
     let entry = |(name, arrived): &(String, Arrived)| {
         let (is_tensor, shape, other) = match arrived {
-            Arrived::Tensor(_, shape) => (true, shape.clone(), String::new()),
-            Arrived::Other(json) => (false, Vec::new(), json.clone()),
+            Arrived::Tensor(_, shape) => (true, shape.clone(), Vec::new()),
+            Arrived::Other(json) => (false, Vec::new(), json.clone().into_bytes()),
         };
         let operand = Operand {
             tensor: std::ptr::null(),
@@ -75,7 +93,7 @@ pub(super) fn received_entries(received: &Received) -> Vec<Named> {
             count: 0,
             dtype: Dtype::U8 as u32,
         };
-        Named { name: name.clone(), is_tensor, operand, shape, other }
+        Named { name: name.clone().into_bytes(), is_tensor, operand, shape, other }
     };
     received.0.iter().map(entry).collect()
 }

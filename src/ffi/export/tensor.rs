@@ -8,7 +8,7 @@ use super::report::guard;
 use super::{Capture, Communicator, Device, Report, Stream};
 use crate::error::{Error, Result};
 use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
-use crate::memory::{Adopted, DeviceBuffer, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
+use crate::memory::{Adopted, DeviceBuffer, Owner, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
 use crate::types::{Dtype, Element, with_type};
 
 /// A buffer or an adoption. Cheap to clone; clones own it together.
@@ -20,6 +20,8 @@ pub struct Tensor {
     place: Place,
     device: Device,
     dtype: Dtype,
+    /// Who keeps its memory where that is plain.
+    keeper: Option<Owner>,
 }
 
 /// What is left of a buffer when its type is forgotten.
@@ -58,9 +60,9 @@ impl Tensor {
         for<'a> &'a M: WithView,
     {
         let reference = &memory;
-        let View { address, elems, place, device } = reference.view_of();
-        let (address, device) = (address as usize, device.clone());
-        Box::new(Self { address, count: elems, place, device, dtype, owner: Arc::new(memory) })
+        let View { address, elems, place, device, owner } = reference.view_of();
+        let (address, device, keeper) = (address as usize, device.clone(), owner.cloned());
+        Box::new(Self { address, count: elems, place, device, dtype, keeper, owner: Arc::new(memory) })
     }
 
     /// Bytes that are elements of another type.
@@ -88,7 +90,8 @@ impl Tensor {
             }
             place => place,
         };
-        Ok(View { address: (self.address + skipped) as *mut u8, elems: count, place, device: &self.device })
+        let (address, owner) = ((self.address + skipped) as *mut u8, self.keeper.as_ref());
+        Ok(View { address, elems: count, place, device: &self.device, owner })
     }
 }
 
@@ -105,7 +108,7 @@ pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Resul
     let dtype = dtype(number)?;
     // SAFETY: caller's duty.
     with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
-    Ok((View { address, elems: count, place: Place::Plain, device }, dtype))
+    Ok((View { address, elems: count, place: Place::Plain, device, owner: None }, dtype))
 }
 
 /// Where a queue leads.

@@ -1,0 +1,125 @@
+//! Objects of one rank of a group for all, and of all for one.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::coordinator::Coordinator;
+use crate::bootstrap::hello::at_odds;
+use crate::error::{Error, Result};
+
+/// Most bytes of an object: with what is said of it, as many as one rank may give to one all-gather.
+const MAX_OBJECT_BYTES: usize = (64 << 20) - 256;
+
+/// Most of an error that the others are told.
+const MAX_REFUSAL_CHARS: usize = 2048;
+
+/// Behind what a rank came for: its object follows, or why there is none.
+const GIVEN: u8 = b'=';
+const REFUSED: u8 = b'!';
+
+impl Coordinator {
+    /// Gives the object of rank `root` of the group to every rank. The others pass `None`. Blocks;
+    /// the object travels between processes as JSON of at most 64 MiB less 256 bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a root there is not, a root without an object, another rank with one,
+    /// and an object that is too large or unfit for JSON; [`Error::Peer`] on the other ranks then, at once.
+    /// [`Error::Bootstrap`] when ranks name different roots, and when what arrives is no such object; the
+    /// group's error when it failed.
+    pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, object: Option<&T>, root: usize) -> Result<T> {
+        self.broadcast_made(Ok(object), root)
+    }
+
+    /// The same where the object may be an error already.
+    pub(super) fn broadcast_made<T: DeserializeOwned>(
+        &self,
+        object: Result<Option<impl Serialize>>,
+        root: usize,
+    ) -> Result<T> {
+        let bytes = object.and_then(|object| object.map(|object| to_json(&object)).transpose());
+        let bytes = bytes.as_ref().map(Option::as_deref).map_err(Error::clone);
+        from_json(root, &self.broadcast_bytes(bytes, root)?)
+    }
+
+    /// The same for bytes, as they are.
+    pub(crate) fn broadcast_bytes(&self, bytes: Result<Option<&[u8]>>, root: usize) -> Result<Vec<u8>> {
+        let refused = |given| Err(Error::invalid("the object", given, format!("rank {root} gives it and no other")));
+        let own = bytes.and_then(|bytes| {
+            self.check_root(root)?;
+            match (bytes, self.rank() == root) {
+                (Some(bytes), true) => Ok(bytes),
+                (None, false) => Ok(Default::default()),
+                (None, true) => refused("none"),
+                (Some(_), false) => refused("given"),
+            }
+        });
+        Ok(self.meet(&format!("to broadcast an object of rank {root}"), own)?.swap_remove(root))
+    }
+
+    /// Collects an object of every rank, in the order of the group, at rank `root`; the others get
+    /// `None`. Blocks; each object travels as JSON of at most 64 MiB less 256 bytes.
+    ///
+    /// # Errors
+    /// As [`broadcast_object`](Self::broadcast_object).
+    pub fn gather_object<T: Serialize + DeserializeOwned>(&self, object: &T, root: usize) -> Result<Option<Vec<T>>> {
+        let bytes = to_json(object);
+        let Some(all) = self.gather_bytes(bytes.as_deref().map_err(Error::clone), root)? else { return Ok(None) };
+        all.iter().enumerate().map(|(rank, bytes)| from_json(rank, bytes)).collect::<Result<_>>().map(Some)
+    }
+
+    /// The same for bytes, as they are.
+    pub(crate) fn gather_bytes(&self, bytes: Result<&[u8]>, root: usize) -> Result<Option<Vec<Vec<u8>>>> {
+        let own = bytes.and_then(|bytes| self.check_root(root).map(|()| bytes));
+        let all = self.meet(&format!("to gather objects at rank {root}"), own)?;
+        Ok((self.rank() == root).then_some(all))
+    }
+
+    /// What every rank gave. Where one has only an error, that is its own, and [`Error::Peer`] on the others:
+    /// it meets them in any case, or they would wait for it.
+    fn meet(&self, what: &str, own: Result<&[u8]>) -> Result<Vec<Vec<u8>>> {
+        let own = own.and_then(|bytes| match bytes.len() {
+            0..=MAX_OBJECT_BYTES => Ok(bytes),
+            large => Err(Error::invalid("the object's bytes", large, format!("at most {MAX_OBJECT_BYTES} travel"))),
+        });
+        let header = format!("{what}\n");
+        let mut words = header.clone().into_bytes();
+        match &own {
+            Ok(bytes) => {
+                words.push(GIVEN);
+                words.extend_from_slice(bytes);
+            }
+            Err(error) => {
+                words.push(REFUSED);
+                // No longer than what may travel in any case.
+                let error: String = error.to_string().chars().take(MAX_REFUSAL_CHARS).collect();
+                words.extend_from_slice(error.as_bytes());
+            }
+        }
+        let all = self.all_gather_bytes(&words);
+        own?;
+        let read = |(rank, bytes): (usize, Vec<u8>)| match bytes.strip_prefix(header.as_bytes()) {
+            Some([GIVEN, object @ ..]) => Ok(object.to_vec()),
+            Some([REFUSED, error @ ..]) => {
+                Err(Error::Peer { rank, message: String::from_utf8_lossy(error).into_owned() })
+            }
+            _ => Err(at_odds(what, rank, purpose(&bytes))),
+        };
+        all?.into_iter().enumerate().map(read).collect()
+    }
+}
+
+/// What a rank came for that meets the others like this.
+fn purpose(words: &[u8]) -> Option<&str> {
+    let line = words.iter().position(|byte| *byte == b'\n')?;
+    let answers = matches!(words.get(line + 1), Some(&(GIVEN | REFUSED)));
+    str::from_utf8(&words[..line]).ok().filter(|_| answers)
+}
+
+fn to_json<T: Serialize>(object: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(object).map_err(|error| Error::invalid("the object", "unfit for JSON", error))
+}
+
+fn from_json<T: DeserializeOwned>(rank: usize, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Error::bootstrap(format!("rank {rank} sent an object of another type: {error}")))
+}
