@@ -2,7 +2,7 @@
 //! take down what they work with while it does.
 
 use std::io;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,15 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
+/// Whether `wait` is still to be called. What ends while the process does may abort after it was: then once more.
+static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `work` in a thread, and waits for it for a while. Whether it has ended.
 pub(super) fn begin(work: impl FnOnce() + Send + 'static, patience: Duration) -> io::Result<bool> {
-    static AT_EXIT: Once = Once::new();
-    AT_EXIT.call_once(|| exit::before(wait, "aborts of NCCL's may disturb the end of the process"));
     *RUNNING.lock() += 1;
+    if !REGISTERED.swap(true, Ordering::SeqCst) {
+        exit::before(wait, "aborts of NCCL's may disturb the end of the process");
+    }
     let running = Running;
     let (done, ended) = mpsc::channel();
     let run = move || {
@@ -44,6 +47,7 @@ impl Drop for Running {
 }
 
 extern "C" fn wait() {
+    REGISTERED.store(false, Ordering::SeqCst);
     let until = Instant::now() + LIMIT;
     let mut running = RUNNING.lock();
     while *running > 0 && !ENDED.wait_until(&mut running, until).timed_out() {}
