@@ -171,7 +171,7 @@ void memory(const Rank& self) {
     HIP(hipMemcpy(values.data(), object->Get(), object->size, hipMemcpyDeviceToHost));
     CHECK(values == std::vector<int32_t>(count, 0));
     std::fill(values.begin(), values.end(), self.rank);
-    HIP(hipMemcpy(object->GetAs<int32_t>(), values.data(), object->size, hipMemcpyHostToDevice));
+    upload(object->GetAs<int32_t>(), values.data(), object->size);
     self.bootstrap.Barrier();
     for (int peer = 0; peer < self.ranks; ++peer) {
       HIP(hipMemcpy(values.data(), object->GetPeerAs<int32_t>(peer), object->size, hipMemcpyDeviceToHost));
@@ -207,8 +207,7 @@ void registration(const Rank& self) {
   CHECK(object->Get() == values.data() && object->size == 256);
   SymmMemObj* inner = self.memory.Register(values.data() + 60, 12);
   int32_t* const mark = inner->GetPeerAs<int32_t>((self.rank + 1) % self.ranks) + 2;
-  HIP(hipMemcpy(mark, &self.rank, sizeof self.rank, hipMemcpyHostToDevice));
-  HIP(hipDeviceSynchronize());
+  upload(mark, &self.rank, sizeof self.rank);
   for (int peer = 0; peer < self.ranks; ++peer) {
     int32_t found = 0;
     HIP(hipMemcpy(&found, object->GetPeer(peer), sizeof found, hipMemcpyDeviceToHost));

@@ -172,7 +172,7 @@ void growth(const Rank& self) {
   for (size_t i = 0; i < kObjects; ++i) {
     objects.push_back(manager.Malloc(kBytes));
     std::vector<uint8_t> mark(kBytes, static_cast<uint8_t>(16 * self.rank + i));
-    HIP(hipMemcpy(objects[i]->Get(), mark.data(), kBytes, hipMemcpyHostToDevice));
+    upload(objects[i]->Get(), mark.data(), kBytes);
   }
   const Footprint after = Footprint::now();
   // Heaps of 2, 3, 6, 12 and 24 MiB; two threads a group, and one for what it copies.

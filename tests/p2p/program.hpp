@@ -60,6 +60,12 @@ void refused(int line, symmetra::ErrorKind kind, const std::string& word, Call c
 }
 #define REFUSED(kind, word, ...) refused(__LINE__, symmetra::ErrorKind::kind, word, [&] { __VA_ARGS__; })
 
+/// Copies to the device, where peers may look next: a copy from pageable memory may return before its bytes arrive.
+inline void upload(void* to, const void* from, size_t bytes) {
+  HIP(hipMemcpy(to, from, bytes, hipMemcpyHostToDevice));
+  HIP(hipDeviceSynchronize());
+}
+
 /// Device memory of the program's own.
 template <class T>
 class Array {
@@ -68,7 +74,7 @@ class Array {
   Array(const Array&) = delete;
   ~Array() { HIP(hipFree(data_)); }
   T* data() const { return data_; }
-  void set(const std::vector<T>& values) { HIP(hipMemcpy(data_, values.data(), values.size() * sizeof(T), hipMemcpyHostToDevice)); }
+  void set(const std::vector<T>& values) { upload(data_, values.data(), values.size() * sizeof(T)); }
   std::vector<T> get() const {
     std::vector<T> values(count_);
     HIP(hipMemcpy(values.data(), data_, count_ * sizeof(T), hipMemcpyDeviceToHost));

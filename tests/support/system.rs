@@ -1,6 +1,7 @@
 //! What the system knows of this process.
 
 use std::fs;
+use std::ops::Range;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -20,12 +21,22 @@ pub fn mappings() -> usize {
 
 /// Bytes of mappings whose line contains `name`.
 pub fn mapped_bytes(name: &str) -> usize {
+    spans(name).iter().map(Range::len).sum()
+}
+
+/// Whether a file in memory is mapped at this address.
+pub fn is_mapped(address: usize) -> bool {
+    spans("memfd:").iter().any(|span| span.contains(&address))
+}
+
+/// Addresses of the mappings whose line contains `name`.
+fn spans(name: &str) -> Vec<Range<usize>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let bytes = |line: &str| {
+    let span = |line: &str| {
         let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        usize::from_str_radix(end, 16).unwrap() - usize::from_str_radix(start, 16).unwrap()
+        usize::from_str_radix(start, 16).unwrap()..usize::from_str_radix(end, 16).unwrap()
     };
-    maps.lines().filter(|line| line.contains(name)).map(bytes).sum()
+    maps.lines().filter(|line| line.contains(name)).map(span).collect()
 }
 
 /// Threads of this process.
