@@ -31,6 +31,16 @@ impl Health {
         self.tell(error);
     }
 
+    /// The failure because of which this rank leaves; none where it leaves of itself, having stopped its own device
+    /// or the group, of which all are told.
+    pub(super) fn reason_to_leave(&self) -> Option<Error> {
+        let of_itself = |stop: Stop| stop.cause == Cause::Abort && stop.by == self.rank;
+        match self.failure.get() {
+            None if self.own().stopped().is_some_and(of_itself) => None,
+            _ => self.check().err(),
+        }
+    }
+
     /// A rank is gone: stop every device at once. Peers would see it themselves, but perhaps not
     /// before this rank, told of it, leaves as well.
     pub(super) fn lost(&self, rank: usize) {
@@ -206,9 +216,18 @@ fn operation(page: &Page) -> Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::Threads;
+    use crate::bootstrap::{Bootstrap, Threads};
     use crate::device::Device;
     use crate::group::{Config, Group};
+
+    /// What each rank returns.
+    fn threads(world_size: usize, rank: impl Fn(Threads) -> Result<()> + Sync) -> Vec<Result<()>> {
+        let ranks = Threads::new(world_size).unwrap();
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = ranks.into_iter().map(|bootstrap| scope.spawn(|| rank(bootstrap))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
 
     /// An exchange of rank 0 fails so, and rank 1 learns of it from its own page.
     fn stopped(error: &Error, expected: &Stop) -> Error {
@@ -230,11 +249,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(300));
             result
         };
-        let ranks = Threads::new(2).unwrap();
-        let results: Vec<_> = std::thread::scope(|scope| {
-            let ranks: Vec<_> = ranks.into_iter().map(|bootstrap| scope.spawn(|| rank(bootstrap))).collect();
-            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-        });
+        let results = threads(2, rank);
         assert_eq!(results[0], Err(error.clone()));
         results[1].clone().unwrap_err()
     }
@@ -253,5 +268,38 @@ mod tests {
             let error = stopped(&error, &Stop { cause: Cause::Abort, by: 0, culprit: 0 });
             assert_eq!(error, Error::Aborted { detail: ": by rank 0".to_owned() });
         }
+    }
+    #[test]
+    fn who_leaves_because_of_a_loss_is_not_taken_for_the_lost() {
+        let gone = std::sync::Barrier::new(3);
+        let rank = |bootstrap: Threads| -> Result<()> {
+            let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+            match group.rank() {
+                // Meets nobody, but only looks when both have left, at rank 0 first.
+                1 => group.exchange(|mesh, deadline| {
+                    gone.wait();
+                    mesh.all_gather(&[], deadline).map(drop)
+                }),
+                0 => {
+                    let start = Instant::now();
+                    while group.check().is_ok() {
+                        assert!(start.elapsed() < Duration::from_secs(20), "rank 0 misses nobody");
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    drop(group);
+                    gone.wait();
+                    Ok(())
+                }
+                _ => {
+                    // Time for rank 1 to begin.
+                    std::thread::sleep(Duration::from_millis(200));
+                    drop(group);
+                    gone.wait();
+                    Ok(())
+                }
+            }
+        };
+        let results = threads(3, rank);
+        assert!(matches!(results[1], Err(Error::PeerLost { rank: 2, .. })), "{results:?}");
     }
 }

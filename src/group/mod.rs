@@ -185,9 +185,11 @@ impl Group {
             mesh.heed(Some(Box::new(move || health.check())));
             let result = run(mesh, deadline);
             mesh.heed(None);
-            // A rank that was told of an abort first may pass it on as its own failure.
+            // A rank that was told of an abort first may pass it on as its own failure, or be gone already.
             match (&result, self.0.health.check()) {
-                (Err(Error::Peer { .. }), Err(aborted @ Error::Aborted { .. })) => Err(aborted),
+                (Err(Error::Peer { .. } | Error::PeerLost { .. }), Err(aborted @ Error::Aborted { .. })) => {
+                    Err(aborted)
+                }
                 _ => result,
             }
         })
@@ -248,8 +250,12 @@ impl Group {
 }
 
 impl Drop for Inner {
+    /// A rank that leaves because of a failure says so: a mere goodbye would make it the one that failed the group.
     fn drop(&mut self) {
         drop(self.monitor.get_mut().take());
+        if let Some(error) = self.health.reason_to_leave() {
+            self.mesh.get_mut().fail(&error);
+        }
     }
 }
 

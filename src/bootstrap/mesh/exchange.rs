@@ -31,14 +31,22 @@ impl Mesh {
             return Err(error.clone());
         }
         let outcome = self.run(outgoing, deadline);
-        let sequence = self.sequence;
+        if let Err(error) = &outcome {
+            self.fail(error);
+        }
         self.sequence += 1;
-        outcome.inspect_err(|error| {
-            let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
-            let notice = Outgoing { sequence, ..notice(self.rank, error) };
-            farewell(self.others().filter(|(rank, _)| Some(*rank) != lost).map(|(_, peer)| &mut peer.channel), &notice);
-            self.failed = Some(error.clone());
-        })
+        outcome
+    }
+
+    /// Gives up because of `error`, unless this rank has already: later exchanges return it, and the others are told why.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        if self.failed.is_some() {
+            return;
+        }
+        let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
+        let notice = Outgoing { sequence: self.sequence, ..notice(self.rank, error) };
+        farewell(self.others().filter(|(rank, _)| Some(*rank) != lost).map(|(_, peer)| &mut peer.channel), &notice);
+        self.failed = Some(error.clone());
     }
 
     pub(super) fn others(&mut self) -> impl Iterator<Item = (usize, &mut Peer)> {
