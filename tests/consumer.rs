@@ -187,7 +187,7 @@ fn every_public_class_works() {
 #[test]
 fn parallel_groups_work() {
     let text = run(&mut Command::new(build("tests/cpp/environment_test.cc", &["-g"])));
-    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 10, "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 11, "{text}");
     let between = text.matches("an engine between hosts").count();
     assert_eq!(between, if cfg!(feature = "gloo") { 2 } else { 0 }, "{text}");
 }

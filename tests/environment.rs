@@ -141,6 +141,11 @@ fn objects_travel() {
         let gathered = environment.world().gather_object(&(rank, "x".repeat(rank)), 2).unwrap();
         let all = (0..4).map(|rank| (rank, "x".repeat(rank))).collect::<Vec<_>>();
         assert_eq!(gathered, (rank == 2).then_some(all));
+        // Any number, bit for bit: all ranks compute with the same.
+        let drawn: Vec<f64> = (0..2000).map(|_| f64::from_bits(fastrand::u64(..))).filter(|x| x.is_finite()).collect();
+        let all = environment.world().gather_object(&drawn, 0).unwrap();
+        let all = environment.world().broadcast_object(all.as_ref(), 0).unwrap();
+        assert_eq!(all[rank], drawn);
         let nobody = tp.broadcast_object::<u32>(None, 2).unwrap_err();
         assert!(nobody.to_string().contains("the root is 2, but the group tp has 2 ranks"), "{nobody}");
         let two = tp.broadcast_object(Some(&1u32), 1 - tp.rank()).unwrap_err();

@@ -134,7 +134,8 @@ Graph Coordinator::capture(const Stream& stream, const std::function<void(Captur
 }
 
 void Coordinator::abort(const std::string& reason) const {
-  call([&] { core::coordinator_abort(live(core_), rust::Str(reason)); });
+  const rust::String words = rust::String::lossy(reason);
+  call([&] { core::coordinator_abort(live(core_), words); });
 }
 
 void Coordinator::synchronize(const Stream& stream) const {

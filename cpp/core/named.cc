@@ -68,8 +68,13 @@ core::Named entry_of(const std::string& name, const Value& value) {
   named.name = bytes_of(name);
   if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
     named.is_tensor = true;
-    named.operand = core::operand_of(*tensor);
-    for (const std::size_t dim : tensor->shape()) named.shape.push_back(dim);
+    try {
+      named.operand = core::operand_of(*tensor);
+      for (const std::size_t dim : tensor->shape()) named.shape.push_back(dim);
+    } catch (const Error& error) {
+      // It was moved from. This rank meets the others all the same, or they would wait for it.
+      named.refusal = rust::String::lossy(error.what());
+    }
   } else {
     named.other = bytes_of(std::get<std::string>(value));
   }

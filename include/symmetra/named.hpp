@@ -42,7 +42,8 @@ class Tensor {
   std::shared_ptr<const Held> held_;
 };
 
-/// What a name stands for: a tensor, or anything else as JSON text: `7`, `"relu"`, `{"layers": 2}`.
+/// What a name stands for: a tensor, or anything else as JSON text: `7`, `"relu"`, `{"layers": 2}`. It arrives as the
+/// same value, in other words perhaps: keys sorted, and numbers beyond 64 bits as the nearest double.
 using Value = std::variant<Tensor, std::string>;
 /// Names are UTF-8.
 using NamedValues = std::map<std::string, Value>;

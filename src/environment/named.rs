@@ -111,7 +111,7 @@ fn elements(shape: &[usize]) -> Option<usize> {
 pub enum Value<'a> {
     /// A tensor.
     Tensor(Tensor<'a>),
-    /// Anything else that serde can write: `serde_json::to_value` makes one.
+    /// Anything else that serde can write: `serde_json::to_value` makes one. Numbers arrive bit for bit.
     Other(serde_json::Value),
 }
 

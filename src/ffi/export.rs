@@ -179,6 +179,8 @@ mod bridge {
     struct Named {
         name: Vec<u8>,
         is_tensor: bool,
+        /// Why there is no operand; empty where there is.
+        refusal: String,
         operand: Operand,
         shape: Vec<usize>,
         other: Vec<u8>,

@@ -237,14 +237,24 @@ void named_tensors() {
     CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {2, 2}));
     CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {std::size_t{1} << 40, std::size_t{1} << 40}));
     // What the root cannot send, the others are told of.
-    const auto refused = [&](const char* name, const char* json) {
+    const auto refused = [&](const char* name, Value value) {
       NamedValues wrong;
-      wrong.emplace(name, json);
+      wrong.emplace(name, std::move(value));
       if (world.rank() == 0) return CHECK_THROWS(kInvalidArgument, world.broadcast_named(&wrong, 0, stream));
       return CHECK_THROWS(kPeer, world.broadcast_named(nullptr, 0, stream));
     };
     CHECK(contains(refused("activation", "relu").what(), "the value `activation` is `relu`"));
     CHECK(contains(refused("\xff", "1").what(), "UTF-8"));
+    Tensor moved = Tensor::borrowed(Operand(ones.data(), 5), {5});
+    const Tensor taken = std::move(moved);
+    CHECK(contains(refused("gone", std::move(moved)).what(), "tensor `gone`"));
+    // Numbers arrive as they are.
+    for (const char* number : {"0.9073038322028689", "9007199254740993", "18446744073709551615", "5e-324"}) {
+      NamedValues value;
+      value.emplace("number", number);
+      const auto arrived = world.broadcast_named(world.rank() == 0 ? &value : nullptr, 0, stream);
+      if (arrived) CHECK_EQ(std::get<std::string>(arrived->at("number")), number);
+    }
     environment.close();
   });
 }
@@ -305,6 +315,17 @@ void forced() {
     environment.close();
     config.backend = bootstrap.rank() == 0 ? std::optional<Backend>(Backend::kOwn) : std::nullopt;
     CHECK(contains(CHECK_THROWS(kMismatch, Environment::init(bootstrap, config)).what(), "the backend"));
+  });
+}
+
+/// A reason need not be text to end a group.
+void aborted() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Environment environment = Environment::init(bootstrap, sizes(2, 1, 1));
+    const Stream stream(environment.tp().device());
+    if (bootstrap.rank() == 0) environment.tp().abort("because \xff");
+    if (bootstrap.rank() == 0) CHECK(contains(CHECK_THROWS(kAborted, environment.tp().synchronize(stream)).what(), "because"));
+    if (bootstrap.rank() == 1) CHECK_THROWS(kAborted, environment.tp().barrier());
   });
 }
 
@@ -427,9 +448,11 @@ int main(int count, char** names) {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"layout", layout},       {"operations", operations}, {"graphs", graphs},
-               {"pipelines", pipelines}, {"objects", objects},       {"named_tensors", named_tensors},
-               {"backends", backends},   {"forced", forced},         {"refused", refused},
+  } cases[] = {{"layout", layout},   {"operations", operations},
+               {"graphs", graphs},   {"pipelines", pipelines},
+               {"objects", objects}, {"named_tensors", named_tensors},
+               {"aborted", aborted}, {"backends", backends},
+               {"forced", forced},   {"refused", refused},
                {"hosts", hosts}};
   for (const auto& test : cases) {
     if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;

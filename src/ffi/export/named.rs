@@ -40,6 +40,9 @@ pub(super) unsafe fn coordinator_broadcast_named(
                     .map_err(|error| Error::invalid(&what, format!("`{}`", start_of(other)), error))?;
                 return Ok((name.to_owned(), Value::Other(value)));
             }
+            if !named.refusal.is_empty() {
+                return Err(Error::invalid(&format!("tensor `{name}`"), "of no use", &named.refusal));
+            }
             // SAFETY: passed on.
             let (view, dtype) = unsafe { resolve(coordinator.device(), &named.operand) }?;
             let tensor = environment::Tensor::borrowed_untyped(dtype, &view, &named.shape)?;
@@ -93,7 +96,7 @@ pub(super) fn received_entries(received: &Received) -> Vec<Named> {
             count: 0,
             dtype: Dtype::U8 as u32,
         };
-        Named { name: name.clone().into_bytes(), is_tensor, operand, shape, other }
+        Named { name: name.clone().into_bytes(), is_tensor, refusal: String::new(), operand, shape, other }
     };
     received.0.iter().map(entry).collect()
 }
