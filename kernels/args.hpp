@@ -1,5 +1,5 @@
 // Argument blocks of the kernels: plain data, the one truth for both languages.
-// src/kernel/args.rs mirrors this file; sizes and offsets are asserted on both sides.
+// src/kernel/args.rs mirrors this file: sizes are asserted on both sides, offsets on that one.
 #pragma once
 #include <cstddef>
 #include <cstdint>

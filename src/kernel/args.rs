@@ -48,6 +48,20 @@ pub struct Status {
     #[doc = "< kStatusMismatch: the peer's descriptor"]
     pub theirs: [u64; 2usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Status"][::std::mem::size_of::<Status>() - 56usize];
+    ["Alignment of Status"][::std::mem::align_of::<Status>() - 8usize];
+    ["Offset of field: Status::abort"][::std::mem::offset_of!(Status, abort) - 0usize];
+    ["Offset of field: Status::code"][::std::mem::offset_of!(Status, code) - 4usize];
+    ["Offset of field: Status::op"][::std::mem::offset_of!(Status, op) - 8usize];
+    ["Offset of field: Status::peer"][::std::mem::offset_of!(Status, peer) - 12usize];
+    ["Offset of field: Status::sequence"][::std::mem::offset_of!(Status, sequence) - 16usize];
+    ["Offset of field: Status::epoch"][::std::mem::offset_of!(Status, epoch) - 24usize];
+    ["Offset of field: Status::reserved"][::std::mem::offset_of!(Status, reserved) - 28usize];
+    ["Offset of field: Status::timeout_ns"][::std::mem::offset_of!(Status, timeout_ns) - 32usize];
+    ["Offset of field: Status::theirs"][::std::mem::offset_of!(Status, theirs) - 40usize];
+};
 #[doc = " Where a rank's device is; in its arena, so peers can read it when it has died."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -59,6 +73,14 @@ pub struct Progress {
     #[doc = "< when a wait last looked at the host's abort word, in 1024 ns, modulo 2^32"]
     pub looked: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Progress"][::std::mem::size_of::<Progress>() - 16usize];
+    ["Alignment of Progress"][::std::mem::align_of::<Progress>() - 8usize];
+    ["Offset of field: Progress::done"][::std::mem::offset_of!(Progress, done) - 0usize];
+    ["Offset of field: Progress::failed"][::std::mem::offset_of!(Progress, failed) - 8usize];
+    ["Offset of field: Progress::looked"][::std::mem::offset_of!(Progress, looked) - 12usize];
+};
 #[doc = " How a kernel waits: never for ever."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -70,12 +92,26 @@ pub struct Wait {
     #[doc = "< a wait gives up after this long"]
     pub timeout_ns: u64,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Wait"][::std::mem::size_of::<Wait>() - 24usize];
+    ["Alignment of Wait"][::std::mem::align_of::<Wait>() - 8usize];
+    ["Offset of field: Wait::progress"][::std::mem::offset_of!(Wait, progress) - 0usize];
+    ["Offset of field: Wait::status"][::std::mem::offset_of!(Wait, status) - 8usize];
+    ["Offset of field: Wait::timeout_ns"][::std::mem::offset_of!(Wait, timeout_ns) - 16usize];
+};
 #[doc = " The same object in every rank's memory, as this rank addresses it."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct PeerTable {
     pub address: [*mut core::ffi::c_void; 16usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PeerTable"][::std::mem::size_of::<PeerTable>() - 128usize];
+    ["Alignment of PeerTable"][::std::mem::align_of::<PeerTable>() - 8usize];
+    ["Offset of field: PeerTable::address"][::std::mem::offset_of!(PeerTable, address) - 0usize];
+};
 #[doc = " Most blocks a launch may have; every per-block table has this many entries."]
 pub const kMaxBlocks: u32 = 256;
 #[doc = " Element types. The numbers cross the language boundary."]
@@ -128,6 +164,13 @@ pub struct BlockState {
     #[doc = "< sentinels: packets per source of the call before; ring: what channels have passed on"]
     pub previous: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of BlockState"][::std::mem::size_of::<BlockState>() - 8usize];
+    ["Alignment of BlockState"][::std::mem::align_of::<BlockState>() - 4usize];
+    ["Offset of field: BlockState::epoch"][::std::mem::offset_of!(BlockState, epoch) - 0usize];
+    ["Offset of field: BlockState::previous"][::std::mem::offset_of!(BlockState, previous) - 4usize];
+};
 #[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
 pub const kEpochModulus: u32 = 4294967292;
 #[doc = " One all-reduce. What a kernel needs first comes first: constant memory is cold when\n a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent\n of a small message. Up to wait.progress all is on the first line."]
@@ -161,6 +204,30 @@ pub struct AllReduceArgs {
     #[doc = "< from every address of `outputs` to the operand"]
     pub outputs_offset_bytes: u64,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AllReduceArgs"][::std::mem::size_of::<AllReduceArgs>() - 248usize];
+    ["Alignment of AllReduceArgs"][::std::mem::align_of::<AllReduceArgs>() - 8usize];
+    ["Offset of field: AllReduceArgs::input"][::std::mem::offset_of!(AllReduceArgs, input) - 0usize];
+    ["Offset of field: AllReduceArgs::output"][::std::mem::offset_of!(AllReduceArgs, output) - 8usize];
+    ["Offset of field: AllReduceArgs::count"][::std::mem::offset_of!(AllReduceArgs, count) - 16usize];
+    ["Offset of field: AllReduceArgs::state"][::std::mem::offset_of!(AllReduceArgs, state) - 24usize];
+    ["Offset of field: AllReduceArgs::lanes_log2"][::std::mem::offset_of!(AllReduceArgs, lanes_log2) - 32usize];
+    ["Offset of field: AllReduceArgs::rank"][::std::mem::offset_of!(AllReduceArgs, rank) - 36usize];
+    ["Offset of field: AllReduceArgs::wait"][::std::mem::offset_of!(AllReduceArgs, wait) - 40usize];
+    ["Offset of field: AllReduceArgs::slot_packets"][::std::mem::offset_of!(AllReduceArgs, slot_packets) - 64usize];
+    ["Offset of field: AllReduceArgs::world"][::std::mem::offset_of!(AllReduceArgs, world) - 72usize];
+    ["Offset of field: AllReduceArgs::dtype"][::std::mem::offset_of!(AllReduceArgs, dtype) - 76usize];
+    ["Offset of field: AllReduceArgs::algorithm"][::std::mem::offset_of!(AllReduceArgs, algorithm) - 80usize];
+    ["Offset of field: AllReduceArgs::reduction"][::std::mem::offset_of!(AllReduceArgs, reduction) - 84usize];
+    ["Offset of field: AllReduceArgs::peers"][::std::mem::offset_of!(AllReduceArgs, peers) - 88usize];
+    ["Offset of field: AllReduceArgs::inputs"][::std::mem::offset_of!(AllReduceArgs, inputs) - 216usize];
+    ["Offset of field: AllReduceArgs::outputs"][::std::mem::offset_of!(AllReduceArgs, outputs) - 224usize];
+    ["Offset of field: AllReduceArgs::inputs_offset_bytes"]
+        [::std::mem::offset_of!(AllReduceArgs, inputs_offset_bytes) - 232usize];
+    ["Offset of field: AllReduceArgs::outputs_offset_bytes"]
+        [::std::mem::offset_of!(AllReduceArgs, outputs_offset_bytes) - 240usize];
+};
 #[doc = "< LL packets through scratch; any memory"]
 pub const kExchangePackets: u32 = 0;
 #[doc = "< each rank writes into the outputs of the others"]
@@ -190,6 +257,14 @@ pub struct Learned {
     #[doc = "< from the addresses of the table to where this rank's part goes"]
     pub theirs_bytes: [u64; 16usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Learned"][::std::mem::size_of::<Learned>() - 144usize];
+    ["Alignment of Learned"][::std::mem::align_of::<Learned>() - 8usize];
+    ["Offset of field: Learned::largest_bytes"][::std::mem::offset_of!(Learned, largest_bytes) - 0usize];
+    ["Offset of field: Learned::direct"][::std::mem::offset_of!(Learned, direct) - 8usize];
+    ["Offset of field: Learned::theirs_bytes"][::std::mem::offset_of!(Learned, theirs_bytes) - 16usize];
+};
 #[doc = " What stands in Status::theirs[1] where the exchange must be direct and peers cannot address the output of\n Status::peer. No count of bytes."]
 pub const kNotReached: u64 = 18446744073709551615;
 #[doc = " The telling. LL packets, four a rank."]
@@ -218,6 +293,24 @@ pub struct CountsArgs {
     #[doc = "< the exchange is direct from this largest_bytes on, 0: or not at all; the same on every rank"]
     pub direct_from_bytes: u64,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CountsArgs"][::std::mem::size_of::<CountsArgs>() - 584usize];
+    ["Alignment of CountsArgs"][::std::mem::align_of::<CountsArgs>() - 8usize];
+    ["Offset of field: CountsArgs::peers"][::std::mem::offset_of!(CountsArgs, peers) - 0usize];
+    ["Offset of field: CountsArgs::state"][::std::mem::offset_of!(CountsArgs, state) - 128usize];
+    ["Offset of field: CountsArgs::learned"][::std::mem::offset_of!(CountsArgs, learned) - 136usize];
+    ["Offset of field: CountsArgs::wait"][::std::mem::offset_of!(CountsArgs, wait) - 144usize];
+    ["Offset of field: CountsArgs::rank"][::std::mem::offset_of!(CountsArgs, rank) - 168usize];
+    ["Offset of field: CountsArgs::world"][::std::mem::offset_of!(CountsArgs, world) - 172usize];
+    ["Offset of field: CountsArgs::send_bytes"][::std::mem::offset_of!(CountsArgs, send_bytes) - 176usize];
+    ["Offset of field: CountsArgs::receive_bytes"][::std::mem::offset_of!(CountsArgs, receive_bytes) - 304usize];
+    ["Offset of field: CountsArgs::offset_bytes"][::std::mem::offset_of!(CountsArgs, offset_bytes) - 432usize];
+    ["Offset of field: CountsArgs::largest_bytes"][::std::mem::offset_of!(CountsArgs, largest_bytes) - 560usize];
+    ["Offset of field: CountsArgs::direct"][::std::mem::offset_of!(CountsArgs, direct) - 568usize];
+    ["Offset of field: CountsArgs::direct_from_bytes"]
+        [::std::mem::offset_of!(CountsArgs, direct_from_bytes) - 576usize];
+};
 #[doc = " One exchange: every rank gives every other a strip of bytes. Strips of more than one row are\n parts of tensors, all of the same size."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -264,6 +357,36 @@ pub struct ExchangeArgs {
     #[doc = "< direct: from every address of the table to what this rank accesses there"]
     pub theirs_bytes: [u64; 16usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExchangeArgs"][::std::mem::size_of::<ExchangeArgs>() - 888usize];
+    ["Alignment of ExchangeArgs"][::std::mem::align_of::<ExchangeArgs>() - 8usize];
+    ["Offset of field: ExchangeArgs::state"][::std::mem::offset_of!(ExchangeArgs, state) - 0usize];
+    ["Offset of field: ExchangeArgs::wait"][::std::mem::offset_of!(ExchangeArgs, wait) - 8usize];
+    ["Offset of field: ExchangeArgs::rank"][::std::mem::offset_of!(ExchangeArgs, rank) - 32usize];
+    ["Offset of field: ExchangeArgs::world"][::std::mem::offset_of!(ExchangeArgs, world) - 36usize];
+    ["Offset of field: ExchangeArgs::lanes_log2"][::std::mem::offset_of!(ExchangeArgs, lanes_log2) - 40usize];
+    ["Offset of field: ExchangeArgs::algorithm"][::std::mem::offset_of!(ExchangeArgs, algorithm) - 44usize];
+    ["Offset of field: ExchangeArgs::op"][::std::mem::offset_of!(ExchangeArgs, op) - 48usize];
+    ["Offset of field: ExchangeArgs::root"][::std::mem::offset_of!(ExchangeArgs, root) - 52usize];
+    ["Offset of field: ExchangeArgs::dtype"][::std::mem::offset_of!(ExchangeArgs, dtype) - 56usize];
+    ["Offset of field: ExchangeArgs::reduction"][::std::mem::offset_of!(ExchangeArgs, reduction) - 60usize];
+    ["Offset of field: ExchangeArgs::slot_packets"][::std::mem::offset_of!(ExchangeArgs, slot_packets) - 64usize];
+    ["Offset of field: ExchangeArgs::largest_bytes"][::std::mem::offset_of!(ExchangeArgs, largest_bytes) - 72usize];
+    ["Offset of field: ExchangeArgs::learned"][::std::mem::offset_of!(ExchangeArgs, learned) - 80usize];
+    ["Offset of field: ExchangeArgs::peers"][::std::mem::offset_of!(ExchangeArgs, peers) - 88usize];
+    ["Offset of field: ExchangeArgs::from"][::std::mem::offset_of!(ExchangeArgs, from) - 216usize];
+    ["Offset of field: ExchangeArgs::into"][::std::mem::offset_of!(ExchangeArgs, into) - 344usize];
+    ["Offset of field: ExchangeArgs::send_bytes"][::std::mem::offset_of!(ExchangeArgs, send_bytes) - 472usize];
+    ["Offset of field: ExchangeArgs::receive_bytes"][::std::mem::offset_of!(ExchangeArgs, receive_bytes) - 600usize];
+    ["Offset of field: ExchangeArgs::row_bytes"][::std::mem::offset_of!(ExchangeArgs, row_bytes) - 728usize];
+    ["Offset of field: ExchangeArgs::from_pitch_bytes"]
+        [::std::mem::offset_of!(ExchangeArgs, from_pitch_bytes) - 736usize];
+    ["Offset of field: ExchangeArgs::into_pitch_bytes"]
+        [::std::mem::offset_of!(ExchangeArgs, into_pitch_bytes) - 744usize];
+    ["Offset of field: ExchangeArgs::table"][::std::mem::offset_of!(ExchangeArgs, table) - 752usize];
+    ["Offset of field: ExchangeArgs::theirs_bytes"][::std::mem::offset_of!(ExchangeArgs, theirs_bytes) - 760usize];
+};
 #[doc = " What a signal kernel does."]
 pub const kSignalPut: u32 = 0;
 pub const kSignalWait: u32 = 1;
@@ -289,6 +412,21 @@ pub struct SignalArgs {
     #[doc = "< kSignalBarrier: kOp*, for whoever asks what this rank waits for"]
     pub op: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SignalArgs"][::std::mem::size_of::<SignalArgs>() - 192usize];
+    ["Alignment of SignalArgs"][::std::mem::align_of::<SignalArgs>() - 8usize];
+    ["Offset of field: SignalArgs::pads"][::std::mem::offset_of!(SignalArgs, pads) - 0usize];
+    ["Offset of field: SignalArgs::sent"][::std::mem::offset_of!(SignalArgs, sent) - 128usize];
+    ["Offset of field: SignalArgs::awaited"][::std::mem::offset_of!(SignalArgs, awaited) - 136usize];
+    ["Offset of field: SignalArgs::wait"][::std::mem::offset_of!(SignalArgs, wait) - 144usize];
+    ["Offset of field: SignalArgs::rank"][::std::mem::offset_of!(SignalArgs, rank) - 168usize];
+    ["Offset of field: SignalArgs::world"][::std::mem::offset_of!(SignalArgs, world) - 172usize];
+    ["Offset of field: SignalArgs::channel"][::std::mem::offset_of!(SignalArgs, channel) - 176usize];
+    ["Offset of field: SignalArgs::peer"][::std::mem::offset_of!(SignalArgs, peer) - 180usize];
+    ["Offset of field: SignalArgs::action"][::std::mem::offset_of!(SignalArgs, action) - 184usize];
+    ["Offset of field: SignalArgs::op"][::std::mem::offset_of!(SignalArgs, op) - 188usize];
+};
 #[doc = " All ranks compare what they are about to call. LL packets, two a rank."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -303,6 +441,17 @@ pub struct AgreeArgs {
     pub rank: u32,
     pub world: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AgreeArgs"][::std::mem::size_of::<AgreeArgs>() - 184usize];
+    ["Alignment of AgreeArgs"][::std::mem::align_of::<AgreeArgs>() - 8usize];
+    ["Offset of field: AgreeArgs::peers"][::std::mem::offset_of!(AgreeArgs, peers) - 0usize];
+    ["Offset of field: AgreeArgs::state"][::std::mem::offset_of!(AgreeArgs, state) - 128usize];
+    ["Offset of field: AgreeArgs::ours"][::std::mem::offset_of!(AgreeArgs, ours) - 136usize];
+    ["Offset of field: AgreeArgs::wait"][::std::mem::offset_of!(AgreeArgs, wait) - 152usize];
+    ["Offset of field: AgreeArgs::rank"][::std::mem::offset_of!(AgreeArgs, rank) - 176usize];
+    ["Offset of field: AgreeArgs::world"][::std::mem::offset_of!(AgreeArgs, world) - 180usize];
+};
 #[doc = " Plain stores to peers, or nothing: what the hardware gives. As large as AllReduceArgs, so that\n a launch of it costs what one of those does."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -316,6 +465,16 @@ pub struct ProbeArgs {
     pub targets: u32,
     pub reserved: [u32; 25usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ProbeArgs"][::std::mem::size_of::<ProbeArgs>() - 248usize];
+    ["Alignment of ProbeArgs"][::std::mem::align_of::<ProbeArgs>() - 8usize];
+    ["Offset of field: ProbeArgs::from"][::std::mem::offset_of!(ProbeArgs, from) - 0usize];
+    ["Offset of field: ProbeArgs::to"][::std::mem::offset_of!(ProbeArgs, to) - 8usize];
+    ["Offset of field: ProbeArgs::packets"][::std::mem::offset_of!(ProbeArgs, packets) - 136usize];
+    ["Offset of field: ProbeArgs::targets"][::std::mem::offset_of!(ProbeArgs, targets) - 144usize];
+    ["Offset of field: ProbeArgs::reserved"][::std::mem::offset_of!(ProbeArgs, reserved) - 148usize];
+};
 #[doc = " Launch shape, a pure function of world, bytes, type and algorithm."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -328,3 +487,12 @@ pub struct Geometry {
     #[doc = "< nonzero: may start while its predecessor drains (dependent launch)"]
     pub programmatic: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Geometry"][::std::mem::size_of::<Geometry>() - 16usize];
+    ["Alignment of Geometry"][::std::mem::align_of::<Geometry>() - 4usize];
+    ["Offset of field: Geometry::blocks"][::std::mem::offset_of!(Geometry, blocks) - 0usize];
+    ["Offset of field: Geometry::threads"][::std::mem::offset_of!(Geometry, threads) - 4usize];
+    ["Offset of field: Geometry::shared_bytes"][::std::mem::offset_of!(Geometry, shared_bytes) - 8usize];
+    ["Offset of field: Geometry::programmatic"][::std::mem::offset_of!(Geometry, programmatic) - 12usize];
+};

@@ -1,6 +1,9 @@
 // The platform a kernel is compiled for: the only place with intrinsics, inline PTX,
 // scopes and memory orders. Every platform defines the same names.
 #pragma once
+#if __cplusplus < 202002L
+#error "the headers of symmetra/device need C++20: -std=c++20"
+#endif
 #if defined(__CUDACC__)
 #include "symmetra/device/platform/cuda.cuh"
 #elif defined(__HIP__)
