@@ -49,7 +49,7 @@ class Communicator {
  public:
   /// Opens a group of all ranks of `bootstrap`, which is used during the call only, and its memory.
   /// Collective; blocks. Throws kInvalidArgument for a world size above 16, a rank outside it or a
-  /// setting outside its limits, kMismatch when ranks differ in version, device kind or settings,
+  /// setting outside its limits, kMismatch when ranks differ in version, build, device kind or settings,
   /// kOutOfMemory when the device cannot hold the arena, kPeer when another rank cannot take part,
   /// kTimeout and kPeerLost when one does not answer, kBootstrap when `bootstrap` throws.
   static Communicator open(Bootstrap& bootstrap, const Device& device, const Config& config = Config());

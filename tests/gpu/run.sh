@@ -74,7 +74,8 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals put memory failures interrupted processes; do
+  for suite in "$here"/test-*; do
+    suite=${suite##*/test-}
     skip=()
     [ "$suite" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
     check "suite-$suite" 200 "$here/test-$suite" --test-threads 1 "${skip[@]}"
