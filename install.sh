@@ -33,9 +33,11 @@ prefix=$(cd "$prefix" && pwd)
 cd "$(dirname "$0")"
 
 if [ -z "$archive" ]; then
-  cargo build --release --lib --locked --no-default-features ${features:+--features "$features"}
-  archive=${CARGO_TARGET_DIR:-target}/release/libsymmetra.a
+  # Only cargo knows where: settings and variables move its folder.
+  archive=$(cargo build --release --lib --locked --no-default-features ${features:+--features "$features"} --message-format=json-render-diagnostics |
+    grep -o '"[^"]*/libsymmetra\.a"' | tail -n 1 | tr -d '"')
 fi
+[ -f "$archive" ] || { echo "install.sh: no libsymmetra.a: ${archive:-the build failed}" >&2 && exit 1; }
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 for header in $(cd include && find . -type f | sed 's|^\./||'); do

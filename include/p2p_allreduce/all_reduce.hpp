@@ -77,6 +77,8 @@ inline symmetra::Reduction reduction_of(ReduceOp op) {
 
 }  // namespace detail
 
+inline namespace P2P_ALLREDUCE_ROOM {
+
 /// All-reduces of the ranks of a SymmMemManager, which outlives it. All ranks make the same calls in the
 /// same order.
 ///
@@ -145,4 +147,5 @@ class AllReduce {
   Schedule schedule_;
 };
 
+}  // namespace P2P_ALLREDUCE_ROOM
 }  // namespace p2p_allreduce

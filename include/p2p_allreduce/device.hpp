@@ -3,7 +3,9 @@
 /// Not set, it is HIP where the HIP headers serve AMD devices, CUDA under nvcc, and HOST elsewhere.
 ///
 /// Each room gives the same: the names of HIP that a program of this API uses, and in `detail` the
-/// current device and its streams as the library takes them.
+/// current device and its streams as the library takes them. What depends on the room lies in an inline namespace of
+/// its name, so that files of a program which chose different ones do not link instead of taking each other's classes
+/// for their own.
 #pragma once
 
 #define P2P_ALLREDUCE_JOIN(left, right) left##right
@@ -23,10 +25,13 @@
 #endif
 
 #if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == 1
+#define P2P_ALLREDUCE_ROOM on_hip
 #include "p2p_allreduce/device/hip.hpp"
 #elif P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == 2
+#define P2P_ALLREDUCE_ROOM on_cuda
 #include "p2p_allreduce/device/cuda.hpp"
 #elif P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == 3
+#define P2P_ALLREDUCE_ROOM on_host
 #include "p2p_allreduce/device/host.hpp"
 #else
 #error "P2P_ALLREDUCE_DEVICE must be HIP, CUDA or HOST"

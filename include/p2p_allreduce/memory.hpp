@@ -38,6 +38,8 @@ struct SymmMemObj {
   }
 };
 
+inline namespace P2P_ALLREDUCE_ROOM {
+
 class AllReduce;
 
 /// The ranks' group and its memory, on the device that is current when it is made. One thread at a time.
@@ -258,4 +260,5 @@ class SymmMemManager {
   std::unordered_map<const SymmMemObj*, Object> objects_;
 };
 
+}  // namespace P2P_ALLREDUCE_ROOM
 }  // namespace p2p_allreduce

@@ -36,9 +36,16 @@ class MPIBootstrap : public Bootstrap {
     }
   }
 
-  /// Collective. Initialises MPI unless the program did.
+  /// Collective. Initialises MPI unless the program did. Throws kBootstrap where MPI was finalised, by the program or
+  /// by another bootstrap that had initialised it: MPI starts once a process.
   void Initialize() override {
     if (initialized_) return;
+    int ended = 0;
+    check("MPI_Finalized", MPI_Finalized(&ended));
+    if (ended != 0) {
+      throw symmetra::Error(symmetra::ErrorKind::kBootstrap,
+                            "Initialize: MPI was finalised: a program with several bootstraps initialises MPI itself");
+    }
     int running = 0;
     check("MPI_Initialized", MPI_Initialized(&running));
     if (running == 0) {

@@ -74,7 +74,7 @@ pub fn device(context: &CudaContext) -> Result<Device> {
 /// # Safety
 /// While the stream is captured, by anybody, what is enqueued on it uses only operands that outlive that
 /// graph. For what a [`Stream::capture`] on the result enqueues with its [`Capture`](crate::Capture) the
-/// compiler sees to that.
+/// compiler sees to that. A stream of cudarc's `per_thread_stream` is used from one thread.
 pub unsafe fn stream(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream> {
     check(device, stream)?;
     // SAFETY: the handle belongs to the device, is valid as long as the `Arc` that the result keeps,

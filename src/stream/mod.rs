@@ -67,6 +67,8 @@ impl Stream {
     /// The handle belongs to `device` and stays valid until every clone of the result is
     /// dropped, and until every communicator it was used with is closed, was used with
     /// another stream or has [left](crate::Communicator::leave) it. While one `Stream` of a handle is being captured no other is used.
+    /// A handle that is another stream on each thread, such as `cudaStreamPerThread`, is used from one thread: calls are
+    /// ordered by their streams.
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.

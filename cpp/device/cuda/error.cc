@@ -18,6 +18,8 @@ ErrorKind kind_of(int32_t code) {
       return ErrorKind::kOutOfMemory;
     case cudaErrorNotSupported:
     case cudaErrorPeerAccessUnsupported:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
       return ErrorKind::kUnsupported;
     default:
       return ErrorKind::kDevice;

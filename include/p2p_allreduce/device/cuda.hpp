@@ -36,6 +36,7 @@ constexpr hipError_t hipErrorOutOfMemory = cudaErrorMemoryAllocation;
 constexpr hipError_t hipErrorInvalidDevice = cudaErrorInvalidDevice;
 constexpr hipError_t hipErrorInvalidHandle = cudaErrorInvalidResourceHandle;
 constexpr hipError_t hipErrorNotReady = cudaErrorNotReady;
+constexpr hipError_t hipErrorUnknown = cudaErrorUnknown;
 constexpr hipMemcpyKind hipMemcpyHostToHost = cudaMemcpyHostToHost;
 constexpr hipMemcpyKind hipMemcpyHostToDevice = cudaMemcpyHostToDevice;
 constexpr hipMemcpyKind hipMemcpyDeviceToHost = cudaMemcpyDeviceToHost;
@@ -94,6 +95,7 @@ inline hipError_t hipEventElapsedTime(float* elapsed_ms, hipEvent_t start, hipEv
 }
 
 namespace p2p_allreduce::detail {
+inline namespace P2P_ALLREDUCE_ROOM {
 
 /// The device that is current to the calling thread. Throws kDevice.
 inline int current_ordinal() {
@@ -110,4 +112,5 @@ class Streams : public BorrowedStreams<hipStream_t> {
   explicit Streams(int ordinal) : BorrowedStreams(open_device(ordinal)) {}
 };
 
+}  // namespace P2P_ALLREDUCE_ROOM
 }  // namespace p2p_allreduce::detail

@@ -24,6 +24,7 @@ const hipDataType HIP_R_64U = static_cast<hipDataType>(26);
 #endif
 
 namespace p2p_allreduce::detail {
+inline namespace P2P_ALLREDUCE_ROOM {
 
 /// The device that is current to the calling thread. Throws kDevice.
 inline int current_ordinal() {
@@ -40,4 +41,5 @@ class Streams : public BorrowedStreams<hipStream_t> {
   explicit Streams(int ordinal) : BorrowedStreams(open_device(ordinal)) {}
 };
 
+}  // namespace P2P_ALLREDUCE_ROOM
 }  // namespace p2p_allreduce::detail

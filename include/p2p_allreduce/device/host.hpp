@@ -29,8 +29,10 @@
 #include "symmetra/types.hpp"
 
 namespace p2p_allreduce::detail {
+inline namespace P2P_ALLREDUCE_ROOM {
 struct HostEvent;
 }
+}  // namespace p2p_allreduce::detail
 
 /// A stream of the CPU; null is the default stream of the current device.
 using hipStream_t = const symmetra::Stream*;
@@ -80,6 +82,7 @@ struct hipDeviceProp_t {
 };
 
 namespace p2p_allreduce::detail {
+inline namespace P2P_ALLREDUCE_ROOM {
 
 /// A device of the CPU and its default stream.
 struct HostDevice {
@@ -95,13 +98,18 @@ inline int& current_ordinal() {
   return ordinal;
 }
 
+struct HostDevices {
+  std::array<std::once_flag, kHostDevices> made;
+  std::array<std::unique_ptr<HostDevice>, kHostDevices> devices;
+};
+
 /// Made when it is used first.
 inline const HostDevice& host_device(int ordinal) {
-  static std::array<std::once_flag, kHostDevices> made;
-  static std::array<std::unique_ptr<HostDevice>, kHostDevices> devices;
+  // Never destroyed: the program may use one in a destructor that runs later.
+  static HostDevices* const all = new HostDevices;
   const auto index = static_cast<std::size_t>(ordinal);
-  std::call_once(made[index], [&] { devices[index] = std::make_unique<HostDevice>(); });
-  return *devices[index];
+  std::call_once(all->made[index], [&] { all->devices[index] = std::make_unique<HostDevice>(); });
+  return *all->devices[index];
 }
 
 /// The program's, so that memory of hipMalloc is known to the library as that of its device.
@@ -147,6 +155,7 @@ class Streams {
   const symmetra::Stream* default_stream_;
 };
 
+}  // namespace P2P_ALLREDUCE_ROOM
 }  // namespace p2p_allreduce::detail
 
 inline const char* hipGetErrorString(hipError_t error) {
