@@ -7,13 +7,15 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
 use support::Sample;
 use support::data::{assert_same, mix};
 use support::device::device;
-use support::world::{Gate, alone, bounded, meet};
+use support::world::{Gate, alone, bounded, meet, until};
 use symmetra::bootstrap::{Bootstrap, Local, Threads};
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
 use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
@@ -388,6 +390,80 @@ fn pitfall_04_a_rank_that_does_not_call_is_waited_for_until_the_deadline() {
         for (error, waited) in outcomes.into_iter().flatten() {
             assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
             assert!(waited < Duration::from_secs(5), "{waited:?}");
+        }
+    });
+}
+
+/// Meets the others until the first group is connected, whose backends are next; then `halt` says what becomes of it.
+struct Halting<F> {
+    inner: Box<dyn Bootstrap>,
+    connecting: bool,
+    halt: F,
+}
+
+impl<F: FnMut() -> Error + Send> Bootstrap for Halting<F> {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn world_size(&self) -> usize {
+        self.inner.world_size()
+    }
+
+    fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> symmetra::Result<Vec<Vec<u8>>> {
+        let all = self.inner.all_gather(bytes, deadline)?;
+        // Cards with addresses are told, then how it went.
+        let told = String::from_utf8_lossy(bytes).contains("to connect hosts");
+        if std::mem::replace(&mut self.connecting, told) { Err((self.halt)()) } else { Ok(all) }
+    }
+}
+
+/// The errors with which an environment does not open where rank 1 halts so, for as long as the others try or at once.
+fn opened_without_rank_1(hosts: &[usize], open: Duration, stays: bool) -> Vec<Error> {
+    let trying = Arc::new(AtomicUsize::new(hosts.len() - 1));
+    meet(hosts.len(), |bootstrap| {
+        let halts = bootstrap.rank() == 1;
+        let mut config = config(bootstrap, hosts, [hosts.len(), 1, 1]);
+        config.communicator.deadlines.open = open;
+        if halts {
+            let method = std::mem::replace(&mut config.init_method, InitMethod::Env);
+            let InitMethod::Bootstrap(inner) = method else { panic!("it is one") };
+            let trying = trying.clone();
+            let halt = move || {
+                until(Duration::from_secs(60), "the others give up", || !stays || trying.load(Ordering::Relaxed) == 0);
+                Error::Bootstrap { message: "halted".to_owned() }
+            };
+            config.init_method = InitMethod::bootstrap(Halting { inner, connecting: false, halt });
+        }
+        let error = Environment::init(config).unwrap_err();
+        trying.fetch_sub(usize::from(!halts), Ordering::Relaxed);
+        error
+    })
+}
+
+#[test]
+fn pitfall_01_a_rank_that_stops_while_groups_open_is_waited_for_until_the_deadline() {
+    let _alone = alone();
+    bounded(Duration::from_secs(100), || {
+        let start = Instant::now();
+        let errors = opened_without_rank_1(&[0, 1, 2], Duration::from_secs(4), true);
+        for error in [&errors[0], &errors[2]] {
+            // Who is late to give up finds its connections broken.
+            assert!(matches!(error, Error::Timeout { .. } | Error::Bootstrap { .. }), "{errors:?}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn pitfall_01_a_rank_that_leaves_while_groups_open_is_named_on_every_host() {
+    let _alone = alone();
+    bounded(Duration::from_secs(100), || {
+        for hosts in [vec![0, 1], vec![0, 1, 1, 0]] {
+            let errors = opened_without_rank_1(&hosts, Duration::from_secs(60), false);
+            for (rank, error) in errors.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+                assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "rank {rank}: {error:?}");
+            }
         }
     });
 }

@@ -1,5 +1,6 @@
 //! What the ranks of several hosts met by, kept for one more all-gather: the last, in which every rank says once
-//! what it knows, when a group of it fails or else when it closes.
+//! what it knows, when a group of it fails or else when it closes. Before that, while groups open, it serves those, and
+//! nobody says anything: ranks compare how each group opened, and an all-gather of some would be taken for that.
 //!
 //! A group that fails need not be that of all ranks. So who asks does not end the all-gather by giving up on it, which
 //! would look like its death to the rest: it goes on in a thread, until the others have spoken too or one is gone.
@@ -25,6 +26,8 @@ pub(super) struct Last {
 }
 
 enum Outcome {
+    /// Groups open.
+    Opening,
     /// This rank has said nothing.
     Silent,
     /// It has, and waits for the others.
@@ -34,7 +37,7 @@ enum Outcome {
 
 impl Last {
     pub(super) fn new(bootstrap: Box<dyn Bootstrap>) -> Kept {
-        let (bootstrap, outcome) = (Mutex::new(bootstrap), Mutex::new(Outcome::Silent));
+        let (bootstrap, outcome) = (Mutex::new(bootstrap), Mutex::new(Outcome::Opening));
         Arc::new(Self { bootstrap, outcome, changed: Condvar::new() })
     }
 
@@ -43,8 +46,13 @@ impl Last {
         self.bootstrap.lock()
     }
 
+    /// All groups are open.
+    pub(super) fn opened(&self) {
+        *self.outcome.lock() = Outcome::Silent;
+    }
+
     /// Says what this rank, of which a group failed, knows; only the first time counts. What all said, if that is
-    /// known by `deadline`.
+    /// known by `deadline`. Nothing, at once, while groups open.
     pub(super) fn say(self: &Arc<Self>, word: &[u8], deadline: Instant) -> Option<Words> {
         let mut outcome = self.outcome.lock();
         if matches!(*outcome, Outcome::Silent) {
@@ -58,6 +66,7 @@ impl Last {
         loop {
             match &*outcome {
                 Outcome::Known(words) => return Some(words.clone()),
+                Outcome::Opening => return None,
                 _ if Instant::now() >= deadline => return None,
                 _ => {
                     self.changed.wait_until(&mut outcome, deadline);
@@ -71,7 +80,7 @@ impl Last {
         let mut outcome = self.outcome.lock();
         match &*outcome {
             Outcome::Known(words) => return words.clone().map(drop),
-            Outcome::Awaited => return Ok(()),
+            Outcome::Opening | Outcome::Awaited => return Ok(()),
             Outcome::Silent => *outcome = Outcome::Awaited,
         }
         drop(outcome);
@@ -83,5 +92,33 @@ impl Last {
         *self.outcome.lock() = Outcome::Known(words.clone());
         self.changed.notify_all();
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bootstrap::Threads;
+
+    #[test]
+    fn a_group_that_fails_while_groups_open_leaves_the_bootstrap_to_them() {
+        let last = Threads::new(2).unwrap().into_iter().map(|bootstrap| Last::new(Box::new(bootstrap)));
+        let rank = |(rank, last): (usize, Kept)| {
+            let deadline = until(Duration::from_secs(20));
+            if rank == 0 {
+                assert_eq!(last.say(b"a group failed", deadline), None);
+            }
+            let opened = last.lock().all_gather(&[rank as u8], deadline);
+            last.opened();
+            (opened, last.say(&[10 + rank as u8], deadline))
+        };
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = last.enumerate().map(|last| scope.spawn(move || rank(last))).collect();
+            for outcome in ranks.into_iter().map(|rank| rank.join().unwrap()) {
+                assert_eq!(outcome, (Ok(vec![vec![0], vec![1]]), Some(Ok(vec![vec![10], vec![11]]))));
+            }
+        });
     }
 }

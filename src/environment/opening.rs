@@ -127,6 +127,7 @@ pub(super) fn on_hosts(
         };
         coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank));
     }
+    kept.opened();
     Ok((coordinators, kept))
 }
 
@@ -147,9 +148,20 @@ fn split(local: &Communicator, layout: &Layout, parallelism: Parallelism, rank: 
     group.ok_or_else(|| Error::Internal { message: format!("rank {rank} is in no {parallelism} group") })
 }
 
-/// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
+/// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. What fails in the
+/// wake of a death names the dead, whom the bootstrap knows.
 fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
-    together(what, local, |words| bootstrap.all_gather(words, deadline))
+    let mut met = None;
+    let outcome = together(what, local, |words| {
+        bootstrap.all_gather(words, deadline).inspect_err(|error| met = Some(error.clone()))
+    });
+    match (outcome, met) {
+        (
+            Err(Error::Aborted { .. } | Error::Bootstrap { .. } | Error::Peer { .. }),
+            Some(lost @ Error::PeerLost { .. }),
+        ) => Err(lost),
+        (outcome, _) => outcome,
+    }
 }
 
 /// Brings the ranks of each host together in a directory that the first of them makes.
