@@ -22,8 +22,10 @@ struct UniqueId;
 ///
 /// Every rank makes the same sequence of calls, one thread at a time, not always the same thread. A call returns when every rank
 /// made it, or throws; after that the object is of no further use. Whatever it throws reaches the
-/// caller of Communicator::open as an Error of kind kBootstrap with the same message; an Error of
-/// the ready-made ones keeps its kind.
+/// caller of Communicator::open as an Error of kind kBootstrap with the same message, except that an Error of
+/// kind kPeerLost with the rank that died stays one: throw it where you know who did, or groups that span
+/// hosts (Environment::init) cannot name a rank that died alone on its host. An Error of the ready-made ones
+/// keeps its kind.
 class Bootstrap {
  public:
   /// When a call should have given up. Implementations that cannot may ignore it.

@@ -52,7 +52,7 @@ pub(crate) struct Foreign<H> {
 
 impl<H: Hold> Foreign<H> {
     /// # Errors
-    /// [`Error::Bootstrap`] when the object throws, [`Error::InvalidArgument`] for a null pointer.
+    /// [`Error::Bootstrap`] or [`Error::PeerLost`] when the object throws, [`Error::InvalidArgument`] for a null pointer.
     pub(crate) fn new(raw: H) -> Result<Self> {
         let rank = sys::rank(raw.object()?)?;
         let world_size = sys::world_size(raw.object()?)?;

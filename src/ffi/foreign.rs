@@ -55,8 +55,12 @@ fn remaining_ms(deadline: Instant) -> u64 {
     u64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whatever the object threw is a failure to meet, in its own words.
+/// Whatever the object threw is a failure to meet, in its own words, unless it names who died: nobody else may know.
 fn thrown(exception: cxx::Exception) -> Error {
     let text = exception.what();
-    Error::bootstrap(text.splitn(4, '|').nth(3).unwrap_or(text))
+    let words = text.splitn(4, '|').nth(3).unwrap_or(text).to_owned();
+    match Error::from(exception) {
+        lost @ Error::PeerLost { .. } => lost,
+        _ => Error::bootstrap(words),
+    }
 }

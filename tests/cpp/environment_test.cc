@@ -52,6 +52,12 @@ class Relay : public Bootstrap {
   Bootstrap& bootstrap_;
 };
 
+/// The same, to be given away.
+struct Owning : Relay {
+  explicit Owning(std::unique_ptr<Bootstrap> bootstrap) : Relay(*bootstrap), kept(std::move(bootstrap)) {}
+  std::unique_ptr<Bootstrap> kept;
+};
+
 /// Every rank as a thread, with a bootstrap to give away.
 void kept(std::size_t world, const std::function<void(std::unique_ptr<Bootstrap>)>& body) {
   std::vector<std::unique_ptr<Bootstrap>> all = bootstrap::threads(world);
@@ -410,10 +416,6 @@ void hosts() {
     kept(4, [&](std::unique_ptr<Bootstrap> bootstrap) {
       const std::size_t rank = bootstrap->rank();
       // Whoever implements it, it is kept.
-      struct Owning : Relay {
-        explicit Owning(std::unique_ptr<Bootstrap> bootstrap) : Relay(*bootstrap), kept(std::move(bootstrap)) {}
-        std::unique_ptr<Bootstrap> kept;
-      };
       if (own) bootstrap = std::make_unique<Owning>(std::move(bootstrap));
       std::optional<Environment> opened;
       try {
@@ -439,6 +441,20 @@ void hosts() {
       opened->close();
     });
   }
+  // Who dies alone on its host is named by what the ranks met by.
+  kept(3, [&](std::unique_ptr<Bootstrap> bootstrap) {
+    const std::size_t rank = bootstrap->rank();
+    EnvConfig config = sizes(3, 1, 1);
+    config.host = rank == 2 ? "host-1" : "host-0";
+    try {
+      const Environment environment = Environment::init(std::make_unique<Owning>(std::move(bootstrap)), config);
+      if (rank == 2) return;
+      CHECK_EQ(CHECK_THROWS(kPeerLost, environment.world().barrier()).rank(), 2);
+      CHECK_THROWS(kPeerLost, environment.close());
+    } catch (const Error& error) {
+      CHECK_EQ(error.kind(), ErrorKind::kUnsupported);
+    }
+  });
 }
 
 }  // namespace

@@ -118,6 +118,11 @@ void foreign_bootstraps() {
   CHECK_EQ(std::string(CHECK_THROWS(kBootstrap, Communicator::open(words, device)).what()), "store | unreachable");
   Broken typed(shared, Error(ErrorKind::kTimeout, "too late", 0, 1));
   CHECK_EQ(std::string(CHECK_THROWS(kBootstrap, Communicator::open(typed, device)).what()), "too late");
+  Broken lost(shared, Error(ErrorKind::kPeerLost, "killed", 0, 1));
+  const Error gone = CHECK_THROWS(kPeerLost, Communicator::open(lost, device));
+  CHECK(gone.rank() == 1 && says(gone, "killed"));
+  Broken nobody(shared, Error(ErrorKind::kPeerLost, "killed"));
+  CHECK_EQ(std::string(CHECK_THROWS(kBootstrap, Communicator::open(nobody, device)).what()), "killed");
   Broken number(shared, 5);
   CHECK_THROWS(kBootstrap, Communicator::open(number, device));
   Foreign alone(shared, 0, 2);
