@@ -97,9 +97,15 @@ class Environment {
   /// sizes or settings; kUnsupported for ranks on several hosts, which it names, without an engine between
   /// them; as Communicator::open otherwise.
   static Environment init(const EnvConfig& config);
-  /// The same over an object of the caller's, which also tells rank and world size. It is kept as long as
-  /// the environment, and used by one thread at a time, of any: ranks of several hosts ask it who died, and wait
-  /// as long as it does where it ignores deadlines.
+  /// The same over an object of the caller's, which also tells rank and world size. It is used by one thread at
+  /// a time, of any: ranks of several hosts ask it who died, and wait as long as it does where it ignores deadlines.
+  ///
+  /// Where all ranks are on one host it is destroyed when they have met, else with the environment and its
+  /// coordinators. Not so where a group has failed: then a thread of the library's is in its all_gather until every
+  /// other rank has failed or closed as well, or the call throws; its deadline is a day. That may be long after the
+  /// environment is gone, and destroys the object at its end: ranks that are well would take one that gave up
+  /// earlier for dead. What the object works with (MPI, a store) must outlast its destructor, which tells a program
+  /// that it is no longer used.
   static Environment init(std::unique_ptr<Bootstrap> bootstrap, const EnvConfig& config);
   /// The same over an object that is used during the call only. Ranks of one host: throws kUnsupported for
   /// others.

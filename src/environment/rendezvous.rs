@@ -20,6 +20,12 @@ pub enum InitMethod {
     /// `file://path`: in this directory of the user's own, as [`Local`] does. Ranks of one host.
     File(PathBuf),
     /// By an object of the caller's, which also tells rank and world size.
+    ///
+    /// Where all ranks are on one host it is dropped when they have met, else with the environment and its
+    /// coordinators. Not so where a group has failed: then a thread of this crate's is in its
+    /// [`all_gather`](Bootstrap::all_gather) until every other rank has failed or closed as well, or the call fails; its
+    /// deadline is a day. That may be long after the environment is gone, and drops the object at its end: ranks
+    /// that are well would take one that gave up earlier for dead.
     Bootstrap(Box<dyn Bootstrap>),
 }
 
