@@ -325,6 +325,34 @@ fn pitfall_01_a_rank_that_leaves_is_named_on_every_host() {
 }
 
 #[test]
+fn pitfall_03_a_group_that_is_aborted_ends_on_every_host_with_the_reason() {
+    let _alone = alone();
+    for hosts in [vec![0, 0, 1, 1], vec![0, 1, 1]] {
+        let ready = Gate::new(hosts.len());
+        meet(hosts.len(), |bootstrap| {
+            let environment = Environment::init(config(bootstrap, &hosts, [hosts.len(), 1, 1])).unwrap();
+            let tp = environment.tp();
+            let stream = Stream::new(tp.device()).unwrap();
+            let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 100], &stream).unwrap();
+            ready.pass();
+            let who = if tp.rank() == 1 {
+                tp.abort("the engine is told to stop");
+                "this rank"
+            } else {
+                "rank 1"
+            };
+            let error = tp.all_reduce(&buffer, &buffer, &stream).unwrap_err();
+            assert_eq!(error, Error::Aborted { detail: format!(": by {who}: the engine is told to stop") });
+            assert_eq!(tp.barrier(), Err(error.clone()));
+            if tp.rank() == 1 {
+                assert_eq!(tp.local().synchronize(&stream), Err(error.clone()));
+            }
+            assert_eq!(environment.close(), Err(error));
+        });
+    }
+}
+
+#[test]
 fn groups_that_are_well_outlive_one_that_failed_elsewhere() {
     let _alone = alone();
     // Ranks meet as threads, or through the lowest rank, which is of the group that fails or is not.

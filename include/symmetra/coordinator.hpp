@@ -36,7 +36,7 @@ struct Coordinator;
 /// All of them throw what Communicator::all_reduce throws, and kUnsupported where no backend serves the call, with
 /// the group, the operation, the hosts, and why each backend does not. Between hosts, with the group's
 /// numbers and for good: kPeerLost when a rank died, kTimeout after the deadlines of Config, kBootstrap when a
-/// connection broke, kMismatch when ranks call differently.
+/// connection broke, kMismatch when ranks call differently, kAborted when one called abort().
 class Coordinator {
  public:
   /// One message of a batch.
@@ -74,8 +74,9 @@ class Coordinator {
   /// The same group with one backend, which is opened if need be: a call it does not serve throws
   /// kUnsupported. Collective; blocks. Every rank of the group makes a call through the same backend.
   ///
-  /// Throws kPeer or this rank's error when the backend cannot be opened, though it seemed so; the group's
-  /// error when it failed. That it cannot be had at all is the error of each call.
+  /// Throws kMismatch on every rank where they name different backends, and nothing has changed; kPeer or this
+  /// rank's error when the backend cannot be opened, though it seemed so; the group's error when it failed. That
+  /// it cannot be had at all is the error of each call.
   Coordinator through(Backend backend) const;
   /// The backends in the order they are asked: what each serves, and why it refuses the rest. The same on
   /// every rank of the group.
@@ -165,7 +166,7 @@ class Coordinator {
   /// others get nothing. Blocks. Throws as broadcast_object.
   std::optional<std::vector<std::string>> gather_object(const std::string& object, std::size_t root) const;
   /// Blocks until every rank of the group called it. Says nothing about work on streams. Throws the group's
-  /// error, and kTimeout after Deadlines::open.
+  /// error, kTimeout after Deadlines::open, and kBootstrap when a rank makes another collective call instead.
   void barrier() const;
 
   /// Captures a graph on every rank of the group: calls `record` as Stream::capture does, with what it enqueues
@@ -180,7 +181,9 @@ class Coordinator {
   /// Ends the group on every rank, and on this one gives `reason`, in UTF-8, in the error: waits give up, NCCL is
   /// aborted, connections between hosts break, and every later call throws kAborted. From any thread, more than once.
   /// Blocks for NCCL's abort, for a call through the CPU that another thread is in, and, in a group that spans hosts,
-  /// for two seconds at most in which the other ranks are asked what happened.
+  /// for two seconds at most in which the other ranks are asked what happened. By that the group's ranks on other
+  /// hosts learn the reason; where not every rank of the world answers in time, having failed too, they throw
+  /// kBootstrap or what else they see of this one.
   void abort(const std::string& reason) const;
   /// Throws kClosed, or what went wrong first, unless the group is open and every rank well, as far as this
   /// rank knows. Does not block, except that a rank of a group that spans hosts asks the others once when it

@@ -30,6 +30,7 @@ mod config;
 mod coordinator;
 mod dispatch;
 mod hosts;
+mod inquest;
 mod kept;
 mod layout;
 mod messages;

@@ -26,7 +26,8 @@ impl Coordinator {
     /// hosts, and why each backend does not. Between hosts, with the group's numbers:
     /// [`Error::PeerLost`](crate::Error::PeerLost) when a rank died, [`Error::Timeout`](crate::Error::Timeout) after the
     /// deadlines of [`Config`](crate::Config), [`Error::Bootstrap`](crate::Error::Bootstrap) when a connection broke,
-    /// [`Error::Mismatch`](crate::Error::Mismatch) when ranks call differently: for good.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) when ranks call differently, [`Error::Aborted`](crate::Error::Aborted)
+    /// when one called [`abort`](Self::abort): for good.
     pub fn all_reduce<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,

@@ -11,6 +11,7 @@ use super::backend::Backend;
 use super::call::Call;
 use super::dispatch::Facts;
 use super::hosts::Hosts;
+use super::inquest::aborted;
 use super::nccl::Ranks;
 use super::spanning::Spanning;
 use super::staged::Mesh;
@@ -207,6 +208,14 @@ impl Serving {
         }
     }
 
+    /// The same of those on this host, without asking anybody.
+    fn neighbours(&self) -> Result<()> {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().check(),
+            Reach::Spanning(spanning) => spanning.check_host(),
+        }
+    }
+
     /// Makes `error`, which has the group's numbers, its failure, unless nothing had begun, and lets nobody wait
     /// for this rank.
     fn fail(&self, error: Error) -> Error {
@@ -215,15 +224,21 @@ impl Serving {
         }
         let failure = self.failure.get_or_init(|| {
             self.abandon();
-            self.mesh.get().iter().for_each(|mesh| mesh.end());
-            // NCCL fails in the wake of what the group knows more of.
-            let known = if matches!(error, Error::Nccl { .. }) { self.members().err() } else { None };
+            // NCCL fails, and a connection breaks, in the wake of what the group knows more of.
+            let in_the_wake = matches!(error, Error::Nccl { .. } | Error::Bootstrap { .. });
+            let known = if in_the_wake { self.neighbours().err() } else { None };
             let error = known.unwrap_or(error);
-            match &self.reach {
-                Reach::Own(communicator) => {
-                    communicator.group().fail(&error);
+            // The ranks of this host are told before connections break.
+            let error = match &self.reach {
+                Reach::Own(communicator) => communicator.group().fail(error),
+                Reach::Spanning(spanning) => {
+                    spanning.stop(&error);
                     error
                 }
+            };
+            self.mesh.get().iter().for_each(|mesh| mesh.end());
+            match &self.reach {
+                Reach::Own(_) => error,
                 Reach::Spanning(spanning) => spanning.end(error),
             }
         });
@@ -233,7 +248,7 @@ impl Serving {
     /// Ends the group on every rank, for a reason of the caller's.
     pub(super) fn abort(&self, reason: &str) {
         if self.members() != Err(Error::Closed) {
-            self.fail(Error::Aborted { detail: format!(": by this rank: {reason}") });
+            self.fail(aborted(reason));
         }
     }
 

@@ -12,6 +12,7 @@ use super::across::{Across, Engines};
 use super::announcement::Announcement;
 use super::call::Call;
 use super::hosts::Hosts;
+use super::inquest::{Word, aborted, verdict};
 use super::kept::Kept;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
@@ -23,7 +24,6 @@ use crate::types::{Dtype, Reduction};
 const SLICE_BYTES: usize = 32 << 20;
 /// How long the ranks wait for each other when they ask who is to blame for a failure.
 const INQUEST: Duration = Duration::from_secs(2);
-
 /// This rank's part of a group that spans hosts.
 pub(super) struct Spanning {
     /// This host's ranks of the group.
@@ -181,7 +181,7 @@ impl Spanning {
     /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
     pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check()?;
-        self.gather(bytes).map_err(|error| self.fail(error))
+        self.gather(bytes).map_err(|error| self.fail(self.of_group(error)))
     }
 
     /// Inside each host, between the first ranks of the hosts, inside each host again.
@@ -243,8 +243,13 @@ impl Spanning {
     pub(super) fn check(&self) -> Result<()> {
         match self.failure.get() {
             Some(error) => Err(error.clone()),
-            None => self.local.group().check().map_err(|error| self.fail(error)),
+            None => self.check_host().map_err(|error| self.fail(error)),
         }
+    }
+
+    /// Whether the ranks of this host are well, without asking others.
+    pub(super) fn check_host(&self) -> Result<()> {
+        self.local.group().check().map_err(|error| self.of_group(error))
     }
 
     fn deadline(&self) -> Instant {
@@ -258,43 +263,36 @@ impl Spanning {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
         }
-        self.end(self.of_group(error))
+        self.end(error)
     }
 
     /// The same for an error with the group's numbers.
     pub(super) fn end(&self, error: Error) -> Error {
         let failure = self.failure.get_or_init(|| {
+            self.stop(&error);
             drop(self.wire.lock().take());
-            self.local.abort();
             self.inquest(error)
         });
         failure.clone()
     }
 
-    /// Who died, if anybody did: a rank that fails makes others fail in its wake, and they see only
-    /// each other. The bootstrap's connections tell, and each host knows its own dead. Ranks of the world that are
-    /// not of the group may be well, and silent.
+    /// Ends the group on this host, where what this rank does is for this reason.
+    pub(super) fn stop(&self, error: &Error) {
+        let failure = match error {
+            Error::Aborted { .. } => error.clone(),
+            // Its numbers are those of the group.
+            _ => aborted(error),
+        };
+        self.local.group().fail(failure);
+    }
+
+    /// Asks the ranks of the world what they know. Those that are not of the group may be well, and silent.
     fn inquest(&self, error: Error) -> Error {
-        let known = match &error {
-            Error::PeerLost { rank, .. } => Some(self.ranks[*rank]),
-            _ => None,
-        };
-        let own = known.map(|rank| (rank as u64).to_le_bytes().to_vec()).unwrap_or_default();
-        let answers = self.world.say(&own, Instant::now() + INQUEST);
-        if known.is_some() {
-            return error;
-        }
-        let lost = match answers {
-            Some(Err(Error::PeerLost { rank, .. })) => Some(rank),
-            Some(Err(_)) | None => None,
-            Some(Ok(answers)) => answers.iter().find_map(|answer| {
-                let rank = u64::from_le_bytes(answer.as_slice().try_into().ok()?);
-                usize::try_from(rank).ok()
-            }),
-        };
-        match lost.and_then(|lost| self.ranks.binary_search(&lost).ok()) {
-            Some(rank) => Error::PeerLost { rank, detail: format!(": {error}") },
-            None => error,
+        let own = Word::of(&error, &self.ranks);
+        let words = self.world.say(&own.to_bytes(), Instant::now() + INQUEST);
+        match words {
+            Some(words) if own.says_nothing() => verdict(&self.ranks, error, words),
+            _ => error,
         }
     }
 

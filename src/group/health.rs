@@ -25,10 +25,16 @@ impl Health {
         Err(self.failure.get_or_init(|| self.diagnose()).clone())
     }
 
-    /// Makes `error` the group's failure unless there is one, and stops everybody.
-    pub(super) fn fail(&self, error: Error) {
-        let error = self.failure.get_or_init(|| error);
-        self.tell(error);
+    /// Makes `error` the group's failure unless there is one, and stops everybody. What the failure is.
+    pub(super) fn fail(&self, error: Error) -> Error {
+        let failure = self.keep(error);
+        self.tell(&failure);
+        failure
+    }
+
+    /// The same on this rank alone.
+    pub(super) fn keep(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| error).clone()
     }
 
     /// The failure because of which this rank leaves; none where it leaves of itself, having stopped its own device

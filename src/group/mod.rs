@@ -124,11 +124,16 @@ impl Group {
     }
 
     /// Makes `error` the group's failure, unless there is one, and stops the group on every rank: a death and a
-    /// rank that is late by their names, everything else as by [`abort`](Self::abort).
-    pub(crate) fn fail(&self, error: &Error) {
+    /// rank that is late by their names, everything else as by [`abort`](Self::abort). What the failure is.
+    pub(crate) fn fail(&self, error: Error) -> Error {
         match error {
-            Error::PeerLost { .. } | Error::Timeout { .. } => self.0.health.fail(error.clone()),
-            _ => self.abort(),
+            Error::PeerLost { .. } | Error::Timeout { .. } => self.0.health.fail(error),
+            _ => {
+                // First: whoever looks when the flags are there finds out why.
+                let failure = self.0.health.keep(error);
+                self.abort();
+                failure
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use symmetra::environment::{Environment, Parallelism};
+use symmetra::environment::{Coordinator, Environment, Parallelism};
 use symmetra::{DeviceBuffer, Error, Stream};
 
 use crate::config;
@@ -10,6 +10,18 @@ use crate::support::world::{meet, until};
 
 /// Long before any deadline.
 const SOON: Duration = Duration::from_secs(10);
+
+/// What ways into a group that has ended say.
+pub(crate) fn calls(group: &Coordinator, buffer: &DeviceBuffer<f32>, stream: &Stream) -> Vec<Error> {
+    let outcomes = [
+        group.all_reduce_in_place(buffer, stream),
+        group.barrier(),
+        group.broadcast_object(Some(&()).filter(|()| group.rank() == 0), 0).map(drop),
+        group.synchronize(stream),
+        group.local().synchronize(stream),
+    ];
+    outcomes.into_iter().filter_map(Result::err).collect()
+}
 
 #[test]
 fn pitfall_03_a_group_that_is_aborted_ends_on_every_rank_with_the_reason_here() {
@@ -32,6 +44,7 @@ fn pitfall_03_a_group_that_is_aborted_ends_on_every_rank_with_the_reason_here() 
         let detail = if tp.rank() == 1 { ": by this rank: the engine is told to stop" } else { ": by rank 1" };
         assert_eq!(error, Error::Aborted { detail: detail.to_owned() });
         assert_eq!(tp.check(), Err(error.clone()), "it stays so");
+        assert_eq!(calls(tp, &buffer, &stream), vec![error.clone(); 5], "whatever is called");
         assert_eq!(environment.close(), Err(error));
     });
 }

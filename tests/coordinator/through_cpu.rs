@@ -1,10 +1,13 @@
 //! Every operation through the CPU and an engine, on one host and between hosts.
 
+use std::time::Duration;
+
 use half::bf16;
 use symmetra::bootstrap::Bootstrap;
 use symmetra::environment::{Backend, Environment, InitMethod};
 use symmetra::{Determinism, DeviceBuffer, Error, Reduction, Stream};
 
+use crate::ended::calls;
 use crate::round::check;
 use crate::support::data::mix;
 use crate::support::world::meet;
@@ -70,6 +73,7 @@ fn ranks_that_call_differently_through_the_cpu_all_learn_it() {
             _ => host.broadcast(&buffer, 1, &stream).unwrap_err(),
         };
         assert_eq!(host.broadcast(&buffer, 0, &stream), Err(error.clone()), "it stays so");
+        assert_eq!(calls(environment.tp(), &buffer, &stream), vec![error.clone(); 5], "whatever is called");
         assert_eq!(environment.close(), Err(error.clone()));
         error
     }) {
@@ -77,4 +81,27 @@ fn ranks_that_call_differently_through_the_cpu_all_learn_it() {
         assert!(matches!(error, Error::Mismatch { .. }), "{words}");
         assert!(words.contains("broadcast of root 0, 24 bytes of f32"), "{words}");
     }
+}
+
+#[test]
+fn a_call_through_the_cpu_that_waits_for_a_rank_that_aborts_says_so() {
+    meet(2, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, [2, 1, 1])).unwrap();
+        let host = environment.tp().through(Backend::Host).unwrap();
+        let stream = Stream::new(host.device()).unwrap();
+        let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 6], &stream).unwrap();
+        host.all_reduce_in_place(&buffer, &stream).unwrap();
+        let detail = if host.rank() == 0 {
+            // The other is in its call by now, most likely.
+            std::thread::sleep(Duration::from_millis(200));
+            host.abort("enough");
+            ": by this rank: enough"
+        } else {
+            ": by rank 0"
+        };
+        let error = Error::Aborted { detail: detail.to_owned() };
+        assert_eq!(host.all_reduce_in_place(&buffer, &stream), Err(error.clone()));
+        assert_eq!(calls(&host, &buffer, &stream), vec![error.clone(); 5], "whatever is called");
+        assert_eq!(environment.close(), Err(error));
+    });
 }
