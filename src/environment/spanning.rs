@@ -24,6 +24,7 @@ use crate::types::{Dtype, Reduction};
 const SLICE_BYTES: usize = 32 << 20;
 /// How long the ranks wait for each other when they ask who is to blame for a failure.
 const INQUEST: Duration = Duration::from_secs(2);
+
 /// This rank's part of a group that spans hosts.
 pub(super) struct Spanning {
     /// This host's ranks of the group.
