@@ -80,10 +80,13 @@ impl Health {
                 Error::Aborted { detail: format!(": rank {by} had waited too long for this one{what}") }
             }
             Cause::Failed => {
-                // It may have been no kernel of that rank that gave up, and this rank may have waited for nothing.
-                let page = self.pages.get(by).filter(|page| page.finding().is_some());
-                let detail = format!(": rank {by} gave up first{}", self.progress_of(culprit));
-                self.waited_for(culprit, page.map_or(self.own(), |page| &**page), detail)
+                let detail = format!("rank {by} gave up first{}", self.progress_of(culprit));
+                let pages = [self.pages.get(by), self.pages.get(self.rank)].into_iter().flatten();
+                match pages.into_iter().find(|page| page.finding().is_some()) {
+                    Some(page) => self.waited_for(culprit, page, format!(": {detail}")),
+                    // No kernel gave up.
+                    None => Error::exchange_timeout(Some(culprit), self.deadlines.open, detail),
+                }
             }
         }
     }
@@ -275,6 +278,27 @@ mod tests {
             assert_eq!(error, Error::Aborted { detail: ": by rank 0".to_owned() });
         }
     }
+    #[test]
+    fn ranks_that_waited_for_nothing_name_no_operation() {
+        let told = std::sync::Barrier::new(3);
+        let config = Config::default();
+        let open = config.deadlines.open;
+        let results = threads(3, |bootstrap| {
+            let group = Group::open(bootstrap, &Device::host()?, config.clone())?;
+            if group.rank() == 0 {
+                let late = Error::exchange_timeout(Some(2), Duration::from_secs(1), "it did not come");
+                assert_eq!(group.exchange(|_, _| Err::<(), _>(late.clone())), Err(late));
+            }
+            told.wait();
+            let result = group.check();
+            told.wait();
+            result
+        });
+        let Err(Error::Timeout { operation, rank, waited, detail, .. }) = &results[1] else { panic!("{results:?}") };
+        assert_eq!((*operation, *rank, *waited), (Operation::Exchange, Some(2), open), "{detail}");
+        assert!(detail.starts_with(": rank 0 gave up first: it had enqueued"), "{detail}");
+    }
+
     #[test]
     fn who_leaves_because_of_a_loss_is_not_taken_for_the_lost() {
         let gone = std::sync::Barrier::new(3);
