@@ -135,6 +135,27 @@ fn pitfall_16_memory_stays_as_long_as_other_processes_have_it_mapped() {
     });
 }
 
+/// Who leaves unasked, and who cannot close for it, do not know what the other still writes to.
+#[test]
+fn pitfall_02_16_memory_that_others_have_mapped_outlives_a_group_that_was_not_closed() {
+    run("pitfall_02_16_memory_that_others_have_mapped_outlives_a_group_that_was_not_closed", 2, |child| {
+        let Rank { communicator, stream, .. } = child.open(&config());
+        let buffer = DeviceBuffer::from_slice(&[1.0f32; 1 << 16], &stream).unwrap();
+        let address = buffer.as_raw() as usize;
+        // SAFETY: a buffer's memory stays while peers can reach it.
+        let adopted = unsafe { communicator.adopt(buffer.borrow()) }.unwrap();
+        assert!(adopted.is_shared());
+        drop(adopted);
+        drop(buffer);
+        match child.rank {
+            0 => assert!(matches!(communicator.close(), Err(Error::PeerLost { rank: 1, .. }))),
+            _ => drop(communicator),
+        }
+        assert!(!is_host() || is_mapped(address), "freed, though the peer may have it mapped");
+        child.say("done");
+    });
+}
+
 /// Memory that cannot be shared between processes is staged, and never exported blindly.
 #[test]
 fn pitfall_13_memory_of_the_program_is_staged() {

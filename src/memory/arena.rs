@@ -22,7 +22,7 @@ use super::layout::{ALIGN, ArenaLayout, Region};
 use super::owner::{Borrowed, Offer, Owner, offered};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
-use crate::device::{DeviceKind, Memory};
+use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::kernel::args;
@@ -387,8 +387,7 @@ impl Drop for Arena {
             self.group.leak_status();
         }
         let lent = std::mem::take(self.lent.get_mut());
-        // On the CPU others have a file mapped, whose pages outlast this.
-        if !lent.is_empty() && self.group.device().kind() != DeviceKind::Host {
+        if !lent.is_empty() {
             let buffers = lent.len();
             tracing::warn!(group = ?self.group, buffers, "not closed by every rank: plain memory that others have mapped is leaked");
             std::mem::forget(lent);

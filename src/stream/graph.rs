@@ -89,8 +89,8 @@ impl Graph<'_> {
     /// [`DeviceBuffer`](crate::DeviceBuffer) stays allocated, also when it and the graph are dropped, until they have
     /// dropped their graphs too. That is seen when something is registered or adopted next, which then waits for the
     /// devices of the ranks, and when the communicator is closed. Where it is dropped instead, or closing it fails,
-    /// nothing tells what other processes still use, and memory of a GPU that they had mapped is leaked. For memory of
-    /// others ([`Ref::from_raw`](crate::Ref::from_raw)) the caller sees to it, as
+    /// nothing tells what other processes still use, and memory that they had mapped is leaked. For memory of others
+    /// ([`Ref::from_raw`](crate::Ref::from_raw)) the caller sees to it, as
     /// [`Communicator::adopt`](crate::Communicator::adopt) asks.
     ///
     /// # Errors

@@ -121,7 +121,6 @@ void PlainFile::free(const uint8_t* address) noexcept {
   unguard(address, bytes);
   pieces_.erase(piece);
   ends_.erase(offset);
-  // A peer that maps it still reads zeros from here on.
   ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes));
 }
 

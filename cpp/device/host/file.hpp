@@ -64,7 +64,7 @@ class PlainFile {
  public:
   /// Maps `bytes` that nobody else has.
   uint8_t* allocate(size_t bytes);
-  /// Unmaps what allocate mapped, and returns it to the system.
+  /// Unmaps what allocate mapped, and returns it to the system. Its place is handed out again: nobody else may have it mapped.
   void free(const uint8_t* address) noexcept;
   /// The part of the allocation that starts at `base`. Throws kInvalidArgument where none does.
   FilePart part(const uint8_t* base) const;
