@@ -118,6 +118,35 @@ fn the_heap_runs_out_loudly_and_is_used_again() {
     });
 }
 
+/// Ranks of one group that reach what another group has cut from its heap may still write there.
+#[test]
+fn pitfall_16_a_block_that_another_group_can_reach_stays_taken() {
+    if !is_host() {
+        eprintln!("skipped: GPUs do not reach it");
+        return;
+    }
+    const LEN: usize = 40_000; // 160 KB: one fits
+    threads(2, &small(), |rank| {
+        let Rank { communicator, stream, device } = rank;
+        let alone = Threads::new(1).unwrap().remove(0);
+        let own = Communicator::open(alone, device, small()).unwrap();
+        let buffer = own.symmetric::<f32>(LEN).unwrap();
+        // SAFETY: a block stays taken while peers can reach it.
+        let adopted = unsafe { communicator.adopt(buffer.borrow()) }.unwrap();
+        assert!(adopted.is_shared());
+        communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+        rank.finish();
+        drop(adopted);
+        drop(buffer);
+        let refused = own.symmetric::<f32>(LEN).map(drop);
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+        // In this call ranks let go of what they have no use for any more.
+        drop(communicator.symmetric::<u8>(1).unwrap());
+        drop(own.symmetric::<f32>(LEN).unwrap());
+        own.close().unwrap();
+    });
+}
+
 #[test]
 fn pitfall_04_different_sizes_are_the_same_error_on_every_rank() {
     let errors = threads(3, &small(), |rank| {
@@ -431,7 +460,9 @@ fn groups_dropped_without_close_leave_nothing() {
         world::meet(3, |bootstrap| {
             let rank = world::open(bootstrap, &small()).unwrap();
             let buffer = rank.communicator.symmetric::<f32>(1000).unwrap();
-            rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+            // SAFETY: a block stays taken while peers can reach it.
+            let adopted = unsafe { rank.communicator.adopt(buffer.borrow()) }.unwrap();
+            rank.communicator.all_reduce_in_place(&adopted, &rank.stream).unwrap();
             if round % 2 == 0 {
                 // Well, or a peer was faster and is gone.
                 let verdict = rank.communicator.synchronize(&rank.stream);

@@ -17,6 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::block::Block;
 use super::heap::{BlockId, Heap};
 use super::layout::{ALIGN, ArenaLayout, Region};
 use super::owner::{Borrowed, Offer, Owner, offered};
@@ -39,7 +40,8 @@ pub(crate) struct Arena {
     bases: Bases,
     /// For cold copies; nothing of the caller's runs on it.
     stream: Stream,
-    heap: Mutex<Heap>,
+    /// Shared with the blocks cut from it.
+    heap: Arc<Mutex<Heap>>,
     slots: Mutex<Slots>,
     /// Plain memory of this rank that other processes have mapped, by token: it must not be freed before they let
     /// go of it.
@@ -110,7 +112,7 @@ impl Arena {
             peers: Mutex::new(mapped.into_iter().flatten().collect()),
             bases: Bases(bases),
             stream,
-            heap: Mutex::new(Heap::new(layout.heap)),
+            heap: Arc::new(Mutex::new(Heap::new(layout.heap))),
             // Slot 0 is the table of the arenas.
             slots: Mutex::new(Slots {
                 free: (1..group.config().registrations).rev().collect(),
@@ -129,11 +131,6 @@ impl Arena {
 
     pub(crate) fn group(&self) -> &Group {
         &self.group
-    }
-
-    /// Who keeps the own memory.
-    pub(crate) fn owner(&self) -> Owner {
-        self.memory.clone()
     }
 
     pub(crate) fn layout(&self) -> &ArenaLayout {
@@ -175,7 +172,7 @@ impl Arena {
     /// Cuts a zeroed block at the same offset on every rank, for as many bytes of content on each
     /// and what is padded to them. Collective; frees what every rank has dropped, and waits for the
     /// device when there is any.
-    pub(crate) fn allocate(&self, content_bytes: u64, pad_bytes: u64) -> Result<(BlockId, Region)> {
+    pub(super) fn allocate(&self, content_bytes: u64, pad_bytes: u64) -> Result<(Arc<Block>, Region)> {
         self.allocate_with(content_bytes, pad_bytes, || self.drain(), |region| self.zero(region))
     }
 
@@ -185,7 +182,7 @@ impl Arena {
         pad_bytes: u64,
         drain: impl FnOnce() -> Result<()>,
         zero: impl FnOnce(Region) -> Result<()>,
-    ) -> Result<(BlockId, Region)> {
+    ) -> Result<(Arc<Block>, Region)> {
         let bytes = content_bytes.next_multiple_of(ALIGN) + pad_bytes;
         let wish = Wish { bytes: content_bytes, dropped: self.heap.lock().dropped().clone() };
         let wishes = self.group.exchange(|mesh, deadline| tell(mesh, "to make symmetric memory", &wish, deadline))?;
@@ -208,20 +205,10 @@ impl Arena {
             ),
         });
         drop(heap);
-        let taken = block.as_ref().ok().map(|(id, _)| *id);
-        let zeroed = drained.and(block).and_then(|(id, region)| zero(region).map(|()| (id, region)));
-        // The agreement is the barrier after which peers may write here.
-        let agreed = self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline));
-        if let (Err(_), Some(id)) = (&agreed, taken) {
-            // Every rank has taken it and lets it go.
-            self.drop_block(id);
-        }
-        agreed
-    }
-
-    /// This rank dropped a block.
-    pub(crate) fn drop_block(&self, id: BlockId) {
-        self.heap.lock().drop_block(id);
+        let block = block.map(|(id, region)| (Arc::new(Block::new(&self.heap, id, &self.memory)), region));
+        let zeroed = drained.and(block).and_then(|(block, region)| zero(region).map(|()| (block, region)));
+        // The agreement is the barrier after which peers may write here. Without it every rank lets its block go.
+        self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline))
     }
 
     /// Takes a peer table of this rank. Waits for the device when only tables are left that it
@@ -470,8 +457,8 @@ mod tests {
     use crate::memory::SymmetricBuffer;
 
     /// An error of rank 1's device, which the others are told of.
-    fn of_rank_1(arena: &Arena, result: Result<(BlockId, Region)>) {
-        let error = result.unwrap_err();
+    fn of_rank_1(arena: &Arena, result: Result<(Arc<Block>, Region)>) {
+        let error = result.map(drop).unwrap_err();
         match arena.group().rank() {
             1 => assert!(matches!(error, Error::Device { code: 1, .. }), "{error}"),
             _ => assert!(matches!(error, Error::Peer { rank: 1, .. }), "{error}"),

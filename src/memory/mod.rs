@@ -2,6 +2,7 @@
 
 mod adopted;
 mod arena;
+mod block;
 mod heap;
 mod layout;
 mod operand;

@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::heap::BlockId;
+use super::block::Block;
 use super::layout::ALIGN;
 use super::operand::{Operand, Place, Sealed, View};
 use super::plain::{Ref, size_bytes};
@@ -22,7 +22,7 @@ use crate::types::Element;
 /// used again once every rank has dropped its buffer and allocates another.
 pub struct SymmetricBuffer<T: Element> {
     arena: Arc<Arena>,
-    id: BlockId,
+    block: Arc<Block>,
     offset_bytes: u64,
     len: usize,
     _type: PhantomData<T>,
@@ -32,8 +32,8 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Collective; the elements lie before the signal pad in one block.
     pub(crate) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len)? as u64;
-        let (id, region) = arena.allocate(bytes, PAD_BYTES)?;
-        Ok(Self { arena: arena.clone(), id, offset_bytes: region.offset, len, _type: PhantomData })
+        let (block, region) = arena.allocate(bytes, PAD_BYTES)?;
+        Ok(Self { arena: arena.clone(), block, offset_bytes: region.offset, len, _type: PhantomData })
     }
 
     /// Elements.
@@ -134,16 +134,11 @@ impl<T: Element> SymmetricBuffer<T> {
         self.borrow().read(stream)
     }
 
-    /// The memory of this rank alone, as a [`Ref`]: plain memory, to collectives.
+    /// The memory of this rank alone, as a [`Ref`]: plain memory, to collectives. Where it is adopted, or registered by
+    /// a graph, its space is not used again before those who reach it so cannot any more.
     pub fn borrow(&self) -> Ref<'_, T> {
         let memory = Ref::new(self.as_raw(), self.len, self.arena.group().device());
-        memory.owned_by(Some(self.arena.owner()))
-    }
-}
-
-impl<T: Element> Drop for SymmetricBuffer<T> {
-    fn drop(&mut self) {
-        self.arena.drop_block(self.id);
+        memory.owned_by(Some(self.block.clone()))
     }
 }
 
