@@ -65,14 +65,16 @@ impl Mesh {
     }
 
     /// Gives every rank a duplicate of `fd` and returns theirs, close-on-exec, in rank order;
-    /// none at our own. Blocks until every rank called it.
+    /// none at our own. Where a rank has no room for them, every rank returns an error, as from
+    /// [`agree`](Self::agree). Blocks until every rank called it.
     pub(crate) fn all_gather_fds(&mut self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Option<OwnedFd>>> {
         let own = fcntl_dupfd_cloexec(fd, 0).map(Arc::new);
         let frame = self.descriptor(own.as_ref().ok());
         let frames = self.exchange(vec![frame; self.peers.len()], deadline)?;
-        own.map_err(|errno| Error::system("duplicate a file descriptor", &errno.into()))?;
-        let received = frames.into_iter().enumerate();
-        received.map(|(peer, frame)| frame.map(|frame| received_fd(frame, peer)).transpose()).collect()
+        let frames = frames.into_iter().enumerate();
+        let fds = frames.map(|(peer, frame)| frame.map(|frame| received_fd(frame, peer)).transpose()).collect();
+        let own = own.map_err(|errno| Error::system("duplicate a file descriptor", &errno.into()));
+        self.agree("share file descriptors", own.and(fds), deadline)
     }
 
     /// Compares notes after each rank did something on its own: `local` if every rank succeeded.

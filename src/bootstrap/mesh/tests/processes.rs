@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::monitor::reports;
 use super::*;
 use crate::bootstrap::Local;
@@ -45,6 +47,7 @@ fn a_child_plays_its_role() {
     };
     match role.as_str() {
         "rank" => play_rank(),
+        "short" => run_short(),
         "fds" => leak_nothing(),
         "idle" => burn_nothing(),
         "door" => listen_for_ever(),
@@ -123,6 +126,52 @@ fn pitfall_1_kill_9_of_a_process_is_named_by_all_and_noticed_by_the_monitor() {
     for mut child in children {
         let _ = child.kill();
         child.wait().unwrap();
+    }
+}
+
+/// Who has room for `spare` descriptors, its own duplicate the first of them.
+#[test]
+fn pitfall_5_a_rank_without_room_for_descriptors_is_named_by_all_and_the_mesh_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("ranks");
+    let place = directory.to_str().unwrap();
+    let children = ["1", "2"].map(|rank| child("short", &[("RANK", rank), ("DIRECTORY", place)]));
+    let mut local = Local::connect(&directory, 0, 3, within(10.0)).unwrap();
+    run_out(&mut Mesh::open(&mut local, within(10.0)).unwrap());
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+fn run_short() {
+    let variable = |name| std::env::var(name).unwrap();
+    let rank = variable("RANK").parse().unwrap();
+    let mut local = Local::connect(variable("DIRECTORY"), rank, 3, within(10.0)).unwrap();
+    run_out(&mut Mesh::open(&mut local, within(10.0)).unwrap());
+}
+
+fn run_out(mesh: &mut Mesh) {
+    let own = memfd(mesh.rank());
+    for spare in 0..4 {
+        let mut taken = Vec::new();
+        if mesh.rank() == 1 {
+            setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) }).unwrap();
+            while let Ok(file) = own.try_clone() {
+                taken.push(file);
+            }
+            taken.truncate(taken.len() - spare);
+        }
+        let outcome = mesh.all_gather_fds(own.as_fd(), within(10.0));
+        drop(taken);
+        match outcome {
+            Ok(fds) => {
+                assert_eq!(spare, 3, "there was room");
+                check_memfds(mesh, fds);
+            }
+            Err(error) if mesh.rank() == 1 => assert!(matches!(error, Error::System { errno: 24, .. }), "{error}"),
+            Err(error) => assert!(matches!(error, Error::Peer { rank: 1, .. }), "{error}"),
+        }
+        converse(mesh);
     }
 }
 
