@@ -440,6 +440,8 @@ fn buffers_outlive_the_group() {
         assert_eq!(clone.all_reduce_in_place(&buffer, &stream), Err(Error::Closed));
         assert_eq!(clone.all_reduce_in_place(&adopted, &stream), Err(Error::Closed));
         assert_eq!(buffer.signals().put(0, 0, &stream), Err(Error::Closed));
+        assert_eq!(buffer.peer_address(0), Err(Error::Closed));
+        assert_eq!(adopted.peer_address(0), Err(Error::Closed));
         assert_eq!(clone.symmetric::<f32>(1).map(drop), Err(Error::Closed));
         // SAFETY: refused.
         assert_eq!(unsafe { clone.adopt(plain.borrow()) }.map(drop), Err(Error::Closed));

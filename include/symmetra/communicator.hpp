@@ -219,8 +219,8 @@ class Communicator {
   /// throws kAborted. Only writes flags: may be called from any thread at any time, more than once.
   void abort() const noexcept;
   /// Closes the group: waits for the device, unmaps what peers share, and leaves in good order.
-  /// Collective; blocks. Later calls, also those of buffers' signals and of graphs, throw kClosed. Throws
-  /// the group's error when it had failed: it is closed all the same.
+  /// Collective; blocks. Later calls, also those of buffers' signals and of graphs, throw kClosed; a rank's own
+  /// elements may still be read and written. Throws the group's error when it had failed: it is closed all the same.
   void close() const;
 
   /// Which algorithm serves which size for operands that peers can address (symmetric, adopted) or

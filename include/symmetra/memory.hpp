@@ -52,7 +52,8 @@ class SymmetricBuffer {
     return static_cast<T*>(data());
   }
   /// The address of a peer's elements, for the device of this rank. Valid until the communicator is
-  /// closed. Throws kInvalidArgument for a rank outside the group.
+  /// closed. Throws kInvalidArgument for a rank outside the group, kClosed after close, the group's error when
+  /// it failed.
   void* peer_data(std::size_t rank) const;
   /// The arenas of all ranks, in device memory, and where in them this buffer starts: what a kernel of
   /// yours gives to symmetra::device::PeerView. Valid until the communicator is closed.
@@ -138,7 +139,8 @@ class Adopted {
   /// Whether peers address the memory directly. The same on every rank.
   bool is_shared() const;
   /// The address of a peer's elements, for the device of this rank. Valid until the communicator is
-  /// closed. Throws kInvalidArgument for a rank outside the group, kUnsupported unless is_shared().
+  /// closed. Throws kInvalidArgument for a rank outside the group, kUnsupported unless is_shared(), kClosed after
+  /// close, the group's error when it failed.
   void* peer_data(std::size_t rank) const;
 
  private:

@@ -182,7 +182,7 @@ impl Inner {
             // Each rank reads from another one at a time.
             for peer in (1..world).map(|step| (rank + step) % world) {
                 let from = match &workspace {
-                    Some(workspace) => workspace.peer_address(peer)?,
+                    Some(workspace) => workspace.at(peer)?,
                     None => self.of_peer(shared, peer)?.wrapping_add(if in_place { peer * bytes } else { 0 }),
                 };
                 copy(part(peer), from)?;
@@ -226,7 +226,7 @@ impl Inner {
             // All workspaces are free.
             self.meet_beside(beside, copies.op, fresh)?;
             for peer in (1..world).map(|step| (rank + step) % world) {
-                let to = workspace.peer_address(peer)?.wrapping_add(rank * pitch);
+                let to = workspace.at(peer)?.wrapping_add(rank * pitch);
                 // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
                 // device's work, or is the caller's duty; workspaces have a place for each rank, and
                 // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).

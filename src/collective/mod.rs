@@ -196,8 +196,8 @@ impl Communicator {
     }
 
     /// Closes the group: waits for the device, unmaps what peers share, and leaves in good order.
-    /// Collective; blocks. Later calls, also on clones, buffers and graphs, fail with
-    /// [`Error::Closed`](crate::Error::Closed).
+    /// Collective; blocks. Later calls, also on clones and graphs, and whatever reaches peers from a buffer fail with
+    /// [`Error::Closed`](crate::Error::Closed); its own elements may still be read and written.
     ///
     /// # Errors
     /// The group's error when it had failed, or a call fails that was still under way: it is closed all the same.

@@ -41,7 +41,7 @@ impl Communicator {
     /// Where `peer`'s elements of a buffer of this group are.
     pub(super) fn peer_of<T: Element>(&self, buffer: &SymmetricBuffer<T>, peer: usize) -> Result<*mut u8> {
         match buffer.view_of().place {
-            Place::Symmetric { group, .. } if group == self.group().id() => Ok(buffer.peer_address(peer)?.cast()),
+            Place::Symmetric { group, .. } if group == self.group().id() => Ok(buffer.at(peer)?.cast()),
             _ => Err(Error::invalid("the buffer", format!("{buffer:?}"), "it must be of this group")),
         }
     }

@@ -51,11 +51,19 @@ impl<T: Element> SymmetricBuffer<T> {
         self.arena.own(self.offset_bytes).cast()
     }
 
-    /// The address of a peer's elements, for the device of this rank.
+    /// The address of a peer's elements, for the device of this rank. Valid until the communicator is closed. Does not
+    /// block.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a rank outside the group.
+    /// [`Error::InvalidArgument`] for a rank outside the group, the group's error when it failed or was closed.
     pub fn peer_address(&self, rank: usize) -> Result<*mut T> {
+        let address = self.at(rank)?;
+        self.arena.group().check()?;
+        Ok(address)
+    }
+
+    /// The same for a call that has entered the group, which stays open for so long.
+    pub(crate) fn at(&self, rank: usize) -> Result<*mut T> {
         let world = self.arena.group().world_size();
         if rank >= world {
             return Err(Error::invalid("rank", rank, format!("the world size is {world}")));
