@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use symmetra::bootstrap::Threads;
-use symmetra::{Config, Error, SymmetricBuffer};
+use symmetra::{Config, DeviceBuffer, Error, SymmetricBuffer};
 
 use support::world::{Gate, meet, open};
 use support::{Rank, config};
@@ -85,5 +85,27 @@ fn pitfall_01_a_rank_that_dies_while_another_closes_is_noticed() {
         let took = start.elapsed();
         assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
         assert!(took < Duration::from_secs(5), "{took:?}");
+    });
+}
+
+/// Its last call went to a stream that nobody else has any more, so that this ends with it, when its work is done.
+#[test]
+fn a_communicator_that_is_dropped_waits_for_no_peer() {
+    let gate = Gate::new(2);
+    let mut config = patient(Duration::from_secs(15));
+    config.deadlines.first_use = config.deadlines.steady;
+    meet(2, |bootstrap| {
+        let Rank { communicator, stream, .. } = open(bootstrap, &config).unwrap();
+        communicator.reserve_workspace(1024).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; ELEMS], &stream).unwrap();
+        if communicator.rank() == 0 {
+            communicator.all_reduce_in_place(&plain, &stream).unwrap();
+            drop(stream);
+            let start = Instant::now();
+            drop(communicator);
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        }
+        gate.pass();
     });
 }

@@ -68,9 +68,11 @@ pub struct Communicator(Arc<Inner>);
 struct Inner {
     group: Group,
     arena: Arc<Arena>,
+    /// Declared before the lane, whose stream waits for work in flight: its workspace is an owner of the arena, with
+    /// whose last owner waits give up.
+    side: Mutex<Side>,
     lane: Mutex<Lane>,
     table: Table,
-    side: Mutex<Side>,
 }
 
 impl Communicator {
