@@ -155,8 +155,8 @@ impl BoundAllReduce<'static> {
 
 impl<'a> BoundAllReduce<'a> {
     /// Enqueues the all-reduce once and returns; the operands are used when the queue gets there. On a stream
-    /// it looks nothing up, waits for no lock and allocates nothing; what a capture records, the graph
-    /// keeps, which allocates.
+    /// it looks nothing up, waits for no lock and allocates nothing (but to part with the stream of the call before
+    /// where that was dropped since); what a capture records, the graph keeps, which allocates.
     ///
     /// It takes its turn among the communicator's other calls. These come in one order on every
     /// rank, so from one thread at a time; where another thread is enqueueing one this very moment, the order is

@@ -48,7 +48,10 @@ impl Lane {
             Last::Left => stream.wait(&self.event)?,
             Last::Nowhere => {}
         }
-        self.last = Last::On(stream.clone());
+        // The caller may have dropped the stream before: then this is its end.
+        if let Last::On(last) = std::mem::replace(&mut self.last, Last::On(stream.clone())) {
+            last.let_go();
+        }
         Ok(())
     }
 
@@ -82,6 +85,28 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::Threads;
+    use crate::collective::Communicator;
+    use crate::group::Config;
+
+    #[test]
+    fn a_stream_that_nobody_else_has_is_let_go_with_its_work_in_flight() {
+        let device = Device::host().unwrap();
+        let alone = Threads::new(1).unwrap().remove(0);
+        let communicator = Communicator::open(alone, &device, Config::default()).unwrap();
+        let buffer = communicator.symmetric::<u8>(1).unwrap();
+        let [first, next, other] = [(); 3].map(|()| Stream::new(&device).unwrap());
+        let mut lane = Lane::new(&device).unwrap();
+        lane.order(&first).unwrap();
+        buffer.signals().wait(0, 0, &first).unwrap();
+        drop(first);
+        lane.order(&next).unwrap();
+        assert!(!next.is_done().unwrap(), "waited for the signal");
+        buffer.signals().put(0, 0, &other).unwrap();
+        communicator.synchronize(&next).unwrap();
+        drop(buffer);
+        communicator.close().unwrap();
+    }
 
     #[test]
     fn a_stream_that_is_captured_is_never_the_last() {

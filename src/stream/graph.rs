@@ -6,17 +6,12 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-use std::time::Duration;
 
 use cxx::UniquePtr;
-use once_cell::sync::OnceCell;
-use parking_lot::Mutex;
 
-use super::{Capture, Stream};
+use super::{Capture, Stream, reaper};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::exit;
 use crate::ffi::device as sys;
 
 /// What a communicator adds to a graph: it is asked before every launch and lives as long as
@@ -133,7 +128,7 @@ impl fmt::Debug for Graph<'_> {
 type Bundle = Arc<Vec<(u64, Arc<dyn Part>)>>;
 
 fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
-    reaper()?;
+    reaper::start()?;
     Ok(sys::Keepalive { data: Box::into_raw(Box::new(bundle)).cast(), release })
 }
 
@@ -141,43 +136,5 @@ fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
 extern "C" fn release(data: *mut c_void) {
     // SAFETY: `data` came from `keepalive`, and C++ calls this once.
     let bundle = unsafe { Box::from_raw(data.cast::<Bundle>()) };
-    if let Ok(reaper) = reaper() {
-        // A send fails only when the reaper is gone with its process.
-        let _ = reaper.send(*bundle);
-    }
-}
-
-/// Whether the process is at its end. Held while a bundle is dropped.
-static ENDS: Mutex<bool> = Mutex::new(false);
-/// How long the end of the process waits for a drop.
-const LAST_DROP: Duration = Duration::from_secs(5);
-
-/// The thread that drops bundles, started by the first capture.
-fn reaper() -> Result<&'static Sender<Bundle>> {
-    static REAPER: OnceCell<Sender<Bundle>> = OnceCell::new();
-    REAPER.get_or_try_init(|| {
-        let (sender, receiver) = mpsc::channel::<Bundle>();
-        std::thread::Builder::new()
-            .name("symmetra-reaper".to_owned())
-            .spawn(move || receiver.into_iter().for_each(reap))
-            .map_err(|error| Error::system("start the reaper thread", &error))?;
-        exit::before(end, "graphs that end with the process may disturb its end");
-        Ok(sender)
-    })
-}
-
-fn reap(bundle: Bundle) {
-    let ends = ENDS.lock();
-    match *ends {
-        false => drop(bundle),
-        // The process gives it back; a device runtime that is going away cannot.
-        true => std::mem::forget(bundle),
-    }
-}
-
-/// Lets the reaper finish what it drops, and drop nothing more.
-extern "C" fn end() {
-    if let Some(mut ends) = ENDS.try_lock_for(LAST_DROP) {
-        *ends = true;
-    }
+    reaper::hand_over(*bundle);
 }

@@ -3,6 +3,7 @@
 mod capture;
 mod graph;
 mod queue;
+mod reaper;
 
 use std::any::Any;
 use std::fmt;
@@ -145,6 +146,13 @@ impl Stream {
     /// As [`record`](Self::record).
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
+    }
+
+    /// Drops this clone and waits for nothing: where it is the last, another thread waits for the work in flight.
+    pub(crate) fn let_go(self) {
+        if let Some(last) = Arc::into_inner(self.0) {
+            reaper::hand_over(Arc::new(last));
+        }
     }
 
     pub(crate) fn same(&self, other: &Self) -> bool {
