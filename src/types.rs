@@ -228,6 +228,8 @@ impl fmt::Display for Transport {
 
 /// How ranks that know only their own counts move them: what they learn from each other decides.
 pub(crate) const WAY_LEARNED: u32 = 0x10;
+/// Of a call without elements: whatever its operands, nothing moves.
+pub(crate) const WAY_NOTHING: u32 = 0x11;
 /// By the copy engines; the bits below are the caller's.
 pub(crate) const WAY_COPY_ENGINES: u32 = 0x20;
 

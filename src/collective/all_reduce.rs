@@ -304,4 +304,19 @@ impl Inner {
         }
         Ok(fresh)
     }
+
+    /// Has all ranks compare a call without elements, if asked to: nothing else is enqueued.
+    pub(super) fn announce_empty(
+        &self,
+        call: Call,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        if self.group.world_size() == 1 || !self.group.config().check_calls {
+            return Ok(());
+        }
+        lane.order_call(queue)?;
+        self.announce(call, lane, queue, recorded).map(drop)
+    }
 }

@@ -158,14 +158,15 @@ impl Inner {
     pub(super) fn exchange(self: &Arc<Self>, exchange: &Exchange<'_>, queue: &impl Enqueue) -> Result<()> {
         // Before the short ways out: whatever a graph holds of this group, closing the group ends it.
         let recorded = queue.recording().map(|recording| recording.part(self.group.id(), || Recorded::new(self)));
+        let recorded = recorded.as_deref();
         if matches!(exchange.counts, Counts::Known { largest_bytes: 0, .. }) {
-            return Ok(());
+            let call = Call::empty(exchange.op, exchange.dtype, exchange.reduction, exchange.root);
+            return self.announce_empty(call, &mut self.lane.lock(), queue, recorded);
         }
         if self.group.world_size() == 1 {
             self.lane.lock().order_call(queue)?;
             return copy(exchange.from[0], exchange.into[0], queue);
         }
-        let recorded = recorded.as_deref();
         let launches = self.transports(exchange, recorded)?;
         let mut lane = self.lane.lock();
         lane.order_call(queue)?;

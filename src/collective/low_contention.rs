@@ -272,6 +272,8 @@ impl Inner {
     ) -> Result<Pending<'op>> {
         let _entered = self.group.enter()?;
         if copies.bytes == 0 {
+            let call = Call::empty(copies.op, copies.dtype, copies.reduction, 0);
+            self.announce_empty(call, &mut self.lane.lock(), queue, recorded)?;
             return self.beside(queue, recorded, false, |_| Ok(()));
         }
         let mut lane = self.lane.lock();

@@ -18,8 +18,8 @@ use crate::types::Dtype;
 /// What is to be enqueued.
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack of a call, which allocates nothing")]
 pub(super) enum Prepared {
-    /// There are no elements.
-    Nothing,
+    /// There are no elements; what ranks compare of that.
+    Empty(Call),
     /// Over one rank.
     Copy { from: Strip, into: Strip },
     /// Over several.
@@ -59,7 +59,7 @@ impl Inner {
     ) -> Result<Prepared> {
         let [input, output] = operands;
         if input.elems == 0 {
-            return Ok(Prepared::Nothing);
+            return Ok(Prepared::Empty(Call::empty(args::kOpAllReduce, dtype, options.reduction, 0)));
         }
         if self.group.world_size() == 1 {
             let strip = |view: &View<'_>| Strip { address: view.address, bytes: (view.elems * dtype.bytes()) as u64 };
@@ -114,7 +114,7 @@ impl Inner {
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         match prepared {
-            Prepared::Nothing => Ok(()),
+            Prepared::Empty(call) => self.announce_empty(*call, lane, queue, recorded),
             Prepared::Copy { from, into } => {
                 lane.order_call(queue)?;
                 copy(*from, *into, queue)

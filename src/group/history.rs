@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::error::Operation;
-use crate::types::{Dtype, Reduction, algorithm_name, exchange_name};
+use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, exchange_name};
 
 #[cfg(loom)]
 const ENTRIES: usize = 1;
@@ -50,6 +50,11 @@ impl Call {
         let kinds = op | (dtype as u32) << 8 | way << 16 | (reduction as u32) << 24;
         Self { bytes, descriptor: u64::from(kinds) | u64::from(rest & 0xff) << 32 }
     }
+
+    /// One without elements: its operands, and the way they would go, make no difference.
+    pub(crate) fn empty(op: u32, dtype: Dtype, reduction: Reduction, root: usize) -> Self {
+        Self::new(0, op, dtype, reduction, WAY_NOTHING, root as u32)
+    }
 }
 
 impl fmt::Display for Call {
@@ -67,12 +72,14 @@ impl fmt::Display for Call {
         if let Some(Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter) = operation {
             write!(out, " of root {}", self.descriptor >> 32 & 0xff)?;
         }
+        write!(out, " of {} bytes of {dtype}", self.bytes)?;
         let name = match field(16) {
+            WAY_NOTHING => return Ok(()),
             BY_NCCL => Some("NCCL"),
             way if operation == Some(Operation::AllReduce) => algorithm_name(way),
             way => exchange_name(way),
         };
-        write!(out, " of {} bytes of {dtype} by {}", self.bytes, name.unwrap_or("?"))?;
+        write!(out, " by {}", name.unwrap_or("?"))?;
         match self.descriptor >> PLACE_SHIFT {
             0 => Ok(()),
             place => write!(out, ", operands {place:06x}"),
@@ -176,6 +183,8 @@ mod tests {
             let call = Call::new(8, args::kOpAllGather, Dtype::U64, Reduction::Sum, way, 0);
             assert_eq!(call.to_string(), format!("all-gather of 8 bytes of u64 by {name}"));
         }
+        let call = Call::empty(args::kOpReduce, Dtype::I8, Reduction::Min, 5);
+        assert_eq!(call.to_string(), "reduce (min) of root 5 of 0 bytes of i8");
     }
 
     #[cfg(not(loom))]

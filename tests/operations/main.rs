@@ -6,6 +6,7 @@
 mod along;
 #[macro_use]
 mod calls;
+mod empty;
 mod refused;
 #[path = "../support/mod.rs"]
 mod support;

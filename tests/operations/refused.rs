@@ -265,7 +265,7 @@ fn pitfall_4_operands_at_different_offsets_are_named() {
 }
 
 /// Runs `body` in a group of three that it makes fail: every rank's error.
-fn failing(config: &symmetra::Config, body: impl Fn(&Rank) -> Result<()> + Sync) -> Vec<Error> {
+pub(crate) fn failing(config: &symmetra::Config, body: impl Fn(&Rank) -> Result<()> + Sync) -> Vec<Error> {
     crate::support::world::meet(3, |bootstrap| {
         let rank = crate::support::world::open(bootstrap, config).unwrap();
         let error = body(&rank).unwrap_err();
