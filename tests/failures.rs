@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{
     Algorithm, Communicator, Config, Deadlines, Device, DeviceBuffer, DeviceKind, Error, Operation, Reduction, Result,
-    SymmetricBuffer,
+    Stream, SymmetricBuffer,
 };
 
 use support::device::device;
@@ -112,6 +112,37 @@ fn pitfall_04_a_rank_that_skips_an_operation_is_named() {
         skipped(algorithm, false);
     }
     skipped(Algorithm::Auto, true);
+}
+
+/// Rank 1 makes calls that are refused, and then none.
+#[test]
+fn pitfall_04_what_was_refused_is_not_counted() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let (rank, buffer) = warm(bootstrap, &short(false));
+        let Rank { communicator, stream, device, .. } = &rank;
+        if rank.rank() == 1 {
+            let other = Stream::new(device).unwrap();
+            let graph = other.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+            let capture = stream.capture(|_| {
+                communicator.all_reduce_in_place(&buffer, stream).unwrap_err();
+                graph.launch(stream).unwrap_err();
+                Ok(())
+            });
+            capture.unwrap();
+        } else {
+            communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        }
+        let error = failure(&rank).0;
+        match &error {
+            Error::Timeout { rank: Some(1), detail, .. } if rank.rank() == 0 => {
+                assert!(detail.contains("it had enqueued 3 operations") && detail.contains("this rank 4"), "{error}")
+            }
+            Error::Aborted { .. } if rank.rank() == 1 => {}
+            _ => panic!("rank {} got {error}", rank.rank()),
+        }
+        gate.pass();
+    });
 }
 
 /// Rank 2 of 3 makes another call than the others.

@@ -576,23 +576,68 @@ fn pitfall_12_32_two_groups_share_ranks_and_a_graph() {
     });
 }
 
+/// By one rank alone: what was refused is no call.
 #[test]
-fn an_eager_call_on_a_stream_under_capture_is_refused() {
-    threads(2, &config(), |rank| {
-        let Rank { communicator, stream, .. } = rank;
-        let buffer = communicator.symmetric::<f32>(64).unwrap();
-        buffer.write(&[1.0; 64], stream).unwrap();
-        let graph = stream.capture(|capture| {
-            let eager = communicator.all_reduce_in_place(&buffer, stream);
-            assert!(matches!(&eager, Err(Error::Unsupported { what, .. }) if what.contains("captured")), "{eager:?}");
-            let nested = stream.capture(|_| Ok(())).map(drop);
-            assert!(matches!(nested, Err(Error::Unsupported { .. })), "{nested:?}");
-            communicator.all_reduce_in_place(&buffer, capture)
+fn pitfall_04_an_eager_call_on_a_stream_under_capture_is_refused_without_a_trace() {
+    for check_calls in [false, true] {
+        let mut config = config();
+        config.check_calls = check_calls;
+        threads(2, &config, |rank| {
+            let Rank { communicator, device, stream, .. } = rank;
+            let buffer = communicator.symmetric::<f32>(64).unwrap();
+            buffer.write(&[1.0; 64], stream).unwrap();
+            let bound = communicator.bind_all_reduce(&buffer, &buffer).unwrap();
+            let other = Stream::new(device).unwrap();
+            let launched = other.capture(|capture| bound.enqueue(capture)).unwrap();
+            let graph = stream.capture(|capture| {
+                let nested = stream.capture(|_| Ok(())).map(drop);
+                assert!(matches!(nested, Err(Error::Unsupported { .. })), "{nested:?}");
+                if rank.rank() == 0 {
+                    for refused in [
+                        communicator.all_reduce_in_place(&buffer, stream),
+                        communicator.broadcast(&buffer, 0, stream),
+                        bound.enqueue(stream),
+                        launched.launch(stream),
+                    ] {
+                        let told =
+                            matches!(&refused, Err(Error::Unsupported { what, .. }) if what.contains("captured"));
+                        assert!(told, "{refused:?}");
+                    }
+                }
+                communicator.all_reduce_in_place(&buffer, capture)
+            });
+            graph.unwrap().launch(stream).unwrap();
+            rank.finish();
+            assert_eq!(buffer.read(stream).unwrap(), vec![2.0; 64]);
         });
-        graph.unwrap().launch(stream).unwrap();
-        rank.finish();
-        assert_eq!(buffer.read(stream).unwrap(), vec![2.0; 64], "the refused call left no trace");
-    });
+    }
+}
+
+/// Whichever kind of call ranks begin with, they meet.
+#[test]
+fn pitfall_06_the_first_calls_of_ranks_are_of_any_kinds() {
+    const WORLD: usize = 3;
+    for (first, check_calls) in (0..2 * WORLD).map(|case| (case % WORLD, case >= WORLD)) {
+        let mut config = config();
+        config.check_calls = check_calls;
+        threads(WORLD, &config, |rank| {
+            let Rank { communicator, stream, .. } = rank;
+            let buffer = communicator.symmetric::<i32>(64).unwrap();
+            buffer.write(&[1; 64], stream).unwrap();
+            let bound = communicator.bind_all_reduce(&buffer, &buffer).unwrap();
+            match (rank.rank() + first) % WORLD {
+                0 => communicator.all_reduce_in_place(&buffer, stream).unwrap(),
+                1 => stream.capture(|capture| bound.enqueue(capture)).unwrap().launch(stream).unwrap(),
+                _ => {
+                    let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture));
+                    graph.unwrap().launch(stream).unwrap();
+                }
+            }
+            bound.enqueue(stream).unwrap();
+            rank.finish();
+            assert_eq!(buffer.read(stream).unwrap(), vec![9; 64]);
+        });
+    }
 }
 
 /// Calls and launches on two streams in turn, on the same memory, nowhere synchronised by hand.

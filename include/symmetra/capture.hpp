@@ -70,7 +70,8 @@ class Graph {
 
   /// Enqueues all of the captured work on `stream`. Does not block, allocates nothing. Throws
   /// kNotRegistered before register_pointers() where it is needed, kClosed after a communicator in
-  /// it was closed, the group's error when it failed, kInvalidArgument for a stream of another device.
+  /// it was closed, the group's error when it failed, kInvalidArgument for a stream of another device, kUnsupported for
+  /// one that is being captured.
   void launch(const Stream& stream) const;
 
  private:

@@ -1,7 +1,5 @@
-//! What all ranks tell each other by a kernel: which call is about to run, or only that they are here.
+//! What all ranks tell each other by a kernel: which call is about to run, or, when they open, known bits.
 #![allow(unsafe_code)]
-
-use std::time::Duration;
 
 use super::{Inner, shape_of};
 use crate::error::{Error, Result};
@@ -10,7 +8,7 @@ use crate::kernel::{args, geometry};
 use crate::memory::Scratch;
 use crate::stream::Enqueue;
 
-/// Bits of every sort in what ranks tell each other when they meet, behind the operation that a rank then waits in.
+/// Bits of every sort, behind the operation that a rank waits in which does not get them.
 const HERE: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3200 | args::kOpAgree as u64];
 
 impl Inner {
@@ -18,11 +16,6 @@ impl Inner {
     pub(super) fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
         let wait = self.arena.wait(fresh);
         self.tell([call.bytes, call.descriptor], &self.arena.layout().agree, wait, queue)
-    }
-
-    /// Makes what `queue` does next wait until every rank is as far, for at most `timeout`.
-    pub(super) fn meet(&self, timeout: Duration, queue: &impl Enqueue) -> Result<()> {
-        self.tell(HERE, &self.arena.layout().meet, self.arena.wait_for(timeout), queue)
     }
 
     /// Lets every rank reach every other as operations do, and see what arrives: a driver may report access that
@@ -77,6 +70,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::bootstrap::Threads;

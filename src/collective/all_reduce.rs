@@ -293,12 +293,18 @@ impl Inner {
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<bool> {
-        let fresh = recorded.is_none() && std::mem::take(&mut lane.fresh);
-        // Before it can run: whoever reads of it may look it up.
-        match recorded {
-            Some(recorded) => recorded.note(call),
-            None => self.group.note(call),
-        }
+        // Noted before it can run: whoever reads of it may look it up.
+        let fresh = match recorded {
+            Some(recorded) => {
+                recorded.note(call);
+                false
+            }
+            None => {
+                let fresh = self.arrive(lane, queue)?;
+                self.group.note(call);
+                fresh
+            }
+        };
         if self.group.config().check_calls {
             self.agree(call, fresh, queue)?;
         }

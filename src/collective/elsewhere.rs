@@ -16,7 +16,8 @@ impl Communicator {
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let compared = inner.group.config().check_calls;
         let mut lane = inner.lane.lock();
-        if compared {
+        // Where something is enqueued ahead of it.
+        if compared || !lane.told {
             lane.order_call(queue)?;
         }
         let first = inner.announce(call, &mut lane, queue, recorded.as_deref())?;
@@ -69,6 +70,38 @@ mod tests {
                 .map(|rank: &Result<_>| rank.as_ref().map_err(Clone::clone).and_then(|rank| rank.0.clone()))
                 .collect()
         })
+    }
+
+    /// Rank 0 captures the calls that rank 1 makes, none of them after others: who begins elsewhere has come, too.
+    #[test]
+    fn pitfall_06_ranks_begin_with_calls_elsewhere_eager_or_captured() {
+        let run = |bootstrap: Threads| -> Result<()> {
+            let config = Config { check_calls: false, heap_bytes: 1 << 16, ..Config::default() };
+            let device = Device::host()?;
+            let stream = Stream::new(&device)?;
+            let communicator = Communicator::open(bootstrap, &device, config)?;
+            let sums = communicator.symmetric::<i32>(8)?;
+            sums.write(&[1; 8], &stream)?;
+            let graphs = [
+                stream.capture(|capture| communicator.announce_elsewhere(call(64), &capture))?,
+                stream.capture(|capture| communicator.all_reduce_in_place(&sums, capture))?,
+            ];
+            match communicator.rank() {
+                0 => graphs.iter().try_for_each(|graph| graph.launch(&stream))?,
+                _ => {
+                    communicator.announce_elsewhere(call(64), &&stream)?;
+                    communicator.all_reduce_in_place(&sums, &stream)?;
+                }
+            }
+            communicator.synchronize(&stream)?;
+            assert_eq!(sums.read(&stream)?, [2; 8]);
+            drop(graphs);
+            communicator.close()
+        };
+        std::thread::scope(|scope| {
+            let ranks = Threads::new(2).unwrap().into_iter().map(|bootstrap| scope.spawn(move || run(bootstrap)));
+            ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+        });
     }
 
     #[test]

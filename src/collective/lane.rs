@@ -11,6 +11,8 @@ pub(crate) struct Lane {
     event: Event,
     /// Whether nothing has run yet: a peer may still be loading.
     pub(super) fresh: bool,
+    /// Whether peers have been told that this rank has come to its calls.
+    pub(super) told: bool,
 }
 
 /// Where the last call went.
@@ -24,7 +26,7 @@ enum Last {
 
 impl Lane {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { last: Last::Nowhere, event: Event::new(device)?, fresh: true })
+        Ok(Self { last: Last::Nowhere, event: Event::new(device)?, fresh: true, told: false })
     }
 
     /// Makes what `stream` does next wait for the lane's last call.

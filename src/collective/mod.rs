@@ -7,6 +7,7 @@ mod agree;
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
+mod arrival;
 mod batch;
 mod bound;
 mod broadcast;

@@ -89,10 +89,8 @@ impl Part for Recorded {
         let mut lane = self.inner.lane.lock();
         let calls = self.calls.lock();
         lane.order(stream)?;
-        // What is captured waits as long as later operations do: so nothing but this allows for a slow start.
-        if lane.fresh && !calls.is_empty() {
-            self.inner.meet(self.inner.group.config().deadlines.first_use, &stream)?;
-            lane.fresh = false;
+        if let Some(first) = calls.first() {
+            self.inner.arrive_together(first.op(), &mut lane, stream)?;
         }
         if self.aside.lock().is_used() {
             self.inner.side.lock().lane.order(stream)?;

@@ -55,16 +55,21 @@ impl Call {
     pub(crate) fn empty(op: u32, dtype: Dtype, reduction: Reduction, root: usize) -> Self {
         Self::new(0, op, dtype, reduction, WAY_NOTHING, root as u32)
     }
+
+    /// Its operation, `args::kOp*`.
+    pub(crate) fn op(self) -> u32 {
+        (self.descriptor & 0xff) as u32
+    }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let field = |shift: u32| (self.descriptor >> shift & 0xff) as u32;
-        let operation = Operation::from_number(field(0));
+        let operation = Operation::from_number(self.op());
         let dtype = Dtype::from_number(field(8)).map_or("?", Dtype::name);
         match operation {
             Some(operation) => write!(out, "{operation}")?,
-            None => write!(out, "operation {}", field(0))?,
+            None => write!(out, "operation {}", self.op())?,
         }
         if let Some(Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce) = operation {
             write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;

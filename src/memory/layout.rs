@@ -47,7 +47,7 @@ pub(crate) struct ArenaLayout {
     pub(crate) two_shot_sentinel: Scratch,
     pub(crate) ring: Scratch,
     pub(crate) recursive_doubling: Scratch,
-    /// Signals of the low-contention collectives.
+    /// Signals of the low-contention collectives, and of ranks that come to their first calls.
     pub(crate) aside: Region,
     /// Symmetric buffers.
     pub(crate) heap: Region,

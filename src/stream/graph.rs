@@ -100,9 +100,10 @@ impl Graph<'_> {
     /// # Errors
     /// [`Error::NotRegistered`] before [`register`](Self::register) where it is needed,
     /// [`Error::Closed`] after the communicator was closed, the group's error when it failed,
-    /// [`Error::InvalidArgument`] for a stream of another device.
+    /// [`Error::InvalidArgument`] for a stream of another device, [`Error::Unsupported`] for one that is being captured.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_same("stream", stream.device())?;
+        stream.refuse_captured("launch a graph")?;
         keep(&self.parts, &|| {
             self.parts.iter().try_for_each(|(_, part)| part.before_launch(stream))?;
             stream.enqueue("launch a graph", |raw| self.raw.launch(raw))

@@ -180,6 +180,23 @@ impl Stream {
         enqueued
     }
 
+    /// Runs `work` in a capture that the library does not know of, as a stream's owner may begin one; what is recorded
+    /// is dropped.
+    #[cfg(test)]
+    #[allow(unsafe_code)]
+    pub(crate) fn capture_natively<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
+        // SAFETY: `self` outlives the capture, which ends in this function.
+        let native = unsafe { self.0.raw.begin_capture() }?;
+        let result = work();
+        drop(native);
+        Ok(result)
+    }
+
+    /// Refuses what `enqueue` would, ahead of what leaves a trace.
+    pub(crate) fn refuse_captured(&self, call: &'static str) -> Result<()> {
+        self.eager(call).map(drop)
+    }
+
     /// Keeps captures from starting.
     fn eager(&self, call: &'static str) -> Result<RwLockReadGuard<'_, bool>> {
         // Not to be had: a capture is about to start or has just ended.
