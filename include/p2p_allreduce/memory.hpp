@@ -101,7 +101,7 @@ class SymmMemManager {
   ///
   /// Throws kUnsupported, on every rank, when some rank's cannot be shared: between processes, memory that is not
   /// hipMalloc's, such as malloc's or the stack's; on GPUs also memory from a pool, managed or mapped by address
-  /// ranges. kInvalidArgument for a null address, kMismatch for different sizes.
+  /// ranges. kInvalidArgument for a null address, and kPeer on the other ranks; kMismatch for different sizes.
   SymmMemObj* Register(void* ptr, std::size_t size) {
     symmetra::Adopted adopted = groups_.front().adopt(static_cast<std::uint8_t*>(ptr), size);
     if (!adopted.is_shared()) {

@@ -86,8 +86,8 @@ class Communicator {
   /// when the result is gone before: peers still have it mapped, and after a call that failed they may still
   /// write there. Ranks that are all threads of one process map nothing: of these the memory may go once
   /// this rank's calls with it have ended without an error, for each ends with a barrier behind which no peer
-  /// touches it. Throws kInvalidArgument for a null or misaligned address or memory of another device,
-  /// kMismatch when the sizes differ, kOutOfMemory when all registrations are in use.
+  /// touches it. Throws kInvalidArgument for a null or misaligned address or memory of another device and
+  /// kOutOfMemory when all registrations are in use, and kPeer on the other ranks for either; kMismatch when the sizes differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
   template <class T>
   Adopted adopt(T* address, std::size_t count) const {

@@ -156,7 +156,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) when the lengths differ,
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when all registrations are in use.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for memory of another device,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when all registrations are in use, and
+    /// [`Error::Peer`](crate::Error::Peer) on the other ranks for either.
     ///
     /// # Safety
     /// The memory stays allocated until every rank has closed or dropped its communicator, also when the
@@ -181,6 +183,14 @@ impl Communicator {
     /// }
     /// ```
     pub unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
+        Adopted::new(&self.0.arena, Ok(memory))
+    }
+
+    /// The same where the memory may be an error already.
+    ///
+    /// # Safety
+    /// As [`adopt`](Self::adopt).
+    pub(crate) unsafe fn adopt_made<'a, T: Element>(&self, memory: Result<Ref<'a, T>>) -> Result<Adopted<'a, T>> {
         Adopted::new(&self.0.arena, memory)
     }
 

@@ -21,11 +21,14 @@ pub struct Adopted<'a, T: Element> {
 }
 
 impl<'a, T: Element> Adopted<'a, T> {
-    /// Collective.
-    pub(crate) fn new(arena: &Arc<Arena>, memory: Ref<'a, T>) -> Result<Self> {
-        let registration = Registration::reserve(arena);
-        let agreed = arena.group().exchange(|mesh, deadline| mesh.agree("take a registration", registration, deadline));
-        let registration = agreed?;
+    /// Collective. Where the memory is an error, that is told to all.
+    pub(crate) fn new(arena: &Arc<Arena>, memory: Result<Ref<'a, T>>) -> Result<Self> {
+        let own = memory.and_then(|memory| {
+            arena.group().device().check_same("the memory", memory.device())?;
+            Ok((memory, Registration::reserve(arena)?))
+        });
+        let agreed = arena.group().exchange(|mesh, deadline| mesh.agree("adopt memory", own, deadline));
+        let (memory, registration) = agreed?;
         let view = memory.view();
         let (address, bytes) = (view.address, view.elems * size_of::<T>());
         let pointer = Pointer { registration: &registration, address, bytes, owner: view.owner.cloned() };

@@ -170,22 +170,23 @@ impl Arena {
     }
 
     /// Cuts a zeroed block at the same offset on every rank, for as many bytes of content on each
-    /// and what is padded to them. Collective; frees what every rank has dropped, and waits for the
+    /// (or a size that cannot be, which is no other's) and what is padded to them. Collective; frees what every rank has dropped, and waits for the
     /// device when there is any.
-    pub(super) fn allocate(&self, content_bytes: u64, pad_bytes: u64) -> Result<(Arc<Block>, Region)> {
+    pub(super) fn allocate(&self, content_bytes: Result<u64>, pad_bytes: u64) -> Result<(Arc<Block>, Region)> {
         self.allocate_with(content_bytes, pad_bytes, || self.drain(), |region| self.zero(region))
     }
 
     fn allocate_with(
         &self,
-        content_bytes: u64,
+        content_bytes: Result<u64>,
         pad_bytes: u64,
         drain: impl FnOnce() -> Result<()>,
         zero: impl FnOnce(Region) -> Result<()>,
     ) -> Result<(Arc<Block>, Region)> {
-        let bytes = content_bytes.next_multiple_of(ALIGN) + pad_bytes;
-        let wish = Wish { bytes: content_bytes, dropped: self.heap.lock().dropped().clone() };
+        let wished = content_bytes.as_ref().copied().unwrap_or(u64::MAX);
+        let wish = Wish { bytes: wished, dropped: self.heap.lock().dropped().clone() };
         let wishes = self.group.exchange(|mesh, deadline| tell(mesh, "to make symmetric memory", &wish, deadline))?;
+        let bytes = content_bytes?.next_multiple_of(ALIGN) + pad_bytes;
         let everywhere = dropped_everywhere(wishes)?;
         let drained = match everywhere.is_empty() && self.slots.lock().retired.is_empty() {
             true => Ok(()),
@@ -476,10 +477,10 @@ mod tests {
             if group.rank() == 1 {
                 arena.retire_slot(arena.take_slot().unwrap());
             }
-            of_rank_1(&arena, arena.allocate_with(100, 0, drain, |region| arena.zero(region)));
+            of_rank_1(&arena, arena.allocate_with(Ok(100), 0, drain, |region| arena.zero(region)));
             // Of all: the block of that allocation, which each has let go.
-            of_rank_1(&arena, arena.allocate_with(100, 0, drain, |region| arena.zero(region)));
-            arena.allocate(100, 0).unwrap();
+            of_rank_1(&arena, arena.allocate_with(Ok(100), 0, drain, |region| arena.zero(region)));
+            arena.allocate(Ok(100), 0).unwrap();
             arena.close().unwrap();
         };
         std::thread::scope(|scope| {
@@ -527,9 +528,9 @@ mod tests {
             let refused = || Err(Error::Device { code: 1, message: "no fill".to_owned() });
             for _ in 0..3 {
                 let zero = |region| if group.rank() == 1 { refused() } else { arena.zero(region) };
-                of_rank_1(&arena, arena.allocate_with(heap_bytes, 0, || arena.drain(), zero));
+                of_rank_1(&arena, arena.allocate_with(Ok(heap_bytes), 0, || arena.drain(), zero));
             }
-            let (_, region) = arena.allocate(heap_bytes, 0).unwrap();
+            let (_, region) = arena.allocate(Ok(heap_bytes), 0).unwrap();
             assert_eq!(region.bytes, heap_bytes);
             arena.close().unwrap();
         };

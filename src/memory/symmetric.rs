@@ -31,7 +31,7 @@ pub struct SymmetricBuffer<T: Element> {
 impl<T: Element> SymmetricBuffer<T> {
     /// Collective; the elements lie before the signal pad in one block.
     pub(crate) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
-        let bytes = size_bytes::<T>(len)? as u64;
+        let bytes = size_bytes::<T>(len).map(|bytes| bytes as u64);
         let (block, region) = arena.allocate(bytes, PAD_BYTES)?;
         Ok(Self { arena: arena.clone(), block, offset_bytes: region.offset, len, _type: PhantomData })
     }

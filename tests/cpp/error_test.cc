@@ -201,7 +201,12 @@ void operands() {
     CHECK_THROWS(kOutOfMemory, communicator.symmetric<float>(1 << 20));
     CHECK_THROWS(kInvalidArgument, communicator.symmetric<float>(~std::size_t{0}));
     CHECK_THROWS(kMismatch, communicator.symmetric<float>(1 + communicator.rank()));
+    if (communicator.rank() == 0) CHECK_THROWS(kInvalidArgument, communicator.symmetric<float>(~std::size_t{0}));
+    if (communicator.rank() != 0) CHECK_THROWS(kMismatch, communicator.symmetric<float>(1));
     CHECK_THROWS(kMismatch, communicator.adopt(values, 1 + communicator.rank()));
+    // What one rank has no memory for, the others are told of.
+    if (communicator.rank() == 0) CHECK_THROWS(kInvalidArgument, communicator.adopt(static_cast<float*>(nullptr), 1));
+    if (communicator.rank() != 0) CHECK_THROWS(kPeer, communicator.adopt(values, 1));
     const SymmetricBuffer taken = std::move(buffer);
     CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_reduce(buffer, stream)), "moved from"));
     CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(buffer, 0, 4), stream)), "moved from"));

@@ -144,9 +144,9 @@ pub(super) unsafe fn tensor_adopt(
         let (dtype, device) = (dtype(number)?, communicator.device());
         with_type!(dtype, T => {
             // SAFETY: passed on.
-            let memory = unsafe { Ref::<'static, T>::from_raw(device, address.cast(), count) }?;
+            let memory = unsafe { Ref::<'static, T>::from_raw(device, address.cast(), count) };
             // SAFETY: passed on.
-            let adopted = unsafe { communicator.adopt(memory) }?;
+            let adopted = unsafe { communicator.adopt_made(memory) }?;
             Ok(Tensor::new(adopted, dtype))
         })
     })
