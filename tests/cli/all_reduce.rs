@@ -217,11 +217,53 @@ fn whoever_reads_no_more_ends_the_run() {
     }
 }
 
+/// Runs the command with a library of the test's in every process.
+fn with_library(source: &str, args: &str) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, library) = (folder.path().join("library.c"), folder.path().join("library.so"));
+    std::fs::write(&file, source).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let compiled =
+        Command::new(compiler).args(["-shared", "-fPIC", "-o"]).args([&library, &file]).arg("-ldl").status().unwrap();
+    assert!(compiled.success());
+    command(args.split(' ')).env("LD_PRELOAD", &library).output().unwrap().into()
+}
+
+/// What a rank does as it exits belongs to the run: it is waited for, and may fail.
+#[test]
+fn ranks_are_waited_for_until_they_have_exited() {
+    let exit = |how: &str| {
+        format!(
+            r#"
+            #include <stdio.h>
+            #include <stdlib.h>
+            #include <string.h>
+            #include <unistd.h>
+            __attribute__((destructor)) static void leave(void) {{
+              char line[256] = {{0}};
+              FILE *file = fopen("/proc/self/cmdline", "r");
+              size_t bytes = file ? fread(line, 1, sizeof line - 1, file) : 0;
+              if (file) fclose(file);
+              if (bytes <= 5 || strcmp(line + bytes - 5, "rank") != 0) return;
+              // The other side sees the end of what this rank says.
+              close(1);
+              for (int number = 3; number < 64; ++number) close(number);
+              {how}
+            }}
+        "#
+        )
+    };
+    let args = "all-reduce --device host --ranks 2 --max-bytes 1KiB --iterations 1";
+    let slow = with_library(&exit(r#"usleep(300000); (void)!write(2, "has exited\n", 11);"#), args).ok();
+    assert_eq!(slow.stderr.matches("has exited").count(), 2, "{}", slow.stderr);
+    let crashed = with_library(&exit("abort();"), args);
+    assert_eq!(crashed.code, 1, "{}", crashed.stderr);
+    assert!(crashed.stderr.contains("was killed by signal 6"), "{}", crashed.stderr);
+}
+
 /// NCCL prints to standard output when it is asked to talk: here a library of the test's does.
 #[test]
 fn what_libraries_print_does_not_mix_with_what_ranks_say() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("talk.c");
     // Of a rank, when it starts its first thread: as it opens its device.
     let talk = r#"
         #define _GNU_SOURCE
@@ -241,15 +283,7 @@ fn what_libraries_print_does_not_mix_with_what_ranks_say() {
           return ((Create *)dlsym(RTLD_NEXT, "pthread_create"))(thread, attributes, run, with);
         }
     "#;
-    std::fs::write(&source, talk).unwrap();
-    let library = folder.path().join("talk.so");
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    let compiled =
-        Command::new(compiler).args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl").status().unwrap();
-    assert!(compiled.success());
-    let args = "all-reduce --device host --ranks 2 --max-bytes 1KiB --iterations 1 --json";
-    let run: Run = command(args.split(' ')).env("LD_PRELOAD", &library).output().unwrap().into();
-    let run = run.ok();
+    let run = with_library(talk, "all-reduce --device host --ranks 2 --max-bytes 1KiB --iterations 1 --json").ok();
     right(&run, 1);
     assert_eq!(run.stderr.matches("NCCL version").count(), 2, "{}", run.stderr);
 }

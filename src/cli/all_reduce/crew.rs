@@ -28,8 +28,9 @@ pub(super) enum Heard {
 pub(super) trait Hands {
     /// Every rank is in the group.
     fn all_open(&mut self) {}
-    /// A rank ended without a word: how.
-    fn autopsy(&mut self, rank: usize) -> String;
+    /// A rank says no more: waits for its end, for a bounded time. What is wrong with how it ended; where it was
+    /// not `done` anything is.
+    fn end(&mut self, rank: usize, done: bool) -> Option<String>;
     /// Ends all ranks that are still there.
     fn stop(&mut self);
 }
@@ -38,8 +39,9 @@ pub(super) trait Hands {
 struct Roll {
     open: usize,
     ended: usize,
-    /// Whether a rank said its last word.
-    last_word: Vec<bool>,
+    /// Whether a rank said that all is done, and whether it said that it gave up.
+    done: Vec<bool>,
+    gave_up: Vec<bool>,
     /// What failed, in the order it was heard.
     failures: Vec<(Failure, bool)>,
 }
@@ -47,7 +49,8 @@ struct Roll {
 impl Crew {
     /// Blocks until every rank ended; hands on what they say. When one fails the others are ended.
     pub(super) fn attend(mut self, mut hear: impl FnMut(usize, Said) -> Result<(), Failure>) -> Result<(), Failure> {
-        let mut roll = Roll { open: 0, ended: 0, last_word: vec![false; self.ranks], failures: Vec::new() };
+        let none = vec![false; self.ranks];
+        let mut roll = Roll { open: 0, ended: 0, done: none.clone(), gave_up: none, failures: Vec::new() };
         let mut stop_at: Option<Instant> = None;
         while roll.ended < self.ranks {
             let heard = match stop_at {
@@ -83,9 +86,9 @@ impl Crew {
                     self.hands.all_open();
                 }
             }
-            Heard::Said(Said::Done) => roll.last_word[rank] = true,
+            Heard::Said(Said::Done) => roll.done[rank] = true,
             Heard::Said(Said::Failed { message, echo }) => {
-                roll.last_word[rank] = true;
+                roll.gave_up[rank] = true;
                 roll.failures.push((Failure::failed(format!("rank {rank}: {message}")), echo));
             }
             Heard::Said(said) => {
@@ -95,9 +98,10 @@ impl Crew {
             }
             Heard::Ended => {
                 roll.ended += 1;
-                if !roll.last_word[rank] {
-                    let failure = Failure::failed(format!("rank {rank} {}", self.hands.autopsy(rank)));
-                    roll.failures.push((failure, false));
+                let wrong = self.hands.end(rank, roll.done[rank]);
+                // Who gave up said why.
+                if let Some(how) = wrong.filter(|_| !roll.gave_up[rank]) {
+                    roll.failures.push((Failure::failed(format!("rank {rank} {how}")), false));
                 }
             }
         }

@@ -25,6 +25,11 @@ use crate::{orphan, output};
 /// How long the ranks have to start.
 const MEET: Duration = Duration::from_secs(60);
 
+/// How long a rank has to exit once it has said all: long enough for drivers and libraries to end in.
+const EXIT: Duration = Duration::from_secs(10);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// One rank's part.
 #[derive(Serialize, Deserialize)]
 struct Part {
@@ -48,11 +53,13 @@ impl Hands for Team {
         self.directory = None;
     }
 
-    fn autopsy(&mut self, rank: usize) -> String {
-        match self.children.get_mut(rank).map(Child::wait) {
-            Some(Ok(status)) => describe(status),
-            Some(Err(error)) => format!("ended, nobody knows how: {error}"),
-            None => "never was".to_owned(),
+    fn end(&mut self, rank: usize, done: bool) -> Option<String> {
+        match self.children.get_mut(rank).map(wait) {
+            Some(Ok(Some(status))) if done && status.success() => None,
+            Some(Ok(Some(status))) => Some(describe(status, done)),
+            Some(Ok(None)) => Some(format!("said no more, and did not end for {} s", EXIT.as_secs())),
+            Some(Err(error)) => Some(format!("ended, nobody knows how: {error}")),
+            None => Some("never was".to_owned()),
         }
     }
 
@@ -73,10 +80,26 @@ impl Drop for Team {
     }
 }
 
-fn describe(status: ExitStatus) -> String {
+/// Waits for a rank that says no more; kills it when that takes too long.
+fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + EXIT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            child.kill()?;
+            return child.wait().map(|_| None);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn describe(status: ExitStatus, done: bool) -> String {
+    let when = if done { "after" } else { "before" };
     match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was killed by signal {signal}"),
-        (None, code) => format!("ended with status {} before it was done", code.unwrap_or(-1)),
+        (Some(signal), _) => format!("was killed by signal {signal} {when} it was done"),
+        (None, code) => format!("ended with status {} {when} it was done", code.unwrap_or(-1)),
     }
 }
 
