@@ -66,7 +66,7 @@ struct RankArgs {
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
 
-    /// Put several ranks on one GPU when there are too few
+    /// Put several ranks on one GPU when there are too few; `--device auto` then takes GPUs where there is one
     #[arg(long)]
     share_devices: bool,
 

@@ -80,7 +80,7 @@ impl Gpu {
 
 /// The devices of all ranks. `share` lets ranks outnumber the GPUs.
 pub(crate) fn assign(choice: Choice, ranks: usize, share: bool) -> Result<Vec<RankDevice>, Failure> {
-    let kind = kind(choice, ranks);
+    let kind = kind(choice, ranks, share);
     let Some(gpu) = GPUS.iter().find(|gpu| gpu.kind == kind) else {
         return Ok(vec![RankDevice::Host; ranks]);
     };
@@ -103,15 +103,34 @@ pub(crate) fn assign(choice: Choice, ranks: usize, share: bool) -> Result<Vec<Ra
     Ok((0..ranks).map(|rank| (gpu.device)(rank % count)).collect())
 }
 
-/// The kind of device that `choice` means for this many ranks.
-pub(crate) fn kind(choice: Choice, ranks: usize) -> DeviceKind {
+/// The kind of device that `choice` means for this many ranks. `share` lets ranks outnumber the GPUs.
+pub(crate) fn kind(choice: Choice, ranks: usize, share: bool) -> DeviceKind {
     match choice {
         Choice::Host => DeviceKind::Host,
         Choice::Cuda => DeviceKind::Cuda,
         Choice::Hip => DeviceKind::Hip,
-        Choice::Auto => {
-            let enough = GPUS.iter().find(|gpu| gpu.count() >= ranks);
-            enough.map_or(DeviceKind::Host, |gpu| gpu.kind)
-        }
+        Choice::Auto => automatic(&GPUS.map(|gpu| (gpu.kind, gpu.count())), ranks, share),
+    }
+}
+
+/// The first kind with a GPU for every rank; else, where these are shared, the first with any.
+fn automatic(counts: &[(DeviceKind, usize)], ranks: usize, share: bool) -> DeviceKind {
+    let with = |least: usize| counts.iter().find(|(_, count)| *count >= least);
+    let found = with(ranks).or_else(|| with(1).filter(|_| share));
+    found.map_or(DeviceKind::Host, |(kind, _)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_gpus_need_not_be_as_many_as_ranks() {
+        let found = |cuda, hip, share| automatic(&[(DeviceKind::Cuda, cuda), (DeviceKind::Hip, hip)], 4, share);
+        assert_eq!([found(4, 0, false), found(4, 0, true)], [DeviceKind::Cuda; 2]);
+        assert_eq!([found(1, 0, false), found(1, 0, true)], [DeviceKind::Host, DeviceKind::Cuda]);
+        assert_eq!([found(0, 3, false), found(0, 3, true)], [DeviceKind::Host, DeviceKind::Hip]);
+        assert_eq!([found(1, 4, false), found(1, 4, true)], [DeviceKind::Hip; 2]);
+        assert_eq!([found(0, 0, false), found(0, 0, true)], [DeviceKind::Host; 2]);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     pub(crate) device: Choice,
 
-    /// Put several ranks on one GPU when there are too few
+    /// Put several ranks on one GPU when there are too few; `--device auto` then takes GPUs where there is one
     #[arg(long)]
     pub(crate) share_devices: bool,
 

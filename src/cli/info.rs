@@ -140,7 +140,7 @@ struct RangeInfo {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ranks = args.ranks();
-    let kind = devices::kind(args.device, ranks);
+    let kind = devices::kind(args.device, ranks, false);
     let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(gpu.device));
     let (gpus, broken) = opened(gpus);
     let mut config = Config::default();

@@ -123,7 +123,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // One kind of device for all.
     let most = args.ranks.iter().max().map_or(2, |ranks| *ranks as usize);
-    let kind = devices::kind(args.device, most);
+    let kind = devices::kind(args.device, most, false);
     let choice = match kind {
         DeviceKind::Cuda => Choice::Cuda,
         DeviceKind::Hip => Choice::Hip,
