@@ -5,9 +5,9 @@ mod support;
 
 use support::device::kind;
 use support::world::{meet, open};
-use support::{config, threads};
+use support::{Rank, config, threads};
 use symmetra::bootstrap::Bootstrap;
-use symmetra::{Algorithm, Determinism, Dtype, Error, TunedRow, TunedTable, Tuning};
+use symmetra::{Algorithm, Config, Determinism, Dtype, Error, Result, SymmetricBuffer, TunedRow, TunedTable, Tuning};
 
 /// Small messages by the algorithm that the built-in table keeps for the largest.
 fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
@@ -25,24 +25,48 @@ fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
     }
 }
 
+/// Every call is compared across ranks.
+fn checked(tuning: Tuning) -> Config {
+    let mut config = config();
+    (config.tuning, config.check_calls) = (Some(tuning), true);
+    config
+}
+
 #[test]
 fn a_tuning_decides_what_runs() {
-    let mut config = config();
-    config.tuning = Some(tuning(4096, false));
-    threads(2, &config, |rank| {
+    threads(2, &checked(tuning(4096, false)), |rank| {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let ranges = communicator.explain(Dtype::F32, true);
         let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect();
         assert_eq!(algorithms, [(4096, Algorithm::TwoShotZeroCopy), (u64::MAX, Algorithm::OneShotSentinel)]);
         assert!(ranges[0].reason.contains("symmetra tune"));
-        for elems in [1024, 1025] {
+        for (elems, tuned) in [(1024, Algorithm::TwoShotZeroCopy), (1025, Algorithm::OneShotSentinel)] {
             let buffer = communicator.symmetric::<f32>(elems).unwrap();
             buffer.write(&vec![1.5; elems], stream).unwrap();
-            communicator.all_reduce_in_place(&buffer, stream).unwrap();
-            rank.finish();
+            auto_meets(tuned, rank, &buffer).unwrap();
             assert_eq!(buffer.read(stream).unwrap(), vec![3.0; elems]);
         }
     });
+}
+
+/// Rank 0 leaves the choice to the library, the other names the algorithm: ranks compare what runs.
+fn auto_meets(tuned: Algorithm, rank: &Rank, buffer: &SymmetricBuffer<f32>) -> Result<()> {
+    let algorithm = if rank.rank() == 0 { Algorithm::Auto } else { tuned };
+    rank.communicator.all_reduce_with(algorithm, buffer, buffer, &rank.stream)?;
+    rank.communicator.synchronize(&rank.stream)
+}
+
+/// What the test above rests on.
+#[test]
+fn a_choice_that_is_not_the_tuned_one_is_a_mismatch() {
+    for (elems, other) in [(1024, Algorithm::OneShotSentinel), (1025, Algorithm::TwoShotZeroCopy)] {
+        let errors = meet(2, |bootstrap| {
+            let rank = open(bootstrap, &checked(tuning(4096, false))).unwrap();
+            let buffer = rank.communicator.symmetric::<f32>(elems).unwrap();
+            auto_meets(other, &rank, &buffer).unwrap_err()
+        });
+        assert!(errors.iter().all(|error| matches!(error, Error::Mismatch { .. })), "{errors:?}");
+    }
 }
 
 #[test]
