@@ -290,6 +290,7 @@ fn files_that_cannot_be_summed() {
 
     let shards = Shards::new("safetensors", &[safetensors("U16", "[1]", &[0; 2])]);
     shards.reduce(&["--tensor", "weight"]).refused(1, &["U16", "BF16"]);
+    refused(npy("<f4", false, "(9223372036854775807, 4, 0)", &[]), &["1 TiB"]);
     shards.reduce(&["--tensor", "weights"]).refused(1, &["`weights`", "`bias`, `weight`"]);
     shards.reduce(&[]).refused(2, &["--tensor"]);
     let shards = Shards::new("safetensors", &[b"\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()]);
