@@ -100,15 +100,15 @@ pub(crate) struct SweepArgs {
     #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
     pub(crate) op: Reduction,
 
-    /// Smallest message of a rank: bytes, or with the unit KiB, MiB or GiB
+    /// Smallest message, the larger operand of a rank: bytes, or with the unit KiB, MiB or GiB
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
     min_bytes: u64,
 
-    /// Largest message of a rank: sizes double from the smallest up to this
+    /// Largest message, the larger operand of a rank: sizes double from the smallest up to this
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
     max_bytes: u64,
 
-    /// Operations timed for each size [default: by size, 10 to 200 on the CPU, 50 to 1000 on GPUs]
+    /// Operations timed for each size; more than 10 are timed in 10 equal batches, rounded up [default: by size, 10 to 200 on the CPU, 50 to 1000 on GPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: Option<u32>,
 

@@ -10,13 +10,14 @@ use crate::names::{self, Mover};
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
 /// Flags of every collective but all-reduce.
-///
-/// Starts the ranks itself. Every size is run on fresh random data and every element of every rank's
-/// result is compared, bit for bit, with what it must be; then batches of operations are timed. A
-/// size is that of a rank's larger operand. A row's time is the median over the batches of the
-/// slowest rank's time for one operation; bus bandwidth is what nccl-tests call so. Exit status: 0,
-/// or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
+// Their summaries are those of the commands: text here would be overridden by them.
+#[command(after_long_help = "\
+Starts the ranks itself. Every size is run on fresh random data and every element of every rank's \
+result is compared, bit for bit, with what it must be; then batches of operations are timed. A \
+size is that of a rank's larger operand. A row's time is the median over the batches of the \
+slowest rank's time for one operation; bus bandwidth is what nccl-tests call so. Exit status: 0, \
+or 1 when an element is wrong or a rank fails, or 2 for wrong usage.")]
 pub(crate) struct Args {
     /// How many ranks, 1 to 16
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]

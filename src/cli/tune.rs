@@ -98,7 +98,7 @@ impl Args {
                 let kind = if dtype.is_float() { "floating types" } else { "integers" };
                 return Err(Failure::usage(format!("--dtype: {} and {dtype} both stand for {kind}", other.dtype)));
             }
-            messages.push(Messages { dtype, sizes_elems: all_reduce::sizes_elems(min_bytes, max_bytes, dtype)? });
+            messages.push(Messages { dtype, sizes_elems: all_reduce::sizes_elems(min_bytes, max_bytes, dtype, 1)? });
         }
         Ok(Plan { messages, operations: self.operations, launches: self.launches })
     }

@@ -82,6 +82,24 @@ fn roots_and_reductions() {
 }
 
 #[test]
+fn small_sizes_of_whole_parts_are_measured_once() {
+    let rows = right("all-gather --ranks 3 --ranks-as threads --min-bytes 4 --max-bytes 16", 1);
+    assert_eq!(rows[0]["bytes"], 12);
+}
+
+#[test]
+fn help_tells_what_a_size_is_and_how_it_ends() {
+    for (command, size) in [("all-gather", "larger operand"), ("bench all-gather", "input")] {
+        let help = symmetra(&format!("{command} --help")).ok().stdout;
+        // Lines are wrapped.
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in ["Exit status: 0", &format!("A size is that of a rank's {size}")] {
+            assert!(help.contains(words), "`{words}` is not in: {help}");
+        }
+    }
+}
+
+#[test]
 fn wrong_usage() {
     for (args, words) in [
         ("broadcast --ranks 2 --root 2", ["--root is 2", "2 ranks"].as_slice()),

@@ -75,7 +75,7 @@ impl Sweep {
             dtype: asked.dtype,
             reduction: asked.op,
             algorithm: args.algorithm,
-            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype)?,
+            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype, 1)?,
             iterations: asked.iterations,
             graph: asked.graph,
             in_place: asked.in_place,
@@ -89,9 +89,7 @@ impl Sweep {
     pub(super) fn of(exchange: &exchange::Args, collective: Collective, ranks: usize) -> Result<Self, Failure> {
         let asked = &exchange.sweep;
         collective.check(exchange, ranks)?;
-        let part = if collective.divides() { ranks } else { 1 };
-        let whole = |elems: usize| (elems / part).max(1) * part;
-        let sizes_elems = sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype)?;
+        let parts = if collective.divides() { ranks } else { 1 };
         Ok(Self {
             collective,
             root: exchange.root.unwrap_or(0),
@@ -99,7 +97,7 @@ impl Sweep {
             dtype: asked.dtype,
             reduction: asked.op,
             algorithm: Algorithm::Auto,
-            sizes_elems: sizes_elems.into_iter().map(whole).collect(),
+            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype, parts)?,
             iterations: asked.iterations,
             graph: asked.graph,
             in_place: asked.in_place || collective == Collective::Broadcast,
@@ -139,8 +137,8 @@ impl Sweep {
     }
 }
 
-/// Doubles from the smallest to the largest.
-pub(crate) fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype) -> Result<Vec<usize>, Failure> {
+/// Doubles from the smallest to the largest, in whole multiples of `parts`, each once.
+pub(crate) fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype, parts: usize) -> Result<Vec<usize>, Failure> {
     let element = dtype.bytes() as u64;
     if min_bytes < element {
         return Err(Failure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));
@@ -157,7 +155,9 @@ pub(crate) fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype) -> Resul
         )));
     }
     let sizes = std::iter::successors(Some(min_bytes), |bytes| Some(bytes * 2)).take_while(|bytes| *bytes <= max_bytes);
-    Ok(sizes.map(|bytes| (bytes / element) as usize).collect())
+    let mut sizes: Vec<usize> = sizes.map(|bytes| ((bytes / element) as usize / parts).max(1) * parts).collect();
+    sizes.dedup();
+    Ok(sizes)
 }
 
 /// How many batches of how many operations are timed.
@@ -403,12 +403,13 @@ mod tests {
 
     #[test]
     fn sizes_double() {
-        assert_eq!(sizes_elems(1024, 8192, Dtype::F32).unwrap(), [256, 512, 1024, 2048]);
-        assert_eq!(sizes_elems(1000, 5000, Dtype::I64).unwrap(), [125, 250, 500]);
-        assert_eq!(sizes_elems(2, 2, Dtype::F16).unwrap(), [1]);
-        assert!(sizes_elems(2, 8, Dtype::F32).is_err());
-        assert!(sizes_elems(8, 4, Dtype::F32).is_err());
-        assert!(sizes_elems(8, u64::MAX, Dtype::F32).is_err());
+        assert_eq!(sizes_elems(1024, 8192, Dtype::F32, 1).unwrap(), [256, 512, 1024, 2048]);
+        assert_eq!(sizes_elems(1000, 5000, Dtype::I64, 1).unwrap(), [125, 250, 500]);
+        assert_eq!(sizes_elems(2, 2, Dtype::F16, 1).unwrap(), [1]);
+        assert_eq!(sizes_elems(4, 32, Dtype::F32, 3).unwrap(), [3, 6]);
+        assert!(sizes_elems(2, 8, Dtype::F32, 1).is_err());
+        assert!(sizes_elems(8, 4, Dtype::F32, 1).is_err());
+        assert!(sizes_elems(8, u64::MAX, Dtype::F32, 1).is_err());
     }
 
     #[test]

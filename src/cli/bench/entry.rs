@@ -32,11 +32,11 @@ pub(super) struct RaceArgs {
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
     pub(super) dtype: Dtype,
 
-    /// Smallest message of a rank: bytes, or with the unit KiB, MiB or GiB
+    /// Smallest message, the input of a rank: bytes, or with the unit KiB, MiB or GiB
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
     min_bytes: u64,
 
-    /// Largest message of a rank: sizes double from the smallest up to this
+    /// Largest message, the input of a rank: sizes double from the smallest up to this
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
     max_bytes: u64,
 
@@ -74,14 +74,13 @@ impl RaceArgs {
         graph.into_iter().chain(self.eager.then_some(Mode::Eager)).collect()
     }
 
-    /// Elements of the inputs: where these are cut for all, a multiple of the ranks.
+    /// Elements of the inputs; where these are cut for all, a part for every rank.
     fn sizes_elems(&self, collective: Collective) -> Result<Vec<usize>, Failure> {
         let parts = match collective {
             Collective::ReduceScatter | Collective::AllToAll => self.ranks.ranks as usize,
             _ => 1,
         };
-        let sizes = all_reduce::sizes_elems(self.min_bytes, self.max_bytes, self.dtype)?;
-        Ok(sizes.into_iter().map(|elems| (elems / parts).max(1) * parts).collect())
+        all_reduce::sizes_elems(self.min_bytes, self.max_bytes, self.dtype, parts)
     }
 }
 
