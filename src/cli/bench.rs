@@ -93,7 +93,7 @@ impl OutputArgs {
     /// To be called before the work.
     fn check(&self) -> Result<(), Failure> {
         match &self.json {
-            Some(path) if path.as_os_str() != "-" => crate::output::check_file("--json", path),
+            Some(path) if path.as_os_str() != "-" => crate::target::check_written("--json", path),
             _ => Ok(()),
         }
     }

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use crate::failure::Failure;
 use relay::Relay;
@@ -83,10 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Turns signals into events, from here on.
 fn watch_signals(sender: Sender<Event>) -> Result<(), Failure> {
-    // What `nohup` or a shell's background has us ignore is ignored by the ranks as well: they inherit that.
-    let ignored = ignored_signals();
-    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let mut signals = Signals::new(watched).map_err(Failure::doing("watch for signals"))?;
+    let mut signals = signals::watched()?;
     let watch = move || {
         for signal in signals.forever() {
             if sender.send(Event::Signal(signal)).is_err() {
@@ -95,14 +91,6 @@ fn watch_signals(sender: Sender<Event>) -> Result<(), Failure> {
         }
     };
     std::thread::Builder::new().spawn(watch).map(drop).map_err(Failure::doing("start a thread"))
-}
-
-/// The signals that this process was started to ignore, a bit each from the lowest; none where the system does
-/// not tell.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Notices a rank's end without asking how it was: until then its number is not used again.

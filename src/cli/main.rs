@@ -14,6 +14,8 @@ mod launch;
 mod names;
 mod orphan;
 mod output;
+mod signals;
+mod target;
 mod tensor_file;
 mod tune;
 

@@ -1,24 +1,11 @@
 //! Standard output, for data alone.
 
 use std::fmt::Display;
-use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 
 use serde::Serialize;
 
 use crate::failure::Failure;
-
-/// Refuses a file that cannot be written, before the work that it is for. Leaves it as it was.
-pub(crate) fn check_file(option: &str, path: &Path) -> Result<(), Failure> {
-    let there = path.exists();
-    let tried = File::options().append(true).create(true).open(path);
-    if tried.is_ok() && !there {
-        // Nobody minds an empty file that cannot be taken away.
-        let _ = std::fs::remove_file(path);
-    }
-    tried.map(drop).map_err(|error| Failure::usage(format!("{option}: cannot write {}: {error}", path.display())))
-}
 
 /// Writes text and a line's end at once.
 pub(crate) fn line(text: impl Display) -> Result<(), Failure> {

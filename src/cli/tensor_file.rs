@@ -94,7 +94,7 @@ impl Format {
         Ok(values)
     }
 
-    /// Writes a tensor over an existing file.
+    /// Writes a file of one tensor.
     pub(crate) fn write<T: Element>(&self, path: &Path, header: &Header, values: &[T]) -> Result<(), Failure> {
         let bytes = bytemuck::cast_slice(values);
         let written = match self {

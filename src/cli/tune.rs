@@ -16,7 +16,7 @@ use crate::all_reduce::{self, RanksAs};
 use crate::bench::{Found, Task};
 use crate::devices::{self, Choice, GPUS};
 use crate::failure::Failure;
-use crate::{bytes, names, output};
+use crate::{bytes, names, output, target};
 use lap::{Lap, Messages, Plan};
 use report::{Report, World};
 
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let (plan, worlds) = (args.plan(kind)?, args.worlds(kind));
     // Before anything is measured: whatever is asked for is there.
-    args.output.as_deref().map_or(Ok(()), check_output)?;
+    let target = args.output.as_deref().map(check_output).transpose()?;
     let devices = worlds.iter().map(|world| devices::assign(choice, *world, false)).collect::<Result<Vec<_>, _>>()?;
     eprintln!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name());
     // Hidden unless standard error is a terminal.
@@ -167,11 +167,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         output::line(report.tables())?
     }
-    args.output.as_deref().map_or(Ok(()), |path| write(&report, path))
+    target.map_or(Ok(()), |path| write(&report, &path))
 }
 
-/// Refuses a place where no file can be.
-fn check_output(path: &Path) -> Result<(), Failure> {
+/// Refuses a place where no file can be; returns it with links followed.
+fn check_output(path: &Path) -> Result<PathBuf, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
         return Err(Failure::usage(format!("--output: {} is no folder", folder.display())));
@@ -179,7 +179,9 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     if path.is_dir() || path.file_name().is_none() {
         return Err(Failure::usage(format!("--output: {} names no file", path.display())));
     }
-    output::check_file("--output", path)
+    let path = target::check_replaced("--output", path)?;
+    target::check_beside("--output", &path)?;
+    Ok(path)
 }
 
 /// Writes the file, and reads it as a program will.

@@ -109,18 +109,27 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Writes the file: the whole of it or, where that fails, nothing.
+    /// Writes the file: the whole of it or, where that fails, nothing. What symbolic links lead to is replaced.
     ///
     /// # Errors
-    /// [`Error::System`] when it cannot be written; [`Error::InvalidArgument`] as [`load`](Self::load).
+    /// [`Error::System`] when it cannot be written; [`Error::InvalidArgument`] as [`load`](Self::load), and for a
+    /// device, pipe or socket.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.validate()?;
         let path = path.as_ref();
         let mut text =
             serde_json::to_string_pretty(self).map_err(|error| Error::Internal { message: error.to_string() })?;
         text.push('\n');
-        replace(path, text.as_bytes())
-            .map_err(|error| Error::system(format_args!("write the tuning file {}", path.display()), &error))
+        let cannot = |error| Error::system(format_args!("write the tuning file {}", path.display()), &error);
+        let there = match fs::symlink_metadata(path) {
+            Ok(_) => path.canonicalize().map_err(cannot)?,
+            Err(_) => path.to_owned(),
+        };
+        // A folder refuses by itself.
+        if there.exists() && !there.is_file() && !there.is_dir() {
+            return Err(Error::invalid("the tuning file", path.display(), "it must be a regular file, to be replaced"));
+        }
+        replace(&there, text.as_bytes()).map_err(cannot)
     }
 
     /// What was measured for a kind of call, if anything.
@@ -224,6 +233,22 @@ mod tests {
         assert!(matches!(old.save(&folder), Err(Error::System { .. })));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
         assert!(matches!(old.save(directory.path().join("none/tuning.json")), Err(Error::System { errno: 2, .. })));
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, link] = ["tuning.json", "link.json"].map(|name| directory.path().join(name));
+        let good = tuning(&[None]);
+        good.save(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        tuning(&[Some(5), None]).save(&link).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(Tuning::load(&path).unwrap(), tuning(&[Some(5), None]));
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert!(matches!(good.save(&link), Err(Error::InvalidArgument { .. })));
+        assert!(link.is_symlink());
     }
 
     #[test]

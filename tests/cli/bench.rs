@@ -224,6 +224,34 @@ fn the_cost_of_a_call_on_the_cpu() {
 }
 
 #[test]
+fn a_link_that_leads_nowhere_yet_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link.json");
+    std::os::unix::fs::symlink("out.json", &link).unwrap();
+    let floor = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --json";
+    symmetra(&format!("{floor} {} --ranks 99", link.display())).refused(2, &[]);
+    symmetra(&format!("{floor} {}", link.display())).ok();
+    assert!(link.is_symlink());
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!(report["ranks"], 2);
+    // A pipe is written as it is.
+    let run = symmetra(&format!("{floor} /dev/stdout")).ok();
+    assert!(run.stdout.contains("\"ranks\": 2"), "{}", run.stdout);
+}
+
+#[test]
+fn small_sizes_of_whole_parts_are_measured_once() {
+    let run = symmetra(
+        "bench reduce-scatter --device host --ranks 3 --ranks-as threads --min-bytes 4 --max-bytes 16 --dtype f32 \
+         --operations 1 --launches 1 --json -",
+    );
+    let report = object(&run.ok());
+    let bytes: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(bytes, [12]);
+}
+
+#[test]
 fn wrong_usage() {
     for (args, words) in [
         ("bench all-reduce --ranks 1", ["1 is not in 2..=16"].as_slice()),
@@ -256,6 +284,7 @@ fn wrong_usage() {
         let unwritable = format!("bench {bench} --device host --ranks 2 --json /nowhere/out.json");
         symmetra(&unwritable).refused(2, &["--json: cannot write /nowhere/out.json"]);
     }
+    symmetra("bench floor --device host --ranks 2 --json /").refused(2, &["--json: cannot write /"]);
     symmetra("bench all-reduce --device host --plot out.png").refused(2, &["out.png", "must end in .svg"]);
     symmetra("bench all-reduce --device host --plot /nowhere/out.svg").refused(2, &["--plot: cannot write /nowhere"]);
 }

@@ -1,12 +1,16 @@
 //! `all-reduce --input`: tensors in files, read and written here by hand.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Run, symmetra_with};
+use super::{Run, command, pid, symmetra_with, wait_until};
 
 /// A .npy file of version 1.
 fn npy(code: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
@@ -286,15 +290,48 @@ fn files_that_cannot_be_summed() {
     refused(npy("<c8", false, "(1,)", &[0; 8]), &["<c8"]);
     refused(npy("<f4", false, "(2,)", &[0; 7]), &["shard-", "f32 [2]"]);
     refused(npy("<f4", false, "(4294967296, 1024)", &[]), &["1 TiB"]);
+    refused(npy("<f4", false, "(9223372036854775807, 4, 0)", &[]), &["1 TiB"]);
     refused(b"not a tensor".to_vec(), &["shard-0.npy", ".npy file"]);
 
     let shards = Shards::new("safetensors", &[safetensors("U16", "[1]", &[0; 2])]);
     shards.reduce(&["--tensor", "weight"]).refused(1, &["U16", "BF16"]);
-    refused(npy("<f4", false, "(9223372036854775807, 4, 0)", &[]), &["1 TiB"]);
     shards.reduce(&["--tensor", "weights"]).refused(1, &["`weights`", "`bias`, `weight`"]);
     shards.reduce(&[]).refused(2, &["--tensor"]);
     let shards = Shards::new("safetensors", &[b"\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()]);
     shards.reduce(&["--tensor", "weight"]).refused(1, &["shard-0.safetensors"]);
+}
+
+#[test]
+fn what_a_link_leads_to_is_replaced() {
+    let shards = Shards::new("npy", &[npy("<i4", false, "()", &40i32.to_le_bytes())]);
+    symlink("shard-sum.npy", shards.path("link")).unwrap();
+    for old in ["an old sum", "an older one"] {
+        shards.reduce_into(&shards.path("link"), &[]).ok();
+        assert_eq!(fs::read_link(shards.path("link")).unwrap().to_str(), Some("shard-sum.npy"));
+        assert_eq!(split_npy(&shards.sum()).1, 40i32.to_le_bytes());
+        fs::write(shards.path("sum"), old).unwrap();
+    }
+    fs::remove_file(shards.path("link")).unwrap();
+    symlink("/dev/null", shards.path("link")).unwrap();
+    shards.reduce_into(&shards.path("link"), &[]).refused(2, &["--output: cannot write", "no regular file"]);
+    assert!(shards.path("link").is_symlink());
+}
+
+#[test]
+fn an_end_by_a_signal_leaves_nothing() {
+    for ranks_as in ["processes", "threads"] {
+        let shards = Shards::new("npy", &[]);
+        let input = shards.path("0");
+        mknodat(CWD, &input, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let mut run = command(["all-reduce", "--device", "host", "--ranks-as", ranks_as, "--input"]);
+        let mut run = run.arg(shards.path("{rank}")).arg("--output").arg(shards.path("sum")).spawn().unwrap();
+        // For the command, which reads the header; the rank waits for a writer that never comes.
+        fs::write(&input, npy("<i4", false, "()", &40i32.to_le_bytes())).unwrap();
+        wait_until("the start of the sum", || fs::read_dir(shards.directory.path()).unwrap().count() == 2);
+        kill_process(pid(&run), Signal::TERM).unwrap();
+        assert_eq!(run.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        shards.no_output();
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `tune` on the CPU: everything is timed, the file says what was found, and decides it.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
 
 use symmetra::{Algorithm, DeviceKind, Dtype, TunedTiming, Tuning, explain};
 
@@ -161,6 +162,32 @@ fn tables_for_people_and_what_info_says() {
         let reason = choices["ranges"][0]["reason"].as_str().unwrap();
         assert_eq!(reason.contains("symmetra tune"), tuned, "{choices}");
     }
+}
+
+#[test]
+fn what_a_link_leads_to_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, path) = (folder.path().join("link.json"), folder.path().join("tuning.json"));
+    symlink("tuning.json", &link).unwrap();
+    let run = || symmetra(&format!("{FAST} --ranks 2 --ranks-as threads --dtype f32 --output {}", link.display()));
+    // It leads nowhere yet; then to what is there.
+    for _ in 0..2 {
+        run().ok();
+        assert_eq!(std::fs::read_link(&link).unwrap().to_str(), Some("tuning.json"));
+        Tuning::load(&path).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        std::fs::write(&path, "what was there before").unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_file_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link.json");
+    symlink("/dev/null", &link).unwrap();
+    let run = symmetra(&format!("{FAST} --ranks 2 --ranks-as threads --dtype f32 --output {}", link.display()));
+    run.refused(2, &["--output: cannot write", "link.json", "no regular file"]);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
 }
 
 #[test]

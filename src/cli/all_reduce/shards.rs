@@ -1,9 +1,12 @@
 //! The user's own tensors: one file a rank, summed into one file.
 
+use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use signal_hook::low_level::emulate_default_handler;
 use symmetra::{Algorithm, Communicator, MAX_WORLD_SIZE, Stream, SymmetricBuffer};
 
 use super::Args;
@@ -13,6 +16,7 @@ use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
 use crate::tensor_file::{Format, Header};
+use crate::{signals, target};
 
 /// What stands for the rank in the path of the inputs.
 const PLACEHOLDER: &str = "{rank}";
@@ -46,18 +50,28 @@ pub(super) fn reduce(args: &Args, template: &str) -> Result<(), Failure> {
     let format = Format::of(Path::new(template), args.files.tensor.as_deref())?;
     let inputs = inputs(template, args.ranks)?;
     check_output(output, &format, &inputs)?;
+    let output = &target::check_replaced("--output", output)?;
     let header = common_header(&format, &inputs)?;
     // In the output's own directory, so that renaming it is atomic.
-    let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let unfinished = tempfile::Builder::new().prefix(".symmetra-").suffix(".unfinished").tempfile_in(directory);
+    let directory = output.parent().unwrap_or(Path::new("/"));
+    // A directory: once it is gone nothing can be created there any more.
+    let mut unfinished = tempfile::Builder::new();
+    unfinished.prefix(".symmetra-").suffix(".unfinished").permissions(Permissions::from_mode(0o700));
+    let mut signals = signals::watched()?;
+    let unfinished = unfinished.tempdir_in(directory);
     let unfinished = unfinished.map_err(Failure::doing(format!("write into {}", directory.display())))?;
-    let shards = Shards {
-        format,
-        inputs,
-        header: header.clone(),
-        algorithm: args.algorithm,
-        unfinished: unfinished.path().to_owned(),
+    let sum = unfinished.path().join("sum");
+    let left = unfinished.path().to_owned();
+    let clear = move || {
+        if let Some(signal) = signals.forever().next() {
+            // A rank that creates a file just now is in the way only once.
+            while std::fs::remove_dir_all(&left).is_err_and(|error| error.kind() == ErrorKind::DirectoryNotEmpty) {}
+            // Ends this process, and so the ranks.
+            let _ = emulate_default_handler(signal);
+        }
     };
+    std::thread::Builder::new().spawn(clear).map_err(Failure::doing("start a thread"))?;
+    let shards = Shards { format, inputs, header: header.clone(), algorithm: args.algorithm, unfinished: sum.clone() };
     let ranks = shards.inputs.len();
     let job = args.job(ranks, Work::Shards(shards))?;
     let mut checksums = Vec::new();
@@ -73,21 +87,19 @@ pub(super) fn reduce(args: &Args, template: &str) -> Result<(), Failure> {
         let (one, other) = (pair[0].0, pair[1].0);
         return Err(Failure::failed(format!("ranks {one} and {other} ended with different sums: nothing was written")));
     }
-    finish(unfinished, output)?;
+    finish(&sum, output)?;
     eprintln!("the sum of {ranks} tensors of {header} is in {}", output.display());
     Ok(())
 }
 
-/// Gives the sum its name and the permissions of a new file. By path: rank 0 may have put a file
-/// of its own in place of the one made for it.
-fn finish(unfinished: tempfile::NamedTempFile, output: &Path) -> Result<(), Failure> {
-    let unfinished = unfinished.into_temp_path();
+/// Gives the sum its name and the permissions of a new file.
+fn finish(sum: &Path, output: &Path) -> Result<(), Failure> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
-    let mode = std::fs::Permissions::from_mode(0o666 & !mask.bits());
-    std::fs::set_permissions(&unfinished, mode)
-        .and_then(|()| std::fs::File::open(&unfinished)?.sync_all())
-        .and_then(|()| unfinished.persist(output).map_err(|error| error.error))
+    let mode = Permissions::from_mode(0o666 & !mask.bits());
+    std::fs::set_permissions(sum, mode)
+        .and_then(|()| std::fs::File::open(sum)?.sync_all())
+        .and_then(|()| std::fs::rename(sum, output))
         .map_err(Failure::doing(format!("write {}", output.display())))
 }
 
@@ -133,9 +145,6 @@ fn check_output(output: &Path, format: &Format, inputs: &[PathBuf]) -> Result<()
             "--output is `{shown}`, but it must end in .{} as --input",
             format.extension()
         )));
-    }
-    if output.is_dir() {
-        return Err(Failure::usage(format!("--output is `{shown}`, but that is a directory")));
     }
     let Ok(canonical) = output.canonicalize() else { return Ok(()) };
     let rank = inputs.iter().position(|input| input.canonicalize().is_ok_and(|input| input == canonical));

@@ -10,7 +10,7 @@ use super::floor::Line;
 use super::race::Mode;
 use super::report::{Report, Row};
 use crate::failure::Failure;
-use crate::{bytes, output};
+use crate::{bytes, target};
 
 const WIDTH: u32 = 1400;
 const HEIGHT: u32 = 620;
@@ -35,7 +35,7 @@ pub(super) fn check(path: &Path) -> Result<(), Failure> {
     if path.extension().is_none_or(|extension| extension != "svg") {
         return Err(Failure::usage(format!("--plot is `{}`, but it must end in .svg", path.display())));
     }
-    output::check_file("--plot", path)
+    target::check_written("--plot", path)
 }
 
 /// Writes the file.

@@ -1,0 +1,75 @@
+//! Files that are written once the work is done: looked at before it, and left as they were.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statx};
+
+use crate::failure::Failure;
+
+/// Refuses what cannot be written where it is: a new file, an old one, or a pipe or device.
+pub(crate) fn check_written(option: &str, path: &Path) -> Result<(), Failure> {
+    let refused = |error: io::Error| refused(option, path, error);
+    match fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(refused(ErrorKind::IsADirectory.into())),
+        // Opened, a pipe would wait for its reader, and tell it of an end.
+        Ok(_) => access(path, Access::WRITE_OK).map_err(|error| refused(error.into())),
+        Err(_) => resolve(path).and_then(|path| try_new(&path)).map_err(refused),
+    }
+}
+
+/// Refuses what cannot be replaced whole by a file of the same name; returns its path, links followed.
+pub(crate) fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failure> {
+    if let Ok(there) = fs::metadata(path) {
+        if !there.is_file() {
+            return Err(refused(option, path, "it is no regular file"));
+        }
+        access(path, Access::WRITE_OK).map_err(|error| refused(option, path, error))?;
+        if is_mount_point(path) {
+            return Err(refused(option, path, "it is a mount point, which no file can replace"));
+        }
+    }
+    resolve(path).map_err(Failure::doing(format!("write {}", path.display())))
+}
+
+/// Refuses a file beside which no other can be created, to take its place.
+pub(crate) fn check_beside(option: &str, path: &Path) -> Result<(), Failure> {
+    let mut name = OsString::from(path);
+    // As long as the name that saving takes.
+    name.push(format!(".{}", std::process::id()));
+    try_new(Path::new(&name)).map_err(|error| refused(option, path, error))
+}
+
+fn refused(option: &str, path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("{option}: cannot write {}: {why}", path.display()))
+}
+
+fn try_new(path: &Path) -> io::Result<()> {
+    File::create_new(path)?;
+    // Nobody minds an empty file that cannot be taken away.
+    let _ = fs::remove_file(path);
+    Ok(())
+}
+
+/// Where a path that leads to no file yet has one created: links are followed.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    // Anything but a missing file, a loop of links among them, is refused here.
+    match path.canonicalize() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        resolved => return resolved,
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match fs::read_link(path) {
+        Ok(target) => resolve(&folder.join(target)),
+        Err(_) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => Err(ErrorKind::IsADirectory.into()),
+        Err(error) => Ok(folder.canonicalize()?.join(path.file_name().ok_or(error)?)),
+    }
+}
+
+/// Whether a file system or another file is mounted on it; not where the system does not tell.
+fn is_mount_point(path: &Path) -> bool {
+    let told = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
+    told.is_ok_and(|told| told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
