@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use crate::failure::Failure;
+use crate::signals;
 use relay::Relay;
 
 /// Run a program as ranks on this host.
@@ -22,9 +23,9 @@ use relay::Relay;
 /// Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 /// as torchrun sets them, and SYMMETRA_SECRET, with which the library's TCP bootstrap tells
 /// ranks from strangers. Lines of output are prefixed by their rank; standard input is
-/// empty. SIGINT, SIGTERM and SIGHUP are forwarded, unless this command was started to ignore them, as by nohup. When a rank fails the others get SIGTERM,
-/// and SIGKILL after the grace period, and what it started itself SIGTERM; its exit status (128 + the signal that killed it)
-/// is the launcher's. If the launcher is killed the ranks are too.
+/// empty. SIGINT, SIGTERM and SIGHUP are forwarded, unless this command was started to ignore them, as by nohup. When a rank fails the others get SIGTERM
+/// (after the grace period where a SIGINT was just forwarded), and SIGKILL after the grace period, and what it started itself SIGTERM;
+/// its exit status (128 + the signal that killed it) is the launcher's. If the launcher is killed the ranks are too.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -116,13 +117,15 @@ impl Ranks {
     /// Blocks until every rank ended; the first failure ends the others.
     fn attend(mut self) -> Result<(), Failure> {
         let mut failure = None;
-        let mut told_to_end: Option<Instant> = None;
-        let mut kill_at = None;
+        // The last signal that was passed on, and asks for the end.
+        let mut told: Option<(i32, Instant)> = None;
+        // What the ranks get next, and when.
+        let mut next: Option<(Signal, Instant)> = None;
         while self.children.iter().any(Option::is_some) {
-            match self.event(kill_at) {
+            match self.event(next.map(|(_, at)| at)) {
                 Some(Event::Signal(signal)) => {
                     if signal != SIGHUP {
-                        told_to_end = Some(Instant::now());
+                        told = Some((signal, Instant::now()));
                     }
                     Signal::from_named_raw(signal).into_iter().for_each(|signal| self.signal(signal));
                 }
@@ -130,17 +133,23 @@ impl Ranks {
                 Some(Event::Ended { rank, failed }) => {
                     let Some(ended) = self.collect(rank, failed) else { continue };
                     if failure.is_none() {
-                        // Who was told just now needs no second telling.
-                        if told_to_end.is_none_or(|told| told.elapsed() > self.grace) {
-                            self.signal(Signal::TERM);
-                        }
-                        kill_at = Some(Instant::now() + self.grace);
+                        // Who was told just now is not disturbed as it ends: it has the grace period first.
+                        let signal = match told.filter(|(_, at)| at.elapsed() <= self.grace) {
+                            Some((SIGTERM, _)) => Signal::KILL,
+                            Some(_) => Signal::TERM,
+                            None => {
+                                self.signal(Signal::TERM);
+                                Signal::KILL
+                            }
+                        };
+                        next = Some((signal, Instant::now() + self.grace));
                         failure = Some(ended);
                     }
                 }
                 None => {
-                    self.signal(Signal::KILL);
-                    kill_at = None;
+                    let signal = next.map_or(Signal::KILL, |(signal, _)| signal);
+                    self.signal(signal);
+                    next = (signal == Signal::TERM).then(|| (Signal::KILL, Instant::now() + self.grace));
                 }
             }
         }
@@ -148,9 +157,9 @@ impl Ranks {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The next event, or none when it is time to kill.
-    fn event(&self, kill_at: Option<Instant>) -> Option<Event> {
-        match kill_at {
+    /// The next event, or none when it is time for the next signal.
+    fn event(&self, until: Option<Instant>) -> Option<Event> {
+        match until {
             // Lasts: the signal watcher never hangs up.
             None => self.events.recv().ok(),
             Some(at) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())).ok(),

@@ -76,7 +76,7 @@ fn who_ignores_the_end_is_killed() {
 
 /// Ranks that say when they are ready.
 fn started(script: &str) -> Child {
-    let script = format!("trap 'echo asked; exit 5' INT HUP TERM; echo ready; {script}");
+    let script = format!("trap 'echo asked; exit 5' INT HUP TERM; {script}");
     let mut run = command(["launch", "-n", "2", "--", "sh", "-c", &script]);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(run.stdout.take().unwrap());
@@ -99,7 +99,7 @@ fn ignored(signal: Signal) -> bool {
 #[test]
 fn signals_are_forwarded() {
     for signal in [Signal::INT, Signal::HUP, Signal::TERM].into_iter().filter(|signal| !ignored(*signal)) {
-        let mut run = started("while :; do sleep 0.05; done");
+        let mut run = started("echo ready; while :; do sleep 0.05; done");
         let mut stdout = run.stdout.take().unwrap();
         kill_process(pid(&run), signal).unwrap();
         let mut said = String::new();
@@ -110,6 +110,23 @@ fn signals_are_forwarded() {
             assert_eq!(lines_of(&said, rank), ["asked"], "{said}");
         }
     }
+}
+
+#[test]
+fn who_ignores_an_interrupt_is_told_to_end() {
+    if ignored(Signal::INT) {
+        return;
+    }
+    let ignores = "trap '' INT; trap 'echo told; exit 6' TERM";
+    let script = format!("[ $RANK = 1 ] && {{ {ignores}; }}; echo ready; while :; do sleep 0.05; done");
+    let mut run = started(&script);
+    let mut stdout = run.stdout.take().unwrap();
+    kill_process(pid(&run), Signal::INT).unwrap();
+    let mut said = String::new();
+    stdout.read_to_string(&mut said).unwrap();
+    let run: Run = run.wait_with_output().unwrap().into();
+    assert_eq!(run.code, 5, "{}", run.stderr);
+    assert_eq!((lines_of(&said, 0), lines_of(&said, 1)), (vec!["asked"], vec!["told"]), "{said}");
 }
 
 #[test]
@@ -181,7 +198,7 @@ fn what_a_failed_rank_started_ends_with_it() {
 
 #[test]
 fn ranks_do_not_outlive_the_launcher() {
-    let mut run = started("while :; do sleep 0.05; done");
+    let mut run = started("echo ready; while :; do sleep 0.05; done");
     let ranks = children(pid(&run));
     assert_eq!(ranks.len(), 2);
     run.kill().unwrap();
