@@ -95,7 +95,8 @@ impl FromStr for Dtype {
 ///
 /// Values are taken in rank order and the result is rounded once, but in all-reduces of floating types
 /// by [`Algorithm::Ring`](crate::Algorithm::Ring) and
-/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling). f16, bf16 and f32 are reduced in
+/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), and in what
+/// [NCCL](crate::environment::Backend::Nccl) serves. f16, bf16 and f32 are reduced in
 /// single precision, f64 in double precision. Sums and products of integers wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]

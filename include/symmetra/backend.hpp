@@ -15,7 +15,8 @@ namespace symmetra {
 enum class Backend : std::uint32_t {
   kQuantised = 0,  ///< all-reduces of compressed elements; there are none yet, so it refuses every call
   kOwn = 1,        ///< symmetra's own kernels, which other libraries call custom ones: groups on one host, every call
-  kNccl = 2,       ///< NCCL, found at run time (feature `nccl`): groups of GPUs
+  kNccl = 2,       ///< NCCL, found at run time (feature `nccl`): groups of GPUs; no averages of integers, no minima
+                   ///< and maxima of floating types, whose sums, products and averages have its order and roundings
   kHost = 3,       ///< through the CPU and an engine between hosts (feature `gloo`): a call blocks until its result is
                    ///< there, and cannot be captured
 };

@@ -67,8 +67,8 @@ struct DtypeOf<std::uint64_t> {
 };
 
 /// How the values of all ranks become one: in rank order and rounded once, but in all-reduces of floating
-/// types by kRing and kRecursiveDoubling. f16, bf16 and f32 are reduced in single precision, f64 in double
-/// precision. Sums and products of integers wrap. The numbers are stable.
+/// types by kRing and kRecursiveDoubling, and in what Backend::kNccl serves. f16, bf16 and f32 are reduced in single
+/// precision, f64 in double precision. Sums and products of integers wrap. The numbers are stable.
 enum class Reduction : std::uint32_t {
   kSum = 0,      ///< the sum
   kProduct = 1,  ///< the product

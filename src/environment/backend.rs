@@ -16,6 +16,10 @@ pub enum Backend {
     Own,
     /// NCCL, found at run time (feature `nccl`): groups of GPUs. Opened where a group needs it or is told
     /// to use it.
+    ///
+    /// It serves no averages of integers and no minima and maxima of floating types. Sums, products and averages of
+    /// floating types have its order and roundings, and averages are sums of what each rank has divided; under
+    /// [`Determinism::Exact`](crate::Determinism::Exact) it serves of these the sums and products of 2 ranks.
     Nccl,
     /// Through the CPU and an engine between hosts (feature `gloo`). A call **blocks** until its result is
     /// there, and cannot be captured.

@@ -79,26 +79,33 @@ impl Facts {
         if request.named && matches!(backend, Backend::Nccl | Backend::Host) {
             return Some("the call names an algorithm of the own kernels".into());
         }
-        let floats = request.reduction.is_some() && request.dtype.is_float();
         match backend {
             Backend::Quantised => Some("there is none yet".into()),
             Backend::Own if self.hosts.len() > 1 => Some(format!("its ranks are on {}", self.places()).into()),
             Backend::Own => None,
             Backend::Nccl => match &self.nccl {
                 Err(reason) => Some(reason.as_str().into()),
-                Ok(()) if self.exact && floats && world_size > 2 => {
-                    Some("determinism is exact, and it does not reduce in rank order".into())
-                }
-                Ok(()) if request.reduction == Some(Reduction::Average) && !request.dtype.is_float() => {
-                    Some("its sums behind averages of integers wrap".into())
-                }
-                Ok(()) => None,
+                Ok(()) => self.broken_by_nccl(request).map(Cow::from),
             },
             Backend::Host => match &self.host {
                 Err(reason) => Some(reason.as_str().into()),
                 Ok(_) if request.captured => Some("it blocks the caller and cannot be captured".into()),
                 Ok(()) => None,
             },
+        }
+    }
+
+    /// What NCCL would not keep of what is promised of a reduction, if anything: its minima and maxima are those of
+    /// `fminf` and `fmaxf`, and its averages of floating types sums of what each rank has divided and rounded.
+    fn broken_by_nccl(&self, request: &Request) -> Option<&'static str> {
+        match (request.reduction?, request.dtype.is_float()) {
+            (Reduction::Average, false) => Some("its sums behind averages of integers wrap"),
+            (Reduction::Min | Reduction::Max, true) => Some("its minima and maxima of floating types lose NaN"),
+            (_, true) if self.exact && self.world_size() > 2 => {
+                Some("determinism is exact, and it does not reduce in rank order")
+            }
+            (Reduction::Average, true) if self.exact => Some("determinism is exact, and it divides before it adds"),
+            _ => None,
         }
     }
 
@@ -354,9 +361,56 @@ mod tests {
             "host: every operation and type, any size; refuses: it blocks the caller and cannot be captured"
         );
         let lines: Vec<_> = facts(&[2, 1], true, true).explain().iter().map(ToString::to_string).collect();
-        assert!(lines[2].starts_with("nccl: all-reduce (sum prod min max) of every type, "), "{}", lines[2]);
-        assert!(lines[2].contains("all-reduce (avg) of f32 f64 f16 bf16, "), "{}", lines[2]);
-        assert!(lines[3].starts_with("host: all-reduce (avg) of i32 i64 i8 u8 u32 u64, "), "{}", lines[3]);
+        let (nccl, host) = (
+            "nccl: all-reduce (sum prod) of every type, all-reduce (min max) of i32 i64 i8 u8 u32 u64, \
+             all-reduce (avg) of f32 f64 f16 bf16, reduce-scatter",
+            "host: all-reduce (min max) of f32 f64 f16 bf16, all-reduce (avg) of i32 i64 i8 u8 u32 u64, reduce-scatter",
+        );
+        assert!(lines[2].starts_with(nccl), "{}", lines[2]);
+        assert!(lines[3].starts_with(host), "{}", lines[3]);
+    }
+
+    /// Whether `Determinism::Exact` rules, and how many ranks there are, matter to floating types alone.
+    #[test]
+    fn nccl_is_given_nothing_that_it_computes_otherwise() {
+        let served = |exact: bool, ranks: usize, floats: bool| -> Vec<Reduction> {
+            let facts = Facts { exact, ..facts(&[1, ranks - 1], true, true) };
+            let by_nccl = |reduction: &Reduction| {
+                let backends = requests().filter(|request| {
+                    !request.captured && request.reduction == Some(*reduction) && request.dtype.is_float() == floats
+                });
+                let backends: Vec<_> = backends.map(|request| facts.select(&request)).collect();
+                let nccl = backends[0] == Ok(Backend::Nccl);
+                let expected = Ok(if nccl { Backend::Nccl } else { Backend::Host });
+                assert!(backends.iter().all(|backend| *backend == expected), "{reduction}: {backends:?}");
+                nccl
+            };
+            Reduction::ALL.into_iter().filter(by_nccl).collect()
+        };
+        use Reduction::{Average, Max, Min, Product, Sum};
+        for (exact, ranks) in [(false, 2), (false, 3), (true, 2), (true, 3)] {
+            assert_eq!(served(exact, ranks, false), [Sum, Product, Min, Max]);
+        }
+        for ranks in [2, 3] {
+            assert_eq!(served(false, ranks, true), [Sum, Product, Average]);
+        }
+        assert_eq!(served(true, 2, true), [Sum, Product]);
+        assert_eq!(served(true, 3, true), []);
+        let captured = Request {
+            operation: Operation::AllReduce,
+            reduction: Some(Max),
+            dtype: Dtype::BF16,
+            named: false,
+            captured: true,
+        };
+        let reasons = facts(&[1, 1], true, true).select(&captured).unwrap_err();
+        assert!(
+            reasons.contains("nccl: its minima and maxima of floating types lose NaN; host: it blocks"),
+            "{reasons}"
+        );
+        let average = Request { reduction: Some(Average), ..captured };
+        let reasons = Facts { exact: true, ..facts(&[1, 1], true, true) }.select(&average).unwrap_err();
+        assert!(reasons.contains("nccl: determinism is exact, and it divides before it adds; "), "{reasons}");
     }
 
     #[test]

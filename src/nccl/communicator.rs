@@ -43,8 +43,8 @@ fn number(dtype: Dtype) -> i32 {
 /// One rank of an NCCL communicator. Dropped, it is aborted; [`close`](Self::close) is the orderly way.
 ///
 /// Operations enqueue on a stream of the rank's device, also while that is captured, and return.
-/// Sums are rounded as NCCL pleases: neither bits nor order are promised. Calls of several threads
-/// follow each other.
+/// Sums are rounded as NCCL pleases: neither bits nor order are promised. Minima and maxima of floating types lose
+/// NaN, and averages of integers wrap as their sums do. Calls of several threads follow each other.
 ///
 /// An error that says more than that a call was refused ends it: it is aborted, so that the ranks that wait
 /// for this one learn it, and all later calls give the same error.

@@ -27,7 +27,8 @@ fn lacking() -> bool {
     lacking
 }
 
-/// Two ranks add in one order; integers add in any. NCCL is not asked to average integers, whose sums it would wrap.
+/// Two ranks add in one order; integers add in any. NCCL is not asked to average integers, whose sums it would wrap, nor
+/// for the least and greatest of floating types, where it would lose NaN.
 #[test]
 fn every_operation_through_nccl_gives_the_same_values() {
     if lacking() {
@@ -45,11 +46,11 @@ fn every_operation_through_nccl_gives_the_same_values() {
                     check::<u8>(group, &nccl, &[Sum, Product, Min, Max], seed, true);
                     check::<i64>(group, &nccl, &[Sum, Product, Min, Max], seed, true);
                     if group.world_size() <= 2 {
-                        let all = [Sum, Product, Min, Max, Average];
-                        check::<f32>(group, &nccl, &all, seed, true);
-                        check::<f64>(group, &nccl, &all, seed, true);
-                        check::<bf16>(group, &nccl, &all, seed, true);
-                        check::<f16>(group, &nccl, &all, seed, true);
+                        let floating = [Sum, Product, Average];
+                        check::<f32>(group, &nccl, &floating, seed, true);
+                        check::<f64>(group, &nccl, &floating, seed, true);
+                        check::<bf16>(group, &nccl, &floating, seed, true);
+                        check::<f16>(group, &nccl, &floating, seed, true);
                     }
                 }
             }
@@ -139,7 +140,8 @@ fn groups_that_span_hosts_go_by_nccl() {
                 let seed = mix(seed ^ round);
                 check::<i32>(group, group, &[Sum, Product, Min, Max], seed, true);
                 if group.world_size() <= 2 {
-                    check::<f32>(group, group, &[Sum, Product, Min, Max, Average], seed, true);
+                    check::<f32>(group, group, &[Sum, Product, Average], seed, true);
+                    check::<f32>(group, group, &[Min, Max], seed, false);
                 }
             }
         }
