@@ -15,7 +15,7 @@ mod opening;
 mod session;
 mod symbols;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod window;
 
 pub use communicator::Communicator;

@@ -21,10 +21,10 @@ const SHORT: Duration = Duration::from_millis(80);
 const PLACE: Place = Place { rank: 1, world_size: 4 };
 
 /// A library in a folder of its own.
-struct Fake(TempDir);
+pub(crate) struct Fake(TempDir);
 
 impl Fake {
-    fn new(flags: &[&str]) -> Self {
+    pub(crate) fn new(flags: &[&str]) -> Self {
         let fake = Self(tempfile::tempdir().unwrap());
         let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nccl/fake.cc");
@@ -43,13 +43,13 @@ impl Fake {
     }
 
     /// What functions return from now on.
-    fn answers(&self, lines: &str) {
+    pub(crate) fn answers(&self, lines: &str) {
         let fresh = self.0.path().join("fresh");
         std::fs::write(&fresh, lines).unwrap();
         std::fs::rename(fresh, self.0.path().join("answers")).unwrap();
     }
 
-    fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         let calls = std::fs::read_to_string(self.0.path().join("calls")).unwrap_or_default();
         calls.lines().map(str::to_owned).collect()
     }
@@ -57,6 +57,10 @@ impl Fake {
     fn open(&self, limit: Duration) -> Result<Session> {
         let id = UniqueId::from_bytes(&[b'x'; UniqueId::BYTES]);
         Session::open(&self.library()?, &Device::host()?, PLACE, id, limit)
+    }
+
+    pub(crate) fn communicator(&self, limit: Duration) -> Result<Communicator> {
+        self.open(limit).map(|session| Communicator(session.into()))
     }
 }
 
@@ -219,7 +223,7 @@ const SUM_IN_GROUP: &str = "ncclAllReduce in a group";
 fn a_group_is_closed_whatever_fails_in_it() {
     for (code, aborted) in [(1, true), (4, false)] {
         let fake = Fake::new(&[]);
-        let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+        let communicator = fake.communicator(ENOUGH).unwrap();
         fake.answers(&format!("ncclAllReduce {code}\n"));
         let error = communicator.group(|| sum(&communicator).and_then(|()| sum(&communicator))).unwrap_err();
         assert!(is_nccl(&error, code, &["ncclAllReduce"]), "{error}");
@@ -229,7 +233,7 @@ fn a_group_is_closed_whatever_fails_in_it() {
         assert_eq!(fake.calls(), [JOINED, "ncclGroupStart", SUM_IN_GROUP, "ncclGroupEnd", last]);
     }
     let fake = Fake::new(&[]);
-    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    let communicator = fake.communicator(ENOUGH).unwrap();
     let panics = std::panic::AssertUnwindSafe(|| communicator.group(|| panic!("in a group")));
     assert!(std::panic::catch_unwind(panics).is_err());
     sum(&communicator).unwrap();
@@ -240,7 +244,7 @@ fn a_group_is_closed_whatever_fails_in_it() {
 fn pitfall_03_an_abort_waits_for_the_end_of_a_group() {
     // By another thread.
     let fake = Fake::new(&[]);
-    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    let communicator = fake.communicator(ENOUGH).unwrap();
     std::thread::scope(|scope| {
         let grouped = communicator.group(|| {
             scope.spawn(|| communicator.abort());
@@ -254,7 +258,7 @@ fn pitfall_03_an_abort_waits_for_the_end_of_a_group() {
 
     // By its own.
     let fake = Fake::new(&[]);
-    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    let communicator = fake.communicator(ENOUGH).unwrap();
     let grouped = communicator.group(|| {
         communicator.abort();
         sum(&communicator)
@@ -268,7 +272,7 @@ fn pitfall_03_an_abort_waits_for_the_end_of_a_group() {
 #[test]
 fn a_group_is_waited_for_at_its_end() {
     let fake = Fake::new(&[]);
-    let communicator = Communicator(fake.open(SHORT).unwrap().into());
+    let communicator = fake.communicator(SHORT).unwrap();
     fake.answers("ncclAllReduce 7\nncclGroupEnd 7\nstate 7\n");
     let error = communicator.group(|| sum(&communicator).and_then(|()| sum(&communicator))).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains("ncclGroupEnd"), "{error}");
@@ -279,7 +283,7 @@ fn a_group_is_waited_for_at_its_end() {
 #[test]
 fn windows_are_registered_and_given_back() {
     let fake = Fake::new(&[]);
-    let communicator = Communicator(fake.open(ENOUGH).unwrap().into());
+    let communicator = fake.communicator(ENOUGH).unwrap();
     drop(Window::new(&communicator, 100).unwrap());
     fake.answers("ncclCommWindowRegister 4\n");
     let error = Window::new(&communicator, 100).unwrap_err();
@@ -293,7 +297,7 @@ fn windows_are_registered_and_given_back() {
 #[test]
 fn what_a_window_that_is_given_up_was_to_have_is_left_to_nccl() {
     let fake = Fake::new(&[]);
-    let communicator = Communicator(fake.open(SHORT).unwrap().into());
+    let communicator = fake.communicator(SHORT).unwrap();
     fake.answers("ncclCommWindowRegister 7\nstate 7\n");
     let error = Window::new(&communicator, 100).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::collective::Lane;
 use crate::device::Device;
@@ -29,6 +29,8 @@ struct Inner {
     lane: Mutex<Lane>,
     /// The last operation that nobody has seen the end of.
     pending: Mutex<Option<Operation>>,
+    /// Read by a launch from before its turn in the lane until it is enqueued.
+    launching: RwLock<()>,
     /// Whether some were: before that a peer may still be loading.
     proven: AtomicBool,
     /// The group's.
@@ -47,9 +49,13 @@ impl Ranks {
         let (limit, library) = (group.config().deadlines.open, nccl_library(device.kind()));
         let exchange = |bytes: &[u8]| serving.all_gather_bytes(bytes);
         let communicator = Communicator::open(library, device, serving.rank, serving.world_size, limit, exchange)?;
+        Self::over(communicator, device, group.id())
+    }
+
+    fn over(communicator: Communicator, device: &Device, id: u64) -> Result<Self> {
         let (communicator, lane) = (Mutex::new(Some(Arc::new(communicator))), Mutex::new(Lane::new(device)?));
-        let (pending, proven) = (Mutex::new(None), AtomicBool::new(false));
-        Ok(Self(Arc::new(Inner { communicator, lane, pending, proven, id: group.id() })))
+        let (pending, launching, proven) = (Mutex::new(None), RwLock::new(()), AtomicBool::new(false));
+        Ok(Self(Arc::new(Inner { communicator, lane, pending, launching, proven, id })))
     }
 
     /// Enqueues a checked call.
@@ -88,8 +94,10 @@ impl Ranks {
         let limit = if proven { deadlines.steady } else { deadlines.first_use };
         self.0.live()?.synchronize(stream, limit, well, |waited| late(operation, waited))?;
         let lane = self.0.lane.lock();
+        // What a launch is about to enqueue has had its turn, and is not among what is done.
+        let enqueued = self.0.launching.try_write();
         // The last operation comes after all others.
-        if lane.is_on(stream) && stream.is_done()? {
+        if enqueued.is_some() && lane.is_on(stream) && stream.is_done()? {
             *self.0.pending.lock() = None;
             self.0.proven.store(true, Ordering::Relaxed);
         }
@@ -133,6 +141,12 @@ struct Recorded {
 }
 
 impl Part for Recorded {
+    /// Not the lane is held: launches of two groups in unlike order would wait for each other.
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _launching = self.inner.launching.read();
+        launch()
+    }
+
     fn before_launch(&self, stream: &Stream) -> Result<()> {
         self.inner.live()?.check()?;
         let mut lane = self.inner.lane.lock();
@@ -282,5 +296,84 @@ impl Turn<'_> {
             strip
         };
         counts.iter().map(&mut next).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::{Algorithm, AllReduceOptions};
+    use crate::memory::Place;
+    use crate::nccl::tests::Fake;
+    use crate::stream::Graph;
+    use crate::types::Reduction;
+
+    const ENOUGH: Duration = Duration::from_secs(20);
+    const DEADLINES: Deadlines = Deadlines { open: ENOUGH, first_use: ENOUGH, steady: ENOUGH };
+
+    /// A rank on a device of the CPU, over a library that looks at no memory.
+    struct Rank {
+        fake: Fake,
+        ranks: Ranks,
+        stream: Stream,
+    }
+
+    impl Rank {
+        fn new() -> Self {
+            let (fake, device) = (Fake::new(&[]), Device::host().unwrap());
+            let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), &device, 1).unwrap();
+            Self { fake, ranks, stream: Stream::new(&device).unwrap() }
+        }
+
+        fn call(&self, queue: &impl Enqueue) -> Result<()> {
+            let options = AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::Auto };
+            let (device, address) = (self.stream.device(), std::ptr::without_provenance_mut(64));
+            let view = || View { address, elems: 1, place: Place::Plain, device, owner: None };
+            self.ranks.run(Dtype::F32, &Call::AllReduce { options, input: view(), output: view() }, queue)
+        }
+
+        fn synchronize(&self) -> Result<()> {
+            self.ranks.synchronize(&self.stream, DEADLINES, || Ok(()), late)
+        }
+
+        fn is_pending(&self) -> bool {
+            self.ranks.0.pending.lock().is_some()
+        }
+    }
+
+    fn late(operation: Operation, waited: Duration) -> Error {
+        Error::exchange_timeout(None, waited, operation.to_string())
+    }
+
+    /// What another thread does between a launch's turn and the launch.
+    struct Meanwhile(Arc<Rank>);
+
+    impl Part for Meanwhile {
+        fn before_launch(&self, _stream: &Stream) -> Result<()> {
+            assert!(self.0.is_pending());
+            std::thread::scope(|scope| scope.spawn(|| self.0.synchronize()).join().unwrap())
+        }
+
+        fn register(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_wait_beside_a_launch_leaves_its_operation_awaited() {
+        let rank = Arc::new(Rank::new());
+        let graph: Graph<'static> = rank
+            .stream
+            .capture(|capture| {
+                rank.call(&capture)?;
+                capture.recording().unwrap().part(2, || Meanwhile(rank.clone()));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(rank.fake.calls()[1..], ["ncclAllReduce"]);
+        graph.launch(&rank.stream).unwrap();
+        assert!(rank.is_pending(), "a wait from here on has no deadline");
+        rank.synchronize().unwrap();
+        assert!(!rank.is_pending());
     }
 }
