@@ -57,10 +57,13 @@ impl Lane {
         Ok(())
     }
 
-    /// Whether the last call went to `stream`.
+    /// Where the last call went, unless that stream was left.
     #[cfg(feature = "nccl")]
-    pub(crate) fn is_on(&self, stream: &Stream) -> bool {
-        matches!(&self.last, Last::On(last) if last.same(stream))
+    pub(crate) fn last(&self) -> Option<&Stream> {
+        match &self.last {
+            Last::On(last) => Some(last),
+            Last::Nowhere | Last::Left => None,
+        }
     }
 
     /// Keeps the order without `stream`, which may end. Nothing where the last call went elsewhere, or to

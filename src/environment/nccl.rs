@@ -47,7 +47,13 @@ impl Ranks {
         match *self {}
     }
 
-    pub(super) fn close(&self) -> crate::Result<()> {
+    pub(super) fn close(
+        &self,
+        _limit: std::time::Duration,
+        _well: impl Fn() -> crate::Result<()>,
+        _late: impl FnOnce(crate::error::Operation, std::time::Duration) -> crate::Error,
+        _exchange: impl Fn(&[u8]) -> crate::Result<Vec<Vec<u8>>>,
+    ) -> crate::Result<()> {
         match *self {}
     }
 }

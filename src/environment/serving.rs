@@ -297,7 +297,11 @@ impl Serving {
     pub(super) fn close(&self) -> Result<()> {
         // NCCL of a group that failed is aborted by this, and not waited for.
         let _ = self.check();
-        let nccl = self.nccl.get().map_or(Ok(()), Ranks::close);
+        let nccl = self.nccl.get().map_or(Ok(()), |ranks| {
+            let limit = self.local().group().config().deadlines.open;
+            let late = |operation, waited| self.late(operation, waited);
+            ranks.close(limit, || self.members(), late, |bytes| self.all_gather_bytes(bytes))
+        });
         self.mesh.get().iter().for_each(|mesh| mesh.end());
         let closed = match &self.reach {
             Reach::Own(communicator) => communicator.clone().close(),

@@ -98,7 +98,8 @@ impl Communicator {
         self.0.abort(Error::Aborted { detail: ": by this rank, in NCCL".to_owned() });
     }
 
-    /// Leaves in good order: waits for its operations. Collective; blocks. Windows must be gone.
+    /// Leaves in good order: waits for its operations. Collective; blocks. Windows must be gone, and graphs that
+    /// hold its operations: NCCL waits for the end of these too.
     ///
     /// # Errors
     /// [`Error::Nccl`], [`Error::Timeout`], or what ended it before; [`Error::Unsupported`] while a window is
@@ -108,7 +109,21 @@ impl Communicator {
             self.abort();
             return Err(Error::unsupported("to close an NCCL communicator", "a window of it is still there"));
         }
+        self.finish()
+    }
+
+    /// As [`close`](Self::close), where no window was made.
+    pub(crate) fn finish(&self) -> Result<()> {
         self.0.finish()
+    }
+
+    /// The same where graphs of any rank may hold its operations, when those of all ranks are done: ends it by abort,
+    /// which goes on for as long as graphs do, and is waited for a moment.
+    pub(crate) fn leave(&self) -> Result<()> {
+        match self.0.abort(Error::Closed) {
+            Error::Closed => Ok(()),
+            error => Err(error),
+        }
     }
 
     /// Enqueues a reduction of `elems` elements of every rank into every rank.

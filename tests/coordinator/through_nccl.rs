@@ -263,6 +263,26 @@ fn pitfall_04_a_graph_of_nccl_that_one_rank_does_not_launch_ends() {
     });
 }
 
+/// NCCL's own end waits until no graph holds an operation.
+#[test]
+fn a_graph_of_nccl_is_of_no_use_after_close() {
+    if lacking() {
+        return;
+    }
+    meet(2, |bootstrap| {
+        let Warm { environment, nccl, stream, buffer } = Warm::new(config(bootstrap, [2, 1, 1]));
+        // Also where the other rank has dropped its own.
+        let graph = nccl.capture(&stream, |capture| nccl.all_reduce_in_place(&buffer, capture)).unwrap();
+        graph.launch(&stream).unwrap();
+        let graph = Some(graph).filter(|_| nccl.rank() == 0);
+        let start = Instant::now();
+        environment.close().unwrap();
+        assert!(start.elapsed() < AT_ONCE * 5, "{:?}", start.elapsed());
+        assert!(graph.is_none_or(|graph| graph.launch(&stream) == Err(Error::Closed)));
+        assert_eq!(buffer.read(&stream).unwrap(), [4.0; 1000]);
+    });
+}
+
 #[test]
 fn pitfall_01_a_rank_that_leaves_or_aborts_is_learnt_of_at_once() {
     if lacking() {

@@ -34,6 +34,9 @@ constexpr int kInProgress = 7;
 /// Where the handle of a window that is being registered goes.
 void** window = nullptr;
 
+/// Whether the communicator was told to end in good order.
+std::atomic<bool> finalizing{false};
+
 /// Groups that are open.
 std::atomic<int> groups{0};
 
@@ -96,12 +99,17 @@ int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, const 
 
 // How work in the background stands, which is asked too often to be kept.
 int ncclCommGetAsyncError(void*, int* state) {
-  *state = answer("state");
+  *state = answer("state", finalizing && answer("graphs") != 0 ? kInProgress : 0);
   return answer(__func__);
 }
 
 #ifndef WITHOUT_FINALIZE
-int ncclCommFinalize(void*) { return called(__func__); }
+/// Is done when no graph holds an operation of the communicator, as NCCL's is: when the answer of `graphs` is 0.
+int ncclCommFinalize(void*) {
+  const int code = called(__func__);
+  finalizing = true;
+  return answer("graphs") != 0 ? kInProgress : code;
+}
 #endif
 int ncclMemAlloc(void** memory, size_t bytes) {
   *memory = std::malloc(bytes);
@@ -120,7 +128,7 @@ int ncclCommWindowRegister(void*, void*, size_t, void** handle, int) {
 }
 int ncclCommWindowDeregister(void*, void*) { return called(__func__); }
 int ncclCommDestroy(void*) { return called(__func__); }
-/// Returns when no graph holds an operation of the communicator, as NCCL's does: when the answer of `graphs` is 0.
+/// Likewise returns when no graph holds one.
 int ncclCommAbort(void*) {
   const int code = called(__func__);
   if (window != nullptr) *window = &communicator;

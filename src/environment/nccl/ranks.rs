@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use crate::bootstrap::hello::together;
 use crate::collective::Lane;
 use crate::device::Device;
 use crate::environment::call::{Call, Message};
@@ -19,12 +20,13 @@ use crate::nccl::Communicator;
 use crate::stream::{Enqueue, Part, Stream};
 use crate::types::Dtype;
 
-/// This rank of a group's NCCL communicator. Dropped, it is aborted.
+/// This rank of a group's NCCL communicator. Dropped, and its graphs with it, it is aborted.
 pub(in crate::environment) struct Ranks(Arc<Inner>);
 
 struct Inner {
-    /// None once it is closed. Not locked while a call waits, so that any thread may abort.
-    communicator: Mutex<Option<Arc<Communicator>>>,
+    communicator: Communicator,
+    /// Whether it was closed. Read for as long as a call, a wait or a launch goes on.
+    closed: RwLock<bool>,
     /// The order of calls and graph launches: NCCL runs one at a time.
     lane: Mutex<Lane>,
     /// The last operation that nobody has seen the end of.
@@ -33,6 +35,8 @@ struct Inner {
     launching: RwLock<()>,
     /// Whether some were: before that a peer may still be loading.
     proven: AtomicBool,
+    /// Whether the caller has captured an operation natively: of that graph and its launches nothing here knows.
+    escaped: AtomicBool,
     /// The group's.
     id: u64,
 }
@@ -46,16 +50,17 @@ impl Ranks {
     /// Collective; blocks. All ranks succeed or none.
     pub(in crate::environment) fn open(serving: &Serving) -> Result<Self> {
         let (device, group) = (serving.local().device(), serving.local().group());
-        let (limit, library) = (group.config().deadlines.open, nccl_library(device.kind()));
+        let (limit, lane) = (group.config().deadlines.open, Lane::new(device));
+        let library = lane.as_ref().map_err(Clone::clone).and_then(|_| nccl_library(device.kind()));
         let exchange = |bytes: &[u8]| serving.all_gather_bytes(bytes);
         let communicator = Communicator::open(library, device, serving.rank, serving.world_size, limit, exchange)?;
-        Self::over(communicator, device, group.id())
+        Ok(Self::over(communicator, lane?, group.id()))
     }
 
-    fn over(communicator: Communicator, device: &Device, id: u64) -> Result<Self> {
-        let (communicator, lane) = (Mutex::new(Some(Arc::new(communicator))), Mutex::new(Lane::new(device)?));
-        let (pending, launching, proven) = (Mutex::new(None), RwLock::new(()), AtomicBool::new(false));
-        Ok(Self(Arc::new(Inner { communicator, lane, pending, launching, proven, id })))
+    fn over(communicator: Communicator, lane: Lane, id: u64) -> Self {
+        let (closed, lane, pending) = (RwLock::new(false), Mutex::new(lane), Mutex::new(None));
+        let (launching, proven, escaped) = (RwLock::new(()), AtomicBool::new(false), AtomicBool::new(false));
+        Self(Arc::new(Inner { communicator, closed, lane, pending, launching, proven, escaped, id }))
     }
 
     /// Enqueues a checked call.
@@ -64,16 +69,18 @@ impl Ranks {
         let recorded = queue.recording().map(|recording| {
             recording.part(self.0.id, || Recorded { inner: self.0.clone(), last: Mutex::new(call.operation()) })
         });
-        let nccl = self.0.live()?;
+        let _entered = self.0.enter()?;
         let mut lane = self.0.lane.lock();
         match recorded {
             Some(recorded) => *recorded.last.lock() = call.operation(),
             None => *self.0.pending.lock() = Some(call.operation()),
         }
+        let native = queue.recording().is_none() && queue.stream().is_capturing()?;
         lane.order_call(queue)?;
-        let turn = Turn { nccl: &nccl, dtype, stream: queue.stream() };
+        let turn = Turn { nccl: &self.0.communicator, dtype, stream: queue.stream() };
         let mut result = Ok(());
         let enqueued = queue.enqueue("call NCCL", |_| {
+            self.0.escaped.fetch_or(native, Ordering::Relaxed);
             result = turn.run(call);
             0
         });
@@ -90,46 +97,87 @@ impl Ranks {
         late: impl FnOnce(Operation, Duration) -> Error,
     ) -> Result<()> {
         let Some(operation) = *self.0.pending.lock() else { return stream.synchronize() };
+        let _entered = self.0.enter()?;
         let proven = self.0.proven.load(Ordering::Relaxed);
         let limit = if proven { deadlines.steady } else { deadlines.first_use };
-        self.0.live()?.synchronize(stream, limit, well, |waited| late(operation, waited))?;
+        self.0.communicator.synchronize(stream, limit, well, |waited| late(operation, waited))?;
         let lane = self.0.lane.lock();
         // What a launch is about to enqueue has had its turn, and is not among what is done.
         let enqueued = self.0.launching.try_write();
         // The last operation comes after all others.
-        if enqueued.is_some() && lane.is_on(stream) && stream.is_done()? {
-            *self.0.pending.lock() = None;
+        if enqueued.is_some() && lane.last().is_some_and(|last| last.same(stream)) && stream.is_done()? {
             self.0.proven.store(true, Ordering::Relaxed);
+            if !self.0.escaped.load(Ordering::Relaxed) {
+                *self.0.pending.lock() = None;
+            }
         }
         Ok(())
     }
 
     pub(in crate::environment) fn check(&self) -> Result<()> {
-        self.0.live()?.check()
+        let _entered = self.0.enter()?;
+        self.0.communicator.check()
     }
 
     /// Lets nobody wait for this rank.
     pub(in crate::environment) fn abort(&self) {
-        self.0.communicator.lock().iter().for_each(|communicator| communicator.abort());
+        self.0.communicator.abort();
     }
 
-    /// Collective; blocks.
-    pub(in crate::environment) fn close(&self) -> Result<()> {
-        let communicator = self.0.communicator.lock().take();
-        match communicator.map(Arc::try_unwrap) {
-            None => Ok(()),
-            Some(Ok(communicator)) => communicator.close(),
-            Some(Err(communicator)) => {
-                communicator.abort();
-                Err(Error::unsupported("to close a group", "another thread is in a call of it"))
-            }
+    /// Leaves in good order, when the operations of all ranks are done; waits for those of this one as long as
+    /// `limit`. Graphs with some may be left, for which NCCL's own end would wait. `exchange` gives bytes to every
+    /// rank and returns those of all. Collective; blocks.
+    pub(in crate::environment) fn close(
+        &self,
+        limit: Duration,
+        well: impl Fn() -> Result<()>,
+        late: impl FnOnce(Operation, Duration) -> Error,
+        exchange: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>>,
+    ) -> Result<()> {
+        // Waits for calls that have begun; from here on every call fails.
+        if std::mem::replace(&mut *self.0.closed.write(), true) {
+            return Ok(());
         }
+        let done = self.0.finish(limit, well, late);
+        let held =
+            together("end the work of NCCL", done, &exchange).and_then(|()| exchange(&[u8::from(self.is_held())]));
+        match held {
+            Err(error) => {
+                self.abort();
+                Err(error)
+            }
+            Ok(held) if held.iter().any(|held| *held == [u8::from(true)]) => self.0.communicator.leave(),
+            Ok(_) => self.0.communicator.finish(),
+        }
+    }
+
+    /// Whether graphs may hold operations of this rank. A part of each that this library knows of shares `Inner`.
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1 || self.0.escaped.load(Ordering::Relaxed)
     }
 }
 
 impl Inner {
-    fn live(&self) -> Result<Arc<Communicator>> {
-        self.communicator.lock().clone().ok_or(Error::Closed)
+    /// For as long as the result is there, it is not closed. Does not block.
+    fn enter(&self) -> Result<RwLockReadGuard<'_, bool>> {
+        // Not to be had: it is about to close.
+        self.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)
+    }
+
+    /// Waits until what was enqueued is done.
+    fn finish(
+        &self,
+        limit: Duration,
+        well: impl Fn() -> Result<()>,
+        late: impl FnOnce(Operation, Duration) -> Error,
+    ) -> Result<()> {
+        let (lane, pending) = (self.lane.lock(), *self.pending.lock());
+        match lane.last().zip(pending) {
+            None => Ok(()),
+            Some((last, operation)) => {
+                self.communicator.synchronize(last, limit, well, |waited| late(operation, waited))
+            }
+        }
     }
 }
 
@@ -143,12 +191,13 @@ struct Recorded {
 impl Part for Recorded {
     /// Not the lane is held: launches of two groups in unlike order would wait for each other.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _entered = self.inner.enter()?;
         let _launching = self.inner.launching.read();
         launch()
     }
 
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        self.inner.live()?.check()?;
+        self.inner.communicator.check()?;
         let mut lane = self.inner.lane.lock();
         *self.inner.pending.lock() = Some(*self.last.lock());
         lane.order(stream)
@@ -301,8 +350,12 @@ impl Turn<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
-    use crate::collective::{Algorithm, AllReduceOptions};
+    use crate::bootstrap::Threads;
+    use crate::collective::{Algorithm, AllReduceOptions, Communicator as Own};
+    use crate::group::Config;
     use crate::memory::Place;
     use crate::nccl::tests::Fake;
     use crate::stream::Graph;
@@ -321,7 +374,7 @@ mod tests {
     impl Rank {
         fn new() -> Self {
             let (fake, device) = (Fake::new(&[]), Device::host().unwrap());
-            let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), &device, 1).unwrap();
+            let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), Lane::new(&device).unwrap(), 1);
             Self { fake, ranks, stream: Stream::new(&device).unwrap() }
         }
 
@@ -343,6 +396,136 @@ mod tests {
 
     fn late(operation: Operation, waited: Duration) -> Error {
         Error::exchange_timeout(None, waited, operation.to_string())
+    }
+
+    /// The outcome of closing beside ranks of which each says what `others` hold.
+    fn close(ranks: &Ranks, others: &[bool]) -> Result<()> {
+        let exchanges = std::cell::Cell::new(0);
+        ranks.close(
+            ENOUGH,
+            || Ok(()),
+            late,
+            |own| {
+                // First whether all is done, then whether graphs hold anything.
+                let others: Vec<_> = match exchanges.replace(exchanges.get() + 1) {
+                    0 => others.iter().map(|_| Vec::new()).collect(),
+                    _ => others.iter().map(|held| vec![u8::from(*held)]).collect(),
+                };
+                Ok([vec![own.to_vec()], others].concat())
+            },
+        )
+    }
+
+    const IN_ORDER: [&str; 2] = ["ncclCommFinalize", "ncclCommDestroy"];
+
+    #[test]
+    fn closing_does_not_wait_for_graphs_of_any_rank() {
+        for (own, other) in [(false, false), (true, false), (false, true)] {
+            let rank = Rank::new();
+            rank.call(&&rank.stream).unwrap();
+            let graph = own.then(|| rank.stream.capture(|capture| rank.call(&capture)).unwrap());
+            rank.fake.answers(if own { "graphs 1\n" } else { "" });
+            close(&rank.ranks, &[other, false]).unwrap();
+            let expected = if own || other { &["ncclCommAbort"][..] } else { &IN_ORDER };
+            assert_eq!(rank.fake.calls()[2 + usize::from(own)..], *expected, "{own} {other}");
+            assert_eq!(rank.call(&&rank.stream), Err(Error::Closed));
+            assert_eq!(rank.ranks.check(), Err(Error::Closed));
+            if let Some(graph) = graph {
+                assert_eq!(graph.launch(&rank.stream), Err(Error::Closed));
+            }
+            rank.fake.answers("");
+            close(&rank.ranks, &[]).unwrap();
+        }
+    }
+
+    #[test]
+    fn closing_waits_for_what_was_enqueued_up_to_a_deadline() {
+        for limit in [ENOUGH, Duration::from_millis(50)] {
+            let rank = Rank::new();
+            let (bootstrap, config) = (Threads::new(1).unwrap().remove(0), Config::default());
+            let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
+            let (buffer, other) = (alone.symmetric::<u8>(1).unwrap(), Stream::new(rank.stream.device()).unwrap());
+            buffer.signals().wait(0, 0, &rank.stream).unwrap();
+            rank.call(&&rank.stream).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    match limit == ENOUGH {
+                        true => std::thread::sleep(Duration::from_millis(50)),
+                        false => until("it is aborted", || rank.fake.calls().contains(&"ncclCommAbort".to_owned())),
+                    }
+                    buffer.signals().put(0, 0, &other).unwrap();
+                });
+                let told = std::cell::RefCell::new(Vec::new());
+                let closed = rank.ranks.close(
+                    limit,
+                    || Ok(()),
+                    late,
+                    |own| {
+                        assert!(rank.stream.is_done().unwrap());
+                        told.borrow_mut().push(String::from_utf8_lossy(own).into_owned());
+                        Ok(vec![own.to_vec()])
+                    },
+                );
+                match limit == ENOUGH {
+                    true => assert_eq!((closed, told.into_inner()), (Ok(()), vec![String::new(), "\0".to_owned()])),
+                    false => {
+                        let Err(error @ Error::Timeout { .. }) = closed else { panic!("{closed:?}") };
+                        assert_eq!(told.into_inner(), [format!("end the work of NCCL: {error}")]);
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn closing_waits_for_calls_that_have_begun() {
+        let rank = Rank::new();
+        rank.call(&&rank.stream).unwrap();
+        std::thread::scope(|scope| {
+            let entered = rank.ranks.0.enter().unwrap();
+            let closing = scope.spawn(|| close(&rank.ranks, &[]));
+            until("it is closing", || rank.ranks.check() == Err(Error::Closed));
+            assert_eq!(rank.fake.calls()[1..], ["ncclAllReduce"]);
+            drop(entered);
+            closing.join().unwrap().unwrap();
+        });
+        assert_eq!(rank.fake.calls()[2..], IN_ORDER);
+    }
+
+    #[test]
+    fn pitfall_03_aborted_by_another_thread_while_it_closes() {
+        let rank = Rank::new();
+        // Of a graph that nothing here knows of.
+        rank.fake.answers("graphs 1\n");
+        let closed = std::thread::scope(|scope| {
+            let closing = scope.spawn(|| close(&rank.ranks, &[]));
+            until("it waits", || rank.fake.calls().contains(&IN_ORDER[0].to_owned()));
+            rank.ranks.abort();
+            closing.join().unwrap()
+        });
+        assert!(matches!(closed, Err(Error::Aborted { .. })), "{closed:?}");
+        rank.fake.answers("");
+    }
+
+    #[test]
+    fn pitfall_05_a_rank_whose_operations_do_not_end_is_told_of() {
+        let rank = Rank::new();
+        let closed = rank.ranks.close(
+            ENOUGH,
+            || Ok(()),
+            late,
+            |own| Ok(vec![own.to_vec(), b"end the work of NCCL: it took too long".to_vec()]),
+        );
+        assert!(matches!(&closed, Err(Error::Peer { rank: 1, .. })), "{closed:?}");
+        assert_eq!(rank.fake.calls()[1..], ["ncclCommAbort"]);
+    }
+
+    fn until(what: &str, done: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            assert!(start.elapsed() < ENOUGH, "{what}");
+            std::thread::yield_now();
+        }
     }
 
     /// What another thread does between a launch's turn and the launch.
