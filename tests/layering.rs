@@ -280,7 +280,7 @@ fn cpp_complaints(path: &str, source: &str) -> Vec<String> {
         let words = code.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
         let intrinsic = |word: &&str| {
             let reserved = word.starts_with("__") && word.ends_with(|letter: char| letter != '_');
-            INTRINSICS.contains(word) || (reserved && *word != "__has_include")
+            INTRINSICS.contains(word) || (reserved && !["__has_include", "__cplusplus"].contains(word))
         };
         complaints.extend(words.filter(intrinsic).map(|word| format!("{path}: says {word}")));
     }
