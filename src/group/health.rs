@@ -143,7 +143,7 @@ impl Health {
         least.filter(|least| enqueued(*least) < enqueued(rank)).unwrap_or(rank)
     }
 
-    /// Rank `by` found that `other` calls differently: one of the two differs from this rank.
+    /// Rank `by` found that `other` calls differently: one of the two differs from this rank, if it has called at all.
     fn mismatch(&self, by: usize, other: usize) -> Error {
         if let Some(error) = self.counts_mismatch(by) {
             return error;
@@ -153,11 +153,12 @@ impl Health {
         let call = |rank: usize| self.pages.get(rank).and_then(|page| page.history.get(number));
         let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.to_string());
         let told = by != self.rank;
-        let rank = if told && (other == self.rank || call(other) == call(self.rank)) { by } else { other };
+        let against = if told && call(self.rank).is_none() { by } else { self.rank };
+        let rank = if told && (other == against || call(other) == call(against)) { by } else { other };
         let [bytes, descriptor] = [0, 1].map(|word: usize| self.own().theirs[word].load(Ordering::Relaxed));
         let theirs = if told { words(rank) } else { Call { bytes, descriptor }.to_string() };
-        let ours = words(self.rank);
-        Error::Mismatch { what: "the call".to_owned(), against: self.rank, ours, rank, theirs }
+        let ours = words(against);
+        Error::Mismatch { what: "the call".to_owned(), against, ours, rank, theirs }
     }
 
     /// Rank `by` found that what one of a pair sends is not what the other expects, or where it goes cannot be
@@ -278,6 +279,28 @@ mod tests {
             assert_eq!(error, Error::Aborted { detail: ": by rank 0".to_owned() });
         }
     }
+    #[test]
+    fn a_rank_that_has_not_called_tells_which_others_differ() {
+        let noted = std::sync::Barrier::new(3);
+        let results = threads(3, |bootstrap| {
+            let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+            if group.rank() < 2 {
+                group.note(Call { bytes: 8 + group.rank() as u64, descriptor: 0 });
+            }
+            noted.wait();
+            let result = Err(group.0.health.mismatch(0, 1));
+            noted.wait();
+            result
+        });
+        for (result, differ) in results[1..].iter().zip([[1, 0], [0, 1]]) {
+            let Err(Error::Mismatch { against, ours, rank, theirs, .. }) = result else { panic!("{result:?}") };
+            assert_eq!([*against, *rank], differ);
+            for (rank, words) in [(*against, ours), (*rank, theirs)] {
+                assert!(words.starts_with(&format!("all-reduce (sum) of {} bytes of f32", 8 + rank)), "{result:?}");
+            }
+        }
+    }
+
     #[test]
     fn ranks_that_waited_for_nothing_name_no_operation() {
         let told = std::sync::Barrier::new(3);
