@@ -103,7 +103,7 @@ impl Hub {
         let start = Instant::now();
         while !self.is_over(phase) {
             if Instant::now() >= deadline {
-                return Err(self.late(phase, start));
+                return Err(self.late(phase, start, ""));
             }
             let watched: Vec<usize> =
                 self.joined().filter(|(_, member)| interest(member, phase).is_some()).map(|(rank, _)| rank).collect();
@@ -117,7 +117,7 @@ impl Hub {
             }
             for (rank, flags) in watched.into_iter().zip(ready) {
                 if !flags.is_empty() {
-                    self.serve(rank, *flags, phase)?;
+                    self.serve(rank, phase, start)?;
                 }
             }
         }
@@ -132,20 +132,25 @@ impl Hub {
         }
     }
 
-    /// The timeout that names who is missing.
-    fn late(&self, phase: Phase, start: Instant) -> Error {
-        let missing: Vec<usize> = match phase {
+    /// Who keeps the phase from being over.
+    fn missing(&self, phase: Phase) -> Vec<usize> {
+        match phase {
             Phase::Form => (1..self.world_size()).filter(|rank| self.members[rank - 1].is_none()).collect(),
             Phase::Gather { .. } => self.joined().filter(|(_, m)| m.bytes.is_none()).map(|(rank, _)| rank).collect(),
             Phase::Send => self.joined().filter(|(_, m)| !m.channel.is_flushed()).map(|(rank, _)| rank).collect(),
-        };
+        }
+    }
+
+    /// The timeout that names who is missing; `whose` deadline it was, if not this rank's.
+    fn late(&self, phase: Phase, start: Instant, whose: &str) -> Error {
+        let missing = self.missing(phase);
         let what = match phase {
             Phase::Form => format!("did not connect to {}", self.lobby.endpoint()),
             Phase::Gather { .. } => "did not take part in the all-gather".to_owned(),
             Phase::Send => "did not take the result of the all-gather".to_owned(),
         };
         let names: Vec<String> = missing.iter().map(usize::to_string).collect();
-        let doing = format!("ranks {{{}}} of {} {what}", names.join(", "), self.world_size());
+        let doing = format!("ranks {{{}}} of {} {what}{whose}", names.join(", "), self.world_size());
         Error::exchange_timeout(missing.first().copied(), start.elapsed(), doing)
     }
 
@@ -169,38 +174,46 @@ impl Hub {
     }
 
     /// Goes on with one rank.
-    fn serve(&mut self, rank: usize, flags: PollFlags, phase: Phase) -> Result<()> {
+    fn serve(&mut self, rank: usize, phase: Phase, start: Instant) -> Result<()> {
         let Some(member) = self.members.get_mut(rank - 1).and_then(Option::as_mut) else {
             return Ok(());
         };
+        let broken = |broken: Broken| broken.of_rank(rank);
         match (member.channel.flush(), phase) {
             // The others may have the result, and went on: so does this rank, and misses it later as they do.
             (Err(Broken::Closed), Phase::Send) => member.channel.discard(),
-            (flushed, _) => flushed.map_err(|broken| broken.of_rank(rank))?,
+            (flushed, _) => flushed.map_err(broken)?,
         }
-        match phase {
+        let waits = match phase {
+            Phase::Send => return Ok(()),
             Phase::Gather { sequence } if member.bytes.is_none() => {
-                if let Some(frame) = member.channel.receive().map_err(|broken| broken.of_rank(rank))? {
-                    member.bytes = Some(check(frame, rank, sequence)?.into());
-                }
-                Ok(())
+                let Some(frame) = member.channel.receive().map_err(broken)? else { return Ok(()) };
+                member.bytes = Some(check(frame, rank, sequence)?.into());
+                false
             }
-            // Nobody leaves or speaks before the result is out.
-            Phase::Form | Phase::Gather { .. } if flags.intersects(GONE) => Err(Broken::Closed.of_rank(rank)),
-            _ => Ok(()),
+            Phase::Form | Phase::Gather { .. } => true,
+        };
+        // Nobody leaves before the result is out, or speaks, but to say that it gives up.
+        let Some(Frame { header, payload, .. }) = member.channel.receive().map_err(broken)? else { return Ok(()) };
+        if header.kind != Kind::Notice {
+            return Err(Error::bootstrap(format!("rank {rank} sent a {} out of turn", header.kind.name())));
+        }
+        match read_notice(rank, &payload) {
+            // It waited beside this rank, which knows for whom. If it gave up before, it waited for this one.
+            Error::Timeout { .. } if waits && !self.missing(phase).is_empty() => {
+                Err(self.late(phase, start, &format!(" before rank {rank} gave up")))
+            }
+            error => Err(error),
         }
     }
 }
-
-const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
 
 /// What to watch of a rank; none once it has what it needs, since then it may leave.
 fn interest(member: &Member, phase: Phase) -> Option<PollFd<'_>> {
     match phase {
         Phase::Send if member.channel.is_flushed() => None,
         Phase::Send => Some(member.channel.interest(PollFlags::empty())),
-        Phase::Gather { .. } if member.bytes.is_none() => Some(member.channel.interest(PollFlags::IN)),
-        Phase::Form | Phase::Gather { .. } => Some(member.channel.interest(PollFlags::RDHUP)),
+        Phase::Form | Phase::Gather { .. } => Some(member.channel.interest(PollFlags::IN)),
     }
 }
 

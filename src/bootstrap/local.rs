@@ -55,7 +55,8 @@ impl Local {
     ///   directory that belongs to another user, is open to others, or is no directory;
     /// * [`Error::Bootstrap`]: rank 0 refused this rank (claimed before, another world size), or a
     ///   rank 0 listens there already;
-    /// * [`Error::Timeout`]: the deadline passed; on rank 0 it names the ranks that are missing;
+    /// * [`Error::Timeout`]: the deadline passed, here or on a rank that came; it names the ranks that are missing, or
+    ///   rank 0 where that does not say who they are;
     /// * [`Error::PeerLost`]: a rank came and died;
     /// * [`Error::System`]: the directory cannot be made or opened.
     pub fn connect(directory: impl AsRef<Path>, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {

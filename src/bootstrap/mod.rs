@@ -36,7 +36,8 @@ use crate::error::Result;
 /// An ordered all-gather of bytes between all ranks, with deadlines.
 ///
 /// Every rank makes the same sequence of calls. A call blocks until every rank made it, or
-/// fails by `deadline`; after an error the object is of no further use.
+/// fails by `deadline` (and what it takes the ranks to tell each other why, at most a second);
+/// after an error the object is of no further use.
 pub trait Bootstrap: Send {
     /// This rank, in `0..world_size()`.
     fn rank(&self) -> usize;

@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::{Broken, Channel};
+use super::channel::{Broken, Channel, farewell};
 use super::endpoint::{Endpoint, Setback};
 use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
 use super::handshake::{self, MAX_VERDICT_BYTES, Secret};
 use super::hub::check;
-use super::notice::read_notice;
+use super::notice::{notice, read_notice};
 use crate::error::{Error, Result};
 
 /// Pause before the second attempt to reach rank 0; it doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause between two attempts.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
+/// How long a rank that gives up lets rank 0 say who is missing.
+const ANSWER: Duration = Duration::from_millis(500);
 
 /// A rank's channel to rank 0.
 pub(super) struct Spoke {
@@ -34,7 +36,7 @@ impl Spoke {
     pub(super) fn join(endpoint: &Endpoint, newcomer: &Newcomer, deadline: Instant) -> Result<Self> {
         let start = Instant::now();
         let mut pause = FIRST_PAUSE;
-        let mut channel = loop {
+        let channel = loop {
             let why = match attempt(endpoint, newcomer, deadline) {
                 Ok(channel) => break channel,
                 Err(Setback::Final(error)) => return Err(error),
@@ -47,42 +49,63 @@ impl Spoke {
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(LAST_PAUSE);
         };
-        let doing = "for the other ranks to connect";
-        let frame = receive(&mut channel, deadline)?.ok_or_else(|| late(start, doing))?;
-        match frame.header.kind {
-            Kind::Start => {}
-            Kind::Notice => return Err(read_notice(0, &frame.payload)),
-            kind => return Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
-        }
-        Ok(Self { channel, rank: newcomer.rank, world_size: newcomer.world_size })
+        let mut spoke = Self { channel, rank: newcomer.rank, world_size: newcomer.world_size };
+        let doing = "it did not say that every rank connected, nor who is missing";
+        spoke.reporting(|spoke| match spoke.next(deadline, start, doing)?.header.kind {
+            Kind::Start => Ok(()),
+            kind => Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
+        })?;
+        Ok(spoke)
     }
 
     pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         let start = Instant::now();
-        self.channel.queue(Outgoing::data(self.rank, sequence, own.into()));
-        let mut all = Vec::with_capacity(self.world_size);
-        for source in 0..self.world_size {
-            if source == self.rank {
-                all.push(own.to_vec());
-                continue;
+        let doing = "it did not gather the bytes of every rank, nor say who is missing";
+        self.reporting(|spoke| {
+            let (rank, world_size) = (spoke.rank, spoke.world_size);
+            spoke.channel.queue(Outgoing::data(rank, sequence, own.into()));
+            let bytes_of = |source| match source == rank {
+                true => Ok(own.to_vec()),
+                false => check(spoke.next(deadline, start, doing)?, source, sequence),
+            };
+            (0..world_size).map(bytes_of).collect()
+        })
+    }
+
+    /// Does `work`; if it fails, tells rank 0 why before giving up.
+    fn reporting<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        work(self).map_err(|error| {
+            farewell(std::iter::once(&mut self.channel), &notice(self.rank, &error));
+            match error {
+                // Rank 0, if it waits too, knows who is late.
+                Error::Timeout { .. } => self.last_words().unwrap_or(error),
+                error => error,
             }
-            let doing = "for rank 0 to gather the bytes of every rank";
-            let frame = receive(&mut self.channel, deadline)?.ok_or_else(|| late(start, doing))?;
+        })
+    }
+
+    /// Why rank 0 gives up as well, if it says so in a moment.
+    fn last_words(&mut self) -> Option<Error> {
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            let frame = receive(&mut self.channel, deadline).ok()??;
             if frame.header.kind == Kind::Notice {
-                return Err(read_notice(0, &frame.payload));
+                return Some(read_notice(0, &frame.payload));
             }
-            all.push(check(frame, source, sequence)?);
         }
-        Ok(all)
+    }
+
+    /// The next frame of rank 0, which may be late, as `doing` says.
+    fn next(&mut self, deadline: Instant, start: Instant, doing: &str) -> Result<Frame> {
+        match receive(&mut self.channel, deadline)? {
+            Some(frame) if frame.header.kind == Kind::Notice => Err(read_notice(0, &frame.payload)),
+            Some(frame) => Ok(frame),
+            None => Err(Error::exchange_timeout(Some(0), start.elapsed(), doing)),
+        }
     }
 }
 
-/// Who is late only rank 0 knows.
-fn late(start: Instant, doing: &str) -> Error {
-    Error::exchange_timeout(None, start.elapsed(), doing)
-}
-
-/// The next frame of rank 0.
+/// The next frame of rank 0; none when `deadline` passed first.
 fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
     match channel.receive_by(deadline) {
         Ok(frame) => Ok(frame),

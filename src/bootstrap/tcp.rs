@@ -134,7 +134,8 @@ impl Tcp {
     ///   [`bind`](TcpConfig::bind);
     /// * [`Error::Bootstrap`]: the port is in use, who listens there does not know the secret or
     ///   speaks another protocol, or rank 0 refused this rank (claimed before, another world size);
-    /// * [`Error::Timeout`]: the deadline passed; on rank 0 it names the ranks that are missing;
+    /// * [`Error::Timeout`]: the deadline passed, here or on a rank that came; it names the ranks that are missing, or
+    ///   rank 0 where that does not say who they are;
     /// * [`Error::PeerLost`]: a rank came and died.
     pub fn connect(config: TcpConfig) -> Result<Self> {
         check_rank(config.rank, config.world_size)?;

@@ -1,8 +1,8 @@
 //! Ranks that do not come, do not call, or leave.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Barrier;
 use std::sync::mpsc::channel;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use symmetra::bootstrap::{Bootstrap, Local, Tcp};
@@ -88,16 +88,56 @@ fn pitfall_1_a_rank_that_leaves_is_named_to_everybody_and_for_ever() {
 }
 
 #[test]
-fn pitfall_1_a_rank_that_leaves_before_the_world_is_complete_is_named() {
+fn a_rank_that_gives_up_first_is_not_blamed_for_the_missing() {
     let address = free_address();
     let start = Instant::now();
-    thread::scope(|scope| {
-        let rank0 = scope.spawn(move || Tcp::connect(config(address, 0, 4, 10.0)).map(drop));
-        let rank1 = scope.spawn(move || Tcp::connect(config(address, 1, 4, 10.0)).map(drop));
-        // Gives up at its own deadline, before rank 3 comes.
-        assert!(timed_out(Tcp::connect(config(address, 2, 4, 0.3))).1.contains("the other ranks"));
-        assert_eq!(lost(rank0.join().unwrap()), 2);
-        assert_eq!(lost(rank1.join().unwrap()), 2);
+    let limit = |rank| if rank == 2 { 1.5 } else { 20.0 };
+    for result in on_threads(3, |rank| Tcp::connect(config(address, rank, 4, limit(rank))).map(drop)) {
+        let (rank, detail) = timed_out(result);
+        assert_eq!(rank, Some(3), "{detail}");
+        assert!(detail.contains("ranks {3} of 4 did not connect"), "{detail}");
+        assert!(detail.contains("before rank 2 gave up"), "{detail}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(10));
+
+    let directory = private_directory();
+    let together = Barrier::new(4);
+    let results = on_threads(4, |rank| {
+        let mut local = Local::connect(&directory, rank, 4, within(20.0)).unwrap();
+        together.wait();
+        let result = (rank != 2).then(|| local.barrier(within(if rank == 3 { 1.5 } else { 20.0 })));
+        together.wait();
+        result
     });
-    assert!(start.elapsed() < Duration::from_secs(2));
+    for result in results.into_iter().flatten() {
+        let (rank, detail) = timed_out(result);
+        assert_eq!(rank, Some(2), "{detail}");
+        assert!(
+            detail.contains("ranks {2} of 4 did not take part in the all-gather before rank 3 gave up"),
+            "{detail}"
+        );
+    }
+    assert!(start.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn a_rank_0_that_comes_when_another_gave_up_is_named_to_everybody() {
+    let directory = private_directory();
+    let given_up = Barrier::new(2);
+    let results = on_threads(3, |rank| {
+        let mut local = Local::connect(&directory, rank, 3, within(20.0)).unwrap();
+        if rank == 0 {
+            given_up.wait();
+        }
+        let result = local.barrier(within(if rank == 1 { 0.2 } else { 20.0 }));
+        if rank == 1 {
+            given_up.wait();
+        }
+        result
+    });
+    for result in results {
+        let (rank, detail) = timed_out(result);
+        assert_eq!(rank, Some(0), "{detail}");
+        assert!(detail.contains("it did not gather the bytes of every rank"), "{detail}");
+    }
 }

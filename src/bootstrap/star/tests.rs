@@ -14,6 +14,7 @@ use crate::bootstrap::channel::Channel;
 use crate::bootstrap::endpoint::Setback;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, Kind, MAX_FRAME_BYTES, Outgoing};
 use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Nonces};
+use crate::bootstrap::notice::read_notice;
 
 const SECRET: Secret = [7; 16];
 
@@ -122,6 +123,30 @@ fn pitfall_35_frames_out_of_turn_and_out_of_bounds_end_a_connection_unanswered()
         assert!(Forger::connect(address).ask(long).is_none());
         // The first frames of an all-gather, sent before anything was proved.
         assert!(Forger::connect(address).ask(Outgoing::data(1, 0, (*b"data").into())).is_none());
+    });
+}
+
+#[test]
+fn pitfall_1_a_rank_that_dies_before_the_world_is_complete_is_named() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let endpoint = Endpoint::Tcp(vec![address]);
+    let join = |rank| {
+        let mut forger = Forger::connect(address);
+        let nonces = forger.greet();
+        assert_eq!(forger.ask(handshake::claim(&SECRET, &nonces, rank, 4)).unwrap().header.kind, Kind::Verdict);
+        forger
+    };
+    thread::scope(|scope| {
+        let rank0 = scope.spawn(|| Star::listen(endpoint, listener.into(), SECRET, 4, within(20.0)).map(drop));
+        let mut rank1 = join(1);
+        drop(join(2));
+        let lost = Error::PeerLost { rank: 2, detail: ": its connection closed".into() };
+        assert_eq!(rank0.join().unwrap(), Err(lost.clone()));
+        let told = rank1.0.receive_by(within(5.0)).unwrap().unwrap();
+        let detail = ": its connection closed; found by rank 0".into();
+        assert_eq!(read_notice(0, &told.payload), Error::PeerLost { rank: 2, detail });
     });
 }
 
