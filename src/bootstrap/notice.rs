@@ -19,6 +19,7 @@ pub(super) fn notice(sender: usize, error: &Error) -> Outgoing {
     let (code, rank, waited, text) = match error {
         Error::PeerLost { rank, detail } => (LOST, Some(*rank), Duration::ZERO, detail),
         Error::Timeout { rank, waited, detail, .. } => (LATE, *rank, *waited, detail),
+        Error::Peer { rank, message } => (FAILED, Some(*rank), Duration::ZERO, message),
         other => {
             failed = other.to_string();
             (FAILED, None, Duration::ZERO, &failed)
@@ -50,6 +51,8 @@ pub(super) fn read_notice(sender: usize, payload: &[u8]) -> Error {
             let doing = text.strip_prefix(": ").unwrap_or(&text);
             Error::exchange_timeout(rank, waited, doing)
         }
+        // Passed on by who heard of it, or the sender's own.
+        (Some([FAILED]), Some(rank)) => Error::Peer { rank, message: fields.text() },
         _ => Error::Peer { rank: sender, message: fields.text() },
     }
 }
@@ -73,6 +76,7 @@ mod tests {
         let other = Error::bootstrap("nonsense");
         let expected = Error::Peer { rank: 1, message: "bootstrap: nonsense".into() };
         assert_eq!(read_notice(1, &notice(1, &other).payload), expected);
+        assert_eq!(read_notice(0, &notice(0, &expected).payload), expected, "passed on");
     }
 
     #[test]

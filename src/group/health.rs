@@ -279,6 +279,24 @@ mod tests {
             assert_eq!(error, Error::Aborted { detail: ": by rank 0".to_owned() });
         }
     }
+
+    #[test]
+    fn what_a_rank_passes_on_as_its_own_failure_is_the_groups() {
+        let rank = |bootstrap: Threads| -> Result<()> {
+            let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+            let [what, ours, theirs] = ["the call", "a sum", "a product"].map(str::to_owned);
+            let differs = Error::Mismatch { what, against: 0, ours, rank: 2, theirs };
+            let passed_on = Error::Peer { rank: 1, message: differs.to_string() };
+            let exchanged = group.exchange(|_, _| {
+                group.0.health.fail(differs.clone());
+                Err::<(), _>(passed_on.clone())
+            });
+            assert_eq!(exchanged, Err(differs));
+            Ok(())
+        };
+        assert_eq!(threads(1, rank), [Ok(())]);
+    }
+
     #[test]
     fn a_rank_that_has_not_called_tells_which_others_differ() {
         let noted = std::sync::Barrier::new(3);

@@ -190,14 +190,19 @@ impl Group {
             mesh.heed(Some(Box::new(move || health.check())));
             let result = run(mesh, deadline);
             mesh.heed(None);
-            // A rank that was told of an abort first may pass it on as its own failure, or be gone already.
-            match (&result, self.0.health.check()) {
-                (Err(Error::Peer { .. } | Error::PeerLost { .. }), Err(aborted @ Error::Aborted { .. })) => {
-                    Err(aborted)
-                }
-                _ => result,
-            }
+            result.map_err(|error| self.reason_of(error))
         })
+    }
+
+    /// Why an exchange failed with `error`: a rank that was told of the group's failure first passes it on as its own,
+    /// but for a loss or a timeout, which a notice carries as what it is; or, after an abort, it is gone already.
+    fn reason_of(&self, error: Error) -> Error {
+        match (&error, self.0.health.check()) {
+            (Error::Peer { .. }, Err(Error::PeerLost { .. } | Error::Timeout { .. })) => error,
+            (Error::Peer { .. }, Err(failure)) => failure,
+            (Error::PeerLost { .. }, Err(aborted @ Error::Aborted { .. })) => aborted,
+            _ => error,
+        }
     }
 
     /// The same while the group closes.
