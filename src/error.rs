@@ -304,6 +304,33 @@ impl Error {
         Self::System { errno: error.raw_os_error().unwrap_or(0), message: format!("{doing}: {error}") }
     }
 
+    /// An error of the group that `members` of a larger one make, by the numbers of the larger one. Ranks in its words
+    /// keep theirs.
+    pub(crate) fn of_members(self, members: &[usize]) -> Self {
+        let of = |rank: usize| members.get(rank).copied().unwrap_or_else(|| rank.saturating_sub(members.len()));
+        self.renumbered(of)
+    }
+
+    /// The reverse. Ranks that are no members are numbered behind those that are.
+    pub(crate) fn among(self, members: &[usize]) -> Self {
+        let place = |rank: usize| members.iter().position(|member| *member == rank);
+        self.renumbered(|rank| place(rank).unwrap_or(members.len() + rank))
+    }
+
+    fn renumbered(self, of: impl Fn(usize) -> usize) -> Self {
+        match self {
+            Self::PeerLost { rank, detail } => Self::PeerLost { rank: of(rank), detail },
+            Self::Peer { rank, message } => Self::Peer { rank: of(rank), message },
+            Self::Timeout { operation, sequence, rank, waited, detail } => {
+                Self::Timeout { operation, sequence, rank: rank.map(of), waited, detail }
+            }
+            Self::Mismatch { what, against, ours, rank, theirs } => {
+                Self::Mismatch { what, against: of(against), ours, rank: of(rank), theirs }
+            }
+            other => other,
+        }
+    }
+
     /// A wait of the host for other ranks that passed its deadline.
     pub(crate) fn exchange_timeout(rank: Option<usize>, waited: Duration, doing: impl fmt::Display) -> Self {
         let detail = format!(": {doing}");
@@ -321,6 +348,28 @@ mod tests {
         assert_eq!(Operation::from_number(args::kOpCounts), Some(Operation::Counts));
         assert_eq!(Operation::from_number(args::kOpCounts + 1), None);
         assert_eq!(Operation::from_number(u32::MAX), None);
+    }
+
+    #[test]
+    fn an_error_passes_between_a_group_and_a_part_of_it() {
+        let members = [5, 2, 7];
+        let of_whole = |rank: usize| {
+            let [what, ours, theirs] = ["the sizes", "1", "2"].map(str::to_owned);
+            [
+                Error::PeerLost { rank, detail: ": killed".to_owned() },
+                Error::Peer { rank, message: "full".to_owned() },
+                Error::exchange_timeout(Some(rank), Duration::from_secs(1), "late"),
+                Error::Mismatch { what, against: 2, ours, rank, theirs },
+            ]
+        };
+        for error in (0..9).flat_map(of_whole) {
+            assert_eq!(error.clone().among(&members).of_members(&members), error);
+        }
+        let [lost, .., differs] = of_whole(7).map(|error| error.among(&members));
+        assert_eq!(lost, Error::PeerLost { rank: 2, detail: ": killed".to_owned() });
+        assert!(matches!(differs, Error::Mismatch { against: 1, rank: 2, .. }), "{differs}");
+        let nobody = Error::exchange_timeout(None, Duration::from_secs(1), "late");
+        assert_eq!(nobody.clone().of_members(&members), nobody);
     }
 
     #[test]

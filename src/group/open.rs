@@ -67,14 +67,27 @@ impl Group {
     /// rank; `None` takes part in no new group. Collective over all ranks of this group; blocks.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the group's error when it failed.
+    /// As [`open`](Self::open), ranks by their numbers in this group; the group's error when it failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let deadline = until(self.config().deadlines.open);
-        let mesh = self.exchange(|mesh, deadline| {
-            let all = tell(mesh, "to split a group", &(color, key), deadline)?;
-            mesh.split(members(&all, color).as_deref(), deadline)
-        })?;
-        mesh.map(|mesh| Self::on_mesh(mesh, self.device(), self.config().clone(), deadline)).transpose()
+        let part = self.exchange(|mesh, deadline| Self::part(mesh, color, key, deadline))?;
+        let Some((members, mut mesh)) = part else { return Ok(None) };
+        let (health, of_part) = (self.0.health.clone(), members.clone());
+        mesh.heed(Some(Box::new(move || match health.check() {
+            // Who has its new group may leave this one. The new one sees its own dead.
+            Err(Error::PeerLost { .. }) => Ok(()),
+            outcome => outcome.map_err(|error| error.among(&of_part)),
+        })));
+        let part = Self::on_mesh(mesh, self.device(), self.config().clone(), deadline);
+        part.map(Some).map_err(|error| self.reason_of(error.of_members(&members)))
+    }
+
+    /// The ranks of this one's new group, and their mesh.
+    fn part(mesh: &mut Mesh, color: Option<u32>, key: i32, deadline: Instant) -> Result<Option<(Vec<usize>, Mesh)>> {
+        let all = tell(mesh, "to split a group", &(color, key), deadline)?;
+        let members = members(&all, color);
+        let part = mesh.split(members.as_deref(), deadline)?;
+        Ok(members.zip(part))
     }
 
     fn on_mesh(mut mesh: Mesh, device: &Device, config: Config, deadline: Instant) -> Result<Self> {
@@ -94,6 +107,8 @@ impl Group {
         let watched = health.clone();
         let monitor = Monitor::start(&mesh, move |lost| watched.lost(lost));
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
+        // From here on its own health is what counts.
+        mesh.heed(None);
         Ok(Self(Arc::new(Inner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             rank,
@@ -177,8 +192,97 @@ fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::time::Duration;
+
     use super::*;
     use crate::bootstrap::Threads;
+
+    /// What `rank` returns on each of as many threads, given a group of them all.
+    fn on_groups<T: Send>(world_size: usize, rank: impl Fn(Group) -> T + Sync) -> Vec<T> {
+        let mut config = Config::default();
+        config.deadlines.open = Duration::from_secs(30);
+        std::thread::scope(|scope| {
+            let open = |bootstrap| rank(Group::open(bootstrap, &Device::host().unwrap(), config.clone()).unwrap());
+            let ranks = Threads::new(world_size).unwrap().into_iter();
+            let ranks: Vec<_> = ranks.map(|bootstrap| scope.spawn(move || open(bootstrap))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    /// The part of a split that is done on the group's own mesh.
+    fn begin_split(group: &Group, color: u32) -> Mesh {
+        group.exchange(|mesh, deadline| Group::part(mesh, Some(color), 0, deadline)).unwrap().unwrap().1
+    }
+
+    #[test]
+    fn who_fails_a_part_is_named_by_its_number_in_the_whole() {
+        for says_why in [true, false] {
+            let results = on_groups(4, |group| {
+                if group.rank() != 3 {
+                    return group.split(Some(group.rank() as u32 / 2), 0).map(|_| group);
+                }
+                let mut part = begin_split(&group, 1);
+                if says_why {
+                    part.fail(&Error::bootstrap("full"));
+                }
+                Ok(group)
+            });
+            match &results[2] {
+                Err(Error::Peer { rank: 3, .. }) if says_why => {}
+                Err(Error::PeerLost { rank: 3, .. }) if !says_why => {}
+                other => panic!("{other:?}"),
+            }
+            assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
+        }
+    }
+
+    #[test]
+    fn a_split_ends_with_an_abort_whoever_tells_of_it() {
+        for heard_from_the_other in [true, false] {
+            let (start, over) = (Instant::now(), Barrier::new(2));
+            let results = on_groups(2, |group| {
+                if group.rank() == 0 {
+                    let outcome = group.split(Some(0), 0).map(drop);
+                    over.wait();
+                    return outcome;
+                }
+                let mut part = begin_split(&group, 0);
+                group.abort();
+                let aborted = group.check();
+                if heard_from_the_other {
+                    part.fail(aborted.as_ref().unwrap_err());
+                }
+                over.wait();
+                aborted
+            });
+            let aborted = Err(Error::Aborted { detail: ": by rank 1".to_owned() });
+            assert_eq!(results, [aborted.clone(), aborted]);
+            assert!(start.elapsed() < Duration::from_secs(15));
+        }
+    }
+
+    #[test]
+    fn who_has_its_part_may_leave_the_whole() {
+        let results: Vec<Result<()>> = on_groups(3, |group| {
+            match group.rank() {
+                2 => group.split(None, 0).map(drop)?,
+                1 => {
+                    let part = begin_split(&group, 0);
+                    while group.check().is_ok() {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    // The other rank had time to hear of it too.
+                    std::thread::sleep(Duration::from_millis(100));
+                    let config = group.config().clone();
+                    Group::on_mesh(part, group.device(), config, until(Duration::from_secs(30)))?.barrier()?;
+                }
+                _ => group.split(Some(0), 0)?.unwrap().barrier()?,
+            }
+            Ok(())
+        });
+        assert_eq!(results, [Ok(()), Ok(()), Ok(())]);
+    }
 
     #[test]
     fn builds_with_different_plans_do_not_meet() {

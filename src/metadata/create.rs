@@ -154,7 +154,7 @@ impl<'a> Meeting<'a> {
         let mut near = Near { bootstrap, ranks: &self.near, rounds: 0, failure: None };
         let mesh = if self.is_near() { Mesh::open(&mut near, self.deadline).map(Some) } else { Ok(None) };
         // What the bootstrap says has the world's numbers.
-        let mesh = mesh.map_err(|error| near.failure.take().unwrap_or_else(|| self.in_world(error)));
+        let mesh = mesh.map_err(|error| near.failure.take().unwrap_or_else(|| error.of_members(&self.near)));
         while near.rounds < MESH_ROUNDS {
             if let Err(error) = near.all_gather(&[], self.deadline) {
                 return mesh.and(Err(error));
@@ -166,8 +166,8 @@ impl<'a> Meeting<'a> {
     /// Takes a seat in the shared memory, opens what ZeroMQ needs, and joins.
     fn finish(&self, bootstrap: &mut dyn Bootstrap, mesh: Result<Option<Mesh>>) -> Result<BroadcastRing> {
         let (config, deadline) = (self.config, self.deadline);
-        let take = |mesh| Seat::take(mesh, self.near.clone(), config, deadline).map_err(|error| self.in_world(error));
-        let seat = mesh.and_then(|mesh| mesh.map(take).transpose());
+        let take = |mesh| Seat::take(mesh, self.near.clone(), config, deadline);
+        let seat = mesh.and_then(|mesh| mesh.map(take).transpose().map_err(|error| error.of_members(&self.near)));
         let keys = seat.and_then(|seat| {
             let keys = (self.by_zeromq() && !self.is_writer()).then(Keys::new).transpose()?;
             let post = (self.by_zeromq() && self.is_writer()).then(|| self.post()).transpose()?;
@@ -221,19 +221,6 @@ impl<'a> Meeting<'a> {
     fn address<'n>(&self, notes: &'n [Note]) -> Result<&'n Address> {
         let address = notes.get(self.config.writer).and_then(|note| note.address.as_ref());
         address.ok_or_else(|| Error::bootstrap(format!("rank {}, the writer, told no address", self.config.writer)))
-    }
-
-    /// An error whose rank counts among the ranks of the writer's host, by its rank in the world.
-    fn in_world(&self, error: Error) -> Error {
-        let of = |rank: usize| self.near.get(rank).copied().unwrap_or(rank);
-        match error {
-            Error::PeerLost { rank, detail } => Error::PeerLost { rank: of(rank), detail },
-            Error::Peer { rank, message } => Error::Peer { rank: of(rank), message },
-            Error::Timeout { operation, sequence, rank, waited, detail } => {
-                Error::Timeout { operation, sequence, rank: rank.map(of), waited, detail }
-            }
-            other => other,
-        }
     }
 }
 

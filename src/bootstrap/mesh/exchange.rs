@@ -68,6 +68,8 @@ impl Mesh {
             }
         }
         loop {
+            // Asked before reading: all that a rank sent before it was gone is there to be read.
+            let heeded = self.heeded.as_ref().map_or(Ok(()), |heeded| heeded());
             let mut missing = Vec::new();
             for (rank, peer) in self.others() {
                 if peer.channel.flush().is_err() {
@@ -88,17 +90,13 @@ impl Mesh {
                 let doing = format!("ranks {missing:?} of {} did not take part in time", frames.len());
                 return Err(Error::exchange_timeout(Some(slowest), start.elapsed(), doing));
             }
-            let until = match &self.heeded {
-                Some(heeded) => {
-                    match heeded() {
-                        // Gone, but after its frame: whether it left in peace is told below.
-                        Err(Error::PeerLost { rank, .. }) if frames.get(rank).is_some_and(Option::is_some) => {}
-                        outcome => outcome?,
-                    }
-                    deadline.min(Instant::now() + LOOK)
-                }
-                None => deadline,
-            };
+            match heeded {
+                // Gone, but after its frame: whether it left in peace is told below.
+                Err(Error::PeerLost { rank, .. }) if frames.get(rank).is_some_and(Option::is_some) => {}
+                outcome => outcome?,
+            }
+            let look = self.heeded.as_ref().map(|_| Instant::now() + LOOK);
+            let until = look.map_or(deadline, |look| deadline.min(look));
             self.watch(&missing, &frames, until)?;
         }
     }

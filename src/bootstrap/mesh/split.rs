@@ -17,7 +17,9 @@ impl Mesh {
     /// did. `members` are the ranks of the set this rank belongs to, in the order they are to have
     /// in the new mesh, the same on each of them; none if it joins no set.
     ///
-    /// Sets that do not fit together are an error on every rank, and leave this mesh as it was.
+    /// Sets that do not fit together are an error on every rank, and leave this mesh as it was. Errors of
+    /// the new mesh have its numbers: [`Error::of_members`] gives them those of this one. A rank may fail
+    /// where others succeed: those learn why from the new mesh.
     pub(crate) fn split(&mut self, members: Option<&[usize]>, deadline: Instant) -> Result<Option<Mesh>> {
         let sets = self.all_gather(&encode(members.unwrap_or_default()), deadline)?;
         let sets: Vec<Vec<usize>> = sets.iter().map(|bytes| decode(bytes)).collect();
@@ -45,14 +47,18 @@ impl Mesh {
                 }
             }
         }
+        let mut part = members.iter().position(|member| *member == self.rank).map(|rank| {
+            let channel = |peer: &usize| ours[*peer].take().map(|socket| Channel::new(socket, MAX_FRAME_BYTES));
+            let peers = members.iter().map(channel).collect();
+            Mesh::new(rank, peers, members.iter().map(|member| self.processes[*member]).collect())
+        });
         // All or none: a rank short of descriptors fails the split, not a later call.
-        self.agree("split", made, deadline)?;
-        let Some(rank) = members.iter().position(|member| *member == self.rank) else {
-            return Ok(None);
-        };
-        let channel = |peer: &usize| ours[*peer].take().map(|socket| Channel::new(socket, MAX_FRAME_BYTES));
-        let peers = members.iter().map(channel).collect();
-        Ok(Some(Mesh::new(rank, peers, members.iter().map(|member| self.processes[*member]).collect())))
+        let agreed = self.agree("split", made, deadline);
+        if let (Err(error), Some(part)) = (&agreed, &mut part) {
+            // Others may have succeeded, and are not to take this rank for dead.
+            part.fail(&error.clone().among(members));
+        }
+        agreed.map(|()| part)
     }
 
     /// Whether the sets fit together. Every rank sees all of them, so all find the same.

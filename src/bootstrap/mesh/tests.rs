@@ -303,6 +303,49 @@ fn pitfall_1_a_death_in_one_part_leaves_the_other_alone() {
     });
 }
 
+#[test]
+fn who_fails_a_split_that_others_made_says_why() {
+    let lost = Error::PeerLost { rank: 2, detail: ": its connection closed".into() };
+    for failure in [lost, Error::Aborted { detail: String::new() }] {
+        let (made, over) = (Arc::new(AtomicBool::new(false)), std::sync::Barrier::new(2));
+        let outcomes = on_meshes(3, |mut mesh| match mesh.rank() {
+            // Hears from all that they have their sockets.
+            0 => {
+                let part = mesh.split(Some(&[1, 0]), within(10.0));
+                made.store(true, Ordering::Release);
+                let outcome = part.and_then(|part| part.unwrap().barrier(within(10.0)));
+                over.wait();
+                outcome.map_err(|error| error.of_members(&[1, 0]))
+            }
+            // Does not, until its group fails.
+            1 => {
+                let (made, failure) = (made.clone(), failure.clone());
+                let heeded = move || if made.load(Ordering::Acquire) { Err(failure.clone()) } else { Ok(()) };
+                mesh.heed(Some(Box::new(heeded)));
+                mesh.split(Some(&[1, 0]), within(10.0)).map(drop)
+            }
+            // Tells rank 0 alone.
+            _ => {
+                mesh.all_gather(&[], within(10.0)).unwrap();
+                let nothing = vec![mesh.descriptor(None); 3];
+                mesh.exchange(nothing, within(10.0)).unwrap();
+                let agreed = mesh.data(&[]);
+                let (_, peer) = mesh.others().next().unwrap();
+                peer.channel.queue(agreed);
+                peer.channel.flush().unwrap();
+                over.wait();
+                Ok(())
+            }
+        });
+        assert_eq!(outcomes[1], Err(failure.clone()));
+        match (&failure, &outcomes[0]) {
+            (Error::PeerLost { .. }, Err(Error::PeerLost { rank: 2, .. })) => {}
+            (Error::Aborted { .. }, Err(Error::Peer { rank: 1, message })) => assert_eq!(*message, failure.to_string()),
+            (_, outcome) => panic!("{outcome:?}"),
+        }
+    }
+}
+
 // ---- opening ---------------------------------------------------------------------------------
 
 #[test]
