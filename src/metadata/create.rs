@@ -70,7 +70,8 @@ impl BroadcastRing {
 
     /// Takes part in the making of a ring in the place of a reader that is another program, on
     /// another host by its [`RingConfig::host`]: `hand_over` gives it the invitation, with which it
-    /// connects and joins. Collective; blocks until every reader, the guest too, is there.
+    /// connects and joins. Collective; blocks until every reader, the guest too, is there. `hand_over`
+    /// does not wait for the guest to be told that the ring is ready: the writer waits for `hand_over`.
     ///
     /// # Errors
     /// As [`create`](Self::create), and what `hand_over` returns. [`Error::InvalidArgument`] on the
@@ -100,7 +101,8 @@ impl BroadcastRing {
                 secret_key: keys.secret,
             })
         });
-        compare_notes(bootstrap, handed, Note::default(), deadline).map(drop)
+        compare_notes(bootstrap, handed, Note::default(), deadline)?;
+        compare_notes(bootstrap, Ok(()), Note::default(), deadline).map(drop)
     }
 }
 
@@ -189,8 +191,9 @@ impl<'a> Meeting<'a> {
         // Nobody connects before the writer knows all keys: who is turned away does not come again.
         compare_notes(bootstrap, known, Note::default(), deadline)?;
         let mailbox = keys.as_ref().map(|keys| self.connect(keys, &notes)).transpose();
-        // Before the writer waits for those who cannot come.
+        // Before the writer waits for those who cannot come, guests among them.
         let (mut mailbox, _) = compare_notes(bootstrap, mailbox, Note::default(), deadline)?;
+        compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         let gathered = match (&mut mailbox, &mut post) {
             (None, None) => Ok(()),
             (None, Some(post)) => post.gather(deadline),

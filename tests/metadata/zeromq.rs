@@ -550,6 +550,27 @@ fn only_one_interface_is_listened_at() {
 }
 
 #[test]
+fn a_guest_that_cannot_be_invited_is_named_at_once() {
+    if !available() {
+        return;
+    }
+    let mut ranks = Threads::new(3).unwrap();
+    let (mut of_guest, of_reader, of_writer) = (ranks.remove(2), ranks.remove(1), ranks.remove(0));
+    let start = Instant::now();
+    let ends = [(of_reader, "far"), (of_writer, "here")];
+    let ends = ends.map(|(mut bootstrap, host)| {
+        thread::spawn(move || BroadcastRing::create(&mut bootstrap, at(small(), host)).map(drop))
+    });
+    let refused = Error::Unsupported { what: "a guest".to_owned(), reason: "there is no python".to_owned() };
+    let invited = BroadcastRing::invite(&mut of_guest, at(small(), "python"), |_| Err(refused.clone()));
+    assert_eq!(invited, Err(refused.clone()));
+    for end in ends {
+        assert_eq!(end.join().unwrap(), Err(Error::Peer { rank: 2, message: refused.to_string() }));
+    }
+    assert!(start.elapsed() < small().open / 2, "{:?}", start.elapsed());
+}
+
+#[test]
 fn a_guest_cannot_be_on_the_writers_host() {
     let mut ranks = Threads::new(2).unwrap();
     let (mut of_guest, mut of_writer) = (ranks.remove(1), ranks.remove(0));
