@@ -1,5 +1,7 @@
 //! `info` and `doctor`.
 
+use symmetra::{Device, DeviceKind};
+
 use super::symmetra;
 
 #[test]
@@ -139,6 +141,18 @@ fn doctor_finds_nothing_wrong() {
         let finding = finding.unwrap_or_else(|| panic!("no check of {check}: {}", run.stdout));
         assert!(finding["verdict"] == "ok" || finding["verdict"] == "none", "{finding}");
     }
+}
+
+#[test]
+fn doctor_asks_for_locked_memory_where_there_is_a_gpu() {
+    let script = "ulimit -l 8 && exec \"$0\" doctor --json";
+    let mut shell = std::process::Command::new("sh");
+    let run = super::Run::from(shell.args(["-c", script, env!("CARGO_BIN_EXE_symmetra")]).output().unwrap());
+    let gpu = [DeviceKind::Cuda, DeviceKind::Hip].into_iter().any(|kind| Device::count(kind) > 0);
+    let findings = run.objects();
+    let finding = findings.iter().find(|finding| finding["check"].as_str().unwrap().contains("locked memory")).unwrap();
+    assert_eq!(finding["verdict"], if gpu { "fail" } else { "none" }, "{finding}");
+    assert!(gpu || run.code == 0, "{}", run.stderr);
 }
 
 #[test]

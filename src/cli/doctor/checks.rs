@@ -78,6 +78,9 @@ const PINNED_BYTES: u64 = 64 << 10;
 
 fn locked_memory() -> Finding {
     let check = "locked memory (ulimit -l)";
+    if GPUS.iter().all(|gpu| gpu.count() == 0) {
+        return Finding::none(check, "there is no GPU, and groups on the CPU lock none");
+    }
     match getrlimit(Resource::Memlock).current {
         None => Finding::ok(check, "unlimited"),
         Some(limit) if limit >= PINNED_BYTES => Finding::ok(check, format!("{} may be locked", bytes::format(limit))),
