@@ -100,17 +100,21 @@ pub(super) fn on_hosts(
 ) -> Result<(Vec<Coordinator>, Kept)> {
     let Terms { layout, hosts, config, .. } = terms;
     let (rank, deadline) = (bootstrap.rank(), until(config.deadlines.open));
+    // What fails between the ranks of a host, or of a group, has their numbers.
+    let neighbours = hosts.node_rank(rank).map(|node| hosts.ranks(node)).unwrap_or_default();
+    let of_world = |error: Error| error.of_members(&neighbours);
     let engines = Engines::open(terms.interface.as_deref(), hosts);
     let engines = agree(&mut *bootstrap, "open the interface between hosts", engines, deadline)?;
     let device = agree(&mut *bootstrap, "open the device", device, deadline)?;
-    let local = meet_on_host(&mut *bootstrap, hosts, deadline);
+    let local = meet_on_host(&mut *bootstrap, &neighbours, deadline);
     let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
-    let local = Communicator::open(local, &device, config.clone());
+    let local = Communicator::open(local, &device, config.clone()).map_err(of_world);
     let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
     let kept = Last::new(bootstrap);
     let connect = |local: Communicator, group: &[usize]| -> Result<(Arc<Serving>, Arc<Facts>)> {
         let spanning = Spanning::open(local.clone(), group, hosts, &engines, &kept, deadline)?;
         let serving = terms.serve(spanning.map_or(Reach::Own(local), Reach::Spanning), group, rank);
+        let serving = serving.map_err(|error| error.of_members(group));
         agree(&mut **kept.lock(), "open the backends of a group", serving, deadline)
     };
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
@@ -120,7 +124,7 @@ pub(super) fn on_hosts(
         let serving = match shared(layout, parallelism) {
             Some(earlier) => coordinators[earlier].shared(),
             None => {
-                let part = split(&local, layout, parallelism, rank);
+                let part = split(&local, layout, parallelism, rank).map_err(of_world);
                 let part = agree(&mut **kept.lock(), "split the communicator of the host", part, deadline)?;
                 connect(part, &group)?
             }
@@ -164,10 +168,10 @@ fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadlin
     }
 }
 
-/// Brings the ranks of each host together in a directory that the first of them makes.
-fn meet_on_host(bootstrap: &mut dyn Bootstrap, hosts: &Hosts, deadline: Instant) -> Result<Local> {
+/// Brings the ranks of each host together, `neighbours` of this one, in a directory that the first of them makes.
+fn meet_on_host(bootstrap: &mut dyn Bootstrap, neighbours: &[usize], deadline: Instant) -> Result<Local> {
     let rank = bootstrap.rank();
-    let local_rank = hosts.local_rank(rank).unwrap_or(0);
+    let local_rank = neighbours.iter().position(|neighbour| *neighbour == rank).unwrap_or(0);
     let directory = (local_rank == 0).then(Directory::new);
     // In a directory within, which whoever comes first makes: the lock of this one says that it is in use, the lock of
     // that one that somebody listens there.
@@ -177,12 +181,12 @@ fn meet_on_host(bootstrap: &mut dyn Bootstrap, hosts: &Hosts, deadline: Instant)
     };
     let all = bootstrap.all_gather(&told, deadline)?;
     let directory = directory.transpose()?;
-    let first = hosts.node_rank(rank).and_then(|node| hosts.ranks(node).first().copied()).unwrap_or(rank);
+    let first = neighbours.first().copied().unwrap_or(rank);
     let path = PathBuf::from(std::ffi::OsString::from_vec(all.get(first).cloned().unwrap_or_default()));
     if path.as_os_str().is_empty() {
         return Err(Error::Peer { rank: first, message: "it could not make a directory for its host".to_owned() });
     }
-    let local = Local::connect(&path, local_rank, hosts.local_size(rank).unwrap_or(1), deadline);
+    let local = Local::connect(&path, local_rank, neighbours.len(), deadline);
     drop(directory);
-    local
+    local.map_err(|error| error.of_members(neighbours))
 }

@@ -299,21 +299,7 @@ impl Spanning {
 
     /// An error of this host's ranks with the group's numbers.
     fn of_group(&self, error: Error) -> Error {
-        let place = |local: usize| {
-            let rank = self.parts[self.part].get(local);
-            rank.and_then(|rank| self.ranks.binary_search(rank).ok()).unwrap_or(local)
-        };
-        match error {
-            Error::PeerLost { rank, detail } => Error::PeerLost { rank: place(rank), detail },
-            Error::Peer { rank, message } => Error::Peer { rank: place(rank), message },
-            Error::Timeout { operation, sequence, rank, waited, detail } => {
-                Error::Timeout { operation, sequence, rank: rank.map(place), waited, detail }
-            }
-            Error::Mismatch { what, against, ours, rank, theirs } => {
-                Error::Mismatch { what, against: place(against), ours, rank: place(rank), theirs }
-            }
-            error => error,
-        }
+        error.of_members(&self.parts[self.part]).among(&self.ranks)
     }
 }
 

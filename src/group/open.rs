@@ -69,6 +69,16 @@ impl Group {
     /// # Errors
     /// As [`open`](Self::open), ranks by their numbers in this group; the group's error when it failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        self.split_into(color, key, Ok)
+    }
+
+    /// The same for what `finish` makes of the new group, collectively.
+    pub(crate) fn split_into<T>(
+        &self,
+        color: Option<u32>,
+        key: i32,
+        finish: impl FnOnce(Self) -> Result<T>,
+    ) -> Result<Option<T>> {
         let deadline = until(self.config().deadlines.open);
         let part = self.exchange(|mesh, deadline| Self::part(mesh, color, key, deadline))?;
         let Some((members, mut mesh)) = part else { return Ok(None) };
@@ -78,7 +88,7 @@ impl Group {
             Err(Error::PeerLost { .. }) => Ok(()),
             outcome => outcome.map_err(|error| error.among(&of_part)),
         })));
-        let part = Self::on_mesh(mesh, self.device(), self.config().clone(), deadline);
+        let part = Self::on_mesh(mesh, self.device(), self.config().clone(), deadline).and_then(finish);
         part.map(Some).map_err(|error| self.reason_of(error.of_members(&members)))
     }
 
@@ -235,6 +245,18 @@ mod tests {
             }
             assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
         }
+    }
+
+    #[test]
+    fn so_is_who_fails_what_is_made_of_it() {
+        let results = on_groups(4, |group| {
+            let lost = Error::PeerLost { rank: 1, detail: String::new() };
+            group.split_into(Some(group.rank() as u32 / 2), 0, |part| match group.rank() {
+                2 => Err(lost),
+                _ => Ok(part),
+            })
+        });
+        assert_eq!(results[2].as_ref().unwrap_err(), &Error::PeerLost { rank: 3, detail: String::new() });
     }
 
     #[test]

@@ -192,12 +192,12 @@ impl Part for Recorded {
     /// Not the lane is held: launches of two groups in unlike order would wait for each other.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.inner.enter()?;
+        self.inner.communicator.check()?;
         let _launching = self.inner.launching.read();
         launch()
     }
 
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        self.inner.communicator.check()?;
         let mut lane = self.inner.lane.lock();
         *self.inner.pending.lock() = Some(*self.last.lock());
         lane.order(stream)
