@@ -121,8 +121,17 @@ fn pitfall_04_what_was_refused_is_not_counted() {
     meet(2, |bootstrap| {
         let (rank, buffer) = warm(bootstrap, &short(false));
         let Rank { communicator, stream, device, .. } = &rank;
+        let second = communicator.split(Some(0), 0).unwrap().unwrap();
         if rank.rank() == 1 {
             let other = Stream::new(device).unwrap();
+            // Of two groups, the second of which is not ready.
+            let plain = DeviceBuffer::<i32>::new(device, 100).unwrap();
+            let both = other.capture(|capture| {
+                communicator.all_reduce_in_place(&buffer, capture)?;
+                second.all_reduce_with(Algorithm::TwoShotZeroCopy, &plain, &plain, capture)
+            });
+            let refused = both.unwrap().launch(&other);
+            assert_eq!(refused, Err(Error::NotRegistered { pointers: 1 }));
             let graph = other.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
             let capture = stream.capture(|_| {
                 communicator.all_reduce_in_place(&buffer, stream).unwrap_err();

@@ -7,20 +7,21 @@ use super::lane::Lane;
 use super::{Inner, shape_of};
 use crate::error::Result;
 use crate::kernel::{args, geometry};
-use crate::memory::SignalPad;
 use crate::stream::{Enqueue, Stream};
 
 /// Of the communicator's own pad.
 const CHANNEL: usize = 1;
 
 impl Inner {
-    /// What goes ahead of an eager call, which it may refuse: then nothing is enqueued. Whether the call is the first on
-    /// the device.
+    /// What goes ahead of an eager call, which it may refuse: then nothing is enqueued. Whether the call's waits may take
+    /// `deadlines.first_use`.
     pub(super) fn arrive(&self, lane: &mut Lane, queue: &impl Enqueue) -> Result<bool> {
         queue.stream().refuse_captured("enqueue a call")?;
-        // What its owner captures runs nobody knows when, if at all: another call is the first.
-        let captured = !lane.told && queue.stream().is_capturing()?;
-        if !lane.told && !captured {
+        // What its owner captures runs nobody knows when, if at all: it tells nobody, and another call is the first.
+        if !lane.told && queue.stream().is_capturing()? {
+            return Ok(!std::mem::replace(&mut lane.captured, true));
+        }
+        if !lane.told {
             let (rank, world) = (self.group.rank(), self.group.world_size());
             for peer in (0..world).filter(|peer| *peer != rank) {
                 // It waits for nobody: the call behind it does.
@@ -28,7 +29,7 @@ impl Inner {
             }
             lane.told = true;
         }
-        Ok(std::mem::replace(&mut lane.fresh, captured))
+        Ok(std::mem::take(&mut lane.fresh))
     }
 
     /// What goes ahead of a graph whose first call is of operation `op`.
@@ -43,8 +44,7 @@ impl Inner {
     }
 
     fn arrival(&self, action: u32, peer: usize) -> Result<args::SignalArgs> {
-        let pad = SignalPad::new(&self.arena, self.arena.layout().aside.offset);
-        Ok(args::SignalArgs { wait: self.arena.wait(true), ..pad.args(action, CHANNEL, peer)? })
+        self.aside_signal(action, CHANNEL, peer, true)
     }
 
     fn signal_arrival(&self, args: &args::SignalArgs, queue: &impl Enqueue) -> Result<()> {

@@ -13,6 +13,8 @@ pub(crate) struct Lane {
     pub(super) fresh: bool,
     /// Whether peers have been told that this rank has come to its calls.
     pub(super) told: bool,
+    /// Whether a call that its stream's owner captures has been given what the first call is.
+    pub(super) captured: bool,
 }
 
 /// Where the last call went.
@@ -26,7 +28,7 @@ enum Last {
 
 impl Lane {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { last: Last::Nowhere, event: Event::new(device)?, fresh: true, told: false })
+        Ok(Self { last: Last::Nowhere, event: Event::new(device)?, fresh: true, told: false, captured: false })
     }
 
     /// Makes what `stream` does next wait for the lane's last call.

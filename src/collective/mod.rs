@@ -114,7 +114,7 @@ impl Communicator {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        self.0.group.split(color, key)?.map(Self::on).transpose()
+        self.0.group.split_into(color, key, Self::on)
     }
 
     /// The ranks.

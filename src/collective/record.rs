@@ -78,14 +78,14 @@ impl Part for Recorded {
 
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.inner.group.enter()?;
-        launch()
-    }
-
-    fn before_launch(&self, stream: &Stream) -> Result<()> {
         let pointers = self.pointers.lock().len();
         if pointers > 0 && !self.registered.load(Ordering::Acquire) {
             return Err(Error::NotRegistered { pointers });
         }
+        launch()
+    }
+
+    fn before_launch(&self, stream: &Stream) -> Result<()> {
         let mut lane = self.inner.lane.lock();
         let calls = self.calls.lock();
         lane.order(stream)?;

@@ -190,12 +190,22 @@ impl Inner {
         Ok(Pending::new(self, event, queue))
     }
 
+    /// A signal on the communicator's own pad.
+    pub(super) fn aside_signal(
+        &self,
+        action: u32,
+        channel: usize,
+        peer: usize,
+        fresh: bool,
+    ) -> Result<args::SignalArgs> {
+        let pad = SignalPad::new(&self.arena, self.arena.layout().aside.offset);
+        Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, channel, peer)? })
+    }
+
     /// Makes all ranks meet beside their queues: `op` is what waits.
     pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
-        let pad = SignalPad::new(&self.arena, self.arena.layout().aside.offset);
-        let mut args = pad.args(args::kSignalBarrier, 0, self.group.rank())?;
-        args.op = op;
-        args.wait = self.arena.wait(fresh);
+        let barrier = self.aside_signal(args::kSignalBarrier, 0, self.group.rank(), fresh)?;
+        let args = args::SignalArgs { op, ..barrier };
         let mut launch = geometry::single(shape_of(self.group.device()), args.world);
         // It follows copies, and in a capture another stream.
         launch.geometry.programmatic = 0;

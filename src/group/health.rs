@@ -153,8 +153,11 @@ impl Health {
         let call = |rank: usize| self.pages.get(rank).and_then(|page| page.history.get(number));
         let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.to_string());
         let told = by != self.rank;
-        let against = if told && call(self.rank).is_none() { by } else { self.rank };
-        let rank = if told && (other == against || call(other) == call(against)) { by } else { other };
+        let (against, rank) = match call(self.rank) {
+            None if told => (by, other),
+            own if told && (other == self.rank || call(other) == own) => (self.rank, by),
+            _ => (self.rank, other),
+        };
         let [bytes, descriptor] = [0, 1].map(|word: usize| self.own().theirs[word].load(Ordering::Relaxed));
         let theirs = if told { words(rank) } else { Call { bytes, descriptor }.to_string() };
         let ours = words(against);

@@ -21,11 +21,11 @@ pub(crate) trait Part: Any + Send + Sync {
     fn end(&self, _capture: &Capture<'_, '_>) -> Result<()> {
         Ok(())
     }
-    /// Runs `launch` while what the graph uses stays there.
+    /// Runs `launch` while what the graph uses stays there; refuses where it may not be launched now.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         launch()
     }
-    /// Whether the graph may be launched on `stream` now; orders the launch after other work.
+    /// Orders the launch on `stream` after other work. No part refuses any more: what is noted will run.
     fn before_launch(&self, stream: &Stream) -> Result<()>;
     /// Exchanges pointers captured for the first time. Collective.
     fn register(&self) -> Result<()>;
