@@ -5,7 +5,7 @@
 /// Each room gives the same: the names of HIP that a program of this API uses, and in `detail` the
 /// current device and its streams as the library takes them. What depends on the room lies in an inline namespace of
 /// its name, so that files of a program which chose different ones do not link instead of taking each other's classes
-/// for their own.
+/// for their own. A program includes p2p_allreduce.hpp where it names a class, and declares none itself.
 #pragma once
 
 #define P2P_ALLREDUCE_JOIN(left, right) left##right

@@ -182,8 +182,8 @@ class Coordinator {
   /// aborted, connections between hosts break, and every later call throws kAborted. From any thread, more than once.
   /// Blocks for NCCL's abort, for a call through the CPU that another thread is in, and, in a group that spans hosts,
   /// for two seconds at most in which the other ranks are asked what happened. By that the group's ranks on other
-  /// hosts learn the reason; where not every rank of the world answers in time, having failed too, they throw
-  /// kBootstrap or what else they see of this one.
+  /// hosts learn the reason. It is asked once an environment, of the first group that fails: of a later one, or where
+  /// not every rank of the world answers in time, having failed too, they throw kBootstrap or what else they see of this one.
   void abort(const std::string& reason) const;
   /// Throws kClosed, or what went wrong first, unless the group is open and every rank well, as far as this
   /// rank knows. Does not block, except that a rank of a group that spans hosts asks the others once when it

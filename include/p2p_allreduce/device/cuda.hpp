@@ -48,6 +48,8 @@ constexpr unsigned int hipEventDefault = cudaEventDefault;
 constexpr unsigned int hipEventDisableTiming = cudaEventDisableTiming;
 constexpr unsigned int hipHostMallocDefault = cudaHostAllocDefault;
 
+inline namespace P2P_ALLREDUCE_ROOM {
+
 inline const char* hipGetErrorString(hipError_t error) { return cudaGetErrorString(error); }
 inline hipError_t hipGetLastError() { return cudaGetLastError(); }
 inline hipError_t hipPeekAtLastError() { return cudaPeekAtLastError(); }
@@ -93,6 +95,8 @@ inline hipError_t hipEventSynchronize(hipEvent_t event) { return cudaEventSynchr
 inline hipError_t hipEventElapsedTime(float* elapsed_ms, hipEvent_t start, hipEvent_t stop) {
   return cudaEventElapsedTime(elapsed_ms, start, stop);
 }
+
+}  // namespace P2P_ALLREDUCE_ROOM
 
 namespace p2p_allreduce::detail {
 inline namespace P2P_ALLREDUCE_ROOM {

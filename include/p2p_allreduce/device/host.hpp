@@ -158,6 +158,8 @@ class Streams {
 }  // namespace P2P_ALLREDUCE_ROOM
 }  // namespace p2p_allreduce::detail
 
+inline namespace P2P_ALLREDUCE_ROOM {
+
 inline const char* hipGetErrorString(hipError_t error) {
   switch (error) {
     case hipSuccess:
@@ -349,3 +351,5 @@ inline hipError_t hipEventElapsedTime(float* elapsed_ms, hipEvent_t start, hipEv
   *elapsed_ms = std::chrono::duration<float, std::milli>(stop->reached - start->reached).count();
   return hipSuccess;
 }
+
+}  // namespace P2P_ALLREDUCE_ROOM
