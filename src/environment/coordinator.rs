@@ -120,9 +120,9 @@ impl Coordinator {
     /// from any thread, more than once. Inside a host it blocks for NCCL's abort alone; a group that
     /// spans hosts asks the other ranks once what happened, for two seconds at most, after a call through the CPU.
     ///
-    /// Between hosts the other ranks of the group learn the reason by the same question. Where not every rank of the
-    /// world answers it in time, having failed too, ranks on other hosts fail with [`Error::Bootstrap`] or what else
-    /// they see of this one.
+    /// Between hosts the other ranks of the group learn the reason by the same question, which is asked once an
+    /// environment: of the first group that fails. Of a later one, or where not every rank of the world answers in
+    /// time, having failed too, ranks on other hosts fail with [`Error::Bootstrap`] or what else they see of this one.
     ///
     /// A call through the CPU that another thread is in is not interrupted: Gloo waits until the call's deadline
     /// (`deadlines.steady`, or `deadlines.first_use`), and so does this, before the connections break.

@@ -229,17 +229,14 @@ impl Serving {
             let known = if in_the_wake { self.neighbours().err() } else { None };
             let error = known.unwrap_or(error);
             // The ranks of this host are told before connections break.
-            let error = match &self.reach {
-                Reach::Own(communicator) => communicator.group().fail(error),
-                Reach::Spanning(spanning) => {
-                    spanning.stop(&error);
-                    error
-                }
-            };
-            self.mesh.get().iter().for_each(|mesh| mesh.end());
+            let cut = || self.mesh.get().iter().for_each(|mesh| mesh.end());
             match &self.reach {
-                Reach::Own(_) => error,
-                Reach::Spanning(spanning) => spanning.end(error),
+                Reach::Own(communicator) => {
+                    let failure = communicator.group().fail(error);
+                    cut();
+                    failure
+                }
+                Reach::Spanning(spanning) => spanning.end(error, cut),
             }
         });
         failure.clone()

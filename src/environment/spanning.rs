@@ -176,7 +176,7 @@ impl Spanning {
             let rank = self.parts[part].get(self.local.rank()).and_then(|rank| self.ranks.binary_search(rank).ok());
             rank.unwrap_or_default()
         };
-        Err(self.end(ours.mismatch(place(self.part), place(part), &all[part])))
+        Err(self.fail(ours.mismatch(place(self.part), place(part), &all[part])))
     }
 
     /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
@@ -264,13 +264,15 @@ impl Spanning {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
         }
-        self.end(error)
+        self.end(error, || ())
     }
 
     /// The same for an error with the group's numbers.
-    pub(super) fn end(&self, error: Error) -> Error {
+    /// `cut` ends what else the ranks are connected by, once those of this host are told.
+    pub(super) fn end(&self, error: Error, cut: impl FnOnce()) -> Error {
         let failure = self.failure.get_or_init(|| {
             self.stop(&error);
+            cut();
             drop(self.wire.lock().take());
             self.inquest(error)
         });
@@ -278,7 +280,7 @@ impl Spanning {
     }
 
     /// Ends the group on this host, where what this rank does is for this reason.
-    pub(super) fn stop(&self, error: &Error) {
+    fn stop(&self, error: &Error) {
         let failure = match error {
             Error::Aborted { .. } => error.clone(),
             // Its numbers are those of the group.
