@@ -12,12 +12,13 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The sources that decide what ranks write into each other's memory, where, and when: kernels, which call is
 /// which launch, and how arenas and control pages are laid out.
-const AGREED: [&str; 7] = [
+const AGREED: [&str; 8] = [
     "include/symmetra/device",
     "kernels",
     "src/collective",
+    "src/op",
     "src/group/history.rs",
-    "src/group/page.rs",
+    "src/group/control_page.rs",
     "src/kernel",
     "src/memory",
 ];
@@ -67,7 +68,7 @@ impl Plan {
     }
 
     fn run(&self) -> Result<()> {
-        for folder in ["cpp", "kernels", "include", "src/ffi"] {
+        for folder in ["cpp", "kernels", "include", "src/sys", "src/capi"] {
             println!("cargo::rerun-if-changed={folder}");
         }
         println!("cargo::rustc-env=AGREED_SOURCES={}", self.agreed()?);
@@ -123,11 +124,11 @@ impl Plan {
         found.map_err(|_| "feature `gloo` needs Gloo with its TCP transport: on Debian install libgloo-dev".into())
     }
 
-    /// The files of `src/ffi` that hold a bridge.
+    /// The files that hold a bridge.
     fn bridges(&self) -> Result<Vec<PathBuf>> {
-        let gloo = self.gloo.then_some("gloo.rs");
-        let names = ["device.rs", "export.rs", "foreign.rs"].into_iter().chain(gloo);
-        Ok(names.map(|name| Path::new("src/ffi").join(name)).collect())
+        let gloo = self.gloo.then_some("src/sys/gloo.rs");
+        let names = ["src/capi/mod.rs", "src/sys/device.rs", "src/sys/foreign.rs"].into_iter().chain(gloo);
+        Ok(names.map(PathBuf::from).collect())
     }
 
     /// The cxx bridges and everything in `cpp/`.

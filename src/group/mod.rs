@@ -5,7 +5,7 @@ mod config;
 mod health;
 mod history;
 mod open;
-mod page;
+mod control_page;
 mod tuning;
 
 use std::fmt;
@@ -26,8 +26,8 @@ pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
 pub(crate) use history::{BY_NCCL, Call};
 pub(crate) use open::boot_id;
-pub(crate) use page::Finding;
-use page::{Cause, PageMapping, Stop};
+pub(crate) use control_page::Finding;
+use control_page::{Cause, PageMapping, Stop};
 pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.

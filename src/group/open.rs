@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::config::check_world_size;
-use super::page::{PAGE_BYTES, PageMapping};
+use super::control_page::{PAGE_BYTES, PageMapping};
 use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
 use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
 use crate::bootstrap::mesh::Mesh;
