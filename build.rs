@@ -6,22 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
-
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
-/// The sources that decide what ranks write into each other's memory, where, and when: kernels, which call is
-/// which launch, and how arenas and control pages are laid out.
-const AGREED: [&str; 8] = [
-    "include/symmetra/device",
-    "kernels",
-    "src/collective",
-    "src/op",
-    "src/group/history.rs",
-    "src/group/control_page.rs",
-    "src/kernel",
-    "src/memory",
-];
 
 /// Everything that decides what is built.
 struct Plan {
@@ -68,10 +53,9 @@ impl Plan {
     }
 
     fn run(&self) -> Result<()> {
-        for folder in ["cpp", "kernels", "include", "src/sys", "src/capi"] {
+        for folder in ["cpp", "kernels", "include"] {
             println!("cargo::rerun-if-changed={folder}");
         }
-        println!("cargo::rustc-env=AGREED_SOURCES={}", self.agreed()?);
         self.headers();
         if self.gloo {
             self.find_gloo()?;
@@ -89,21 +73,6 @@ impl Plan {
             println!("cargo::rustc-link-lib=gloo");
         }
         Ok(())
-    }
-
-    /// A hash of [`AGREED`], the same for every set of features: builds that differ in it cannot work together.
-    fn agreed(&self) -> Result<String> {
-        let mut hash = Sha256::new();
-        for name in AGREED {
-            println!("cargo::rerun-if-changed={name}");
-            for path in files(&self.root.join(name))? {
-                let content = fs::read(&path)?;
-                hash.update(path.strip_prefix(&self.root)?.as_os_str().as_encoded_bytes());
-                hash.update((content.len() as u64).to_le_bytes());
-                hash.update(content);
-            }
-        }
-        Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Headers for dependents: `DEP_SYMMETRA_INCLUDE`, and cxx's own export.
@@ -125,15 +94,18 @@ impl Plan {
     }
 
     /// The files that hold a bridge.
-    fn bridges(&self) -> Result<Vec<PathBuf>> {
+    fn bridges(&self) -> Vec<&'static str> {
         let gloo = self.gloo.then_some("src/sys/gloo.rs");
-        let names = ["src/capi/mod.rs", "src/sys/device.rs", "src/sys/foreign.rs"].into_iter().chain(gloo);
-        Ok(names.map(PathBuf::from).collect())
+        ["src/capi/mod.rs", "src/sys/device.rs", "src/sys/foreign.rs"].into_iter().chain(gloo).collect()
     }
 
     /// The cxx bridges and everything in `cpp/`.
     fn bridge(&self) -> Result<()> {
-        let mut build = cxx_build::bridges(self.bridges()?);
+        let bridges = self.bridges();
+        for bridge in &bridges {
+            println!("cargo::rerun-if-changed={bridge}");
+        }
+        let mut build = cxx_build::bridges(bridges);
         self.cpp(&mut build);
         build.files(sources(&self.root, "cpp/core")?);
         build.files(sources(&self.root, "cpp/device")?);
@@ -300,16 +272,6 @@ fn archs(variable: &str, default: &str, like: &str, valid: impl Fn(&str) -> bool
 fn valid_arch(arch: &str) -> bool {
     let digits = arch.trim_end_matches(['a', 'f']);
     digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// A file, or all of a folder, in order.
-fn files(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_file() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    entries.sort();
-    Ok(entries.iter().map(|entry| files(entry)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The `.cc` files directly in a folder, in order.

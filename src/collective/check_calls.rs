@@ -63,7 +63,7 @@ impl Inner {
         let launch = geometry::single(shape_of(self.group.device()), 2 * args.world);
         // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane, or
         // that there is no other call yet, orders its use (exclusion).
-        queue.enqueue("launch an agreement", |raw| unsafe { raw.launch_agree(&args, &launch.geometry) })
+        queue.enqueue("launch an agreement", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 }
 

@@ -249,7 +249,7 @@ impl Inner {
         let launch = geometry::single(shape_of(self.group.device()), args::kMaxWorld);
         // SAFETY: scratch and what is learned lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion).
-        queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch_counts(&args, &launch.geometry) })
+        queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 
     pub(super) fn launch_exchange(
@@ -301,7 +301,7 @@ impl Inner {
         // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion); strips lie in operands that are
         // freed only after the device's work, or are the caller's duty.
-        queue.enqueue("launch an exchange", |raw| unsafe { raw.launch_exchange(&args, &launch.geometry) })
+        queue.enqueue("launch an exchange", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 
     fn exchange_geometry(&self, exchange: &Exchange<'_>, transport: Transport, way: Way) -> Launch {

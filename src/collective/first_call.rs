@@ -51,7 +51,7 @@ impl Inner {
         let launch = geometry::single(shape_of(self.group.device()), args.world);
         // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the lane orders
         // signals of this channel (exclusion).
-        queue.enqueue("launch a signal", |raw| unsafe { raw.launch_signal(args, &launch.geometry) })
+        queue.enqueue("launch a signal", |raw| unsafe { raw.launch(args, &launch.geometry) })
     }
 }
 

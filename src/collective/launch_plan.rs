@@ -165,6 +165,6 @@ impl Inner {
         // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion); operands are valid for
         // `part.elems` elements and freed only after the device's work, or are the caller's duty.
-        queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch_all_reduce(&args, &part.launch.geometry) })
+        queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch(&args, &part.launch.geometry) })
     }
 }

@@ -4,7 +4,7 @@
 
 use cxx::{ExternType, kind::Trivial, type_id};
 
-use crate::kernel::args::{AgreeArgs, AllReduceArgs, CountsArgs, ExchangeArgs, Geometry, ProbeArgs, SignalArgs};
+use crate::kernel::args::{Block, Geometry, Kind, SignalArgs};
 
 pub(crate) const KIND_HOST: u32 = 0;
 pub(crate) const KIND_CUDA: u32 = 1;
@@ -80,13 +80,9 @@ plain_data! {
     IpcHandle => "symmetra::device::IpcHandle", 64;
     FilePart => "symmetra::device::FilePart", 16;
     Keepalive => "symmetra::device::Keepalive", 16;
-    AllReduceArgs => "symmetra::kernels::AllReduceArgs", 248;
-    ExchangeArgs => "symmetra::kernels::ExchangeArgs", 888;
-    CountsArgs => "symmetra::kernels::CountsArgs", 584;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
-    AgreeArgs => "symmetra::kernels::AgreeArgs", 184;
-    ProbeArgs => "symmetra::kernels::ProbeArgs", 248;
     Geometry => "symmetra::kernels::Geometry", 16;
+    Kind => "symmetra::kernels::Kind", 4;
 }
 
 #[cxx::bridge(namespace = "symmetra::device")]
@@ -101,19 +97,9 @@ mod bridge {
         type FilePart = super::FilePart;
         type Keepalive = super::Keepalive;
         #[namespace = "symmetra::kernels"]
-        type AllReduceArgs = super::AllReduceArgs;
-        #[namespace = "symmetra::kernels"]
-        type ExchangeArgs = super::ExchangeArgs;
-        #[namespace = "symmetra::kernels"]
-        type CountsArgs = super::CountsArgs;
-        #[namespace = "symmetra::kernels"]
-        type SignalArgs = super::SignalArgs;
-        #[namespace = "symmetra::kernels"]
-        type AgreeArgs = super::AgreeArgs;
-        #[namespace = "symmetra::kernels"]
-        type ProbeArgs = super::ProbeArgs;
-        #[namespace = "symmetra::kernels"]
         type Geometry = super::Geometry;
+        #[namespace = "symmetra::kernels"]
+        type Kind = super::Kind;
 
         type Memory;
         fn address(self: &Memory) -> *mut u8;
@@ -166,12 +152,8 @@ mod bridge {
         unsafe fn fill(self: &Stream, to: *mut u8, value: u8, bytes: usize) -> i32;
         fn record(self: &Stream, event: &Event) -> i32;
         fn wait(self: &Stream, event: &Event) -> i32;
-        unsafe fn launch_all_reduce(self: &Stream, args: &AllReduceArgs, geometry: &Geometry) -> i32;
-        unsafe fn launch_exchange(self: &Stream, args: &ExchangeArgs, geometry: &Geometry) -> i32;
-        unsafe fn launch_counts(self: &Stream, args: &CountsArgs, geometry: &Geometry) -> i32;
-        unsafe fn launch_signal(self: &Stream, args: &SignalArgs, geometry: &Geometry) -> i32;
-        unsafe fn launch_agree(self: &Stream, args: &AgreeArgs, geometry: &Geometry) -> i32;
-        unsafe fn launch_probe(self: &Stream, args: &ProbeArgs, geometry: &Geometry, launches: u32) -> i32;
+        #[cxx_name = "launch"]
+        unsafe fn launch_block(self: &Stream, kind: Kind, args: *const u8, geometry: &Geometry) -> i32;
         fn capturing(self: &Stream) -> Result<bool>;
         unsafe fn begin_capture<'stream>(self: &'stream Stream) -> Result<UniquePtr<Capture<'stream>>>;
     }
@@ -180,6 +162,19 @@ mod bridge {
 }
 
 pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, Stream, count, open};
+
+impl Stream {
+    /// Launches the kernel that an argument block asks for.
+    ///
+    /// # Safety
+    /// What the kernel reads and writes through the block's addresses is there until the kernel ends.
+    pub(crate) unsafe fn launch<Args: Block>(&self, args: &Args, geometry: &Geometry) -> i32 {
+        let bytes = std::ptr::from_ref(args).cast();
+        // SAFETY: the block is of the kind that its type names, and C++ copies it before it returns; the caller
+        // vouches for the addresses in it.
+        unsafe { self.launch_block(Args::KIND, bytes, geometry) }
+    }
+}
 
 macro_rules! any_thread {
     ($($opaque:ty)*) => {$(

@@ -272,7 +272,7 @@ impl Inner {
             theirs_bytes: [0; MAX_WORLD_SIZE],
         };
         // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
-        beside.enqueue("launch a reduction", |raw| unsafe { raw.launch_exchange(&args, &launch.geometry) })
+        beside.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 }
 

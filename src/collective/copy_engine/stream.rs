@@ -157,7 +157,7 @@ impl Inner {
         launch.geometry.programmatic = 0;
         // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the
         // side's lane orders their use (exclusion).
-        beside.enqueue("launch a signal", |raw| unsafe { raw.launch_signal(&args, &launch.geometry) })
+        beside.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 
     /// A workspace of so many bytes on every rank. Where there is none yet it is made: collective, blocks.
