@@ -17,7 +17,6 @@ use rustix::process::geteuid;
 use super::Bootstrap;
 use super::endpoint::{BACKLOG, Endpoint, unix_address};
 use super::frame::check_rank;
-use super::spoke::Newcomer;
 use super::star::Star;
 use crate::error::{Error, Result};
 
@@ -70,8 +69,7 @@ impl Local {
             return Ok(Self { star: Star::alone(), _name: None });
         }
         if rank != 0 {
-            let newcomer = Newcomer { rank, world_size, secret };
-            return Ok(Self { star: Star::join(&endpoint, &newcomer, deadline)?, _name: None });
+            return Ok(Self { star: Star::join(&endpoint, secret, rank, world_size, deadline)?, _name: None });
         }
         let (name, listener) = publish(directory, path)?;
         let star = Star::listen(endpoint, listener, secret, world_size, deadline)?;

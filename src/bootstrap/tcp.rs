@@ -11,7 +11,6 @@ use std::time::Instant;
 use super::Bootstrap;
 use super::endpoint::{Endpoint, listen_tcp};
 use super::frame::check_rank;
-use super::spoke::Newcomer;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use crate::error::{Error, Result};
@@ -190,8 +189,8 @@ impl Tcp {
     }
 
     fn join(addresses: Vec<SocketAddr>, config: &TcpConfig) -> Result<Self> {
-        let newcomer = Newcomer { rank: config.rank, world_size: config.world_size, secret: config.secret };
-        Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), &newcomer, config.deadline)? })
+        let &TcpConfig { rank, world_size, secret, deadline, .. } = config;
+        Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), secret, rank, world_size, deadline)? })
     }
 }
 

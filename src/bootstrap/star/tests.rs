@@ -22,8 +22,8 @@ fn within(seconds: f64) -> Instant {
     Instant::now() + Duration::from_secs_f64(seconds)
 }
 
-fn newcomer(rank: usize, world_size: usize) -> Newcomer {
-    Newcomer { rank, world_size, secret: SECRET }
+fn join(endpoint: &Endpoint, rank: usize, world_size: usize, seconds: f64) -> Star {
+    Star::join(endpoint, SECRET, rank, world_size, within(seconds)).unwrap()
 }
 
 /// Runs `strangers` while rank 0 of a world of two forms it, then lets rank 1 join.
@@ -35,7 +35,7 @@ fn while_forming(strangers: impl FnOnce(SocketAddr)) {
     thread::scope(|scope| {
         let rank0 = scope.spawn(|| Star::listen(endpoint.clone(), listener.into(), SECRET, 2, within(10.0)).unwrap());
         strangers(address);
-        let mut rank1 = Star::join(&endpoint, &newcomer(1, 2), within(10.0)).unwrap();
+        let mut rank1 = join(&endpoint, 1, 2, 10.0);
         let mut rank0 = rank0.join().unwrap();
         let theirs = scope.spawn(move || rank0.all_gather(b"zero", within(10.0)));
         let all = vec![b"zero".to_vec(), b"one".to_vec()];
@@ -160,7 +160,7 @@ fn with_a_mad_rank(bytes: &[u8]) -> [Error; 2] {
         let gather = move |mut star: Star| star.all_gather(b"", within(5.0)).unwrap_err();
         let door = endpoint.clone();
         let rank0 = move || gather(Star::listen(door, listener.into(), SECRET, 3, within(5.0)).unwrap());
-        let rank1 = move || gather(Star::join(&endpoint, &newcomer(1, 3), within(5.0)).unwrap());
+        let rank1 = move || gather(join(&endpoint, 1, 3, 5.0));
         let sane: [ScopedJoinHandle<'_, Error>; 2] = [scope.spawn(rank0), scope.spawn(rank1)];
         let mut mad = Forger::connect(address);
         let nonces = mad.greet();

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::channel::Channel;
-use super::endpoint::Endpoint;
-use super::frame::{Frame, Kind};
-use super::handshake::{self, MAX_PENDING_BYTES, Nonces, Secret};
+use crate::bootstrap::channel::Channel;
+use crate::bootstrap::endpoint::Endpoint;
+use crate::bootstrap::frame::{Frame, Kind};
+use crate::bootstrap::handshake::{self, MAX_PENDING_BYTES, Nonces, Secret};
 use crate::error::{Error, Result};
 
 /// How long a newcomer may take from connecting to proving itself.

@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::channel::{Broken, Channel, farewell};
-use super::endpoint::Endpoint;
-use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
-use super::handshake::{self, Secret};
 use super::lobby::{Claim, Lobby};
-use super::notice::{notice, read_notice};
-use super::wait::wait;
+use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::endpoint::Endpoint;
+use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::handshake::{self, Secret};
+use crate::bootstrap::notice::{notice, read_notice};
+use crate::bootstrap::wait::wait;
 use crate::error::{Error, Result};
 
 /// What rank 0 waits for.

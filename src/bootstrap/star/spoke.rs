@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::{Broken, Channel, farewell};
-use super::endpoint::{Endpoint, Setback};
-use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
-use super::handshake::{self, MAX_VERDICT_BYTES, Secret};
 use super::hub::check;
-use super::notice::{notice, read_notice};
+use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::endpoint::{Endpoint, Setback};
+use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Secret};
+use crate::bootstrap::notice::{notice, read_notice};
 use crate::error::{Error, Result};
 
 /// Pause before the second attempt to reach rank 0; it doubles up to [`LAST_PAUSE`].
