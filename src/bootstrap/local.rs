@@ -17,6 +17,7 @@ use rustix::process::geteuid;
 use super::Bootstrap;
 use super::endpoint::{BACKLOG, Endpoint, unix_address};
 use super::frame::check_rank;
+use super::handshake::NO_SECRET;
 use super::star::Star;
 use crate::error::{Error, Result};
 
@@ -64,7 +65,7 @@ impl Local {
         unix_address(&path.join(SOCKET))?;
         let directory = private_directory(path)?;
         let endpoint = Endpoint::Unix(path.join(SOCKET));
-        let secret = [0; 16]; // the user is the proof
+        let secret = NO_SECRET; // the user is the proof
         if world_size == 1 {
             return Ok(Self { star: Star::alone(), _name: None });
         }

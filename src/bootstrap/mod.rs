@@ -4,6 +4,7 @@
 //! group speaks over its own sockets.
 
 mod channel;
+mod cipher;
 pub(crate) mod directory;
 mod endpoint;
 pub(crate) mod foreign;

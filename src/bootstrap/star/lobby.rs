@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::endpoint::Endpoint;
 use crate::bootstrap::frame::{Frame, Kind};
-use crate::bootstrap::handshake::{self, MAX_PENDING_BYTES, Nonces, Secret};
+use crate::bootstrap::handshake::{self, MAX_PENDING_BYTES, Secret};
 use crate::error::{Error, Result};
 
 /// How long a newcomer may take from connecting to proving itself.
@@ -31,7 +31,7 @@ pub(super) struct Claim {
 
 enum Stage {
     Hello,
-    Claim(Nonces),
+    Claim,
     /// Refused; leaves when it was told.
     Leaving,
 }
@@ -167,15 +167,16 @@ impl Lobby {
         };
         match (&pending.stage, header.kind) {
             (Stage::Hello, Kind::Hello) => {
-                let newcomer = handshake::read_hello(&payload)?;
-                let rank0 = handshake::random().map_err(|error| error.to_string())?;
-                let nonces = Nonces { newcomer, rank0 };
-                pending.channel.queue(handshake::challenge(&self.secret, &nonces));
+                let (challenge, cipher) = handshake::challenge(&self.secret, &payload)?;
+                pending.channel.queue(challenge);
+                pending.channel.seal(cipher);
                 pending.channel.flush().map_err(quietly)?;
-                pending.stage = Stage::Claim(nonces);
+                pending.stage = Stage::Claim;
                 Ok(None)
             }
-            (Stage::Claim(nonces), Kind::Claim) => handshake::read_claim(&self.secret, nonces, &payload).map(Some),
+            (Stage::Claim, Kind::Claim) => {
+                handshake::read_claim(&payload).map(Some).ok_or_else(|| "a claim that is too short".to_owned())
+            }
             _ => Err(String::new()),
         }
     }

@@ -122,14 +122,12 @@ fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
 fn attempt(endpoint: &Endpoint, newcomer: &Newcomer, deadline: Instant) -> Result<Channel, Setback> {
     let mut channel = Channel::new(endpoint.dial(deadline)?, MAX_VERDICT_BYTES);
     let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
-    let secret = &newcomer.secret;
-
-    let nonce = handshake::random()?;
-    channel.queue(handshake::hello(&nonce));
+    let (noise, hello) = handshake::hello(&newcomer.secret)?;
+    channel.queue(hello);
     let payload = answer(&mut channel, Kind::Challenge, endpoint, deadline)?;
-    let nonces = handshake::read_challenge(secret, nonce, &payload).map_err(stranger)?;
+    channel.seal(handshake::read_challenge(&newcomer.secret, noise, &payload).map_err(stranger)?);
 
-    channel.queue(handshake::claim(secret, &nonces, newcomer.rank, newcomer.world_size));
+    channel.queue(handshake::claim(newcomer.rank, newcomer.world_size));
     let payload = answer(&mut channel, Kind::Verdict, endpoint, deadline)?;
     handshake::read_verdict(&payload).map_err(|words| stranger(refused(&words)))?;
 
