@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::listen;
 use rustix::process::geteuid;
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::endpoint::{BACKLOG, Endpoint, unix_address};
 use super::frame::check_rank;
 use super::handshake::NO_SECRET;

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::endpoint::{Endpoint, listen_tcp};
 use super::frame::check_rank;
 use super::handshake::NO_SECRET;

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use self::hub::Hub;
-use self::spoke::{Newcomer, Spoke};
+use self::spoke::Spoke;
 use super::endpoint::Endpoint;
 use super::frame::check_length;
 use super::handshake::Secret;
@@ -59,7 +59,7 @@ impl Star {
         world_size: usize,
         deadline: Instant,
     ) -> Result<Self> {
-        let spoke = Spoke::join(endpoint, &Newcomer { rank, world_size, secret }, deadline)?;
+        let spoke = Spoke::join(endpoint, &secret, rank, world_size, deadline)?;
         Ok(Self { rank, world_size, sequence: 0, side: Side::Spoke(spoke) })
     }
 
