@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cxx::UniquePtr;
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::frame::check_length;
 use crate::error::{Error, Result};
 use crate::sys::foreign as sys;

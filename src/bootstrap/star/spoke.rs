@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::{Broken, Channel, farewell};
-use super::endpoint::{Endpoint, Setback};
-use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
-use super::handshake::{self, MAX_VERDICT_BYTES, Secret};
 use super::hub::check;
-use super::notice::{notice, read_notice};
+use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::endpoint::{Endpoint, Setback};
+use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Secret};
+use crate::bootstrap::notice::{notice, read_notice};
 use crate::error::{Error, Result};
 
 /// Pause before the second attempt to reach rank 0; it doubles up to [`LAST_PAUSE`].
@@ -24,20 +24,19 @@ pub(super) struct Spoke {
     world_size: usize,
 }
 
-/// What a rank says of itself.
-pub(super) struct Newcomer {
-    pub(super) rank: usize,
-    pub(super) world_size: usize,
-    pub(super) secret: Secret,
-}
-
 impl Spoke {
     /// Dials until rank 0 answers, and waits until every rank joined.
-    pub(super) fn join(endpoint: &Endpoint, newcomer: &Newcomer, deadline: Instant) -> Result<Self> {
+    pub(super) fn join(
+        endpoint: &Endpoint,
+        secret: &Secret,
+        rank: usize,
+        world_size: usize,
+        deadline: Instant,
+    ) -> Result<Self> {
         let start = Instant::now();
         let mut pause = FIRST_PAUSE;
         let channel = loop {
-            let why = match attempt(endpoint, newcomer, deadline) {
+            let why = match attempt(endpoint, secret, (rank, world_size), deadline) {
                 Ok(channel) => break channel,
                 Err(Setback::Final(error)) => return Err(error),
                 Err(Setback::Again(why)) => why,
@@ -49,7 +48,7 @@ impl Spoke {
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(LAST_PAUSE);
         };
-        let mut spoke = Self { channel, rank: newcomer.rank, world_size: newcomer.world_size };
+        let mut spoke = Self { channel, rank, world_size };
         let doing = "it did not say that every rank connected, nor who is missing";
         spoke.reporting(|spoke| match spoke.next(deadline, start, doing)?.header.kind {
             Kind::Start => Ok(()),
@@ -95,7 +94,7 @@ impl Spoke {
         }
     }
 
-    /// The next frame of rank 0, which may be late, as `doing` says.
+    /// The next frame of rank 0. `doing` goes into the message of a timeout.
     fn next(&mut self, deadline: Instant, start: Instant, doing: &str) -> Result<Frame> {
         match receive(&mut self.channel, deadline)? {
             Some(frame) if frame.header.kind == Kind::Notice => Err(read_notice(0, &frame.payload)),
@@ -118,18 +117,21 @@ fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
     }
 }
 
-/// Connects and introduces itself once.
-fn attempt(endpoint: &Endpoint, newcomer: &Newcomer, deadline: Instant) -> Result<Channel, Setback> {
+/// Dials rank 0 once and claims a rank in a world size.
+fn attempt(
+    endpoint: &Endpoint,
+    secret: &Secret,
+    (rank, world_size): (usize, usize),
+    deadline: Instant,
+) -> Result<Channel, Setback> {
     let mut channel = Channel::new(endpoint.dial(deadline)?, MAX_VERDICT_BYTES);
     let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
-    let secret = &newcomer.secret;
-
-    let nonce = handshake::random()?;
-    channel.queue(handshake::hello(&nonce));
+    let (noise, hello) = handshake::hello(secret)?;
+    channel.queue(hello);
     let payload = answer(&mut channel, Kind::Challenge, endpoint, deadline)?;
-    let nonces = handshake::read_challenge(secret, nonce, &payload).map_err(stranger)?;
+    channel.seal(handshake::read_challenge(secret, noise, &payload).map_err(stranger)?);
 
-    channel.queue(handshake::claim(secret, &nonces, newcomer.rank, newcomer.world_size));
+    channel.queue(handshake::claim(rank, world_size));
     let payload = answer(&mut channel, Kind::Verdict, endpoint, deadline)?;
     handshake::read_verdict(&payload).map_err(|words| stranger(refused(&words)))?;
 
@@ -141,7 +143,7 @@ fn refused(words: &str) -> String {
     format!("rank 0 refused this rank: {words}")
 }
 
-/// The payload of the next frame, which must be of `kind`; a refusal is an answer to everything.
+/// The payload of the next frame, which must be of `kind` or a refusal.
 fn answer(channel: &mut Channel, kind: Kind, endpoint: &Endpoint, deadline: Instant) -> Result<Vec<u8>, Setback> {
     let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
     match channel.receive_by(deadline) {

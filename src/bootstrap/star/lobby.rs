@@ -1,8 +1,8 @@
-//! The door of rank 0: everybody may knock, nobody may hold up the others.
+//! Rank 0's listener and the newcomers that have not proved yet that they know the secret.
 //!
-//! Whoever connects has [`PENDING_TIME`] and a few hundred bytes to prove that it knows the
-//! secret; at most [`MAX_PENDING`] may try at once, and the oldest goes when one more comes.
-//! All of them are served by the one poll of the hub.
+//! A newcomer has [`PENDING_TIME`] and a few hundred bytes for its proof. At most
+//! [`MAX_PENDING`] newcomers are served at once: when one more connects, the oldest is dropped.
+//! The poll of the hub serves them too, so that no newcomer holds up the ranks.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::channel::Channel;
-use super::endpoint::Endpoint;
-use super::frame::{Frame, Kind};
-use super::handshake::{self, MAX_PENDING_BYTES, Nonces, Secret};
+use crate::bootstrap::channel::Channel;
+use crate::bootstrap::endpoint::Endpoint;
+use crate::bootstrap::frame::{Frame, Kind};
+use crate::bootstrap::handshake::{self, MAX_PENDING_BYTES, Secret};
 use crate::error::{Error, Result};
 
 /// How long a newcomer may take from connecting to proving itself.
@@ -31,8 +31,8 @@ pub(super) struct Claim {
 
 enum Stage {
     Hello,
-    Claim(Nonces),
-    /// Refused; leaves when it was told.
+    Claim,
+    /// Refused: dropped when it was told.
     Leaving,
 }
 
@@ -42,23 +42,13 @@ struct Pending {
     stage: Stage,
 }
 
-/// What came of serving one newcomer.
-enum Outcome {
-    Stay(Pending),
-    Claim(Claim),
-    /// Told why it may not join.
-    Gone,
-    /// Hung up or did not speak the protocol.
-    Stranger,
-}
-
-/// The listening socket and those who connected but did not prove themselves yet.
+/// The listening socket and the newcomers.
 pub(super) struct Lobby {
     endpoint: Endpoint,
     listener: OwnedFd,
     secret: Secret,
     pending: VecDeque<Pending>, // oldest first
-    /// Connections that proved to be nobody's.
+    /// How many connections were dropped that did not speak the protocol.
     strangers: u64,
 }
 
@@ -95,17 +85,15 @@ impl Lobby {
         let mut claims = Vec::new();
         for (index, mut pending) in std::mem::take(&mut self.pending).into_iter().enumerate() {
             let idle = ready.get(index).is_none_or(|flags| flags.is_empty());
-            let outcome = if idle {
-                Outcome::Stay(pending)
-            } else {
-                let progress = self.step(&mut pending);
-                outcome_of(pending, progress)
-            };
-            match outcome {
-                Outcome::Stay(pending) if pending.until > now => self.pending.push_back(pending),
-                Outcome::Stay(_) | Outcome::Stranger => self.turned_away(),
-                Outcome::Claim(claim) => claims.push(claim),
-                Outcome::Gone => {}
+            let progress = if idle { Ok(None) } else { self.step(&mut pending) };
+            let leaving = matches!(pending.stage, Stage::Leaving);
+            match progress {
+                Ok(Some((rank, world_size))) => claims.push(Claim { channel: pending.channel, rank, world_size }),
+                Ok(None) if leaving && pending.channel.is_flushed() => {}
+                Ok(None) if pending.until > now => self.pending.push_back(pending),
+                Err(why) if !why.is_empty() => self.refuse(pending.channel, &why),
+                Err(_) if leaving => {}
+                Ok(None) | Err(_) => self.turned_away(),
             }
         }
         if !door.is_empty() {
@@ -114,7 +102,7 @@ impl Lobby {
         Ok(claims)
     }
 
-    /// Tells a newcomer that proved itself why it may not join.
+    /// Tells a newcomer why it may not join.
     pub(super) fn refuse(&mut self, mut channel: Channel, why: &str) {
         tracing::warn!("refused a connection to {}: {why}", self.endpoint);
         channel.queue(handshake::refusal(why));
@@ -124,8 +112,7 @@ impl Lobby {
         }
     }
 
-    /// Counts a connection that proved to be nobody's. Logged at every doubling: a flood of strangers
-    /// is not to become one of lines.
+    /// Counts a connection that is dropped. Logs at every doubling, so that many strangers make few lines.
     fn turned_away(&mut self) {
         self.strangers += 1;
         if self.strangers.is_power_of_two() {
@@ -133,7 +120,7 @@ impl Lobby {
         }
     }
 
-    /// Accepts who waits, up to a round's worth, so that a flood leaves time for the rest.
+    /// Accepts at most [`MAX_PENDING`] connections, so that a flood leaves time for the ranks.
     fn let_in(&mut self, now: Instant) -> Result<()> {
         for _ in 0..MAX_PENDING {
             match self.endpoint.accept(self.listener.as_fd()) {
@@ -155,7 +142,8 @@ impl Lobby {
         Ok(())
     }
 
-    /// Goes on with one newcomer. An error in words is told to it, an empty one is not worth it.
+    /// Goes on with one newcomer. Returns the rank and the world size that it claims. The newcomer is told an
+    /// error, and dropped without an answer if the error is empty.
     fn step(&self, pending: &mut Pending) -> Result<Option<(u32, u32)>, String> {
         let quietly = |_| String::new();
         pending.channel.flush().map_err(quietly)?;
@@ -167,35 +155,17 @@ impl Lobby {
         };
         match (&pending.stage, header.kind) {
             (Stage::Hello, Kind::Hello) => {
-                let newcomer = handshake::read_hello(&payload)?;
-                let rank0 = handshake::random().map_err(|error| error.to_string())?;
-                let nonces = Nonces { newcomer, rank0 };
-                pending.channel.queue(handshake::challenge(&self.secret, &nonces));
+                let (challenge, cipher) = handshake::challenge(&self.secret, &payload)?;
+                pending.channel.queue(challenge);
+                pending.channel.seal(cipher);
                 pending.channel.flush().map_err(quietly)?;
-                pending.stage = Stage::Claim(nonces);
+                pending.stage = Stage::Claim;
                 Ok(None)
             }
-            (Stage::Claim(nonces), Kind::Claim) => handshake::read_claim(&self.secret, nonces, &payload).map(Some),
-            _ => Err(String::new()),
-        }
-    }
-}
-
-fn outcome_of(mut pending: Pending, progress: Result<Option<(u32, u32)>, String>) -> Outcome {
-    match progress {
-        Ok(Some((rank, world_size))) => Outcome::Claim(Claim { channel: pending.channel, rank, world_size }),
-        Ok(None) if matches!(pending.stage, Stage::Leaving) && pending.channel.is_flushed() => Outcome::Gone,
-        Ok(None) => Outcome::Stay(pending),
-        Err(why) if why.is_empty() && matches!(pending.stage, Stage::Leaving) => Outcome::Gone,
-        Err(why) if why.is_empty() => Outcome::Stranger,
-        Err(why) => {
-            tracing::warn!("refused a connection: {why}");
-            pending.channel.queue(handshake::refusal(&why));
-            pending.stage = Stage::Leaving;
-            match pending.channel.flush() {
-                Ok(()) if !pending.channel.is_flushed() => Outcome::Stay(pending),
-                _ => Outcome::Gone,
+            (Stage::Claim, Kind::Claim) => {
+                handshake::read_claim(&payload).map(Some).ok_or_else(|| "a claim that is too short".to_owned())
             }
+            _ => Err(String::new()),
         }
     }
 }

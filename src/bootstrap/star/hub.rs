@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::channel::{Broken, Channel, farewell};
-use super::endpoint::Endpoint;
-use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
-use super::handshake::{self, Secret};
 use super::lobby::{Claim, Lobby};
-use super::notice::{notice, read_notice};
-use super::wait::wait;
+use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::endpoint::Endpoint;
+use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::handshake::{self, Secret};
+use crate::bootstrap::notice::{notice, read_notice};
+use crate::bootstrap::wait::wait;
 use crate::error::{Error, Result};
 
 /// What rank 0 waits for.
@@ -101,7 +101,7 @@ impl Hub {
     /// Serves everybody until the phase is over.
     fn run(&mut self, phase: Phase, deadline: Instant) -> Result<()> {
         let start = Instant::now();
-        while !self.is_over(phase) {
+        while !self.missing(phase).is_empty() {
             if Instant::now() >= deadline {
                 return Err(self.late(phase, start, ""));
             }
@@ -124,15 +124,7 @@ impl Hub {
         Ok(())
     }
 
-    fn is_over(&self, phase: Phase) -> bool {
-        match phase {
-            Phase::Form => self.members.iter().all(Option::is_some),
-            Phase::Gather { .. } => self.joined().all(|(_, member)| member.bytes.is_some()),
-            Phase::Send => self.joined().all(|(_, member)| member.channel.is_flushed()),
-        }
-    }
-
-    /// Who keeps the phase from being over.
+    /// The ranks for which the phase is not over.
     fn missing(&self, phase: Phase) -> Vec<usize> {
         match phase {
             Phase::Form => (1..self.world_size()).filter(|rank| self.members[rank - 1].is_none()).collect(),

@@ -1,14 +1,20 @@
-//! The one wire protocol of [`Tcp`](super::Tcp) and [`Local`](super::Local): everybody connects to
+//! The one wire protocol of [`Tcp`](crate::bootstrap::Tcp) and [`Local`](crate::bootstrap::Local): everybody connects to
 //! rank 0, and all-gathers go through it.
+
+mod hub;
+mod lobby;
+mod spoke;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use self::hub::Hub;
+use self::spoke::Spoke;
 use super::endpoint::Endpoint;
 use super::frame::check_length;
 use super::handshake::Secret;
-use super::hub::Hub;
-use super::spoke::{Newcomer, Spoke};
 use crate::error::{Error, Result};
 
 enum Side {
@@ -46,9 +52,15 @@ impl Star {
     }
 
     /// Any other rank: dials rank 0.
-    pub(super) fn join(endpoint: &Endpoint, newcomer: &Newcomer, deadline: Instant) -> Result<Self> {
-        let spoke = Spoke::join(endpoint, newcomer, deadline)?;
-        Ok(Self { rank: newcomer.rank, world_size: newcomer.world_size, sequence: 0, side: Side::Spoke(spoke) })
+    pub(super) fn join(
+        endpoint: &Endpoint,
+        secret: Secret,
+        rank: usize,
+        world_size: usize,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let spoke = Spoke::join(endpoint, &secret, rank, world_size, deadline)?;
+        Ok(Self { rank, world_size, sequence: 0, side: Side::Spoke(spoke) })
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -72,6 +84,3 @@ impl Star {
         outcome.inspect_err(|error| self.side = Side::Failed(error.clone()))
     }
 }
-
-#[cfg(test)]
-mod tests;
