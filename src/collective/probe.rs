@@ -3,7 +3,7 @@
 
 use super::{Communicator, shape_of};
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 use crate::kernel::args::{self, Geometry};
 use crate::kernel::geometry::Shape;
 use crate::memory::SymmetricBuffer;
