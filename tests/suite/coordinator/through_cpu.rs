@@ -7,11 +7,11 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra::environment::{Backend, Environment, InitMethod};
 use symmetra::{Determinism, DeviceBuffer, Error, Reduction, Stream};
 
-use crate::ended::calls;
-use crate::round::check;
+use super::ended::calls;
+use super::round::check;
+use super::{config, groups, named};
 use crate::support::data::mix;
 use crate::support::world::meet;
-use crate::{config, groups, named};
 
 #[test]
 fn every_operation_through_the_cpu_gives_the_same_values() {

@@ -1,14 +1,11 @@
 //! Tensor, pipeline, data and expert parallel groups over one world.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use support::device::device;
-use support::fits;
-use support::world::{alone, bounded, meet};
+use crate::support::device::device;
+use crate::support::fits;
+use crate::support::world::{alone, bounded, meet};
 use symmetra::bootstrap::Threads;
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Layout, Parallelism, Source, Tensor, Value};
 use symmetra::{Config, Deadlines, Device, DeviceBuffer, Error, Stream};

@@ -2,7 +2,7 @@
 
 use symmetra::{Error, Queue, Reduction, Result, SymmetricBuffer};
 
-use crate::refused::failing;
+use super::refused::failing;
 use crate::support::{Rank, config, threads};
 
 /// Every operation of which all ranks know how much it moves.

@@ -3,9 +3,9 @@
 use half::bf16;
 use symmetra::{Reduction, Transport};
 
+use super::{TRANSPORTS, small};
 use crate::support::data::{assert_same, mix};
 use crate::support::{Data, Rank, Sample, fits, threads};
-use crate::{TRANSPORTS, small};
 
 /// Of one part. In each, the dimensions behind the cut make a row longer than one.
 const SHAPES: [[usize; 3]; 6] = [[2, 3, 5], [1, 4, 7], [6, 1, 8], [3, 9, 2], [16, 3, 33], [5, 64, 4]];

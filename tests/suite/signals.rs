@@ -1,16 +1,13 @@
 //! Signals on streams: put, wait and barrier over channels, eager and captured, and what happens
 //! when nobody signals.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
 use symmetra::{Config, Deadlines, Error, Operation, Ref, Result, SIGNAL_CHANNELS, SymmetricBuffer};
 
-use support::data::{Random, mix};
-use support::world::Gate;
-use support::{Rank, config, is_host, threads, world};
+use crate::support::data::{Random, mix};
+use crate::support::world::Gate;
+use crate::support::{Rank, config, is_host, threads, world};
 
 /// Long enough for a loaded machine to do what it could, had it the right to.
 const A_WHILE: Duration = Duration::from_millis(60);

@@ -1,8 +1,5 @@
 //! One-sided writes into peers' memory: what is put, or stored by a probe, is there after the signal
 //! that follows it, eager and from graphs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::time::Duration;
 
@@ -10,8 +7,8 @@ use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{DeviceBuffer, Error};
 
-use support::world::{meet, open, open_on};
-use support::{config, threads};
+use crate::support::world::{meet, open, open_on};
+use crate::support::{config, threads};
 
 const ELEMS: usize = 1030;
 

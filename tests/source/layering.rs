@@ -1,6 +1,5 @@
 //! The flow of the sources: values move right, from bootstrap to kernel, and a module uses only
 //! stages to its left and the side rooms. Reads the `crate::` paths and the `#include`s.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 

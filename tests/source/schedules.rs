@@ -1,7 +1,6 @@
 //! What can be known of kernels without running one. The schedules of the ring and of recursive doubling, for
 //! every world: `kernels/schedules_test.cc` plays through the formulas that the kernels run. And which kernels
 //! there are: `kernels/dispatch_test.cc`. `CXX` names the compiler, else `c++`.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::env;
 use std::path::Path;

@@ -1,9 +1,6 @@
 //! Low-contention collectives against an independent reference, bit for bit: types, reductions, worlds,
 //! memories and alignments, in place or not, eager and captured, among other calls on other streams; what
 //! becomes of handles, of workspaces, and of ranks that fail.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::time::Duration;
 
@@ -13,9 +10,9 @@ use symmetra::{
     SymmetricBuffer, SymmetricSlice,
 };
 
-use support::data::{Random, assert_same, mix};
-use support::world::meet;
-use support::{Data, Rank, Sample, fits, is_host, threads};
+use crate::support::data::{Random, assert_same, mix};
+use crate::support::world::meet;
+use crate::support::{Data, Rank, Sample, fits, is_host, threads};
 
 /// Elements of the buffers behind the operands.
 const ROOM: usize = 40_000;
@@ -25,7 +22,7 @@ const OFFSETS: usize = 16;
 const COUNTS: [usize; 14] = [0, 1, 3, 4, 7, 8, 15, 16, 17, 63, 129, 256, 1000, 2001];
 
 fn config(world: usize) -> Config {
-    let mut config = support::config();
+    let mut config = crate::support::config();
     config.check_calls = world.is_multiple_of(2);
     config
 }
@@ -464,7 +461,7 @@ fn a_rank_that_skips_a_call_is_named() {
     let mut config = config(3);
     config.deadlines = Deadlines { steady: Duration::from_millis(300), ..config.deadlines };
     meet(3, |bootstrap| {
-        let rank = support::world::open(bootstrap, &config).unwrap();
+        let rank = crate::support::world::open(bootstrap, &config).unwrap();
         let Rank { communicator, stream, .. } = &rank;
         let buffer = communicator.symmetric::<i32>(3000).unwrap();
         let call = || communicator.low_contention_all_gather(buffer.slice(0..100)?, buffer.slice(1000..1300)?, stream);
@@ -496,7 +493,7 @@ fn calls_that_differ_are_found() {
     let mut config = config(2);
     config.check_calls = true;
     meet(2, |bootstrap| {
-        let rank = support::world::open(bootstrap, &config).unwrap();
+        let rank = crate::support::world::open(bootstrap, &config).unwrap();
         let Rank { communicator, stream, .. } = &rank;
         communicator.reserve_workspace(1000).unwrap();
         let buffer = communicator.symmetric::<f32>(1000).unwrap();

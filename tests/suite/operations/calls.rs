@@ -1,4 +1,5 @@
 //! Calls of every operation against a model: many at once, each into its own part of one buffer, so
+
 //! that calls follow each other without a pause, and what lies between the parts must stay as it was.
 
 use symmetra::{

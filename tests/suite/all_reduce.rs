@@ -1,18 +1,15 @@
 //! All-reduce against an independent reference, bit for bit: every element type, reduction, algorithm and world
 //! size, counts around every boundary, any alignment, every kind of operand, eager and captured.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
 use symmetra::{Algorithm, Config, Determinism, Device, DeviceBuffer, Dtype, Error, HostShape, explain};
 
-use support::batch::{Bench, MOST, ROOM, batches};
-use support::data::{Random, shuffle};
-use support::device::{is_host, kind};
-use support::world::{meet, open_on};
-use support::{Data, Rank, Sample, config, fits, threads};
+use crate::support::batch::{Bench, MOST, ROOM, batches};
+use crate::support::data::{Random, shuffle};
+use crate::support::device::{is_host, kind};
+use crate::support::world::{meet, open_on};
+use crate::support::{Data, Rank, Sample, config, fits, threads};
 
 const ALGORITHMS: [Algorithm; 8] = [
     Algorithm::Auto,
@@ -79,7 +76,7 @@ fn counts(world: usize, algorithm: Algorithm, dtype: Dtype) -> Vec<usize> {
 /// The calls of one element type, with their data: made once and used by every rank.
 struct Plan<T> {
     data: Data<T>,
-    batches: Vec<support::batch::Batch>,
+    batches: Vec<crate::support::batch::Batch>,
 }
 
 impl<T: Sample> Plan<T> {

@@ -1,8 +1,5 @@
 //! Captured collectives: many graphs, many replays, mixed with eager calls; captures that fail;
 //! pointers registered late; graphs that outlive what they should not.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +9,10 @@ use std::time::{Duration, Instant};
 use half::bf16;
 use symmetra::{Algorithm, DeviceBuffer, Error, Graph, Stream, SymmetricBuffer};
 
-use support::data::{Data, Random, assert_same, mix};
-use support::system::{Usage, assert_device_flat, free_device_bytes, is_mapped};
-use support::world::alone;
-use support::{Rank, config, is_host, threads};
+use crate::support::data::{Data, Random, assert_same, mix};
+use crate::support::system::{Usage, assert_device_flat, free_device_bytes, is_mapped};
+use crate::support::world::alone;
+use crate::support::{Rank, config, is_host, threads};
 
 /// How often the graph with every kind of node is replayed.
 const REPLAYS: &str = "SYMMETRA_TEST_REPLAYS";
@@ -362,8 +359,8 @@ fn pitfall_11_every_captured_operation_has_its_own_output() {
 
 #[test]
 fn a_graph_is_of_no_use_after_close() {
-    support::world::meet(2, |bootstrap| {
-        let Rank { communicator, stream, .. } = support::world::open(bootstrap, &config()).unwrap();
+    crate::support::world::meet(2, |bootstrap| {
+        let Rank { communicator, stream, .. } = crate::support::world::open(bootstrap, &config()).unwrap();
         let buffer = communicator.symmetric::<f32>(10).unwrap();
         let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
         graph.launch(&stream).unwrap();
@@ -380,8 +377,8 @@ fn a_graph_is_of_no_use_after_close() {
 #[test]
 fn a_graph_without_exchange_is_of_no_use_after_close() {
     for (world, len) in [(1, 10), (2, 0)] {
-        support::world::meet(world, |bootstrap| {
-            let Rank { communicator, stream, .. } = support::world::open(bootstrap, &config()).unwrap();
+        crate::support::world::meet(world, |bootstrap| {
+            let Rank { communicator, stream, .. } = crate::support::world::open(bootstrap, &config()).unwrap();
             let input = communicator.symmetric::<f32>(len).unwrap();
             let output = communicator.symmetric::<f32>(len).unwrap();
             let graph = stream.capture(|capture| communicator.all_reduce(&input, &output, capture)).unwrap();

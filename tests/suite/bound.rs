@@ -1,9 +1,4 @@
 //! Bound all-reduces: they are the ordinary ones, whatever they meet; they allocate nothing; they fail as calls do.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-#[path = "support/allocations.rs"]
-mod allocations;
-mod support;
 
 use std::sync::Arc;
 
@@ -14,10 +9,10 @@ use symmetra::{
     Reduction, Stream,
 };
 
-use allocations::allocations;
-use support::data::{Random, assert_same};
-use support::world::{meet, open};
-use support::{Data, Rank, Sample, config, is_host, threads};
+use crate::allocations::allocations;
+use crate::support::data::{Random, assert_same};
+use crate::support::world::{meet, open};
+use crate::support::{Data, Rank, Sample, config, is_host, threads};
 
 /// Calls come in several parts soon.
 fn small(world: usize) -> Config {
@@ -314,7 +309,7 @@ fn failures_of_the_group_come_with_bound_calls() {
         if rank.rank() == 0 {
             communicator.abort();
         }
-        support::world::until(std::time::Duration::from_secs(20), "the abort is noticed", || {
+        crate::support::world::until(std::time::Duration::from_secs(20), "the abort is noticed", || {
             bound.enqueue(stream).is_err()
         });
         assert!(matches!(bound.enqueue(stream), Err(Error::Aborted { .. })));

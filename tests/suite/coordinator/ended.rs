@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use symmetra::environment::{Coordinator, Environment, Parallelism};
 use symmetra::{DeviceBuffer, Error, Stream};
 
-use crate::config;
+use super::config;
 use crate::support::world::{meet, until};
 
 /// Long before any deadline.

@@ -1,21 +1,17 @@
 //! Groups that span hosts: two levels of sums against an independent reference, layouts, and what
 //! becomes of a group when a rank of another host dies. Ranks of one machine that name different
 //! hosts share nothing but loopback; `namespaces.rs` gives each a network of its own.
-#![cfg(feature = "gloo")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::Sample;
+use crate::support::data::{assert_same, mix};
+use crate::support::device::device;
+use crate::support::world::{Gate, alone, bounded, meet, until};
 use half::{bf16, f16};
-use support::Sample;
-use support::data::{assert_same, mix};
-use support::device::device;
-use support::world::{Gate, alone, bounded, meet, until};
 use symmetra::bootstrap::{Bootstrap, Local, Threads};
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
 use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};

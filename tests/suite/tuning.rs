@@ -1,11 +1,8 @@
 //! Crossovers measured on a machine: they decide what runs, alike on every rank.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
-use support::device::kind;
-use support::world::{meet, open};
-use support::{Rank, config, threads};
+use crate::support::device::kind;
+use crate::support::world::{meet, open};
+use crate::support::{Rank, config, threads};
 use symmetra::bootstrap::Bootstrap;
 use symmetra::{Algorithm, Config, Determinism, Dtype, Error, Result, SymmetricBuffer, TunedRow, TunedTable, Tuning};
 

@@ -8,11 +8,11 @@ use symmetra::bootstrap::Threads;
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment};
 use symmetra::{DeviceBuffer, Error, Result, Stream};
 
-use crate::round::check;
+use super::round::check;
+use super::{config, groups};
 use crate::support::data::mix;
 use crate::support::world::{meet, until};
 use crate::support::{Sample, is_host};
-use crate::{config, groups};
 
 /// A wait that ends by its deadline, and that takes no part of one.
 const STEADY: Duration = Duration::from_secs(3);

@@ -1,15 +1,12 @@
 //! Numbers at the edges of their types, through every reduction and algorithm: values a half or a
 //! sentinel could spoil, and bits that must be equal whatever way a result takes.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use half::{bf16, f16};
 use symmetra::{Algorithm, AllReduceOptions, DeviceBuffer, Element, Reduction};
 
-use support::data::{Random, assert_same, mix};
-use support::specials::{Bits, special_data};
-use support::{Data, Rank, Sample, config, fits, threads};
+use crate::support::data::{Random, assert_same, mix};
+use crate::support::specials::{Bits, special_data};
+use crate::support::{Data, Rank, Sample, config, fits, threads};
 
 /// Elements of each run: several packets of every protocol, a short one at the end.
 const LEN: usize = 1003;

@@ -6,7 +6,7 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra::environment::{Backend, Coordinator, Environment, Value};
 use symmetra::{Algorithm, DeviceBuffer, Error, Reduction, Result, Stream};
 
-use crate::config;
+use super::config;
 use crate::support::is_host;
 use crate::support::world::meet;
 

@@ -1,12 +1,9 @@
 //! Every operation of parallel groups against a model of its own, eager and from graphs, through every backend
 //! there is; groups used in turn; maps of named tensors; calls that are refused.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod ended;
 mod refused;
 mod round;
-#[path = "../support/mod.rs"]
-mod support;
 #[cfg(feature = "gloo")]
 mod through_cpu;
 #[cfg(feature = "nccl")]
@@ -15,12 +12,12 @@ mod through_nccl;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::Sample;
+use crate::support::data::{Random, assert_same, mix};
+use crate::support::device::device;
+use crate::support::world::meet;
 use half::{bf16, f16};
 use round::{Plan, Round, check};
-use support::Sample;
-use support::data::{Random, assert_same, mix};
-use support::device::device;
-use support::world::meet;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod, Parallelism, Tensor, Value};
 use symmetra::{AllReduceOptions, Config, Deadlines, DeviceBuffer, Dtype, Error, Reduction, Stream};
@@ -114,7 +111,7 @@ fn graphs_of_all_groups_in_turn_are_never_wrong() {
         let (mut shared, mut own) = (Random(seed), Random(mix(seed ^ rank as u64)));
         for replay in 0..replays {
             let mut order: Vec<usize> = (0..graphs.len()).collect();
-            support::data::shuffle(shared.next(), &mut order);
+            crate::support::data::shuffle(shared.next(), &mut order);
             rounds.iter().for_each(|round| round.fill(&stream, replay));
             world.barrier().unwrap();
             for number in order {

@@ -1,15 +1,12 @@
 //! How a group ends: with work in flight, and with work that fails while ranks wait for it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
 use symmetra::bootstrap::Threads;
 use symmetra::{Config, DeviceBuffer, Error, SymmetricBuffer};
 
-use support::world::{Gate, meet, open};
-use support::{Rank, config};
+use crate::support::world::{Gate, meet, open};
+use crate::support::{Rank, config};
 
 const ELEMS: usize = 1000;
 

@@ -1,6 +1,5 @@
 //! `src/kernel/args.rs` is what bindgen makes of `kernels/args.hpp`. Where libclang and rustfmt are
 //! present this test generates it again and compares; `SYMMETRA_UPDATE=1` writes it.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +8,7 @@ use std::process::{Command, Stdio};
 use bindgen::Formatter;
 
 const HEADER: &str = "//! Argument blocks of the kernels: `kernels/args.hpp` as bindgen mirrors it.
-//! Generated: run `SYMMETRA_UPDATE=1 cargo test --test bindings` after changing the header.
+//! Generated: run `SYMMETRA_UPDATE=1 cargo test --test source bindings` after changing the header.
 #![allow(missing_docs, non_upper_case_globals, unreachable_pub, unused, clippy::all)]";
 
 fn generate(root: &Path) -> String {
@@ -60,5 +59,5 @@ fn args_rs_is_what_bindgen_makes_of_args_hpp() {
         std::fs::write(&path, &fresh).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap();
-    assert!(kept == fresh, "src/kernel/args.rs is stale: run SYMMETRA_UPDATE=1 cargo test --test bindings");
+    assert!(kept == fresh, "src/kernel/args.rs is stale: run SYMMETRA_UPDATE=1 cargo test --test source bindings");
 }

@@ -1,25 +1,22 @@
 //! Every operation beside and among all-reduce, bit for bit against a model: types of every size,
 //! worlds, transports and memories, counts around every boundary, any alignment, in place or not,
 //! eager and captured; and what is refused.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod along;
 #[macro_use]
 mod calls;
 mod empty;
 mod refused;
-#[path = "../support/mod.rs"]
-mod support;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
 use symmetra::{Config, Device, DeviceBuffer, HostShape, Reduction, Transport};
 
+use crate::support::data::shuffle;
+use crate::support::specials::{extreme_data, special_data};
+use crate::support::world::{meet, open_on};
+use crate::support::{Data, Rank, Sample, config, fits, is_host, threads};
 use calls::{Batch, Bench, OPS, Op, ROOM, batches};
-use support::data::shuffle;
-use support::specials::{extreme_data, special_data};
-use support::world::{meet, open_on};
-use support::{Data, Rank, Sample, config, fits, is_host, threads};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Auto, Transport::Packets, Transport::Direct];
 
