@@ -8,6 +8,7 @@ use symmetra::{Algorithm, Config, Determinism, Device, DeviceBuffer, Dtype, Erro
 use crate::support::batch::{Bench, MOST, ROOM, batches};
 use crate::support::data::{Random, shuffle};
 use crate::support::device::{is_host, kind};
+use crate::support::extent::cases_of;
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
 
@@ -80,12 +81,14 @@ struct Plan<T> {
 }
 
 impl<T: Sample> Plan<T> {
-    fn new(world: usize, variants: usize) -> Self {
+    /// `number` counts the types of a world: see [`cases_of`].
+    fn new(world: usize, variants: usize, number: usize) -> Self {
         let mut calls = Vec::new();
         for algorithm in ALGORITHMS.into_iter().filter(|algorithm| algorithm.carries(T::DTYPE)) {
             let counts = counts(world, algorithm, T::DTYPE);
             calls.extend(counts.into_iter().flat_map(|count| vec![(algorithm, count); variants]));
         }
+        let mut calls = cases_of(world, number, calls);
         let seed = world as u64 * 100 + T::DTYPE as u64;
         shuffle(seed, &mut calls);
         Self { data: Data::new(seed, world, ROOM), batches: batches(seed, true, &calls) }
@@ -101,11 +104,11 @@ fn every_type(world: usize, variants: usize) {
     if !fits(world) {
         return;
     }
-    let floats = (Plan::<f32>::new(world, variants), Plan::<f64>::new(world, variants));
-    let halves = (Plan::<f16>::new(world, variants), Plan::<bf16>::new(world, variants));
-    let integers = (Plan::<i32>::new(world, variants), Plan::<i64>::new(world, variants));
-    let unsigned = (Plan::<u32>::new(world, 1), Plan::<u64>::new(world, 1));
-    let bytes = (Plan::<i8>::new(world, variants), Plan::<u8>::new(world, 1));
+    let floats = (Plan::<f32>::new(world, variants, 0), Plan::<f64>::new(world, variants, 1));
+    let halves = (Plan::<f16>::new(world, variants, 2), Plan::<bf16>::new(world, variants, 3));
+    let integers = (Plan::<i32>::new(world, variants, 2), Plan::<i64>::new(world, variants, 3));
+    let unsigned = (Plan::<u32>::new(world, 1, 1), Plan::<u64>::new(world, 1, 0));
+    let bytes = (Plan::<i8>::new(world, variants, 0), Plan::<u8>::new(world, 1, 2));
     threads(world, &small(world), |rank| {
         floats.0.run(rank);
         floats.1.run(rank);
@@ -251,7 +254,7 @@ fn pitfall_29_blocks_smaller_than_the_world() {
         return;
     }
     for (world, blocks, threads) in [(5, 1, 3), (2, 3, 2), (7, 2, 5), (4, 2, 7)] {
-        let (floats, integers) = (Plan::<bf16>::new(world, 1), Plan::<i8>::new(world, 1));
+        let (floats, integers) = (Plan::<bf16>::new(world, 1, 0), Plan::<i8>::new(world, 1, 2));
         meet(world, |bootstrap| {
             let device = Device::host_with(HostShape { blocks, threads }).unwrap();
             let rank = open_on(&device, bootstrap, &small(world)).unwrap();

@@ -10,6 +10,7 @@ use half::bf16;
 use symmetra::{Algorithm, DeviceBuffer, Error, Graph, Stream, SymmetricBuffer};
 
 use crate::support::data::{Data, Random, assert_same, mix};
+use crate::support::extent::{full, repeats};
 use crate::support::system::{Usage, assert_device_flat, free_device_bytes, is_mapped};
 use crate::support::world::alone;
 use crate::support::{Rank, config, is_host, threads};
@@ -58,7 +59,7 @@ fn fifty(number: usize) -> usize {
 
 #[test]
 fn pitfall_08_fifty_graphs_replayed_and_recaptured_with_memory_flat() {
-    const ROUNDS: usize = 100;
+    let rounds = if full() { 100 } else { 30 };
     let mut config = config();
     config.registrations = 64;
     config.check_calls = false;
@@ -69,7 +70,7 @@ fn pitfall_08_fifty_graphs_replayed_and_recaptured_with_memory_flat() {
         let eager = DeviceBuffer::from_slice(&[1i32; 33], stream).unwrap();
         let mut random = Random(8);
         let mut before = None;
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let graphs = capture_fifty(rank, &buffer, &plain);
             let mut inputs = vec![0i32; 100 * SPAN];
             let value = |number: usize, rank: usize| (round * 1000 + number * 10 + rank) as i32;
@@ -108,7 +109,7 @@ fn pitfall_08_fifty_graphs_replayed_and_recaptured_with_memory_flat() {
 #[test]
 fn pitfall_09_mixed_nodes_replayed_with_ranks_out_of_step() {
     const WORLD: usize = 3;
-    let replays = std::env::var(REPLAYS).ok().map_or(2000, |replays| replays.parse::<u64>().unwrap());
+    let replays = repeats(REPLAYS, 400, 2000) as u64;
     let integers = Data::<i64>::new(9, WORLD, 40);
     let floats = Data::<bf16>::new(9, WORLD, 40);
     let mut config = config();

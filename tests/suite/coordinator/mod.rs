@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::support::Sample;
 use crate::support::data::{Random, assert_same, mix};
 use crate::support::device::device;
+use crate::support::extent::repeats;
 use crate::support::world::meet;
 use half::{bf16, f16};
 use round::{Plan, Round, check};
@@ -84,7 +85,7 @@ fn every_operation_on_groups_of_every_shape() {
 
 #[test]
 fn graphs_of_all_groups_in_turn_are_never_wrong() {
-    let replays = std::env::var(REPLAYS).ok().map_or(150, |replays| replays.parse::<u64>().unwrap());
+    let replays = repeats(REPLAYS, 50, 150) as u64;
     let seed = fastrand::u64(..);
     meet(4, |bootstrap| {
         let rank = bootstrap.rank();

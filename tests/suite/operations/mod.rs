@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use symmetra::{Config, Device, DeviceBuffer, HostShape, Reduction, Transport};
 
 use crate::support::data::shuffle;
+use crate::support::extent::cases_of;
 use crate::support::specials::{extreme_data, special_data};
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, is_host, threads};
@@ -40,9 +41,11 @@ struct Plan<T> {
 }
 
 impl<T: Sample> Plan<T> {
-    fn new(world: usize, transport: Transport) -> Self {
+    /// `number` counts the types of a world: see [`cases_of`].
+    fn new(world: usize, transport: Transport, number: usize) -> Self {
         let seed = world as u64 * 1000 + T::DTYPE as u64 * 10 + transport as u64;
-        let mut ops: Vec<(Op, usize)> = OPS.iter().flat_map(|op| COUNTS.map(|count| (*op, count))).collect();
+        let ops: Vec<(Op, usize)> = OPS.iter().flat_map(|op| COUNTS.map(|count| (*op, count))).collect();
+        let mut ops = cases_of(world, number + transport as usize, ops);
         shuffle(seed, &mut ops);
         Self { data: Data::new(seed, world, ROOM), batches: batches(seed, world, transport, true, &ops) }
     }
@@ -58,8 +61,8 @@ fn every_operation(world: usize) {
         return;
     }
     for transport in TRANSPORTS {
-        let (bytes, words) = (Plan::<u8>::new(world, transport), Plan::<f32>::new(world, transport));
-        let (halves, longs) = (Plan::<bf16>::new(world, transport), Plan::<i64>::new(world, transport));
+        let (bytes, words) = (Plan::<u8>::new(world, transport, 0), Plan::<f32>::new(world, transport, 1));
+        let (halves, longs) = (Plan::<bf16>::new(world, transport, 2), Plan::<i64>::new(world, transport, 3));
         threads(world, &small(world, transport), |rank| {
             bytes.run(rank);
             words.run(rank);
@@ -201,7 +204,7 @@ fn pitfall_29_blocks_smaller_than_the_world() {
             let mut config = small(world, transport);
             // Slots for several blocks of 256 packets.
             config.one_shot_ll_bytes = 5000;
-            let plan = Plan::<bf16>::new(world, transport);
+            let plan = Plan::<bf16>::new(world, transport, 0);
             meet(world, |bootstrap| {
                 let device = Device::host_with(HostShape { blocks, threads }).unwrap();
                 let rank = open_on(&device, bootstrap, &config).unwrap();
