@@ -25,7 +25,7 @@ use crate::error::{Error, Operation, Result};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
 pub(crate) use history::{BY_NCCL, Call};
-pub(crate) use open::boot_id;
+pub use open::boot_id;
 pub(crate) use page::Finding;
 use page::{Cause, PageMapping, Stop};
 pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
@@ -179,7 +179,8 @@ impl Group {
     }
 
     /// Runs a collective exchange of the host. A failure is the group's failure, and the group's ends it.
-    pub(crate) fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
+    #[doc(hidden)]
+    pub fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         self.check()?;
         self.exchange_heeding(run)
     }

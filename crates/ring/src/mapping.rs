@@ -26,7 +26,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::bell::Bell;
 use super::protocol::{Board, Cursor, Losses, Party, Slot};
-use crate::error::{Error, Result};
+use symmetra::{Error, Result};
 
 const LINE_BYTES: usize = 128;
 const PAGE_BYTES: usize = 4096;
