@@ -1,5 +1,6 @@
 //! *We*: the ranks that work together, agreed on how, and who of them is alive.
 
+mod call;
 mod capabilities;
 mod config;
 mod health;
@@ -22,9 +23,9 @@ use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
 use crate::error::{Error, Operation, Result};
 
+pub(crate) use call::{BY_NCCL, Call};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
-pub(crate) use history::{BY_NCCL, Call};
 pub use open::boot_id;
 pub(crate) use page::Finding;
 use page::{Cause, PageMapping, Stop};
