@@ -21,7 +21,7 @@ mod star;
 pub(crate) mod tcp;
 mod threads;
 mod unique_id;
-mod wait;
+pub(crate) mod wait;
 
 use std::time::Instant;
 

@@ -14,22 +14,19 @@ enum Room<'a> {
     Stage(usize),
     Side(&'a str),
     Kernel,
-    /// The metadata ring, which stands beside the flow: nobody uses it.
-    Beside,
-    /// What callers see: the crate's root, the C++ API, conversions, the program. Uses anything.
+    /// What callers see: the crate's root, the C++ API, conversions. Uses anything.
     Front,
 }
 
 fn room(path: &str) -> Option<Room<'_>> {
     let inside = path.strip_prefix("src/")?;
     let name = inside.split(['/', '.']).next()?;
-    let front = ["src/lib.rs", "src/environment", "src/ffi/export", "src/interop", "src/cli"];
+    let front = ["src/lib.rs", "src/environment", "src/ffi/export", "src/interop"];
     if front.iter().any(|start| path.starts_with(start)) {
         return Some(Room::Front);
     }
     match name {
         "kernel" => Some(Room::Kernel),
-        "metadata" => Some(Room::Beside),
         _ => STAGES
             .iter()
             .position(|stage| *stage == name)
@@ -143,7 +140,6 @@ fn rust_complaints(path: &str, source: &str) -> Vec<String> {
     for (first, second) in crate_paths(&code) {
         let stage = STAGES.iter().position(|stage| *stage == first);
         let fine = match (room, stage) {
-            (Room::Beside, _) => ["bootstrap", "group", "error", "metadata"].contains(&first.as_str()),
             (Room::Stage(own), Some(used)) => used <= own,
             (_, Some(_)) => false,
             _ if SIDE_ROOMS.contains(&first.as_str()) => true,
@@ -324,6 +320,20 @@ fn values_move_right() {
     assert_eq!(complaints(&["src"], &["rs"], rust_complaints), [""; 0]);
 }
 
+/// What a file of another package of the workspace uses and must not. All else that is not public the compiler refuses.
+fn package_complaints(path: &str, source: &str) -> Vec<String> {
+    let code = bare(source).replace("symmetra::", "crate::");
+    let names_internal = crate_paths(&code).iter().any(|(first, _)| first == "internal");
+    let complaint =
+        (names_internal && !path.starts_with("crates/ring/")).then(|| format!("{path}: uses symmetra::internal"));
+    complaint.into_iter().collect()
+}
+
+#[test]
+fn the_command_uses_the_public_interface() {
+    assert_eq!(complaints(&["crates"], &["rs"], package_complaints), [""; 0]);
+}
+
 #[test]
 fn includes_follow_the_rooms() {
     assert_eq!(
@@ -347,11 +357,11 @@ fn files_are_short_and_named_for_what_they_hold() {
         complaints
     };
     let endings = ["rs", "hpp", "cuh", "cc", "cu", "hip"];
-    assert_eq!(complaints(&["src", "cpp", "kernels", "include"], &endings, check), [""; 0]);
+    assert_eq!(complaints(&["src", "crates", "cpp", "kernels", "include"], &endings, check), [""; 0]);
 }
 
 /// The files that may ask the environment: for what the caller asks them to read there.
-const ENVIRONMENT: [&str; 3] = ["src/bootstrap/tcp.rs", "src/cli/", "src/variables.rs"];
+const ENVIRONMENT: [&str; 3] = ["src/bootstrap/tcp.rs", "crates/cli/src/", "src/variables.rs"];
 
 /// Where a file reads variables behind its caller's back.
 fn variables(path: &str, source: &str) -> Vec<String> {
@@ -365,7 +375,7 @@ fn variables(path: &str, source: &str) -> Vec<String> {
 #[test]
 fn pitfall_36_no_variable_overrides_a_setting() {
     let endings = ["rs", "hpp", "cuh", "cc", "cu", "hip"];
-    assert_eq!(complaints(&["src", "cpp", "kernels", "include"], &endings, variables), [""; 0]);
+    assert_eq!(complaints(&["src", "crates", "cpp", "kernels", "include"], &endings, variables), [""; 0]);
     assert_eq!(variables("src/group/config.rs", "let bytes = std::env::var(\"HEAP\");").len(), 1);
     assert_eq!(variables("cpp/device/open.cc", "if (getenv(name)) {}").len(), 1);
     // Every setting is printed, so what is in force can be seen.
@@ -391,9 +401,10 @@ fn the_checks_of_rust_can_fail() {
     assert_eq!(found("src/types.rs", "use crate::group::Config;\nuse crate::kernel::args;"), 1);
     assert_eq!(found("src/ffi/foreign.rs", "use crate::bootstrap::Bootstrap;"), 1);
     assert_eq!(found("src/ffi/export/memory.rs", "use crate::collective::Communicator;"), 0);
-    assert_eq!(found("src/metadata/create.rs", "use crate::group::Group;\nuse crate::bootstrap::mesh::Mesh;"), 0);
-    assert_eq!(found("src/metadata/create.rs", "use crate::memory::Arena;\nuse crate::device::Device;"), 2);
     assert_eq!(found("src/group/mod.rs", "use crate::metadata::Writer;"), 1);
+    assert_eq!(package_complaints("crates/cli/src/info.rs", "use symmetra::{Device, internal::Mesh};").len(), 1);
+    assert_eq!(package_complaints("crates/cli/src/info.rs", "let internal = symmetra::Device::host();").len(), 0);
+    assert_eq!(package_complaints("crates/ring/src/member.rs", "use symmetra::internal::Mesh;").len(), 0);
     assert_eq!(found("src/helpers.rs", ""), 1);
     assert_eq!(found("src/group/open.rs", "use super::super::collective::Lane;"), 1);
     assert_eq!(found("src/bootstrap/mesh/open.rs", "use super::super::channel::Channel;"), 0);

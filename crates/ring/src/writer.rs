@@ -11,8 +11,8 @@ use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
 use super::seat::Seat;
 use super::spin::Spin;
 use super::{Overflow, RingConfig};
-use crate::bootstrap::until;
-use crate::error::{Error, Result};
+use symmetra::internal::until;
+use symmetra::{Error, Result};
 
 /// Sends messages to every reader of its ring.
 ///
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// threads that write at once, do not compile. It may move to another thread.
 ///
 /// ```compile_fail,E0599
-/// # fn twice(writer: symmetra::metadata::Writer) -> symmetra::Result<()> {
+/// # fn twice(writer: symmetra_ring::Writer) -> symmetra::Result<()> {
 /// let mut second = writer.clone(); // one writer a ring
 /// # let mut first = writer;
 /// first.send(b"one")?;
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// ```
-/// # fn twice(writer: symmetra::metadata::Writer) -> symmetra::Result<()> {
+/// # fn twice(writer: symmetra_ring::Writer) -> symmetra::Result<()> {
 /// # let mut first = writer;
 /// first.send(b"one")?;
 /// first.send(b"two")
@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// ```compile_fail,E0596
-/// # fn at_once(writer: &symmetra::metadata::Writer) {
+/// # fn at_once(writer: &symmetra_ring::Writer) {
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| writer.send(b"one")); // two threads at once
 ///     scope.spawn(|| writer.send(b"two"));
@@ -46,7 +46,7 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// ```
-/// # fn in_turn(writer: &mut symmetra::metadata::Writer) {
+/// # fn in_turn(writer: &mut symmetra_ring::Writer) {
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| writer.send(b"one")).join()
 /// });

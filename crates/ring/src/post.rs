@@ -11,8 +11,8 @@ use super::door::Door;
 use super::seat::timeout;
 use super::wire::{Head, Kind};
 use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
-use crate::bootstrap::directory::Directory;
-use crate::error::{Error, Result};
+use symmetra::internal::Directory;
+use symmetra::{Error, Result};
 
 /// How long a stranger may take to introduce itself, and pings are apart while the writer waits.
 const HANDSHAKE_MS: i32 = 3000;

@@ -1,7 +1,7 @@
 //! The example of an engine, as its users run it: every layout, right; and what it would find wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../examples/tensor_parallel_mlp/model.rs"]
+#[path = "../../examples/tensor_parallel_mlp/model.rs"]
 mod model;
 
 use std::env;
@@ -27,7 +27,7 @@ fn example() -> &'static PathBuf {
                 command.args(["--features", feature]);
             }
         }
-        assert!(command.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        assert!(command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).status().unwrap().success());
         profile.join("examples/tensor_parallel_mlp")
     })
 }

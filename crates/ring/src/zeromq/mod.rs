@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::library::{INTERRUPTED, Library, RawMessage, RawPoll, library};
-use crate::error::{Error, Result};
+use symmetra::{Error, Result};
 
 /// Kinds of sockets.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_short, c_void};
 
 use once_cell::sync::OnceCell;
 
-use crate::error::{Error, Result};
+use symmetra::{Error, Result};
 
 /// `zmq_msg_t`.
 #[repr(C, align(8))]

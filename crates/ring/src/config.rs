@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::bootstrap::LONGEST;
-use crate::error::{Error, Result};
+use symmetra::internal::LONGEST;
+use symmetra::{Error, Result};
 
 /// How messages travel that are longer than a chunk, to readers on the writer's host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

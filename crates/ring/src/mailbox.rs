@@ -10,7 +10,7 @@ use super::zeromq::{
     CLOSED, CONNECTED, Context, DISCONNECTED, HANDSHAKE_FAILED, Keys, Message, REFUSED, Role, Sent, Setting, Socket,
     poll,
 };
-use crate::error::{Error, Result};
+use symmetra::{Error, Result};
 
 /// A reader that lost its connection is lost. (ZeroMQ's own -1 would throw away what has come already.)
 const NEVER_MS: i32 = i32::MAX;

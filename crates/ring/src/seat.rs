@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use super::RingConfig;
 use super::mapping::{Layout, Mapping, descriptor};
 use super::protocol::{Board, Life};
-use crate::bootstrap::Bootstrap;
-use crate::bootstrap::mesh::Mesh;
-use crate::bootstrap::monitor::Monitor;
-use crate::error::{Error, Operation, Result};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::internal::{Mesh, Monitor};
+use symmetra::{Error, Operation, Result};
 
 /// Held by every party; dropping it tells the others.
 pub(super) struct Seat {

@@ -9,11 +9,9 @@ use super::post::{Address, Post};
 use super::seat::Seat;
 use super::zeromq::Keys;
 use super::{BroadcastRing, Invitation, Overflow, Reader, RingConfig, Writer};
-use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
-use crate::bootstrap::mesh::Mesh;
-use crate::bootstrap::{Bootstrap, until};
-use crate::error::{Error, Result};
-use crate::group::{Group, boot_id};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::internal::{Agreed, Mesh, boot_id, check_agreed, check_complaints, tell, until};
+use symmetra::{Error, Group, Result};
 
 /// What a rank says of itself.
 #[derive(Serialize, Deserialize)]

@@ -26,7 +26,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::bell::Bell;
 use super::protocol::{Board, Cursor, Losses, Party, Slot};
-use crate::error::{Error, Result};
+use symmetra::{Error, Result};
 
 const LINE_BYTES: usize = 128;
 const PAGE_BYTES: usize = 4096;
@@ -35,7 +35,6 @@ const ROOM: usize = 128;
 const LOSSES: usize = 256;
 const PARTIES: usize = 384;
 
-#[cfg(not(loom))] // whose atomics are larger
 const _: () = {
     assert!(size_of::<Bell>() == LINE_BYTES && size_of::<Losses>() == LINE_BYTES && size_of::<Party>() == LINE_BYTES);
     assert!(size_of::<Cursor>() == LINE_BYTES && size_of::<Slot>() == LINE_BYTES);
@@ -187,7 +186,7 @@ impl Drop for Mapping {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

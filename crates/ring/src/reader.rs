@@ -11,8 +11,8 @@ use super::mailbox::Mailbox;
 use super::protocol::{Head, Kind, ReadCursor};
 use super::seat::{Seat, ending};
 use super::spin::Spin;
-use crate::bootstrap::until;
-use crate::error::{Error, Result};
+use symmetra::internal::until;
+use symmetra::{Error, Result};
 
 /// Receives every message of its ring, in order.
 ///

@@ -46,7 +46,7 @@
 //!
 //! ```
 //! use symmetra::bootstrap::Threads;
-//! use symmetra::metadata::{BroadcastRing, RingConfig};
+//! use symmetra_ring::{BroadcastRing, RingConfig};
 //!
 //! let ranks = Threads::new(3)?.into_iter().map(|mut rank| {
 //!     std::thread::spawn(move || -> symmetra::Result<()> {
@@ -88,7 +88,7 @@ pub use invitation::Invitation;
 pub use reader::Reader;
 pub use writer::Writer;
 
-use crate::error::{Error, Result};
+use symmetra::{Error, Result};
 
 /// A rank's end of a ring.
 #[derive(Debug)]

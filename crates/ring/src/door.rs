@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::zeromq::{Context, HANDSHAKE_FAILED, Message, REFUSED, Role, Setting, Socket, poll};
-use crate::error::{Error, Result};
+use symmetra::{Error, Result};
 
 /// Where ZeroMQ asks.
 const AUTHENTICATOR: &str = "inproc://zeromq.zap.01";

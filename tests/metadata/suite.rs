@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use symmetra::bootstrap::Threads;
-use symmetra::metadata::{BroadcastRing, Reader, RingConfig, Writer};
 use symmetra::{Error, Result};
+use symmetra_ring::{BroadcastRing, Reader, RingConfig, Writer};
 
 fn within(seconds: f64) -> Instant {
     Instant::now() + Duration::from_secs_f64(seconds)

@@ -281,7 +281,7 @@ mod tests {
     use loom::thread;
 
     use super::*;
-    use crate::metadata::spin::Spin;
+    use crate::spin::Spin;
 
     /// So that numbers wrap in the middle.
     const FIRST: u32 = u32::MAX;
