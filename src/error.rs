@@ -281,30 +281,6 @@ impl Error {
         }
     }
 
-    /// `what` is `value`, but `limit`.
-    pub(crate) fn invalid(what: &str, value: impl fmt::Display, limit: impl fmt::Display) -> Self {
-        Self::InvalidArgument { message: format!("{what} is {value}, but {limit}") }
-    }
-
-    pub(crate) fn unsupported(what: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Unsupported { what: what.into(), reason: reason.into() }
-    }
-
-    pub(crate) fn bootstrap(message: impl Into<String>) -> Self {
-        Self::Bootstrap { message: message.into() }
-    }
-
-    pub(crate) fn system(doing: impl fmt::Display, error: &std::io::Error) -> Self {
-        Self::System { errno: error.raw_os_error().unwrap_or(0), message: format!("{doing}: {error}") }
-    }
-
-    /// An error of the group that `members` of a larger one make, by the numbers of the larger one. Ranks in its words
-    /// keep theirs.
-    pub(crate) fn of_members(self, members: &[usize]) -> Self {
-        let of = |rank: usize| members.get(rank).copied().unwrap_or_else(|| rank.saturating_sub(members.len()));
-        self.renumbered(of)
-    }
-
     /// The reverse. Ranks that are no members are numbered behind those that are.
     pub(crate) fn among(self, members: &[usize]) -> Self {
         let place = |rank: usize| members.iter().position(|member| *member == rank);
@@ -329,6 +305,34 @@ impl Error {
     pub(crate) fn exchange_timeout(rank: Option<usize>, waited: Duration, doing: impl fmt::Display) -> Self {
         let detail = format!(": {doing}");
         Self::Timeout { operation: Operation::Exchange, sequence: 0, rank, waited, detail }
+    }
+}
+
+/// How this library and `symmetra-ring` make errors.
+#[doc(hidden)]
+impl Error {
+    /// `what` is `value`, but `limit`.
+    pub fn invalid(what: &str, value: impl fmt::Display, limit: impl fmt::Display) -> Self {
+        Self::InvalidArgument { message: format!("{what} is {value}, but {limit}") }
+    }
+
+    pub fn unsupported(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into(), reason: reason.into() }
+    }
+
+    pub fn bootstrap(message: impl Into<String>) -> Self {
+        Self::Bootstrap { message: message.into() }
+    }
+
+    pub fn system(doing: impl fmt::Display, error: &std::io::Error) -> Self {
+        Self::System { errno: error.raw_os_error().unwrap_or(0), message: format!("{doing}: {error}") }
+    }
+
+    /// An error of the group that `members` of a larger one make, by the numbers of the larger one. Ranks in its words
+    /// keep theirs.
+    pub fn of_members(self, members: &[usize]) -> Self {
+        let of = |rank: usize| members.get(rank).copied().unwrap_or_else(|| rank.saturating_sub(members.len()));
+        self.renumbered(of)
     }
 }
 

@@ -16,7 +16,6 @@ mod group;
 pub mod interop;
 mod kernel;
 mod memory;
-pub mod metadata;
 #[cfg(feature = "nccl")]
 pub mod nccl;
 pub mod op;
@@ -38,6 +37,17 @@ pub use memory::{
 pub use op::{Algorithm, AllReduceOptions, Messages};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
+
+/// What the package `symmetra-ring` is made of. It is no part of the public interface and may change in any version.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::bootstrap::directory::Directory;
+    pub use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
+    pub use crate::bootstrap::mesh::Mesh;
+    pub use crate::bootstrap::monitor::Monitor;
+    pub use crate::bootstrap::wait::{LONGEST, until};
+    pub use crate::group::boot_id;
+}
 
 /// Groups, their streams, memory and graphs go to and are used by any thread; a [`Capture`] stays with its own.
 const _: () = {

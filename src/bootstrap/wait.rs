@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 
 /// No wait is meant to take longer than this: clocks can count it.
-pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
+pub const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// When a wait that begins now and may take `limit` ends. A day is for ever.
-pub(crate) fn until(limit: Duration) -> Instant {
+pub fn until(limit: Duration) -> Instant {
     Instant::now() + limit.min(LONGEST)
 }
 

@@ -188,7 +188,7 @@ fn agreed(device: &Device, config: &Config, world_size: usize, protocol: u32) ->
 }
 
 /// Tells hosts apart where host names do not.
-pub(crate) fn boot_id() -> String {
+pub fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }

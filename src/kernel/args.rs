@@ -1,5 +1,5 @@
 //! Argument blocks of the kernels: `kernels/args.hpp` as bindgen mirrors it.
-//! Generated: run `SYMMETRA_UPDATE=1 cargo test --test bindings` after changing the header.
+//! Generated: run `SYMMETRA_UPDATE=1 cargo test --test source bindings` after changing the header.
 #![allow(missing_docs, non_camel_case_types, non_upper_case_globals, unreachable_pub, unsafe_code, unused, clippy::all)]
 
 #[doc = " Most ranks a group may have."]
