@@ -112,7 +112,9 @@ impl Exchange<'_> {
             // Sizes are compared by the exchange itself; types may differ.
             Counts::Own { .. } => 0,
         };
-        Call::new(bytes, self.op, self.dtype, self.reduction, way, self.root as u32)
+        // Of equal strips, equal rows have equal pitches.
+        let rows = bytes.checked_div(self.rows.row_bytes).unwrap_or(1);
+        Call::new(bytes, self.op, self.dtype, self.reduction, way, self.root as u32).in_rows(rows)
     }
 }
 

@@ -23,14 +23,16 @@ pub(super) struct Announcement {
     pub(super) bytes: u64,
     /// Whether it has counts.
     counts: u64,
+    /// Of a tensor that is cut along a dimension; else 1.
+    rows: u64,
 }
 
 impl Announcement {
     /// How many words it travels as.
-    pub(super) const WORDS: usize = 6;
+    pub(super) const WORDS: usize = 7;
 
     pub(super) fn objects(bytes: usize) -> Self {
-        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, counts: 0 }
+        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, counts: 0, rows: 1 }
     }
 
     pub(super) fn call(dtype: Dtype, call: &Call<'_>) -> Self {
@@ -42,16 +44,17 @@ impl Announcement {
             dtype: if call.elems() == 0 { 0 } else { dtype as u64 },
             bytes: (call.elems() * dtype.bytes()) as u64,
             counts: u64::from(matches!(call, Call::AllToAllV { .. })),
+            rows: call.rows(),
         }
     }
 
     /// As it travels.
     pub(super) fn to_words(self) -> [u64; Self::WORDS] {
-        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.counts]
+        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.counts, self.rows]
     }
 
-    pub(super) fn from_words([kind, reduction, root, dtype, bytes, counts]: [u64; Self::WORDS]) -> Self {
-        Self { kind, reduction, root, dtype, bytes, counts }
+    pub(super) fn from_words([kind, reduction, root, dtype, bytes, counts, rows]: [u64; Self::WORDS]) -> Self {
+        Self { kind, reduction, root, dtype, bytes, counts, rows }
     }
 
     /// Whether both are calls, or both objects.
@@ -93,7 +96,8 @@ impl fmt::Display for Announcement {
             (0, _) if self.counts != 0 => Ok(()),
             (0, _) => out.write_str(", no bytes"),
             (bytes, _) => write!(out, ", {bytes} bytes of {dtype}"),
-        }
+        }?;
+        if self.rows > 1 { write!(out, ", in {} rows", self.rows) } else { Ok(()) }
     }
 }
 
@@ -114,6 +118,12 @@ mod tests {
                 &Call::AllReduce { options: reduction.into(), input: view(elems), output: view(elems) },
             )
         };
+        let gather = |shape: [usize; 2]| {
+            let call = Call::AllGather { along: Some((1, &shape)), input: view(6), output: view(12) };
+            Announcement::call(Dtype::F32, &call)
+        };
+        assert!(gather([2, 3]) != gather([3, 2]) && gather([1, 6]) != gather([6, 1]));
+        assert_eq!(gather([2, 3]).to_string(), "all-gather, 24 bytes of f32, in 2 rows");
         let broadcast = |root| Announcement::call(Dtype::F32, &Call::Broadcast { root, buffer: view(6) });
         let sum = reduce(Reduction::Sum, Dtype::F16, 3);
         assert!(sum == reduce(Reduction::Sum, Dtype::F16, 3) && Announcement::from_words(sum.to_words()) == sum);

@@ -116,13 +116,26 @@ impl Call<'_> {
         }
     }
 
+    /// Rows of a tensor that is cut along a dimension; 1 where there are none, or no elements.
+    pub(super) fn rows(&self) -> u64 {
+        match self {
+            Self::ReduceScatter { along: Some((dim, shape)), .. }
+            | Self::AllGather { along: Some((dim, shape)), .. }
+                if self.elems() > 0 =>
+            {
+                shape.iter().take(*dim).product::<usize>() as u64
+            }
+            _ => 1,
+        }
+    }
+
     /// As the group's history keeps it, and as ranks compare it, where NCCL runs it. What only the ranks of a pair
     /// have in common is left out.
     pub(super) fn noted(&self, dtype: Dtype) -> Noted {
         let dtype = if matches!(self, Self::SendReceive { .. }) { Dtype::U8 } else { dtype };
         let (bytes, root) = (self.elems() * dtype.bytes(), self.root().unwrap_or(0));
         let reduction = self.reduction().unwrap_or(Reduction::Sum);
-        Noted::new(bytes as u64, self.operation().number(), dtype, reduction, BY_NCCL, root as u32)
+        Noted::new(bytes as u64, self.operation().number(), dtype, reduction, BY_NCCL, root as u32).in_rows(self.rows())
     }
 
     /// What backends are chosen by.
