@@ -68,6 +68,20 @@ impl Lane {
         }
     }
 
+    /// A stream that is done when the last call is, if there was one.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn end(&self, device: &Device) -> Result<Option<Stream>> {
+        match &self.last {
+            Last::Nowhere => Ok(None),
+            Last::On(last) => Ok(Some(last.clone())),
+            Last::Left => {
+                let stream = Stream::new(device)?;
+                stream.wait(&self.event)?;
+                Ok(Some(stream))
+            }
+        }
+    }
+
     /// Keeps the order without `stream`, which may end. Nothing where the last call went elsewhere, or to
     /// a stream that its owner captures natively.
     pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {

@@ -121,6 +121,17 @@ impl Coordinator {
         self.serving.synchronize(stream)
     }
 
+    /// Lets go of a stream: from here on neither the group's calls nor its end need it, whatever backend served them.
+    /// To be called before a borrowed stream is destroyed; its work need not be done. Does not block. Every group that
+    /// the stream was used with is left for itself, but for those that this one became [`through`](Self::through) a
+    /// backend.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the runtime refuses to record an event.
+    pub fn leave(&self, stream: &Stream) -> Result<()> {
+        self.serving.leave(stream)
+    }
+
     /// Ends the group on every rank, and on this one gives `reason` in the error: waits give up, NCCL is aborted,
     /// connections between hosts break, and every later call fails with [`Error::Aborted`]. May be called
     /// from any thread, more than once. Inside a host it blocks for NCCL's abort alone; a group that

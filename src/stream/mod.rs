@@ -69,7 +69,7 @@ impl Stream {
     /// # Safety
     /// The handle belongs to `device` and stays valid until every clone of the result is
     /// dropped, and until every communicator it was used with is closed, was used with
-    /// another stream or has [left](crate::Communicator::leave) it. While one `Stream` of a handle is being captured no other is used.
+    /// another stream or has [left](crate::Communicator::leave) it, as [coordinators](crate::environment::Coordinator::leave) do. While one `Stream` of a handle is being captured no other is used.
     /// A handle that is another stream on each thread, such as `cudaStreamPerThread`, is used from one thread: calls are
     /// ordered by their streams.
     #[allow(unsafe_code)]
@@ -210,6 +210,12 @@ impl Stream {
         let result = work();
         drop(native);
         Ok(result)
+    }
+
+    /// How many clones there are.
+    #[cfg(all(test, feature = "nccl"))]
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
     }
 
     /// Refuses what `enqueue` would, ahead of what leaves a trace.
