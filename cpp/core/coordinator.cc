@@ -82,6 +82,10 @@ void Coordinator::synchronize(const Stream& stream) const {
   call([&] { core::coordinator_synchronize(live(coordinator_), live(stream.core_)); });
 }
 
+void Coordinator::leave(const Stream& stream) const {
+  call([&] { core::coordinator_leave(live(core_), live(stream.core_)); });
+}
+
 void Coordinator::check() const {
   call([&] { core::coordinator_check(live(coordinator_)); });
 }

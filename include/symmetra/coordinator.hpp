@@ -121,6 +121,11 @@ class Coordinator : public Collectives {
   /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's error
   /// when a collective gave up, kDevice when work failed.
   void synchronize(const Stream& stream) const;
+  /// Lets go of a stream: from here on neither the group's calls nor its end need it, whatever backend served them.
+  /// To be called before a borrowed stream is destroyed; its work need not be done. Does not block. Every group that
+  /// the stream was used with is left for itself, but for those that this one became by through(). Throws kDevice
+  /// when the runtime refuses to record an event.
+  void leave(const Stream& stream) const;
   /// Ends the group on every rank, and on this one gives `reason`, in UTF-8, in the error: waits give up, NCCL is
   /// aborted, connections between hosts break, and every later call throws kAborted. From any thread, more than once.
   /// Blocks for NCCL's abort, for a call through the CPU that another thread is in, and, in a group that spans hosts,

@@ -26,7 +26,7 @@ class Stream {
   /// A stream of the caller's: a `cudaStream_t` or `hipStream_t`, null for the default stream.
   ///
   /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it
-  /// was used with is closed, was used with another stream or has left it (Communicator::leave). While one Stream of a handle is being
+  /// was used with is closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). While one Stream of a handle is being
   /// captured no other is used. A handle that is another stream on each thread, such as cudaStreamPerThread, is used from one
   /// thread. Throws kUnsupported on the host device, whose streams have no handle.
   static Stream borrow(const Device& device, void* native);

@@ -268,6 +268,12 @@ impl GroupBackends {
         self.check()
     }
 
+    /// Keeps the order of calls without `stream`, in every backend.
+    pub(super) fn leave(&self, stream: &Stream) -> Result<()> {
+        let nccl = self.nccl.get().map_or(Ok(()), |ranks| ranks.leave(stream));
+        self.local().leave(stream).and(nccl)
+    }
+
     fn late(&self, operation: Operation, waited: Duration) -> Error {
         match &self.reach {
             Reach::Own(communicator) => communicator.group().late(operation, waited),

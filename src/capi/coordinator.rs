@@ -81,6 +81,10 @@ pub(super) fn coordinator_synchronize(coordinator: &Coordinator, stream: &Stream
     guard(|| coordinator.synchronize(stream))
 }
 
+pub(super) fn coordinator_leave(coordinator: &Coordinator, stream: &Stream) -> Result<(), Report> {
+    guard(|| coordinator.leave(stream))
+}
+
 pub(super) fn coordinator_check(coordinator: &Coordinator) -> Result<(), Report> {
     guard(|| coordinator.check())
 }

@@ -352,6 +352,7 @@ mod bridge {
         fn backend_named(name: &CxxString) -> Result<u32>;
         fn coordinator_explain(coordinator: &Coordinator) -> Result<Vec<Explained>>;
         fn coordinator_synchronize(coordinator: &Coordinator, stream: &Stream) -> Result<()>;
+        fn coordinator_leave(coordinator: &Coordinator, stream: &Stream) -> Result<()>;
         fn coordinator_check(coordinator: &Coordinator) -> Result<()>;
         fn coordinator_barrier(coordinator: &Coordinator) -> Result<()>;
         fn coordinator_capture(

@@ -68,6 +68,20 @@ impl Lane {
         }
     }
 
+    /// A stream that is done when the last call is, if there was one.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn end(&self, device: &Device) -> Result<Option<Stream>> {
+        match &self.last {
+            Last::Nowhere => Ok(None),
+            Last::On(last) => Ok(Some(last.clone())),
+            Last::Left => {
+                let stream = Stream::new(device)?;
+                stream.wait(&self.event)?;
+                Ok(Some(stream))
+            }
+        }
+    }
+
     /// Keeps the order without `stream`, which may end. Nothing where the last call went elsewhere, or to
     /// a stream that its owner captures natively.
     pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {
@@ -133,5 +147,28 @@ mod tests {
         lane.leave(&other).unwrap();
         captured.capture(|_| lane.order(&captured)).unwrap();
         assert!(matches!(lane.last, Last::Left));
+    }
+
+    /// As calls of which each borrows the caller's stream anew: nothing is recorded, waited for or let go.
+    #[test]
+    fn streams_of_one_handle_are_one_stream() {
+        let device = Device::host().unwrap();
+        let [first, other] = [1, 2].map(|handle| Stream::with_handle(&device, handle).unwrap());
+        let mut lane = Lane::new(&device).unwrap();
+        lane.order(&first).unwrap();
+        for _ in 0..1000 {
+            lane.order(&Stream::with_handle(&device, 1).unwrap()).unwrap();
+            assert!(matches!(&lane.last, Last::On(last) if last.is_clone_of(&first)), "another one takes its place");
+        }
+        lane.leave(&other).unwrap();
+        assert!(matches!(&lane.last, Last::On(_)));
+        // After which the handle may be another stream's.
+        lane.leave(&Stream::with_handle(&device, 1).unwrap()).unwrap();
+        assert!(matches!(lane.last, Last::Left));
+        lane.order(&other).unwrap();
+        let elsewhere = Stream::with_handle(&Device::host().unwrap(), 2).unwrap();
+        assert!(!other.same(&elsewhere), "of another device");
+        let unlike = [(); 2].map(|()| Stream::new(&device).unwrap());
+        assert!(!unlike[0].same(&unlike[1]) && unlike[0].same(&unlike[0].clone()));
     }
 }

@@ -78,6 +78,7 @@ mod tests {
     use crate::device::{Device, Memory};
     use crate::group::{Config, Group};
     use crate::memory::Arena;
+    use crate::stream::Stream;
 
     /// What three ranks get when rank 2 does `spoil` before it probes, and says `says`.
     fn opened(spoil: impl Fn(&Device, &mut Arc<Arena>) -> Option<Memory> + Sync, says: [u64; 2]) -> Vec<String> {
@@ -128,5 +129,35 @@ mod tests {
             assert!(words.contains("arrives with other bits"), "rank {rank}: {words}");
             assert!(words.contains("access of rank 2 to the memory of rank") || rank == 2, "rank {rank}: {words}");
         }
+    }
+
+    /// The history of rank 0 holds a call that its stream's owner captured, and so numbers others differently.
+    #[test]
+    fn pitfall_04_calls_that_differ_behind_a_native_capture_are_not_named_wrong() {
+        let run = |bootstrap: Threads| {
+            let device = Device::host().unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let config = Config { check_calls: true, heap_bytes: 1 << 16, ..Config::default() };
+            let communicator = Communicator::open(bootstrap, &device, config).unwrap();
+            let sums = communicator.symmetric::<i32>(64).unwrap();
+            let sum = |len: usize| communicator.all_reduce_in_place(sums.slice(0..len).unwrap(), &stream);
+            let rank = communicator.rank();
+            if rank == 0 {
+                stream.capture_natively(|| sum(64)).unwrap().unwrap();
+            }
+            sum(32).unwrap();
+            communicator.synchronize(&stream).unwrap();
+            let outcome = sum(8 + 8 * rank).and_then(|()| communicator.synchronize(&stream));
+            let Err(Error::Mismatch { against, ours, rank, theirs, .. }) = outcome else { panic!("{outcome:?}") };
+            for (rank, words) in [(against, ours), (rank, theirs)] {
+                let right = format!("all-reduce (sum) of {} bytes of i32", 32 + 32 * rank);
+                // Rank 1 knows all of its own; what a rank was told of another's is right as well.
+                assert!(words.starts_with(&right) || (rank == 0 && words == "unknown"), "rank {rank}: {words}");
+            }
+        };
+        std::thread::scope(|scope| {
+            let ranks = Threads::new(2).unwrap().into_iter().map(|bootstrap| scope.spawn(move || run(bootstrap)));
+            ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
+        });
     }
 }

@@ -75,20 +75,14 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What ranks compare of a call that moves its data in the way of this number. Rows are compared like places of
-    /// operands: by direct access a rank writes where its own rows say.
+    /// What ranks compare of a call that moves its data in the way of this number.
     pub(super) fn noted(&self, way: u32) -> Noted {
-        let rows = self.strips.rows;
         let bytes = match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
             // Sizes are compared by the exchange itself; types may differ.
             Counts::Own { .. } => 0,
         };
-        let noted = self.call.noted(bytes, way);
-        match rows.row_bytes {
-            0 => noted,
-            row_bytes => noted.at([row_bytes, rows.from_pitch_bytes.max(rows.into_pitch_bytes)]),
-        }
+        self.call.noted(bytes, way)
     }
 }
 

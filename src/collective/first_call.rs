@@ -99,4 +99,43 @@ mod tests {
             });
         }
     }
+
+    /// Rank 1 comes later than the steady deadline: the first waits of rank 0 beside its stream and on it, whichever
+    /// comes first, last as long as a first one may.
+    #[test]
+    fn pitfall_06_the_first_calls_on_a_stream_and_beside_it_wait_as_first_ones() {
+        for beside_first in [true, false] {
+            let run = |bootstrap: Threads| {
+                let device = Device::host().unwrap();
+                let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+                let mut config = Config { check_calls: false, heap_bytes: 1 << 16, ..Config::default() };
+                let limits = &mut config.deadlines;
+                (limits.first_use, limits.steady) = (Duration::from_secs(60), Duration::from_secs(2));
+                let communicator = Communicator::open(bootstrap, &device, config).unwrap();
+                let [sums, all] = [8, 16].map(|len| communicator.symmetric::<i32>(len).unwrap());
+                let part = communicator.symmetric::<i32>(8).unwrap();
+                sums.write(&[1; 8], &stream).unwrap();
+                part.write(&[2; 8], &stream).unwrap();
+                communicator.group().barrier().unwrap();
+                if communicator.rank() == 1 {
+                    std::thread::sleep(Duration::from_secs(4));
+                }
+                let gather = || communicator.low_contention_all_gather(&part, &all, &other);
+                let sum = || communicator.all_reduce_in_place(&sums, &stream);
+                let (first, second) = if beside_first { (Some(gather()), sum()) } else { (None, sum()) };
+                second.unwrap();
+                first.unwrap_or_else(gather).unwrap().wait(&stream).unwrap();
+                communicator.synchronize(&stream).unwrap();
+                assert_eq!(sums.read(&stream).unwrap(), [2; 8]);
+                assert_eq!(all.read(&stream).unwrap(), [2; 16]);
+                let [lane, side] = [communicator.0.lane.lock().fresh, communicator.0.side.lock().lane.fresh];
+                assert!(!lane && !side, "later waits are steady: {lane} {side}");
+                communicator.clone().close().unwrap();
+            };
+            std::thread::scope(|scope| {
+                let ranks = Threads::new(2).unwrap().into_iter().map(|bootstrap| scope.spawn(move || run(bootstrap)));
+                ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
+            });
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! every launch takes its turn in the lane.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -17,7 +17,10 @@ use crate::stream::{Capture, Part, Stream};
 /// The operations of one communicator in one graph.
 pub(super) struct Recorded {
     inner: Arc<Inner>,
+    /// Held while all ranks register; launches do not wait for that.
     pointers: Mutex<Vec<Captured>>,
+    /// How many `pointers` there are.
+    captured: AtomicUsize,
     /// Where `pointers` are used, in order.
     uses: Mutex<Vec<Use>>,
     calls: Mutex<Vec<Call>>,
@@ -40,6 +43,7 @@ impl Recorded {
         Self {
             inner: inner.clone(),
             pointers: Mutex::default(),
+            captured: AtomicUsize::new(0),
             uses: Mutex::default(),
             calls: Mutex::default(),
             registered: AtomicBool::new(false),
@@ -58,7 +62,7 @@ impl Recorded {
                 let registration = Registration::reserve(&self.inner.arena)?;
                 let (address, owner) = (memory.address as usize, memory.owner.map(Arc::downgrade));
                 pointers.push(Captured { registration, address, bytes, owner });
-                pointers.len() - 1
+                self.captured.fetch_add(1, Ordering::Relaxed)
             }
         };
         let call = self.calls.lock().len();
@@ -78,7 +82,7 @@ impl Part for Recorded {
 
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.inner.group.enter()?;
-        let pointers = self.pointers.lock().len();
+        let pointers = self.captured.load(Ordering::Relaxed);
         if pointers > 0 && !self.registered.load(Ordering::Acquire) {
             return Err(Error::NotRegistered { pointers });
         }
@@ -124,5 +128,63 @@ impl Part for Recorded {
         }
         self.registered.store(true, Ordering::Release);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bootstrap::Threads;
+    use crate::collective::{Algorithm, AllReduceOptions, Communicator};
+    use crate::device::Device;
+    use crate::group::Config;
+    use crate::memory::DeviceBuffer;
+    use crate::types::Reduction;
+
+    /// Rank 0 launches while it registers, for which it waits for rank 1.
+    #[test]
+    fn a_launch_does_not_wait_for_a_registration() {
+        let told = Barrier::new(2);
+        let run = |bootstrap: Threads| {
+            let device = Device::host().unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let config = Config { heap_bytes: 1 << 16, ..Config::default() };
+            let communicator = Communicator::open(bootstrap, &device, config).unwrap();
+            let (input, output) = (DeviceBuffer::from_slice(&[1i32; 64], &stream), DeviceBuffer::new(&device, 64));
+            let (input, output) = (input.unwrap(), output.unwrap());
+            let options = AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::TwoShotZeroCopy };
+            let graph =
+                stream.capture(|capture| communicator.all_reduce_with(options, &input, &output, capture)).unwrap();
+            if communicator.rank() == 0 {
+                std::thread::scope(|scope| {
+                    let registering = scope.spawn(|| graph.register());
+                    // Time to begin.
+                    std::thread::sleep(Duration::from_millis(300));
+                    let (launched, outcome) = std::sync::mpsc::channel();
+                    let (graph, stream) = (&graph, &stream);
+                    scope.spawn(move || launched.send(graph.launch(stream)));
+                    let outcome = outcome.recv_timeout(Duration::from_secs(10));
+                    told.wait();
+                    assert_eq!(outcome, Ok(Err(Error::NotRegistered { pointers: 2 })));
+                    registering.join().unwrap().unwrap();
+                });
+            } else {
+                told.wait();
+                graph.register().unwrap();
+            }
+            graph.launch(&stream).unwrap();
+            communicator.synchronize(&stream).unwrap();
+            assert_eq!(output.read(&stream).unwrap(), [2; 64]);
+            drop(graph);
+            communicator.close().unwrap();
+        };
+        std::thread::scope(|scope| {
+            let run = &run;
+            let ranks = Threads::new(2).unwrap().into_iter().map(|bootstrap| scope.spawn(move || run(bootstrap)));
+            ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
+        });
     }
 }

@@ -237,7 +237,7 @@ impl Device {
     }
 
     /// Whether to wait for one is to wait for the other, on whose streams and memory calls may then meet.
-    fn same(&self, other: &Self) -> bool {
+    pub(crate) fn same(&self, other: &Self) -> bool {
         let opened_twice = || self.kind() == other.kind() && self.ordinal() == other.ordinal();
         Arc::ptr_eq(&self.0, &other.0) || (self.kind() != DeviceKind::Host && opened_twice())
     }

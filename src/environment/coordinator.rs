@@ -86,8 +86,12 @@ impl Coordinator {
 
     /// Runs a call on the first backend that serves it.
     pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
-        let backend = self.select(&Request::of(call, queue.recording().is_some()))?;
-        self.serving.run(backend, &self.facts, call, queue)
+        let mut request = Request::of(call, queue.recording().is_some());
+        // What blocks cannot be in a capture of the stream owner's either: it would end the capture, and the group.
+        if self.facts.select(&request) == Ok(Backend::Host) && queue.stream().is_capturing()? {
+            request.captured = true;
+        }
+        self.serving.run(self.select(&request)?, &self.facts, call, queue)
     }
 
     fn select(&self, request: &Request) -> Result<Backend> {
@@ -137,6 +141,17 @@ impl Coordinator {
     /// [`Error::Timeout`] with the operation and, where it is known, the rank that had not enqueued it.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         self.serving.synchronize(stream)
+    }
+
+    /// Lets go of a stream: from here on neither the group's calls nor its end need it, whatever backend served them.
+    /// To be called before a borrowed stream is destroyed; its work need not be done. Does not block. Every group that
+    /// the stream was used with is left for itself, but for those that this one became [`through`](Self::through) a
+    /// backend.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the runtime refuses to record an event.
+    pub fn leave(&self, stream: &Stream) -> Result<()> {
+        self.serving.leave(stream)
     }
 
     /// Ends the group on every rank, and on this one gives `reason` in the error: waits give up, NCCL is aborted,
@@ -274,5 +289,50 @@ impl Coordinator {
 impl fmt::Debug for Coordinator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Coordinator({}: rank {} of {:?})", self.name, self.rank, self.ranks)
+    }
+}
+
+#[cfg(all(test, feature = "gloo"))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::bootstrap::{Bootstrap, Threads};
+    use crate::environment::{Backend, EnvConfig, Environment, InitMethod};
+    use crate::{DeviceBuffer, Error, Reduction, Stream};
+
+    /// By one rank alone: nobody else is told anything, and the group goes on.
+    #[test]
+    fn a_native_capture_of_a_call_through_the_cpu_is_refused() {
+        let run = |(bootstrap, spans): (Threads, bool)| {
+            let host = if spans { format!("host-{}", bootstrap.rank()) } else { "host".to_owned() };
+            let interface = Some("127.0.0.1".to_owned());
+            let mut config = EnvConfig { host: Some(host), interface, ..EnvConfig::default() };
+            config.communicator.heap_bytes = 1 << 20;
+            let limit = Duration::from_secs(20);
+            (config.communicator.deadlines.first_use, config.communicator.deadlines.steady) = (limit, limit);
+            config.init_method = InitMethod::bootstrap(bootstrap);
+            let environment = Environment::init(config).unwrap();
+            let world = environment.world();
+            let group = if spans { world.clone() } else { world.through(Backend::Host).unwrap() };
+            let stream = Stream::new(group.device()).unwrap();
+            let buffer = DeviceBuffer::from_slice(&[1 + group.rank() as i32; 8], &stream).unwrap();
+            if group.rank() == 0 {
+                let refused = stream.capture_natively(|| group.all_reduce_in_place(&buffer, &stream)).unwrap();
+                let Err(Error::Unsupported { reason, .. }) = &refused else { panic!("{refused:?}") };
+                assert!(reason.contains("host: it blocks the caller and cannot be captured"), "{reason}");
+            }
+            group.all_reduce_in_place(&buffer, &stream).unwrap();
+            assert_eq!(buffer.read(&stream).unwrap(), [3; 8]);
+            group.reduce(&buffer, Some(&buffer), Reduction::Max, 1, &stream).unwrap();
+            group.check().unwrap();
+            environment.close().unwrap();
+        };
+        for spans in [true, false] {
+            std::thread::scope(|scope| {
+                let ranks = Threads::new(2).unwrap().into_iter();
+                let ranks: Vec<_> = ranks.map(|bootstrap| scope.spawn(move || run((bootstrap, spans)))).collect();
+                ranks.into_iter().for_each(|rank| rank.join().unwrap());
+            });
+        }
     }
 }

@@ -24,10 +24,19 @@ impl Call {
     /// Adds where in all ranks' arenas the operands are: peers access theirs at the same offsets. It stands there as a
     /// number that differs where offsets do, but for one case in sixteen million.
     pub(crate) fn at(self, offsets_bytes: [u64; 2]) -> Self {
-        let mixed = offsets_bytes
+        self.mixed(&offsets_bytes)
+    }
+
+    /// Adds how many rows a tensor is cut into, in the number that [`at`](Self::at) adds. One row makes no difference.
+    pub(crate) fn in_rows(self, rows: u64) -> Self {
+        if rows > 1 { self.mixed(&[rows]) } else { self }
+    }
+
+    fn mixed(self, numbers: &[u64]) -> Self {
+        let mixed = numbers
             .iter()
-            .fold(0, |sum: u64, offset| (sum.rotate_left(29) ^ (offset + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Self { descriptor: self.descriptor | mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
+            .fold(0, |sum: u64, number| (sum.rotate_left(29) ^ (number + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self { descriptor: self.descriptor ^ mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
     }
 
     /// A call of operation `op` (`args::kOp*`). `way` and `rest` are the operation's own: what else ranks must
@@ -92,6 +101,8 @@ mod tests {
             assert_ne!(at([64, 128]), at(others), "{others:?}");
         }
         assert!(at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, operands "));
+        assert_eq!(call.in_rows(1), call);
+        assert!(call.in_rows(2) != call.in_rows(4) && call.in_rows(2).at([64, 128]) != call.at([64, 128]));
         let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
         assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
         let ways = [

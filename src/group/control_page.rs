@@ -26,7 +26,8 @@ pub(crate) struct Page {
     pub(super) peer: AtomicU32,
     pub(super) sequence: AtomicU64,
     pub(super) epoch: AtomicU32,
-    reserved: AtomicU32,
+    /// Nonzero: the rank's device runs calls in other numbers than the history has them. No kernel touches it.
+    pub(super) unnumbered: AtomicU32,
     pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
     pub(crate) history: History,

@@ -148,9 +148,10 @@ impl Health {
         if let Some(error) = self.counts_mismatch(by) {
             return error;
         }
-        // Every call is compared: its epoch is its number.
+        // Every call is compared: its epoch is its number, where a rank has not lost count.
         let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
-        let call = |rank: usize| self.pages.get(rank).and_then(|page| page.history.get(number));
+        let counts = |page: &&Page| page.unnumbered.load(Ordering::Relaxed) == 0;
+        let call = |rank: usize| self.pages.get(rank).map(|page| &**page).filter(counts)?.history.get(number);
         let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.to_string());
         let told = by != self.rank;
         let (against, rank) = match call(self.rank) {

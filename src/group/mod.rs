@@ -11,7 +11,7 @@ mod tuning;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
@@ -230,6 +230,12 @@ impl Group {
     /// Notes a call in the own history. One thread at a time.
     pub(crate) fn note(&self, call: Call) {
         self.0.health.pages[self.0.rank].history.push(call);
+    }
+
+    /// From here on the own history numbers calls otherwise than the device that compares them: what a stream's owner
+    /// captures is noted once, and runs any number of times.
+    pub(crate) fn lose_count(&self) {
+        self.0.health.pages[self.0.rank].unnumbered.store(1, Ordering::Relaxed);
     }
 
     /// Makes the waits of the own device give up, for good.

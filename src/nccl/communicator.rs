@@ -10,6 +10,7 @@ use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
 use super::library::Library;
 use super::session::Session;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::types::{Dtype, Reduction};
@@ -51,6 +52,10 @@ fn number(dtype: Dtype) -> i32 {
 pub struct Communicator(pub(super) Arc<Session>);
 
 impl Communicator {
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
     /// This rank.
     pub fn rank(&self) -> usize {
         self.0.place.rank

@@ -91,7 +91,15 @@ impl<'v> Call<'v> {
     pub(crate) fn noted(&self, bytes: u64, way: u32) -> Noted {
         let reduction = self.reduction().unwrap_or(Reduction::Sum);
         let operation = self.op.operation.number();
-        Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart())
+        Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart()).in_rows(self.rows())
+    }
+
+    /// Rows of a tensor that is cut along a dimension; 1 where there are none, or no elements.
+    pub(crate) fn rows(&self) -> u64 {
+        match self.numbers {
+            Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
+            _ => 1,
+        }
     }
 
     /// What the history of the group keeps of a call that NCCL runs. What only the ranks of a pair have in common is

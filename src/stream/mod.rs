@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cxx::UniquePtr;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::sys::device as sys;
 
@@ -37,6 +37,8 @@ struct Inner {
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     device: Device,
     id: u64,
+    /// The runtime's, where streams have one.
+    handle: Option<u64>,
     /// Whether the stream is being captured. Read while something is enqueued, so that a capture starts
     /// between calls; enqueueing never waits for it.
     capturing: RwLock<bool>,
@@ -67,7 +69,7 @@ impl Stream {
     /// # Safety
     /// The handle belongs to `device` and stays valid until every clone of the result is
     /// dropped, and until every communicator it was used with is closed, was used with
-    /// another stream or has [left](crate::Communicator::leave) it. While one `Stream` of a handle is being captured no other is used.
+    /// another stream or has [left](crate::Communicator::leave) it, as [coordinators](crate::environment::Coordinator::leave) do. While one `Stream` of a handle is being captured no other is used.
     /// A handle that is another stream on each thread, such as `cudaStreamPerThread`, is used from one thread: calls are
     /// ordered by their streams.
     #[allow(unsafe_code)]
@@ -102,7 +104,22 @@ impl Stream {
             return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, capturing: RwLock::new(false) })))
+        let handle = (device.kind() != DeviceKind::Host).then(|| raw.raw());
+        let capturing = RwLock::new(false);
+        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, handle, capturing })))
+    }
+
+    /// A new stream that says it has this handle, as one that was borrowed.
+    #[cfg(test)]
+    pub(crate) fn with_handle(device: &Device, handle: u64) -> Result<Self> {
+        let mut stream = Self::new(device)?;
+        Arc::get_mut(&mut stream.0).into_iter().for_each(|inner| inner.handle = Some(handle));
+        Ok(stream)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
     }
 
     /// The device it belongs to.
@@ -155,8 +172,11 @@ impl Stream {
         }
     }
 
+    /// Whether both are clones, or have one handle of the runtime's. A handle that was destroyed may come again as
+    /// another stream: who keeps a borrowed one must have left it by then, as [`borrow_raw`](Self::borrow_raw) asks.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.0.id == other.0.id
+            || self.0.handle.is_some() && self.0.handle == other.0.handle && self.0.device.same(&other.0.device)
     }
 
     /// Whether anybody captures this stream, the caller's own native capture included.
@@ -190,6 +210,12 @@ impl Stream {
         let result = work();
         drop(native);
         Ok(result)
+    }
+
+    /// How many clones there are.
+    #[cfg(all(test, feature = "nccl"))]
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
     }
 
     /// Refuses what `enqueue` would, ahead of what leaves a trace.

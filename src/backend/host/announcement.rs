@@ -20,14 +20,16 @@ pub(crate) struct Announcement {
     dtype: u64,
     /// Of every rank alike; 0 where each has its own counts.
     pub(crate) bytes: u64,
+    /// Rows of a tensor that is cut along a dimension; else 1.
+    rows: u64,
 }
 
 impl Announcement {
     /// How many words it travels as.
-    pub(crate) const WORDS: usize = 5;
+    pub(crate) const WORDS: usize = 6;
 
     pub(crate) fn objects(bytes: usize) -> Self {
-        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64 }
+        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, rows: 1 }
     }
 
     pub(crate) fn call(call: &Call<'_>) -> Self {
@@ -38,16 +40,17 @@ impl Announcement {
             root: if has_parameter { 1 + call.parameter as u64 } else { 0 },
             dtype: if call.elems() == 0 { 0 } else { dtype as u64 },
             bytes: (call.elems() * dtype.bytes()) as u64,
+            rows: call.rows(),
         }
     }
 
     /// As it travels.
     pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
-        [self.kind, self.reduction, self.root, self.dtype, self.bytes]
+        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.rows]
     }
 
-    pub(crate) fn from_words([kind, reduction, root, dtype, bytes]: [u64; Self::WORDS]) -> Self {
-        Self { kind, reduction, root, dtype, bytes }
+    pub(crate) fn from_words([kind, reduction, root, dtype, bytes, rows]: [u64; Self::WORDS]) -> Self {
+        Self { kind, reduction, root, dtype, bytes, rows }
     }
 
     /// Whether both are calls, or both objects.
@@ -88,7 +91,8 @@ impl fmt::Display for Announcement {
             0 if sized => out.write_str(", no bytes"),
             0 => Ok(()),
             bytes => write!(out, ", {bytes} bytes of {dtype}"),
-        }
+        }?;
+        if self.rows > 1 { write!(out, ", in {} rows", self.rows) } else { Ok(()) }
     }
 }
 
@@ -97,7 +101,7 @@ mod tests {
     use super::*;
     use crate::device::Device;
     use crate::memory::{Place, View};
-    use crate::op::{ALL_REDUCE, BROADCAST, Numbers, SEND_RECEIVE};
+    use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Numbers, SEND_RECEIVE};
 
     #[test]
     fn calls_differ_in_all_that_they_are() {
@@ -108,6 +112,12 @@ mod tests {
             let call = Call::new(&ALL_REDUCE, dtype).options(reduction);
             Announcement::call(&call.input(view(elems)).output(view(elems)))
         };
+        let gather = |shape: [usize; 2]| {
+            let call = Call::new(&ALL_GATHER, Dtype::F32).numbers(Numbers::Along(1, &shape));
+            Announcement::call(&call.input(view(6)).output(view(12)))
+        };
+        assert!(gather([2, 3]) != gather([3, 2]) && gather([1, 6]) != gather([6, 1]));
+        assert_eq!(gather([2, 3]).to_string(), "all-gather, 24 bytes of f32, in 2 rows");
         let broadcast = |root| Announcement::call(&Call::new(&BROADCAST, Dtype::F32).parameter(root).output(view(6)));
         let sum = reduce(Reduction::Sum, Dtype::F16, 3);
         assert!(sum == reduce(Reduction::Sum, Dtype::F16, 3) && Announcement::from_words(sum.to_words()) == sum);

@@ -120,6 +120,11 @@ impl Ranks {
         self.0.communicator.check()
     }
 
+    /// Keeps the order of calls without `stream`, which may end.
+    pub(in crate::environment) fn leave(&self, stream: &Stream) -> Result<()> {
+        self.0.lane.lock().leave(stream)
+    }
+
     /// Lets nobody wait for this rank.
     pub(crate) fn abort(&self) {
         self.0.communicator.abort();
@@ -173,12 +178,11 @@ impl Inner {
         late: impl FnOnce(Operation, Duration) -> Error,
     ) -> Result<()> {
         let (lane, pending) = (self.lane.lock(), *self.pending.lock());
-        match lane.last().zip(pending) {
-            None => Ok(()),
-            Some((last, operation)) => {
-                self.communicator.synchronize(last, limit, well, |waited| late(operation, waited))
-            }
-        }
+        let Some(operation) = pending else { return Ok(()) };
+        let Some(end) = lane.end(self.communicator.device())? else { return Ok(()) };
+        let ended = self.communicator.synchronize(&end, limit, well, |waited| late(operation, waited));
+        end.let_go();
+        ended
     }
 }
 
@@ -410,6 +414,63 @@ mod tests {
                         let Err(error @ Error::Timeout { .. }) = closed else { panic!("{closed:?}") };
                         assert_eq!(told.into_inner(), [format!("end the work of NCCL: {error}")]);
                     }
+                }
+            });
+        }
+    }
+
+    /// What the stream does from then on, neither a call nor the end waits for.
+    #[test]
+    fn a_stream_that_was_left_is_needed_no_more() {
+        for calls in [true, false] {
+            let rank = Rank::new();
+            let (bootstrap, config) = (Threads::new(1).unwrap().remove(0), Config::default());
+            let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
+            let buffer = alone.symmetric::<u8>(1).unwrap();
+            let [next, other] = [(); 2].map(|()| Stream::new(rank.stream.device()).unwrap());
+            rank.call(&&rank.stream).unwrap();
+            assert_eq!(rank.stream.holders(), 2);
+            // Not the one that the last call was on.
+            rank.ranks.leave(&next).unwrap();
+            assert_eq!(rank.stream.holders(), 2);
+            rank.ranks.leave(&rank.stream).unwrap();
+            assert_eq!(rank.stream.holders(), 1);
+            buffer.signals().wait(0, 0, &rank.stream).unwrap();
+            if calls {
+                rank.call(&&next).unwrap();
+                rank.ranks.synchronize(&next, DEADLINES, || Ok(()), late).unwrap();
+            }
+            close(&rank.ranks, &[]).unwrap();
+            assert!(!rank.stream.is_done().unwrap());
+            assert_eq!(rank.stream.holders(), 1);
+            buffer.signals().put(0, 0, &other).unwrap();
+            rank.stream.synchronize().unwrap();
+        }
+    }
+
+    #[test]
+    fn closing_waits_for_what_was_enqueued_on_a_stream_that_was_left() {
+        for in_time in [true, false] {
+            let rank = Rank::new();
+            let (bootstrap, config) = (Threads::new(1).unwrap().remove(0), Config::default());
+            let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
+            let (buffer, other) = (alone.symmetric::<u8>(1).unwrap(), Stream::new(rank.stream.device()).unwrap());
+            buffer.signals().wait(0, 0, &rank.stream).unwrap();
+            rank.call(&&rank.stream).unwrap();
+            rank.ranks.leave(&rank.stream).unwrap();
+            let limit = if in_time { ENOUGH } else { Duration::from_millis(50) };
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    match in_time {
+                        true => std::thread::sleep(Duration::from_millis(50)),
+                        false => until("it is aborted", || rank.fake.calls().contains(&"ncclCommAbort".to_owned())),
+                    }
+                    buffer.signals().put(0, 0, &other).unwrap();
+                });
+                let closed = rank.ranks.close(limit, || Ok(()), late, |own| Ok(vec![own.to_vec()]));
+                match in_time {
+                    true => assert_eq!((closed, rank.stream.is_done()), (Ok(()), Ok(true))),
+                    false => assert!(matches!(closed, Err(Error::Timeout { .. })), "{closed:?}"),
                 }
             });
         }

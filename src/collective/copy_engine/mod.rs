@@ -185,7 +185,7 @@ impl Inner {
     }
 
     /// Announces a call in the lane's turn and runs it beside the queue. `work` is told whether the call
-    /// is the first on the device.
+    /// is the first there, whatever has run on the callers' streams.
     fn low_contention<'op, Q: Enqueue>(
         self: &Arc<Self>,
         copies: &Copies<'_>,
@@ -205,7 +205,11 @@ impl Inner {
                 // What compares calls uses the lane's scratch.
                 lane.order_call(queue)?;
             }
-            fresh = self.announce(copies.noted(), &mut lane, queue, recorded)?;
+            let first = self.announce(copies.noted(), &mut lane, queue, recorded)?;
+            // What is enqueued on the caller's stream next does not wait for this call: unless calls are compared
+            // there, its waits are the first.
+            lane.fresh |= first && !self.group.config().check_calls;
+            fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
         self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh))
     }
