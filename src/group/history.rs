@@ -1,8 +1,8 @@
-//! What a rank enqueued last: a ring with one writer that peers read, also after its death.
+//! The calls that a rank enqueued last: a ring with one writer. Peers read it, also after the writer's death.
 //!
-//! A seqlock an entry. The writer takes the stamp away, writes, and puts the new stamp; a
-//! reader takes an entry only when the stamp was the same before and after. The two fences
-//! make a reader that saw a new field also see that the old stamp is gone.
+//! Each entry is a seqlock. The writer clears the stamp, writes the fields, then sets the new stamp. A reader accepts
+//! an entry only when the stamp was equal before and after. The two fences make a reader that saw a new field also see
+//! that the old stamp is gone.
 
 use std::fmt;
 #[cfg(not(loom))]
@@ -22,21 +22,21 @@ const ENTRIES: usize = 256;
 /// One call, as its rank enqueued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Size of the message.
+    /// Message size.
     pub(crate) bytes: u64,
     /// Operation, element type and algorithm, packed as `AgreeArgs` packs them.
     pub(crate) descriptor: u64,
 }
 
-/// What stands in a descriptor for the algorithm of a call that NCCL runs.
+/// The algorithm field of a descriptor for a call that NCCL runs.
 pub(crate) const BY_NCCL: u32 = 0xff;
 
-/// Where in a descriptor stands what tells places of operands apart.
+/// Bit position in a descriptor of the hash of the operands' offsets.
 const PLACE_SHIFT: u32 = 40;
 
 impl Call {
-    /// Adds where in all ranks' arenas the operands are: peers access theirs at the same offsets. It stands there as a
-    /// number that differs where offsets do, but for one case in sixteen million.
+    /// Adds the operands' offsets in the arenas, because peers access their own arenas at equal offsets. The descriptor
+    /// holds a hash; different offsets share one with a chance of one in 16 million.
     pub(crate) fn at(self, offsets_bytes: [u64; 2]) -> Self {
         let mixed = offsets_bytes
             .iter()
@@ -44,19 +44,19 @@ impl Call {
         Self { descriptor: self.descriptor | mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
     }
 
-    /// A call of operation `op` (`args::kOp*`). `way` and `rest` are the operation's own: what else ranks must
-    /// do alike, each in 8 bits.
+    /// A call of operation `op` (`args::kOp*`). `way` and `rest` are defined by the operation: what else ranks must do
+    /// alike, 8 bits each.
     pub(crate) fn new(bytes: u64, op: u32, dtype: Dtype, reduction: Reduction, way: u32, rest: u32) -> Self {
         let kinds = op | (dtype as u32) << 8 | way << 16 | (reduction as u32) << 24;
         Self { bytes, descriptor: u64::from(kinds) | u64::from(rest & 0xff) << 32 }
     }
 
-    /// One without elements: its operands, and the way they would go, make no difference.
+    /// A call without elements. Its operands and transport may differ between ranks.
     pub(crate) fn empty(op: u32, dtype: Dtype, reduction: Reduction, root: usize) -> Self {
         Self::new(0, op, dtype, reduction, WAY_NOTHING, root as u32)
     }
 
-    /// Its operation, `args::kOp*`.
+    /// The operation, `args::kOp*`.
     pub(crate) fn op(self) -> u32 {
         (self.descriptor & 0xff) as u32
     }
@@ -92,7 +92,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// The last calls of one rank. Lives in memory shared with its peers; all zero is empty.
+/// The last calls of one rank, in memory shared with its peers. All zero is an empty history.
 #[repr(C)]
 pub(crate) struct History {
     enqueued: AtomicU64,
@@ -113,7 +113,7 @@ impl History {
         self.enqueued.load(Ordering::Acquire)
     }
 
-    /// Adds a call. Only the rank itself, and only one thread of it at a time.
+    /// Adds a call. Only the rank itself writes, from one thread at a time.
     pub(crate) fn push(&self, call: Call) {
         let number = self.enqueued.load(Ordering::Relaxed);
         let entry = self.entry(number);
@@ -125,7 +125,7 @@ impl History {
         self.enqueued.store(number + 1, Ordering::Release);
     }
 
-    /// The call with this number, unless it is too old or being written.
+    /// The call with this number, or `None` if it is overwritten or being written.
     pub(crate) fn get(&self, number: u64) -> Option<Call> {
         let entry = self.entry(number);
         let before = entry.stamp.load(Ordering::Acquire);
@@ -214,7 +214,7 @@ mod tests {
             history.push(call(0));
             let writer = history.clone();
             let thread = loom::thread::spawn(move || writer.push(call(1)));
-            // Both calls take the one entry there is: each is seen whole or not at all.
+            // Both calls use the only entry: a reader sees each whole or not at all.
             for number in [0, 1] {
                 if let Some(seen) = history.get(number) {
                     assert_eq!(seen, call(number));
