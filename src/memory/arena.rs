@@ -339,7 +339,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Takes what is at `address` for the arena of `rank`, as a mapping would that leads elsewhere.
+    /// Uses `address` as the arena of `rank`, like a mapping that leads elsewhere.
     #[cfg(test)]
     pub(crate) fn misdirect(self: &mut Arc<Self>, rank: usize, address: *mut u8) {
         Arc::get_mut(self).unwrap().bases.0[rank] = address;

@@ -1,4 +1,4 @@
-//! Memory of one rank: allocated here, or the caller's.
+//! Plain memory of one rank: allocated here, or the caller's.
 #![allow(unsafe_code)]
 
 use std::fmt::{self, Debug};
@@ -16,9 +16,9 @@ use crate::types::Element;
 
 /// Device memory for `len` elements that no peer can address. Contents start undefined.
 ///
-/// Dropping waits for the device, as the runtime's own free does. Peers address it once a graph that captured it is
-/// registered, or it is adopted: from there on it stays allocated when it is dropped, which then waits for nothing,
-/// until none of them can reach it ([`Graph::register`](crate::Graph::register) says when).
+/// Dropping it waits for the device, as the runtime's own free does. Peers address it once it is adopted, or a graph
+/// that captured it is registered. After that, dropping it waits for nothing, and the memory stays allocated until no
+/// peer can reach it; [`Graph::register`](crate::Graph::register) says when.
 pub struct DeviceBuffer<T: Element>(Ref<'static, T>);
 
 impl<T: Element> DeviceBuffer<T> {
