@@ -67,7 +67,6 @@ impl Operation {
 }
 
 impl Operation {
-    /// The operation's number in kernels and in the history of a group.
     pub(crate) const fn number(self) -> u32 {
         match self {
             Self::SignalWait => args::kOpSignalWait,

@@ -69,7 +69,6 @@ impl Dtype {
         matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::BF16)
     }
 
-    /// The type with this number, as it crosses the language boundary.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| *dtype as u32 == number)
     }
@@ -131,7 +130,6 @@ impl Reduction {
         }
     }
 
-    /// The reduction with this number, as it crosses the language boundary.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|reduction| *reduction as u32 == number)
     }

@@ -46,7 +46,6 @@ const fn variable(name: &'static str, kind: &'static str, default: &'static str,
     Variable { name, kind, default, effect }
 }
 
-/// Set once this process has warned.
 static WARNED: Once = Once::new();
 
 /// Warns once a process of unknown `SYMMETRA_*` variables, with the nearest known name, and of variables without

@@ -37,7 +37,6 @@ impl DeviceKind {
         }
     }
 
-    /// Whether this library was built for this kind.
     const fn is_built(self) -> bool {
         match self {
             Self::Host => true,
@@ -219,7 +218,6 @@ impl Device {
         Ok(self.0.raw.make_current()?)
     }
 
-    /// The launch geometry on the host.
     pub(crate) fn shape(&self) -> HostShape {
         self.0.shape
     }

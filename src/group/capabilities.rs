@@ -21,7 +21,6 @@ pub(crate) struct Capabilities {
 }
 
 impl Capabilities {
-    /// The capabilities of one device.
     pub(crate) fn of(device: &Device) -> Self {
         Self {
             name: device.name(),

@@ -94,7 +94,6 @@ impl Default for Config {
     }
 }
 
-/// Refuses a world size outside 1 to [`MAX_WORLD_SIZE`].
 pub(super) fn check_world_size(world_size: usize) -> Result<()> {
     if (1..=MAX_WORLD_SIZE).contains(&world_size) {
         return Ok(());
@@ -140,7 +139,6 @@ impl Config {
         ]
     }
 
-    /// Refuses a world size or setting outside its limits.
     pub(crate) fn validate(&self, world_size: usize) -> Result<()> {
         check_world_size(world_size)?;
         let scratch = [

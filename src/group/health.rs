@@ -234,7 +234,6 @@ mod tests {
     use crate::device::Device;
     use crate::group::{Config, Group};
 
-    /// The result of each rank.
     fn threads(world_size: usize, rank: impl Fn(Threads) -> Result<()> + Sync) -> Vec<Result<()>> {
         let ranks = Threads::new(world_size).unwrap();
         std::thread::scope(|scope| {

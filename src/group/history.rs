@@ -22,7 +22,6 @@ const ENTRIES: usize = 256;
 /// One call, as its rank enqueued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Message size.
     pub(crate) bytes: u64,
     /// Operation, element type and algorithm, packed as `AgreeArgs` packs them.
     pub(crate) descriptor: u64,
@@ -108,7 +107,6 @@ struct Entry {
 }
 
 impl History {
-    /// How many calls the rank has enqueued.
     pub(crate) fn enqueued(&self) -> u64 {
         self.enqueued.load(Ordering::Acquire)
     }

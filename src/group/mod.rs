@@ -48,7 +48,6 @@ struct Inner {
     device: Device,
     config: Config,
     health: Arc<Health>,
-    /// For each rank, the lowest rank of its process.
     processes: Vec<usize>,
     capabilities: Capabilities,
     mesh: Mutex<Mesh>,
@@ -67,9 +66,7 @@ struct Health {
     rank: usize,
     /// Maps this rank's page for the device; dropped before the page is unmapped.
     _pinned: Memory,
-    /// The pages of all ranks.
     pages: Vec<PageMapping>,
-    /// The first failure. It never changes.
     failure: OnceCell<Error>,
     deadlines: Deadlines,
 }
@@ -162,12 +159,10 @@ impl Group {
         &self.0.processes
     }
 
-    /// Whether all ranks are threads of one process.
     pub(crate) fn is_one_process(&self) -> bool {
         self.processes().iter().all(|process| *process == self.processes()[0])
     }
 
-    /// The capabilities that every rank's device has.
     pub(crate) fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }

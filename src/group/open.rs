@@ -25,7 +25,6 @@ const PLAN: &str = env!("AGREED_SOURCES");
 /// A rank's statement before the group exists.
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// Why the rank cannot take part, if so.
     error: Option<String>,
     /// Values that must be equal on all ranks, by name.
     agreed: Agreed,
@@ -168,7 +167,6 @@ fn capable(device: &Device) -> Result<()> {
     ))
 }
 
-/// The values that must be equal on every rank.
 fn agreed(device: &Device, config: &Config, world_size: usize, plan: &str) -> Agreed {
     let shape = device.shape();
     let mut agreed = vec![

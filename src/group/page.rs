@@ -121,7 +121,6 @@ impl Page {
     }
 }
 
-/// A mapped page.
 pub(crate) struct PageMapping {
     address: NonNull<Page>,
     fd: OwnedFd,
@@ -133,7 +132,6 @@ unsafe impl Send for PageMapping {}
 unsafe impl Sync for PageMapping {}
 
 impl PageMapping {
-    /// A new page, all zero.
     pub(super) fn create() -> Result<Self> {
         let system = |doing: &str, error: rustix::io::Errno| Error::system(doing, &error.into());
         let fd = memfd_create("symmetra-page", MemfdFlags::CLOEXEC).map_err(|error| system("memfd_create", error))?;
@@ -141,7 +139,6 @@ impl PageMapping {
         Self::map(fd)
     }
 
-    /// A peer's page.
     pub(super) fn map(fd: OwnedFd) -> Result<Self> {
         let bytes = rustix::fs::fstat(&fd).map_err(|error| Error::system("fstat", &error.into()))?.st_size;
         if bytes < PAGE_BYTES as i64 {

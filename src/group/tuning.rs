@@ -132,7 +132,6 @@ impl Tuning {
         replace(&there, text.as_bytes()).map_err(cannot)
     }
 
-    /// The rows for a kind of call, if it was measured.
     pub(crate) fn rows(&self, world_size: usize, floating: bool, direct: bool, exact: bool) -> Option<&[TunedRow]> {
         let key = (world_size, floating, direct, exact);
         let table =

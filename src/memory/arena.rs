@@ -28,7 +28,6 @@ use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::kernel::args;
 use crate::stream::Stream;
 
-/// This rank's arena, and the mappings of the peers' arenas.
 pub(crate) struct Arena {
     group: Group,
     layout: ArenaLayout,
@@ -50,7 +49,6 @@ pub(crate) struct Arena {
 struct Slots {
     free: Vec<u32>,
     used: HashMap<u32, Vec<Borrowed>>,
-    /// The addresses in the tables in use.
     addresses: HashMap<u32, Bases>,
     /// Retired tables in order of retirement. Kernels in flight may still read them; they are freed once the device was
     /// idle.
@@ -58,7 +56,6 @@ struct Slots {
     /// Memory that no kernel of this rank uses any more. Dropped only inside collective calls: freeing another rank's
     /// memory may wait for that rank's device, which may wait for a call of this rank.
     idle: Vec<Borrowed>,
-    /// Number of tables retired so far.
     retirements: u64,
 }
 
@@ -136,7 +133,6 @@ impl Arena {
         &self.layout
     }
 
-    /// The address of `offset` in this rank's arena.
     pub(crate) fn own(&self, offset: u64) -> *mut u8 {
         self.at(self.group.rank(), offset)
     }
@@ -281,7 +277,6 @@ impl Arena {
         }
     }
 
-    /// The address of a table, for kernels.
     pub(crate) fn table(&self, slot: u32) -> *const args::PeerTable {
         let offset = self.layout.tables.offset + u64::from(slot) * size_of::<args::PeerTable>() as u64;
         self.own(offset).cast_const().cast()

@@ -44,7 +44,6 @@ impl Heap {
         Err(largest)
     }
 
-    /// Marks a block as dropped by this rank.
     pub(crate) fn drop_block(&mut self, id: BlockId) {
         self.dropped.insert(id);
     }
@@ -54,7 +53,6 @@ impl Heap {
         &self.dropped
     }
 
-    /// Frees blocks that every rank has dropped.
     pub(crate) fn reclaim(&mut self, everywhere: &BTreeSet<BlockId>) {
         self.taken.retain(|_, (_, id)| !everywhere.contains(id));
         self.dropped.retain(|id| !everywhere.contains(id));

@@ -49,9 +49,7 @@ pub(crate) struct ArenaLayout {
     pub(crate) recursive_doubling: Scratch,
     /// Signals of the low-contention collectives, and of ranks that reach their first calls.
     pub(crate) aside: Region,
-    /// Symmetric buffers.
     pub(crate) heap: Region,
-    /// Size of the arena.
     pub(crate) bytes: u64,
 }
 

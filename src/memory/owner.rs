@@ -45,7 +45,6 @@ impl Drop for Offer {
     }
 }
 
-/// The owner that is offered under this token.
 pub(super) fn offered(token: u64) -> Option<Owner> {
     OFFERS.lock().get(&token).cloned()
 }

@@ -145,7 +145,6 @@ impl<'a, T: Element> Ref<'a, T> {
         Self { address, len, device: device.clone(), owner: None, _memory: PhantomData }
     }
 
-    /// This memory with `owner` as its known owner.
     pub(crate) fn owned_by(self, owner: Option<Owner>) -> Self {
         Self { owner, ..self }
     }

@@ -5,7 +5,6 @@ use std::ops::{Bound, Range, RangeBounds};
 
 use crate::error::{Error, Result};
 
-/// The range of elements that `bounds` select out of `len`, with the rules of slices.
 pub(super) fn within(bounds: impl RangeBounds<usize> + Debug, len: usize) -> Result<Range<usize>> {
     let start = match bounds.start_bound() {
         Bound::Included(start) => Some(*start),

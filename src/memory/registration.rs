@@ -22,7 +22,6 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Reserves a table that is filled later.
     pub(crate) fn reserve(arena: &Arc<Arena>) -> Result<Self> {
         Ok(Self { arena: arena.clone(), slot: arena.take_slot()? })
     }
@@ -56,14 +55,12 @@ impl Drop for Registration {
 #[derive(Serialize, Deserialize)]
 struct Export {
     bytes: u64,
-    /// Address for ranks of the same process.
     address: u64,
     /// Whether ranks of this process may use `address`.
     in_process: bool,
     /// Token by which ranks of this process share the owner; 0 when the owner is unknown.
     token: u64,
     device: i32,
-    /// Handle for other processes.
     handle: Option<Handle>,
 }
 
@@ -77,7 +74,6 @@ struct Handle {
 
 #[derive(Serialize, Deserialize)]
 enum Way {
-    /// Legacy IPC handle of the allocation.
     Ipc(Vec<u8>),
     /// Offset of the allocation in a file; the file's descriptor is sent later.
     File(u64),
@@ -99,7 +95,6 @@ pub(crate) struct Pointer<'a> {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) call: usize,
-    /// Operand of the call.
     pub(crate) operand: usize,
     pub(crate) pointer: usize,
 }
@@ -288,7 +283,6 @@ fn map(
     arena.write_table(slot, &addresses)
 }
 
-/// Maps an allocation of another process.
 fn import(group: &Group, rank: usize, handle: &Handle, file: Option<OwnedFd>) -> Result<Memory> {
     let bytes = handle.allocation_bytes as usize;
     match (&handle.way, file) {

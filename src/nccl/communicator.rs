@@ -291,7 +291,6 @@ impl Communicator {
     }
 }
 
-/// The stream's handle for NCCL.
 fn raw(stream: &Stream) -> *mut c_void {
     stream.as_raw() as *mut c_void
 }

@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 /// A rank's statement to the others before they join.
 #[derive(Serialize, Deserialize)]
 struct Card {
-    /// Why the rank cannot take part, if so.
     error: Option<String>,
     version: String,
     /// The communicator's identity, from rank 0 alone.

@@ -215,7 +215,6 @@ impl Session {
         }
     }
 
-    /// Whether this thread has a group open.
     fn in_group(&self) -> bool {
         self.life.lock().borrow().groups > 0
     }
@@ -298,7 +297,6 @@ impl Session {
         Err(error)
     }
 
-    /// Aborts the communicator because of this result code.
     fn fail(&self, name: &str, code: i32) -> Error {
         match self.with(|comm| self.library.check(name, code, comm)) {
             Ok(()) => Error::Internal { message: format!("{name} failed without a reason") },

@@ -207,7 +207,6 @@ fn pitfall_03_aborted_from_another_thread_while_it_waits() {
     assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
 }
 
-/// An all-reduce through the fake library.
 fn sum(communicator: &Communicator) -> Result<()> {
     let (none, stream) = (std::ptr::null_mut(), Stream::new(&Device::host()?)?);
     // SAFETY: the fake library uses none of these.
@@ -455,7 +454,6 @@ fn what_is_no_library_of_use_is_named() {
     assert!(old.contains("is version 2.7.8, but it must be 2.14.0 or newer"), "{old}");
 }
 
-/// Runs each rank with its own library.
 fn everybody(libraries: Vec<Result<Library>>, limit: Duration) -> Vec<Result<()>> {
     let world_size = libraries.len();
     let (told, all_told) = (Mutex::new(vec![Vec::new(); world_size]), Barrier::new(world_size));

@@ -50,7 +50,6 @@ impl<'scope> Capture<'scope, '_> {
         &self.recording
     }
 
-    /// Ends the recording.
     fn end(&self) -> Result<()> {
         self.recording.parts.lock().iter().try_for_each(|(_, part)| part.end(self))
     }
@@ -126,11 +125,9 @@ impl fmt::Debug for Capture<'_, '_> {
 
 /// What a capture records beside the work itself.
 pub struct Recording {
-    /// Number that is unique among recordings.
     id: u64,
     stream: Stream,
     parts: Mutex<Vec<(u64, Arc<dyn Part>)>>,
-    /// Values that the graph will own.
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -143,7 +140,6 @@ impl Recording {
         self.id
     }
 
-    /// Makes the graph own `kept`.
     pub(crate) fn keep(&self, kept: Kept) {
         self.kept.lock().push(kept);
     }

@@ -36,13 +36,10 @@ impl sealed::Sealed for &Capture<'_, '_> {
 /// The kind of a [`Queue`].
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
-    /// A stream: work runs now.
     Eager(&'a Stream),
-    /// A capture: work is recorded.
     Captured(&'a Recording),
 }
 
-/// Access to a queue inside the crate.
 pub(crate) trait Enqueue {
     fn stream(&self) -> &Stream;
     fn recording(&self) -> Option<&Recording>;

@@ -16,7 +16,6 @@ static ENDS: Mutex<bool> = Mutex::new(false);
 /// How long the end of the process waits for a drop.
 const LAST_DROP: Duration = Duration::from_secs(5);
 
-/// Starts the thread unless it runs.
 pub(super) fn start() -> Result<()> {
     reaper().map(drop)
 }

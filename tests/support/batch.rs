@@ -9,14 +9,11 @@ use symmetra::{
 use super::data::{Data, Random, Sample, assert_same, mix};
 use super::world::Rank;
 
-/// Elements of each operand buffer.
 pub const ROOM: usize = 48_000;
-/// Largest number of elements per call.
 pub const MOST: usize = 12_000;
 /// Largest distance, in elements, of an operand from an aligned address.
 const OFFSETS: usize = 16;
 
-/// Kind of memory of the operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Memory {
     Symmetric,
@@ -131,7 +128,6 @@ impl<'a, T: Sample> Bench<'a, T> {
         }
     }
 
-    /// Enqueues a batch and waits for it.
     fn run(&self, batch: &Batch) -> Result<()> {
         let adopted = self.adopt(batch)?;
         let Rank { communicator, stream, .. } = self.rank;

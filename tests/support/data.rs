@@ -161,7 +161,6 @@ impl<T: Sample> Data<T> {
         Self::of((0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect())
     }
 
-    /// The data with these inputs.
     pub fn of(inputs: Vec<Vec<T>>) -> Self {
         let element = |reduction, index: usize| T::reduce(reduction, inputs.iter().map(|input| input[index]));
         let all = |reduction| (0..inputs[0].len()).map(|index| element(reduction, index)).collect();
@@ -170,7 +169,6 @@ impl<T: Sample> Data<T> {
         Self { inputs, sums, others }
     }
 
-    /// The expected reduction of the inputs.
     pub fn result(&self, reduction: Reduction) -> &[T] {
         (reduction as usize).checked_sub(1).map_or(&self.sums, |other| &self.others[other])
     }
@@ -206,7 +204,6 @@ fn pair<T: Sample>(reduction: Reduction, both: [T; 2]) -> T {
     T::reduce(reduction, both.into_iter())
 }
 
-/// Reduces the last two values of `world`.
 fn last_pair<T: Sample>(reduction: Reduction, both: [T; 2], world: usize) -> T {
     if reduction == Reduction::Average { T::average(both, world) } else { pair(reduction, both) }
 }

@@ -125,7 +125,6 @@ impl Ranks {
         Self { processes: (0..world).map(start).collect(), directory }
     }
 
-    /// The directory in which the ranks meet.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -146,7 +145,6 @@ impl Ranks {
         }
     }
 
-    /// Sends a line to these ranks.
     pub fn tell(&mut self, ranks: &[usize], words: &str) {
         for &rank in ranks {
             let input = self.processes[rank].child.stdin.as_mut().unwrap();
@@ -154,7 +152,6 @@ impl Ranks {
         }
     }
 
-    /// Sends a signal to a rank's process.
     pub fn signal(&self, rank: usize, signal: Signal) {
         kill_process(self.pid(rank), signal).unwrap();
     }

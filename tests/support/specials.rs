@@ -31,7 +31,6 @@ bits! {
     bf16, u16, 0x7F80;
 }
 
-/// Bits of all special values.
 fn specials<T: Bits>() -> Vec<u64> {
     let sign = 1u64 << (T::WIDTH - 1);
     let least_normal = T::INFINITY & T::INFINITY.wrapping_neg();

@@ -14,7 +14,6 @@ pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// Number of lines of the memory map.
 pub fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
@@ -39,7 +38,6 @@ fn spans(name: &str) -> Vec<Range<usize>> {
     maps.lines().filter(|line| line.contains(name)).map(span).collect()
 }
 
-/// Number of threads of this process.
 pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -51,13 +49,11 @@ pub fn resident_kib() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Processor time of all threads so far.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Resources that this process holds.
 pub struct Usage {
     descriptors: usize,
     mappings: usize,
