@@ -165,8 +165,8 @@ impl Arena {
     }
 
     /// Allocates a zeroed block of `content_bytes`, plus padding and `pad_bytes`, at one offset on all ranks. An error
-    /// in `content_bytes` is reported to all ranks. Collective. Frees the blocks that every rank has dropped, and then
-    /// waits for the device first.
+    /// in `content_bytes` is reported to all ranks. Collective. Frees the blocks that every rank has dropped, after a
+    /// wait for the device.
     pub(super) fn allocate(&self, content_bytes: Result<u64>, pad_bytes: u64) -> Result<(Arc<Block>, Region)> {
         self.allocate_with(content_bytes, pad_bytes, || self.drain(), |region| self.zero(region))
     }
@@ -207,7 +207,7 @@ impl Arena {
         self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline))
     }
 
-    /// Takes a peer table of this rank. Waits for the device only when all free tables may still be read by kernels.
+    /// Takes a peer table of this rank. Waits for the device only when every table is in use or retired.
     pub(crate) fn take_slot(&self) -> Result<u32> {
         let mut slots = self.slots.lock();
         if slots.free.is_empty() && !slots.retired.is_empty() {

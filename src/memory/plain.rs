@@ -170,7 +170,7 @@ impl<'a, T: Element> Ref<'a, T> {
         self.address
     }
 
-    /// Elements `range`, borrowed for the same lifetime:
+    /// Elements `range`, with an equal lifetime. The owner cannot be dropped before their use:
     /// ```compile_fail,E0505
     /// # use symmetra::*;
     /// fn outlive(buffer: DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
