@@ -1,10 +1,9 @@
 // The platform of the kernels on AMD GPUs: gfx90a (MI200) and gfx942 (MI300), wavefronts of 64. Needs only clang's
 // builtins for the architecture, nothing of ROCm.
 //
-// Memory orders follow LLVM's memory model for the chip (AMDGPUUsage, "Memory Model"). Two rules make inline
-// assembly safe beside code that the compiler schedules. The compiler does not see accesses in assembly, so code that
-// must come after them waits for them itself. A store of 16 bytes is followed by one idle slot before its registers may
-// change.
+// Memory orders follow LLVM's memory model for the chip (AMDGPUUsage, "Memory Model"). Two rules make inline assembly
+// safe beside code that the compiler schedules. The compiler does not see accesses in assembly, so code that must come
+// after them waits for them itself. A store of 16 bytes is followed by one idle slot before its registers may change.
 #pragma once
 
 #include <cstdint>
