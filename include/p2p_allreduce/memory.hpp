@@ -44,9 +44,8 @@ class AllReduce;
 
 /// The ranks' group and its memory, on the device that is current at construction. One thread at a time.
 ///
-/// Construction and destruction are collective and block; only construction needs the bootstrap. The manager outlives
-/// what was made with it. Destroyed while an exception unwinds, it does not wait for the other ranks, which see this
-/// rank as lost.
+/// Construction and destruction are collective and block; only construction needs the bootstrap. The manager must
+/// outlive what it made. Destroyed while an exception unwinds, it does not wait, and other ranks see this rank as lost.
 class SymmMemManager {
  public:
   /// Throws the errors of symmetra::Communicator::open, and kPeer when another rank cannot open its device.
@@ -95,15 +94,13 @@ class SymmMemManager {
   /// is not this manager's, was freed before or came from Register.
   void Free(SymmMemObj* object) { take("Free", object, true); }
 
-  /// Registers the program's `size` bytes at `ptr`. Collective; blocks. The bytes must stay allocated until every rank
-  /// has destroyed its manager, even when deregistered before: peers still have them mapped, and after a failed call
-  /// they may still write there. Ranks that are all threads of one process map nothing; there the memory may be freed
-  /// once this rank's calls with it have ended without an error.
+  /// Registers the program's `size` bytes at `ptr`. Collective; blocks. They must stay allocated until every rank has
+  /// destroyed its manager, even when deregistered: peers have them mapped and may write there after a failed call.
+  /// When all ranks are threads of one process, they may be freed once this rank's calls have ended without an error.
   ///
-  /// Throws kUnsupported, on every rank, when some rank's memory cannot be shared: between processes, memory that is
-  /// not from hipMalloc, such as malloc's or the stack; on GPUs also memory that is pooled, managed or mapped by
-  /// address ranges. Throws kInvalidArgument for a null address, and kPeer on the other ranks; kMismatch for different
-  /// sizes.
+  /// Throws kUnsupported, on every rank, when some rank's memory cannot be shared: between processes, memory not from
+  /// hipMalloc (malloc, stack); on GPUs also pooled, managed or address-range mapped memory. Throws kInvalidArgument for
+  /// a null address, and kPeer on the other ranks; kMismatch for different sizes.
   SymmMemObj* Register(void* ptr, std::size_t size) {
     symmetra::Adopted adopted = groups_.front().adopt(static_cast<std::uint8_t*>(ptr), size);
     if (!adopted.is_shared()) {

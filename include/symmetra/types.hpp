@@ -66,10 +66,9 @@ struct DtypeOf<std::uint64_t> {
   static constexpr Dtype kValue = Dtype::kU64;
 };
 
-/// How the values of all ranks are combined. Values are combined in rank order and the result is rounded once.
-/// Exceptions are all-reduces of floating types by kRing and kRecursiveDoubling, and what Backend::kNccl serves. f16,
-/// bf16 and f32 are reduced in single precision, f64 in double precision. Sums and products of integers wrap. The
-/// numbers are stable.
+/// How the values of all ranks are combined: in rank order, rounded once, except in floating all-reduces by kRing and
+/// kRecursiveDoubling and in calls that Backend::kNccl serves. f16, bf16 and f32 are reduced in single precision, f64
+/// in double precision. Sums and products of integers wrap. The numbers are stable.
 enum class Reduction : std::uint32_t {
   kSum = 0,      ///< the sum
   kProduct = 1,  ///< the product

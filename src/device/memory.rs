@@ -52,8 +52,7 @@ impl Memory {
         Self::new(device, device.raw().import_ipc(handle, bytes)?)
     }
 
-    /// The file behind the allocation at `base`, and the allocation's offset in the file. Valid where `classify` says
-    /// `POINTER_FILE`.
+    /// The file of the allocation at `base`, and the offset in it. For memory that `classify` calls `POINTER_FILE`.
     pub(crate) fn export_file(device: &Device, base: u64) -> Result<(OwnedFd, u64)> {
         // SAFETY: the backend only looks `base` up in its tables.
         let part = unsafe { device.raw().export_file(base as *const u8) }?;

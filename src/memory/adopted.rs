@@ -42,8 +42,7 @@ impl<'a, T: Element> Adopted<'a, T> {
         self.registration.is_some()
     }
 
-    /// The address of rank `rank`'s memory, for this rank's device. Valid until the communicator is closed. Does not
-    /// block.
+    /// The address of `rank`'s memory for this rank's device. Valid until the communicator is closed. Does not block.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group. [`Error::Unsupported`] when peers do not address the

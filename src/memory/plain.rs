@@ -160,7 +160,7 @@ impl<'a, T: Element> Ref<'a, T> {
         self.len
     }
 
-    /// Whether it has no elements.
+    /// Whether the memory has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -223,8 +223,7 @@ impl<'a, T: Element> Ref<'a, T> {
     /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
-    /// device; [`Error::Device`] when the copy fails.
+    /// The errors of [`write`](Self::write), except for the length.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.device.check_same("stream", stream.device())?;
         let mut values = vec![T::zeroed(); self.len];

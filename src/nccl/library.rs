@@ -88,9 +88,8 @@ impl Library {
     /// threads may outlive the last communicator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for ranks on the CPU, and when the library is missing (the error names all names that
-    /// were tried, with the loader's description), lacks a function (which the error names) or is older than 2.14.
-    /// [`Error::Nccl`] when it does not tell its version.
+    /// [`Error::Unsupported`] for ranks on the CPU; when the library is missing (with all names that were tried), lacks a
+    /// function (with its name) or is older than 2.14. [`Error::Nccl`] when the library does not tell its version.
     pub fn find(kind: DeviceKind, path: Option<&OsStr>) -> Result<Self> {
         let (what, usual) = match kind {
             DeviceKind::Cuda => ("NCCL", ["libnccl.so.2", "libnccl.so"]),
