@@ -1,4 +1,4 @@
-//! The one error type.
+//! The crate's error type.
 
 use std::fmt;
 use std::time::Duration;
@@ -104,14 +104,14 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Everything that can go wrong. A failed group keeps returning the error that poisoned it.
+/// Everything that can go wrong. A failed group keeps returning its first error.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A value outside its limit. Nothing was done.
     #[error("invalid argument: {message}")]
     InvalidArgument {
-        /// What the value is, the value, and its limit.
+        /// The name of the value, the value, and its limit.
         message: String,
     },
     /// A valid request that this build, device or algorithm cannot serve. Nothing was done.
@@ -119,7 +119,7 @@ pub enum Error {
     Unsupported {
         /// The request.
         what: String,
-        /// Why not.
+        /// Why it is not supported.
         reason: String,
     },
     /// Too little memory in the arena or on the device. Nothing was allocated.
@@ -133,15 +133,15 @@ pub enum Error {
     Device {
         /// The runtime's code (`cudaError_t`, `CUresult`).
         code: i64,
-        /// The call and the runtime's words.
+        /// The call and the runtime's description.
         message: String,
     },
-    /// A call of NCCL failed.
+    /// An NCCL call failed.
     #[error("NCCL error {code}: {message}")]
     Nccl {
-        /// Its `ncclResult_t`.
+        /// The `ncclResult_t`.
         code: i32,
-        /// The call and NCCL's words.
+        /// The call and NCCL's description.
         message: String,
     },
     /// A system call failed.
@@ -149,7 +149,7 @@ pub enum Error {
     System {
         /// `errno`.
         errno: i32,
-        /// What was tried, and the system's words.
+        /// The attempted action and the system's description.
         message: String,
     },
     /// The ranks could not meet: a wrong size, rank or secret.
@@ -161,54 +161,54 @@ pub enum Error {
     /// A deadline passed.
     #[error("{operation} {sequence}: timed out after {waited:?} waiting for {}{detail}", Rank(*.rank))]
     Timeout {
-        /// What waited.
+        /// The operation that waited.
         operation: Operation,
-        /// How many collectives of the group this rank's device had finished before. Calls that all-reduce or broadcast
-        /// a large message in parts are one each; signals, comparisons of calls and counts, and what copy engines
-        /// move are none. 0 for an exchange of the host. For an operation of NCCL, the number of operations
+        /// The number of collectives of the group that this rank's device had finished before. An all-reduce or
+        /// broadcast of a large message in parts counts each part. Signals, comparisons of calls and counts, and copy
+        /// engine transfers do not count. 0 for a host-side exchange. For an NCCL operation, the number of operations
         /// that this rank had enqueued before.
         sequence: u64,
-        /// The rank that was waited for, where it is known.
+        /// The rank that was waited for, if known.
         rank: Option<usize>,
-        /// How long at most it was to wait.
+        /// The deadline of the wait.
         waited: Duration,
-        /// What is known of that rank; empty or starting with a colon.
+        /// What is known of that rank; empty, or starts with a colon.
         detail: String,
     },
     /// A rank died or left without closing the group.
     #[error("rank {rank} is gone{detail}")]
     PeerLost {
-        /// The rank.
+        /// The lost rank.
         rank: usize,
-        /// What is known of its end; empty or starting with a colon.
+        /// What is known of its end; empty, or starts with a colon.
         detail: String,
     },
     /// The group was aborted, here or by a peer.
     #[error("the group was aborted{detail}")]
     Aborted {
-        /// By whom or where; empty or starting with a colon.
+        /// Which rank aborted, or where; empty, or starts with a colon.
         detail: String,
     },
-    /// The ranks disagree. The same error on every rank where it is found while opening.
+    /// The ranks disagree. When found while opening, every rank gets an equal error.
     #[error("ranks {against} and {rank} disagree on {what}: {ours} and {theirs}")]
     Mismatch {
-        /// On what.
+        /// What they disagree on.
         what: String,
-        /// The rank whose value is `ours`, with which others are compared.
+        /// The rank that others are compared with; its value is `ours`.
         against: usize,
-        /// Its value.
+        /// The value of rank `against`.
         ours: String,
         /// The rank that differs.
         rank: usize,
-        /// Its value.
+        /// The value of rank `rank`.
         theirs: String,
     },
-    /// Another rank failed while all ranks did something together; so this one stopped too.
+    /// Another rank failed in a collective step, so this rank stopped too.
     #[error("rank {rank} failed: {message}")]
     Peer {
         /// The rank that failed.
         rank: usize,
-        /// Its error.
+        /// The failed rank's error.
         message: String,
     },
     /// The group was closed.
@@ -217,7 +217,7 @@ pub enum Error {
     /// A graph holds pointers that the ranks have not exchanged yet.
     #[error("the graph holds {pointers} unregistered pointers: call register() on every rank first")]
     NotRegistered {
-        /// How many.
+        /// The number of unregistered pointers.
         pointers: usize,
     },
     /// A defect in symmetra.
@@ -228,7 +228,7 @@ pub enum Error {
     },
 }
 
-/// A rank in an error message, or nobody in particular.
+/// A rank in an error message; `None` prints as no rank in particular.
 struct Rank(Option<usize>);
 
 impl fmt::Display for Rank {
@@ -241,10 +241,10 @@ impl fmt::Display for Rank {
 }
 
 impl Error {
-    /// The error whose kind, code and rank crossed the language boundary; the numbers are
-    /// those of `symmetra::ErrorKind`.
+    /// The error with the kind, code and rank that crossed the language boundary; the numbers are those of
+    /// `symmetra::ErrorKind`.
     pub(crate) fn from_parts(kind: i64, native_code: i64, rank: i64, message: &str) -> Self {
-        // The words of an error that came from here once are not said twice.
+        // An error that this library raised already carries this text: do not repeat it.
         let detail = |said: String| match message.strip_prefix(&said) {
             Some(rest) => rest.to_owned(),
             None => format!(": {message}"),
@@ -253,7 +253,7 @@ impl Error {
         match (kind, rank) {
             (8, Some(rank)) => return Self::PeerLost { rank, detail: detail(format!("rank {rank} is gone")) },
             (9, _) => return Self::Aborted { detail: detail("the group was aborted".to_owned()) },
-            // Message and rank are all that is left of what differs.
+            // Only message and rank of a mismatch crossed the boundary.
             (10, Some(rank)) => {
                 let [ours, theirs] = ["one value", "another"].map(str::to_owned);
                 return Self::Mismatch { what: message.to_owned(), against: 0, ours, rank, theirs };
@@ -273,7 +273,7 @@ impl Error {
             5 => Self::System { errno: i32::try_from(native_code).unwrap_or(0), message },
             6 => Self::bootstrap(message),
             7 => Self::exchange_timeout(rank, Duration::ZERO, message),
-            // A rank that the thrower did not name cannot be named here.
+            // The thrower did not name a rank, so the error cannot name one.
             8 | 10 | 13 => Self::bootstrap(message),
             11 => Self::Closed,
             12 => Self::NotRegistered { pointers: 1 },
@@ -301,7 +301,7 @@ impl Error {
         }
     }
 
-    /// A wait of the host for other ranks that passed its deadline.
+    /// A host-side wait for other ranks that exceeded its deadline.
     pub(crate) fn exchange_timeout(rank: Option<usize>, waited: Duration, doing: impl fmt::Display) -> Self {
         let detail = format!(": {doing}");
         Self::Timeout { operation: Operation::Exchange, sequence: 0, rank, waited, detail }

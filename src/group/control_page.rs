@@ -1,9 +1,8 @@
-//! Control pages: one a rank, shared by all, addressable by the rank's device.
+//! Control pages: one a rank, shared by all ranks, addressable by the rank's device.
 //!
-//! A page holds the status block its own kernels poll and write, and the history of calls.
-//! Peers read all of it and write one word, `abort`. Invariants: a mapping is as long as
-//! [`Page`] and lives as long as its `PageMapping`; every field is atomic, so any rank may
-//! touch it at any time; all zero is a valid page.
+//! A page holds the status block that the rank's kernels poll and write, and the history of calls. Peers read the whole
+//! page and write one word, `abort`. Invariants: a mapping is as long as [`Page`] and lives as long as its
+//! `PageMapping`; every field is atomic, so any rank may touch it at any time; an all-zero page is valid.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +16,7 @@ use super::history::History;
 use crate::error::{Error, Result};
 use crate::kernel::args;
 
-/// `args::Status` as the host reads and writes it, and the history.
+/// The host's view of `args::Status`, followed by the history.
 #[repr(C)]
 pub(crate) struct Page {
     pub(super) abort: AtomicU32,
@@ -42,29 +41,29 @@ const _: () = assert!(std::mem::offset_of!(Page, theirs) == std::mem::offset_of!
 /// Bytes of a mapping: whole pages of the largest common page size.
 pub(crate) const PAGE_BYTES: usize = size_of::<Page>().next_multiple_of(64 << 10);
 
-/// Why a rank was told to stop, as the abort word carries it.
+/// Why a rank was told to stop; the abort word carries this cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Somebody called abort.
+    /// A rank called abort.
     Abort,
     /// A rank is gone.
     Lost,
     /// A wait for a rank passed its deadline.
     Failed,
-    /// A rank's call differed.
+    /// The calls of two ranks differ.
     Differed,
 }
 
-/// What a kernel found amiss, and with which rank.
+/// The fault that a kernel found, and the rank it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// It waited for this rank until its deadline.
+    /// The kernel waited for this rank until the deadline.
     Late(usize),
-    /// This rank said something else.
+    /// This rank's call differs.
     Different(usize),
 }
 
-/// The abort word: why, who said so, and which rank is to blame.
+/// The abort word: the cause, the rank that reported it, and the rank to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) cause: Cause,
@@ -96,17 +95,17 @@ impl Stop {
 }
 
 impl Page {
-    /// Tells the rank of this page to stop. The first word stays.
+    /// Tells the rank of this page to stop. The first stop is kept.
     pub(super) fn stop(&self, stop: Stop) {
         let _ = self.abort.compare_exchange(0, stop.word(), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What the rank of this page was told.
+    /// The stop that the rank of this page was told, if any.
     pub(super) fn stopped(&self) -> Option<Stop> {
         Stop::from_word(self.abort.load(Ordering::Acquire))
     }
 
-    /// What kernels of this page's rank found.
+    /// The fault that kernels of this page's rank found, if any.
     pub(super) fn finding(&self) -> Option<Finding> {
         let code = self.code.load(Ordering::Acquire);
         let peer = self.peer.load(Ordering::Relaxed) as usize;
@@ -117,26 +116,23 @@ impl Page {
         }
     }
 
-    /// Whether nothing went wrong: two loads, on the path of every call.
+    /// Whether nothing went wrong. Every call runs this check; it costs two loads.
     pub(super) fn healthy(&self) -> bool {
         self.abort.load(Ordering::Relaxed) == 0 && self.code.load(Ordering::Relaxed) == 0
     }
 }
 
-/// A page, mapped.
 pub(crate) struct PageMapping {
     address: NonNull<Page>,
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping is plain shared memory that any thread may address, and every field of
-// the page is atomic.
+// SAFETY: the mapping is plain shared memory that any thread may address; every field of the page is atomic.
 unsafe impl Send for PageMapping {}
-// SAFETY: as above.
+// SAFETY: the mapping is shared memory of atomic fields, which any thread may access.
 unsafe impl Sync for PageMapping {}
 
 impl PageMapping {
-    /// A new page, all zero.
     pub(super) fn create() -> Result<Self> {
         let system = |doing: &str, error: rustix::io::Errno| Error::system(doing, &error.into());
         let fd = memfd_create("symmetra-page", MemfdFlags::CLOEXEC).map_err(|error| system("memfd_create", error))?;
@@ -144,7 +140,6 @@ impl PageMapping {
         Self::map(fd)
     }
 
-    /// A peer's page.
     pub(super) fn map(fd: OwnedFd) -> Result<Self> {
         let bytes = rustix::fs::fstat(&fd).map_err(|error| Error::system("fstat", &error.into()))?.st_size;
         if bytes < PAGE_BYTES as i64 {
@@ -174,7 +169,7 @@ impl std::ops::Deref for PageMapping {
     type Target = Page;
 
     fn deref(&self) -> &Page {
-        // SAFETY: mapped for as long as `self`, page-aligned, valid for all bit patterns, atomic throughout.
+        // SAFETY: `self` keeps the page mapped; it is page-aligned, valid for all bit patterns and atomic throughout.
         unsafe { self.address.as_ref() }
     }
 }

@@ -1,4 +1,4 @@
-//! Environment variables: which there are, and what a name nobody knows was meant to be.
+//! Environment variables: the known ones, and suggestions for unknown names.
 
 mod lookup;
 mod setting;
@@ -14,23 +14,22 @@ pub use setting::{Setting, Source};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Variable {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What it holds.
+    /// Kind of value.
     pub kind: &'static str,
-    /// What holds where it is unset.
+    /// Value when the variable is unset.
     pub default: &'static str,
-    /// What it does.
+    /// Effect.
     pub effect: &'static str,
 }
 
-/// What AITER sets its quantised all-reduce by.
+/// Variables that configure AITER's quantised all-reduce.
 const QUICK_REDUCE: [&str; 3] =
     ["AITER_QUICK_REDUCE_QUANTIZATION", "AITER_QUICK_REDUCE_CAST_BF16_TO_FP16", "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB"];
 const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
 
-/// Every variable that symmetra knows, as README lists them. A setting made in the program always
-/// beats one made here.
+/// Every variable that symmetra knows. A setting made in the program always beats a variable.
 pub const VARIABLES: [Variable; 17] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
@@ -55,12 +54,11 @@ const fn variable(name: &'static str, kind: &'static str, default: &'static str,
     Variable { name, kind, default, effect }
 }
 
-/// Whether this process was warned.
 static WARNED: Once = Once::new();
 
-/// Warns once a process of variables that look like symmetra's and are not, with the nearest that is, and of such as
-/// have no effect. Done when ranks meet by environment variables and when an
-/// [`Environment`](crate::environment::Environment) opens; a program may do it earlier.
+/// Warns once a process of unknown `SYMMETRA_*` variables, with the nearest known name, and of variables without
+/// effect. Runs when ranks meet by environment variables and when an [`Environment`](crate::environment::Environment)
+/// opens; a program may call it earlier.
 pub fn warn_of_variables() {
     WARNED.call_once(|| {
         let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
@@ -73,14 +71,14 @@ pub fn warn_of_variables() {
     });
 }
 
-/// Says of every variable `SYMMETRA_*` among `names` that nobody reads which one it resembles.
+/// Each unknown `SYMMETRA_*` variable among `names`, with the known name that it resembles.
 fn unknown<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(String, &'static str)> {
     let ours = |name: &&str| name.starts_with("SYMMETRA_") && !name.starts_with("SYMMETRA_TEST_");
     let known = |name: &str| VARIABLES.iter().chain(&BUILD).any(|variable| variable.name == name);
     names.into_iter().filter(ours).filter(|name| !known(name)).map(|name| (name.to_owned(), nearest(name))).collect()
 }
 
-/// Read when symmetra is built, so that they are nobody's mistake.
+/// Variables read when symmetra is built. They are not unknown.
 const BUILD: [Variable; 3] = [
     variable("SYMMETRA_CUDA_ARCHS", "list", "80,90a,100a", "the GPU architectures to build for"),
     variable("SYMMETRA_HIP_ARCHS", "list", "gfx90a,gfx942", "the AMD architectures to build for"),
