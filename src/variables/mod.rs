@@ -29,7 +29,8 @@ const QUICK_REDUCE: [&str; 3] =
     ["AITER_QUICK_REDUCE_QUANTIZATION", "AITER_QUICK_REDUCE_CAST_BF16_TO_FP16", "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB"];
 const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
 
-/// Every variable that symmetra knows. A setting made in the program always beats a variable.
+/// Every variable that symmetra knows; `docs/environment.md` lists them. A setting made in the program always
+/// beats a variable.
 pub const VARIABLES: [Variable; 17] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
@@ -105,9 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn readme_lists_every_variable() {
+    fn the_documentation_lists_every_variable() {
+        let page = include_str!("../../docs/environment.md");
         for variable in VARIABLES {
-            assert!(include_str!("../README.md").contains(&format!("| `{}` |", variable.name)), "{}", variable.name);
+            assert!(page.contains(&format!("| `{}` |", variable.name)), "{}", variable.name);
         }
     }
 }
