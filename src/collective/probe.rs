@@ -3,11 +3,11 @@
 
 use super::{Communicator, shape_of};
 use crate::error::{Error, Result};
-use crate::sys::device as sys;
 use crate::kernel::args::{self, Geometry};
 use crate::kernel::geometry::Shape;
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Enqueue, Queue};
+use crate::sys::device as sys;
 use crate::types::Element;
 
 /// Bytes of one store.

@@ -22,7 +22,7 @@ use crate::exchange;
 use crate::failure::Failure;
 use crate::names;
 
-pub(crate) use collective::Collective;
+pub(crate) use collective::{Collective, commands};
 use crew::Crew;
 use job::{Job, Said, Work};
 pub(crate) use processes::rank_process;
@@ -169,6 +169,11 @@ fn measure(args: &Args) -> Result<(), Failure> {
     let sweep = sweep::Sweep::new(args)?;
     let job = args.job(ranks, Work::Sweep(sweep.clone()))?;
     conduct(&job, &sweep, args.ranks_as, args.sweep.json)
+}
+
+/// The operation with this name, if its command is one of [`commands`].
+pub(crate) fn operation(name: &str) -> Option<Collective> {
+    Collective::named(name).filter(|collective| *collective != Collective::AllReduce)
 }
 
 /// Measures another collective.

@@ -48,6 +48,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) root: Option<usize>,
 
+    /// How many ranks further the operation goes, where it goes round [default: 1]
+    #[arg(long)]
+    pub(crate) by: Option<usize>,
+
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
 }

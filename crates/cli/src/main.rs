@@ -22,7 +22,7 @@ mod tune;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use all_reduce::Collective;
 
@@ -37,22 +37,6 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     AllReduce(all_reduce::Args),
-    /// The inputs of all ranks, one behind the other, in every rank: measure and verify a sweep of sizes
-    AllGather(exchange::Args),
-    /// Each rank's part of the reduction of all inputs: measure and verify a sweep of sizes
-    ReduceScatter(exchange::Args),
-    /// A part of every rank's input for every rank: measure and verify a sweep of sizes
-    AllToAll(exchange::Args),
-    /// What the root has, in every rank: measure and verify a sweep of sizes
-    Broadcast(exchange::Args),
-    /// The reduction of all inputs, in the root: measure and verify a sweep of sizes
-    Reduce(exchange::Args),
-    /// The inputs of all ranks, one behind the other, in the root: measure and verify a sweep of sizes
-    Gather(exchange::Args),
-    /// A part of the root's input for every rank: measure and verify a sweep of sizes
-    Scatter(exchange::Args),
-    /// From every rank to the next: measure and verify a sweep of sizes
-    SendReceive(exchange::Args),
     Bench(bench::Args),
     Tune(tune::Args),
     Launch(launch::Args),
@@ -61,6 +45,22 @@ enum Command {
     /// One rank of `all-reduce`, started by it.
     #[command(hide = true)]
     Rank,
+    /// Another operation, whose description makes the command.
+    #[command(skip)]
+    Operation(Collective, Box<exchange::Args>),
+}
+
+/// What the command line asks for: one of [`Command`], or an operation by its name.
+fn asked() -> Result<Command, clap::Error> {
+    let operations =
+        all_reduce::commands().map(|(name, about)| exchange::Args::augment_args(clap::Command::new(name)).about(about));
+    let matches = Cli::command().subcommands(operations).try_get_matches()?;
+    match matches.subcommand().and_then(|(name, flags)| Some((all_reduce::operation(name)?, flags))) {
+        Some((collective, flags)) => {
+            Ok(Command::Operation(collective, Box::new(exchange::Args::from_arg_matches(flags)?)))
+        }
+        None => Ok(Cli::from_arg_matches(&matches)?.command),
+    }
 }
 
 /// Whether whoever reads the log wants colours (<https://no-color.org>).
@@ -73,27 +73,20 @@ fn main() -> ExitCode {
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours()).init();
-    let command = Cli::parse().command;
+    let command = asked().unwrap_or_else(|error| error.exit());
     // Ranks have it from the command that started them.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
     }
     let done = match command {
         Command::AllReduce(args) => all_reduce::run(&args),
-        Command::AllGather(args) => exchange::run(Collective::AllGather, &args),
-        Command::ReduceScatter(args) => exchange::run(Collective::ReduceScatter, &args),
-        Command::AllToAll(args) => exchange::run(Collective::AllToAll, &args),
-        Command::Broadcast(args) => exchange::run(Collective::Broadcast, &args),
-        Command::Reduce(args) => exchange::run(Collective::Reduce, &args),
-        Command::Gather(args) => exchange::run(Collective::Gather, &args),
-        Command::Scatter(args) => exchange::run(Collective::Scatter, &args),
-        Command::SendReceive(args) => exchange::run(Collective::SendReceive, &args),
         Command::Bench(args) => bench::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Rank => all_reduce::rank_process(),
+        Command::Operation(collective, args) => exchange::run(collective, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

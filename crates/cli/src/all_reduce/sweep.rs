@@ -22,7 +22,7 @@ use crate::names::{Mover, by_name};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sweep {
     pub(super) collective: Collective,
-    /// Of the collectives that have one.
+    /// Root or distance, of the collectives that have one.
     pub(super) root: usize,
     #[serde(with = "by_name")]
     pub(super) transport: Mover,
@@ -92,7 +92,7 @@ impl Sweep {
         let parts = if collective.divides() { ranks } else { 1 };
         Ok(Self {
             collective,
-            root: exchange.root.unwrap_or(0),
+            root: collective.parameter(exchange),
             transport: exchange.transport,
             dtype: asked.dtype,
             reduction: asked.op,
