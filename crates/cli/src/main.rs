@@ -14,7 +14,9 @@ mod launch;
 mod names;
 mod orphan;
 mod output;
+mod ranks;
 mod signals;
+mod statistics;
 mod target;
 mod tensor_file;
 mod tune;
@@ -24,7 +26,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use all_reduce::Collective;
+use all_reduce::{Collective, Shards, Sweep};
+use bench::{Floor, Overhead, Overlap, Race};
+use failure::Failure;
+use ranks::{RankProcess, Task};
+use tune::Plan;
 
 /// GPU collectives inside one host; the same kernels on a CPU.
 #[derive(Parser)]
@@ -58,7 +64,7 @@ enum Command {
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
-    /// One rank of `all-reduce`, started by it.
+    /// One rank of another command, started by it.
     #[command(hide = true)]
     Rank,
 }
@@ -66,6 +72,21 @@ enum Command {
 /// Whether whoever reads the log wants colours (<https://no-color.org>).
 fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|asked| asked.is_empty())
+}
+
+/// Does the part of one rank of whatever command started it.
+fn rank() -> Result<(), Failure> {
+    let rank = RankProcess::begin()?;
+    match rank.task() {
+        Sweep::NAME => rank.work::<Sweep>(),
+        Shards::NAME => rank.work::<Shards>(),
+        Race::NAME => rank.work::<Race>(),
+        Floor::NAME => rank.work::<Floor>(),
+        Overhead::NAME => rank.work::<Overhead>(),
+        Overlap::NAME => rank.work::<Overlap>(),
+        Plan::NAME => rank.work::<Plan>(),
+        other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
+    }
 }
 
 fn main() -> ExitCode {
@@ -80,20 +101,20 @@ fn main() -> ExitCode {
     }
     let done = match command {
         Command::AllReduce(args) => all_reduce::run(&args),
-        Command::AllGather(args) => exchange::run(Collective::AllGather, &args),
-        Command::ReduceScatter(args) => exchange::run(Collective::ReduceScatter, &args),
-        Command::AllToAll(args) => exchange::run(Collective::AllToAll, &args),
-        Command::Broadcast(args) => exchange::run(Collective::Broadcast, &args),
-        Command::Reduce(args) => exchange::run(Collective::Reduce, &args),
-        Command::Gather(args) => exchange::run(Collective::Gather, &args),
-        Command::Scatter(args) => exchange::run(Collective::Scatter, &args),
-        Command::SendReceive(args) => exchange::run(Collective::SendReceive, &args),
+        Command::AllGather(args) => all_reduce::run_exchange(Collective::AllGather, &args),
+        Command::ReduceScatter(args) => all_reduce::run_exchange(Collective::ReduceScatter, &args),
+        Command::AllToAll(args) => all_reduce::run_exchange(Collective::AllToAll, &args),
+        Command::Broadcast(args) => all_reduce::run_exchange(Collective::Broadcast, &args),
+        Command::Reduce(args) => all_reduce::run_exchange(Collective::Reduce, &args),
+        Command::Gather(args) => all_reduce::run_exchange(Collective::Gather, &args),
+        Command::Scatter(args) => all_reduce::run_exchange(Collective::Scatter, &args),
+        Command::SendReceive(args) => all_reduce::run_exchange(Collective::SendReceive, &args),
         Command::Bench(args) => bench::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Rank => all_reduce::rank_process(),
+        Command::Rank => rank(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -25,16 +25,16 @@
 //! acquire: all reads of chunk n happen before it is overwritten. So no slot is ever both read and written,
 //! and messages need no check sum or second look.
 //!
-//! *Sleep.* Two event counts, one for news and one for room. Who sleeps announces itself, passes a
-//! sequentially consistent fence, and looks once more; who changes something passes such a fence and
-//! looks whether anybody announced itself: one of the two sees the other, and the futex sleeps only
-//! while the epoch is that from before the last look.
+//! *Sleep.* There are two event counts, one for news and one for room. A party that is about to sleep counts itself,
+//! passes a sequentially consistent fence, and polls once more. A party that changes something passes such a fence and
+//! looks for sleepers. One of the two sees the other, and the futex sleeps only while the epoch is that of before the
+//! last poll.
 //!
-//! *Death.* Every party watches the sockets it shares with the others; when one hangs up it writes so
-//! into that party's line, after which it rings both bells. A reader looks at the writer's line when it
-//! finds no chunk, and then once more for a chunk: what was sent before the end is received.
+//! *Death.* Every party watches the sockets that it shares with the others. When a socket hangs up, the party marks the
+//! other one as dead and notifies both events. A reader that finds no chunk reads the writer's state, then looks once
+//! more for a chunk: what was sent before the end is received.
 //!
-//! `loom` tries the interleavings of the first three with one and two readers; see `protocol.rs`.
+//! loom explores the interleavings of the first three with one and two readers (`tests/loom`).
 //!
 //! # ZeroMQ
 //!
@@ -67,21 +67,21 @@
 //! # Ok::<(), symmetra::Error>(())
 //! ```
 
-mod bell;
+mod backoff;
 mod config;
 mod create;
-mod door;
+mod futex_event;
 mod invitation;
-mod mailbox;
 mod mapping;
-mod post;
+mod member;
 mod protocol;
 mod reader;
-mod seat;
-mod spin;
 mod wire;
 mod writer;
 mod zeromq;
+mod zmq_auth;
+mod zmq_reader;
+mod zmq_writer;
 
 pub use config::{Overflow, RingConfig};
 pub use invitation::Invitation;

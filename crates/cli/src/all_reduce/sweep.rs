@@ -9,18 +9,16 @@ use symmetra::{
 };
 
 use super::collective::{self, Collective};
-use super::job::{Said, Say};
 use super::reference::{Data, checksum};
-use super::{Args, RanksAs};
-use crate::bytes;
 use crate::element::Summand;
-use crate::exchange;
+use crate::exchange::SweepArgs;
 use crate::failure::Failure;
 use crate::names::{Mover, by_name};
+use crate::ranks::{RanksAs, Say, Task};
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Sweep {
+pub(crate) struct Sweep {
     pub(super) collective: Collective,
     /// Of the collectives that have one.
     pub(super) root: usize,
@@ -34,18 +32,18 @@ pub(super) struct Sweep {
     pub(super) algorithm: Algorithm,
     /// Elements of each message: of the larger operand.
     pub(super) sizes_elems: Vec<usize>,
-    iterations: Option<u32>,
+    pub(super) iterations: Option<u32>,
     pub(super) graph: bool,
     pub(super) in_place: bool,
     pub(super) plain: bool,
     /// Whether the ranks are threads of one process.
-    one_process: bool,
+    pub(super) one_process: bool,
     pub(super) seed: u64,
 }
 
 /// What a rank found for one size.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) algorithm: String,
@@ -57,57 +55,23 @@ pub(super) struct Sample {
 }
 
 impl Sweep {
-    pub(super) fn new(args: &Args) -> Result<Self, Failure> {
-        let asked = &args.sweep;
-        if !args.algorithm.reduces(asked.dtype, asked.op) {
-            return Err(Failure::usage(format!("{} makes no averages of {}", args.algorithm, asked.dtype)));
-        }
-        if !args.algorithm.carries(asked.dtype) {
-            return Err(Failure::usage(format!("{} carries floating types only, not {}", args.algorithm, asked.dtype)));
-        }
-        if asked.plain && !asked.graph && args.algorithm.needs_reach() {
-            return Err(Failure::usage(format!("--plain: {} needs memory that peers can address", args.algorithm)));
-        }
+    /// An all-reduce of sizes in whole multiples of `parts`.
+    pub(super) fn new(asked: &SweepArgs, parts: usize, ranks_as: RanksAs) -> Result<Self, Failure> {
         Ok(Self {
-            collective: Collective::AllReduce,
-            root: 0,
-            transport: Mover::Kernels(Transport::Auto),
             dtype: asked.dtype,
             reduction: asked.op,
-            algorithm: args.algorithm,
-            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype, 1)?,
+            sizes_elems: asked.sizes_elems(parts)?,
             iterations: asked.iterations,
             graph: asked.graph,
             in_place: asked.in_place,
             plain: asked.plain,
-            one_process: args.ranks_as == RanksAs::Threads,
-            seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
+            one_process: ranks_as == RanksAs::Threads,
+            seed: asked.seed(),
+            ..Self::probe(Algorithm::Auto)
         })
     }
 
-    /// A sweep of another collective.
-    pub(super) fn of(exchange: &exchange::Args, collective: Collective, ranks: usize) -> Result<Self, Failure> {
-        let asked = &exchange.sweep;
-        collective.check(exchange, ranks)?;
-        let parts = if collective.divides() { ranks } else { 1 };
-        Ok(Self {
-            collective,
-            root: exchange.root.unwrap_or(0),
-            transport: exchange.transport,
-            dtype: asked.dtype,
-            reduction: asked.op,
-            algorithm: Algorithm::Auto,
-            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype, parts)?,
-            iterations: asked.iterations,
-            graph: asked.graph,
-            in_place: asked.in_place || collective == Collective::Broadcast,
-            plain: asked.plain,
-            one_process: exchange.ranks_as == RanksAs::Threads,
-            seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
-        })
-    }
-
-    /// One size, fast: to see whether an algorithm works.
+    /// An all-reduce of one size, fast: to see whether an algorithm works.
     pub(super) fn probe(algorithm: Algorithm) -> Self {
         Self {
             collective: Collective::AllReduce,
@@ -129,35 +93,41 @@ impl Sweep {
     fn largest_bytes(&self) -> usize {
         self.sizes_elems.iter().max().map_or(0, |elems| elems * self.dtype.bytes())
     }
+}
+
+impl Task for Sweep {
+    const NAME: &'static str = "sweep";
+    type Found = Sample;
 
     /// Room for an input and an output of the largest size, and a workspace, each with its signal pad.
-    pub(super) fn heap_bytes(&self) -> u64 {
+    fn heap_bytes(&self) -> u64 {
         let buffers = if self.plain { 0 } else { 2 } + u64::from(self.transport == Mover::CopyEngine);
         buffers * (self.largest_bytes() as u64 + (64 << 10))
     }
-}
 
-/// Doubles from the smallest to the largest, in whole multiples of `parts`, each once.
-pub(crate) fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype, parts: usize) -> Result<Vec<usize>, Failure> {
-    let element = dtype.bytes() as u64;
-    if min_bytes < element {
-        return Err(Failure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));
+    fn transport(&self) -> Transport {
+        match self.transport {
+            Mover::Kernels(transport) => transport,
+            Mover::CopyEngine => Transport::Auto,
+        }
     }
-    if min_bytes > max_bytes {
-        let (min, max) = (bytes::format(min_bytes), bytes::format(max_bytes));
-        return Err(Failure::usage(format!("--min-bytes is {min}, but --max-bytes is only {max}")));
+
+    /// Measures every size.
+    fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
+        let stream = Stream::new(communicator.device())?;
+        if self.transport == Mover::CopyEngine {
+            communicator.reserve_workspace(self.largest_bytes())?;
+        }
+        for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
+            let bench = Bench { sweep: self, communicator, stream: &stream, size, elems };
+            let sample = with_element!(self.dtype, T => match self.plain {
+                true => bench.measure::<T, DeviceBuffer<T>>(),
+                false => bench.measure::<T, SymmetricBuffer<T>>(),
+            })?;
+            say(sample)?;
+        }
+        Ok(())
     }
-    let limit = 1 << 40;
-    if max_bytes > limit {
-        return Err(Failure::usage(format!(
-            "--max-bytes is {max_bytes}, but it must be at most {}",
-            bytes::format(limit)
-        )));
-    }
-    let sizes = std::iter::successors(Some(min_bytes), |bytes| Some(bytes * 2)).take_while(|bytes| *bytes <= max_bytes);
-    let mut sizes: Vec<usize> = sizes.map(|bytes| ((bytes / element) as usize / parts).max(1) * parts).collect();
-    sizes.dedup();
-    Ok(sizes)
 }
 
 /// How many batches of how many operations are timed.
@@ -180,23 +150,6 @@ impl Pace {
         let batches = iterations.clamp(1, BATCHES);
         Self { batches, ops: iterations.div_ceil(batches) }
     }
-}
-
-/// Measures every size.
-pub(super) fn run(sweep: &Sweep, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
-    let stream = Stream::new(communicator.device())?;
-    if sweep.transport == Mover::CopyEngine {
-        communicator.reserve_workspace(sweep.largest_bytes())?;
-    }
-    for (size, elems) in sweep.sizes_elems.iter().copied().enumerate() {
-        let bench = Bench { sweep, communicator, stream: &stream, size, elems };
-        let sample = with_element!(sweep.dtype, T => match sweep.plain {
-            true => bench.measure::<T, DeviceBuffer<T>>(),
-            false => bench.measure::<T, SymmetricBuffer<T>>(),
-        })?;
-        say(Said::Sampled(sample))?;
-    }
-    Ok(())
 }
 
 /// Memory that a sweep can use.
@@ -377,7 +330,7 @@ impl<'a> Bench<'a> {
         self.communicator.chosen(self.sweep.dtype, self.sweep.reduction, self.is_direct(), self.bytes())
     }
 
-    /// The same for exchanges.
+    /// How an exchange moves: the transport asked for, or the library's choice.
     fn transport(&self) -> &'static str {
         if self.sweep.transport != Mover::Kernels(Transport::Auto) {
             return self.sweep.transport.name();
@@ -400,17 +353,6 @@ impl<'a> Bench<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_double() {
-        assert_eq!(sizes_elems(1024, 8192, Dtype::F32, 1).unwrap(), [256, 512, 1024, 2048]);
-        assert_eq!(sizes_elems(1000, 5000, Dtype::I64, 1).unwrap(), [125, 250, 500]);
-        assert_eq!(sizes_elems(2, 2, Dtype::F16, 1).unwrap(), [1]);
-        assert_eq!(sizes_elems(4, 32, Dtype::F32, 3).unwrap(), [3, 6]);
-        assert!(sizes_elems(2, 8, Dtype::F32, 1).is_err());
-        assert!(sizes_elems(8, 4, Dtype::F32, 1).is_err());
-        assert!(sizes_elems(8, u64::MAX, Dtype::F32, 1).is_err());
-    }
 
     #[test]
     fn batches_share_the_iterations() {

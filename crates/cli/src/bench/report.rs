@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::floor::{self, Floor};
-use super::measured::{busbw_gbps, median, ratio, slowest};
+use super::floor::{self, Times};
 use super::race::{Lap, Mode, OURS, Race, SideLap};
-use crate::all_reduce::RanksAs;
-use crate::bytes;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
+use crate::ranks::RanksAs;
+use crate::statistics::{busbw_gbps, median, ratio, slowest};
+use crate::{bytes, output};
 
 /// One size in one mode.
 #[derive(Debug, Serialize)]
@@ -37,7 +36,7 @@ pub(super) struct Row {
 pub(super) struct Hearing<'a> {
     race: &'a Race,
     sides: Vec<&'static str>,
-    floors: Vec<Floor>,
+    floors: Vec<Times>,
     laps: Vec<(usize, Lap)>,
     progress: ProgressBar,
     report: Report,
@@ -67,11 +66,7 @@ pub(super) struct Report {
 impl<'a> Hearing<'a> {
     pub(super) fn new(devices: &[RankDevice], ranks_as: RanksAs, race: &'a Race, about_peers: Option<String>) -> Self {
         let steps = race.sizes_elems.len() * race.modes.len();
-        // Hidden unless standard error is a terminal.
-        let progress = ProgressBar::new(steps as u64).with_finish(ProgressFinish::AndClear);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
-            progress.set_style(style);
-        }
+        let progress = output::progress(steps as u64);
         let sides = race.side_names();
         let report = Report {
             ranks: devices.len(),
@@ -91,7 +86,7 @@ impl<'a> Hearing<'a> {
         Self { race, sides, floors: Vec::new(), laps: Vec::new(), progress, report }
     }
 
-    pub(super) fn hear_floor(&mut self, floor: Floor) {
+    pub(super) fn hear_floor(&mut self, floor: Times) {
         self.floors.push(floor);
         if self.floors.len() == self.report.ranks {
             self.report.floor = floor::lines(&self.floors);
@@ -140,7 +135,7 @@ impl<'a> Hearing<'a> {
     /// From the laps of all ranks, of which there is at least one.
     fn row(&self, laps: &[Lap]) -> Row {
         let elems = self.race.sizes_elems[laps[0].size];
-        let larger_bytes = self.race.bytes(self.race.course(elems).larger_elems());
+        let larger_bytes = self.race.bytes(self.race.shape(elems).larger_elems());
         let factor = self.race.collective.bus_factor(self.report.ranks);
         let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
             median(slowest(laps.iter().filter_map(|lap| lap.sides.get(side)).map(times)))
@@ -192,10 +187,10 @@ impl Report {
 
     /// The rows for people, and the floor below them.
     pub(super) fn table(&self) -> impl Display {
-        let mut table = Table::new();
         let headings = self.headings();
-        let columns = headings.len();
-        table.load_style(NOTHING).set_header(headings);
+        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
+        let mut table = output::table(&headings, right);
         for row in &self.rows {
             let mode = if row.mode == Mode::Graph { "graph" } else { "eager" };
             let mut cells = vec![row.bytes.to_string(), mode.to_owned(), row.algorithm.clone()];
@@ -209,11 +204,6 @@ impl Report {
             cells.extend(self.sides[..self.own_sides].iter().map(|side| format!("{:.2}", row.busbw_gbps[side])));
             cells.push(row.wrong.values().sum::<u64>().to_string());
             table.add_row(cells);
-        }
-        for column in (0..columns).filter(|column| ![1, 2].contains(column)) {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
         }
         format!("{table}\n\n{}", floor::table(&self.floor))
     }
@@ -231,48 +221,5 @@ impl Report {
 }
 
 #[cfg(test)]
-mod tests {
-    use symmetra::{Algorithm, Dtype};
-
-    use super::*;
-    use crate::all_reduce::Collective;
-
-    fn race(collective: Collective) -> Race {
-        Race {
-            dtype: Dtype::F32,
-            collective,
-            algorithm: Algorithm::Auto,
-            ranks: 3,
-            sizes_elems: vec![256],
-            with: Vec::new(),
-            peers: Vec::new(),
-            modes: vec![Mode::Graph],
-            operations: None,
-            launches: 1,
-            floor_bytes: 0,
-            seed: 7,
-        }
-    }
-
-    /// What is heard of ranks whose results have these checksums.
-    fn heard(collective: Collective, checksums: [u64; 3]) -> Result<usize, Failure> {
-        let race = race(collective);
-        let mut hearing = Hearing::new(&[RankDevice::Host; 3], RanksAs::Threads, &race, None);
-        for (rank, checksum) in checksums.into_iter().enumerate() {
-            let side = SideLap { times_us: vec![1.0], host_us: vec![1.0], wrong: 0, checksum };
-            let algorithm = String::new();
-            hearing.hear(rank, Lap { size: 0, mode: Mode::Graph, algorithm, operations: 1, sides: vec![side] })?;
-        }
-        Ok(hearing.finish().rows.len())
-    }
-
-    #[test]
-    fn ranks_with_different_bits_are_named() {
-        assert_eq!(heard(Collective::AllReduce, [5, 5, 5]).unwrap(), 1);
-        let unequal = heard(Collective::AllReduce, [5, 5, 6]).unwrap_err();
-        let words = "ranks 0 and 2 differ in their bits at 1024 bytes (seed 7)";
-        assert!(matches!(&unequal, Failure::Failed(message) if message.contains(words)), "{unequal:?}");
-        // Every rank has a part of its own.
-        assert_eq!(heard(Collective::ReduceScatter, [5, 6, 7]).unwrap(), 1);
-    }
-}
+#[path = "../../../../tests/cli/unit/race_report.rs"]
+mod tests;

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Capture, Communicator, Element, Operand, Queue, Reduction, Stream};
 
-use super::course::ROOT;
+use super::expected::ROOT;
 use crate::all_reduce::{Buffer, Collective};
 use crate::failure::Failure;
 
@@ -36,7 +36,7 @@ pub(super) enum How {
 pub(super) enum With {
     /// The low-contention form, by the copy engines: all-gather and reduce-scatter
     CopyEngine,
-    /// The same on plain device memory: pushed where called one by one, in a graph registered before the launch
+    /// Kernels on plain device memory: pushed where called one by one, in a graph registered before the launch
     Plain,
 }
 

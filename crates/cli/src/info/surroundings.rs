@@ -5,8 +5,8 @@ use serde::Serialize;
 use symmetra::environment::{EnvConfig, Layout, Parallelism, VARIABLES};
 use symmetra::{Config, Device};
 
-use super::table;
 use crate::failure::Failure;
+use crate::output;
 
 /// The groups of one parallelism.
 #[derive(Debug, Serialize)]
@@ -32,7 +32,7 @@ pub(super) fn layout(sizes: [usize; 3]) -> Result<Vec<Groups>, Failure> {
 }
 
 pub(super) fn layout_table(layout: &[Groups]) -> Table {
-    let mut rows = table(&["", "groups of ranks"]);
+    let mut rows = output::table(&["", "groups of ranks"], []);
     for groups in layout {
         let words = groups.groups.iter().map(|ranks| format!("{ranks:?}")).collect::<Vec<_>>();
         rows.add_row([groups.parallelism.to_owned(), words.join(" ")]);
@@ -111,7 +111,7 @@ pub(super) fn variables() -> Vec<Variable> {
 }
 
 pub(super) fn variables_table(variables: &[Variable]) -> Table {
-    let mut rows = table(&["variable", "value", "from", "effect"]);
+    let mut rows = output::table(&["variable", "value", "from", "effect"], []);
     for Variable { name, value, from, default, effect } in variables {
         rows.add_row([*name, value.as_deref().unwrap_or(*default), *from, *effect]);
     }

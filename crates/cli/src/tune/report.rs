@@ -3,16 +3,15 @@
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming, Tuning};
 
-use super::crossovers::{Choice, serves};
-use super::kind::{Kind, noise};
-use super::lap::{Lap, merged};
-use crate::all_reduce::RanksAs;
-use crate::bytes;
+use super::crossovers::{Choice, MARGIN, serves};
+use super::inputs::Kind;
+use super::measure::Lap;
 use crate::failure::Failure;
+use crate::ranks::RanksAs;
+use crate::{bytes, output};
 
 /// All laps of one number of ranks.
 pub(super) struct World {
@@ -38,8 +37,8 @@ struct Section {
     ranks: usize,
     dtype: &'static str,
     memory: &'static str,
-    /// Differences below this share of a time say nothing.
-    noise: f64,
+    /// A choice changes where that saves more than this share of the time.
+    margin: f64,
     rows: Vec<Row>,
 }
 
@@ -95,10 +94,10 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
     let Some(Lap { dtype, direct, .. }) = laps.first() else {
         return Err(Failure::failed("nothing was measured"));
     };
-    let (kind, laps) = (Kind { device, ranks, dtype: *dtype, direct: *direct }, merged(laps));
+    let kind = Kind { device, ranks, dtype: *dtype, direct: *direct };
     let (floating, direct) = (dtype.is_float(), *direct);
-    let table = kind.table(&laps, false)?;
-    for (exact, choices) in [(false, &table), (true, &kind.table(&laps, true)?)] {
+    let table = kind.table(laps, false)?;
+    for (exact, choices) in [(false, &table), (true, &kind.table(laps, true)?)] {
         tuning.tables.push(TunedTable { world_size: ranks, floating, direct, exact, rows: rows(choices) });
     }
     tuning.timings.extend(laps.iter().map(|lap| TunedTiming {
@@ -110,7 +109,7 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
     }));
     let memory = if direct { "symmetric" } else { "plain" };
     let rows = laps.iter().map(|lap| row(lap, &table)).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory, noise: noise(&laps), rows })
+    Ok(Section { ranks, dtype: dtype.name(), memory, margin: MARGIN, rows })
 }
 
 /// As the file has them.
@@ -135,25 +134,18 @@ fn row(lap: &Lap, table: &[Choice]) -> Row {
 
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ranks, dtype, memory, noise, .. } = self;
-        let noise = 100.0 * noise;
-        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce, noise {noise:.1} %")?;
+        let Self { ranks, dtype, memory, .. } = self;
+        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
         // In the order of their numbers, those that were timed at all.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
         let names: Vec<&str> = Algorithm::ALL.map(Algorithm::name).into_iter().filter(|name| timed(name)).collect();
-        let mut table = Table::new();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
-        table.load_style(NOTHING).set_header(headings);
+        let mut table = output::table(&headings.collect::<Vec<_>>(), 0..=names.len());
         for row in &self.rows {
             let time = |name: &&str| row.time_us(name).map_or_else(|| "-".to_owned(), |time| format!("{time:.2}"));
             let size = bytes::format(row.bytes);
             let ends = [row.fastest.clone(), row.chosen.clone(), row.before.to_owned()];
             table.add_row([size].into_iter().chain(names.iter().map(time)).chain(ends));
-        }
-        for column in 0..=names.len() {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
         }
         write!(out, "{table}")
     }

@@ -10,14 +10,14 @@ use crate::failure::Failure;
 
 /// Another library, or another way to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub(crate) enum Peer {
+pub(crate) enum Competitor {
     /// NCCL on the same buffers.
     Nccl,
     /// NCCL on memory of its own in symmetric windows (2.27 or newer).
     NcclSymmetric,
 }
 
-impl Peer {
+impl Competitor {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Nccl => "nccl",
@@ -27,53 +27,53 @@ impl Peer {
 }
 
 /// Each once, in the order they were named.
-pub(super) fn distinct(peers: &[Peer], kind: DeviceKind) -> Result<Vec<Peer>, Failure> {
+pub(super) fn distinct(competitors: &[Competitor], kind: DeviceKind) -> Result<Vec<Competitor>, Failure> {
     let mut found = Vec::new();
-    for peer in peers {
-        if found.contains(peer) {
-            return Err(Failure::usage(format!("--against names {} twice", peer.name())));
+    for competitor in competitors {
+        if found.contains(competitor) {
+            return Err(Failure::usage(format!("--against names {} twice", competitor.name())));
         }
         if cfg!(not(feature = "nccl")) {
-            let (name, fix) = (peer.name(), "cargo build --features nccl");
+            let (name, fix) = (competitor.name(), "cargo build --features nccl");
             return Err(Failure::usage(format!("--against {name} needs a build with the feature `nccl` ({fix})")));
         }
         if kind != DeviceKind::Cuda {
-            return Err(Failure::usage(format!("--against {} needs a GPU for every rank", peer.name())));
+            return Err(Failure::usage(format!("--against {} needs a GPU for every rank", competitor.name())));
         }
-        found.push(*peer);
+        found.push(*competitor);
     }
     Ok(found)
 }
 
-/// Before the ranks are started: whether the peers can be had. Returns a line about them.
+/// Before the ranks are started: whether the competitors can be had. Returns a line about them.
 #[cfg(feature = "nccl")]
-pub(super) fn describe(peers: &[Peer]) -> Result<Option<String>, Failure> {
-    if peers.is_empty() { Ok(None) } else { super::nccl::describe().map(Some) }
+pub(super) fn describe(competitors: &[Competitor]) -> Result<Option<String>, Failure> {
+    if competitors.is_empty() { Ok(None) } else { super::nccl::describe().map(Some) }
 }
 
 /// First of all, while the program has one thread.
 #[cfg(feature = "nccl")]
-pub(super) fn keep_multicast_off(peers: &[Peer]) {
-    if !peers.is_empty() {
+pub(super) fn keep_multicast_off(competitors: &[Competitor]) {
+    if !competitors.is_empty() {
         super::nccl::keep_multicast_off();
     }
 }
 
-/// The peers of one rank, ready to run.
+/// The competitors of one rank, ready to run.
 #[cfg(feature = "nccl")]
-pub(super) struct Peers<'a>(Vec<Peer>, Option<super::nccl::Entrant<'a>>);
+pub(super) struct Entrants<'a>(Vec<Competitor>, Option<super::nccl::Entrant<'a>>);
 
 #[cfg(feature = "nccl")]
-impl<'a> Peers<'a> {
+impl<'a> Entrants<'a> {
     /// `largest_bytes`: of an operand. Collective; blocks.
     pub(super) fn open(
-        peers: &[Peer],
+        competitors: &[Competitor],
         ours: &'a Communicator,
         collective: Collective,
         largest_bytes: u64,
     ) -> Result<Self, Failure> {
-        let open = || super::nccl::Entrant::open(peers, ours, collective, largest_bytes as usize);
-        Ok(Self(peers.to_vec(), (!peers.is_empty()).then(open).transpose()?))
+        let open = || super::nccl::Entrant::open(competitors, ours, collective, largest_bytes as usize);
+        Ok(Self(competitors.to_vec(), (!competitors.is_empty()).then(open).transpose()?))
     }
 
     /// A side each, in their order.
@@ -83,8 +83,10 @@ impl<'a> Peers<'a> {
         output: &'s SymmetricBuffer<T>,
     ) -> Result<Vec<Box<dyn Side<'s, T> + 's>>, Failure> {
         let mut sides: Vec<Box<dyn Side<'s, T> + 's>> = Vec::new();
-        for (peer, entrant) in self.0.iter().flat_map(|peer| self.1.iter().map(move |entrant| (*peer, entrant))) {
-            sides.push(Box::new(entrant.side(peer, input, output)?));
+        for (competitor, entrant) in
+            self.0.iter().flat_map(|competitor| self.1.iter().map(move |entrant| (*competitor, entrant)))
+        {
+            sides.push(Box::new(entrant.side(competitor, input, output)?));
         }
         Ok(sides)
     }
@@ -92,22 +94,22 @@ impl<'a> Peers<'a> {
 
 /// There is nobody to use it.
 #[cfg(not(feature = "nccl"))]
-pub(super) fn keep_multicast_off(_peers: &[Peer]) {}
+pub(super) fn keep_multicast_off(_competitors: &[Competitor]) {}
 
 /// None can be had: [`distinct`] has said so.
 #[cfg(not(feature = "nccl"))]
-pub(super) fn describe(_peers: &[Peer]) -> Result<Option<String>, Failure> {
+pub(super) fn describe(_competitors: &[Competitor]) -> Result<Option<String>, Failure> {
     Ok(None)
 }
 
-/// No peers.
+/// No competitors.
 #[cfg(not(feature = "nccl"))]
-pub(super) struct Peers;
+pub(super) struct Entrants;
 
 #[cfg(not(feature = "nccl"))]
-impl Peers {
+impl Entrants {
     pub(super) fn open(
-        _peers: &[Peer],
+        _competitors: &[Competitor],
         _ours: &Communicator,
         _collective: Collective,
         _largest_bytes: u64,

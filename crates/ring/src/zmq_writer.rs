@@ -1,5 +1,5 @@
-//! The writer's side of ZeroMQ: to readers of other hosts every message, to those of its own what
-//! overflows.
+//! The writer's side of ZeroMQ: every message for readers on other hosts, and messages that overflow for readers on
+//! this host.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::RingConfig;
-use super::door::Door;
-use super::seat::timeout;
+use super::member::timeout;
 use super::wire::{Head, Kind};
 use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
+use super::zmq_auth::Authenticator;
 use symmetra::internal::Directory;
 use symmetra::{Error, Result};
 
@@ -44,10 +44,10 @@ struct Peer {
 }
 
 /// The writer's socket.
-pub(super) struct Post {
-    // Closed before the door ends the context.
+pub(super) struct ZmqWriter {
+    // Closed before the authenticator ends the context.
     router: Socket,
-    door: Door,
+    authenticator: Authenticator,
     peers: Vec<Peer>,
     /// Most messages under way to a reader.
     window: u64,
@@ -56,11 +56,11 @@ pub(super) struct Post {
     directory: Option<Directory>,
 }
 
-impl Post {
+impl ZmqWriter {
     /// Listens for these ranks: those of the writer's host (by ipc), and of others (by tcp).
     pub(super) fn open(config: &RingConfig, near: &[usize], far: &[usize]) -> Result<Self> {
         let context = Context::new()?;
-        let (mut door, watch) = Door::open(&context)?;
+        let (mut authenticator, watch) = Authenticator::open(&context)?;
         let router = context.socket(Role::Router)?;
         let keys = Keys::new()?;
         router.serve_with(&keys)?;
@@ -74,7 +74,7 @@ impl Post {
         ];
         settings.into_iter().try_for_each(|(setting, value)| router.set(setting, value))?;
         prepare(&router, config)?;
-        door.watch(watch, &router)?;
+        authenticator.watch(watch, &router)?;
         let (mut tcp, mut ipc, mut directory) = (None, None, None);
         if !far.is_empty() {
             tcp = Some(router.bind(&tcp_endpoint(config.bind)?)?);
@@ -88,20 +88,20 @@ impl Post {
             |remote| move |rank: &usize| Peer { rank: *rank, remote, route: None, sent: 0, taken: 0, left: false };
         let peers = near.iter().map(peer(false)).chain(far.iter().map(peer(true))).collect();
         let address = Address { tcp, ipc, server_key: keys.public };
-        Ok(Self { router, door, peers, window: config.slots as u64, address, directory })
+        Ok(Self { router, authenticator, peers, window: config.slots as u64, address, directory })
     }
 
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Lets in who comes with this key as this rank.
+    /// Lets the owner of this key connect as this rank.
     pub(super) fn admit(&self, key: &str, rank: usize) -> Result<()> {
-        self.door.admit(key_bytes(key)?, rank);
+        self.authenticator.admit(key_bytes(key)?, rank);
         Ok(())
     }
 
-    /// Waits until every reader joined, and tells them.
+    /// Waits until every reader joined, then tells all readers so.
     pub(super) fn gather(&mut self, deadline: Instant) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -173,7 +173,7 @@ impl Post {
         }
     }
 
-    /// Takes what readers said.
+    /// Takes in what readers sent.
     fn hear(&mut self) -> Result<()> {
         while let Some(frames) = self.router.receive()? {
             let [route, head] = &frames[..] else { continue };
