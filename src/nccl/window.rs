@@ -17,6 +17,7 @@ const SYMMETRIC: c_int = 1;
 /// size; operations on the same offsets in all of them take NCCL's fastest path.
 ///
 /// Dropped, it is deregistered and freed; the streams that use it must be done.
+#[doc(hidden)] // for `symmetra bench` alone
 pub struct Window {
     session: Arc<Session>,
     address: *mut c_void,

@@ -64,18 +64,17 @@ pub(crate) struct Args {
 /// How many ranks a run without files has.
 const DEFAULT_RANKS: usize = 4;
 
-/// Seconds that a wait of a probe may last.
+/// Longest wait of a probe, in seconds.
 const PROBE_S: u64 = 10;
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let run_args = &args.run;
     if let Some(template) = &args.files.input {
-        let shards = shards::open(&args.files, template, args.ranks, args.algorithm)?;
-        let ranks = shards.ranks();
-        let mut run = Run::new(&run_args.devices(ranks)?, shards.task());
+        let opened = shards::open(&args.files, template, args.ranks, args.algorithm)?;
+        let mut run = Run::new(&run_args.devices(opened.shards.ranks())?, opened.shards.clone());
         run.check_calls = args.check_calls;
-        return shards.finish(run.collect(run_args.ranks_as)?);
+        return opened.finish(run.collect(run_args.ranks_as)?);
     }
     let ranks = args.ranks.map_or(DEFAULT_RANKS, |ranks| ranks as usize);
     let mut run = Run::new(&run_args.devices(ranks)?, args.sweep()?);

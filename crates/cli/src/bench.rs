@@ -6,7 +6,7 @@ mod entry;
 mod expected;
 mod flags;
 mod floor;
-#[cfg(feature = "nccl")]
+#[cfg_attr(not(feature = "nccl"), path = "bench/no_nccl.rs")]
 mod nccl;
 mod overhead;
 mod overlap;

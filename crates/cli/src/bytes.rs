@@ -1,4 +1,4 @@
-//! Sizes in bytes, as people write them, and those of a sweep.
+//! Sizes in bytes: how people write them, and the sizes of a sweep.
 
 use symmetra::Dtype;
 

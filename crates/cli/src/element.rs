@@ -1,4 +1,4 @@
-//! From a type's name to a Rust type, and the reductions that results are held to.
+//! From a type's name to a Rust type; the reductions that results are compared with.
 
 use half::{bf16, f16};
 use symmetra::{Element, Reduction};
@@ -29,7 +29,7 @@ pub(crate) trait Summand: Element {
     /// The reduction in order, in single precision for the narrow types, rounded once; integers wrap.
     fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self;
 
-    /// Whether it is the same value to the bit, or both are no number.
+    /// Whether both have the same bits, or both are NaN.
     fn matches(self, other: Self) -> bool;
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct SweepArgs {
 
     /// Seed of the random data [default: a new one every run, printed]
     #[arg(long)]
-    seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
 
     /// Print one JSON object a line instead of a table
     #[arg(long)]
@@ -93,9 +93,5 @@ impl SweepArgs {
     /// Elements of each message, in whole multiples of `parts`.
     pub(crate) fn sizes_elems(&self, parts: usize) -> Result<Vec<usize>, Failure> {
         bytes::sizes_elems(self.min_bytes, self.max_bytes, self.dtype, parts)
-    }
-
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed.unwrap_or_else(|| fastrand::u64(..))
     }
 }

@@ -64,7 +64,7 @@ impl Args {
     }
 }
 
-/// All that is printed.
+/// Everything that `info` prints.
 #[derive(Debug, Serialize)]
 struct Info {
     version: &'static str,
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json { output::json(&info) } else { print(&info) }
 }
 
-/// The devices that open, and what the others say instead.
+/// The devices that open, and the errors of those that do not.
 fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<BrokenDevice>) {
     let (mut opened, mut broken) = (Vec::new(), Vec::new());
     for device in devices {

@@ -64,17 +64,17 @@ enum Command {
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
-    /// One rank of another command, started by it.
+    /// One rank of another command.
     #[command(hide = true)]
     Rank,
 }
 
-/// Whether whoever reads the log wants colours (<https://no-color.org>).
+/// Whether the log has colours (<https://no-color.org>).
 fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|asked| asked.is_empty())
 }
 
-/// Does the part of one rank of whatever command started it.
+/// Does the part of one rank of the command that started this process.
 fn rank() -> Result<(), Failure> {
     let rank = RankProcess::begin()?;
     match rank.task() {
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
         .from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours()).init();
     let command = Cli::parse().command;
-    // Ranks have it from the command that started them.
+    // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
     }

@@ -69,7 +69,7 @@ pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     parser([Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name))
 }
 
-/// `#[serde(with = "by_name")]` for what displays as its name and parses from it.
+/// `#[serde(with = "by_name")]` for types that display as their name and parse from it.
 pub(crate) mod by_name {
     use std::fmt::Display;
     use std::str::FromStr;

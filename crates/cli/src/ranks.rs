@@ -31,7 +31,7 @@ pub(crate) struct RankArgs {
 impl RankArgs {
     /// The devices of that many ranks.
     pub(crate) fn devices(&self, ranks: usize) -> Result<Vec<RankDevice>, Failure> {
-        devices::assign(self.device, ranks, self.share_devices)
+        devices::assign(devices::kind(self.device, ranks, self.share_devices), ranks, self.share_devices)
     }
 }
 

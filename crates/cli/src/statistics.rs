@@ -1,13 +1,13 @@
-//! From what every rank timed to one number, and from numbers to ratios.
+//! Medians over launches, ratios and bandwidths.
 
-/// For every launch the time of the slowest rank.
+/// The time of the slowest rank, for every launch.
 pub(crate) fn slowest<'a>(ranks: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
     let ranks: Vec<_> = ranks.collect();
     let launches = ranks.iter().map(|times| times.len()).min().unwrap_or(0);
     (0..launches).map(|launch| ranks.iter().map(|times| times[launch]).fold(0.0, f64::max)).collect()
 }
 
-/// The middle one; between the two middle ones where their number is even; 0 of none.
+/// The middle value, or the mean of the two middle values; 0 of none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -18,7 +18,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// How many times as long as ours the fastest of the others takes.
+/// The time of the fastest competitor over ours.
 pub(crate) fn ratio(ours_us: f64, peers_us: &[f64]) -> Option<f64> {
     let best_us = peers_us.iter().copied().min_by(f64::total_cmp)?;
     (ours_us > 0.0).then(|| best_us / ours_us)

@@ -120,15 +120,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // One kind of device for all.
     let most = args.ranks.iter().max().map_or(2, |ranks| *ranks as usize);
     let kind = devices::kind(args.device, most, false);
-    let choice = match kind {
-        DeviceKind::Cuda => Choice::Cuda,
-        DeviceKind::Hip => Choice::Hip,
-        _ => Choice::Host,
-    };
     let (plan, worlds) = (args.plan(kind)?, args.worlds(kind));
-    // Before anything is measured: whatever is asked for is there.
+    // Refuses a missing folder or device before anything is measured.
     let target = args.output.as_deref().map(check_output).transpose()?;
-    let devices = worlds.iter().map(|world| devices::assign(choice, *world, false)).collect::<Result<Vec<_>, _>>()?;
+    let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
     eprintln!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name());
     let progress = output::progress(worlds.len() as u64 * plan.laps());
     let mut measured = Vec::new();
@@ -153,7 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     target.map_or(Ok(()), |path| write(&report, &path))
 }
 
-/// Refuses a place where no file can be; returns it with links followed.
+/// Refuses a path where no file can be. Returns the path with links followed.
 fn check_output(path: &Path) -> Result<PathBuf, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
@@ -167,7 +162,7 @@ fn check_output(path: &Path) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Writes the file, and reads it as a program will.
+/// Writes the file and reads it back.
 fn write(report: &Report, path: &Path) -> Result<(), Failure> {
     report.tuning.save(path)?;
     let read = Tuning::load(path)?;

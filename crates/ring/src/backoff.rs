@@ -7,8 +7,8 @@ const POLLS: u32 = 64;
 /// After this time a spinning party yields the processor between looks at the clock: the awaited party may need it.
 const ALONE: Duration = Duration::from_micros(20);
 
-/// Spins for as long as spinning has been paying off lately: a wait that ended while spinning
-/// doubles the next limit, one that had to sleep halves it, within 1/32 of the most and the most.
+/// Spins for as long as spinning has paid off lately. A wait that ends while spinning doubles the next limit, a wait that
+/// sleeps halves it. The limit stays between 1/32 of `most` and `most`.
 pub(super) struct Backoff {
     most: Duration,
     limit: Duration,

@@ -13,25 +13,25 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra::internal::{Agreed, Mesh, boot_id, check_agreed, check_complaints, tell, until};
 use symmetra::{Error, Group, Result};
 
-/// What a rank says of itself.
+/// A rank's first message.
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// Why it cannot take part.
+    /// Why the rank cannot take part.
     error: Option<String>,
-    /// What must be equal everywhere, by name.
+    /// Settings that must be equal on all ranks, by name.
     agreed: Agreed,
     host: String,
-    /// Whether it stands in for a guest.
+    /// Whether the rank stands in for a guest.
     guest: bool,
 }
 
-/// What a rank tells the others once it has done its part.
+/// A rank's message after a step.
 #[derive(Default, Serialize, Deserialize)]
 struct Note {
     error: Option<String>,
     /// Where the writer listens.
     address: Option<Address>,
-    /// The key a reader will show.
+    /// The public key of a reader.
     key: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl BroadcastRing {
     }
 }
 
-/// What all ranks know once they said hello.
+/// What all ranks know after their first messages.
 struct Meeting<'a> {
     config: &'a RingConfig,
     deadline: Instant,
@@ -163,7 +163,7 @@ impl<'a> Meeting<'a> {
         mesh
     }
 
-    /// Takes a member in the shared memory, opens what ZeroMQ needs, and joins.
+    /// Joins the shared memory, opens what ZeroMQ needs, and joins.
     fn finish(&self, bootstrap: &mut dyn Bootstrap, mesh: Result<Option<Mesh>>) -> Result<BroadcastRing> {
         let (config, deadline) = (self.config, self.deadline);
         let take = |mesh| Member::take(mesh, self.near.clone(), config, deadline);
@@ -186,10 +186,10 @@ impl<'a> Meeting<'a> {
             let keys = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.key.as_ref()?)));
             keys.into_iter().try_for_each(|(rank, key)| zmq_writer.admit(key, rank))
         });
-        // Nobody connects before the writer knows all keys: who is turned away does not come again.
+        // No reader connects before the writer knows all keys: a refused connection is not tried again.
         compare_notes(bootstrap, known, Note::default(), deadline)?;
         let zmq_reader = keys.as_ref().map(|keys| self.connect(keys, &notes)).transpose();
-        // Before the writer waits for those who cannot come, guests among them.
+        // A reader that cannot connect ends the making here, before the writer waits for it.
         let (mut zmq_reader, _) = compare_notes(bootstrap, zmq_reader, Note::default(), deadline)?;
         compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         let gathered = match (&mut zmq_reader, &mut zmq_writer) {
@@ -225,7 +225,7 @@ impl<'a> Meeting<'a> {
     }
 }
 
-/// All-gathers of a mesh that opens: where to dial, and how it went.
+/// All-gathers of a mesh that opens: one for addresses, one for results.
 const MESH_ROUNDS: usize = 2;
 
 /// The ranks of one host as a world of their own. The ranks of other hosts have to make as many

@@ -3,7 +3,7 @@
 //! [`BroadcastRing::create`] gives one rank the [`Writer`] and every other a [`Reader`]. A message is
 //! bytes, or any serde value as JSON. Readers on the writer's host read it from shared memory, without
 //! a system call while they are awake; readers on other hosts get it by ZeroMQ. Every wait has a
-//! deadline, and its error names who was waited for, and whether that one never joined, is alive but
+//! deadline. Its error names the awaited rank, and whether that rank never joined, is alive but
 //! behind, left or died. The death of a process is noticed within milliseconds.
 //!
 //! A reader that waits spins for a while ([`RingConfig::spin`]), then sleeps: an idle ring uses no
@@ -41,7 +41,7 @@
 //! libzmq is loaded when it is first needed ([`Overflow::ZeroMq`], ranks whose host differs): symmetra
 //! builds and runs without it, and says [`Error::Unsupported`] where it is missing. The writer binds one
 //! interface, speaks CURVE, and lets in only keys that the ranks drew for this ring and told it through the
-//! bootstrap; public keys alone travel. Whoever else connects is turned away, and the log says so. A
+//! bootstrap; public keys alone travel. Other connections are refused, and the log says so. A
 //! program that is no rank reads a ring by [`BroadcastRing::invite`]; what travels is in `ARCHITECTURE.md`.
 //!
 //! ```

@@ -14,7 +14,7 @@
 //!
 //! Invariants. *Liveness*: a mapping lives as long as its `Mapping`, and the memfd is sealed against
 //! shrinking. *Bounds*: offsets come from one [`Layout`], whose size the descriptor was checked to have.
-//! *Exclusion*: all but the chunks is atomic; of a chunk the protocol says who may touch it when.
+//! *Exclusion*: everything but the chunks is atomic; the protocol orders all accesses to a chunk.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

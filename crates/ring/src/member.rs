@@ -10,7 +10,7 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra::internal::{Mesh, Monitor};
 use symmetra::{Error, Operation, Result};
 
-/// Held by every party; dropping it tells the others.
+/// Dropping it tells the other parties that this one left.
 pub(super) struct Member {
     mapping: Arc<Mapping>,
     /// Rank of every party.

@@ -1,4 +1,4 @@
-//! The lock-free part: who may touch which slot when.
+//! The lock-free part: it orders the accesses of writer and readers to the slots.
 //!
 //! The crate's documentation says how chunks are numbered and why a slot is never read and written at once. Numbers
 //! are compared by their difference, so the wrap of a u32 is a number like any other.
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::futex_event::FutexEvent;
 
-/// What is known of a party.
+/// The state of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Life {
@@ -40,7 +40,7 @@ impl Life {
     }
 }
 
-/// Whether a party lives, for the others. All zero is absent.
+/// The state that other parties read. All zero is absent.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct Party {
@@ -49,7 +49,7 @@ pub(super) struct Party {
     process: AtomicU32,
 }
 
-/// How far a reader is: the number of the chunk it reads next.
+/// The number of the chunk that a reader reads next.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct Cursor(AtomicU32);
@@ -76,11 +76,11 @@ pub(super) enum Kind {
     Last,
     /// More chunks of the message follow.
     Part,
-    /// The message comes another way.
+    /// The message comes by ZeroMQ.
     Elsewhere,
 }
 
-/// What is said of a chunk beside its bytes.
+/// A chunk without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
@@ -154,7 +154,7 @@ impl Board<'_> {
     }
 }
 
-/// Why there is no room for a chunk.
+/// Why the next slot is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     /// This reader has not read the chunk that is in the slot.

@@ -1,4 +1,4 @@
-//! What travels over ZeroMQ, so that other programs can read a ring.
+//! The wire format over ZeroMQ, for programs in other languages too.
 //!
 //! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own whose public
 //! key the writer was told: the key says which rank it is. A message of ZeroMQ is a head, and for
@@ -21,9 +21,9 @@
 //! | 6 leave | either, at its orderly end; a reader answers the writer's | messages sent or taken |
 //!
 //! The writer has at most as many messages under way to a reader as the ring has slots. Messages
-//! come in order; a reader on the writer's host gets only those that overflow.
+//! come in order; a reader on the writer's host gets only messages that overflow.
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Kind {

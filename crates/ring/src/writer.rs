@@ -17,7 +17,7 @@ use symmetra::{Error, Result};
 /// Sends messages to every reader of its ring.
 ///
 /// There is one value of this type for a ring, and it sends through `&mut`: two writers, or two
-/// threads that write at once, do not compile. It may move to another thread.
+/// threads that write at once, do not compile. A writer may move to another thread.
 ///
 /// ```compile_fail,E0599
 /// # fn twice(writer: symmetra_ring::Writer) -> symmetra::Result<()> {
@@ -57,11 +57,11 @@ use symmetra::{Error, Result};
 /// ```
 ///
 /// Dropping it ends the ring: readers take what was sent, then get
-/// [`Error::PeerLost`] ("it left the ring"). It waits a second at most until readers have taken what was sent to
+/// [`Error::PeerLost`] ("it left the ring"). The drop waits a second at most until readers have taken what was sent to
 /// them by ZeroMQ, on other hosts and by [`Overflow::ZeroMq`], and one more until the rest is on its way. A reader
 /// that is late by more may lose that.
 pub struct Writer {
-    // Told by ZeroMQ that the ring ends before the member is left.
+    // Dropped first: readers hear by ZeroMQ that the ring ends before this party leaves.
     zmq_writer: Option<ZmqWriter>,
     member: Member,
     overflow: Overflow,
@@ -70,7 +70,7 @@ pub struct Writer {
     steady: Duration,
     /// Messages so far.
     sent: u64,
-    /// Why nothing can be sent any more.
+    /// The error of every later send.
     failed: Option<Error>,
 }
 
@@ -167,7 +167,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts into the ring that a message comes by ZeroMQ.
+    /// Sends a chunk that says: the next message comes by ZeroMQ.
     fn send_marker(&mut self, message_bytes: usize, deadline: Instant) -> Result<(), Failed> {
         self.claim(deadline).map_err(Failed::before)?;
         let head = Head { kind: Kind::Elsewhere, chunk_bytes: 0, message_bytes: message_bytes as u64 };
@@ -210,7 +210,7 @@ impl Drop for Writer {
     }
 }
 
-/// Why a message was not sent, and whether anybody got a part of it.
+/// Why a message was not sent, and whether a part of it was.
 struct Failed {
     begun: bool,
     error: Error,

@@ -68,7 +68,7 @@ impl Drop for Authenticator {
     }
 }
 
-/// What the thread looks at.
+/// The thread's sockets and keys.
 pub(super) struct Watch {
     requests: Socket,
     guests: Guests,

@@ -12,7 +12,7 @@ use super::zeromq::{
 use super::zmq_writer::{Address, prepare};
 use symmetra::{Error, Result};
 
-/// A reader that lost its connection is lost. (ZeroMQ's own -1 would throw away what has come already.)
+/// A lost connection is not made again. (ZeroMQ's own value for that, -1, would drop what has come already.)
 const NEVER_MS: i32 = i32::MAX;
 
 /// The reader's socket.
@@ -22,12 +22,12 @@ pub(super) struct ZmqReader {
     writer: usize,
     connected: bool,
     taken: u64,
-    /// Why nothing comes any more.
+    /// The error of every later receive.
     ended: Option<Error>,
 }
 
 impl ZmqReader {
-    /// Begins to connect to the writer as the rank that `keys` are known for.
+    /// Begins to connect to the writer, which knows `keys` as those of `rank`.
     pub(super) fn open(config: &RingConfig, address: &Address, near: bool, rank: usize, keys: &Keys) -> Result<Self> {
         let endpoint = if near { &address.ipc } else { &address.tcp };
         let endpoint = endpoint.as_ref().ok_or_else(|| Error::bootstrap("the writer told no address for this rank"))?;
@@ -132,7 +132,7 @@ impl ZmqReader {
         }
     }
 
-    /// Takes note of what happened to the connection, if anything did.
+    /// Notes an event of the connection. Returns false if there was none.
     fn note(&mut self) -> Result<bool> {
         let Some((kind, place)) = self.events.event()? else { return Ok(false) };
         let ended = match kind {

@@ -14,7 +14,7 @@ use super::zmq_auth::Authenticator;
 use symmetra::internal::Directory;
 use symmetra::{Error, Result};
 
-/// How long a stranger may take to introduce itself, and pings are apart while the writer waits.
+/// Longest handshake of a connection, and time between two pings while the writer waits.
 const HANDSHAKE_MS: i32 = 3000;
 const PING: Duration = Duration::from_millis(100);
 /// Longest frame that a reader sends: of CURVE's handshake. Heads are shorter.
@@ -23,7 +23,7 @@ const MOST_FRAME_BYTES: i64 = 1024;
 /// is sent.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Where the writer is, for its readers.
+/// The addresses of the writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Address {
     pub(super) tcp: Option<String>,
@@ -36,7 +36,7 @@ struct Peer {
     rank: usize,
     /// On another host.
     remote: bool,
-    /// How ZeroMQ calls it, once it joined.
+    /// ZeroMQ's name of the reader, once it joined.
     route: Option<Vec<u8>>,
     sent: u64,
     taken: u64,
@@ -52,12 +52,12 @@ pub(super) struct ZmqWriter {
     /// Most messages under way to a reader.
     window: u64,
     address: Address,
-    /// Of the socket that readers of this host connect to, until they have.
+    /// Holds the ipc socket until all readers of this host have connected.
     directory: Option<Directory>,
 }
 
 impl ZmqWriter {
-    /// Listens for these ranks: those of the writer's host (by ipc), and of others (by tcp).
+    /// Listens for ranks of the writer's host (`near`, by ipc) and of other hosts (`far`, by tcp).
     pub(super) fn open(config: &RingConfig, near: &[usize], far: &[usize]) -> Result<Self> {
         let context = Context::new()?;
         let (mut authenticator, watch) = Authenticator::open(&context)?;
@@ -112,13 +112,14 @@ impl ZmqWriter {
             }
             poll(&[&self.router], deadline)?;
         }
-        // Nobody else is to connect, and a writer that is killed leaves nothing.
+        // All have connected, and a killed writer leaves no directory behind.
         self.directory = None;
         let head = Head { kind: Kind::Ready, number: self.peers.len() as u64 };
         (0..self.peers.len()).try_for_each(|peer| self.send_head(peer, head))
     }
 
-    /// Waits until message `number`, which overflows or not, may be sent to all who are to get it.
+    /// Waits until message `number` may be sent to all its receivers: to readers on other hosts, and if the message
+    /// overflows to all.
     pub(super) fn make_room(&mut self, overflows: bool, number: u64, deadline: Instant) -> Result<()> {
         let start = Instant::now();
         let mut ping = start + PING;

@@ -1,5 +1,4 @@
-//! The data of every rank, from seeds alone, and the comparison of a result with what it must be: no
-//! byte of it went through the library.
+//! Random data of every rank, drawn from seeds, and the comparison of results with an independent reference.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -64,8 +63,8 @@ impl Data {
         result.iter().filter(|element| !T::draw(&mut random).matches(**element)).count() as u64
     }
 
-    /// The result of a ring, of the element at `index`: from the rank with the number of its chunk to
-    /// the one before that, rounded at every rank.
+    /// The ring's result of the element at `index`. The sum starts at the rank with the number of the element's chunk and
+    /// is rounded at every rank.
     fn around<T: Summand>(self, reduction: Reduction, index: usize, values: &[T]) -> T {
         // A call takes 8 GiB at most, and chunks are of whole packets of 16 bytes.
         let (call, packet, ranks) = ((1 << 33) / size_of::<T>(), 16 / size_of::<T>(), values.len());
@@ -83,7 +82,7 @@ fn pair<T: Summand>(reduction: Reduction, both: [T; 2]) -> T {
     T::reduce(reduction, both.into_iter())
 }
 
-/// The last two of `ranks`: with zeros for those that they contain, an average is one over all.
+/// Reduces the last two partial results. An average divides by all `ranks`.
 fn last_pair<T: Summand>(reduction: Reduction, both: [T; 2], ranks: usize) -> T {
     if reduction != Reduction::Average {
         return pair(reduction, both);

@@ -28,17 +28,17 @@ struct Row {
     wrong: u64,
 }
 
-/// Gathers what the ranks say.
+/// Gathers the samples of all ranks.
 pub(super) struct Report<'a> {
     ranks: usize,
     device: &'static str,
     sweep: &'a Sweep,
     json: bool,
-    /// For each size, what was heard of it.
-    samples: Vec<Vec<(usize, Sample)>>,
+    /// The samples of each size so far.
+    samples: Vec<Vec<Sample>>,
     rows: Vec<Row>,
-    /// Sizes at which ranks ended with different bits.
-    unequal_bytes: Vec<u64>,
+    /// The first size at which ranks ended with different bits.
+    unequal_bytes: Option<u64>,
     progress: ProgressBar,
 }
 
@@ -52,25 +52,24 @@ impl<'a> Report<'a> {
             json,
             samples: std::iter::repeat_with(Vec::new).take(sizes).collect(),
             rows: Vec::new(),
-            unequal_bytes: Vec::new(),
+            unequal_bytes: None,
             progress: output::progress(sizes as u64),
         }
     }
 
     pub(super) fn hear(&mut self, rank: usize, sample: Sample) -> Result<(), Failure> {
         let size = sample.size;
-        let samples = self.samples.get_mut(size);
-        let samples =
-            samples.ok_or_else(|| Failure::failed(format!("rank {rank} measured a size {size} there is not")))?;
-        samples.push((rank, sample));
+        let Some(samples) = self.samples.get_mut(size) else {
+            return Err(Failure::failed(format!("rank {rank} measured a size {size} there is not")));
+        };
+        samples.push(sample);
         if samples.len() < self.ranks {
             return Ok(());
         }
         let samples = std::mem::take(samples);
         let row = self.row(size, &samples);
-        let first = samples.first().map(|(_, sample)| sample.checksum);
-        if self.sweep.collective.equalises() && samples.iter().any(|(_, sample)| Some(sample.checksum) != first) {
-            self.unequal_bytes.push(row.bytes);
+        if self.sweep.collective.equalises() && samples.iter().any(|sample| sample.checksum != samples[0].checksum) {
+            self.unequal_bytes.get_or_insert(row.bytes);
         }
         self.progress.set_message(bytes::format(row.bytes));
         self.progress.inc(1);
@@ -81,11 +80,12 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    fn row(&self, size: usize, samples: &[(usize, Sample)]) -> Row {
+    /// From the samples of all ranks.
+    fn row(&self, size: usize, samples: &[Sample]) -> Row {
         let dtype = self.sweep.dtype;
         let elements = self.sweep.sizes_elems[size];
         let bytes = (elements * dtype.bytes()) as u64;
-        let time_us = median(slowest(samples.iter().map(|(_, sample)| sample.batches_us.as_slice())));
+        let time_us = median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice())));
         Row {
             ranks: self.ranks,
             device: self.device,
@@ -94,12 +94,12 @@ impl<'a> Report<'a> {
             dtype: dtype.name(),
             bytes,
             elements,
-            algorithm: samples.first().map(|(_, sample)| sample.algorithm.clone()).unwrap_or_default(),
+            algorithm: samples[0].algorithm.clone(),
             graph: self.sweep.graph,
             time_us,
             algbw_gbps: busbw_gbps(bytes, 1.0, time_us),
             busbw_gbps: busbw_gbps(bytes, self.sweep.collective.bus_factor(self.ranks), time_us),
-            wrong: samples.iter().map(|(_, sample)| sample.wrong).sum(),
+            wrong: samples.iter().map(|sample| sample.wrong).sum(),
         }
     }
 
@@ -117,7 +117,7 @@ impl<'a> Report<'a> {
                 self.sweep.seed
             )));
         }
-        if let Some(bytes) = self.unequal_bytes.first() {
+        if let Some(bytes) = self.unequal_bytes {
             let seed = self.sweep.seed;
             return Err(Failure::failed(format!(
                 "the ranks' results differ in their bits at {bytes} bytes (seed {seed})"
@@ -127,11 +127,9 @@ impl<'a> Report<'a> {
     }
 }
 
-const HEADINGS: [&str; 9] =
-    ["bytes", "elements", "dtype", "op", "algorithm", "time us", "algbw GB/s", "busbw GB/s", "wrong"];
-
 fn table(rows: &[Row]) -> Table {
-    let mut table = output::table(&HEADINGS, [0, 1, 5, 6, 7, 8]);
+    let headings = ["bytes", "elements", "dtype", "op", "algorithm", "time us", "algbw GB/s", "busbw GB/s", "wrong"];
+    let mut table = output::table(&headings, [0, 1, 5, 6, 7, 8]);
     for row in rows {
         table.add_row([
             row.bytes.to_string(),

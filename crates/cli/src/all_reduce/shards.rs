@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::reference::checksum;
 use crate::element::Summand;
-use crate::failure::Failure;
+use crate::failure::{Failure, spawn};
 use crate::names::by_name;
 use crate::ranks::{Say, Task};
 use crate::tensor_file::{Format, Header};
@@ -75,7 +75,7 @@ impl Task for Shards {
 
 /// A run whose inputs fit, and whose output has a place.
 pub(super) struct Opened {
-    shards: Shards,
+    pub(super) shards: Shards,
     output: PathBuf,
     /// Holds the sum until it is whole.
     _unfinished: TempDir,
@@ -96,7 +96,7 @@ pub(super) fn open(
     let header = common_header(&format, &inputs)?;
     // In the output's own directory, so that renaming the sum is atomic.
     let directory = output.parent().unwrap_or(Path::new("/"));
-    // A directory: once it is gone nothing can be created there any more.
+    // A directory: once it is removed, no rank can create a file in it.
     let mut unfinished = tempfile::Builder::new();
     unfinished.prefix(".symmetra-").suffix(".unfinished").permissions(Permissions::from_mode(0o700));
     let signals = signals::watched()?;
@@ -111,7 +111,7 @@ pub(super) fn open(
 fn clear_at_signal(mut signals: Signals, unfinished: PathBuf) -> Result<(), Failure> {
     let clear = move || {
         if let Some(signal) = signals.forever().next() {
-            // A rank that creates a file just now is in the way only once.
+            // A rank that creates a file at this moment makes the removal fail once.
             while std::fs::remove_dir_all(&unfinished).is_err_and(|error| error.kind() == ErrorKind::DirectoryNotEmpty)
             {
             }
@@ -119,18 +119,10 @@ fn clear_at_signal(mut signals: Signals, unfinished: PathBuf) -> Result<(), Fail
             let _ = emulate_default_handler(signal);
         }
     };
-    std::thread::Builder::new().spawn(clear).map(drop).map_err(Failure::doing("start a thread"))
+    spawn(clear).map(drop)
 }
 
 impl Opened {
-    pub(super) fn ranks(&self) -> usize {
-        self.shards.inputs.len()
-    }
-
-    pub(super) fn task(&self) -> Shards {
-        self.shards.clone()
-    }
-
     /// Gives the sum its name if all ranks have the same.
     pub(super) fn finish(self, mut checksums: Vec<(usize, u64)>) -> Result<(), Failure> {
         checksums.sort_unstable();
@@ -141,7 +133,12 @@ impl Opened {
             )));
         }
         finish(&self.shards.unfinished, &self.output)?;
-        eprintln!("the sum of {} tensors of {} is in {}", self.ranks(), self.shards.header, self.output.display());
+        eprintln!(
+            "the sum of {} tensors of {} is in {}",
+            self.shards.ranks(),
+            self.shards.header,
+            self.output.display()
+        );
         Ok(())
     }
 }
@@ -225,6 +222,10 @@ fn common_header(format: &Format, inputs: &[PathBuf]) -> Result<Header, Failure>
 }
 
 impl Shards {
+    pub(super) fn ranks(&self) -> usize {
+        self.inputs.len()
+    }
+
     /// One rank's part.
     fn sum<T: Summand>(&self, communicator: &Communicator, say: Say<'_, (usize, u64)>) -> Result<(), Failure> {
         let rank = communicator.rank();

@@ -20,7 +20,7 @@ use crate::ranks::{RanksAs, Say, Task};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Sweep {
     pub(super) collective: Collective,
-    /// Of the collectives that have one.
+    /// The root, of collectives that have one.
     pub(super) root: usize,
     #[serde(with = "by_name")]
     pub(super) transport: Mover,
@@ -66,7 +66,7 @@ impl Sweep {
             in_place: asked.in_place,
             plain: asked.plain,
             one_process: ranks_as == RanksAs::Threads,
-            seed: asked.seed(),
+            seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
             ..Self::probe(Algorithm::Auto)
         })
     }
@@ -152,7 +152,7 @@ impl Pace {
     }
 }
 
-/// Memory that a sweep can use.
+/// Memory for operands.
 pub(crate) trait Buffer<T: Element>: Sized {
     /// Some of its elements, as an operand.
     type Part<'b>: Operand<'b, T>
@@ -164,37 +164,32 @@ pub(crate) trait Buffer<T: Element>: Sized {
     fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
 }
 
-impl<T: Element> Buffer<T> for SymmetricBuffer<T> {
-    type Part<'b> = SymmetricSlice<'b, T>;
-    fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
-        self.slice(range)
-    }
-    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-        communicator.symmetric(elems)
-    }
-    fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
-        self.write(values, stream)
-    }
-    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
-        self.read(stream)
-    }
+macro_rules! buffer {
+    ($buffer:ident, $part:ident, part $slice:expr, new $new:expr) => {
+        impl<T: Element> Buffer<T> for $buffer<T> {
+            type Part<'b> = $part<'b, T>;
+            fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
+                $slice(self, range)
+            }
+            fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+                $new(communicator, elems)
+            }
+            fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
+                self.write(values, stream)
+            }
+            fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+                self.read(stream)
+            }
+        }
+    };
 }
 
-impl<T: Element> Buffer<T> for DeviceBuffer<T> {
-    type Part<'b> = Ref<'b, T>;
-    fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
-        self.borrow().slice(range)
-    }
-    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-        Self::new(communicator.device(), elems)
-    }
-    fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
-        self.write(values, stream)
-    }
-    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
-        self.read(stream)
-    }
+fn borrow<T: Element>(buffer: &DeviceBuffer<T>, range: Range<usize>) -> symmetra::Result<Ref<'_, T>> {
+    buffer.borrow().slice(range)
 }
+
+buffer!(SymmetricBuffer, SymmetricSlice, part Self::slice, new Communicator::symmetric);
+buffer!(DeviceBuffer, Ref, part borrow, new |of: &Communicator, elems| Self::new(of.device(), elems));
 
 /// One size of a sweep.
 struct Bench<'a> {
@@ -226,7 +221,7 @@ impl<'a> Bench<'a> {
         let data = Data { seed: self.sweep.seed, elems: self.elems };
         input.write(&data.of::<T>(self.communicator.rank()), self.stream)?;
         if separate.is_some() {
-            // What no result is: an element that nobody writes is found.
+            // No result has this value, so an element that was not written is found.
             output.write(&vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); self.elems], self.stream)?;
         }
         self.once(&operation)?;
@@ -293,7 +288,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Microseconds an operation takes in each batch. A batch starts after an operation that is
-    /// not timed: the ranks meet there, so that none is charged for the others' late start.
+    /// not timed, in which the ranks meet: so no rank is charged for another's late start.
     fn time<'b, T: Summand, B: Buffer<T>>(
         &self,
         operation: &Operation<'b, B>,
@@ -351,15 +346,5 @@ impl<'a> Bench<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_share_the_iterations() {
-        assert_eq!(Pace::new(Some(1), DeviceKind::Host, 1), Pace { batches: 1, ops: 1 });
-        assert_eq!(Pace::new(Some(25), DeviceKind::Host, 1), Pace { batches: 10, ops: 3 });
-        assert_eq!(Pace::new(None, DeviceKind::Host, 1 << 30), Pace { batches: 10, ops: 1 });
-        assert_eq!(Pace::new(None, DeviceKind::Host, 1 << 10), Pace { batches: 10, ops: 20 });
-        assert_eq!(Pace::new(None, DeviceKind::Cuda, 1 << 10), Pace { batches: 10, ops: 100 });
-    }
-}
+#[path = "../../../../tests/cli/unit/sweep.rs"]
+mod tests;

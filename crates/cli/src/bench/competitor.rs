@@ -2,10 +2,8 @@
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use symmetra::{Communicator, DeviceKind, Element, SymmetricBuffer};
+use symmetra::DeviceKind;
 
-use super::side::Side;
-use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
 /// Another library, or another way to use it.
@@ -26,102 +24,15 @@ impl Competitor {
     }
 }
 
-/// Each once, in the order they were named.
-pub(super) fn distinct(competitors: &[Competitor], kind: DeviceKind) -> Result<Vec<Competitor>, Failure> {
-    let mut found = Vec::new();
-    for competitor in competitors {
-        if found.contains(competitor) {
-            return Err(Failure::usage(format!("--against names {} twice", competitor.name())));
-        }
-        if cfg!(not(feature = "nccl")) {
-            let (name, fix) = (competitor.name(), "cargo build --features nccl");
-            return Err(Failure::usage(format!("--against {name} needs a build with the feature `nccl` ({fix})")));
-        }
-        if kind != DeviceKind::Cuda {
-            return Err(Failure::usage(format!("--against {} needs a GPU for every rank", competitor.name())));
-        }
-        found.push(*competitor);
+/// Refuses a competitor that this build or these devices cannot have.
+pub(super) fn check(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
+    let name = competitor.name();
+    if cfg!(not(feature = "nccl")) {
+        let fix = "cargo build --features nccl";
+        return Err(Failure::usage(format!("--against {name} needs a build with the feature `nccl` ({fix})")));
     }
-    Ok(found)
-}
-
-/// Before the ranks are started: whether the competitors can be had. Returns a line about them.
-#[cfg(feature = "nccl")]
-pub(super) fn describe(competitors: &[Competitor]) -> Result<Option<String>, Failure> {
-    if competitors.is_empty() { Ok(None) } else { super::nccl::describe().map(Some) }
-}
-
-/// First of all, while the program has one thread.
-#[cfg(feature = "nccl")]
-pub(super) fn keep_multicast_off(competitors: &[Competitor]) {
-    if !competitors.is_empty() {
-        super::nccl::keep_multicast_off();
+    if kind != DeviceKind::Cuda {
+        return Err(Failure::usage(format!("--against {name} needs a GPU for every rank")));
     }
-}
-
-/// The competitors of one rank, ready to run.
-#[cfg(feature = "nccl")]
-pub(super) struct Entrants<'a>(Vec<Competitor>, Option<super::nccl::Entrant<'a>>);
-
-#[cfg(feature = "nccl")]
-impl<'a> Entrants<'a> {
-    /// `largest_bytes`: of an operand. Collective; blocks.
-    pub(super) fn open(
-        competitors: &[Competitor],
-        ours: &'a Communicator,
-        collective: Collective,
-        largest_bytes: u64,
-    ) -> Result<Self, Failure> {
-        let open = || super::nccl::Entrant::open(competitors, ours, collective, largest_bytes as usize);
-        Ok(Self(competitors.to_vec(), (!competitors.is_empty()).then(open).transpose()?))
-    }
-
-    /// A side each, in their order.
-    pub(super) fn sides<'s, T: Element>(
-        &'s self,
-        input: &'s SymmetricBuffer<T>,
-        output: &'s SymmetricBuffer<T>,
-    ) -> Result<Vec<Box<dyn Side<'s, T> + 's>>, Failure> {
-        let mut sides: Vec<Box<dyn Side<'s, T> + 's>> = Vec::new();
-        for (competitor, entrant) in
-            self.0.iter().flat_map(|competitor| self.1.iter().map(move |entrant| (*competitor, entrant)))
-        {
-            sides.push(Box::new(entrant.side(competitor, input, output)?));
-        }
-        Ok(sides)
-    }
-}
-
-/// There is nobody to use it.
-#[cfg(not(feature = "nccl"))]
-pub(super) fn keep_multicast_off(_competitors: &[Competitor]) {}
-
-/// None can be had: [`distinct`] has said so.
-#[cfg(not(feature = "nccl"))]
-pub(super) fn describe(_competitors: &[Competitor]) -> Result<Option<String>, Failure> {
-    Ok(None)
-}
-
-/// No competitors.
-#[cfg(not(feature = "nccl"))]
-pub(super) struct Entrants;
-
-#[cfg(not(feature = "nccl"))]
-impl Entrants {
-    pub(super) fn open(
-        _competitors: &[Competitor],
-        _ours: &Communicator,
-        _collective: Collective,
-        _largest_bytes: u64,
-    ) -> Result<Self, Failure> {
-        Ok(Self)
-    }
-
-    pub(super) fn sides<'s, T: Element>(
-        &'s self,
-        _input: &'s SymmetricBuffer<T>,
-        _output: &'s SymmetricBuffer<T>,
-    ) -> Result<Vec<Box<dyn Side<'s, T> + 's>>, Failure> {
-        Ok(Vec::new())
-    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Random data of every rank, and how far a result may be from what is made of them.
+//! Random data of every rank, and how far a result may be from the reference.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,7 +13,7 @@ use crate::element::Summand;
 /// seconds, and no offset that a defect might have maps the data onto themselves.
 const PERIOD: usize = 4_194_301;
 
-/// The data of all ranks for one size, and what becomes of them: no byte of it went through a library.
+/// The data of all ranks for one size, made without the libraries that race.
 pub(super) struct Data<T> {
     ranks: Vec<Vec<T>>,
     elems: usize,
@@ -35,7 +35,7 @@ impl<T: Summand + Wide> Data<T> {
         self.ranks[rank].iter().copied().cycle().take(self.elems).collect()
     }
 
-    /// What no result is: an element that nobody writes is found.
+    /// A value that no result has, so that an element that was not written is found.
     pub(super) fn poison(elems: usize) -> Vec<T> {
         vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); elems]
     }
@@ -57,7 +57,7 @@ impl<T: Summand + Wide> Data<T> {
         })
     }
 
-    /// `right` is given what it must be, what it is, and the values whose sum it must be, if it is one.
+    /// `right` gets the expected element, the actual one, and the values of which the expected element is the sum, if any.
     fn count(&self, result: &[T], stretches: &[Stretch], right: impl Fn(T, T, &[T]) -> bool) -> u64 {
         let len = stretches.iter().map(|stretch| stretch.at.len()).sum::<usize>();
         let mut wrong = len.abs_diff(result.len()) as u64;
@@ -105,13 +105,9 @@ wide! {
     f64, f64::EPSILON / 2.0;
     f16, 1.0 / 2048.0;
     bf16, 1.0 / 256.0;
-    i8, 0.0;
-    u8, 0.0;
-    i32, 0.0;
-    u32, 0.0;
 }
 
-macro_rules! wide_long {
+macro_rules! exact {
     ($($element:ty)*) => {$(
         impl Wide for $element {
             const ROUNDOFF: f64 = 0.0;
@@ -122,7 +118,7 @@ macro_rules! wide_long {
     )*};
 }
 
-wide_long! { i64 u64 }
+exact! { i8 u8 i32 u32 i64 u64 }
 
 #[cfg(test)]
 #[path = "../../../../tests/cli/unit/data.rs"]

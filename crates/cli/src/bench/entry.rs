@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use symmetra::{Algorithm, DeviceKind, Dtype};
 
 use super::competitor::{self, Competitor};
-use super::flags::{BenchRanks, OutputArgs};
+use super::flags::{BenchRanks, OutputArgs, distinct};
 use super::floor::Times;
-use super::plot;
 use super::race::{Found, Mode, Race};
 use super::report::Hearing;
 use super::side::{self, With};
+use super::{nccl, plot};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 use crate::ranks::Run;
@@ -151,8 +151,10 @@ impl RaceArgs {
             algorithm,
             ranks: self.ranks.count(),
             sizes_elems: self.sizes_elems(collective)?,
-            with: side::distinct(&self.with, collective)?,
-            competitors: competitor::distinct(&self.against, kind)?,
+            with: distinct("--with", &self.with, With::name, |with| side::check(with, collective))?,
+            competitors: distinct("--against", &self.against, Competitor::name, |other| {
+                competitor::check(other, kind)
+            })?,
             modes: self.modes(),
             operations: self.operations,
             launches: self.launches,
@@ -165,23 +167,25 @@ impl RaceArgs {
     pub(super) fn run(&self, collective: Collective, algorithm: Algorithm) -> Result<(), Failure> {
         self.output.check()?;
         self.plot.as_deref().map_or(Ok(()), plot::check)?;
-        competitor::keep_multicast_off(&self.against);
+        if !self.against.is_empty() {
+            nccl::keep_multicast_off();
+        }
         let devices = self.ranks.devices()?;
         let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
         let race = self.race(collective, algorithm, kind)?;
-        let about_peers = competitor::describe(&race.competitors)?;
+        let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
         eprintln!(
             "{} ranks as {} on {kind}, {}, seed {}",
             devices.len(),
-            self.ranks.ranks_as().name(),
+            self.ranks.run.ranks_as.name(),
             race.dtype,
             race.seed
         );
         if let Some(line) = &about_peers {
             eprintln!("{line}");
         }
-        let mut hearing = Hearing::new(&devices, self.ranks.ranks_as(), &race, about_peers);
-        Run::new(&devices, race.clone()).attend(self.ranks.ranks_as(), |rank, found| match found {
+        let mut hearing = Hearing::new(&devices, self.ranks.run.ranks_as, &race, about_peers);
+        Run::new(&devices, race.clone()).attend(self.ranks.run.ranks_as, |rank, found| match found {
             Found::Lap(lap) => hearing.hear(rank, lap),
             Found::Floor(floor) => {
                 hearing.hear_floor(floor);

@@ -8,9 +8,8 @@ use symmetra::MAX_WORLD_SIZE;
 
 use crate::devices::RankDevice;
 use crate::failure::Failure;
-use crate::output;
-use crate::ranks::{RankArgs, RanksAs};
-use crate::target;
+use crate::ranks::RankArgs;
+use crate::{output, target};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -22,16 +21,12 @@ pub(super) struct BenchRanks {
     ranks: u64,
 
     #[command(flatten)]
-    run: RankArgs,
+    pub(super) run: RankArgs,
 }
 
 impl BenchRanks {
     pub(super) fn count(&self) -> usize {
         self.ranks as usize
-    }
-
-    pub(super) fn ranks_as(&self) -> RanksAs {
-        self.run.ranks_as
     }
 
     pub(super) fn devices(&self) -> Result<Vec<RankDevice>, Failure> {
@@ -66,4 +61,20 @@ impl OutputArgs {
         output::line(table)?;
         std::fs::write(path, text + "\n").map_err(Failure::doing(format!("write {}", path.display())))
     }
+}
+
+/// The values of an option: each once, in the order they were named, if `check` accepts all.
+pub(super) fn distinct<V: Copy + PartialEq>(
+    option: &str,
+    values: &[V],
+    name: fn(V) -> &'static str,
+    check: impl Fn(V) -> Result<(), Failure>,
+) -> Result<Vec<V>, Failure> {
+    for (number, value) in values.iter().enumerate() {
+        if values[..number].contains(value) {
+            return Err(Failure::usage(format!("{option} names {} twice", name(*value))));
+        }
+        check(*value)?;
+    }
+    Ok(values.to_vec())
 }

@@ -1,4 +1,4 @@
-//! `symmetra bench floor`: what the hardware gives, below which no collective gets.
+//! `symmetra bench floor`: times of the hardware that no collective can beat.
 
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ impl Quantity {
     }
 }
 
-/// What is written from where to where.
+/// Operands of the measured operations.
 struct Buffers<'a> {
     communicator: &'a Communicator,
     meeting: &'a SymmetricBuffer<f32>,
@@ -134,7 +134,7 @@ impl<'a> Buffers<'a> {
 }
 
 impl Times {
-    /// Of a message, large enough for bandwidth to show.
+    /// Size of a message: large enough for bandwidth.
     pub(super) fn bytes(kind: DeviceKind) -> u64 {
         match kind {
             DeviceKind::Cuda => 64 << 20,
@@ -177,7 +177,7 @@ impl Times {
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) time_us: f64,
-    /// That a rank sends, where it sends.
+    /// What a rank sends, if it sends.
     pub(super) gbps: Option<f64>,
 }
 
@@ -220,12 +220,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let devices = args.ranks.devices()?;
     let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
     let bytes = Times::bytes(kind);
-    let floors = Run::new(&devices, Floor { launches: args.launches, bytes }).collect(args.ranks.ranks_as())?;
+    let floors = Run::new(&devices, Floor { launches: args.launches, bytes }).collect(args.ranks.run.ranks_as)?;
     let lines = lines(&floors);
     let report = Report {
         ranks: devices.len(),
         device: kind.name(),
-        ranks_as: args.ranks.ranks_as().name(),
+        ranks_as: args.ranks.run.ranks_as.name(),
         bytes,
         launches: args.launches,
         floor: &lines,
@@ -234,18 +234,5 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_of_the_slowest_rank() {
-        let floor = |scale: f64| Times {
-            bytes: 1_000_000,
-            times_us: (0..QUANTITIES.len()).map(|number| vec![scale * (number + 1) as f64; 3]).collect(),
-        };
-        let lines = lines(&[floor(1.0), floor(10.0), floor(2.0)]);
-        assert_eq!((lines[0].time_us, lines[0].gbps), (10.0, None));
-        assert_eq!((lines[2].time_us, lines[2].gbps), (30.0, Some(1e6 / 30.0 / 1e3)));
-        assert_eq!((lines[3].time_us, lines[3].gbps), (40.0, Some(2e6 / 40.0 / 1e3)));
-    }
-}
+#[path = "../../../../tests/cli/unit/floor.rs"]
+mod tests;

@@ -33,7 +33,7 @@ pub(super) fn describe() -> Result<String, Failure> {
     Ok(format!("{}, {MULTICAST}={multicast}", nccl_library(DeviceKind::Cuda)?.name()))
 }
 
-/// NCCL's ranks, and its own memory where it is asked for.
+/// One rank of NCCL, with memory of its own for symmetric windows.
 pub(super) struct Entrant<'a> {
     ours: &'a symmetra::Communicator,
     collective: Collective,
@@ -42,13 +42,16 @@ pub(super) struct Entrant<'a> {
 }
 
 impl<'a> Entrant<'a> {
-    /// Windows are of the largest size. Collective; blocks.
+    /// None without competitors. Windows are of the largest size. Collective; blocks.
     pub(super) fn open(
         competitors: &[Competitor],
         ours: &'a symmetra::Communicator,
         collective: Collective,
         largest_bytes: usize,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Option<Self>, Failure> {
+        if competitors.is_empty() {
+            return Ok(None);
+        }
         let library = nccl_library(DeviceKind::Cuda)?;
         let (rank, ranks) = (ours.rank(), ours.world_size());
         let own = if rank == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
@@ -61,7 +64,7 @@ impl<'a> Entrant<'a> {
             true => Some([window()?, window()?]),
             false => None,
         };
-        Ok(Self { ours, collective, windows, communicator })
+        Ok(Some(Self { ours, collective, windows, communicator }))
     }
 
     /// The side of one competitor. The plain one works on our buffers.
@@ -70,7 +73,7 @@ impl<'a> Entrant<'a> {
         competitor: Competitor,
         input: &'s SymmetricBuffer<T>,
         output: &'s SymmetricBuffer<T>,
-    ) -> symmetra::Result<Nccl<'s, T>> {
+    ) -> symmetra::Result<Box<dyn Side<'s, T> + 's>> {
         let [input, output] = match (&self.windows, competitor) {
             (Some([from, to]), Competitor::NcclSymmetric) => {
                 let device = self.ours.device();
@@ -81,12 +84,12 @@ impl<'a> Entrant<'a> {
             }
             _ => [input.borrow(), output.borrow()],
         };
-        Ok(Nccl { communicator: &self.communicator, collective: self.collective, input, output })
+        Ok(Box::new(Nccl { communicator: &self.communicator, collective: self.collective, input, output }))
     }
 }
 
 /// NCCL at one size.
-pub(super) struct Nccl<'s, T: Element> {
+struct Nccl<'s, T: Element> {
     communicator: &'s nccl::Communicator,
     collective: Collective,
     input: Ref<'s, T>,

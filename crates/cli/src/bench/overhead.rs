@@ -122,13 +122,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
     let devices = args.ranks.devices()?;
     let run = Run::new(&devices, Overhead { calls: args.calls, rounds: args.rounds });
-    let costs = run.collect(args.ranks.ranks_as())?;
+    let costs = run.collect(args.ranks.run.ranks_as)?;
     let [bare_us, call_us, bound_us] =
         [0, 1, 2].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
     let report = Report {
         ranks: devices.len(),
         device: devices.first().map_or("host", |device| device.kind().name()),
-        ranks_as: args.ranks.ranks_as().name(),
+        ranks_as: args.ranks.run.ranks_as.name(),
         bytes: BYTES,
         calls: args.calls,
         rounds: args.rounds,

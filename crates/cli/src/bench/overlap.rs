@@ -5,7 +5,7 @@ mod matmul;
 #[cfg(feature = "cudarc")]
 mod rank;
 
-use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, DeviceKind};
@@ -36,8 +36,8 @@ pub(super) struct Args {
     ranks: BenchRanks,
 
     /// What runs beside the matmul
-    #[arg(long, value_enum, default_value_t = What::AllGather)]
-    collective: What,
+    #[arg(long, default_value = "all-gather", value_parser = PossibleValuesParser::new(COLLECTIVES.map(Collective::name)))]
+    collective: String,
 
     /// Size of a rank's input: bytes, or with the unit KiB, MiB or GiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes::parse)]
@@ -63,12 +63,8 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What has a low-contention form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
-    AllGather,
-    ReduceScatter,
-}
+/// Collectives with a low-contention form.
+const COLLECTIVES: [Collective; 2] = [Collective::AllGather, Collective::ReduceScatter];
 
 /// The task: a collective beside matmuls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -126,7 +122,7 @@ impl Task for Overlap {
     }
 }
 
-/// Why it cannot run in some builds.
+/// Why the bench cannot run in this build.
 const MISSING: &str = "bench overlap needs a build with the feature `cudarc` (cargo build --features cudarc)";
 
 /// One kind of collective.
@@ -199,10 +195,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if devices.iter().any(|device| device.kind() != DeviceKind::Cuda) {
         return Err(Failure::usage("bench overlap needs an NVIDIA GPU for every rank: the matmul is cuBLASLt's"));
     }
-    let collective = match args.collective {
-        What::AllGather => Collective::AllGather,
-        What::ReduceScatter => Collective::ReduceScatter,
-    };
+    let [gather, scatter] = COLLECTIVES;
+    let collective = if args.collective == gather.name() { gather } else { scatter };
     let ranks = devices.len();
     let task = Overlap {
         collective,
@@ -214,10 +208,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
     };
     eprintln!("{ranks} ranks, {} of {} bytes of bf16, seed {}", collective.name(), 2 * task.elems, task.seed);
-    let times = Run::new(&devices, task.clone()).collect(args.ranks.ranks_as())?;
+    let times = Run::new(&devices, task.clone()).collect(args.ranks.run.ranks_as)?;
     let report = Report {
         ranks,
-        ranks_as: args.ranks.ranks_as().name(),
+        ranks_as: args.ranks.run.ranks_as.name(),
         collective: collective.name(),
         bytes: 2 * task.elems as u64,
         size: args.size,

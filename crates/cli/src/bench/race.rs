@@ -1,12 +1,13 @@
-//! One rank's part of a race: every size on every side verified, then timed in turn.
+//! One rank's part of a race: every side is verified at every size, then the sides are timed in turn.
 
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
 
-use super::competitor::{Competitor, Entrants};
+use super::competitor::Competitor;
 use super::data::{Data, Wide};
 use super::expected::Shape;
 use super::floor::Times;
+use super::nccl;
 use super::side::{How, Ours, Side, With};
 use super::stopwatch::{Stopwatch, Time};
 use crate::all_reduce::{Collective, checksum};
@@ -15,13 +16,13 @@ use crate::failure::Failure;
 use crate::names::by_name;
 use crate::ranks::{Say, Task};
 
-/// What is raced, the same for every rank.
+/// The task: which sides race over which sizes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Race {
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
     pub(super) collective: Collective,
-    /// Of an all-reduce.
+    /// The algorithm of an all-reduce.
     #[serde(with = "by_name")]
     pub(super) algorithm: Algorithm,
     pub(super) ranks: usize,
@@ -35,7 +36,7 @@ pub(crate) struct Race {
     pub(super) operations: Option<u32>,
     /// Launches that are timed.
     pub(super) launches: u32,
-    /// Of the messages that the floor is measured with.
+    /// Message size of the floor.
     pub(super) floor_bytes: u64,
     pub(super) seed: u64,
 }
@@ -97,7 +98,7 @@ impl Task for Race {
         let stream = Stream::new(communicator.device())?;
         let meeting = communicator.symmetric::<f32>(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        let with_hosts = Stopwatch::with_hosts(communicator, &meeting, &stream)?;
+        let with_hosts = Stopwatch::after(1, communicator, &meeting, &stream)?;
         say(Found::Floor(Times::measure(communicator, &meeting, &stopwatch, self.launches)?))?;
         with_element!(self.dtype, T => self.race::<T>(communicator, [&stopwatch, &with_hosts], say))
     }
@@ -138,7 +139,8 @@ impl Race {
         [stopwatch, with_hosts]: [&Stopwatch<'_>; 2],
         say: Say<'_, Found>,
     ) -> Result<(), Failure> {
-        let competitors = Entrants::open(&self.competitors, communicator, self.collective, self.largest_bytes())?;
+        let nccl =
+            nccl::Entrant::open(&self.competitors, communicator, self.collective, self.largest_bytes() as usize)?;
         let plain = self.plain::<T>(communicator)?;
         for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
             let shape = self.shape(elems);
@@ -164,7 +166,9 @@ impl Race {
                     }),
                 });
             }
-            sides.extend(competitors.sides(&input, &output)?);
+            for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
+                sides.push(nccl.side(*competitor, &input, &output)?);
+            }
             let heat = Heat { race: self, communicator, stopwatch, with_hosts, size, shape };
             heat.run(&sides, say)?;
         }
@@ -229,7 +233,9 @@ impl Heat<'_, '_> {
         for mode in &self.race.modes {
             let laps = match mode {
                 Mode::Graph => self.graphs(sides, operations, &data)?,
-                Mode::Eager => self.eager(sides, operations, &data)?,
+                Mode::Eager => self.time(self.with_hosts, sides, operations, &data, |side| {
+                    (0..operations).try_for_each(|_| sides[side].enqueue(self.with_hosts.stream()))
+                })?,
             };
             let algorithm = algorithm.clone();
             say(Found::Lap(Lap { size: self.size, mode: *mode, algorithm, operations, sides: laps }))?;
@@ -256,20 +262,7 @@ impl Heat<'_, '_> {
         self.time(self.stopwatch, sides, operations, data, |side| graphs[side].launch(stream))
     }
 
-    fn eager<'a, T: Summand + Wide>(
-        &self,
-        sides: &Sides<'a, '_, T>,
-        operations: u32,
-        data: &Data<T>,
-    ) -> Result<Vec<SideLap>, Failure> {
-        let stream = self.with_hosts.stream();
-        self.time(self.with_hosts, sides, operations, data, |side| {
-            (0..operations).try_for_each(|_| sides[side].enqueue(stream))
-        })
-    }
-
-    /// `launch` enqueues all operations of a side. The sides take turns, so that whatever drifts
-    /// meets all alike.
+    /// `launch` enqueues all operations of a side. The sides take turns, so that drift affects all alike.
     fn time<'a, T: Summand + Wide>(
         &self,
         stopwatch: &Stopwatch<'_>,
@@ -287,7 +280,7 @@ impl Heat<'_, '_> {
                 false => Data::poison(self.shape.output_elems()),
             };
             side.write(&data.of(rank), &output, stream)?;
-            // Nobody may read what another has not written yet.
+            // No rank may read before all have written.
             self.communicator.group().barrier()?;
             launch(number)?;
             self.communicator.synchronize(stream)?;
@@ -298,7 +291,7 @@ impl Heat<'_, '_> {
             };
             laps.push(SideLap { wrong, checksum: checksum(&result), ..SideLap::default() });
         }
-        // All have read their results before anything is summed again.
+        // All ranks have read their results before the next operation.
         self.communicator.group().barrier()?;
         for _ in 0..self.race.launches {
             for (number, lap) in laps.iter_mut().enumerate() {

@@ -32,17 +32,16 @@ pub(super) struct Row {
     wrong: BTreeMap<&'static str, u64>,
 }
 
-/// Gathers what the ranks say.
+/// Gathers the laps of all ranks.
 pub(super) struct Hearing<'a> {
     race: &'a Race,
-    sides: Vec<&'static str>,
     floors: Vec<Times>,
     laps: Vec<(usize, Lap)>,
     progress: ProgressBar,
     report: Report,
 }
 
-/// All of it, as `--json` writes it.
+/// The result, as `--json` writes it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) ranks: usize,
@@ -67,7 +66,6 @@ impl<'a> Hearing<'a> {
     pub(super) fn new(devices: &[RankDevice], ranks_as: RanksAs, race: &'a Race, about_peers: Option<String>) -> Self {
         let steps = race.sizes_elems.len() * race.modes.len();
         let progress = output::progress(steps as u64);
-        let sides = race.side_names();
         let report = Report {
             ranks: devices.len(),
             device: devices.first().map_or("host", |device| device.kind().name()),
@@ -77,13 +75,13 @@ impl<'a> Hearing<'a> {
             dtype: race.dtype.name(),
             seed: race.seed,
             launches: race.launches,
-            sides: sides.clone(),
+            sides: race.side_names(),
             own_sides: race.own_sides(),
             about_peers,
             floor: Vec::new(),
             rows: Vec::new(),
         };
-        Self { race, sides, floors: Vec::new(), laps: Vec::new(), progress, report }
+        Self { race, floors: Vec::new(), laps: Vec::new(), progress, report }
     }
 
     pub(super) fn hear_floor(&mut self, floor: Times) {
@@ -94,7 +92,7 @@ impl<'a> Hearing<'a> {
     }
 
     pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
-        if lap.size >= self.race.sizes_elems.len() || lap.sides.len() != self.sides.len() {
+        if lap.size >= self.race.sizes_elems.len() || lap.sides.len() != self.report.sides.len() {
             return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
         }
         let (size, mode) = (lap.size, lap.mode);
@@ -125,7 +123,7 @@ impl<'a> Hearing<'a> {
                 let (bytes, seed) = (self.race.bytes(self.race.sizes_elems[lap.size]), self.race.seed);
                 return Err(Failure::failed(format!(
                     "{}: the results of ranks {first} and {rank} differ in their bits at {bytes} bytes (seed {seed})",
-                    self.sides[side]
+                    self.report.sides[side]
                 )));
             }
         }
@@ -141,9 +139,9 @@ impl<'a> Hearing<'a> {
             median(slowest(laps.iter().filter_map(|lap| lap.sides.get(side)).map(times)))
         };
         let by_side = |value: &dyn Fn(usize) -> f64| -> BTreeMap<&'static str, f64> {
-            self.sides.iter().enumerate().map(|(side, name)| (*name, value(side))).collect()
+            self.report.sides.iter().enumerate().map(|(side, name)| (*name, value(side))).collect()
         };
-        let times_us: Vec<f64> = (0..self.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
+        let times_us: Vec<f64> = (0..self.report.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
         let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
         Row {
             bytes: self.race.bytes(elems),
@@ -154,7 +152,7 @@ impl<'a> Hearing<'a> {
             host_us: by_side(&|side| of_side(side, |lap| &lap.host_us)),
             busbw_gbps: by_side(&|side| busbw_gbps(larger_bytes, factor, times_us[side])),
             ratio: ratio(times_us[0], &times_us[self.race.own_sides()..]),
-            wrong: self.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
+            wrong: self.report.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
         }
     }
 

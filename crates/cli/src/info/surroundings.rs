@@ -1,4 +1,4 @@
-//! What an engine's environment looks like: the groups of a layout, and the variables that are set.
+//! The groups of a layout, the settings of an environment and its variables.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -40,8 +40,8 @@ pub(super) fn layout_table(layout: &[Groups]) -> Table {
     rows
 }
 
-/// Settings of an environment in this process: name, value, and who decided it. Where neither a variable nor
-/// an option says more, it has `ranks` ranks. What is refused says why.
+/// Settings of an environment in this process: name, value, and who decided. The environment has `ranks` ranks unless a
+/// variable or an option says otherwise. Refused settings give the reason.
 pub(super) fn settings(
     communicator: &Config,
     sizes: Option<[usize; 3]>,
@@ -59,7 +59,7 @@ pub(super) fn settings(
         Ok(settings) => {
             settings.into_iter().map(|setting| (setting.name, setting.value, setting.source.to_string())).collect()
         }
-        // The rest of what is printed may tell why.
+        // The rest of the output may tell why.
         Err(error) => vec![("none", error.to_string(), "refused".to_owned())],
     }
 }
@@ -77,13 +77,13 @@ pub(super) fn nccl(_gpus: &[Device]) -> String {
     "not built: build with the feature `nccl`".to_owned()
 }
 
-/// A variable as it stands.
+/// A variable and its value.
 #[derive(Debug, Serialize)]
 pub(super) struct Variable {
     name: &'static str,
     /// None: unset.
     value: Option<String>,
-    /// Who decides: the environment, another variable that beats this one, or the default.
+    /// What decides: the environment, another variable, or the default.
     from: &'static str,
     default: &'static str,
     effect: &'static str,

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use super::task::Said;
 use crate::failure::Failure;
 
-/// How long the others have to end by themselves once a rank failed: long enough that the
-/// one to blame is heard.
+/// How long the other ranks have to end by themselves once a rank failed, so that the rank to blame is heard.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The ranks of a run, started.
@@ -17,7 +16,7 @@ pub(super) struct Ranks<F> {
     pub(super) ranks: usize,
 }
 
-/// What comes from a rank.
+/// An event of a rank.
 pub(super) enum Heard<F> {
     Said(Said<F>),
     /// The rank will say no more.
@@ -39,10 +38,10 @@ pub(super) trait Hands {
 struct Roll {
     open: usize,
     ended: usize,
-    /// Whether a rank said that all is done, and whether it said that it gave up.
+    /// Whether each rank said that it is done, and whether it said that it gave up.
     done: Vec<bool>,
     gave_up: Vec<bool>,
-    /// What failed, in the order it was heard.
+    /// Failures in the order of their arrival, and whether each may be an echo.
     failures: Vec<(Failure, bool)>,
 }
 

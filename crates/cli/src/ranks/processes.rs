@@ -1,5 +1,5 @@
-//! Ranks as processes: this program once more for each, told its part on standard input, saying
-//! how it fares on standard output, a line of JSON each time.
+//! Ranks as processes of this program. A rank reads its task from standard input and writes what it finds to standard
+//! output, in lines of JSON.
 
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader};
@@ -20,15 +20,15 @@ use tempfile::TempDir;
 
 use super::listen::{Hands, Heard, Ranks};
 use super::task::{Run, Said, Task};
-use crate::failure::Failure;
+use crate::failure::{Failure, spawn};
 use crate::{orphan, output};
 
 /// How long the ranks have to start.
 const MEET: Duration = Duration::from_secs(60);
 
-/// How long a rank has to exit once it has said all: long enough for drivers and libraries to end in.
+/// How long a rank may take to exit after its last line: drivers and libraries need some time.
 const EXIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether it has.
+/// Time between two looks for the exit.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A rank's place in a run: the first line that its process reads. The second is the [`Run`].
@@ -37,7 +37,7 @@ struct Place {
     rank: usize,
     /// Where the ranks meet.
     directory: PathBuf,
-    /// The process that started this one, without which there is nothing to do.
+    /// The process that started this one. The rank ends with it.
     parent: i32,
     /// The name of the task.
     task: String,
@@ -50,7 +50,7 @@ struct Team {
 }
 
 impl Hands for Team {
-    /// The directory is of no further use: nothing of it is left when we are interrupted.
+    /// Removes the directory, so that an interrupted command leaves nothing behind.
     fn all_open(&mut self) {
         self.directory = None;
     }
@@ -67,7 +67,7 @@ impl Hands for Team {
 
     fn stop(&mut self) {
         for child in &mut self.children {
-            // Fails when it has ended by itself.
+            // Fails when the process has ended by itself.
             let _ = child.kill();
         }
     }
@@ -82,7 +82,7 @@ impl Drop for Team {
     }
 }
 
-/// Waits for a rank that says no more; kills it when that takes too long.
+/// Waits for the exit of a rank; kills a rank that takes too long.
 fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
     let end = Instant::now() + EXIT;
     loop {
@@ -136,11 +136,9 @@ impl Team {
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(Failure::failed(format!("rank {rank} was started without its pipes")));
         };
-        // A rank that died at once is found when its output ends.
+        // A write to a rank that died fails; the end of the rank's output reports the death.
         let _ = output::json_to(&mut stdin, place).and_then(|()| output::json_to(&mut stdin, run));
-        let listen = move || listen(rank, stdout, &sender);
-        std::thread::Builder::new().spawn(listen).map_err(Failure::doing("start a thread"))?;
-        Ok(())
+        spawn(move || listen(rank, stdout, &sender)).map(drop)
     }
 }
 
@@ -197,8 +195,8 @@ impl RankProcess {
     }
 }
 
-/// Standard output for this program alone. What libraries write there (NCCL does, when it is asked to talk) goes
-/// to standard error from here on.
+/// Takes standard output for the rank's own lines. Output of libraries, as of NCCL's debug log, goes to standard error
+/// from here on.
 fn own_output() -> std::io::Result<File> {
     let out = fcntl_dupfd_cloexec(stdout(), 0)?;
     dup2_stdout(stderr())?;

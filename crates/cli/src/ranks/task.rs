@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// What every rank of a run does.
 pub(crate) trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
-    /// By this name the process of a rank knows which task it is given.
+    /// The name that tells the process of a rank which task it is given.
     const NAME: &'static str;
 
     /// What a rank finds.
@@ -84,7 +84,7 @@ impl<T: Task> Run<T> {
                 Said::Failed { message, echo: failure.is_echo() }
             }
         };
-        // When nobody listens there is nobody to tell.
+        // Fails when nobody listens any more.
         let _ = say(last);
     }
 

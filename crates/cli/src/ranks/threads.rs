@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 struct Team {
     ranks: Vec<JoinHandle<()>>,
-    /// A thread cannot be killed: a rank learns by the next word it says that it is to stop.
+    /// Tells ranks to stop at the next thing they say: a thread cannot be killed.
     stopped: Arc<AtomicBool>,
 }
 

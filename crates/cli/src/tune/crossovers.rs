@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What one size took by every algorithm that was timed.
+/// The times of one size.
 #[derive(Clone, Debug)]
 pub(super) struct Size {
     pub(super) bytes: u64,
@@ -40,7 +40,7 @@ pub(super) fn choose<'s>(sizes: &'s [Size], built_in: &[Choice]) -> Vec<&'s str>
 
 /// The ranges for what was chosen for every size.
 ///
-/// Messages smaller or larger than all that was measured go as the built-in ranges have them. Between two sizes the
+/// The built-in ranges hold for messages smaller or larger than any measured. Between two sizes the
 /// built-in ranges hold where both have the built-in choice; else an algorithm ends at the geometric middle.
 pub(super) fn ranges(sizes: &[Size], chosen: &[&str], built_in: &[Choice]) -> Vec<Choice> {
     let mut ranges = Ranges(Vec::new());
@@ -66,12 +66,12 @@ pub(super) fn ranges(sizes: &[Size], chosen: &[&str], built_in: &[Choice]) -> Ve
     ranges.0
 }
 
-/// The range that a message lies in: the last, where the table ends before it.
+/// The range of a message; the last range if the table ends before it.
 pub(super) fn serves(ranges: &[Choice], bytes: u64) -> Option<&Choice> {
     ranges.iter().find(|range| bytes <= range.up_to_bytes).or(ranges.last())
 }
 
-/// Ranges that rise, neighbours of which differ.
+/// Rising ranges. Neighbours have different algorithms.
 struct Ranges(Vec<Choice>);
 
 impl Ranges {

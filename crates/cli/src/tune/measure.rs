@@ -46,8 +46,8 @@ pub(crate) struct Lap {
     pub(super) before: Algorithm,
 }
 
-/// An algorithm whose traffic grows with the number of ranks is timed no more once it took this many times as
-/// long as the fastest at two sizes in a row.
+/// An algorithm that sends whole messages is dropped once it took this many times as long as the fastest at two sizes in
+/// a row.
 const HOPELESS: u64 = 4;
 
 impl Plan {
@@ -109,7 +109,7 @@ impl Timing<'_, '_> {
     ) -> Result<(), Failure> {
         let largest = messages.sizes_elems.last().copied().unwrap_or(0);
         let [input, output] = [B::new(self.communicator, largest)?, B::new(self.communicator, largest)?];
-        // Ordinary numbers: hardware takes its time over others.
+        // Ordinary numbers: some hardware is slower with denormals and NaNs.
         let mut random = fastrand::Rng::with_seed(self.communicator.rank() as u64);
         let values: Vec<T> = (0..4093).map(|_| T::draw(&mut random)).collect();
         let values: Vec<T> = values.iter().copied().cycle().take(largest).collect();
@@ -128,8 +128,8 @@ impl Timing<'_, '_> {
         Ok(())
     }
 
-    /// This rank's time of one operation, for every algorithm and launch. The algorithms take turns, so that whatever
-    /// drifts meets all alike.
+    /// This rank's time of one operation, for every algorithm and launch. The algorithms take turns, so that drift
+    /// affects all alike.
     fn time<T: Summand, B: Buffer<T>>(
         &self,
         algorithms: &[Algorithm],
@@ -198,7 +198,7 @@ impl Field {
     }
 }
 
-/// Whether a rank sends whole messages, and so the larger they are the worse compared to others.
+/// Whether a rank sends whole messages, so that the algorithm loses to others as messages grow.
 fn sends_all(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::OneShotLL | Algorithm::OneShotSentinel | Algorithm::RecursiveDoubling)
 }

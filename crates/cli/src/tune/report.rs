@@ -1,4 +1,4 @@
-//! The result of a tuning: the file, and tables for people that show what it was made from.
+//! The result of a tuning: the file, and tables of the times.
 
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming, Tuning};
 
 use super::crossovers::{Choice, MARGIN, serves};
-use super::inputs::Kind;
+use super::inputs::table;
 use super::measure::Lap;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;
@@ -19,7 +19,7 @@ pub(super) struct World {
     pub(super) laps: Vec<Lap>,
 }
 
-/// All of it, as `--json` writes it.
+/// The result, as `--json` writes it.
 #[derive(Serialize)]
 pub(super) struct Report {
     #[serde(skip)]
@@ -46,7 +46,7 @@ struct Section {
 #[derive(Serialize)]
 struct Row {
     bytes: u64,
-    /// By algorithm; what was not timed is not there.
+    /// By algorithm; algorithms that were not timed are left out.
     times_us: Vec<(String, f64)>,
     fastest: String,
     /// What the new table takes, and the one in force took.
@@ -89,15 +89,14 @@ impl Report {
     }
 }
 
-/// Adds what was found of one kind of call to the tuning.
+/// Adds one kind of call to the tuning.
 fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> Result<Section, Failure> {
     let Some(Lap { dtype, direct, .. }) = laps.first() else {
         return Err(Failure::failed("nothing was measured"));
     };
-    let kind = Kind { device, ranks, dtype: *dtype, direct: *direct };
     let (floating, direct) = (dtype.is_float(), *direct);
-    let table = kind.table(laps, false)?;
-    for (exact, choices) in [(false, &table), (true, &kind.table(laps, true)?)] {
+    let (any, exact) = (table(device, ranks, laps, false)?, table(device, ranks, laps, true)?);
+    for (exact, choices) in [(false, &any), (true, &exact)] {
         tuning.tables.push(TunedTable { world_size: ranks, floating, direct, exact, rows: rows(choices) });
     }
     tuning.timings.extend(laps.iter().map(|lap| TunedTiming {
@@ -108,11 +107,10 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
         times_ns: lap.times_ns.clone(),
     }));
     let memory = if direct { "symmetric" } else { "plain" };
-    let rows = laps.iter().map(|lap| row(lap, &table)).collect();
+    let rows = laps.iter().map(|lap| row(lap, &any)).collect();
     Ok(Section { ranks, dtype: dtype.name(), memory, margin: MARGIN, rows })
 }
 
-/// As the file has them.
 fn rows(choices: &[Choice]) -> Vec<TunedRow> {
     let limit = |bytes: u64| (bytes < u64::MAX).then_some(bytes);
     let row =
@@ -136,7 +134,7 @@ impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, dtype, memory, .. } = self;
         writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
-        // In the order of their numbers, those that were timed at all.
+        // Timed algorithms, in the order of their numbers.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
         let names: Vec<&str> = Algorithm::ALL.map(Algorithm::name).into_iter().filter(|name| timed(name)).collect();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
