@@ -14,7 +14,9 @@ mod launch;
 mod names;
 mod orphan;
 mod output;
+mod ranks;
 mod signals;
+mod statistics;
 mod target;
 mod tensor_file;
 mod tune;
@@ -24,7 +26,11 @@ use std::process::ExitCode;
 
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use all_reduce::Collective;
+use all_reduce::{Collective, Shards, Sweep};
+use bench::{Floor, Overhead, Overlap, Race};
+use failure::Failure;
+use ranks::{RankProcess, Task};
+use tune::Plan;
 
 /// GPU collectives inside one host; the same kernels on a CPU.
 #[derive(Parser)]
@@ -42,7 +48,7 @@ enum Command {
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
-    /// One rank of `all-reduce`, started by it.
+    /// One rank of another command.
     #[command(hide = true)]
     Rank,
     /// Another operation, whose description makes the command.
@@ -63,9 +69,24 @@ fn asked() -> Result<Command, clap::Error> {
     }
 }
 
-/// Whether whoever reads the log wants colours (<https://no-color.org>).
+/// Whether the log has colours (<https://no-color.org>).
 fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|asked| asked.is_empty())
+}
+
+/// Does the part of one rank of the command that started this process.
+fn rank() -> Result<(), Failure> {
+    let rank = RankProcess::begin()?;
+    match rank.task() {
+        Sweep::NAME => rank.work::<Sweep>(),
+        Shards::NAME => rank.work::<Shards>(),
+        Race::NAME => rank.work::<Race>(),
+        Floor::NAME => rank.work::<Floor>(),
+        Overhead::NAME => rank.work::<Overhead>(),
+        Overlap::NAME => rank.work::<Overlap>(),
+        Plan::NAME => rank.work::<Plan>(),
+        other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
+    }
 }
 
 fn main() -> ExitCode {
@@ -74,7 +95,7 @@ fn main() -> ExitCode {
         .from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours()).init();
     let command = asked().unwrap_or_else(|error| error.exit());
-    // Ranks have it from the command that started them.
+    // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
     }
@@ -85,8 +106,8 @@ fn main() -> ExitCode {
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Rank => all_reduce::rank_process(),
-        Command::Operation(collective, args) => exchange::run(collective, &args),
+        Command::Rank => rank(),
+        Command::Operation(collective, args) => all_reduce::run_exchange(collective, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
