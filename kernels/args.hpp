@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "symmetra/device/abi.hpp"
 
@@ -198,18 +199,25 @@ struct Geometry {
   uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
 };
 
+/// What a launch runs, one of launches.def. The numbers cross the language boundary.
+enum class Kind : uint32_t {
+#define LAUNCH(name, Args, bytes) name,
+#include "kernels/launches.def"
+#undef LAUNCH
+};
+
+#define LAUNCH(name, Args, bytes)                                                                                                  \
+  static_assert(sizeof(Args) == (bytes) && alignof(Args) <= 16 && std::is_trivially_copyable_v<Args>, "as in src/kernel/args.rs"); \
+  constexpr Kind kind_of(const Args&) { return Kind::name; }
+#include "kernels/launches.def"
+#undef LAUNCH
+
 static_assert(sizeof(Status) == 56, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Progress) == 16, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(AllReduceArgs) == 248, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(CountsArgs) == 584, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(ExchangeArgs) == 888, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(SignalArgs) == 192, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(AgreeArgs) == 184, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(ProbeArgs) == 248, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");
 
 }  // namespace symmetra::kernels

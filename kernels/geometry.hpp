@@ -128,7 +128,12 @@ constexpr bool relay_fits(const ExchangeArgs& args) {
   return packets <= room && room < uint64_t{1} << 31 && args.slot_packets >= kRelayLine * args.world;
 }
 
-/// What a block's threads share among them at once in an exchange.
+/// What a block's threads share among them at once: on a device a block has at least so many threads.
+template <class Args>
+constexpr uint32_t items(const Args&) {
+  return 1;
+}
+constexpr uint32_t items(const AllReduceArgs& args) { return items(args.algorithm, args.world, args.lanes_log2); }
 constexpr uint32_t items(const ExchangeArgs& args) {
   if (args.algorithm == kRelayPackets) return (args.world - 1) << args.lanes_log2;
   return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2;

@@ -8,105 +8,99 @@ use crate::kernel::args;
 /// A `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a group was doing when it failed.
+/// What tells calls of an operation apart, beside sizes and types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Operation {
-    /// Opening a group, or exchanging something while one is open.
-    Exchange,
-    /// An all-reduce.
-    AllReduce,
-    /// Waiting for a signal.
-    SignalWait,
-    /// A barrier on a stream.
-    SignalBarrier,
-    /// Comparing calls before running them.
-    Agree,
-    /// A message of a metadata ring.
-    MetadataBroadcast,
-    /// An all-gather.
-    AllGather,
-    /// A reduce-scatter.
-    ReduceScatter,
-    /// An all-to-all, of equal or variable counts.
-    AllToAll,
-    /// A broadcast.
-    Broadcast,
-    /// A reduce.
-    Reduce,
-    /// A gather.
-    Gather,
-    /// A scatter.
-    Scatter,
-    /// A batch of sends and receives.
-    SendReceive,
-    /// Comparing variable counts before an exchange.
-    Counts,
+pub enum Parameter {
+    /// Nothing.
+    None,
+    /// A root: the rank that has what the others do not.
+    Root,
+    /// A distance between ranks, modulo the world size.
+    Distance,
 }
 
-impl Operation {
-    /// The operation with this number, which kernels report.
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
-        Some(match number {
-            args::kOpAllReduce => Self::AllReduce,
-            args::kOpSignalWait => Self::SignalWait,
-            args::kOpSignalBarrier => Self::SignalBarrier,
-            args::kOpAgree => Self::Agree,
-            args::kOpAllGather => Self::AllGather,
-            args::kOpReduceScatter => Self::ReduceScatter,
-            args::kOpAllToAll => Self::AllToAll,
-            args::kOpBroadcast => Self::Broadcast,
-            args::kOpReduce => Self::Reduce,
-            args::kOpGather => Self::Gather,
-            args::kOpScatter => Self::Scatter,
-            args::kOpSendReceive => Self::SendReceive,
-            args::kOpCounts => Self::Counts,
-            _ => return None,
-        })
-    }
-}
-
-impl Operation {
-    /// Its number, as kernels and the history of a group have it.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::SignalWait => args::kOpSignalWait,
-            Self::SignalBarrier => args::kOpSignalBarrier,
-            Self::Agree => args::kOpAgree,
-            Self::AllGather => args::kOpAllGather,
-            Self::ReduceScatter => args::kOpReduceScatter,
-            Self::AllToAll => args::kOpAllToAll,
-            Self::Broadcast => args::kOpBroadcast,
-            Self::Reduce => args::kOpReduce,
-            Self::Gather => args::kOpGather,
-            Self::Scatter => args::kOpScatter,
-            Self::SendReceive => args::kOpSendReceive,
-            Self::Counts => args::kOpCounts,
-            // The others are no kernels'.
-            Self::AllReduce | Self::Exchange | Self::MetadataBroadcast => args::kOpAllReduce,
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $number:expr, $text:literal, $reduces:literal, $parameter:ident;)*) => {
+        /// What a group was doing when it failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $($(#[$doc])* $name,)*
         }
+
+        impl Operation {
+            const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The number that kernels report and the history of a group holds.
+            pub(crate) const fn number(self) -> u32 {
+                match self { $(Self::$name => $number,)* }
+            }
+
+            /// The name in messages; a command of `symmetra` has the name of its operation.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// Whether the operation takes a [`Reduction`](crate::Reduction).
+            pub const fn reduces(self) -> bool {
+                match self { $(Self::$name => $reduces,)* }
+            }
+
+            /// What tells calls of the operation apart.
+            pub const fn parameter(self) -> Parameter {
+                match self { $(Self::$name => Parameter::$parameter,)* }
+            }
+        }
+    };
+}
+
+// A number stays with its operation: ranks compare numbers. Kernels know those of `abi.hpp`.
+operations! {
+    /// An all-reduce.
+    AllReduce = args::kOpAllReduce, "all-reduce", true, None;
+    /// Waiting for a signal.
+    SignalWait = args::kOpSignalWait, "signal wait", false, None;
+    /// A barrier on a stream.
+    SignalBarrier = args::kOpSignalBarrier, "signal barrier", false, None;
+    /// Comparing calls before running them.
+    Agree = args::kOpAgree, "agreement", false, None;
+    /// An all-gather.
+    AllGather = 4, "all-gather", false, None;
+    /// A reduce-scatter.
+    ReduceScatter = 5, "reduce-scatter", true, None;
+    /// An all-to-all of equal parts.
+    AllToAll = 6, "all-to-all", false, None;
+    /// A broadcast.
+    Broadcast = 7, "broadcast", false, Root;
+    /// A reduce.
+    Reduce = 8, "reduce", true, Root;
+    /// A gather.
+    Gather = 9, "gather", false, Root;
+    /// A scatter.
+    Scatter = 10, "scatter", false, Root;
+    /// A batch of sends and receives.
+    SendReceive = 11, "send-receive", false, None;
+    /// Comparing variable counts before an exchange.
+    Counts = args::kOpCounts, "comparison of counts", false, None;
+    /// An all-to-all in which each pair of ranks has its own count.
+    AllToAllV = 13, "all-to-all-v", false, None;
+    /// Opening a group, or exchanging something between hosts or processes while the group is open.
+    Exchange = 0x80, "exchange", false, None;
+    /// A message of a metadata ring.
+    MetadataBroadcast = 0x81, "metadata broadcast", false, None;
+}
+
+impl Operation {
+    /// The operation with this number, which a kernel reported.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|operation| operation.number() == number)
     }
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Exchange => "exchange",
-            Self::AllReduce => "all-reduce",
-            Self::SignalWait => "signal wait",
-            Self::SignalBarrier => "signal barrier",
-            Self::Agree => "agreement",
-            Self::MetadataBroadcast => "metadata broadcast",
-            Self::AllGather => "all-gather",
-            Self::ReduceScatter => "reduce-scatter",
-            Self::AllToAll => "all-to-all",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-            Self::SendReceive => "send and receive",
-            Self::Counts => "comparison of counts",
-        })
+        out.write_str(self.name())
     }
 }
 
@@ -287,30 +281,6 @@ impl Error {
         }
     }
 
-    /// `what` is `value`, but `limit`.
-    pub(crate) fn invalid(what: &str, value: impl fmt::Display, limit: impl fmt::Display) -> Self {
-        Self::InvalidArgument { message: format!("{what} is {value}, but {limit}") }
-    }
-
-    pub(crate) fn unsupported(what: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Unsupported { what: what.into(), reason: reason.into() }
-    }
-
-    pub(crate) fn bootstrap(message: impl Into<String>) -> Self {
-        Self::Bootstrap { message: message.into() }
-    }
-
-    pub(crate) fn system(doing: impl fmt::Display, error: &std::io::Error) -> Self {
-        Self::System { errno: error.raw_os_error().unwrap_or(0), message: format!("{doing}: {error}") }
-    }
-
-    /// An error of the group that `members` of a larger one make, by the numbers of the larger one. Ranks in its words
-    /// keep theirs.
-    pub(crate) fn of_members(self, members: &[usize]) -> Self {
-        let of = |rank: usize| members.get(rank).copied().unwrap_or_else(|| rank.saturating_sub(members.len()));
-        self.renumbered(of)
-    }
-
     /// The reverse. Ranks that are no members are numbered behind those that are.
     pub(crate) fn among(self, members: &[usize]) -> Self {
         let place = |rank: usize| members.iter().position(|member| *member == rank);
@@ -335,6 +305,34 @@ impl Error {
     pub(crate) fn exchange_timeout(rank: Option<usize>, waited: Duration, doing: impl fmt::Display) -> Self {
         let detail = format!(": {doing}");
         Self::Timeout { operation: Operation::Exchange, sequence: 0, rank, waited, detail }
+    }
+}
+
+/// How this library and `symmetra-ring` make errors.
+#[doc(hidden)]
+impl Error {
+    /// `what` is `value`, but `limit`.
+    pub fn invalid(what: &str, value: impl fmt::Display, limit: impl fmt::Display) -> Self {
+        Self::InvalidArgument { message: format!("{what} is {value}, but {limit}") }
+    }
+
+    pub fn unsupported(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into(), reason: reason.into() }
+    }
+
+    pub fn bootstrap(message: impl Into<String>) -> Self {
+        Self::Bootstrap { message: message.into() }
+    }
+
+    pub fn system(doing: impl fmt::Display, error: &std::io::Error) -> Self {
+        Self::System { errno: error.raw_os_error().unwrap_or(0), message: format!("{doing}: {error}") }
+    }
+
+    /// An error of the group that `members` of a larger one make, by the numbers of the larger one. Ranks in its words
+    /// keep theirs.
+    pub fn of_members(self, members: &[usize]) -> Self {
+        let of = |rank: usize| members.get(rank).copied().unwrap_or_else(|| rank.saturating_sub(members.len()));
+        self.renumbered(of)
     }
 }
 

@@ -13,10 +13,10 @@ namespace core {
 struct BoundAllReduce;
 }
 
-/// An all-reduce on operands that were found right when it was made, by Communicator::bind_all_reduce:
+/// An all-reduce on operands that were found right when it was made, by Collectives::bind_all_reduce:
 /// algorithm, launch shape and kernel arguments are decided. Move-only; usable from any thread.
 ///
-/// It is the same operation as Communicator::all_reduce, and ranks may use either: a call of one meets a
+/// It is the same operation as Collectives::all_reduce, and ranks may use either: a call of one meets a
 /// call of the other. Captured on memory that peers cannot address it stays what it is on a stream, a message
 /// that is pushed; an ordinary call, which has the graph register such memory, may be another algorithm, so
 /// there all ranks capture the same kind.
@@ -42,7 +42,7 @@ class BoundAllReduce {
   void enqueue(Queue queue) const;
 
  private:
-  friend class Communicator;
+  friend class Collectives;
   explicit BoundAllReduce(std::shared_ptr<core::BoundAllReduce> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::BoundAllReduce> core_;

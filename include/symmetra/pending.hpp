@@ -30,7 +30,7 @@ class [[nodiscard]] Pending {
   void wait(Queue queue) const;
 
  private:
-  friend class Communicator;
+  friend class Collectives;
   explicit Pending(std::shared_ptr<core::Pending> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Pending> core_;

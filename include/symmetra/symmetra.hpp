@@ -10,6 +10,7 @@
 #include "symmetra/bootstrap.hpp"
 #include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
+#include "symmetra/collectives.hpp"
 #include "symmetra/communicator.hpp"
 #include "symmetra/config.hpp"
 #include "symmetra/coordinator.hpp"

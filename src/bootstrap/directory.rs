@@ -21,14 +21,14 @@ use crate::error::{Error, Result};
 const PREFIX: &str = "symmetra-ranks-";
 
 /// An empty directory that only this user may enter. Dropping it removes the directory and its files.
-pub(crate) struct Directory {
+pub struct Directory {
     path: PathBuf,
     _lock: Option<OwnedFd>,
 }
 
 impl Directory {
     /// Makes one in the directory for temporary files (TMPDIR).
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let parent = std::path::absolute(std::env::temp_dir())
             .map_err(|error| Error::system("find the directory for temporary files", &error))?;
         sweep(&parent);
@@ -54,7 +54,8 @@ impl Directory {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

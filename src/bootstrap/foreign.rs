@@ -8,7 +8,7 @@ use cxx::UniquePtr;
 use super::all_gather::Bootstrap;
 use super::frame::check_length;
 use crate::error::{Error, Result};
-use crate::ffi::foreign as sys;
+use crate::sys::foreign as sys;
 
 /// How the caller's object is held: borrowed while a group opens, or kept.
 pub(crate) trait Hold {

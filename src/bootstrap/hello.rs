@@ -9,11 +9,11 @@ use super::all_gather::Bootstrap;
 use crate::error::{Error, Result};
 
 /// Settings by name, which must be equal on every rank.
-pub(crate) type Agreed = Vec<(String, String)>;
+pub type Agreed = Vec<(String, String)>;
 
 /// Gives `own` to every rank and returns what every rank gave, in rank order. Collective. `what` names the purpose,
 /// for example "to split a group": ranks whose purposes differ get an error.
-pub(crate) fn tell<T: Serialize + DeserializeOwned>(
+pub fn tell<T: Serialize + DeserializeOwned>(
     bootstrap: &mut (impl Bootstrap + ?Sized),
     what: &str,
     own: &T,
@@ -70,7 +70,7 @@ pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
 }
 
 /// Fails with the first complaint of a rank other than `own`.
-pub(crate) fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = Option<&'a String>>) -> Result<()> {
+pub fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = Option<&'a String>>) -> Result<()> {
     for (rank, complaint) in complaints.enumerate() {
         if let (Some(message), true) = (complaint, rank != own) {
             return Err(Error::Peer { rank, message: message.clone() });
@@ -80,7 +80,7 @@ pub(crate) fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = 
 }
 
 /// Fails with the first difference between rank 0 and another rank.
-pub(crate) fn check_agreed<'a>(mut all: impl Iterator<Item = &'a Agreed>) -> Result<()> {
+pub fn check_agreed<'a>(mut all: impl Iterator<Item = &'a Agreed>) -> Result<()> {
     let Some(first) = all.next() else { return Ok(()) };
     for (theirs, rank) in all.zip(1..) {
         if let Some((ours, theirs)) = first.iter().zip(theirs).find(|(ours, theirs)| ours != theirs) {

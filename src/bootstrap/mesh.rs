@@ -42,7 +42,7 @@ struct Peer {
 }
 
 /// A socket to every other rank of a group on one host.
-pub(crate) struct Mesh {
+pub struct Mesh {
     rank: usize,
     peers: Vec<Option<Peer>>, // [rank], none at our own
     processes: Vec<Process>,  // [rank]
@@ -73,7 +73,7 @@ impl Mesh {
     /// Gives every rank a duplicate of `fd` and returns the descriptors of the other ranks,
     /// close-on-exec, in rank order; none at this rank. If a rank has no room for descriptors, every
     /// rank returns an error, as from [`agree`](Self::agree). Blocks until every rank called it.
-    pub(crate) fn all_gather_fds(&mut self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Option<OwnedFd>>> {
+    pub fn all_gather_fds(&mut self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Option<OwnedFd>>> {
         let own = fcntl_dupfd_cloexec(fd, 0).map(Arc::new);
         let frame = self.descriptor(own.as_ref().ok());
         let frames = self.exchange(vec![frame; self.peers.len()], deadline)?;
@@ -85,7 +85,7 @@ impl Mesh {
 
     /// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's
     /// error, else [`Error::Peer`] with the lowest rank that failed. Blocks until every rank called it.
-    pub(crate) fn agree<T>(&mut self, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
+    pub fn agree<T>(&mut self, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
         together(what, local, |words| self.all_gather(words, deadline))
     }
 

@@ -20,7 +20,7 @@ mod star;
 pub(crate) mod tcp;
 mod threads;
 mod unique_id;
-mod wait;
+pub(crate) mod wait;
 
 pub use all_gather::Bootstrap;
 pub use local::Local;

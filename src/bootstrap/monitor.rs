@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 const SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A thread that sleeps until a rank of a mesh hangs up. It never reads from the sockets.
-pub(crate) struct Monitor {
+pub struct Monitor {
     wake: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// Calls `on_lost` once with each rank whose process dies or whose mesh is dropped, within
     /// milliseconds, on the monitor's thread. Reports no rank after this rank dropped its own mesh.
-    pub(crate) fn start(mesh: &Mesh, mut on_lost: impl FnMut(usize) + Send + 'static) -> Result<Self> {
+    pub fn start(mesh: &Mesh, mut on_lost: impl FnMut(usize) + Send + 'static) -> Result<Self> {
         let system = |doing: &'static str| move |errno: rustix::io::Errno| Error::system(doing, &errno.into());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("eventfd"))?;
         let duplicate = |fd| fcntl_dupfd_cloexec(fd, 0).map_err(system("duplicate a socket"));

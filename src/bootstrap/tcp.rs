@@ -1,6 +1,5 @@
 //! Ranks that meet at a TCP port.
 
-use std::env::VarError;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -15,6 +14,7 @@ use super::handshake::NO_SECRET;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use crate::error::{Error, Result};
+use crate::variables::optional;
 use crate::variables::warn_of_variables;
 
 /// Where ranks meet, and which rank this is.
@@ -100,15 +100,6 @@ impl TcpConfig {
         };
         let bind = optional("SYMMETRA_BIND")?.map(parse).transpose()?;
         Ok(Self { address, rank, world_size, secret, bind, deadline })
-    }
-}
-
-/// A variable of this process; unset: none.
-pub(crate) fn optional(name: &str) -> Result<Option<String>> {
-    match std::env::var(name) {
-        Ok(text) => Ok(Some(text)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
     }
 }
 

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 
 /// The longest limit of a wait. Clocks can count it.
-pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
+pub const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// When a wait of at most `limit` that begins now ends. Longer limits count as [`LONGEST`].
-pub(crate) fn until(limit: Duration) -> Instant {
+pub fn until(limit: Duration) -> Instant {
     Instant::now() + limit.min(LONGEST)
 }
 

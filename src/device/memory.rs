@@ -7,7 +7,7 @@ use cxx::UniquePtr;
 
 use super::Device;
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
 /// One allocation or mapping. Freed or unmapped on drop, after the device's work.
 ///

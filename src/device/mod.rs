@@ -9,9 +9,9 @@ use std::sync::Arc;
 use cxx::SharedPtr;
 
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
-pub(crate) use crate::ffi::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
+pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 pub(crate) use memory::Memory;
 
 /// Which backend a device belongs to.

@@ -7,7 +7,7 @@ use cxx::{SharedPtr, UniquePtr};
 
 use super::reduce::reduce;
 use crate::error::{Error, Result};
-use crate::ffi::gloo as sys;
+use crate::sys::gloo as sys;
 use crate::types::{Element, Reduction};
 
 /// A network interface of this host and the thread that serves its sockets.

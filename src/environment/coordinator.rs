@@ -3,16 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::backend::{Backend, Explanation};
-use super::call::Call;
-use super::dispatch::Facts;
-use super::serving::Serving;
+use crate::backend::{Backend, Explanation, Facts, GroupBackends, Request};
 use crate::bootstrap::hello::at_odds;
-use crate::collective::Communicator;
+use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::stream::{Capture, Enqueue, Graph, Stream};
-use crate::types::Dtype;
+use crate::op::Call;
+use crate::stream::{Capture, Enqueue, Graph, Kept, Stream};
 
 /// A parallel group of an [`Environment`](super::Environment): who is in it, and what its
 /// communicator runs. Cheap to clone; usable from any thread.
@@ -22,7 +19,7 @@ use crate::types::Dtype;
 #[derive(Clone)]
 pub struct Coordinator {
     name: &'static str,
-    serving: Arc<Serving>,
+    serving: Arc<GroupBackends>,
     facts: Arc<Facts>,
     /// The ranks of the group, as numbered in the world, in order.
     ranks: Arc<[usize]>,
@@ -34,7 +31,7 @@ impl Coordinator {
     /// `rank` is one of `ranks`, as the world numbers it.
     pub(super) fn new(
         name: &'static str,
-        (serving, facts): (Arc<Serving>, Arc<Facts>),
+        (serving, facts): (Arc<GroupBackends>, Arc<Facts>),
         ranks: Vec<usize>,
         rank: usize,
     ) -> Self {
@@ -43,7 +40,7 @@ impl Coordinator {
     }
 
     /// What groups of the same ranks share.
-    pub(super) fn shared(&self) -> (Arc<Serving>, Arc<Facts>) {
+    pub(super) fn shared(&self) -> (Arc<GroupBackends>, Arc<Facts>) {
         (self.serving.clone(), self.facts.clone())
     }
 
@@ -87,18 +84,45 @@ impl Coordinator {
         self.facts.explain()
     }
 
-    /// Dispatches a call.
-    pub(crate) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
-        let request = call.request(dtype, queue.recording().is_some());
-        let backend = self.facts.select(&request).map_err(|reason| {
+    /// Runs a call on the first backend that serves it.
+    pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        let backend = self.select(&Request::of(call, queue.recording().is_some()))?;
+        self.serving.run(backend, &self.facts, call, queue)
+    }
+
+    fn select(&self, request: &Request) -> Result<Backend> {
+        self.facts.select(request).map_err(|reason| {
             let reduction = request.reduction.map(|reduction| format!(" ({reduction})")).unwrap_or_default();
             let graph = if request.captured { " in a graph" } else { "" };
-            let places = self.facts.places();
+            let (dtype, places) = (request.dtype, self.facts.places());
             let what =
                 format!("{}{reduction} of {dtype}{graph} by the group {} on {places},", request.operation, self.name);
             Error::unsupported(what, reason)
-        })?;
-        self.serving.run(backend, &self.facts, dtype, call, queue)
+        })
+    }
+
+    /// What runs a form of a call that own kernels alone have.
+    fn on_own_kernels(&self, call: &Call<'_>, captured: bool) -> Result<&Communicator> {
+        self.select(&Request { named: true, ..Request::of(call, captured) })?;
+        self.communicator()
+    }
+
+    /// Enqueues the low-contention form of a call.
+    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
+        self.on_own_kernels(call, queue.recording().is_some())?.run_low_contention(call, queue)
+    }
+
+    /// Makes a workspace for low-contention collectives, as [`Communicator::reserve_workspace`] does.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::reserve_workspace`] and of [`communicator`](Self::communicator).
+    pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
+        self.communicator()?.reserve_workspace(bytes)
+    }
+
+    /// Checks and plans an all-reduce on own kernels.
+    pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
+        self.on_own_kernels(call, false)?.bind(call, kept)
     }
 
     /// Blocks until all work of `stream` is done, then says whether it was done well.

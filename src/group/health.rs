@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::page::{Cause, Finding, Page, Stop};
+use super::control_page::{Cause, Finding, Page, Stop};
 use super::{Call, Health};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;

@@ -1,11 +1,12 @@
 //! *We*: the ranks that work together, agreed on how, and who of them is alive.
 
+mod call;
 mod capabilities;
 mod config;
 mod health;
 mod history;
 mod open;
-mod page;
+mod control_page;
 mod tuning;
 
 use std::fmt;
@@ -22,12 +23,12 @@ use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
 use crate::error::{Error, Operation, Result};
 
+pub(crate) use call::{BY_NCCL, Call};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
-pub(crate) use history::{BY_NCCL, Call};
-pub(crate) use open::boot_id;
-pub(crate) use page::Finding;
-use page::{Cause, PageMapping, Stop};
+pub(crate) use control_page::Finding;
+use control_page::{Cause, PageMapping, Stop};
+pub use open::boot_id;
 pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
@@ -179,7 +180,8 @@ impl Group {
     }
 
     /// Runs a collective exchange of the host. A failure is the group's failure, and the group's ends it.
-    pub(crate) fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
+    #[doc(hidden)]
+    pub fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         self.check()?;
         self.exchange_heeding(run)
     }

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::config::check_world_size;
-use super::page::{PAGE_BYTES, PageMapping};
+use super::control_page::{PAGE_BYTES, PageMapping};
 use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
 use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
 use crate::bootstrap::mesh::Mesh;
@@ -19,8 +19,9 @@ use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
 
-/// What the sources of kernels, launches and layouts hash to: `build.rs` says which.
-const PLAN: &str = env!("AGREED_SOURCES");
+/// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
+/// the newer build could not work together; `tests/bindings.rs` pins the sources that decide this.
+const PROTOCOL: u32 = 1;
 
 /// What a rank says of itself before there is a group.
 #[derive(Serialize, Deserialize)]
@@ -36,16 +37,16 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a world size above 16 or a setting outside its limits,
-    /// [`Error::Mismatch`] when ranks differ in version, build (what their memory holds and when), device kind or
+    /// [`Error::Mismatch`] when ranks differ in version, protocol (what they write in each other's memory), device kind or
     /// settings,
     /// [`Error::Peer`] when another rank cannot take part, [`Error::Timeout`] and
     /// [`Error::PeerLost`] when one does not answer.
     pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
-        Self::open_with(bootstrap, device, config, PLAN)
+        Self::open_with(bootstrap, device, config, PROTOCOL)
     }
 
-    /// The same for a build with this plan.
-    fn open_with(mut bootstrap: impl Bootstrap, device: &Device, config: Config, plan: &str) -> Result<Self> {
+    /// Opens a group as a build with this protocol does.
+    fn open_with(mut bootstrap: impl Bootstrap, device: &Device, config: Config, protocol: u32) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_world_size(world_size)?;
         if rank >= world_size {
@@ -53,7 +54,7 @@ impl Group {
         }
         let deadline = until(config.deadlines.open);
         let fit = config.validate(world_size).and_then(|()| capable(device));
-        let agreed = agreed(device, &config, world_size, plan);
+        let agreed = agreed(device, &config, world_size, protocol);
         let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed };
         let hellos = tell(&mut bootstrap, "to open a group", &hello, deadline)?;
         fit?;
@@ -171,11 +172,11 @@ fn capable(device: &Device) -> Result<()> {
 }
 
 /// What must be equal on every rank.
-fn agreed(device: &Device, config: &Config, world_size: usize, plan: &str) -> Agreed {
+fn agreed(device: &Device, config: &Config, world_size: usize, protocol: u32) -> Agreed {
     let shape = device.shape();
     let mut agreed = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("plan", plan.to_owned()),
+        ("protocol", protocol.to_string()),
         ("host", boot_id()),
         ("device kind", device.kind().to_string()),
     ];
@@ -187,7 +188,7 @@ fn agreed(device: &Device, config: &Config, world_size: usize, plan: &str) -> Ag
 }
 
 /// Tells hosts apart where host names do not.
-pub(crate) fn boot_id() -> String {
+pub fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }
@@ -307,10 +308,10 @@ mod tests {
     }
 
     #[test]
-    fn builds_with_different_plans_do_not_meet() {
+    fn builds_with_different_protocols_do_not_meet() {
         let open = |bootstrap: Threads| {
-            let plan = if bootstrap.rank() == 2 { "another" } else { PLAN };
-            Group::open_with(bootstrap, &Device::host().unwrap(), Config::default(), plan).map(drop)
+            let protocol = if bootstrap.rank() == 2 { PROTOCOL + 1 } else { PROTOCOL };
+            Group::open_with(bootstrap, &Device::host().unwrap(), Config::default(), protocol).map(drop)
         };
         let results: Vec<_> = std::thread::scope(|scope| {
             let ranks = Threads::new(3).unwrap().into_iter();
@@ -320,8 +321,7 @@ mod tests {
         for result in results {
             let error = result.unwrap_err();
             let Error::Mismatch { what, against: 0, ours, rank: 2, theirs } = &error else { panic!("{error}") };
-            assert_eq!((what.as_str(), ours.as_str(), theirs.as_str()), ("plan", PLAN, "another"));
+            assert_eq!((what, ours, theirs), (&"protocol".into(), &PROTOCOL.to_string(), &(PROTOCOL + 1).to_string()));
         }
-        assert_eq!(PLAN.len(), 16, "{PLAN}");
     }
 }

@@ -1,6 +1,6 @@
 //! Argument blocks of the kernels: `kernels/args.hpp` as bindgen mirrors it.
-//! Generated: run `SYMMETRA_UPDATE=1 cargo test --test bindings` after changing the header.
-#![allow(missing_docs, non_upper_case_globals, unreachable_pub, unused, clippy::all)]
+//! Generated: run `SYMMETRA_UPDATE=1 cargo test --test source bindings` after changing the header.
+#![allow(missing_docs, non_camel_case_types, non_upper_case_globals, unreachable_pub, unsafe_code, unused, clippy::all)]
 
 #[doc = " Most ranks a group may have."]
 pub const kMaxWorld: u32 = 16;
@@ -496,3 +496,46 @@ const _: () = {
     ["Offset of field: Geometry::shared_bytes"][::std::mem::offset_of!(Geometry, shared_bytes) - 8usize];
     ["Offset of field: Geometry::programmatic"][::std::mem::offset_of!(Geometry, programmatic) - 12usize];
 };
+impl Kind {
+    pub const all_reduce: Kind = Kind(0);
+    pub const exchange: Kind = Kind(1);
+    pub const counts: Kind = Kind(2);
+    pub const signal: Kind = Kind(3);
+    pub const agree: Kind = Kind(4);
+    pub const probe: Kind = Kind(5);
+}
+#[repr(transparent)]
+#[doc = " What a launch runs, one of launches.def. The numbers cross the language boundary."]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct Kind(pub u32);
+/// An argument block of `kernels/launches.def`.
+///
+/// # Safety
+/// `KIND` is the row of the block.
+pub unsafe trait Block {
+    const KIND: Kind;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for AllReduceArgs {
+    const KIND: Kind = Kind::all_reduce;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for ExchangeArgs {
+    const KIND: Kind = Kind::exchange;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for CountsArgs {
+    const KIND: Kind = Kind::counts;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for SignalArgs {
+    const KIND: Kind = Kind::signal;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for AgreeArgs {
+    const KIND: Kind = Kind::agree;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for ProbeArgs {
+    const KIND: Kind = Kind::probe;
+}

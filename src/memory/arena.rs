@@ -354,7 +354,7 @@ impl Arena {
 
     fn copy_in(&self, to: *mut u8, bytes: &[u8]) -> Result<()> {
         // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the copy.
-        let copy = |raw: &crate::ffi::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
+        let copy = |raw: &crate::sys::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
         self.stream.run("copy", copy)
     }
 }

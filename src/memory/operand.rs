@@ -1,8 +1,10 @@
 //! What a collective may read or write.
 
+use std::ops::Range;
+
 use super::owner::Owner;
 use crate::device::Device;
-use crate::types::Element;
+use crate::types::{Dtype, Element};
 
 mod sealed {
     /// Says where an operand is; unnameable outside, so that no other type can be one.
@@ -19,6 +21,7 @@ pub trait Operand<'op, T: Element>: sealed::Sealed {}
 pub(crate) use sealed::Sealed;
 
 /// An operand, addressable by its device and not readable by Rust.
+#[derive(Clone)]
 pub struct View<'a> {
     pub(crate) address: *mut u8,
     pub(crate) elems: usize,
@@ -26,6 +29,21 @@ pub struct View<'a> {
     pub(crate) device: &'a Device,
     /// Who keeps plain memory, where that is known here.
     pub(crate) owner: Option<&'a Owner>,
+}
+
+impl<'a> View<'a> {
+    /// Some elements of the operand.
+    pub(crate) fn part(&self, range: Range<usize>, dtype: Dtype) -> Self {
+        let start_bytes = range.start * dtype.bytes();
+        let place = match self.place {
+            Place::Symmetric { group, offset_bytes } => {
+                Place::Symmetric { group, offset_bytes: offset_bytes + start_bytes as u64 }
+            }
+            // A table of addresses is of whole operands.
+            Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
+        };
+        Self { address: self.address.wrapping_add(start_bytes), elems: range.len(), place, ..*self }
+    }
 }
 
 /// How peers reach an operand.

@@ -12,7 +12,7 @@ use cxx::UniquePtr;
 use super::{Capture, Stream, reaper};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
 /// What a communicator adds to a graph: it is asked before every launch and lives as long as
 /// the graph or a launch of it.

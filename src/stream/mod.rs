@@ -15,7 +15,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
 pub use capture::Capture;
 pub use graph::Graph;

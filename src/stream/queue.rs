@@ -3,7 +3,7 @@
 use super::capture::Recording;
 use super::{Capture, Event, Stream};
 use crate::error::Result;
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
 mod sealed {
     /// Says what a queue is; unnameable outside, so that no other type can be one.

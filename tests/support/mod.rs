@@ -8,6 +8,7 @@
 pub mod batch;
 pub mod data;
 pub mod device;
+pub mod extent;
 pub mod process;
 pub mod specials;
 pub mod system;

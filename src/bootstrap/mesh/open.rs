@@ -34,7 +34,7 @@ const IN_ITS_WAKE: u8 = 2;
 impl Mesh {
     /// Connects every rank of `bootstrap` with every other. All must run on this host, as the same
     /// user, with a common directory for temporary files (TMPDIR). Blocks until every rank called it.
-    pub(crate) fn open(bootstrap: &mut dyn Bootstrap, deadline: Instant) -> Result<Self> {
+    pub fn open(bootstrap: &mut dyn Bootstrap, deadline: Instant) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_rank(rank, world_size)?;
         if world_size == 1 {

@@ -20,7 +20,7 @@ impl Mesh {
     /// Sets that do not fit together are an error on every rank, and leave this mesh as it was. Errors of
     /// the new mesh have its rank numbers: [`Error::of_members`] maps them to those of this mesh. If some
     /// ranks fail and others succeed, the others learn why from the new mesh.
-    pub(crate) fn split(&mut self, members: Option<&[usize]>, deadline: Instant) -> Result<Option<Mesh>> {
+    pub fn split(&mut self, members: Option<&[usize]>, deadline: Instant) -> Result<Option<Mesh>> {
         let sets = self.all_gather(&encode(members.unwrap_or_default()), deadline)?;
         let sets: Vec<Vec<usize>> = sets.iter().map(|bytes| decode(bytes)).collect();
         self.check_sets(&sets, members)?;

@@ -1,0 +1,128 @@
+//! What a communicator adds to a graph: its memory stays, its pointers are registered once, and
+//! every launch takes its turn in the lane.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::Inner;
+use super::copy_engine::aside::Aside;
+use crate::error::{Error, Result};
+use crate::group::Call;
+use crate::memory::{Pointer, Registration, Use, View, register};
+use crate::stream::{Capture, Part, Stream};
+
+/// The operations of one communicator in one graph.
+pub(super) struct Recorded {
+    inner: Arc<Inner>,
+    pointers: Mutex<Vec<Captured>>,
+    /// Where `pointers` are used, in order.
+    uses: Mutex<Vec<Use>>,
+    calls: Mutex<Vec<Call>>,
+    registered: AtomicBool,
+    /// What low-contention collectives of the capture are recorded on and use.
+    pub(super) aside: Mutex<Aside>,
+}
+
+/// A pointer captured before its peers' were known: its table is filled by `register`.
+struct Captured {
+    registration: Registration,
+    address: usize,
+    bytes: usize,
+    /// Who keeps the memory, where that is known. Until the ranks have it, it is borrowed for the graph, or kept.
+    owner: Option<Weak<dyn Any + Send + Sync>>,
+}
+
+impl Recorded {
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        Self {
+            inner: inner.clone(),
+            pointers: Mutex::default(),
+            uses: Mutex::default(),
+            calls: Mutex::default(),
+            registered: AtomicBool::new(false),
+            aside: Mutex::default(),
+        }
+    }
+
+    /// A table for plain memory, which is operand number `operand` of the next call: the same one for
+    /// the same memory.
+    pub(super) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
+        let mut pointers = self.pointers.lock();
+        let same = |captured: &Captured| captured.address == memory.address as usize && captured.bytes == bytes;
+        let number = match pointers.iter().position(same) {
+            Some(number) => number,
+            None => {
+                let registration = Registration::reserve(&self.inner.arena)?;
+                let (address, owner) = (memory.address as usize, memory.owner.map(Arc::downgrade));
+                pointers.push(Captured { registration, address, bytes, owner });
+                pointers.len() - 1
+            }
+        };
+        let call = self.calls.lock().len();
+        self.uses.lock().push(Use { call, operand, pointer: number });
+        Ok(pointers[number].registration.slot())
+    }
+
+    pub(super) fn note(&self, call: Call) {
+        self.calls.lock().push(call);
+    }
+}
+
+impl Part for Recorded {
+    fn end(&self, capture: &Capture<'_, '_>) -> Result<()> {
+        self.aside.lock().end(capture)
+    }
+
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _entered = self.inner.group.enter()?;
+        let pointers = self.pointers.lock().len();
+        if pointers > 0 && !self.registered.load(Ordering::Acquire) {
+            return Err(Error::NotRegistered { pointers });
+        }
+        launch()
+    }
+
+    fn before_launch(&self, stream: &Stream) -> Result<()> {
+        let mut lane = self.inner.lane.lock();
+        let calls = self.calls.lock();
+        lane.order(stream)?;
+        if let Some(first) = calls.first() {
+            self.inner.arrive_together(first.op(), &mut lane, stream)?;
+        }
+        if self.aside.lock().is_used() {
+            self.inner.side.lock().lane.order(stream)?;
+        }
+        calls.iter().for_each(|call| self.inner.group.note(*call));
+        Ok(())
+    }
+
+    fn register(&self) -> Result<()> {
+        self.inner.group.check()?;
+        let pointers = self.pointers.lock();
+        // Another thread may have done it meanwhile: every rank takes part once.
+        if self.registered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let asked: Vec<Pointer<'_>> = pointers
+            .iter()
+            .map(|captured| Pointer {
+                registration: &captured.registration,
+                address: captured.address as *mut u8,
+                bytes: captured.bytes,
+                owner: captured.owner.as_ref().and_then(Weak::upgrade),
+            })
+            .collect();
+        let shared = register(&self.inner.arena, &asked, &self.uses.lock())?;
+        if let Some(item) = shared.iter().position(|shared| !shared) {
+            return Err(Error::unsupported(
+                format!("pointer {item} of {} in a captured collective", shared.len()),
+                "some rank's memory there cannot be shared: adopt it before the capture, and it is pushed, or capture symmetric memory",
+            ));
+        }
+        self.registered.store(true, Ordering::Release);
+        Ok(())
+    }
+}
