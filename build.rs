@@ -8,6 +8,9 @@ use std::process::Command;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
+/// Set for clippy and rustdoc, which link nothing.
+const RUST_ALONE: &str = "SYMMETRA_RUST_ALONE";
+
 /// Everything that decides what is built.
 struct Plan {
     root: PathBuf,
@@ -40,14 +43,9 @@ fn main() {
 impl Plan {
     fn new() -> Result<Self> {
         let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
-        let cuda = match env::var_os("CARGO_FEATURE_CUDA") {
-            Some(_) => Some(Cuda::find()?),
-            None => None,
-        };
-        let hip = match env::var_os("CARGO_FEATURE_HIP") {
-            Some(_) => Some(Hip::find()?),
-            None => None,
-        };
+        let has = |feature: &str| !rust_alone() && env::var_os(feature).is_some();
+        let cuda = has("CARGO_FEATURE_CUDA").then(Cuda::find).transpose()?;
+        let hip = has("CARGO_FEATURE_HIP").then(Hip::find).transpose()?;
         let gloo = env::var_os("CARGO_FEATURE_GLOO").is_some();
         Ok(Self { root, cuda, hip, gloo })
     }
@@ -57,6 +55,10 @@ impl Plan {
             println!("cargo::rerun-if-changed={folder}");
         }
         self.headers();
+        println!("cargo::rerun-if-env-changed={RUST_ALONE}");
+        if rust_alone() {
+            return Ok(());
+        }
         if self.gloo {
             self.find_gloo()?;
         }
@@ -95,8 +97,8 @@ impl Plan {
 
     /// The files that hold a bridge.
     fn bridges(&self) -> Vec<&'static str> {
-        let gloo = self.gloo.then_some("src/ffi/gloo.rs");
-        ["src/ffi/device.rs", "src/ffi/export.rs", "src/ffi/foreign.rs"].into_iter().chain(gloo).collect()
+        let gloo = self.gloo.then_some("src/sys/gloo.rs");
+        ["src/capi/mod.rs", "src/sys/device.rs", "src/sys/foreign.rs"].into_iter().chain(gloo).collect()
     }
 
     /// The cxx bridges and everything in `cpp/`.
@@ -252,6 +254,11 @@ impl Hip {
         println!("cargo::rustc-link-lib=dl");
         Ok(())
     }
+}
+
+/// Whether nothing will be linked, so that no C++ is compiled and no toolkit is needed.
+fn rust_alone() -> bool {
+    env::var_os(RUST_ALONE).is_some()
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -34,7 +34,7 @@ cd "$(dirname "$0")"
 
 if [ -z "$archive" ]; then
   # Only cargo knows where: settings and variables move its folder.
-  archive=$(cargo build --release --lib --locked --no-default-features ${features:+--features "$features"} --message-format=json-render-diagnostics |
+  archive=$(cargo build --release -p symmetra --lib --locked ${features:+--features "$features"} --message-format=json-render-diagnostics |
     grep -o '"[^"]*/libsymmetra\.a"' | tail -n 1 | tr -d '"')
 fi
 [ -f "$archive" ] || { echo "install.sh: no libsymmetra.a: ${archive:-the build failed}" >&2 && exit 1; }

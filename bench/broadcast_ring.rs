@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
 use symmetra::bootstrap::Threads;
-use symmetra::metadata::{BroadcastRing, Overflow, Reader, RingConfig, Writer};
+use symmetra_ring::{BroadcastRing, Overflow, Reader, RingConfig, Writer};
 
 /// Somebody who sends, whatever the way.
 trait Publish: Send {

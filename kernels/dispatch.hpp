@@ -1,6 +1,6 @@
-// The one list of kernels, used by the translation unit of every backend. Sums of the
-// element types of language models are specialised, also for 2, 4 and 8 ranks; for the
-// rest there is one kernel a type, of any reduction and, as kWorld == 0, any world.
+// The only list of kernels, used by the translation unit of every backend. Sums of the element types of language models
+// are specialised, also for 2, 4 and 8 ranks. Every other type has one kernel for all reductions and, as kWorld == 0,
+// all world sizes.
 #pragma once
 #include "kernels/agree.cuh"
 #include "kernels/all_reduce/one_shot.cuh"
@@ -30,7 +30,7 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm) {
     case kOneShotSentinel:
       if constexpr (Element::kFloating) return Backend::template entry<&one_shot<Sentinel<Element>, kWorld>>();
       return {};
-    case kTwoShotLL:  // of use for integers only, which are generic
+    case kTwoShotLL:  // useful for integers only, which are generic
       return Backend::template entry<&two_shot<LL<Element>, 0>>();
     case kTwoShotSentinel:
       if constexpr (Element::kFloating) return Backend::template entry<&two_shot<Sentinel<Element>, kWorld>>();

@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod api;
+mod backend;
 pub mod bootstrap;
+mod capi;
 mod collective;
 mod device;
 #[cfg(feature = "gloo")]
@@ -8,31 +11,43 @@ mod engine;
 pub mod environment;
 mod error;
 mod exit;
-mod ffi;
 mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]
 pub mod interop;
 mod kernel;
 mod memory;
-pub mod metadata;
 #[cfg(feature = "nccl")]
 pub mod nccl;
+pub mod op;
 mod stream;
+mod sys;
 mod types;
 mod variables;
 
+pub use api::How;
 pub use collective::{
-    Algorithm, AllReduceOptions, Batch, BoundAllReduce, Communicator, Pending, Range, TransportRange, explain,
-    explain_broadcast, explain_exchange,
+    BoundAllReduce, Communicator, Pending, Range, TransportRange, explain, explain_broadcast, explain_exchange,
 };
 pub use device::{Device, DeviceKind, HostShape};
-pub use error::{Error, Operation, Result};
+pub use error::{Error, Operation, Parameter, Result};
 pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, TunedTiming, Tuning};
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
+pub use op::{Algorithm, AllReduceOptions, Messages};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
+
+/// What the package `symmetra-ring` is made of. It is no part of the public interface and may change in any version.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::bootstrap::directory::Directory;
+    pub use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
+    pub use crate::bootstrap::mesh::Mesh;
+    pub use crate::bootstrap::monitor::Monitor;
+    pub use crate::bootstrap::wait::{LONGEST, until};
+    pub use crate::group::boot_id;
+}
 
 /// Groups, their streams, memory and graphs go to and are used by any thread; a [`Capture`] stays with its own.
 const _: () = {

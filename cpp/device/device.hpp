@@ -69,11 +69,11 @@ struct Keepalive {
   void (*release)(void* data);
 };
 
-static_assert(sizeof(Properties) == 56, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(PointerInfo) == 24, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(IpcHandle) == 64, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(FilePart) == 16, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(Keepalive) == 16, "mirrored in src/ffi/device.rs");
+static_assert(sizeof(Properties) == 56, "mirrored in src/sys/device.rs");
+static_assert(sizeof(PointerInfo) == 24, "mirrored in src/sys/device.rs");
+static_assert(sizeof(IpcHandle) == 64, "mirrored in src/sys/device.rs");
+static_assert(sizeof(FilePart) == 16, "mirrored in src/sys/device.rs");
+static_assert(sizeof(Keepalive) == 16, "mirrored in src/sys/device.rs");
 
 class Stream;
 class Event;

@@ -1,11 +1,11 @@
-//! What travels between two ranks: a header of 24 bytes, then a payload.
+//! Frames, the messages between two ranks: a header of 24 bytes, then a payload.
 //!
 //! | bytes | field | |
 //! |---|---|---|
-//! | 0..4 | magic | what does not start with it is a stranger |
+//! | 0..4 | magic | other bytes are no frame |
 //! | 4..6 | [`Kind`] | |
-//! | 6..8 | rank | whose payload it is |
-//! | 8..16 | sequence | which exchange of the two, from 0 |
+//! | 6..8 | rank | the rank whose payload it is |
+//! | 8..16 | sequence | the number of the exchange, from 0 |
 //! | 16..24 | length | bytes of payload |
 //!
 //! All numbers are little-endian.
@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 
 /// Most bytes one rank may give to one all-gather.
 pub(super) const MAX_FRAME_BYTES: usize = 64 << 20;
+/// Most bytes of a payload that are sent at once: Noise limits what is sealed at once.
+pub(super) const MAX_PART_BYTES: usize = 65_519;
 /// Size of a header in bytes.
 pub(super) const HEADER_BYTES: usize = 24;
 /// Most ranks a bootstrap connects.
@@ -24,19 +26,19 @@ pub(super) const MAX_WORLD_SIZE: usize = 256;
 
 const MAGIC: [u8; 4] = *b"SYMF";
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Kind {
-    /// Somebody connected; carries a nonce.
+    /// A newcomer connected; carries the first half of a handshake.
     Hello = 1,
-    /// The answer to a hello; carries a nonce and a proof.
+    /// The answer to a hello; carries the second half.
     Challenge = 2,
-    /// Who the newcomer is, and its proof.
+    /// Which rank the newcomer is.
     Claim = 3,
-    /// Whether it may be that.
+    /// Whether it may be that rank.
     Verdict = 4,
-    /// Everybody is here.
+    /// Every rank is there.
     Start = 5,
     /// A rank's bytes in an all-gather.
     Data = 6,
@@ -49,31 +51,22 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
-        Self::Hello,
-        Self::Challenge,
-        Self::Claim,
-        Self::Verdict,
-        Self::Start,
-        Self::Data,
-        Self::Descriptor,
-        Self::Notice,
-        Self::Goodbye,
+    /// Every kind, with its name in messages.
+    const NAMES: [(Self, &str); 9] = [
+        (Self::Hello, "hello"),
+        (Self::Challenge, "challenge"),
+        (Self::Claim, "claim"),
+        (Self::Verdict, "verdict"),
+        (Self::Start, "start"),
+        (Self::Data, "data"),
+        (Self::Descriptor, "descriptor"),
+        (Self::Notice, "notice"),
+        (Self::Goodbye, "goodbye"),
     ];
 
-    /// The name used in messages.
+    /// The name in messages.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Hello => "hello",
-            Self::Challenge => "challenge",
-            Self::Claim => "claim",
-            Self::Verdict => "verdict",
-            Self::Start => "start",
-            Self::Data => "data",
-            Self::Descriptor => "descriptor",
-            Self::Notice => "notice",
-            Self::Goodbye => "goodbye",
-        }
+        Self::NAMES[self as usize - 1].1
     }
 }
 
@@ -97,16 +90,16 @@ impl Header {
         bytes
     }
 
-    /// Reads a header, or says what is wrong with it. Nothing is allocated before the length passed.
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], limit_bytes: usize) -> Result<Self, String> {
+    /// Reads a header, or says what is wrong with it. The length is checked before a payload is allocated.
+    pub(super) fn decode(bytes: &[u8], limit_bytes: usize) -> Result<Self, String> {
         let mut fields = Fields(bytes);
         let magic = fields.array::<4>().unwrap_or_default();
         if magic != MAGIC {
             return Err(format!("bytes {magic:02x?} instead of the magic {MAGIC:02x?}"));
         }
         let number = fields.u16().unwrap_or_default();
-        let kind = Kind::ALL.into_iter().find(|kind| *kind as u16 == number);
-        let kind = kind.ok_or_else(|| format!("a frame of unknown kind {number}"))?;
+        let kind = Kind::NAMES.iter().find(|(kind, _)| *kind as u16 == number);
+        let (kind, _) = *kind.ok_or_else(|| format!("a frame of unknown kind {number}"))?;
         let rank = fields.u16().unwrap_or_default();
         let sequence = fields.u64().unwrap_or_default();
         let length = fields.u64().unwrap_or_default();
@@ -126,7 +119,7 @@ pub(super) struct Frame {
     pub(super) fd: Option<OwnedFd>,
 }
 
-/// A frame on its way out. Payload and descriptor are shared by the frames to all peers.
+/// A frame to send. The frames to all peers share their payload and their descriptor.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     pub(super) kind: Kind,
@@ -202,7 +195,7 @@ pub(super) fn check_world_size(world_size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks what the caller gives to an all-gather.
+/// Checks the length of what the caller gives to an all-gather.
 pub(super) fn check_length(length_bytes: usize) -> Result<()> {
     if length_bytes > MAX_FRAME_BYTES {
         return Err(Error::invalid(

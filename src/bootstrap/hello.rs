@@ -1,19 +1,19 @@
-//! What ranks tell each other as they meet, and how they compare it: the same outcome on every rank.
+//! What ranks tell each other when they meet. The comparison has one outcome on all ranks.
 
 use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use crate::error::{Error, Result};
 
 /// Settings by name, which must be equal on every rank.
-pub(crate) type Agreed = Vec<(String, String)>;
+pub type Agreed = Vec<(String, String)>;
 
-/// Tells every rank `own` and returns what every rank told, in rank order. Collective. `what` this is for, as in
-/// "to split a group", tells apart ranks that do different things.
-pub(crate) fn tell<T: Serialize + DeserializeOwned>(
+/// Gives `own` to every rank and returns what every rank gave, in rank order. Collective. `what` names the purpose,
+/// for example "to split a group": ranks whose purposes differ get an error.
+pub fn tell<T: Serialize + DeserializeOwned>(
     bootstrap: &mut (impl Bootstrap + ?Sized),
     what: &str,
     own: &T,
@@ -34,7 +34,7 @@ pub(crate) fn tell<T: Serialize + DeserializeOwned>(
     all.iter().enumerate().map(read).collect()
 }
 
-/// Ranks that meet for different things: the group's collective calls came in different orders.
+/// The error of ranks that made different collective calls.
 pub(crate) fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
     let theirs = theirs.unwrap_or("for something else, such as a barrier");
     Error::bootstrap(format!(
@@ -42,8 +42,8 @@ pub(crate) fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
     ))
 }
 
-/// Compares notes after each rank did something on its own: `local` if every rank succeeded; else this
-/// rank's error, or [`Error::Peer`] naming the lowest rank that failed. `all_gather` is called in any case.
+/// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's error, else
+/// [`Error::Peer`] with the lowest rank that failed. Always calls `all_gather`.
 pub(crate) fn together<T>(
     what: &str,
     local: Result<T>,
@@ -61,7 +61,7 @@ pub(crate) fn together<T>(
     }
 }
 
-/// Refuses an all-gather that does not answer for every rank: the bootstrap may be the caller's.
+/// Checks that an all-gather returned the bytes of every rank: the bootstrap may be the caller's.
 pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
     if answers == world_size {
         return Ok(());
@@ -69,8 +69,8 @@ pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
     Err(Error::bootstrap(format!("an all-gather of {world_size} ranks gave {answers}")))
 }
 
-/// The first complaint of another rank than `own`, if there is any.
-pub(crate) fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = Option<&'a String>>) -> Result<()> {
+/// Fails with the first complaint of a rank other than `own`.
+pub fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = Option<&'a String>>) -> Result<()> {
     for (rank, complaint) in complaints.enumerate() {
         if let (Some(message), true) = (complaint, rank != own) {
             return Err(Error::Peer { rank, message: message.clone() });
@@ -79,8 +79,8 @@ pub(crate) fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = 
     Ok(())
 }
 
-/// The first difference to rank 0, if there is any.
-pub(crate) fn check_agreed<'a>(mut all: impl Iterator<Item = &'a Agreed>) -> Result<()> {
+/// Fails with the first difference between rank 0 and another rank.
+pub fn check_agreed<'a>(mut all: impl Iterator<Item = &'a Agreed>) -> Result<()> {
     let Some(first) = all.next() else { return Ok(()) };
     for (theirs, rank) in all.zip(1..) {
         if let Some((ours, theirs)) = first.iter().zip(theirs).find(|(ours, theirs)| ours != theirs) {
@@ -100,10 +100,10 @@ pub(crate) fn check_agreed<'a>(mut all: impl Iterator<Item = &'a Agreed>) -> Res
 mod tests {
     use super::*;
 
-    /// A bootstrap of the caller's that answers for one rank whatever the world size is.
-    struct Alone(usize);
+    /// A bootstrap of the caller's: its world size, and what it gathers from the ranks after the first.
+    struct Caller(usize, Vec<Vec<u8>>);
 
-    impl Bootstrap for Alone {
+    impl Bootstrap for Caller {
         fn rank(&self) -> usize {
             0
         }
@@ -111,32 +111,24 @@ mod tests {
             self.0
         }
         fn all_gather(&mut self, bytes: &[u8], _: Instant) -> Result<Vec<Vec<u8>>> {
-            Ok(vec![bytes.to_vec()])
+            Ok([&[bytes.to_vec()], &self.1[..]].concat())
         }
     }
 
     #[test]
     fn who_does_not_answer_for_all_is_refused() {
-        assert_eq!(tell(&mut Alone(1), "to count", &7, Instant::now()).unwrap(), [7]);
-        let message = tell(&mut Alone(2), "to count", &7, Instant::now()).unwrap_err().to_string();
+        let count = |world_size| tell(&mut Caller(world_size, Vec::new()), "to count", &7, Instant::now());
+        assert_eq!(count(1).unwrap(), [7]);
+        let message = count(2).unwrap_err().to_string();
         assert!(message.contains("of 2 ranks gave 1"), "{message}");
     }
 
     #[test]
     fn who_comes_for_something_else_is_named() {
-        struct Two(&'static [u8]);
-        impl Bootstrap for Two {
-            fn rank(&self) -> usize {
-                0
-            }
-            fn world_size(&self) -> usize {
-                2
-            }
-            fn all_gather(&mut self, bytes: &[u8], _: Instant) -> Result<Vec<Vec<u8>>> {
-                Ok(vec![bytes.to_vec(), self.0.to_vec()])
-            }
-        }
-        let told = |theirs| tell(&mut Two(theirs), "to count", &7, Instant::now()).map_err(|error| error.to_string());
+        let told = |theirs: &[u8]| {
+            let told = tell(&mut Caller(2, vec![theirs.to_vec()]), "to count", &7, Instant::now());
+            told.map_err(|error| error.to_string())
+        };
         assert_eq!(told(br#"["to count",8]"#), Ok(vec![7, 8]));
         let words = told(br#"["to split a group",8]"#).unwrap_err();
         assert!(words.contains("this rank came to count, rank 1 to split a group: all ranks make"), "{words}");

@@ -1,4 +1,4 @@
-//! Opening and splitting: every rank leaves with the same group or the same error.
+//! Opening and splitting a group. Every rank gets the same group or the same error.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::config::check_world_size;
-use super::page::{PAGE_BYTES, PageMapping};
+use super::control_page::{PAGE_BYTES, PageMapping};
 use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
 use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
 use crate::bootstrap::mesh::Mesh;
@@ -23,12 +23,11 @@ use crate::error::{Error, Result};
 /// the newer build could not work together; `tests/bindings.rs` pins the sources that decide this.
 const PROTOCOL: u32 = 1;
 
-/// What a rank says of itself before there is a group.
+/// A rank's statement before the group exists.
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// Why it cannot take part.
     error: Option<String>,
-    /// What must be equal everywhere, by name.
+    /// Values that must be equal on all ranks, by name.
     agreed: Agreed,
 }
 
@@ -64,16 +63,16 @@ impl Group {
         Self::on_mesh(mesh, device, config, deadline)
     }
 
-    /// Splits the group: ranks with the same colour form a new one, in the order of `key`, then of
-    /// rank; `None` takes part in no new group. Collective over all ranks of this group; blocks.
+    /// Splits the group. Ranks with equal `color` form a new group, ordered by `key`, then by rank. A rank with `None`
+    /// joins no new group. Collective over all ranks of this group; blocks.
     ///
     /// # Errors
-    /// As [`open`](Self::open), ranks by their numbers in this group; the group's error when it failed.
+    /// The errors of [`open`](Self::open), with rank numbers of this group; the group's error when it failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         self.split_into(color, key, Ok)
     }
 
-    /// The same for what `finish` makes of the new group, collectively.
+    /// Splits the group and calls `finish`, a collective, on each new group. Returns what `finish` made.
     pub(crate) fn split_into<T>(
         &self,
         color: Option<u32>,
@@ -85,7 +84,7 @@ impl Group {
         let Some((members, mut mesh)) = part else { return Ok(None) };
         let (health, of_part) = (self.0.health.clone(), members.clone());
         mesh.heed(Some(Box::new(move || match health.check() {
-            // Who has its new group may leave this one. The new one sees its own dead.
+            // A rank that has its new group may leave this one. The new group detects its own dead.
             Err(Error::PeerLost { .. }) => Ok(()),
             outcome => outcome.map_err(|error| error.among(&of_part)),
         })));
@@ -93,7 +92,7 @@ impl Group {
         part.map(Some).map_err(|error| self.reason_of(error.of_members(&members)))
     }
 
-    /// The ranks of this one's new group, and their mesh.
+    /// The members of this rank's new group, and their mesh.
     fn part(mesh: &mut Mesh, color: Option<u32>, key: i32, deadline: Instant) -> Result<Option<(Vec<usize>, Mesh)>> {
         let all = tell(mesh, "to split a group", &(color, key), deadline)?;
         let members = members(&all, color);
@@ -110,7 +109,7 @@ impl Group {
         let fds = mesh.all_gather_fds(own.fd(), deadline)?;
         let pages = map_pages(own, fds);
         let pages = mesh.agree("map the control pages", pages, deadline)?;
-        // SAFETY: the page is mapped for PAGE_BYTES until `pages` is dropped, after the pin, here and in `Health`.
+        // SAFETY: `pages` keeps the page mapped for PAGE_BYTES and is dropped after the pin, here and in `Health`.
         let pinned = unsafe { Memory::pin(device, pages[rank].address(), PAGE_BYTES) };
         let pinned = mesh.agree("pin the control page", pinned, deadline)?;
         let health =
@@ -118,7 +117,7 @@ impl Group {
         let watched = health.clone();
         let monitor = Monitor::start(&mesh, move |lost| watched.lost(lost));
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
-        // From here on its own health is what counts.
+        // From here on the new group's own health counts.
         mesh.heed(None);
         Ok(Self(Arc::new(Inner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -136,14 +135,14 @@ impl Group {
     }
 }
 
-/// For every rank the lowest rank of its process.
+/// For each rank, the lowest rank of its process.
 fn processes(mesh: &mut Mesh, deadline: Instant) -> Result<Vec<usize>> {
     let lowest = (0..mesh.world_size()).find(|rank| mesh.same_process(*rank)).unwrap_or(mesh.rank());
     let all = mesh.all_gather(&[lowest as u8], deadline)?;
     Ok(all.iter().map(|lowest| lowest.first().copied().unwrap_or(u8::MAX).into()).collect())
 }
 
-/// Every page in rank order, the own among them.
+/// The pages of all ranks in rank order, this rank's included.
 fn map_pages(own: PageMapping, fds: Vec<Option<std::os::fd::OwnedFd>>) -> Result<Vec<PageMapping>> {
     let mut own = Some(own);
     let mut pages = Vec::with_capacity(fds.len());
@@ -160,7 +159,7 @@ fn map_pages(own: PageMapping, fds: Vec<Option<std::os::fd::OwnedFd>>) -> Result
     Ok(pages)
 }
 
-/// Whether the device can hold an arena that peers map.
+/// Checks that the device can hold an arena that peers map.
 fn capable(device: &Device) -> Result<()> {
     if device.shares_memory() {
         return Ok(());
@@ -188,12 +187,12 @@ fn agreed(device: &Device, config: &Config, world_size: usize, protocol: u32) ->
 }
 
 /// Tells hosts apart where host names do not.
-pub(crate) fn boot_id() -> String {
+pub fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }
 
-/// Who has this colour, in the order of key, then rank.
+/// The ranks of this colour, ordered by key, then rank; `None` without a colour.
 fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>> {
     let alike = all.iter().enumerate().filter(|(_, (theirs, _))| *theirs == color);
     let mut chosen: Vec<_> = alike.map(|(rank, (_, key))| (*key, rank)).collect();
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
     use crate::bootstrap::Threads;
 
-    /// What `rank` returns on each of as many threads, given a group of them all.
+    /// Opens a group of `world_size` threads and returns the result of `rank` on each.
     fn on_groups<T: Send>(world_size: usize, rank: impl Fn(Group) -> T + Sync) -> Vec<T> {
         let mut config = Config::default();
         config.deadlines.open = Duration::from_secs(30);
@@ -221,7 +220,7 @@ mod tests {
         })
     }
 
-    /// The part of a split that is done on the group's own mesh.
+    /// The part of a split that uses the group's own mesh.
     fn begin_split(group: &Group, color: u32) -> Mesh {
         group.exchange(|mesh, deadline| Group::part(mesh, Some(color), 0, deadline)).unwrap().unwrap().1
     }
@@ -295,7 +294,7 @@ mod tests {
                     while group.check().is_ok() {
                         std::thread::sleep(Duration::from_millis(1));
                     }
-                    // The other rank had time to hear of it too.
+                    // The other rank had time to hear of it.
                     std::thread::sleep(Duration::from_millis(100));
                     let config = group.config().clone();
                     Group::on_mesh(part, group.device(), config, until(Duration::from_secs(30)))?.barrier()?;

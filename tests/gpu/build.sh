@@ -7,7 +7,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 
-suites=(all_reduce bound operations environment coordinator low_contention numerics graphs tuning signals put memory failures closing interrupted processes)
+suites=(suite memory failures interrupted processes)
 flags=(--release --locked --features cudarc,nccl)
 cargo build "${flags[@]}" --lib --bin symmetra --example tensor_parallel_mlp
 tests=()

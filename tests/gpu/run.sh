@@ -74,15 +74,17 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
-  for suite in "$here"/test-*; do
-    suite=${suite##*/test-}
+  for module in $("$here/test-suite" --list | sed -n 's/::.*: test$//p' | sort -u); do
     skip=()
-    [ "$suite" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
-    check "suite-$suite" 200 "$here/test-$suite" --test-threads 1 "${skip[@]}"
+    [ "$module" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
+    check "suite-$module" 200 "$here/test-suite" --test-threads 1 "$module::" "${skip[@]}"
+  done
+  for suite in memory failures interrupted processes; do
+    check "suite-$suite" 200 "$here/test-$suite" --test-threads 1
   done
   if [ "$mode" = full ]; then
-    SYMMETRA_TEST_REPLAYS=10000 check replays 300 "$here/test-coordinator" graphs_of_all_groups
-    SYMMETRA_TEST_REPLAYS=100000 check replays-of-graphs 120 "$here/test-graphs" pitfall_09
+    SYMMETRA_TEST_REPLAYS=10000 check replays 300 "$here/test-suite" coordinator::graphs_of_all_groups
+    SYMMETRA_TEST_REPLAYS=100000 check replays-of-graphs 120 "$here/test-suite" graphs::pitfall_09
     SYMMETRA_TEST_CALLS=1000000 check calls 120 "$here/test-memory" pitfall_19
   fi
   for world in $(worlds); do

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::metadata::{BroadcastRing, RingConfig};
 use symmetra::{Config, Device, Error, Group, Result};
+use symmetra_ring::{BroadcastRing, RingConfig};
 
 use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use symmetra::metadata::{BroadcastRing, Reader, RingConfig, Writer};
+use symmetra_ring::{BroadcastRing, Reader, RingConfig, Writer};
 
 use crate::support::process::{Child, Ranks, this};
 use crate::support::world::{alone, bounded};

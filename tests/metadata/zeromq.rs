@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use symmetra::Error;
 use symmetra::bootstrap::Threads;
-use symmetra::metadata::{BroadcastRing, Invitation, Overflow, RingConfig};
+use symmetra_ring::{BroadcastRing, Invitation, Overflow, RingConfig};
 
 use crate::support::process::{Ranks, this};
 use crate::support::world::{alone, bounded};
@@ -45,11 +45,7 @@ fn overflowing() -> RingConfig {
 }
 
 /// A ring whose ranks from `far` on are on other hosts.
-fn split(
-    world: usize,
-    far: usize,
-    config: &RingConfig,
-) -> (symmetra::metadata::Writer, Vec<symmetra::metadata::Reader>) {
+fn split(world: usize, far: usize, config: &RingConfig) -> (symmetra_ring::Writer, Vec<symmetra_ring::Reader>) {
     let host = |rank: usize| if rank < far { "here".to_owned() } else { format!("host {}", rank / 2) };
     let mut ends = ends(world, |rank| at(config.clone(), &host(rank))).into_iter().map(Result::unwrap);
     let writer = ends.next().unwrap().into_writer().unwrap();
@@ -349,7 +345,7 @@ fn pitfall_17_a_killed_writer_leaves_no_file() {
 
 /// The reader of a real ZeroMQ of another language. `python` is one with pyzmq.
 fn guest(invitation: &Invitation, python: &str) -> std::process::Child {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/metadata/remote_reader.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/metadata/remote_reader.py");
     let mut child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     writeln!(input, "{}", serde_json::to_string(invitation).unwrap()).unwrap();

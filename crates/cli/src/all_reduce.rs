@@ -1,0 +1,153 @@
+//! `symmetra all-reduce`: reductions over ranks, measured and verified, or sums of the user's own tensors.
+
+mod collective;
+mod reference;
+mod report;
+mod shards;
+mod sweep;
+
+use symmetra::{Algorithm, MAX_WORLD_SIZE};
+
+use crate::devices::RankDevice;
+use crate::exchange::{self, SweepArgs};
+use crate::failure::Failure;
+use crate::names;
+use crate::ranks::{RankArgs, RanksAs, Run};
+
+pub(crate) use collective::{Collective, commands};
+pub(crate) use reference::checksum;
+use report::Report;
+pub(crate) use shards::Shards;
+pub(crate) use sweep::{Buffer, Sweep};
+
+const MAX: u64 = MAX_WORLD_SIZE as u64;
+
+/// Reduce over ranks: measure and verify a sweep of sizes, or sum tensors in files.
+///
+/// Starts the ranks itself. Without --input every size is run on fresh random data and every
+/// element of every rank's result is compared, bit for bit, with an independent reference; then
+/// batches of operations are timed. A row's time is the median over the batches of the slowest
+/// rank's time for one operation. Bus bandwidth is algorithm bandwidth x 2 (ranks - 1) / ranks.
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra all-reduce
+  symmetra all-reduce --ranks 8 --dtype bf16 --graph --max-bytes 64MiB
+  symmetra all-reduce --ranks 3 --dtype i8 --op max
+  symmetra all-reduce --ranks 2 --ranks-as threads --algorithm two-shot-zero-copy --json
+  symmetra all-reduce --input 'shard-{rank}.npy' --output sum.npy
+  symmetra all-reduce --input 'model-{rank}.safetensors' --tensor lm_head.weight --output sum.safetensors")]
+pub(crate) struct Args {
+    /// How many ranks, 1 to 16 [default: 4, or as many as there are --input files]
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..=MAX))]
+    ranks: Option<u64>,
+
+    #[command(flatten)]
+    run: RankArgs,
+
+    /// Which way to reduce; `auto` is the library's choice for each size (`symmetra info` prints it)
+    #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
+    algorithm: Algorithm,
+
+    /// Compare every call across ranks before it runs
+    #[arg(long)]
+    check_calls: bool,
+
+    #[command(flatten)]
+    sweep: SweepArgs,
+
+    #[command(flatten)]
+    files: shards::FileArgs,
+}
+
+/// How many ranks a run without files has.
+const DEFAULT_RANKS: usize = 4;
+
+/// Longest wait of a probe, in seconds.
+const PROBE_S: u64 = 10;
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let run_args = &args.run;
+    if let Some(template) = &args.files.input {
+        let opened = shards::open(&args.files, template, args.ranks, args.algorithm)?;
+        let mut run = Run::new(&run_args.devices(opened.shards.ranks())?, opened.shards.clone());
+        run.check_calls = args.check_calls;
+        return opened.finish(run.collect(run_args.ranks_as)?);
+    }
+    let ranks = args.ranks.map_or(DEFAULT_RANKS, |ranks| ranks as usize);
+    let mut run = Run::new(&run_args.devices(ranks)?, args.sweep()?);
+    run.check_calls = args.check_calls;
+    measure(&run, run_args.ranks_as, args.sweep.json)
+}
+
+/// The operation with this name, if its command is one of [`commands`].
+pub(crate) fn operation(name: &str) -> Option<Collective> {
+    Collective::named(name).filter(|collective| *collective != Collective::AllReduce)
+}
+
+/// Runs the command of another collective.
+pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
+    let ranks = args.ranks as usize;
+    collective.check(args, ranks)?;
+    let parts = if collective.divides() { ranks } else { 1 };
+    let sweep = Sweep {
+        collective,
+        root: collective.parameter(args),
+        transport: args.transport,
+        in_place: args.sweep.in_place || collective == Collective::Broadcast,
+        ..Sweep::new(&args.sweep, parts, args.run.ranks_as)?
+    };
+    let mut run = Run::new(&args.run.devices(ranks)?, sweep);
+    run.check_calls = args.check_calls;
+    measure(&run, args.run.ranks_as, args.sweep.json)
+}
+
+fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
+    let (ranks, sweep) = (run.ranks(), &run.task);
+    eprintln!(
+        "{ranks} {} as {} on {}, {}, {}{}, seed {}",
+        if ranks == 1 { "rank" } else { "ranks" },
+        ranks_as.name(),
+        run.device_kind(),
+        if sweep.in_place { "in place" } else { "out of place" },
+        if sweep.plain { "plain memory" } else { "symmetric memory" },
+        if sweep.graph { ", in graphs" } else { "" },
+        sweep.seed,
+    );
+    let mut report = Report::new(ranks, run.device_kind(), sweep, json);
+    run.attend(ranks_as, |rank, sample| report.hear(rank, sample))?;
+    report.finish()
+}
+
+impl Args {
+    fn sweep(&self) -> Result<Sweep, Failure> {
+        let (asked, algorithm) = (&self.sweep, self.algorithm);
+        if !algorithm.reduces(asked.dtype, asked.op) {
+            return Err(Failure::usage(format!("{algorithm} makes no averages of {}", asked.dtype)));
+        }
+        if !algorithm.carries(asked.dtype) {
+            return Err(Failure::usage(format!("{algorithm} carries floating types only, not {}", asked.dtype)));
+        }
+        if asked.plain && !asked.graph && algorithm.needs_reach() {
+            return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
+        }
+        Ok(Sweep { algorithm, ..Sweep::new(asked, 1, self.run.ranks_as)? })
+    }
+}
+
+/// Sums a pattern over ranks on these devices with every algorithm, within seconds: how many
+/// elements are wrong in each rank.
+pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64>, Failure> {
+    let mut wrong = vec![0; devices.len()];
+    for algorithm in Algorithm::ALL {
+        let mut run = Run::new(devices, Sweep::probe(algorithm));
+        (run.check_calls, run.deadline_s) = (true, Some(PROBE_S));
+        run.attend(ranks_as, |rank, sample| {
+            wrong[rank] += sample.wrong;
+            Ok(())
+        })?;
+    }
+    Ok(wrong)
+}

@@ -1,0 +1,147 @@
+//! A sweep's result: a row for each size once every rank has sampled it.
+
+use comfy_table::Table;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use symmetra::DeviceKind;
+
+use super::sweep::{Sample, Sweep};
+use crate::failure::Failure;
+use crate::statistics::{busbw_gbps, median, slowest};
+use crate::{bytes, output};
+
+/// One size, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Row {
+    ranks: usize,
+    device: &'static str,
+    collective: &'static str,
+    op: &'static str,
+    dtype: &'static str,
+    bytes: u64,
+    elements: usize,
+    algorithm: String,
+    graph: bool,
+    time_us: f64,
+    algbw_gbps: f64,
+    busbw_gbps: f64,
+    wrong: u64,
+}
+
+/// Gathers the samples of all ranks.
+pub(super) struct Report<'a> {
+    ranks: usize,
+    device: &'static str,
+    sweep: &'a Sweep,
+    json: bool,
+    /// The samples of each size so far.
+    samples: Vec<Vec<Sample>>,
+    rows: Vec<Row>,
+    /// The first size at which ranks ended with different bits.
+    unequal_bytes: Option<u64>,
+    progress: ProgressBar,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(ranks: usize, device: DeviceKind, sweep: &'a Sweep, json: bool) -> Self {
+        let sizes = sweep.sizes_elems.len();
+        Self {
+            ranks,
+            device: device.name(),
+            sweep,
+            json,
+            samples: std::iter::repeat_with(Vec::new).take(sizes).collect(),
+            rows: Vec::new(),
+            unequal_bytes: None,
+            progress: output::progress(sizes as u64),
+        }
+    }
+
+    pub(super) fn hear(&mut self, rank: usize, sample: Sample) -> Result<(), Failure> {
+        let size = sample.size;
+        let Some(samples) = self.samples.get_mut(size) else {
+            return Err(Failure::failed(format!("rank {rank} measured a size {size} there is not")));
+        };
+        samples.push(sample);
+        if samples.len() < self.ranks {
+            return Ok(());
+        }
+        let samples = std::mem::take(samples);
+        let row = self.row(size, &samples);
+        if self.sweep.collective.equalises() && samples.iter().any(|sample| sample.checksum != samples[0].checksum) {
+            self.unequal_bytes.get_or_insert(row.bytes);
+        }
+        self.progress.set_message(bytes::format(row.bytes));
+        self.progress.inc(1);
+        if self.json {
+            self.progress.suspend(|| output::json(&row))?;
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// From the samples of all ranks.
+    fn row(&self, size: usize, samples: &[Sample]) -> Row {
+        let dtype = self.sweep.dtype;
+        let elements = self.sweep.sizes_elems[size];
+        let bytes = (elements * dtype.bytes()) as u64;
+        let time_us = median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice())));
+        Row {
+            ranks: self.ranks,
+            device: self.device,
+            collective: self.sweep.collective.name(),
+            op: if self.sweep.collective.reduces() { self.sweep.reduction.name() } else { "-" },
+            dtype: dtype.name(),
+            bytes,
+            elements,
+            algorithm: samples[0].algorithm.clone(),
+            graph: self.sweep.graph,
+            time_us,
+            algbw_gbps: busbw_gbps(bytes, 1.0, time_us),
+            busbw_gbps: busbw_gbps(bytes, self.sweep.collective.bus_factor(self.ranks), time_us),
+            wrong: samples.iter().map(|sample| sample.wrong).sum(),
+        }
+    }
+
+    /// Prints the table, and fails if anything was wrong.
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        self.progress.finish_and_clear();
+        if !self.json {
+            output::line(table(&self.rows))?;
+        }
+        let wrong: u64 = self.rows.iter().map(|row| row.wrong).sum();
+        let elements: u64 = self.rows.iter().map(|row| (row.elements * row.ranks) as u64).sum();
+        if wrong > 0 {
+            return Err(Failure::failed(format!(
+                "{wrong} of {elements} elements are wrong (seed {})",
+                self.sweep.seed
+            )));
+        }
+        if let Some(bytes) = self.unequal_bytes {
+            let seed = self.sweep.seed;
+            return Err(Failure::failed(format!(
+                "the ranks' results differ in their bits at {bytes} bytes (seed {seed})"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let headings = ["bytes", "elements", "dtype", "op", "algorithm", "time us", "algbw GB/s", "busbw GB/s", "wrong"];
+    let mut table = output::table(&headings, [0, 1, 5, 6, 7, 8]);
+    for row in rows {
+        table.add_row([
+            row.bytes.to_string(),
+            row.elements.to_string(),
+            row.dtype.to_owned(),
+            row.op.to_owned(),
+            row.algorithm.clone(),
+            format!("{:.2}", row.time_us),
+            format!("{:.3}", row.algbw_gbps),
+            format!("{:.3}", row.busbw_gbps),
+            row.wrong.to_string(),
+        ]);
+    }
+    table
+}

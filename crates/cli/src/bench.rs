@@ -1,0 +1,66 @@
+//! `symmetra bench`: the library beside other libraries, what the hardware gives, what a call costs.
+
+mod competitor;
+mod data;
+mod entry;
+mod expected;
+mod flags;
+mod floor;
+#[cfg_attr(not(feature = "nccl"), path = "bench/no_nccl.rs")]
+mod nccl;
+mod overhead;
+mod overlap;
+mod plot;
+mod race;
+mod report;
+mod side;
+pub(crate) mod stopwatch;
+
+use clap::Subcommand;
+use symmetra::Algorithm;
+
+use crate::all_reduce::Collective;
+use crate::failure::Failure;
+use entry::{AllReduceArgs, ExchangeArgs};
+pub(crate) use floor::Floor;
+pub(crate) use overhead::Overhead;
+pub(crate) use overlap::Overlap;
+pub(crate) use race::Race;
+
+/// Measure: the library beside others, the floor of the hardware, the cost of a call.
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    AllReduce(AllReduceArgs),
+    /// All-gather beside other libraries
+    AllGather(ExchangeArgs),
+    /// Reduce-scatter (sum) beside other libraries
+    ReduceScatter(ExchangeArgs),
+    /// All-to-all beside other libraries
+    AllToAll(ExchangeArgs),
+    /// Broadcast beside other libraries
+    Broadcast(ExchangeArgs),
+    Floor(floor::Args),
+    Overhead(overhead::Args),
+    Overlap(overlap::Args),
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.what {
+        What::AllReduce(args) => args.run(),
+        What::AllGather(args) => args.race.run(Collective::AllGather, Algorithm::Auto),
+        What::ReduceScatter(args) => args.race.run(Collective::ReduceScatter, Algorithm::Auto),
+        What::AllToAll(args) => args.race.run(Collective::AllToAll, Algorithm::Auto),
+        What::Broadcast(args) => args.race.run(Collective::Broadcast, Algorithm::Auto),
+        What::Floor(args) => floor::run(args),
+        What::Overhead(args) => overhead::run(args),
+        What::Overlap(args) => overlap::run(args),
+    }
+}

@@ -1,0 +1,238 @@
+//! `symmetra bench floor`: times of the hardware that no collective can beat.
+
+use comfy_table::Table;
+use serde::{Deserialize, Serialize};
+use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
+
+use super::flags::{BenchRanks, OutputArgs};
+use super::stopwatch::Stopwatch;
+use crate::failure::Failure;
+use crate::output;
+use crate::ranks::{Run, Say, Task};
+use crate::statistics::{median, slowest};
+
+/// What the hardware gives: an empty graph node, a barrier, copies and stores to peers.
+///
+/// Each is captured in a graph, launched on all ranks once they have met on their devices, and
+/// timed. A figure is the median over the launches of the slowest rank.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    ranks: BenchRanks,
+
+    /// Launches that are timed, of each
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    launches: u32,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The task: every quantity is timed in so many launches.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Floor {
+    launches: u32,
+    bytes: u64,
+}
+
+impl Task for Floor {
+    const NAME: &'static str = "floor";
+    type Found = Times;
+
+    fn heap_bytes(&self) -> u64 {
+        3 * (64 << 10) + 2 * self.bytes
+    }
+
+    fn run(&self, communicator: &Communicator, say: Say<'_, Times>) -> Result<(), Failure> {
+        let stream = Stream::new(communicator.device())?;
+        let meeting = communicator.symmetric::<f32>(1)?;
+        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
+        say(Times::measure(communicator, &meeting, &stopwatch, self.launches)?)
+    }
+}
+
+/// One rank's times of one operation, for every launch.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Times {
+    bytes: u64,
+    /// In the order of [`QUANTITIES`].
+    times_us: Vec<Vec<f64>>,
+}
+
+/// What is measured: its name, and how many of the other ranks one operation sends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Quantity {
+    words: &'static str,
+    kind: Kind,
+    all: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    EmptyNode,
+    Barrier,
+    Copy,
+    Store,
+}
+
+const QUANTITIES: [Quantity; 6] = [
+    Quantity { words: "empty kernel, one graph node to the next", kind: Kind::EmptyNode, all: false },
+    Quantity { words: "barrier of all ranks, 1 block", kind: Kind::Barrier, all: false },
+    Quantity { words: "copy engine to the next rank", kind: Kind::Copy, all: false },
+    Quantity { words: "copy engine to all ranks, one after the other", kind: Kind::Copy, all: true },
+    Quantity { words: "16-byte stores to the next rank", kind: Kind::Store, all: false },
+    Quantity { words: "16-byte stores to all ranks at once", kind: Kind::Store, all: true },
+];
+
+impl Quantity {
+    /// In one graph.
+    fn operations(self, device: DeviceKind) -> usize {
+        match (self.kind, device) {
+            (Kind::EmptyNode | Kind::Barrier, _) => 40,
+            (_, DeviceKind::Cuda) => 8,
+            _ => 2,
+        }
+    }
+
+    /// Messages that a rank sends in one operation.
+    fn messages(self, ranks: usize) -> usize {
+        match self.kind {
+            Kind::EmptyNode | Kind::Barrier => 0,
+            _ => {
+                if self.all {
+                    ranks - 1
+                } else {
+                    1
+                }
+            }
+        }
+    }
+}
+
+/// Operands of the measured operations.
+struct Buffers<'a> {
+    communicator: &'a Communicator,
+    meeting: &'a SymmetricBuffer<f32>,
+    from: &'a SymmetricBuffer<f32>,
+    to: &'a SymmetricBuffer<f32>,
+}
+
+impl<'a> Buffers<'a> {
+    fn record(&self, quantity: Quantity, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        let (communicator, from, to) = (self.communicator, self.from, self.to);
+        let ranks = communicator.world_size();
+        // Every rank starts with its right neighbour, so that no two write to the same one.
+        let right = |distance: usize| (communicator.rank() + distance) % ranks;
+        let peers: Vec<usize> = (1..=quantity.messages(ranks)).map(right).collect();
+        match quantity.kind {
+            Kind::EmptyNode => communicator.probe_launches(1, 32, 1, capture),
+            Kind::Barrier => self.meeting.signals().barrier(0, capture),
+            Kind::Copy => peers.iter().try_for_each(|peer| communicator.put(from, to, *peer, capture)),
+            Kind::Store => communicator.probe_stores(from, to, &peers, capture),
+        }
+    }
+}
+
+impl Times {
+    /// Size of a message: large enough for bandwidth.
+    pub(super) fn bytes(kind: DeviceKind) -> u64 {
+        match kind {
+            DeviceKind::Cuda => 64 << 20,
+            _ => 1 << 20,
+        }
+    }
+
+    /// One rank's part. Collective; blocks.
+    pub(super) fn measure(
+        communicator: &Communicator,
+        meeting: &SymmetricBuffer<f32>,
+        stopwatch: &Stopwatch<'_>,
+        launches: u32,
+    ) -> Result<Self, Failure> {
+        let kind = communicator.device().kind();
+        let bytes = Self::bytes(kind);
+        let elems = bytes as usize / size_of::<f32>();
+        let (from, to) = (communicator.symmetric::<f32>(elems)?, communicator.symmetric::<f32>(elems)?);
+        let buffers = Buffers { communicator, meeting, from: &from, to: &to };
+        let mut times_us = Vec::new();
+        for quantity in QUANTITIES {
+            let operations = quantity.operations(kind);
+            let graph = stopwatch
+                .stream()
+                .capture(|capture| (0..operations).try_for_each(|_| buffers.record(quantity, capture)))?;
+            let mut times = Vec::new();
+            // The first launch of a graph is not for timing.
+            for _ in 0..=launches {
+                let time = stopwatch.time(|| graph.launch(stopwatch.stream()))?;
+                times.push(time.device_us / operations as f64);
+            }
+            times_us.push(times.split_off(1));
+        }
+        Ok(Self { bytes, times_us })
+    }
+}
+
+/// One line of the floor.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) time_us: f64,
+    /// What a rank sends, if it sends.
+    pub(super) gbps: Option<f64>,
+}
+
+/// Combines what all ranks measured.
+pub(super) fn lines(floors: &[Times]) -> Vec<Line> {
+    let line = |(number, quantity): (usize, &Quantity)| {
+        let times = floors.iter().filter_map(|floor| floor.times_us.get(number)).map(Vec::as_slice);
+        let time_us = median(slowest(times));
+        let sent = quantity.messages(floors.len()) as f64 * floors.first().map_or(0, |floor| floor.bytes) as f64;
+        let gbps = (sent > 0.0 && time_us > 0.0).then(|| sent / time_us / 1e3);
+        Line { name: quantity.words, time_us, gbps }
+    };
+    QUANTITIES.iter().enumerate().map(line).collect()
+}
+
+/// The lines for people.
+pub(super) fn table(lines: &[Line]) -> Table {
+    let mut table = output::table(&["floor", "time us", "GB/s a rank"], [1, 2]);
+    for line in lines {
+        let gbps = line.gbps.map_or_else(|| "-".to_owned(), |gbps| format!("{gbps:.1}"));
+        table.add_row([line.name.to_owned(), format!("{:.2}", line.time_us), gbps]);
+    }
+    table
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report<'a> {
+    ranks: usize,
+    device: &'a str,
+    ranks_as: &'a str,
+    bytes: u64,
+    launches: u32,
+    floor: &'a [Line],
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
+    let devices = args.ranks.devices()?;
+    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
+    let bytes = Times::bytes(kind);
+    let floors = Run::new(&devices, Floor { launches: args.launches, bytes }).collect(args.ranks.run.ranks_as)?;
+    let lines = lines(&floors);
+    let report = Report {
+        ranks: devices.len(),
+        device: kind.name(),
+        ranks_as: args.ranks.run.ranks_as.name(),
+        bytes,
+        launches: args.launches,
+        floor: &lines,
+    };
+    args.output.write(table(&lines), &report)
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/cli/unit/floor.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+//! NCCL as a side of a race.
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use symmetra::environment::nccl_library;
+use symmetra::nccl::{self, UniqueId, Window};
+use symmetra::{Capture, DeviceKind, Element, Reduction, Ref, Stream, SymmetricBuffer};
+
+use super::competitor::Competitor;
+use super::expected::ROOT;
+use super::side::Side;
+use crate::all_reduce::Collective;
+use crate::failure::Failure;
+
+/// NVLink multicast.
+const MULTICAST: &str = "NCCL_NVLS_ENABLE";
+/// How long the ranks have to meet in NCCL.
+const MEET: Duration = Duration::from_secs(120);
+
+/// Turns multicast off for NCCL, unless its user has said what to do.
+pub(super) fn keep_multicast_off() {
+    if std::env::var_os(MULTICAST).is_none() {
+        // SAFETY: called before this program has opened a device or started a rank, while it has one
+        // thread. Ranks inherit the variable.
+        unsafe { std::env::set_var(MULTICAST, "0") };
+    }
+}
+
+/// Looks whether NCCL is there. Returns a line about it.
+pub(super) fn describe() -> Result<String, Failure> {
+    let multicast = std::env::var(MULTICAST).unwrap_or_default();
+    Ok(format!("{}, {MULTICAST}={multicast}", nccl_library(DeviceKind::Cuda)?.name()))
+}
+
+/// One rank of NCCL, with memory of its own for symmetric windows.
+pub(super) struct Entrant<'a> {
+    ours: &'a symmetra::Communicator,
+    collective: Collective,
+    windows: Option<[Window; 2]>,
+    communicator: nccl::Communicator,
+}
+
+impl<'a> Entrant<'a> {
+    /// None without competitors. Windows are of the largest size. Collective; blocks.
+    pub(super) fn open(
+        competitors: &[Competitor],
+        ours: &'a symmetra::Communicator,
+        collective: Collective,
+        largest_bytes: usize,
+    ) -> Result<Option<Self>, Failure> {
+        if competitors.is_empty() {
+            return Ok(None);
+        }
+        let library = nccl_library(DeviceKind::Cuda)?;
+        let (rank, ranks) = (ours.rank(), ours.world_size());
+        let own = if rank == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
+        let all = ours.group().all_gather_bytes(&own)?;
+        let id = all.first().and_then(|id| id.as_slice().try_into().ok());
+        let id = UniqueId::from_bytes(id.ok_or_else(|| Failure::failed("rank 0 sent no identity for NCCL"))?);
+        let communicator = nccl::Communicator::init(&library, ours.device(), rank, ranks, id, MEET)?;
+        let window = || Window::new(&communicator, largest_bytes);
+        let windows = match competitors.contains(&Competitor::NcclSymmetric) {
+            true => Some([window()?, window()?]),
+            false => None,
+        };
+        Ok(Some(Self { ours, collective, windows, communicator }))
+    }
+
+    /// The side of one competitor. The plain one works on our buffers.
+    pub(super) fn side<'s, T: Element>(
+        &'s self,
+        competitor: Competitor,
+        input: &'s SymmetricBuffer<T>,
+        output: &'s SymmetricBuffer<T>,
+    ) -> symmetra::Result<Box<dyn Side<'s, T> + 's>> {
+        let [input, output] = match (&self.windows, competitor) {
+            (Some([from, to]), Competitor::NcclSymmetric) => {
+                let device = self.ours.device();
+                // SAFETY: the windows are as large as the largest operand and outlive the side; only NCCL
+                // and the copies of this side use them, on one stream.
+                let of = |window: &Window, elems| unsafe { Ref::from_raw(device, window.as_raw().cast(), elems) };
+                [of(from, input.len())?, of(to, output.len())?]
+            }
+            _ => [input.borrow(), output.borrow()],
+        };
+        Ok(Box::new(Nccl { communicator: &self.communicator, collective: self.collective, input, output }))
+    }
+}
+
+/// NCCL at one size.
+struct Nccl<'s, T: Element> {
+    communicator: &'s nccl::Communicator,
+    collective: Collective,
+    input: Ref<'s, T>,
+    output: Ref<'s, T>,
+}
+
+impl<T: Element> Nccl<'_, T> {
+    fn call(&self, stream: &Stream) -> symmetra::Result<()> {
+        let nccl = self.communicator;
+        let (from, to) = (self.input.as_raw().cast_const().cast(), self.output.as_raw().cast());
+        let (given, got, dtype) = (self.input.len(), self.output.len(), T::DTYPE);
+        match self.collective {
+            // SAFETY: for this and the rest: the operands have so many elements; every rank races alike, in
+            // one thread; buffers and communicator outlive the graphs of a size, which are dropped before them.
+            Collective::AllReduce => unsafe { nccl.all_reduce(from, to, given, dtype, Reduction::Sum, stream) },
+            // SAFETY: as above; the output has a place for the input of every rank.
+            Collective::AllGather => unsafe { nccl.all_gather(from, to, given, dtype, stream) },
+            // SAFETY: as above; the input has a part for every rank.
+            Collective::ReduceScatter => unsafe { nccl.reduce_scatter(from, to, got, dtype, Reduction::Sum, stream) },
+            // SAFETY: as above; in place.
+            Collective::Broadcast => unsafe { nccl.broadcast(to.cast_const(), to, got, dtype, ROOT, stream) },
+            Collective::AllToAll => self.all_to_all(stream),
+            other => {
+                let what = format!("a race of {} against NCCL", other.name());
+                Err(symmetra::Error::Unsupported { what, reason: "nobody asks for it".to_owned() })
+            }
+        }
+    }
+
+    /// NCCL's own is a group of sends and receives, as its documentation has it.
+    fn all_to_all(&self, stream: &Stream) -> symmetra::Result<()> {
+        let ranks = self.communicator.world_size();
+        let part = self.input.len() / ranks;
+        self.communicator.group(|| {
+            (0..ranks).try_for_each(|peer| {
+                let from = self.input.as_raw().wrapping_add(peer * part).cast_const().cast();
+                let to = self.output.as_raw().wrapping_add(peer * part).cast();
+                // SAFETY: as in `call`; both operands have a part for every rank, and all ranks send and
+                // receive alike.
+                unsafe { self.communicator.send(from, part, T::DTYPE, peer, stream) }?;
+                // SAFETY: as above.
+                unsafe { self.communicator.recv(to, part, T::DTYPE, peer, stream) }
+            })
+        })
+    }
+}
+
+impl<'a, T: Element> Side<'a, T> for Nccl<'_, T> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.call(stream)
+    }
+
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        self.call(capture.stream())
+    }
+
+    fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()> {
+        self.input.write(input, stream)?;
+        self.output.write(output, stream)
+    }
+
+    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+        self.communicator.check()?;
+        self.output.read(stream)
+    }
+
+    fn is_exact(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,142 @@
+//! `symmetra bench overhead`: what a call costs the host.
+
+use std::time::Instant;
+
+use comfy_table::Table;
+use half::bf16;
+use serde::{Deserialize, Serialize};
+use symmetra::{Communicator, Stream};
+
+use super::flags::{BenchRanks, OutputArgs};
+use crate::failure::Failure;
+use crate::output;
+use crate::ranks::{Run, Say, Task};
+use crate::statistics::{median, slowest};
+
+/// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape.
+///
+/// A bare launch is an empty kernel with as large an argument block, launched from a loop in C++
+/// under nothing but the runtime. Calls are timed in rounds short enough not to fill the stream.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    ranks: BenchRanks,
+
+    /// Calls of a round
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    calls: u32,
+
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 51, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The task: rounds of calls.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Overhead {
+    calls: u32,
+    rounds: u32,
+}
+
+/// One rank's host times of one call, for every round: of a bare launch, a call and a bound call.
+pub(crate) type Cost = [Vec<f64>; 3];
+
+const BYTES: usize = 1 << 10;
+
+impl Task for Overhead {
+    const NAME: &'static str = "overhead";
+    type Found = Cost;
+
+    fn heap_bytes(&self) -> u64 {
+        4 * (64 << 10)
+    }
+
+    fn run(&self, communicator: &Communicator, say: Say<'_, Cost>) -> Result<(), Failure> {
+        let stream = Stream::new(communicator.device())?;
+        let input = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
+        let output = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
+        // The shape of a one-shot of so many bytes.
+        let (blocks, threads) = (2, 32 * communicator.world_size() as u32);
+        let bare = || communicator.probe_launches(blocks, threads, self.calls, &stream);
+        let call = || (0..self.calls).try_for_each(|_| communicator.all_reduce(&input, &output, &stream));
+        let bound = communicator.bind_all_reduce(&input, &output)?;
+        let bound = || (0..self.calls).try_for_each(|_| bound.enqueue(&stream));
+        let time = |enqueue: &dyn Fn() -> symmetra::Result<()>| {
+            let began = Instant::now();
+            enqueue()?;
+            let host_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(self.calls);
+            communicator.synchronize(&stream)?;
+            Ok::<_, symmetra::Error>(host_us)
+        };
+        let mut cost = Cost::default();
+        for round in 0..=self.rounds {
+            for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound]) {
+                let host_us = time(enqueue)?;
+                // The first round loads the kernels.
+                if round > 0 {
+                    times.push(host_us);
+                }
+            }
+        }
+        say(cost)
+    }
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report {
+    ranks: usize,
+    device: &'static str,
+    ranks_as: &'static str,
+    bytes: usize,
+    calls: u32,
+    rounds: u32,
+    bare_us: f64,
+    call_us: f64,
+    overhead_us: f64,
+    bound_us: f64,
+    bound_overhead_us: f64,
+}
+
+impl Report {
+    fn table(&self) -> Table {
+        let mut table = output::table(&["host time of", "us"], [1]);
+        for (name, us) in [
+            ("bare launch", self.bare_us),
+            ("all-reduce", self.call_us),
+            ("all-reduce beyond it", self.overhead_us),
+            ("bound all-reduce", self.bound_us),
+            ("bound all-reduce beyond it", self.bound_overhead_us),
+        ] {
+            table.add_row([name.to_owned(), format!("{us:.3}")]);
+        }
+        table
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
+    let devices = args.ranks.devices()?;
+    let run = Run::new(&devices, Overhead { calls: args.calls, rounds: args.rounds });
+    let costs = run.collect(args.ranks.run.ranks_as)?;
+    let [bare_us, call_us, bound_us] =
+        [0, 1, 2].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
+    let report = Report {
+        ranks: devices.len(),
+        device: devices.first().map_or("host", |device| device.kind().name()),
+        ranks_as: args.ranks.run.ranks_as.name(),
+        bytes: BYTES,
+        calls: args.calls,
+        rounds: args.rounds,
+        bare_us,
+        call_us,
+        overhead_us: call_us - bare_us,
+        bound_us,
+        bound_overhead_us: bound_us - bare_us,
+    };
+    args.output.write(report.table(), &report)
+}

@@ -1,0 +1,108 @@
+//! One rank's part: the matmul and the collective, each alone and both together.
+
+use half::bf16;
+use symmetra::{Communicator, Event, Reduction, Stream, SymmetricBuffer};
+
+use super::matmul::Matmul;
+use super::{KindTimes, Overlap, Times};
+use crate::all_reduce::Collective;
+use crate::bench::data::Data;
+use crate::bench::expected::Shape;
+use crate::bench::side::{How, Ours, Side};
+use crate::bench::stopwatch::Stopwatch;
+use crate::failure::Failure;
+
+/// One kind of collective and the streams of both.
+struct Beside<'a> {
+    communicator: &'a Communicator,
+    collective: Collective,
+    how: How,
+    input: &'a SymmetricBuffer<bf16>,
+    output: &'a SymmetricBuffer<bf16>,
+    matmul: &'a Matmul,
+    stopwatch: &'a Stopwatch<'a>,
+    /// Where kernels of the collective go.
+    other: &'a Stream,
+    fork: Event,
+    join: Event,
+    multiplied: Event,
+}
+
+/// One rank's times.
+pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times, Failure> {
+    let shape = Shape { collective: task.collective, elems: task.elems, ranks: task.ranks };
+    communicator.reserve_workspace(shape.larger_elems() * size_of::<bf16>())?;
+    let (matmul, stream) = Matmul::new(communicator.device(), task.size, task.matmuls, task.seed)?;
+    let (meeting, other) = (communicator.symmetric::<f32>(1)?, Stream::new(communicator.device())?);
+    let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
+    let input = communicator.symmetric::<bf16>(task.elems)?;
+    let output = communicator.symmetric::<bf16>(shape.output_elems())?;
+    let data = Data::<bf16>::new(task.seed, task.elems, task.ranks);
+    let mut times = Times { matmul_us: Vec::new(), kinds: Vec::new() };
+    for how in [How::Kernels(symmetra::Algorithm::Auto), How::CopyEngine] {
+        let event = || Event::new(communicator.device());
+        let beside = Beside {
+            communicator,
+            collective: task.collective,
+            how,
+            input: &input,
+            output: &output,
+            matmul: &matmul,
+            stopwatch: &stopwatch,
+            other: &other,
+            fork: event()?,
+            join: event()?,
+            multiplied: event()?,
+        };
+        input.write(&data.of(communicator.rank()), &stream)?;
+        output.write(&Data::poison(shape.output_elems()), &stream)?;
+        communicator.group().barrier()?;
+        beside.both()?;
+        communicator.synchronize(&stream)?;
+        let wrong = data.count_unequal(&output.read(&stream)?, &shape.stretches(communicator.rank()));
+        times.kinds.push(beside.time(task.launches, wrong)?);
+    }
+    for _ in 0..task.launches {
+        times.matmul_us.push(stopwatch.time(|| matmul.enqueue())?.device_us);
+    }
+    Ok(times)
+}
+
+impl Beside<'_> {
+    fn time(&self, launches: u32, wrong: u64) -> symmetra::Result<KindTimes> {
+        let mut times = KindTimes { alone_us: Vec::new(), together_us: Vec::new(), beside_us: Vec::new(), wrong };
+        for _ in 0..launches {
+            times.alone_us.push(self.stopwatch.time(|| self.alone())?.device_us);
+            times.together_us.push(self.stopwatch.time(|| self.both())?.device_us);
+            times.beside_us.push(self.multiplied.elapsed_us(&self.fork)?);
+        }
+        Ok(times)
+    }
+
+    fn alone(&self) -> symmetra::Result<()> {
+        let Self { communicator, collective, how, input, output, .. } = *self;
+        Ours { communicator, collective, how, exact: true, input, output }.enqueue(self.stopwatch.stream())
+    }
+
+    /// The collective is enqueued first: it is the host's shorter part.
+    fn both(&self) -> symmetra::Result<()> {
+        let Self { communicator, collective, how, input, output, .. } = *self;
+        let stream = self.stopwatch.stream();
+        stream.record(&self.fork)?;
+        if how == How::CopyEngine {
+            let pending = match collective {
+                Collective::AllGather => communicator.low_contention_all_gather(input, output, stream)?,
+                _ => communicator.low_contention_reduce_scatter(input, output, Reduction::Sum, stream)?,
+            };
+            self.matmul.enqueue()?;
+            stream.record(&self.multiplied)?;
+            return pending.wait(stream);
+        }
+        self.other.wait(&self.fork)?;
+        Ours { communicator, collective, how, exact: true, input, output }.enqueue(self.other)?;
+        self.other.record(&self.join)?;
+        self.matmul.enqueue()?;
+        stream.record(&self.multiplied)?;
+        stream.wait(&self.join)
+    }
+}

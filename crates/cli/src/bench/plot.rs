@@ -1,0 +1,156 @@
+//! Two panels, time and bus bandwidth over size, both axes logarithmic: a line for every side, and
+//! the floor.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::floor::Line;
+use super::race::Mode;
+use super::report::{Report, Row};
+use crate::failure::Failure;
+use crate::{bytes, target};
+
+const WIDTH: u32 = 1400;
+const HEIGHT: u32 = 620;
+const FONT: &str = "sans-serif";
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Points = Vec<(f64, f64)>;
+
+/// One panel's content.
+struct Panel {
+    title: String,
+    unit: &'static str,
+    curves: Vec<(String, Points)>,
+    /// Floors: a height, and what it is.
+    levels: Vec<(String, f64)>,
+    /// The corner without curves.
+    legend: SeriesLabelPosition,
+}
+
+/// Refuses a path where no plot can be. To be called before the work.
+pub(super) fn check(path: &Path) -> Result<(), Failure> {
+    if path.extension().is_none_or(|extension| extension != "svg") {
+        return Err(Failure::usage(format!("--plot is `{}`, but it must end in .svg", path.display())));
+    }
+    target::check_written("--plot", path)
+}
+
+/// Writes the file.
+pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Failure> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        root.fill(&WHITE).map_err(cannot_draw)?;
+        let halves = root.split_evenly((1, 2));
+        for (area, panel) in halves.iter().zip([times(report), bandwidths(report)]) {
+            panel.draw(area)?;
+        }
+        root.present().map_err(cannot_draw)?;
+    }
+    std::fs::write(path, svg).map_err(Failure::doing(format!("write {}", path.display())))
+}
+
+fn cannot_draw(error: impl std::fmt::Display) -> Failure {
+    Failure::failed(format!("cannot draw the plot: {error}"))
+}
+
+fn curves(report: &Report, value: impl Fn(&Row, &str) -> f64) -> Vec<(String, Points)> {
+    let modes = [(Mode::Graph, ""), (Mode::Eager, ", eager")];
+    let mut curves = Vec::new();
+    for (mode, suffix) in modes {
+        for side in &report.sides {
+            let rows = report.rows.iter().filter(|row| row.mode == mode);
+            let points: Points =
+                rows.map(|row| (row.bytes as f64, value(row, side))).filter(|(_, y)| *y > 0.0).collect();
+            if !points.is_empty() {
+                curves.push((format!("{side}{suffix}"), points));
+            }
+        }
+    }
+    curves
+}
+
+fn levels(floor: &[Line], value: impl Fn(&Line) -> Option<f64>) -> Vec<(String, f64)> {
+    floor.iter().filter_map(|line| Some((line.name.to_owned(), value(line).filter(|level| *level > 0.0)?))).collect()
+}
+
+fn times(report: &Report) -> Panel {
+    Panel {
+        title: format!("{}, {}, {} ranks on {}: time", report.collective, report.dtype, report.ranks, report.device),
+        unit: "us",
+        curves: curves(report, |row, side| row.time_us[side]),
+        levels: levels(&report.floor, |line| line.gbps.is_none().then_some(line.time_us)),
+        legend: SeriesLabelPosition::UpperLeft,
+    }
+}
+
+fn bandwidths(report: &Report) -> Panel {
+    Panel {
+        title: "bus bandwidth".to_owned(),
+        unit: "GB/s",
+        curves: curves(report, |row, side| row.busbw_gbps[side]),
+        levels: levels(&report.floor, |line| line.gbps),
+        legend: SeriesLabelPosition::LowerRight,
+    }
+}
+
+impl Panel {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
+        let points = || self.curves.iter().flat_map(|(_, points)| points.iter().copied());
+        let heights = || points().map(|(_, y)| y).chain(self.levels.iter().map(|(_, y)| *y));
+        let (left, right) = bounds(points().map(|(x, _)| x));
+        let (low, high) = bounds(heights());
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, (FONT, 18))
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(64)
+            .build_cartesian_2d((left / 1.2..right * 1.2).log_scale().base(2.0), (low / 2.0..high * 2.0).log_scale())
+            .map_err(cannot_draw)?;
+        chart
+            .configure_mesh()
+            .x_desc("input of a rank")
+            .y_desc(self.unit)
+            .x_label_formatter(&|x| bytes::format(x.round() as u64))
+            .y_label_formatter(&|y| format!("{y}"))
+            .light_line_style(WHITE.mix(0.0))
+            .draw()
+            .map_err(cannot_draw)?;
+        for (number, (name, points)) in self.curves.iter().enumerate() {
+            let color = Palette99::pick(number).to_rgba();
+            let line = LineSeries::new(points.iter().copied(), color.stroke_width(2)).point_size(3);
+            chart
+                .draw_series(line)
+                .map_err(cannot_draw)?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2)));
+        }
+        for (number, (name, height)) in self.levels.iter().enumerate() {
+            let color = Palette99::pick(self.curves.len() + number).mix(0.7);
+            let line = DashedLineSeries::new([(left, *height), (right, *height)], 6, 4, color.stroke_width(1));
+            chart
+                .draw_series(line)
+                .map_err(cannot_draw)?
+                .label(format!("floor: {name}"))
+                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 7, y)], color.stroke_width(1)));
+        }
+        chart
+            .configure_series_labels()
+            .position(self.legend.clone())
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .label_font((FONT, 13))
+            .draw()
+            .map_err(cannot_draw)
+    }
+}
+
+/// The smallest and the largest of positive values.
+fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) =
+        values.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), value| (low.min(value), high.max(value)));
+    if low > high { (1.0, 2.0) } else { (low, high) }
+}

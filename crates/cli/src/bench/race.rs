@@ -1,0 +1,321 @@
+//! One rank's part of a race: every side is verified at every size, then the sides are timed in turn.
+
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
+
+use super::competitor::Competitor;
+use super::data::{Data, Wide};
+use super::expected::Shape;
+use super::floor::Times;
+use super::nccl;
+use super::side::{How, Ours, Side, With};
+use super::stopwatch::{Stopwatch, Time};
+use crate::all_reduce::{Collective, checksum};
+use crate::element::Summand;
+use crate::failure::Failure;
+use crate::names::by_name;
+use crate::ranks::{Say, Task};
+
+/// The task: which sides race over which sizes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Race {
+    #[serde(with = "by_name")]
+    pub(super) dtype: Dtype,
+    pub(super) collective: Collective,
+    /// The algorithm of an all-reduce.
+    #[serde(with = "by_name")]
+    pub(super) algorithm: Algorithm,
+    pub(super) ranks: usize,
+    /// Elements of the input.
+    pub(super) sizes_elems: Vec<usize>,
+    /// What else of ours races.
+    pub(super) with: Vec<With>,
+    pub(super) competitors: Vec<Competitor>,
+    pub(super) modes: Vec<Mode>,
+    /// Operations of one launch, where that is not by size.
+    pub(super) operations: Option<u32>,
+    /// Launches that are timed.
+    pub(super) launches: u32,
+    /// Message size of the floor.
+    pub(super) floor_bytes: u64,
+    pub(super) seed: u64,
+}
+
+/// How operations are enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// From a captured graph.
+    Graph,
+    /// One call after the other.
+    Eager,
+}
+
+/// One size in one mode, as one rank saw it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Lap {
+    /// Number of the size.
+    pub(super) size: usize,
+    pub(super) mode: Mode,
+    pub(super) algorithm: String,
+    pub(super) operations: u32,
+    /// Ours first, then what else of ours races, then the peers, in their order.
+    pub(super) sides: Vec<SideLap>,
+}
+
+/// One side of it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SideLap {
+    /// Time of one operation in every launch.
+    pub(super) times_us: Vec<f64>,
+    /// The host's share of it.
+    pub(super) host_us: Vec<f64>,
+    pub(super) wrong: u64,
+    /// Of the result that was verified.
+    pub(super) checksum: u64,
+}
+
+/// What a rank found: the floor, then a lap for each size in each mode.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Found {
+    Floor(Times),
+    Lap(Lap),
+}
+
+impl Task for Race {
+    const NAME: &'static str = "race";
+    type Found = Found;
+
+    /// Input and output of the largest size, what copy engines go through, and where the ranks meet.
+    fn heap_bytes(&self) -> u64 {
+        4 * (64 << 10) + 2 * self.largest_bytes().max(self.floor_bytes) + self.workspace_bytes()
+    }
+
+    fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
+        if self.workspace_bytes() > 0 {
+            communicator.reserve_workspace(self.workspace_bytes() as usize)?;
+        }
+        let stream = Stream::new(communicator.device())?;
+        let meeting = communicator.symmetric::<f32>(1)?;
+        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
+        let with_hosts = Stopwatch::after(1, communicator, &meeting, &stream)?;
+        say(Found::Floor(Times::measure(communicator, &meeting, &stopwatch, self.launches)?))?;
+        with_element!(self.dtype, T => self.race::<T>(communicator, [&stopwatch, &with_hosts], say))
+    }
+}
+
+impl Race {
+    /// Of the input.
+    pub(super) fn bytes(&self, elems: usize) -> u64 {
+        (elems * self.dtype.bytes()) as u64
+    }
+
+    pub(super) fn shape(&self, elems: usize) -> Shape {
+        Shape { collective: self.collective, elems, ranks: self.ranks }
+    }
+
+    /// Of the larger operand of the largest size.
+    fn largest_bytes(&self) -> u64 {
+        let larger = |elems: &usize| self.bytes(self.shape(*elems).larger_elems());
+        self.sizes_elems.iter().map(larger).max().unwrap_or(0)
+    }
+
+    fn workspace_bytes(&self) -> u64 {
+        if self.with.contains(&With::CopyEngine) { self.largest_bytes() } else { 0 }
+    }
+
+    /// Operations of one launch: 40, fewer on the CPU where they take long.
+    fn operations(&self, kind: DeviceKind, bytes: u64) -> u32 {
+        let usual = match kind {
+            DeviceKind::Cuda => 40,
+            _ => ((32 << 20) / bytes.max(1)).clamp(2, 40) as u32,
+        };
+        self.operations.unwrap_or(usual)
+    }
+
+    fn race<T: Summand + Wide>(
+        &self,
+        communicator: &Communicator,
+        [stopwatch, with_hosts]: [&Stopwatch<'_>; 2],
+        say: Say<'_, Found>,
+    ) -> Result<(), Failure> {
+        let nccl =
+            nccl::Entrant::open(&self.competitors, communicator, self.collective, self.largest_bytes() as usize)?;
+        let plain = self.plain::<T>(communicator)?;
+        for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
+            let shape = self.shape(elems);
+            let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
+            let output: SymmetricBuffer<T> = communicator.symmetric(shape.output_elems())?;
+            let kernels = How::Kernels(self.algorithm);
+            let ours = |how, exact| {
+                let (collective, input, output) = (self.collective, &input, &output);
+                Ours { communicator, collective, how, exact, input, output }
+            };
+            let mut sides: Vec<Box<dyn Side<'_, T> + '_>> =
+                vec![Box::new(ours(kernels, self.is_exact(communicator, elems, &[true])))];
+            for with in &self.with {
+                sides.push(match with {
+                    With::CopyEngine => Box::new(ours(How::CopyEngine, true)),
+                    With::Plain => Box::new(Ours {
+                        communicator,
+                        collective: self.collective,
+                        how: kernels,
+                        exact: self.is_exact(communicator, elems, &[true, false]),
+                        input: plain_input,
+                        output: plain_output,
+                    }),
+                });
+            }
+            for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
+                sides.push(nccl.side(*competitor, &input, &output)?);
+            }
+            let heat = Heat { race: self, communicator, stopwatch, with_hosts, size, shape };
+            heat.run(&sides, say)?;
+        }
+        Ok(())
+    }
+
+    /// Input and output of each size for the side that races on plain memory, of no elements without one. All are there to
+    /// the end: peers map what a graph registers, and unmap it some time after the graph is gone.
+    fn plain<T: Summand>(&self, communicator: &Communicator) -> symmetra::Result<Vec<[DeviceBuffer<T>; 2]>> {
+        let buffer = |elems: usize| {
+            let elems = if self.with.contains(&With::Plain) { elems } else { 0 };
+            DeviceBuffer::new(communicator.device(), elems)
+        };
+        let of_size = |elems: &usize| Ok([buffer(*elems)?, buffer(self.shape(*elems).output_elems())?]);
+        self.sizes_elems.iter().map(of_size).collect()
+    }
+
+    /// Whether our sums are in rank order, rounded once, whichever of these it is: that peers can address the operands, or
+    /// not. All are but those of some all-reduces.
+    fn is_exact(&self, communicator: &Communicator, elems: usize, direct: &[bool]) -> bool {
+        let exact = |direct: &bool| {
+            let algorithm = self.algorithm(communicator, *direct, self.bytes(elems));
+            algorithm.is_exact(self.dtype, communicator.world_size())
+        };
+        self.collective != Collective::AllReduce || direct.iter().all(exact)
+    }
+
+    /// What serves an all-reduce of a size: the algorithm asked for, or the table's choice.
+    fn algorithm(&self, communicator: &Communicator, direct: bool, bytes: u64) -> Algorithm {
+        match self.algorithm {
+            Algorithm::Auto => communicator.chosen(self.dtype, Reduction::Sum, direct, bytes),
+            named => named,
+        }
+    }
+}
+
+/// Ours first.
+type Sides<'a, 's, T> = [Box<dyn Side<'a, T> + 's>];
+
+/// One size.
+struct Heat<'h, 'w> {
+    race: &'h Race,
+    communicator: &'h Communicator,
+    /// Of graphs.
+    stopwatch: &'h Stopwatch<'w>,
+    /// Of calls.
+    with_hosts: &'h Stopwatch<'w>,
+    size: usize,
+    shape: Shape,
+}
+
+impl Heat<'_, '_> {
+    fn run<'a, T: Summand + Wide>(&self, sides: &Sides<'a, '_, T>, say: Say<'_, Found>) -> Result<(), Failure> {
+        let Shape { collective, elems, ranks } = self.shape;
+        let larger_bytes = self.race.bytes(self.shape.larger_elems());
+        let operations = self.race.operations(self.communicator.device().kind(), larger_bytes);
+        let data = Data::<T>::new(self.race.seed, elems, ranks);
+        let algorithm = match collective {
+            Collective::AllReduce => self.race.algorithm(self.communicator, true, larger_bytes).to_string(),
+            _ => self.shape.transport(self.communicator, size_of::<T>()),
+        };
+        for mode in &self.race.modes {
+            let laps = match mode {
+                Mode::Graph => self.graphs(sides, operations, &data)?,
+                Mode::Eager => self.time(self.with_hosts, sides, operations, &data, |side| {
+                    (0..operations).try_for_each(|_| sides[side].enqueue(self.with_hosts.stream()))
+                })?,
+            };
+            let algorithm = algorithm.clone();
+            say(Found::Lap(Lap { size: self.size, mode: *mode, algorithm, operations, sides: laps }))?;
+        }
+        Ok(())
+    }
+
+    fn graphs<'a, T: Summand + Wide>(
+        &self,
+        sides: &Sides<'a, '_, T>,
+        operations: u32,
+        data: &Data<T>,
+    ) -> Result<Vec<SideLap>, Failure> {
+        let stream = self.stopwatch.stream();
+        let capture = |number: usize| {
+            let side = &sides[number];
+            // Not first in a graph: other libraries make their connections in the first call.
+            side.enqueue(stream)?;
+            self.communicator.synchronize(stream)?;
+            stream.capture(|capture| (0..operations).try_for_each(|_| side.record(capture)))
+        };
+        let graphs: Vec<Graph<'a>> = (0..sides.len()).map(capture).collect::<symmetra::Result<_>>()?;
+        graphs.iter().try_for_each(Graph::register)?;
+        self.time(self.stopwatch, sides, operations, data, |side| graphs[side].launch(stream))
+    }
+
+    /// `launch` enqueues all operations of a side. The sides take turns, so that drift affects all alike.
+    fn time<'a, T: Summand + Wide>(
+        &self,
+        stopwatch: &Stopwatch<'_>,
+        sides: &Sides<'a, '_, T>,
+        operations: u32,
+        data: &Data<T>,
+        launch: impl Fn(usize) -> symmetra::Result<()>,
+    ) -> Result<Vec<SideLap>, Failure> {
+        let (stream, rank) = (stopwatch.stream(), self.communicator.rank());
+        let stretches = self.shape.stretches(rank);
+        let mut laps = Vec::new();
+        for (number, side) in sides.iter().enumerate() {
+            let output = match self.shape.gives_output(rank) {
+                true => data.of(rank),
+                false => Data::poison(self.shape.output_elems()),
+            };
+            side.write(&data.of(rank), &output, stream)?;
+            // No rank may read before all have written.
+            self.communicator.group().barrier()?;
+            launch(number)?;
+            self.communicator.synchronize(stream)?;
+            let result = side.read(stream)?;
+            let wrong = match side.is_exact() {
+                true => data.count_unequal(&result, &stretches),
+                false => data.count_far(&result, &stretches),
+            };
+            laps.push(SideLap { wrong, checksum: checksum(&result), ..SideLap::default() });
+        }
+        // All ranks have read their results before the next operation.
+        self.communicator.group().barrier()?;
+        for _ in 0..self.race.launches {
+            for (number, lap) in laps.iter_mut().enumerate() {
+                let Time { device_us, host_us } = stopwatch.time(|| launch(number))?;
+                lap.times_us.push(device_us / f64::from(operations));
+                lap.host_us.push(host_us / f64::from(operations));
+            }
+        }
+        Ok(laps)
+    }
+}
+
+impl Race {
+    /// The sides by name, ours first.
+    pub(super) fn side_names(&self) -> Vec<&'static str> {
+        let own = [OURS].into_iter().chain(self.with.iter().map(|with| with.name()));
+        own.chain(self.competitors.iter().map(|competitor| competitor.name())).collect()
+    }
+
+    /// How many of them are ours.
+    pub(super) fn own_sides(&self) -> usize {
+        1 + self.with.len()
+    }
+}
+
+/// The name of this library's side.
+pub(super) const OURS: &str = "symmetra";

@@ -1,0 +1,223 @@
+//! The result of a race: a row for each size and mode once every rank has run it.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::floor::{self, Times};
+use super::race::{Lap, Mode, OURS, Race, SideLap};
+use crate::devices::RankDevice;
+use crate::failure::Failure;
+use crate::ranks::RanksAs;
+use crate::statistics::{busbw_gbps, median, ratio, slowest};
+use crate::{bytes, output};
+
+/// One size in one mode.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// Of a rank's input.
+    pub(super) bytes: u64,
+    pub(super) mode: Mode,
+    algorithm: String,
+    operations: u32,
+    /// By side.
+    pub(super) time_us: BTreeMap<&'static str, f64>,
+    /// The host's time for one operation: of a graph's launch, its share.
+    host_us: BTreeMap<&'static str, f64>,
+    pub(super) busbw_gbps: BTreeMap<&'static str, f64>,
+    /// The best peer's time by ours.
+    ratio: Option<f64>,
+    wrong: BTreeMap<&'static str, u64>,
+}
+
+/// Gathers the laps of all ranks.
+pub(super) struct Hearing<'a> {
+    race: &'a Race,
+    floors: Vec<Times>,
+    laps: Vec<(usize, Lap)>,
+    progress: ProgressBar,
+    report: Report,
+}
+
+/// The result, as `--json` writes it.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) ranks: usize,
+    pub(super) device: &'static str,
+    pub(super) ranks_as: &'static str,
+    pub(super) collective: &'static str,
+    op: &'static str,
+    pub(super) dtype: &'static str,
+    seed: u64,
+    launches: u32,
+    pub(super) sides: Vec<&'static str>,
+    /// How many of them are ours.
+    #[serde(skip)]
+    own_sides: usize,
+    /// Versions and settings.
+    about_peers: Option<String>,
+    pub(super) floor: Vec<floor::Line>,
+    pub(super) rows: Vec<Row>,
+}
+
+impl<'a> Hearing<'a> {
+    pub(super) fn new(devices: &[RankDevice], ranks_as: RanksAs, race: &'a Race, about_peers: Option<String>) -> Self {
+        let steps = race.sizes_elems.len() * race.modes.len();
+        let progress = output::progress(steps as u64);
+        let report = Report {
+            ranks: devices.len(),
+            device: devices.first().map_or("host", |device| device.kind().name()),
+            ranks_as: ranks_as.name(),
+            collective: race.collective.name(),
+            op: if race.collective.reduces() { "sum" } else { "" },
+            dtype: race.dtype.name(),
+            seed: race.seed,
+            launches: race.launches,
+            sides: race.side_names(),
+            own_sides: race.own_sides(),
+            about_peers,
+            floor: Vec::new(),
+            rows: Vec::new(),
+        };
+        Self { race, floors: Vec::new(), laps: Vec::new(), progress, report }
+    }
+
+    pub(super) fn hear_floor(&mut self, floor: Times) {
+        self.floors.push(floor);
+        if self.floors.len() == self.report.ranks {
+            self.report.floor = floor::lines(&self.floors);
+        }
+    }
+
+    pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
+        if lap.size >= self.race.sizes_elems.len() || lap.sides.len() != self.report.sides.len() {
+            return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
+        }
+        let (size, mode) = (lap.size, lap.mode);
+        self.laps.push((rank, lap));
+        let (here, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.laps).into_iter().partition(|(_, lap)| (lap.size, lap.mode) == (size, mode));
+        self.laps = others;
+        if here.len() < self.report.ranks {
+            self.laps.extend(here);
+            return Ok(());
+        }
+        self.check_equal(&here)?;
+        let laps: Vec<Lap> = here.into_iter().map(|(_, lap)| lap).collect();
+        let row = self.row(&laps);
+        self.progress.set_message(bytes::format(row.bytes));
+        self.progress.inc(1);
+        self.report.rows.push(row);
+        Ok(())
+    }
+
+    /// Refuses ranks that ended with different bits on one of our sides, where all end with the same.
+    fn check_equal(&self, laps: &[(usize, Lap)]) -> Result<(), Failure> {
+        let Some(((first, lap), others)) = laps.split_first() else { return Ok(()) };
+        let sides = if self.race.collective.equalises() { self.race.own_sides() } else { 0 };
+        for side in 0..sides {
+            let unequal = |(_, other): &&(usize, Lap)| other.sides[side].checksum != lap.sides[side].checksum;
+            if let Some((rank, _)) = others.iter().find(unequal) {
+                let (bytes, seed) = (self.race.bytes(self.race.sizes_elems[lap.size]), self.race.seed);
+                return Err(Failure::failed(format!(
+                    "{}: the results of ranks {first} and {rank} differ in their bits at {bytes} bytes (seed {seed})",
+                    self.report.sides[side]
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// From the laps of all ranks, of which there is at least one.
+    fn row(&self, laps: &[Lap]) -> Row {
+        let elems = self.race.sizes_elems[laps[0].size];
+        let larger_bytes = self.race.bytes(self.race.shape(elems).larger_elems());
+        let factor = self.race.collective.bus_factor(self.report.ranks);
+        let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
+            median(slowest(laps.iter().filter_map(|lap| lap.sides.get(side)).map(times)))
+        };
+        let by_side = |value: &dyn Fn(usize) -> f64| -> BTreeMap<&'static str, f64> {
+            self.report.sides.iter().enumerate().map(|(side, name)| (*name, value(side))).collect()
+        };
+        let times_us: Vec<f64> = (0..self.report.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
+        let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
+        Row {
+            bytes: self.race.bytes(elems),
+            mode: laps[0].mode,
+            algorithm: laps[0].algorithm.clone(),
+            operations: laps[0].operations,
+            time_us: by_side(&|side| times_us[side]),
+            host_us: by_side(&|side| of_side(side, |lap| &lap.host_us)),
+            busbw_gbps: by_side(&|side| busbw_gbps(larger_bytes, factor, times_us[side])),
+            ratio: ratio(times_us[0], &times_us[self.race.own_sides()..]),
+            wrong: self.report.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
+        }
+    }
+
+    pub(super) fn finish(self) -> Report {
+        self.progress.finish_and_clear();
+        self.report
+    }
+}
+
+impl Report {
+    /// Modes and sides of the columns, in their order.
+    fn headings(&self) -> Vec<String> {
+        let mut headings = vec!["bytes".to_owned(), "mode".to_owned(), "algorithm".to_owned()];
+        headings.extend(self.sides.iter().map(|side| format!("{side} us")));
+        headings.push("ratio".to_owned());
+        if self.has_eager() {
+            headings.extend(self.sides.iter().map(|side| format!("{side} host us")));
+        }
+        headings.extend(self.sides[..self.own_sides].iter().map(|side| match *side {
+            OURS => "busbw GB/s".to_owned(),
+            side => format!("{side} GB/s"),
+        }));
+        headings.push("wrong".to_owned());
+        headings
+    }
+
+    fn has_eager(&self) -> bool {
+        self.rows.iter().any(|row| row.mode == Mode::Eager)
+    }
+
+    /// The rows for people, and the floor below them.
+    pub(super) fn table(&self) -> impl Display {
+        let headings = self.headings();
+        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
+        let mut table = output::table(&headings, right);
+        for row in &self.rows {
+            let mode = if row.mode == Mode::Graph { "graph" } else { "eager" };
+            let mut cells = vec![row.bytes.to_string(), mode.to_owned(), row.algorithm.clone()];
+            cells.extend(self.sides.iter().map(|side| format!("{:.2}", row.time_us[side])));
+            cells.push(row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
+            if self.has_eager() {
+                let host =
+                    |side| if row.mode == Mode::Eager { format!("{:.2}", row.host_us[side]) } else { "-".to_owned() };
+                cells.extend(self.sides.iter().copied().map(host));
+            }
+            cells.extend(self.sides[..self.own_sides].iter().map(|side| format!("{:.2}", row.busbw_gbps[side])));
+            cells.push(row.wrong.values().sum::<u64>().to_string());
+            table.add_row(cells);
+        }
+        format!("{table}\n\n{}", floor::table(&self.floor))
+    }
+
+    /// Fails if anything was wrong.
+    pub(super) fn verdict(&self) -> Result<(), Failure> {
+        for side in &self.sides {
+            let wrong: u64 = self.rows.iter().map(|row| row.wrong[side]).sum();
+            if wrong > 0 {
+                return Err(Failure::failed(format!("{side}: {wrong} elements are wrong (seed {})", self.seed)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/cli/unit/race_report.rs"]
+mod tests;

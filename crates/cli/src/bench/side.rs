@@ -1,0 +1,126 @@
+//! The sides of a race: which library, by which means, on which memory.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, Capture, Communicator, Element, Operand, Queue, Reduction, Stream};
+
+use super::expected::ROOT;
+use crate::all_reduce::{Buffer, Collective};
+use crate::failure::Failure;
+
+/// One library, with an input and an output.
+pub(super) trait Side<'a, T> {
+    /// Enqueues one operation that runs.
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()>;
+    /// Enqueues one operation that a graph holds.
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
+    /// Writes input and output. Blocks until both are written.
+    fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()>;
+    /// Copies the output out. Blocks.
+    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
+    /// Whether its sums are rounded once, in rank order.
+    fn is_exact(&self) -> bool;
+}
+
+/// The means of this library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Kernels, which sum in this way.
+    Kernels(Algorithm),
+    /// The copy engines.
+    CopyEngine,
+}
+
+/// Another way of ours, beside kernels on symmetric memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(super) enum With {
+    /// The low-contention form, by the copy engines: all-gather and reduce-scatter
+    CopyEngine,
+    /// Kernels on plain device memory: pushed where called one by one, in a graph registered before the launch
+    Plain,
+}
+
+impl With {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::CopyEngine => "copy-engine",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// Refuses a way that a collective does not have.
+pub(super) fn check(with: With, collective: Collective) -> Result<(), Failure> {
+    match with == With::Plain || matches!(collective, Collective::AllGather | Collective::ReduceScatter) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("--with {}: {} has no such form", with.name(), collective.name()))),
+    }
+}
+
+/// This library, on one kind of memory.
+pub(super) struct Ours<'a, B> {
+    pub(super) communicator: &'a Communicator,
+    pub(super) collective: Collective,
+    pub(super) how: How,
+    /// Whether what runs sums in rank order.
+    pub(super) exact: bool,
+    pub(super) input: &'a B,
+    pub(super) output: &'a B,
+}
+
+impl<'a, B> Ours<'a, B> {
+    fn call<T: Element>(&self, queue: impl Queue<'a>) -> symmetra::Result<()>
+    where
+        &'a B: Operand<'a, T>,
+    {
+        let Self { communicator, input, output, .. } = *self;
+        match (self.collective, self.how) {
+            (Collective::AllReduce, How::Kernels(algorithm)) => {
+                communicator.all_reduce_with(algorithm, input, output, queue)
+            }
+            (Collective::AllGather, How::Kernels(_)) => communicator.all_gather(input, output, queue),
+            (Collective::ReduceScatter, How::Kernels(_)) => {
+                communicator.reduce_scatter(input, output, Reduction::Sum, queue)
+            }
+            (Collective::AllToAll, How::Kernels(_)) => communicator.all_to_all(input, output, queue),
+            (Collective::Broadcast, How::Kernels(_)) => communicator.broadcast(output, ROOT, queue),
+            // Dropped, it is awaited.
+            (Collective::AllGather, How::CopyEngine) => {
+                communicator.low_contention_all_gather(input, output, queue).map(drop)
+            }
+            (Collective::ReduceScatter, How::CopyEngine) => {
+                communicator.low_contention_reduce_scatter(input, output, Reduction::Sum, queue).map(drop)
+            }
+            (collective, how) => {
+                let what = format!("a race of {} by {how:?}", collective.name());
+                Err(symmetra::Error::Unsupported { what, reason: "it has no such form".to_owned() })
+            }
+        }
+    }
+}
+
+impl<'a, T: Element, B: Buffer<T>> Side<'a, T> for Ours<'a, B>
+where
+    &'a B: Operand<'a, T>,
+{
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.call(stream)
+    }
+
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        self.call(capture)
+    }
+
+    fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()> {
+        self.input.write(input, stream)?;
+        self.output.write(output, stream)
+    }
+
+    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+        self.output.read(stream)
+    }
+
+    fn is_exact(&self) -> bool {
+        self.exact
+    }
+}

@@ -1,0 +1,193 @@
+//! The checks, in the order in which opening a group would meet them.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Resource, getrlimit};
+use symmetra::DeviceKind;
+
+use super::Finding;
+use crate::all_reduce;
+use crate::bytes;
+use crate::devices::{GPUS, Gpu, RankDevice};
+use crate::failure::Failure;
+use crate::ranks::RanksAs;
+
+/// Runs every check and reports each as it is done.
+pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Result<(), Failure> {
+    report(sockets())?;
+    report(shared_memory())?;
+    report(locked_memory())?;
+    report(group("2 ranks as threads on the CPU", [RankDevice::Host; 2], RanksAs::Threads))?;
+    report(group("2 ranks as processes on the CPU", [RankDevice::Host; 2], RanksAs::Processes))?;
+    for gpu in &GPUS {
+        let count = gpu.count();
+        report(driver(gpu, count))?;
+        for one in 0..count {
+            report(versions((gpu.device)(one)))?;
+        }
+        for one in 0..count {
+            for other in one + 1..count {
+                report(peers((gpu.device)(one), (gpu.device)(other)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sockets() -> Finding {
+    let check = format!("unix sockets in {}", std::env::temp_dir().display());
+    let tried = tempfile::Builder::new().prefix("symmetra-").permissions(Permissions::from_mode(0o700)).tempdir();
+    let tried = tried.and_then(|directory| {
+        let path = directory.path().join("rank0.sock");
+        let listener = UnixListener::bind(&path)?;
+        let _connected = UnixStream::connect(&path)?;
+        listener.accept().map(drop)
+    });
+    match tried {
+        Ok(()) => Finding::ok(check, "a rank can listen and another connect"),
+        Err(error) => Finding::fail(
+            check,
+            error.to_string(),
+            "point TMPDIR to a short path on a local file system that is yours to write",
+        ),
+    }
+}
+
+fn shared_memory() -> Finding {
+    let check = "shared memory (memfd)";
+    let tried = memfd_create("symmetra-doctor", MemfdFlags::CLOEXEC).map_err(std::io::Error::from).and_then(|fd| {
+        let file = std::fs::File::from(fd);
+        file.set_len(1 << 20)?;
+        file.write_all_at(b"pattern", 1 << 19)?;
+        let mut read = [0; 7];
+        file.read_exact_at(&mut read, 1 << 19)?;
+        Ok(read == *b"pattern")
+    });
+    match tried {
+        Ok(true) => Finding::ok(check, "it can be made and keeps what is written"),
+        Ok(false) => Finding::fail(check, "it does not keep what is written", "check the system's memory"),
+        Err(error) => Finding::fail(check, error.to_string(), "allow memfd_create in the container's seccomp profile"),
+    }
+}
+
+/// Most that one group pins: its control page.
+const PINNED_BYTES: u64 = 64 << 10;
+
+fn locked_memory() -> Finding {
+    let check = "locked memory (ulimit -l)";
+    if GPUS.iter().all(|gpu| gpu.count() == 0) {
+        return Finding::none(check, "there is no GPU, and groups on the CPU lock none");
+    }
+    match getrlimit(Resource::Memlock).current {
+        None => Finding::ok(check, "unlimited"),
+        Some(limit) if limit >= PINNED_BYTES => Finding::ok(check, format!("{} may be locked", bytes::format(limit))),
+        Some(limit) => Finding::fail(
+            check,
+            format!("{} may be locked, GPU groups need {} a rank", bytes::format(limit), bytes::format(PINNED_BYTES)),
+            "raise it: `ulimit -l unlimited`, memlock in /etc/security/limits.conf, or `docker run --ulimit memlock=-1`",
+        ),
+    }
+}
+
+/// Opens a real group and reduces in it.
+fn group(check: &str, devices: [RankDevice; 2], ranks_as: RanksAs) -> Finding {
+    match probe(devices, ranks_as) {
+        Ok(detail) => Finding::ok(check, detail),
+        Err(detail) => Finding::fail(check, detail, "the message says what was refused; RUST_LOG=debug says more"),
+    }
+}
+
+/// Sums a pattern between two ranks, through every algorithm: packets, their flags, and direct
+/// reads and writes in both directions. Bounded by deadlines.
+fn probe(devices: [RankDevice; 2], ranks_as: RanksAs) -> Result<String, String> {
+    match all_reduce::probe(&devices, ranks_as) {
+        Ok(wrong) if wrong.iter().all(|wrong| *wrong == 0) => Ok("sums are right".to_owned()),
+        Ok(wrong) => Err(format!("{} elements are wrong in rank 0, {} in rank 1", wrong[0], wrong[1])),
+        Err(failure) => Err(failure.message().unwrap_or_else(|| "no reason given".to_owned())),
+    }
+}
+
+/// What differs between vendors.
+struct Vendor {
+    /// There when the driver is loaded.
+    node: &'static str,
+    no_device: &'static str,
+    topology: &'static str,
+    health: &'static str,
+}
+
+fn vendor(kind: DeviceKind) -> Vendor {
+    match kind {
+        DeviceKind::Hip => Vendor {
+            node: "/dev/kfd",
+            no_device: "see that HIP_VISIBLE_DEVICES names a device, that you may open /dev/kfd (group render), and that libamdhip64 of the ROCm release of this build is found (LD_LIBRARY_PATH)",
+            topology: "rocm-smi --showtopo",
+            health: "rocm-smi",
+        },
+        _ => Vendor {
+            node: "/dev/nvidiactl",
+            no_device: "see that CUDA_VISIBLE_DEVICES names a device, and that the driver is not older than the toolkit of this build",
+            topology: "nvidia-smi topo -p2p r",
+            health: "nvidia-smi",
+        },
+    }
+}
+
+fn driver(gpu: &Gpu, count: usize) -> Finding {
+    let check = format!("{} driver", gpu.vendor);
+    let vendor = vendor(gpu.kind);
+    match (gpu.built, count, Path::new(vendor.node).exists()) {
+        (false, _, _) => Finding::none(
+            check,
+            format!("this build has no {} (cargo build --features {})", gpu.vendor, gpu.kind.name()),
+        ),
+        (true, 0, false) => Finding::none(check, "there is none, so ranks work on the CPU"),
+        (true, 0, true) => Finding::fail(check, "a driver is loaded, but shows no device", vendor.no_device),
+        (true, count, _) => Finding::ok(check, format!("{count} devices")),
+    }
+}
+
+fn versions(one: RankDevice) -> Finding {
+    let check = one.to_string();
+    match one.open() {
+        Ok(device) => Finding::ok(check, format!("{}, {}", device.name(), device.versions())),
+        Err(error) => {
+            Finding::fail(check, error.to_string(), "install a driver that is not older than the toolkit of this build")
+        }
+    }
+}
+
+/// One pair of GPUs, both ways: what the driver reports, then what is true.
+fn peers(one: RankDevice, other: RankDevice) -> Finding {
+    let check = format!("peer access {one} <-> {other}");
+    let vendor = vendor(one.kind());
+    let reports = |from: RankDevice, to: RankDevice| from.open()?.can_access(to.open()?.ordinal());
+    for (from, to) in [(one, other), (other, one)] {
+        match reports(from, to) {
+            Ok(true) => {}
+            Ok(false) => {
+                let remedy = format!(
+                    "see `{}`: the GPUs need a link of the vendor's or a common PCIe root, and no ACS or virtual machine between",
+                    vendor.topology
+                );
+                return Finding::fail(check, format!("{from} cannot address memory of {to}"), remedy);
+            }
+            Err(error) => {
+                let remedy = format!("see that both devices are healthy: `{}`", vendor.health);
+                return Finding::fail(check, error.to_string(), remedy);
+            }
+        }
+    }
+    match probe([one, other], RanksAs::Processes) {
+        Ok(detail) => Finding::ok(check, format!("pattern and flags arrive both ways: {detail}")),
+        Err(detail) => {
+            let remedy =
+                "peer access is reported but does not work: turn off ACS and the IOMMU, or update firmware and driver";
+            Finding::fail(check, detail, remedy)
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! From a type's name to a Rust type; the reductions that results are compared with.
+
+use half::{bf16, f16};
+use symmetra::{Element, Reduction};
+
+/// Runs `$body` with `$Type` as the Rust type of `$dtype`.
+macro_rules! with_element {
+    ($dtype:expr, $Type:ident => $body:expr) => {
+        with_element!($dtype, $Type => $body;
+            F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, I8 i8, U8 u8, U32 u32, U64 u64)
+    };
+    ($dtype:expr, $Type:ident => $body:expr; $($name:ident $rust:ty),*) => {
+        match $dtype {
+            $(symmetra::Dtype::$name => {
+                type $Type = $rust;
+                $body
+            })*
+            other => Err($crate::failure::Failure::failed(format!("this command knows nothing of {other}"))),
+        }
+    };
+}
+
+/// An element that can be drawn at random and reduced as the library promises to.
+pub(crate) trait Summand: Element {
+    /// A random value. Floats have either sign and span twelve binary orders of magnitude, so that
+    /// the order of a sum shows in its bits; integers are of any value, so that sums wrap.
+    fn draw(random: &mut fastrand::Rng) -> Self;
+
+    /// The reduction in order, in single precision for the narrow types, rounded once; integers wrap.
+    fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self;
+
+    /// Whether both have the same bits, or both are NaN.
+    fn matches(self, other: Self) -> bool;
+}
+
+/// Smallest exponent drawn, and how many there are.
+const EXPONENTS: (i32, u64) = (-8, 12);
+
+macro_rules! float {
+    ($float:ty, $bits:ty, $wide:ty, mantissa $mantissa:literal, bias $bias:literal, round $round:expr) => {
+        impl Summand for $float {
+            fn draw(random: &mut fastrand::Rng) -> Self {
+                let drawn = random.u64(..);
+                let (lowest, count) = EXPONENTS;
+                let exponent = (lowest + $bias) as u64 + ((drawn & 0xff) * count >> 8);
+                let mantissa = drawn >> (64 - $mantissa);
+                let sign = drawn >> 8 & 1;
+                let width = <$bits>::BITS - 1;
+                Self::from_bits((sign << width | exponent << $mantissa | mantissa) as $bits)
+            }
+
+            fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self {
+                let ranks = values.len() as $wide;
+                let values = values.map(<$wide>::from);
+                // No value drawn is a NaN or a zero, of which min and max have more to say.
+                let all = match reduction {
+                    Reduction::Product => values.reduce(|a, b| a * b),
+                    Reduction::Min => values.reduce(<$wide>::min),
+                    Reduction::Max => values.reduce(<$wide>::max),
+                    Reduction::Average => values.reduce(|a, b| a + b).map(|sum| sum / ranks),
+                    _ => values.reduce(|a, b| a + b),
+                };
+                $round(all.unwrap_or_default())
+            }
+
+            fn matches(self, other: Self) -> bool {
+                self.to_bits() == other.to_bits() || (self.is_nan() && other.is_nan())
+            }
+        }
+    };
+}
+
+float!(f32, u32, f32, mantissa 23, bias 127, round std::convert::identity);
+float!(f64, u64, f64, mantissa 52, bias 1023, round std::convert::identity);
+float!(f16, u16, f32, mantissa 10, bias 15, round Self::from_f32);
+float!(bf16, u16, f32, mantissa 7, bias 127, round Self::from_f32);
+
+macro_rules! integer {
+    ($integer:ty, $sum:ty) => {
+        impl Summand for $integer {
+            fn draw(random: &mut fastrand::Rng) -> Self {
+                random.u64(..) as Self
+            }
+
+            fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self {
+                let ranks = values.len() as $sum;
+                let all = match reduction {
+                    Reduction::Product => values.reduce(Self::wrapping_mul),
+                    Reduction::Min => values.min(),
+                    Reduction::Max => values.max(),
+                    Reduction::Average => {
+                        values.map(<$sum>::from).reduce(<$sum>::wrapping_add).map(|sum| (sum / ranks) as Self)
+                    }
+                    _ => values.reduce(Self::wrapping_add),
+                };
+                all.unwrap_or_default()
+            }
+
+            fn matches(self, other: Self) -> bool {
+                self == other
+            }
+        }
+    };
+}
+
+integer!(i8, i64);
+integer!(u8, u64);
+integer!(i32, i64);
+integer!(u32, u64);
+integer!(i64, i64);
+integer!(u64, u64);
+
+#[cfg(test)]
+#[path = "../../../tests/cli/unit/element.rs"]
+mod tests;

@@ -1,0 +1,101 @@
+//! Flags of the commands that measure and verify a collective.
+
+use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
+
+use crate::bytes;
+use crate::failure::Failure;
+use crate::names::{self, Mover};
+use crate::ranks::RankArgs;
+
+const MAX: u64 = MAX_WORLD_SIZE as u64;
+
+/// Flags of every collective but all-reduce.
+#[derive(clap::Args)]
+// Their summaries are those of the commands: text here would be overridden by them.
+#[command(after_long_help = "\
+Starts the ranks itself. Every size is run on fresh random data and every element of every rank's \
+result is compared, bit for bit, with what it must be; then batches of operations are timed. A \
+size is that of a rank's larger operand. A row's time is the median over the batches of the \
+slowest rank's time for one operation; bus bandwidth is what nccl-tests call so. Exit status: 0, \
+or 1 when an element is wrong or a rank fails, or 2 for wrong usage.")]
+pub(crate) struct Args {
+    /// How many ranks, 1 to 16
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]
+    pub(crate) ranks: u64,
+
+    #[command(flatten)]
+    pub(crate) run: RankArgs,
+
+    /// How data move; `auto` is the library's choice for each size (`symmetra info` prints it), `copy-engine`
+    /// the low-contention form of all-gather and reduce-scatter
+    #[arg(long, default_value = "auto", value_parser = names::mover_parser())]
+    pub(crate) transport: Mover,
+
+    /// Compare every call across ranks before it runs
+    #[arg(long)]
+    pub(crate) check_calls: bool,
+
+    /// The rank that gives or gets, where there is one [default: 0]
+    #[arg(long)]
+    pub(crate) root: Option<usize>,
+
+    /// How many ranks further the operation goes, where it goes round [default: 1]
+    #[arg(long)]
+    pub(crate) by: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+}
+
+/// Flags of a sweep of sizes.
+#[derive(clap::Args)]
+#[group(id = "sweep", multiple = true)]
+#[command(next_help_heading = "Measuring")]
+pub(crate) struct SweepArgs {
+    /// Element type
+    #[arg(long, default_value = "f32", value_parser = names::dtype_parser())]
+    pub(crate) dtype: Dtype,
+
+    /// What becomes of the values of all ranks
+    #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
+    pub(crate) op: Reduction,
+
+    /// Smallest message, the larger operand of a rank: bytes, or with the unit KiB, MiB or GiB
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
+    min_bytes: u64,
+
+    /// Largest message, the larger operand of a rank: sizes double from the smallest up to this
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
+    max_bytes: u64,
+
+    /// Operations timed for each size; more than 10 are timed in 10 equal batches, rounded up [default: by size, 10 to 200 on the CPU, 50 to 1000 on GPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) iterations: Option<u32>,
+
+    /// Run the operations from a captured graph
+    #[arg(long)]
+    pub(crate) graph: bool,
+
+    /// Use one buffer for input and output
+    #[arg(long)]
+    pub(crate) in_place: bool,
+
+    /// Use plain device memory instead of symmetric memory
+    #[arg(long)]
+    pub(crate) plain: bool,
+
+    /// Seed of the random data [default: a new one every run, printed]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl SweepArgs {
+    /// Elements of each message, in whole multiples of `parts`.
+    pub(crate) fn sizes_elems(&self, parts: usize) -> Result<Vec<usize>, Failure> {
+        bytes::sizes_elems(self.min_bytes, self.max_bytes, self.dtype, parts)
+    }
+}

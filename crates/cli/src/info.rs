@@ -1,0 +1,338 @@
+//! `symmetra info`: devices, versions, settings, and which algorithm serves which message.
+
+mod surroundings;
+
+use std::path::PathBuf;
+
+use comfy_table::Table;
+use serde::Serialize;
+use surroundings::{Groups, Variable};
+use symmetra::{
+    Config, Device, DeviceKind, Dtype, Range, TransportRange, Tuning, explain, explain_broadcast, explain_exchange,
+    required_bytes,
+};
+
+use crate::devices::{self, Choice, RankDevice};
+use crate::failure::Failure;
+use crate::{bytes, output};
+
+/// Where operands may be, and whether peers can address them there.
+const MEMORIES: [(&str, bool); 2] = [("symmetric, adopted", true), ("plain", false)];
+
+/// Print devices, peer access, versions, settings and who decided each, and the choice of algorithms.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Number of ranks to explain settings and algorithms for, 2 to 16 [default: those of --tp, else 4]
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(2..=16))]
+    ranks: Option<u64>,
+
+    /// Kind of device to explain algorithms for
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    device: Choice,
+
+    /// A file that `symmetra tune` wrote, to explain its choices
+    #[arg(long)]
+    tuning: Option<PathBuf>,
+
+    /// Ranks of a tensor parallel group: with --pp and --dp, prints who is in which group
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    tp: Option<u64>,
+
+    /// Stages of a pipeline
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pp: Option<u64>,
+
+    /// Replicas of the layers
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    dp: Option<u64>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    fn ranks(&self) -> usize {
+        let tensor_parallel = self.tp.filter(|tp| (2..=16).contains(tp));
+        self.ranks.or(tensor_parallel).unwrap_or(4) as usize
+    }
+
+    /// Tensor, pipeline and data parallel sizes, where one was asked for.
+    fn sizes(&self) -> Option<[usize; 3]> {
+        let sizes = [self.tp, self.pp, self.dp];
+        sizes.iter().any(Option::is_some).then(|| sizes.map(|size| size.unwrap_or(1) as usize))
+    }
+}
+
+/// Everything that `info` prints.
+#[derive(Debug, Serialize)]
+struct Info {
+    version: &'static str,
+    features: Vec<&'static str>,
+    devices: Vec<DeviceInfo>,
+    /// What the driver counts and does not open.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    broken: Vec<BrokenDevice>,
+    /// Whether GPU `row` of `devices` reports that it can address memory of GPU `column`; false across vendors.
+    peer_access: Vec<Vec<bool>>,
+    ranks: usize,
+    device: &'static str,
+    /// Name, value, and who decided it.
+    config: Vec<(&'static str, String, String)>,
+    /// Which NCCL is found, or why none is.
+    nccl: String,
+    arena_bytes: u64,
+    algorithms: Vec<Choices>,
+    transports: Vec<TransportInfo>,
+    variables: Vec<Variable>,
+    /// Where sizes were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layout: Option<Vec<Groups>>,
+}
+
+#[derive(Debug, Serialize)]
+struct BrokenDevice {
+    device: String,
+    error: String,
+}
+
+/// One row of the choices for exchanges.
+#[derive(Debug, Serialize)]
+struct TransportInfo {
+    collective: &'static str,
+    memory: &'static str,
+    /// Bytes from one rank to another; nothing: no limit.
+    up_to_bytes: Option<u64>,
+    transport: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceInfo {
+    kind: &'static str,
+    ordinal: i32,
+    name: String,
+    memory_bytes: u64,
+    multiprocessors: u32,
+    compute_capability: String,
+    uuid: String,
+    versions: String,
+}
+
+/// What serves messages of some types in some memory.
+#[derive(Debug, Serialize)]
+struct Choices {
+    dtypes: Vec<&'static str>,
+    memory: &'static str,
+    ranges: Vec<RangeInfo>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct RangeInfo {
+    from_bytes: u64,
+    /// None: without limit.
+    up_to_bytes: Option<u64>,
+    algorithm: &'static str,
+    reason: &'static str,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let ranks = args.ranks();
+    let kind = devices::kind(args.device, ranks, false);
+    let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(gpu.device));
+    let (gpus, broken) = opened(gpus);
+    let mut config = Config::default();
+    config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
+    let device = gpus.iter().find(|device| device.kind() == kind);
+    let info = Info {
+        version: env!("CARGO_PKG_VERSION"),
+        features: features(),
+        devices: std::iter::once(&Device::host()?).chain(&gpus).map(DeviceInfo::new).collect(),
+        broken,
+        peer_access: peer_access(&gpus)?,
+        ranks,
+        device: kind.name(),
+        config: surroundings::settings(&config, args.sizes(), ranks),
+        nccl: surroundings::nccl(&gpus),
+        arena_bytes: required_bytes(ranks, &config)?,
+        algorithms: algorithms(&explain(kind, device, ranks, config.tuning.as_ref())?),
+        variables: surroundings::variables(),
+        layout: args.sizes().map(surroundings::layout).transpose()?,
+        transports: transports(kind, ranks),
+    };
+    if args.json { output::json(&info) } else { print(&info) }
+}
+
+/// The devices that open, and the errors of those that do not.
+fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<BrokenDevice>) {
+    let (mut opened, mut broken) = (Vec::new(), Vec::new());
+    for device in devices {
+        match device.open() {
+            Ok(device) => opened.push(device),
+            Err(error) => broken.push(BrokenDevice { device: device.to_string(), error: error.to_string() }),
+        }
+    }
+    (opened, broken)
+}
+
+fn features() -> Vec<&'static str> {
+    let built = [
+        ("cuda", cfg!(feature = "cuda")),
+        ("cudarc", cfg!(feature = "cudarc")),
+        ("gloo", cfg!(feature = "gloo")),
+        ("hip", cfg!(feature = "hip")),
+        ("hip-sys", cfg!(feature = "hip-sys")),
+        ("nccl", cfg!(feature = "nccl")),
+    ];
+    built.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
+}
+
+fn peer_access(gpus: &[Device]) -> Result<Vec<Vec<bool>>, Failure> {
+    let row = |from: &Device| {
+        let reaches = |to: &Device| from.ordinal() == to.ordinal() || from.can_access(to.ordinal()).unwrap_or(false);
+        gpus.iter().map(|to| from.kind() == to.kind() && reaches(to)).collect()
+    };
+    Ok(gpus.iter().map(row).collect())
+}
+
+impl DeviceInfo {
+    fn new(device: &Device) -> Self {
+        let (major, minor) = device.compute_capability();
+        let host = device.kind() == DeviceKind::Host;
+        Self {
+            kind: device.kind().name(),
+            ordinal: device.ordinal(),
+            name: device.name(),
+            memory_bytes: device.memory_bytes(),
+            multiprocessors: device.multiprocessors(),
+            compute_capability: if host { "-".to_owned() } else { format!("{major}.{minor}") },
+            uuid: if host { "-".to_owned() } else { uuid(device.uuid()) },
+            versions: device.versions(),
+        }
+    }
+}
+
+/// As the vendor's tools write it.
+fn uuid(bytes: [u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(bytes));
+    format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
+}
+
+/// The choices, types with equal ones together.
+fn transports(kind: DeviceKind, ranks: usize) -> Vec<TransportInfo> {
+    let row = |collective, memory| {
+        move |range: TransportRange| TransportInfo {
+            collective,
+            memory,
+            up_to_bytes: (range.up_to_bytes != u64::MAX).then_some(range.up_to_bytes),
+            transport: range.transport.name(),
+            reason: range.reason,
+        }
+    };
+    let broadcasts =
+        |(memory, direct)| explain_broadcast(kind, ranks, direct).into_iter().map(row("broadcast", memory));
+    let others = |(memory, direct)| explain_exchange(kind, ranks, direct).into_iter().map(row("others", memory));
+    MEMORIES.into_iter().flat_map(broadcasts).chain(MEMORIES.into_iter().flat_map(others)).collect()
+}
+
+fn algorithms(explain: &impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
+    let mut all: Vec<Choices> = Vec::new();
+    for (memory, direct) in MEMORIES {
+        for dtype in Dtype::ALL {
+            let ranges = ranges(&explain(dtype, direct));
+            match all.iter_mut().find(|choices| choices.memory == memory && choices.ranges == ranges) {
+                Some(choices) => choices.dtypes.push(dtype.name()),
+                None => all.push(Choices { dtypes: vec![dtype.name()], memory, ranges }),
+            }
+        }
+    }
+    all
+}
+
+fn ranges(rows: &[Range]) -> Vec<RangeInfo> {
+    let mut from_bytes = 0;
+    let range = |row: &Range| {
+        let range = RangeInfo {
+            from_bytes,
+            up_to_bytes: (row.up_to_bytes != u64::MAX).then_some(row.up_to_bytes),
+            algorithm: row.algorithm.name(),
+            reason: row.reason,
+        };
+        from_bytes = row.up_to_bytes.saturating_add(1);
+        range
+    };
+    rows.iter().map(range).collect()
+}
+
+fn print(info: &Info) -> Result<(), Failure> {
+    let features = if info.features.is_empty() { "none".to_owned() } else { info.features.join(", ") };
+    output::line(format_args!("symmetra {}, features: {features}\n\nDevices", info.version))?;
+    let mut devices = output::table(&["device", "name", "memory", "processors", "capability", "uuid", "versions"], []);
+    for device in &info.devices {
+        devices.add_row([
+            format!("{} {}", device.kind, device.ordinal),
+            device.name.clone(),
+            format!("{:.1} GiB", device.memory_bytes as f64 / f64::from(1 << 30)),
+            device.multiprocessors.to_string(),
+            device.compute_capability.clone(),
+            device.uuid.clone(),
+            device.versions.clone(),
+        ]);
+    }
+    output::line(devices)?;
+    info.broken.iter().try_for_each(|broken| output::line(format_args!("{}: {}", broken.device, broken.error)))?;
+    if !info.peer_access.is_empty() {
+        output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;
+        output::line(peers(info))?;
+    }
+    output::line(format_args!("\nNCCL: {}", info.nccl))?;
+    output::line("\nSettings of an environment here; what a program sets beats them")?;
+    let mut settings = output::table(&["setting", "value", "from"], []);
+    settings.add_rows(info.config.iter().map(|(name, value, source)| [*name, value.as_str(), source.as_str()]));
+    output::line(settings)?;
+    output::line(format_args!("memory on each of {} ranks: {} bytes", info.ranks, info.arena_bytes))?;
+    output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
+    output::line(choices(&info.algorithms))?;
+    output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
+    let mut rows = output::table(&["collective", "memory", "bytes", "transport", "why"], []);
+    for row in &info.transports {
+        let bytes =
+            row.up_to_bytes.map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
+        rows.add_row([row.collective, row.memory, &bytes, row.transport, row.reason]);
+    }
+    output::line(rows)?;
+    if let Some(layout) = &info.layout {
+        output::line(format_args!("\nParallel groups of {} ranks", layout[0].ranks()))?;
+        output::line(surroundings::layout_table(layout))?;
+    }
+    output::line("\nEnvironment variables; what a program sets beats them")?;
+    output::line(surroundings::variables_table(&info.variables))
+}
+
+fn peers(info: &Info) -> Table {
+    // The first device is the host.
+    let names: Vec<String> =
+        info.devices.iter().skip(1).map(|device| format!("{} {}", device.kind, device.ordinal)).collect();
+    let headings: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
+    let mut peers = output::table(&headings, []);
+    for (from, row) in names.iter().zip(&info.peer_access) {
+        let cells = row.iter().map(|reached| if *reached { "yes" } else { "no" });
+        peers.add_row(std::iter::once(from.as_str()).chain(cells));
+    }
+    peers
+}
+
+fn choices(all: &[Choices]) -> Table {
+    let mut rows = output::table(&["dtype", "memory", "bytes", "algorithm", "why"], []);
+    for choices in all {
+        for range in &choices.ranges {
+            let bytes = match range.up_to_bytes {
+                Some(up_to) => format!("up to {}", bytes::format(up_to)),
+                None => format!("above {}", bytes::format(range.from_bytes.saturating_sub(1))),
+            };
+            rows.add_row([&choices.dtypes.join(" "), choices.memory, &bytes, range.algorithm, range.reason]);
+        }
+    }
+    rows
+}

@@ -1,0 +1,119 @@
+//! The groups of a layout, the settings of an environment and its variables.
+
+use comfy_table::Table;
+use serde::Serialize;
+use symmetra::environment::{EnvConfig, Layout, Parallelism, VARIABLES};
+use symmetra::{Config, Device};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// The groups of one parallelism.
+#[derive(Debug, Serialize)]
+pub(super) struct Groups {
+    parallelism: &'static str,
+    groups: Vec<Vec<usize>>,
+}
+
+impl Groups {
+    pub(super) fn ranks(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum()
+    }
+}
+
+/// The layout of `sizes` = tensor, pipeline, data over as many ranks as they take.
+pub(super) fn layout(sizes: [usize; 3]) -> Result<Vec<Groups>, Failure> {
+    let [tensor, pipeline, data] = sizes;
+    let world_size = sizes.iter().product();
+    let layout = Layout::new(world_size, tensor, pipeline, data)?;
+    let groups =
+        |parallelism| Groups { parallelism: Parallelism::name(parallelism), groups: layout.groups(parallelism) };
+    Ok(Parallelism::ALL.map(groups).into())
+}
+
+pub(super) fn layout_table(layout: &[Groups]) -> Table {
+    let mut rows = output::table(&["", "groups of ranks"], []);
+    for groups in layout {
+        let words = groups.groups.iter().map(|ranks| format!("{ranks:?}")).collect::<Vec<_>>();
+        rows.add_row([groups.parallelism.to_owned(), words.join(" ")]);
+    }
+    rows
+}
+
+/// Settings of an environment in this process: name, value, and who decided. The environment has `ranks` ranks unless a
+/// variable or an option says otherwise. Refused settings give the reason.
+pub(super) fn settings(
+    communicator: &Config,
+    sizes: Option<[usize; 3]>,
+    ranks: usize,
+) -> Vec<(&'static str, String, String)> {
+    let mut config = EnvConfig::default();
+    config.communicator = communicator.clone();
+    let mut world_size = ranks;
+    if let Some([tensor, pipeline, data]) = sizes {
+        (config.tensor_parallel_size, config.pipeline_parallel_size, config.data_parallel_size) =
+            (tensor, pipeline, data);
+        world_size = tensor * pipeline * data;
+    }
+    match config.settings((0, world_size)) {
+        Ok(settings) => {
+            settings.into_iter().map(|setting| (setting.name, setting.value, setting.source.to_string())).collect()
+        }
+        // The rest of the output may tell why.
+        Err(error) => vec![("none", error.to_string(), "refused".to_owned())],
+    }
+}
+
+/// Which NCCL, or RCCL where there are AMD GPUs alone, is found; or why none is.
+#[cfg(feature = "nccl")]
+pub(super) fn nccl(gpus: &[Device]) -> String {
+    let kind = gpus.first().map_or(symmetra::DeviceKind::Cuda, Device::kind);
+    symmetra::environment::nccl_library(kind)
+        .map_or_else(|error| error.to_string(), |library| library.name().to_owned())
+}
+
+#[cfg(not(feature = "nccl"))]
+pub(super) fn nccl(_gpus: &[Device]) -> String {
+    "not built: build with the feature `nccl`".to_owned()
+}
+
+/// A variable and its value.
+#[derive(Debug, Serialize)]
+pub(super) struct Variable {
+    name: &'static str,
+    /// None: unset.
+    value: Option<String>,
+    /// What decides: the environment, another variable, or the default.
+    from: &'static str,
+    default: &'static str,
+    effect: &'static str,
+}
+
+/// Every variable; the value of a secret stays one.
+pub(super) fn variables() -> Vec<Variable> {
+    let value = |name: &str| {
+        let value = std::env::var_os(name)?.to_string_lossy().into_owned();
+        Some(if name.contains("SECRET") { "hidden".to_owned() } else { value })
+    };
+    let from = |name: &str| match (name, value(name)) {
+        (_, None) => "default",
+        ("VLLM_NCCL_SO_PATH", _) if value("SYMMETRA_NCCL_LIBRARY").is_some() => "SYMMETRA_NCCL_LIBRARY",
+        _ => "environment",
+    };
+    let variable = |known: &symmetra::environment::Variable| Variable {
+        name: known.name,
+        value: value(known.name),
+        from: from(known.name),
+        default: known.default,
+        effect: known.effect,
+    };
+    VARIABLES.iter().map(variable).collect()
+}
+
+pub(super) fn variables_table(variables: &[Variable]) -> Table {
+    let mut rows = output::table(&["variable", "value", "from", "effect"], []);
+    for Variable { name, value, from, default, effect } in variables {
+        rows.add_row([*name, value.as_deref().unwrap_or(*default), *from, *effect]);
+    }
+    rows
+}

@@ -1,0 +1,51 @@
+//! Starts one rank of a program.
+#![allow(unsafe_code)]
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::getpid;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::failure::Failure;
+use crate::orphan;
+
+/// The variables that all ranks get.
+pub(super) struct World {
+    ranks: usize,
+    /// A port that was free when chosen.
+    port: u16,
+    secret: String,
+}
+
+impl World {
+    pub(super) fn new(ranks: usize) -> Result<Self, Failure> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let address =
+            listener.and_then(|listener| listener.local_addr()).map_err(Failure::doing("find a free port"))?;
+        let mut secret = [0; 16];
+        getrandom(&mut secret, GetRandomFlags::empty()).map_err(Failure::doing("draw a secret"))?;
+        Ok(Self { ranks, port: address.port(), secret: format!("{:032x}", u128::from_be_bytes(secret)) })
+    }
+
+    /// Starts a rank in a process group of its own. It ends when the calling thread does.
+    pub(super) fn start(&self, rank: usize, program: &[OsString], inherit_output: bool) -> Result<Child, Failure> {
+        let Some((name, arguments)) = program.split_first() else { return Err(Failure::usage("there is no program")) };
+        let output = || if inherit_output { Stdio::inherit() } else { Stdio::piped() };
+        let mut command = Command::new(name);
+        command.args(arguments).stdin(Stdio::null()).stdout(output()).stderr(output()).process_group(0);
+        for (name, number) in
+            [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", self.ranks), ("LOCAL_WORLD_SIZE", self.ranks)]
+        {
+            command.env(name, number.to_string());
+        }
+        command.env("MASTER_ADDR", Ipv4Addr::LOCALHOST.to_string()).env("MASTER_PORT", self.port.to_string());
+        command.env("SYMMETRA_SECRET", &self.secret);
+        let launcher = getpid();
+        // SAFETY: between fork and exec the closure makes system calls only.
+        unsafe { command.pre_exec(move || Ok(orphan::end_with(launcher)?)) };
+        command.spawn().map_err(Failure::doing(format!("start {}", name.to_string_lossy())))
+    }
+}

@@ -1,0 +1,121 @@
+//! The command `symmetra`: runs collectives, launches ranks, explains the machine.
+
+#[macro_use]
+mod element;
+mod all_reduce;
+mod bench;
+mod bytes;
+mod devices;
+mod doctor;
+mod exchange;
+mod failure;
+mod info;
+mod launch;
+mod names;
+mod orphan;
+mod output;
+mod ranks;
+mod signals;
+mod statistics;
+mod target;
+mod tensor_file;
+mod tune;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use all_reduce::{Collective, Shards, Sweep};
+use bench::{Floor, Overhead, Overlap, Race};
+use failure::Failure;
+use ranks::{RankProcess, Task};
+use tune::Plan;
+
+/// GPU collectives inside one host; the same kernels on a CPU.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    AllReduce(all_reduce::Args),
+    Bench(bench::Args),
+    Tune(tune::Args),
+    Launch(launch::Args),
+    Info(info::Args),
+    Doctor(doctor::Args),
+    /// One rank of another command.
+    #[command(hide = true)]
+    Rank,
+    /// Another operation, whose description makes the command.
+    #[command(skip)]
+    Operation(Collective, Box<exchange::Args>),
+}
+
+/// What the command line asks for: one of [`Command`], or an operation by its name.
+fn asked() -> Result<Command, clap::Error> {
+    let operations =
+        all_reduce::commands().map(|(name, about)| exchange::Args::augment_args(clap::Command::new(name)).about(about));
+    let matches = Cli::command().subcommands(operations).try_get_matches()?;
+    match matches.subcommand().and_then(|(name, flags)| Some((all_reduce::operation(name)?, flags))) {
+        Some((collective, flags)) => {
+            Ok(Command::Operation(collective, Box::new(exchange::Args::from_arg_matches(flags)?)))
+        }
+        None => Ok(Cli::from_arg_matches(&matches)?.command),
+    }
+}
+
+/// Whether the log has colours (<https://no-color.org>).
+fn colours() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|asked| asked.is_empty())
+}
+
+/// Does the part of one rank of the command that started this process.
+fn rank() -> Result<(), Failure> {
+    let rank = RankProcess::begin()?;
+    match rank.task() {
+        Sweep::NAME => rank.work::<Sweep>(),
+        Shards::NAME => rank.work::<Shards>(),
+        Race::NAME => rank.work::<Race>(),
+        Floor::NAME => rank.work::<Floor>(),
+        Overhead::NAME => rank.work::<Overhead>(),
+        Overlap::NAME => rank.work::<Overlap>(),
+        Plan::NAME => rank.work::<Plan>(),
+        other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
+    }
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
+        .from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours()).init();
+    let command = asked().unwrap_or_else(|error| error.exit());
+    // The command that started a rank has warned already.
+    if !matches!(command, Command::Rank) {
+        symmetra::environment::warn_of_variables();
+    }
+    let done = match command {
+        Command::AllReduce(args) => all_reduce::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Tune(args) => tune::run(&args),
+        Command::Launch(args) => launch::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Rank => rank(),
+        Command::Operation(collective, args) => all_reduce::run_exchange(collective, &args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                eprintln!("error: {message}");
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}

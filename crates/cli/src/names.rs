@@ -1,0 +1,87 @@
+//! Types, reductions, algorithms and transports by name: on the command line, and in the tasks of rank processes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use symmetra::{Algorithm, Dtype, Reduction, Transport};
+
+/// What moves the data of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mover {
+    /// Kernels, by this transport.
+    Kernels(Transport),
+    /// The copy engines: the collective's low-contention form.
+    CopyEngine,
+}
+
+impl Mover {
+    const ALL: [Self; 4] = [
+        Self::Kernels(Transport::Auto),
+        Self::Kernels(Transport::Packets),
+        Self::Kernels(Transport::Direct),
+        Self::CopyEngine,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kernels(transport) => transport.name(),
+            Self::CopyEngine => "copy-engine",
+        }
+    }
+}
+
+impl fmt::Display for Mover {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Mover {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mover| mover.name() == name);
+        found.ok_or_else(|| format!("there is no transport {name}"))
+    }
+}
+
+fn parser<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+pub(crate) fn dtype_parser() -> impl TypedValueParser<Value = Dtype> {
+    parser(Dtype::ALL.map(Dtype::name))
+}
+
+pub(crate) fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
+    parser(Reduction::ALL.map(Reduction::name))
+}
+
+pub(crate) fn mover_parser() -> impl TypedValueParser<Value = Mover> {
+    parser(Mover::ALL.map(Mover::name))
+}
+
+pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
+    parser([Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name))
+}
+
+/// `#[serde(with = "by_name")]` for types that display as their name and parse from it.
+pub(crate) mod by_name {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<N: Display, S: Serializer>(named: &N, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(named)
+    }
+
+    pub(crate) fn deserialize<'de, N: FromStr<Err: Display>, D: Deserializer<'de>>(from: D) -> Result<N, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}

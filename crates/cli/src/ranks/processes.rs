@@ -1,0 +1,204 @@
+//! Ranks as processes of this program. A rank reads its task from standard input and writes what it finds to standard
+//! output, in lines of JSON.
+
+use std::fs::{File, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Pid, getpid};
+use rustix::stdio::{dup2_stdout, stderr, stdout};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use symmetra::bootstrap::Local;
+use tempfile::TempDir;
+
+use super::listen::{Hands, Heard, Ranks};
+use super::task::{Run, Said, Task};
+use crate::failure::{Failure, spawn};
+use crate::{orphan, output};
+
+/// How long the ranks have to start.
+const MEET: Duration = Duration::from_secs(60);
+
+/// How long a rank may take to exit after its last line: drivers and libraries need some time.
+const EXIT: Duration = Duration::from_secs(10);
+/// Time between two looks for the exit.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A rank's place in a run: the first line that its process reads. The second is the [`Run`].
+#[derive(Serialize, Deserialize)]
+struct Place {
+    rank: usize,
+    /// Where the ranks meet.
+    directory: PathBuf,
+    /// The process that started this one. The rank ends with it.
+    parent: i32,
+    /// The name of the task.
+    task: String,
+}
+
+/// The processes, and the directory that they meet in.
+struct Team {
+    children: Vec<Child>,
+    directory: Option<TempDir>,
+}
+
+impl Hands for Team {
+    /// Removes the directory, so that an interrupted command leaves nothing behind.
+    fn all_open(&mut self) {
+        self.directory = None;
+    }
+
+    fn end(&mut self, rank: usize, done: bool) -> Option<String> {
+        match self.children.get_mut(rank).map(wait) {
+            Some(Ok(Some(status))) if done && status.success() => None,
+            Some(Ok(Some(status))) => Some(describe(status, done)),
+            Some(Ok(None)) => Some(format!("said no more, and did not end for {} s", EXIT.as_secs())),
+            Some(Err(error)) => Some(format!("ended, nobody knows how: {error}")),
+            None => Some("never was".to_owned()),
+        }
+    }
+
+    fn stop(&mut self) {
+        for child in &mut self.children {
+            // Fails when the process has ended by itself.
+            let _ = child.kill();
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.stop();
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits for the exit of a rank; kills a rank that takes too long.
+fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + EXIT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            child.kill()?;
+            return child.wait().map(|_| None);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn describe(status: ExitStatus, done: bool) -> String {
+    let when = if done { "after" } else { "before" };
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by signal {signal} {when} it was done"),
+        (None, code) => format!("ended with status {} {when} it was done", code.unwrap_or(-1)),
+    }
+}
+
+/// Starts every rank.
+pub(super) fn start<T: Task>(run: &Run<T>) -> Result<Ranks<T::Found>, Failure> {
+    let directory = tempfile::Builder::new().prefix("symmetra-").permissions(Permissions::from_mode(0o700)).tempdir();
+    let directory = directory.map_err(Failure::doing("make a directory for the ranks to meet in"))?;
+    let path = directory.path().to_owned();
+    let mut team = Team { children: Vec::new(), directory: Some(directory) };
+    let (sender, heard) = channel();
+    for rank in 0..run.ranks() {
+        let task = T::NAME.to_owned();
+        let place = Place { rank, directory: path.clone(), parent: getpid().as_raw_pid(), task };
+        team.spawn(&place, run, sender.clone())?;
+    }
+    Ok(Ranks { heard, hands: Box::new(team), ranks: run.ranks() })
+}
+
+impl Team {
+    fn spawn<T: Task>(
+        &mut self,
+        place: &Place,
+        run: &Run<T>,
+        sender: Sender<(usize, Heard<T::Found>)>,
+    ) -> Result<(), Failure> {
+        let rank = place.rank;
+        let program = std::env::current_exe().map_err(Failure::doing("find this program"))?;
+        let child = Command::new(program).arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(Failure::doing(format!("start rank {rank}")))?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        self.children.push(child);
+        let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
+            return Err(Failure::failed(format!("rank {rank} was started without its pipes")));
+        };
+        // A write to a rank that died fails; the end of the rank's output reports the death.
+        let _ = output::json_to(&mut stdin, place).and_then(|()| output::json_to(&mut stdin, run));
+        spawn(move || listen(rank, stdout, &sender)).map(drop)
+    }
+}
+
+/// Hands on what a rank says until it ends.
+fn listen<F: DeserializeOwned>(rank: usize, stdout: ChildStdout, sender: &Sender<(usize, Heard<F>)>) {
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        let said = serde_json::from_str(&line).unwrap_or_else(|error| Said::Failed {
+            message: format!("said something else than it should ({error}): {line}"),
+            echo: false,
+        });
+        if sender.send((rank, Heard::Said(said))).is_err() {
+            return;
+        }
+    }
+    let _ = sender.send((rank, Heard::Ended));
+}
+
+/// The process of a rank, which other commands start.
+pub(crate) struct RankProcess {
+    out: File,
+    place: Place,
+    run: String,
+}
+
+impl RankProcess {
+    /// Reads the rank's place and task from standard input, and ties this process to the one that started it.
+    pub(crate) fn begin() -> Result<Self, Failure> {
+        let out = own_output().map_err(Failure::doing("keep standard output to this rank"))?;
+        let text = std::io::read_to_string(std::io::stdin()).map_err(Failure::doing("read a rank's part"))?;
+        let (place, run) = text.split_once('\n').unwrap_or_default();
+        let place: Place = serde_json::from_str(place).map_err(Self::misled)?;
+        let parent = Pid::from_raw(place.parent).ok_or_else(|| Failure::failed("a rank without a parent"))?;
+        orphan::end_with(parent).map_err(Failure::doing("tie this rank to its parent"))?;
+        Ok(Self { out, run: run.to_owned(), place })
+    }
+
+    /// The name of the task.
+    pub(crate) fn task(&self) -> &str {
+        &self.place.task
+    }
+
+    /// Does the rank's part of a run of `T`.
+    pub(crate) fn work<T: Task>(mut self) -> Result<(), Failure> {
+        let run: Run<T> = serde_json::from_str(&self.run).map_err(Self::misled)?;
+        let Place { rank, directory, .. } = self.place;
+        let bootstrap = Local::connect(&directory, rank, run.ranks(), Instant::now() + MEET);
+        run.work(rank, bootstrap.map_err(Failure::from), &mut |said| output::json_to(&mut self.out, &said));
+        Ok(())
+    }
+
+    /// Somebody else started this process.
+    pub(crate) fn misled(why: impl std::fmt::Display) -> Failure {
+        Failure::usage(format!("`rank` is started by `all-reduce` and its neighbours only: {why}"))
+    }
+}
+
+/// Takes standard output for the rank's own lines. Output of libraries, as of NCCL's debug log, goes to standard error
+/// from here on.
+fn own_output() -> std::io::Result<File> {
+    let out = fcntl_dupfd_cloexec(stdout(), 0)?;
+    dup2_stdout(stderr())?;
+    Ok(File::from(out))
+}

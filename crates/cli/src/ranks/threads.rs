@@ -1,0 +1,61 @@
+//! Ranks as threads of this process.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+use symmetra::bootstrap::Threads;
+
+use super::listen::{Hands, Heard, Ranks};
+use super::task::{Run, Said, Task};
+use crate::failure::Failure;
+
+struct Team {
+    ranks: Vec<JoinHandle<()>>,
+    /// Tells ranks to stop at the next thing they say: a thread cannot be killed.
+    stopped: Arc<AtomicBool>,
+}
+
+impl Hands for Team {
+    fn end(&mut self, _rank: usize, done: bool) -> Option<String> {
+        (!done).then(|| "ended without a word".to_owned())
+    }
+
+    fn stop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in self.ranks.drain(..) {
+            // A panic was reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts every rank.
+pub(super) fn start<T: Task>(run: &Run<T>) -> Result<Ranks<T::Found>, Failure> {
+    let (sender, heard) = channel();
+    let mut team = Team { ranks: Vec::new(), stopped: Arc::default() };
+    for (rank, bootstrap) in Threads::new(run.ranks())?.into_iter().enumerate() {
+        let (run, sender, stopped) = (run.clone(), sender.clone(), team.stopped.clone());
+        let body = move || {
+            let mut say = |said| match stopped.load(Ordering::Relaxed) {
+                true => Err(Failure::Unread),
+                false => sender.send((rank, Heard::Said(said))).map_err(|_| Failure::Unread),
+            };
+            if catch_unwind(AssertUnwindSafe(|| run.work(rank, Ok(bootstrap), &mut say))).is_err() {
+                let _ = say(Said::Failed { message: "panicked".to_owned(), echo: false });
+            }
+            let _ = sender.send((rank, Heard::Ended));
+        };
+        let thread = std::thread::Builder::new().name(format!("rank-{rank}")).spawn(body);
+        team.ranks.push(thread.map_err(Failure::doing("start a thread"))?);
+    }
+    Ok(Ranks { heard, hands: Box::new(team), ranks: run.ranks() })
+}

@@ -1,0 +1,180 @@
+//! `symmetra tune`: measures which all-reduce algorithm is fastest for which message on this machine, and
+//! writes the file that `Config::tuning` loads.
+
+mod crossovers;
+mod inputs;
+mod measure;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use symmetra::{DeviceKind, Dtype, MAX_WORLD_SIZE, Tuning, explain};
+
+use crate::devices::{self, Choice, GPUS};
+use crate::failure::Failure;
+use crate::ranks::{RanksAs, Run};
+use crate::{bytes, names, output, target};
+use measure::Messages;
+pub(crate) use measure::Plan;
+use report::{Report, World};
+
+const MAX: u64 = MAX_WORLD_SIZE as u64;
+
+/// Measure the crossovers between all-reduce algorithms on this machine, for `Config::tuning`.
+///
+/// For every number of ranks, each type, and memory that peers can address (symmetric) or cannot (plain), all
+/// algorithms take turns from captured graphs. A time is the median over the launches of the slowest
+/// rank's time for one operation; all ranks agree on it. Algorithms that send whole messages are no longer timed
+/// once they took four times as long as the fastest at two sizes in a row.
+///
+/// A choice of the built-in table changes only where another algorithm is more than 2 % faster. Messages smaller or
+/// larger than any measured keep the built-in choice. Where the choice is ring or recursive-doubling, sums of floats are
+/// rounded at every rank.
+/// The file has a table for results in any order and one for exact determinism, the times it was made
+/// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
+/// Exit status: 0, or 1 when a rank fails, or 2 for wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra tune --output tuning.json
+  symmetra tune --ranks 4,8 --max-bytes 1GiB --output tuning.json
+  symmetra tune --device host --ranks 2 --dtype f32 --max-bytes 1MiB --json")]
+pub(crate) struct Args {
+    /// Numbers of ranks, separated by commas [default: 2 up to as many as there are GPUs, or processors]
+    #[arg(short = 'n', long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(2..=MAX))]
+    ranks: Vec<u64>,
+
+    /// What the ranks work on
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    device: Choice,
+
+    /// What the ranks are
+    #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
+    ranks_as: RanksAs,
+
+    /// What to tune with: a type whose times stand for all floating types, one that stands for all integers, or both
+    #[arg(long, value_delimiter = ',', value_name = "TYPES", default_value = "bf16,i32", value_parser = names::dtype_parser())]
+    dtype: Vec<Dtype>,
+
+    /// Smallest message of a rank, rounded up to a power of two: bytes, or with the unit KiB, MiB or GiB
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
+    min_bytes: u64,
+
+    /// Largest message of a rank: sizes double up to this [default: 256 MiB on GPUs, 16 MiB on the CPU]
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse)]
+    max_bytes: Option<u64>,
+
+    /// Operations of a launch [default: 40; fewer of large messages]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    operations: Option<u32>,
+
+    /// Launches that are timed, of each algorithm
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    launches: u32,
+
+    /// The file to write; replaced whole if it exists
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    fn plan(&self, kind: DeviceKind) -> Result<Plan, Failure> {
+        let usual = if kind == DeviceKind::Host { 16 << 20 } else { 256 << 20 };
+        let max_bytes = self.max_bytes.unwrap_or(usual);
+        let too_large = || Failure::usage(format!("--min-bytes is {}, which no memory holds", self.min_bytes));
+        let min_bytes = self.min_bytes.checked_next_power_of_two().ok_or_else(too_large)?;
+        let mut messages: Vec<Messages> = Vec::new();
+        for dtype in self.dtype.iter().copied() {
+            if let Some(other) = messages.iter().find(|other| other.dtype.is_float() == dtype.is_float()) {
+                let kind = if dtype.is_float() { "floating types" } else { "integers" };
+                return Err(Failure::usage(format!("--dtype: {} and {dtype} both stand for {kind}", other.dtype)));
+            }
+            messages.push(Messages { dtype, sizes_elems: bytes::sizes_elems(min_bytes, max_bytes, dtype, 1)? });
+        }
+        Ok(Plan { messages, operations: self.operations, launches: self.launches })
+    }
+
+    /// Numbers of ranks, each once, in order.
+    fn worlds(&self, kind: DeviceKind) -> Vec<usize> {
+        let mut worlds: Vec<usize> = self.ranks.iter().map(|ranks| *ranks as usize).collect();
+        if worlds.is_empty() {
+            let available = match GPUS.iter().find(|gpu| gpu.kind == kind) {
+                Some(gpu) => gpu.count(),
+                None => available_parallelism().map_or(2, usize::from),
+            };
+            worlds.extend(2..=available.clamp(2, MAX_WORLD_SIZE));
+        }
+        worlds.sort_unstable();
+        worlds.dedup();
+        worlds
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // One kind of device for all.
+    let most = args.ranks.iter().max().map_or(2, |ranks| *ranks as usize);
+    let kind = devices::kind(args.device, most, false);
+    let (plan, worlds) = (args.plan(kind)?, args.worlds(kind));
+    // Refuses a missing folder or device before anything is measured.
+    let target = args.output.as_deref().map(check_output).transpose()?;
+    let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
+    eprintln!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name());
+    let progress = output::progress(worlds.len() as u64 * plan.laps());
+    let mut measured = Vec::new();
+    for devices in &devices {
+        let mut laps = Vec::new();
+        Run::new(devices, plan.clone()).attend(args.ranks_as, |_, lap| {
+            progress.set_message(format!("{} ranks, {} of {}", devices.len(), bytes::format(lap.bytes), lap.dtype));
+            progress.inc(1);
+            laps.push(lap);
+            Ok(())
+        })?;
+        measured.push(World { ranks: devices.len(), laps });
+    }
+    progress.finish_and_clear();
+    let device = devices[0][0].open()?;
+    let report = Report::new(&device, args.ranks_as, args.launches, &measured)?;
+    if args.json {
+        output::json(&report)?
+    } else {
+        output::line(report.tables())?
+    }
+    target.map_or(Ok(()), |path| write(&report, &path))
+}
+
+/// Refuses a path where no file can be. Returns the path with links followed.
+fn check_output(path: &Path) -> Result<PathBuf, Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(Failure::usage(format!("--output: {} is no folder", folder.display())));
+    }
+    if path.is_dir() || path.file_name().is_none() {
+        return Err(Failure::usage(format!("--output: {} names no file", path.display())));
+    }
+    let path = target::check_replaced("--output", path)?;
+    target::check_beside("--output", &path)?;
+    Ok(path)
+}
+
+/// Writes the file and reads it back.
+fn write(report: &Report, path: &Path) -> Result<(), Failure> {
+    report.tuning.save(path)?;
+    let read = Tuning::load(path)?;
+    for table in read.tables.iter().filter(|table| !table.exact) {
+        let explain = explain(report.kind, None, table.world_size, Some(&read))?;
+        let dtype = if table.floating { Dtype::BF16 } else { Dtype::I32 };
+        let ranges = explain(dtype, table.direct).into_iter().map(|range| (range.up_to_bytes, range.algorithm.name()));
+        let rows = table.rows.iter().map(|row| (row.up_to_bytes.unwrap_or(u64::MAX), row.algorithm.as_str()));
+        if read != report.tuning || !ranges.eq(rows) {
+            return Err(Failure::failed(format!("{} reads back as something else", path.display())));
+        }
+    }
+    eprintln!("wrote {}", path.display());
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The result of a tuning: the file, and tables of the times.
+
+use std::fmt::{self, Display, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming, Tuning};
+
+use super::crossovers::{Choice, MARGIN, serves};
+use super::inputs::table;
+use super::measure::Lap;
+use crate::failure::Failure;
+use crate::ranks::RanksAs;
+use crate::{bytes, output};
+
+/// All laps of one number of ranks.
+pub(super) struct World {
+    pub(super) ranks: usize,
+    pub(super) laps: Vec<Lap>,
+}
+
+/// The result, as `--json` writes it.
+#[derive(Serialize)]
+pub(super) struct Report {
+    #[serde(skip)]
+    pub(super) kind: DeviceKind,
+    ranks_as: &'static str,
+    launches: u32,
+    sections: Vec<Section>,
+    /// What the file holds.
+    pub(super) tuning: Tuning,
+}
+
+/// One number of ranks, type and kind of memory.
+#[derive(Serialize)]
+struct Section {
+    ranks: usize,
+    dtype: &'static str,
+    memory: &'static str,
+    /// A choice changes where that saves more than this share of the time.
+    margin: f64,
+    rows: Vec<Row>,
+}
+
+/// One size.
+#[derive(Serialize)]
+struct Row {
+    bytes: u64,
+    /// By algorithm; algorithms that were not timed are left out.
+    times_us: Vec<(String, f64)>,
+    fastest: String,
+    /// What the new table takes, and the one in force took.
+    chosen: String,
+    before: &'static str,
+}
+
+impl Report {
+    pub(super) fn new(device: &Device, ranks_as: RanksAs, launches: u32, worlds: &[World]) -> Result<Self, Failure> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut tuning = Tuning {
+            version: Tuning::VERSION,
+            library: env!("CARGO_PKG_VERSION").to_owned(),
+            measured_unix_s: now,
+            device: device.name(),
+            driver: device.versions(),
+            kind: device.kind().name().to_owned(),
+            tables: Vec::new(),
+            timings: Vec::new(),
+        };
+        let mut sections = Vec::new();
+        for world in worlds {
+            // Laps of one type and kind of memory follow each other.
+            for laps in world.laps.chunk_by(|one, other| (one.dtype, one.direct) == (other.dtype, other.direct)) {
+                sections.push(section(device, world.ranks, laps, &mut tuning)?);
+            }
+        }
+        Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
+    }
+
+    /// For people.
+    pub(super) fn tables(&self) -> impl Display {
+        let mut text = String::new();
+        for section in &self.sections {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{section}\n");
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+}
+
+/// Adds one kind of call to the tuning.
+fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> Result<Section, Failure> {
+    let Some(Lap { dtype, direct, .. }) = laps.first() else {
+        return Err(Failure::failed("nothing was measured"));
+    };
+    let (floating, direct) = (dtype.is_float(), *direct);
+    let (any, exact) = (table(device, ranks, laps, false)?, table(device, ranks, laps, true)?);
+    for (exact, choices) in [(false, &any), (true, &exact)] {
+        tuning.tables.push(TunedTable { world_size: ranks, floating, direct, exact, rows: rows(choices) });
+    }
+    tuning.timings.extend(laps.iter().map(|lap| TunedTiming {
+        world_size: ranks,
+        floating,
+        direct,
+        bytes: lap.bytes,
+        times_ns: lap.times_ns.clone(),
+    }));
+    let memory = if direct { "symmetric" } else { "plain" };
+    let rows = laps.iter().map(|lap| row(lap, &any)).collect();
+    Ok(Section { ranks, dtype: dtype.name(), memory, margin: MARGIN, rows })
+}
+
+fn rows(choices: &[Choice]) -> Vec<TunedRow> {
+    let limit = |bytes: u64| (bytes < u64::MAX).then_some(bytes);
+    let row =
+        |choice: &Choice| TunedRow { up_to_bytes: limit(choice.up_to_bytes), algorithm: choice.algorithm.clone() };
+    choices.iter().map(row).collect()
+}
+
+fn row(lap: &Lap, table: &[Choice]) -> Row {
+    let fastest = lap.times_ns.iter().min_by_key(|(_, time)| **time);
+    let chosen = serves(table, lap.bytes);
+    Row {
+        bytes: lap.bytes,
+        times_us: lap.times_ns.iter().map(|(name, time)| (name.clone(), *time as f64 / 1e3)).collect(),
+        fastest: fastest.map_or_else(String::new, |(name, _)| name.clone()),
+        chosen: chosen.map_or_else(String::new, |choice| choice.algorithm.clone()),
+        before: lap.before.name(),
+    }
+}
+
+impl Display for Section {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ranks, dtype, memory, .. } = self;
+        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+        // Timed algorithms, in the order of their numbers.
+        let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
+        let names: Vec<&str> = Algorithm::ALL.map(Algorithm::name).into_iter().filter(|name| timed(name)).collect();
+        let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
+        let mut table = output::table(&headings.collect::<Vec<_>>(), 0..=names.len());
+        for row in &self.rows {
+            let time = |name: &&str| row.time_us(name).map_or_else(|| "-".to_owned(), |time| format!("{time:.2}"));
+            let size = bytes::format(row.bytes);
+            let ends = [row.fastest.clone(), row.chosen.clone(), row.before.to_owned()];
+            table.add_row([size].into_iter().chain(names.iter().map(time)).chain(ends));
+        }
+        write!(out, "{table}")
+    }
+}
+
+impl Row {
+    fn time_us(&self, algorithm: &str) -> Option<f64> {
+        self.times_us.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
+    }
+}

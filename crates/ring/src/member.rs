@@ -1,0 +1,126 @@
+//! A party of the ring on one host: the shared memory, and whether the other parties live.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::RingConfig;
+use super::mapping::{Layout, Mapping, descriptor};
+use super::protocol::{Board, Life};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::internal::{Mesh, Monitor};
+use symmetra::{Error, Operation, Result};
+
+/// Dropping it tells the other parties that this one left.
+pub(super) struct Member {
+    mapping: Arc<Mapping>,
+    /// Rank of every party.
+    ranks: Vec<usize>,
+    party: usize,
+    writer: usize,
+    _monitor: Monitor,
+    // Dropped last: the others read that this party left before its sockets hang up.
+    _mesh: Mesh,
+}
+
+impl Member {
+    /// Shares the writer's memory with every rank of `mesh`, whose ranks in the world are `ranks`.
+    /// Collective over the mesh; blocks.
+    pub(super) fn take(mut mesh: Mesh, ranks: Vec<usize>, config: &RingConfig, deadline: Instant) -> Result<Self> {
+        let party = mesh.rank();
+        let writer = ranks.iter().position(|rank| *rank == config.writer);
+        let writer = writer.ok_or_else(|| Error::Internal { message: "no writer on its host".to_owned() })?;
+        let layout = Layout { parties: ranks.len(), slots: config.slots, chunk_bytes: config.chunk_bytes };
+
+        let own = if party == writer { create(layout, config.first_chunk).map(Some) } else { Ok(None) };
+        let own = mesh.agree("create the memory of a ring", own, deadline)?;
+        // Every rank gives a descriptor; only the writer's is memory.
+        let fd = match &own {
+            Some(mapping) => mapping.fd().try_clone_to_owned().map_err(|error| Error::system("duplicate", &error)),
+            None => descriptor(),
+        };
+        let fd = mesh.agree("give a descriptor", fd, deadline)?;
+        let mut fds = mesh.all_gather_fds(std::os::fd::AsFd::as_fd(&fd), deadline)?;
+        let mapping = match (own, fds.get_mut(writer).and_then(Option::take)) {
+            (Some(mapping), _) => Ok(mapping),
+            (None, Some(fd)) => Mapping::map(fd, layout),
+            (None, None) => Err(Error::Internal { message: "the writer gave no descriptor".to_owned() }),
+        };
+        let mapping = Arc::new(mesh.agree("map the memory of a ring", mapping, deadline)?);
+
+        mapping.board().join(party, std::process::id());
+        let watched = Arc::clone(&mapping);
+        let monitor = Monitor::start(&mesh, move |lost| watched.board().lose(lost, Life::Dead));
+        let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
+        Ok(Self { mapping, ranks, party, writer, _monitor: monitor, _mesh: mesh })
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    pub(super) fn board(&self) -> Board<'_> {
+        self.mapping.board()
+    }
+
+    pub(super) fn party(&self) -> usize {
+        self.party
+    }
+
+    pub(super) fn writer(&self) -> usize {
+        self.writer
+    }
+
+    pub(super) fn rank_of(&self, party: usize) -> usize {
+        self.ranks[party]
+    }
+
+    /// This party tells the others how it ends.
+    pub(super) fn leave(&self, how: Life) {
+        self.board().lose(self.party, how);
+    }
+
+    /// The error that a party is gone.
+    pub(super) fn gone(&self, party: usize) -> Error {
+        let process = self.board().process(party);
+        let end = ending(self.board().life(party));
+        Error::PeerLost { rank: self.rank_of(party), detail: format!(": {end}, process {process}") }
+    }
+
+    /// The error that a wait for a party took too long; `doing` says what is known of it.
+    pub(super) fn late(&self, party: usize, message: u64, waited: Duration, doing: &str) -> Error {
+        let life = match self.board().life(party) {
+            Life::Absent => "it never joined".to_owned(),
+            Life::Alive => format!("it is alive, process {}, {doing}", self.board().process(party)),
+            life => ending(life).to_owned(),
+        };
+        timeout(self.rank_of(party), message, waited, &life)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.leave(Life::Left);
+    }
+}
+
+fn create(layout: Layout, first: u32) -> Result<Mapping> {
+    let mapping = Mapping::create(layout)?;
+    mapping.board().begin(first);
+    Ok(mapping)
+}
+
+pub(super) fn ending(life: Life) -> &'static str {
+    match life {
+        Life::Absent => "it never joined",
+        Life::Alive => "it is alive",
+        Life::Left => "it left the ring",
+        Life::Dead => "it died",
+        Life::GaveUp => "it gave up in the middle of a message",
+    }
+}
+
+/// The error that a wait for a rank took too long, in a state said in words.
+pub(super) fn timeout(rank: usize, message: u64, waited: Duration, state: &str) -> Error {
+    let detail = format!(": {state}");
+    Error::Timeout { operation: Operation::MetadataBroadcast, sequence: message, rank: Some(rank), waited, detail }
+}

@@ -1,0 +1,190 @@
+//! The end of a reader.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+
+use super::RingConfig;
+use super::backoff::Backoff;
+use super::member::{Member, ending};
+use super::protocol::{Head, Kind, ReadCursor};
+use super::zmq_reader::ZmqReader;
+use symmetra::internal::until;
+use symmetra::{Error, Result};
+
+/// Receives every message of its ring, in order.
+///
+/// Dropping it makes the writer's next send fail with [`Error::PeerLost`] ("it left the ring").
+pub struct Reader {
+    source: Source,
+    steady: Duration,
+    /// Messages so far.
+    received: u64,
+    /// The last message, or the part of the next that has arrived.
+    message: Vec<u8>,
+}
+
+/// Where messages come from.
+enum Source {
+    /// The writer's memory.
+    Near(Box<Near>),
+    /// The writer's host.
+    Far(ZmqReader),
+}
+
+impl Reader {
+    pub(super) fn near(member: Member, zmq_reader: Option<ZmqReader>, config: &RingConfig) -> Self {
+        let cursor = ReadCursor::new(member.party(), member.writer(), config.first_chunk);
+        let near = Near { zmq_reader, member, cursor, backoff: Backoff::new(config.spin), partial: false };
+        Self { source: Source::Near(Box::new(near)), steady: config.steady, received: 0, message: Vec::new() }
+    }
+
+    pub(super) fn far(zmq_reader: ZmqReader, config: &RingConfig) -> Self {
+        Self { source: Source::Far(zmq_reader), steady: config.steady, received: 0, message: Vec::new() }
+    }
+
+    /// The next message. Blocks for the `steady` of the ring's settings at most. The bytes are this
+    /// reader's own copy, in memory that is used again.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] naming the writer and its state; receiving may be tried again.
+    /// [`Error::PeerLost`] when the writer died or left, after everything it had sent.
+    pub fn receive(&mut self) -> Result<&[u8]> {
+        self.receive_by(until(self.steady))
+    }
+
+    /// The next message. Blocks until `deadline` at most; else like [`receive`](Self::receive).
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_by(&mut self, deadline: Instant) -> Result<&[u8]> {
+        match &mut self.source {
+            Source::Near(near) => near.receive(self.received, &mut self.message, deadline)?,
+            Source::Far(zmq_reader) => by_zeromq(zmq_reader, self.received, &mut self.message, deadline)?,
+        }
+        self.received += 1;
+        Ok(&self.message)
+    }
+
+    /// The next message, which must be JSON of a `T`.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive); [`Error::InvalidArgument`] for a message that is no `T`, which
+    /// is taken from the ring all the same.
+    pub fn receive_value<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let number = self.received;
+        let message = self.receive()?;
+        serde_json::from_slice(message).map_err(|error| {
+            let limit = format!("it must be JSON of {}: {error}", std::any::type_name::<T>());
+            Error::invalid("message", number, limit)
+        })
+    }
+
+    /// How many messages were received.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+}
+
+/// A reader on the writer's host.
+struct Near {
+    zmq_reader: Option<ZmqReader>,
+    member: Member,
+    cursor: ReadCursor,
+    backoff: Backoff,
+    /// Whether a part of the next message was taken.
+    partial: bool,
+}
+
+impl Near {
+    /// Takes chunks until they make message `number`. What arrived before an error is kept.
+    fn receive(&mut self, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
+        loop {
+            let (head, slot) = self.wait(number, deadline)?;
+            match (head.kind, &mut self.zmq_reader) {
+                (Kind::Elsewhere, Some(zmq_reader)) => by_zeromq(zmq_reader, number, message, deadline)?,
+                _ => self.take(head, slot, message)?,
+            }
+            self.cursor.release(&self.member.board());
+            self.partial = head.kind == Kind::Part;
+            if !self.partial {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&mut self, number: u64, deadline: Instant) -> Result<(Head, usize)> {
+        let (member, cursor) = (&self.member, &self.cursor);
+        let board = member.board();
+        let start = Instant::now();
+        match board.news.wait(&mut self.backoff, deadline, || cursor.poll(&board)) {
+            Some(Ok(found)) => Ok(found),
+            Some(Err(how)) => {
+                let process = board.process(member.writer());
+                let detail = format!(": {}, process {process}, after {number} messages", ending(how));
+                Err(Error::PeerLost { rank: member.rank_of(member.writer()), detail })
+            }
+            None => {
+                let doing = format!("and has sent {number} messages");
+                Err(member.late(member.writer(), number, start.elapsed(), &doing))
+            }
+        }
+    }
+
+    /// Copies a chunk to the end of the message.
+    fn take(&self, head: Head, slot: usize, message: &mut Vec<u8>) -> Result<()> {
+        let limit = self.member.mapping().layout().chunk_bytes;
+        let fits = usize::try_from(head.chunk_bytes).ok().filter(|bytes| *bytes <= limit);
+        let Some(bytes) = fits else {
+            let message = format!("the ring holds a chunk of {} bytes, but chunks have {limit}", head.chunk_bytes);
+            return Err(Error::Internal { message });
+        };
+        if !self.partial {
+            message.clear();
+            reserve(message, usize::try_from(head.message_bytes).unwrap_or(usize::MAX))?;
+        }
+        // SAFETY: this reader polled the slot and has not released it; `bytes` are at most a chunk.
+        unsafe { self.member.mapping().append(slot, bytes, message) };
+        Ok(())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let zmq_reader = match &self.source {
+            Source::Far(zmq_reader) => Some(zmq_reader),
+            Source::Near(near) => near.zmq_reader.as_ref(),
+        };
+        if let Some(zmq_reader) = zmq_reader {
+            zmq_reader.leave();
+        }
+    }
+}
+
+/// Takes message `number` as it came by ZeroMQ.
+fn by_zeromq(zmq_reader: &mut ZmqReader, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
+    let (theirs, payload) = zmq_reader.receive(deadline)?;
+    if theirs != number {
+        return Err(Error::Internal {
+            message: format!("message {theirs} came by ZeroMQ instead of message {number}"),
+        });
+    }
+    message.clear();
+    reserve(message, payload.bytes().len())?;
+    message.extend_from_slice(payload.bytes());
+    Ok(())
+}
+
+fn reserve(message: &mut Vec<u8>, bytes: usize) -> Result<()> {
+    message
+        .try_reserve(bytes)
+        .map_err(|_| Error::OutOfMemory { message: format!("a message needs {bytes} bytes on this rank") })
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Reader({} messages received)", self.received)
+    }
+}

@@ -1,0 +1,72 @@
+//! The wire format over ZeroMQ, for programs in other languages too.
+//!
+//! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own whose public
+//! key the writer was told: the key says which rank it is. A message of ZeroMQ is a head, and for
+//! [`Kind::Message`] a second frame, the payload. A head has 16 bytes, numbers little-endian:
+//!
+//! | bytes | holds |
+//! |---|---|
+//! | 0..4 | `SYMB` |
+//! | 4..6 | version, 1 |
+//! | 6..8 | kind |
+//! | 8..16 | number |
+//!
+//! | kind | from | number |
+//! |---|---|---|
+//! | 1 join | reader, once connected | its rank |
+//! | 2 ready | writer, once every reader joined | readers that joined |
+//! | 3 message | writer | which message of the ring, from 0 |
+//! | 4 taken | reader, after each message | how many it took |
+//! | 5 here | writer, now and then while it waits | messages sent; to be ignored |
+//! | 6 leave | either, at its orderly end; a reader answers the writer's | messages sent or taken |
+//!
+//! The writer has at most as many messages under way to a reader as the ring has slots. Messages
+//! come in order; a reader on the writer's host gets only messages that overflow.
+
+/// The kind of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(super) enum Kind {
+    Join = 1,
+    Ready = 2,
+    Message = 3,
+    Taken = 4,
+    Here = 5,
+    Leave = 6,
+}
+
+const KINDS: [Kind; 6] = [Kind::Join, Kind::Ready, Kind::Message, Kind::Taken, Kind::Here, Kind::Leave];
+const MAGIC: [u8; 4] = *b"SYMB";
+const VERSION: u16 = 1;
+const HEAD_BYTES: usize = 16;
+
+/// The first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    pub(super) number: u64,
+}
+
+impl Head {
+    pub(super) fn encode(self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&(self.kind as u16).to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes
+    }
+
+    /// Nothing for bytes that are no head of this version.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; HEAD_BYTES] = bytes.try_into().ok()?;
+        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let number = u64::from_le_bytes(*bytes.last_chunk()?);
+        let kind = KINDS.into_iter().find(|kind| *kind as u16 == short(6))?;
+        (bytes[0..4] == MAGIC && short(4) == VERSION).then_some(Self { kind, number })
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/metadata/unit/wire.rs"]
+mod tests;

@@ -1,0 +1,229 @@
+//! The end of the writer.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::backoff::Backoff;
+use super::member::Member;
+use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
+use super::zmq_writer::ZmqWriter;
+use super::{Overflow, RingConfig};
+use symmetra::internal::until;
+use symmetra::{Error, Result};
+
+/// Sends messages to every reader of its ring.
+///
+/// There is one value of this type for a ring, and it sends through `&mut`: two writers, or two
+/// threads that write at once, do not compile. A writer may move to another thread.
+///
+/// ```compile_fail,E0599
+/// # fn twice(writer: symmetra_ring::Writer) -> symmetra::Result<()> {
+/// let mut second = writer.clone(); // one writer a ring
+/// # let mut first = writer;
+/// first.send(b"one")?;
+/// second.send(b"two")
+/// # }
+/// ```
+///
+/// ```
+/// # fn twice(writer: symmetra_ring::Writer) -> symmetra::Result<()> {
+/// # let mut first = writer;
+/// first.send(b"one")?;
+/// first.send(b"two")
+/// # }
+/// ```
+///
+/// ```compile_fail,E0596
+/// # fn at_once(writer: &symmetra_ring::Writer) {
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| writer.send(b"one")); // two threads at once
+///     scope.spawn(|| writer.send(b"two"));
+/// });
+/// # }
+/// ```
+///
+/// ```
+/// # fn in_turn(writer: &mut symmetra_ring::Writer) {
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| writer.send(b"one")).join()
+/// });
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| writer.send(b"two")).join()
+/// });
+/// # }
+/// ```
+///
+/// Dropping it ends the ring: readers take what was sent, then get
+/// [`Error::PeerLost`] ("it left the ring"). The drop waits a second at most until readers have taken what was sent to
+/// them by ZeroMQ, on other hosts and by [`Overflow::ZeroMq`], and one more until the rest is on its way. A reader
+/// that is late by more may lose that.
+pub struct Writer {
+    // Dropped first: readers hear by ZeroMQ that the ring ends before this party leaves.
+    zmq_writer: Option<ZmqWriter>,
+    member: Member,
+    overflow: Overflow,
+    cursor: WriteCursor,
+    backoff: Backoff,
+    steady: Duration,
+    /// Messages so far.
+    sent: u64,
+    /// The error of every later send.
+    failed: Option<Error>,
+}
+
+impl Writer {
+    pub(super) fn new(member: Member, zmq_writer: Option<ZmqWriter>, config: &RingConfig) -> Self {
+        let cursor = WriteCursor::new(member.party(), config.first_chunk);
+        let RingConfig { overflow, steady, spin, .. } = *config;
+        Self { zmq_writer, member, overflow, cursor, backoff: Backoff::new(spin), steady, sent: 0, failed: None }
+    }
+
+    /// Sends `message` to every reader; returns when it is in the ring. Blocks while a reader is a
+    /// whole ring behind, for the `steady` of the ring's settings at most. Any length, also none.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] naming the slowest reader and its state: nothing was sent, and sending may
+    /// be tried again. [`Error::PeerLost`] naming a reader that died or left: so does every later
+    /// send. A message of several chunks that fails half way ends the ring with either.
+    pub fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.send_by(message, until(self.steady))
+    }
+
+    /// Sends `message` to every reader. Blocks until `deadline` at most; else like [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_by(&mut self, message: &[u8], deadline: Instant) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        match self.send_to_all(message, deadline) {
+            Ok(()) => {
+                self.sent += 1;
+                Ok(())
+            }
+            Err(Failed { begun: false, error: error @ Error::Timeout { .. } }) => Err(error),
+            Err(Failed { begun, error }) => {
+                if begun {
+                    self.member.leave(Life::GaveUp);
+                }
+                Err(self.failed.insert(error).clone())
+            }
+        }
+    }
+
+    /// Sends `value` as JSON.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::InvalidArgument`] for a value that JSON cannot hold.
+    pub fn send_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
+        let message = serde_json::to_vec(value)
+            .map_err(|error| Error::invalid("the value", std::any::type_name::<T>(), format!("JSON: {error}")))?;
+        self.send(&message)
+    }
+
+    /// How many messages were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    fn send_to_all(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
+        let long = message.len() > self.member.mapping().layout().chunk_bytes;
+        let overflows = long && self.overflow == Overflow::ZeroMq;
+        if let Some(zmq_writer) = &mut self.zmq_writer {
+            zmq_writer.make_room(overflows, self.sent, deadline).map_err(Failed::before)?;
+        }
+        match overflows {
+            true => self.send_marker(message.len(), deadline)?,
+            false => self.send_pieces(message, deadline)?,
+        }
+        match &mut self.zmq_writer {
+            Some(zmq_writer) => {
+                zmq_writer.send(overflows, self.sent, message).map_err(|error| Failed { begun: true, error })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the message through the ring, chunk by chunk.
+    fn send_pieces(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
+        let chunk_bytes = self.member.mapping().layout().chunk_bytes;
+        let pieces = message.len().div_ceil(chunk_bytes).max(1); // an empty message takes a slot as well
+        for piece in 0..pieces {
+            let rest = &message[piece * chunk_bytes..];
+            let (bytes, kind) = match rest.split_at_checked(chunk_bytes) {
+                Some((bytes, [_, ..])) => (bytes, Kind::Part),
+                _ => (rest, Kind::Last),
+            };
+            let slot = self.claim(deadline).map_err(|error| Failed { begun: piece > 0, error })?;
+            // SAFETY: this writer, the only one, has just claimed the slot; a piece is at most a chunk.
+            unsafe { self.member.mapping().fill(slot, bytes) };
+            let head = Head { kind, chunk_bytes: bytes.len() as u64, message_bytes: message.len() as u64 };
+            self.cursor.publish(&self.member.board(), head);
+        }
+        Ok(())
+    }
+
+    /// Sends a chunk that says: the next message comes by ZeroMQ.
+    fn send_marker(&mut self, message_bytes: usize, deadline: Instant) -> Result<(), Failed> {
+        self.claim(deadline).map_err(Failed::before)?;
+        let head = Head { kind: Kind::Elsewhere, chunk_bytes: 0, message_bytes: message_bytes as u64 };
+        self.cursor.publish(&self.member.board(), head);
+        Ok(())
+    }
+
+    /// Waits for a free slot.
+    fn claim(&mut self, deadline: Instant) -> Result<usize> {
+        let (member, cursor) = (&self.member, &mut self.cursor);
+        let board = member.board();
+        let start = Instant::now();
+        let mut behind = None;
+        let claimed = board.room.wait(&mut self.backoff, deadline, || match cursor.claim(&board) {
+            Ok(slot) => Some(Ok(slot)),
+            Err(Blocked::Lost(party)) => Some(Err(party)),
+            Err(Blocked::Behind(party)) => {
+                behind = Some(party);
+                None
+            }
+        });
+        match (claimed, behind) {
+            (Some(Ok(slot)), _) => Ok(slot),
+            (Some(Err(party)), _) => Err(member.gone(party)),
+            (None, behind) => {
+                let party = behind.unwrap_or(member.party());
+                let chunks = board.behind(party, self.cursor.next());
+                let doing = format!("{chunks} chunks behind");
+                Err(member.late(party, self.sent, start.elapsed(), &doing))
+            }
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let (Some(zmq_writer), None) = (&mut self.zmq_writer, &self.failed) {
+            zmq_writer.leave(self.sent);
+        }
+    }
+}
+
+/// Why a message was not sent, and whether a part of it was.
+struct Failed {
+    begun: bool,
+    error: Error,
+}
+
+impl Failed {
+    fn before(error: Error) -> Self {
+        Self { begun: false, error }
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Writer({} messages sent)", self.sent)
+    }
+}

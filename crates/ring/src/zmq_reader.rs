@@ -1,0 +1,160 @@
+//! A reader's side of ZeroMQ.
+
+use std::time::{Duration, Instant};
+
+use super::RingConfig;
+use super::member::timeout;
+use super::wire::{Head, Kind};
+use super::zeromq::{
+    CLOSED, CONNECTED, Context, DISCONNECTED, HANDSHAKE_FAILED, Keys, Message, REFUSED, Role, Sent, Setting, Socket,
+    poll,
+};
+use super::zmq_writer::{Address, prepare};
+use symmetra::{Error, Result};
+
+/// A lost connection is not made again. (ZeroMQ's own value for that, -1, would drop what has come already.)
+const NEVER_MS: i32 = i32::MAX;
+
+/// The reader's socket.
+pub(super) struct ZmqReader {
+    dealer: Socket,
+    events: Socket,
+    writer: usize,
+    connected: bool,
+    taken: u64,
+    /// The error of every later receive.
+    ended: Option<Error>,
+}
+
+impl ZmqReader {
+    /// Begins to connect to the writer, which knows `keys` as those of `rank`.
+    pub(super) fn open(config: &RingConfig, address: &Address, near: bool, rank: usize, keys: &Keys) -> Result<Self> {
+        let endpoint = if near { &address.ipc } else { &address.tcp };
+        let endpoint = endpoint.as_ref().ok_or_else(|| Error::bootstrap("the writer told no address for this rank"))?;
+        let dealer = Context::new()?.socket(Role::Dealer)?;
+        dealer.trust(keys, &address.server_key)?;
+        dealer.set(Setting::LingerMs, 100)?;
+        dealer.set(Setting::Ipv6, i32::from(endpoint.contains('[')))?;
+        dealer.set(Setting::ReconnectMs, NEVER_MS)?;
+        prepare(&dealer, config)?;
+        let events = dealer.monitor(CONNECTED | CLOSED | DISCONNECTED | HANDSHAKE_FAILED)?;
+        dealer.connect(endpoint)?;
+        let zmq_reader = Self { dealer, events, writer: config.writer, connected: false, taken: 0, ended: None };
+        zmq_reader.say(Kind::Join, rank as u64)?;
+        Ok(zmq_reader)
+    }
+
+    /// Waits until there is a connection. A refused connection is an error at once, since no rank tries again.
+    pub(super) fn connected(&mut self, deadline: Instant) -> Result<()> {
+        let start = Instant::now();
+        while !self.connected {
+            if let Some(ended) = &self.ended {
+                return Err(ended.clone());
+            }
+            if self.note()? {
+                continue;
+            }
+            if Instant::now() >= deadline {
+                return Err(timeout(self.writer, 0, start.elapsed(), "there is no connection to it by ZeroMQ so far"));
+            }
+            poll(&[&self.events], deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every reader joined.
+    pub(super) fn ready(&mut self, deadline: Instant) -> Result<()> {
+        match self.next(deadline)? {
+            (Head { kind: Kind::Ready, .. }, _) => Ok(()),
+            (head, _) => Err(Error::bootstrap(format!("the writer began with {head:?}"))),
+        }
+    }
+
+    /// The next message: its number and bytes.
+    pub(super) fn receive(&mut self, deadline: Instant) -> Result<(u64, Message)> {
+        loop {
+            match self.next(deadline)? {
+                (Head { kind: Kind::Message, number }, Some(payload)) => {
+                    self.taken += 1;
+                    self.say(Kind::Taken, self.taken)?;
+                    return Ok((number, payload));
+                }
+                (Head { kind: Kind::Leave, .. }, _) => {
+                    // The writer waits for this answer before it closes the connection.
+                    self.say(Kind::Leave, self.taken)?;
+                    self.ended = Some(self.gone("it left the ring"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells the writer that this reader ends.
+    pub(super) fn leave(&self) {
+        if self.say(Kind::Leave, self.taken).is_err() {
+            tracing::debug!("the writer was gone before this reader left");
+        }
+    }
+
+    fn say(&self, kind: Kind, number: u64) -> Result<()> {
+        match self.dealer.send(&mut [Message::new(&Head { kind, number }.encode())?])? {
+            Sent::All => Ok(()),
+            // A dealer without a connection: what is left to read says why.
+            Sent::Full | Sent::Unreachable => Ok(()),
+        }
+    }
+
+    fn gone(&self, how: &str) -> Error {
+        Error::PeerLost { rank: self.writer, detail: format!(": {how}, after {} messages by ZeroMQ", self.taken) }
+    }
+
+    fn next(&mut self, deadline: Instant) -> Result<(Head, Option<Message>)> {
+        let start = Instant::now();
+        loop {
+            if let Some(frames) = self.dealer.receive()? {
+                let mut frames = frames.into_iter();
+                let head = frames.next().and_then(|head| Head::decode(head.bytes()));
+                let head = head.ok_or_else(|| Error::bootstrap("the writer of a ring sent what is no head"))?;
+                return Ok((head, frames.next()));
+            }
+            if let Some(ended) = &self.ended {
+                return Err(ended.clone());
+            }
+            if self.note()? {
+                // What came before the end is read first.
+                continue;
+            }
+            if Instant::now() >= deadline {
+                let state = format!("it is connected and has sent {} messages by ZeroMQ", self.taken);
+                return Err(timeout(self.writer, self.taken, start.elapsed(), &state));
+            }
+            poll(&[&self.dealer, &self.events], deadline.min(Instant::now() + Duration::from_secs(60)))?;
+        }
+    }
+
+    /// Notes an event of the connection. Returns false if there was none.
+    fn note(&mut self) -> Result<bool> {
+        let Some((kind, place)) = self.events.event()? else { return Ok(false) };
+        let ended = match kind {
+            CONNECTED => {
+                self.connected = true;
+                return Ok(true);
+            }
+            CLOSED if self.connected => return Ok(true),
+            CLOSED => Error::bootstrap(format!(
+                "this host cannot connect to {place}, where the writer, rank {}, listens: its RingConfig::bind must \
+                 be the address of an interface that other hosts reach",
+                self.writer
+            )),
+            DISCONNECTED => self.gone("its connection closed"),
+            REFUSED => Error::bootstrap(format!("the writer at {place} refused this rank's key")),
+            _ => Error::bootstrap(format!("what listens at {place} is not the writer")),
+        };
+        self.ended.get_or_insert(ended);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/metadata/unit/zmq_reader.rs"]
+mod tests;

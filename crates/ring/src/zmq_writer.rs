@@ -1,0 +1,246 @@
+//! The writer's side of ZeroMQ: every message for readers on other hosts, and messages that overflow for readers on
+//! this host.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::RingConfig;
+use super::member::timeout;
+use super::wire::{Head, Kind};
+use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
+use super::zmq_auth::Authenticator;
+use symmetra::internal::Directory;
+use symmetra::{Error, Result};
+
+/// Longest handshake of a connection, and time between two pings while the writer waits.
+const HANDSHAKE_MS: i32 = 3000;
+const PING: Duration = Duration::from_millis(100);
+/// Longest frame that a reader sends: of CURVE's handshake. Heads are shorter.
+const MOST_FRAME_BYTES: i64 = 1024;
+/// How long the last messages may take when the writer ends: until they are taken, and what is not then, until it
+/// is sent.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The addresses of the writer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Address {
+    pub(super) tcp: Option<String>,
+    pub(super) ipc: Option<String>,
+    pub(super) server_key: String,
+}
+
+/// A reader at the other end.
+struct Peer {
+    rank: usize,
+    /// On another host.
+    remote: bool,
+    /// ZeroMQ's name of the reader, once it joined.
+    route: Option<Vec<u8>>,
+    sent: u64,
+    taken: u64,
+    left: bool,
+}
+
+/// The writer's socket.
+pub(super) struct ZmqWriter {
+    // Closed before the authenticator ends the context.
+    router: Socket,
+    authenticator: Authenticator,
+    peers: Vec<Peer>,
+    /// Most messages under way to a reader.
+    window: u64,
+    address: Address,
+    /// Holds the ipc socket until all readers of this host have connected.
+    directory: Option<Directory>,
+}
+
+impl ZmqWriter {
+    /// Listens for ranks of the writer's host (`near`, by ipc) and of other hosts (`far`, by tcp).
+    pub(super) fn open(config: &RingConfig, near: &[usize], far: &[usize]) -> Result<Self> {
+        let context = Context::new()?;
+        let (mut authenticator, watch) = Authenticator::open(&context)?;
+        let router = context.socket(Role::Router)?;
+        let keys = Keys::new()?;
+        router.serve_with(&keys)?;
+        router.limit_messages(MOST_FRAME_BYTES)?;
+        let settings = [
+            (Setting::LingerMs, LINGER.as_millis() as i32),
+            (Setting::Backlog, 1024),
+            (Setting::Mandatory, 1),
+            (Setting::Ipv6, i32::from(config.bind.is_some_and(|address| address.is_ipv6()))),
+            (Setting::HandshakeMs, HANDSHAKE_MS),
+        ];
+        settings.into_iter().try_for_each(|(setting, value)| router.set(setting, value))?;
+        prepare(&router, config)?;
+        authenticator.watch(watch, &router)?;
+        let (mut tcp, mut ipc, mut directory) = (None, None, None);
+        if !far.is_empty() {
+            tcp = Some(router.bind(&tcp_endpoint(config.bind)?)?);
+        }
+        if !near.is_empty() {
+            let made = Directory::new()?;
+            ipc = Some(router.bind(&format!("ipc://{}", made.path().join("ring.sock").display()))?);
+            directory = Some(made);
+        }
+        let peer =
+            |remote| move |rank: &usize| Peer { rank: *rank, remote, route: None, sent: 0, taken: 0, left: false };
+        let peers = near.iter().map(peer(false)).chain(far.iter().map(peer(true))).collect();
+        let address = Address { tcp, ipc, server_key: keys.public };
+        Ok(Self { router, authenticator, peers, window: config.slots as u64, address, directory })
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Lets the owner of this key connect as this rank.
+    pub(super) fn admit(&self, key: &str, rank: usize) -> Result<()> {
+        self.authenticator.admit(key_bytes(key)?, rank);
+        Ok(())
+    }
+
+    /// Waits until every reader joined, then tells all readers so.
+    pub(super) fn gather(&mut self, deadline: Instant) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            self.hear()?;
+            let Some(absent) = self.peers.iter().find(|peer| peer.route.is_none()) else { break };
+            if Instant::now() >= deadline {
+                return Err(timeout(absent.rank, 0, start.elapsed(), "it never joined by ZeroMQ"));
+            }
+            poll(&[&self.router], deadline)?;
+        }
+        // All have connected, and a killed writer leaves no directory behind.
+        self.directory = None;
+        let head = Head { kind: Kind::Ready, number: self.peers.len() as u64 };
+        (0..self.peers.len()).try_for_each(|peer| self.send_head(peer, head))
+    }
+
+    /// Waits until message `number` may be sent to all its receivers: to readers on other hosts, and if the message
+    /// overflows to all.
+    pub(super) fn make_room(&mut self, overflows: bool, number: u64, deadline: Instant) -> Result<()> {
+        let start = Instant::now();
+        let mut ping = start + PING;
+        loop {
+            self.hear()?;
+            if let Some(peer) = self.peers.iter().find(|peer| peer.left) {
+                return Err(peer.gone("it left the ring"));
+            }
+            let behind = |peer: &&Peer| (peer.remote || overflows) && peer.sent - peer.taken >= self.window;
+            let Some(peer) = self.peers.iter().position(|peer| behind(&peer)) else { return Ok(()) };
+            let now = Instant::now();
+            if now >= deadline {
+                let Peer { rank, sent, taken, .. } = self.peers[peer];
+                let state = format!("it is connected, {} messages behind", sent - taken);
+                return Err(timeout(rank, number, start.elapsed(), &state));
+            }
+            if now >= ping {
+                // Finds out whether it is there.
+                self.send_head(peer, Head { kind: Kind::Here, number })?;
+                ping = now + PING;
+            }
+            poll(&[&self.router], deadline.min(ping))?;
+        }
+    }
+
+    /// Sends a message for which there is room.
+    pub(super) fn send(&mut self, overflows: bool, number: u64, bytes: &[u8]) -> Result<()> {
+        let mut payload = Message::new(bytes)?;
+        for peer in 0..self.peers.len() {
+            if self.peers[peer].remote || overflows {
+                let head = Message::new(&Head { kind: Kind::Message, number }.encode())?;
+                let frames = [head, payload.share()];
+                self.send_to(peer, frames.into())?;
+                self.peers[peer].sent += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_head(&self, peer: usize, head: Head) -> Result<()> {
+        self.send_to(peer, vec![Message::new(&head.encode())?])
+    }
+
+    fn send_to(&self, peer: usize, frames: Vec<Message>) -> Result<()> {
+        let peer = &self.peers[peer];
+        let mut all = vec![Message::new(peer.route.as_deref().unwrap_or_default())?];
+        all.extend(frames);
+        match self.router.send(&mut all)? {
+            Sent::All => Ok(()),
+            Sent::Unreachable => Err(peer.gone("its connection closed")),
+            Sent::Full => Err(Error::Internal { message: "a ZeroMQ queue without a limit is full".to_owned() }),
+        }
+    }
+
+    /// Takes in what readers sent.
+    fn hear(&mut self) -> Result<()> {
+        while let Some(frames) = self.router.receive()? {
+            let [route, head] = &frames[..] else { continue };
+            let rank = head.user().and_then(|user| user.parse().ok());
+            let peer = self.peers.iter_mut().find(|peer| Some(peer.rank) == rank);
+            let (Some(peer), Some(head)) = (peer, Head::decode(head.bytes())) else { continue };
+            match head.kind {
+                Kind::Join if peer.route.is_none() && head.number == peer.rank as u64 => {
+                    peer.route = Some(route.bytes().to_vec());
+                }
+                Kind::Taken if peer.route.as_deref() == Some(route.bytes()) => {
+                    peer.taken = head.number.clamp(peer.taken, peer.sent);
+                }
+                Kind::Leave if peer.route.as_deref() == Some(route.bytes()) => peer.left = true,
+                kind => tracing::warn!("rank {}, a reader, said {kind:?} {} out of turn", peer.rank, head.number),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells every reader that the ring ends, and waits a little until all have taken everything, and those of
+    /// other hosts said so: a connection that is closed with an answer on its way loses what it holds.
+    pub(super) fn leave(&mut self, number: u64) {
+        let deadline = Instant::now() + LINGER;
+        for peer in 0..self.peers.len() {
+            let told = self.send_head(peer, Head { kind: Kind::Leave, number }).is_ok();
+            self.peers[peer].left |= !told;
+        }
+        // A reader of this host answers only when the ring tells it to look for a message by ZeroMQ.
+        let done = |peer: &Peer| peer.left || (!peer.remote && peer.taken == peer.sent);
+        while !self.peers.iter().all(done) && Instant::now() < deadline {
+            if self.hear().and_then(|()| poll(&[&self.router], deadline)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What both ends of a connection are set to: no limit of ZeroMQ's own, for the window is one, and
+/// heartbeats that find out about a host that is gone.
+pub(super) fn prepare(socket: &Socket, config: &RingConfig) -> Result<()> {
+    let patience = config.steady.max(Duration::from_secs(10));
+    let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+    let settings = [
+        (Setting::SendLimit, 0),
+        (Setting::ReceiveLimit, 0),
+        (Setting::HeartbeatMs, patience_ms / 4),
+        (Setting::HeartbeatTimeoutMs, patience_ms),
+    ];
+    settings.into_iter().try_for_each(|(setting, value)| socket.set(setting, value))
+}
+
+impl Peer {
+    fn gone(&self, how: &str) -> Error {
+        let Self { rank, taken, sent, .. } = *self;
+        Error::PeerLost { rank, detail: format!(": {how}, having taken {taken} of {sent} messages") }
+    }
+}
+
+/// Any free port of one interface.
+fn tcp_endpoint(interface: Option<IpAddr>) -> Result<String> {
+    match interface.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)) {
+        all if all.is_unspecified() => {
+            Err(Error::invalid("bind", all, "it must be the address of one interface, which readers can reach"))
+        }
+        IpAddr::V4(address) => Ok(format!("tcp://{address}:*")),
+        IpAddr::V6(address) => Ok(format!("tcp://[{address}]:*")),
+    }
+}

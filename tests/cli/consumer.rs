@@ -1,0 +1,296 @@
+//! symmetra as its C++ users meet it: headers that stand alone, a tree installed by `install.sh`,
+//! programs built against it with a C++ compiler alone, pkg-config, CMake, and cargo dependents.
+//!
+//! `CXX` names the compiler, else `c++`. What a machine does not have is skipped, and said so.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::env;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const WARNINGS: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
+/// The allocator as Rust and the test itself call it, for the test that counts its calls.
+const COUNTED: &str = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign";
+/// What no run of a program or tool here comes near.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn compiler() -> String {
+    env::var("CXX").unwrap_or_else(|_| "c++".to_owned())
+}
+
+fn is_here(tool: &str) -> bool {
+    let here = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !here {
+        eprintln!("skipped: no {tool}");
+    }
+    here
+}
+
+/// Runs a command to its end; it must succeed. Gives what it printed.
+fn run(command: &mut Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdout = child.stdout.take().unwrap();
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).map(|_| text)
+    });
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{command:?} ran for more than {PATIENCE:?}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let text = reader.join().unwrap().unwrap();
+    assert!(status.success(), "{command:?}: {status}\n{text}");
+    text
+}
+
+/// The archive that cargo built beside this test.
+fn archive() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let archives = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("libsymmetra") && name.ends_with(".a")
+    });
+    archives
+        .max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap())
+        .expect("no libsymmetra.a beside the test")
+}
+
+/// The tree that the documented command installs, made once.
+fn installed() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+        let _ = fs::remove_dir_all(&prefix);
+        let mut command = Command::new(root().join("install.sh"));
+        command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive());
+        if cfg!(feature = "gloo") {
+            command.args(["--features", "gloo"]);
+        }
+        run(&mut command);
+        prefix
+    })
+}
+
+/// What a program is built with: pkg-config's words, or the same where there is none.
+fn flags() -> Vec<String> {
+    let prefix = installed();
+    let words = if is_here("pkg-config") {
+        let mut command = Command::new("pkg-config");
+        command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        run(command.args(["--cflags", "--libs", "--static", "symmetra"]))
+    } else {
+        let engine = if cfg!(feature = "gloo") { " -lgloo" } else { "" };
+        format!("-I{0}/include -L{0}/lib -lsymmetra -lpthread -ldl -lrt -lm{engine}", prefix.display())
+    };
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Builds a program of the repository against the installed tree alone.
+fn build(source: &str, extra: &[&str]) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(Path::new(source).file_stem().unwrap());
+    let mut command = Command::new(compiler());
+    command.current_dir(env!("CARGO_TARGET_TMPDIR")).arg("-std=c++17").args(WARNINGS);
+    run(command.arg(root().join(source)).args(flags()).args(extra).arg("-o").arg(&program));
+    program
+}
+
+/// Compiles a text by itself, against the headers in the repository.
+fn compiles(compiler: &str, standard: &str, text: &str) {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{compiler}-{standard}.cc"));
+    fs::write(&source, text).unwrap();
+    let mut command = Command::new(compiler);
+    command.arg(format!("-std={standard}")).args(WARNINGS).arg("-fsyntax-only");
+    run(command.arg("-I").arg(root().join("include")).arg(&source));
+}
+
+#[test]
+fn every_public_header_stands_alone() {
+    let mut headers: Vec<String> = fs::read_dir(root().join("include/symmetra"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".hpp"))
+        .collect();
+    assert!(headers.len() >= 12, "{headers:?}");
+    headers.push("device/abi.hpp".to_owned());
+    for header in &mut headers {
+        header.insert_str(0, "symmetra/");
+    }
+    headers.push("p2p_allreduce.hpp".to_owned());
+    headers.extend(["all_reduce", "bootstrap", "device", "memory"].map(|name| format!("p2p_allreduce/{name}.hpp")));
+    headers.push("p2p_allreduce/shim/hip/hip_runtime.h".to_owned());
+    for compiler in ["g++", "clang++"].into_iter().filter(|compiler| is_here(compiler)) {
+        for header in &headers {
+            // Twice: it guards itself.
+            let include = format!("#include \"{header}\"\n");
+            compiles(compiler, "c++17", &include.repeat(2));
+        }
+    }
+}
+
+#[test]
+fn public_headers_show_nothing_of_rust_or_cuda() {
+    for entry in fs::read_dir(root().join("include/symmetra")).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        for line in text.lines().filter(|line| line.starts_with("#include")) {
+            let allowed =
+                line.starts_with("#include <") && !line.contains(".h>") || line.starts_with("#include \"symmetra/");
+            assert!(allowed, "{}: {line}", path.display());
+        }
+        assert!(!text.contains("rust::"), "{} names rust::", path.display());
+    }
+}
+
+/// Called as a plain function: a thread of the CPU is a block of one thread.
+#[test]
+fn kernels_of_users_run_on_the_host() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = folder.join("plain_block");
+    let mut command = Command::new(compiler());
+    command.current_dir(folder).args(["-std=c++20", "-pthread"]).args(WARNINGS).arg("-I").arg(root().join("include"));
+    run(command.arg(root().join("tests/cpp/plain_block.cc")).arg("-o").arg(&program));
+    assert_eq!(run(&mut Command::new(program)), "3 blocks met\n");
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let header = fs::read_to_string(root().join("include/symmetra/version.hpp")).unwrap();
+    let numbers = ["MAJOR", "MINOR", "PATCH"].map(|part| {
+        let name = format!("#define SYMMETRA_VERSION_{part} ");
+        header.lines().find_map(|line| line.strip_prefix(&name)).unwrap().to_owned()
+    });
+    assert_eq!(numbers.join("."), env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn every_public_class_works() {
+    let text = run(&mut Command::new(build("tests/cpp/api_test.cc", &["-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 13, "{text}");
+}
+
+#[test]
+fn parallel_groups_work() {
+    let text = run(&mut Command::new(build("tests/cpp/environment_test.cc", &["-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 11, "{text}");
+    let between = text.matches("an engine between hosts").count();
+    assert_eq!(between, if cfg!(feature = "gloo") { 2 } else { 0 }, "{text}");
+}
+
+#[test]
+fn every_failure_is_a_typed_error() {
+    let text = run(&mut Command::new(build("tests/cpp/error_test.cc", &["-g", COUNTED])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 9, "{text}");
+}
+
+/// Under `mpirun` the same program runs in `.ci/mpi`, in every world.
+#[test]
+fn programs_of_the_p2p_allreduce_api_work() {
+    launch_p2p("tests/p2p/every_call.cc", &[1, 2, 3, 5, 8]);
+}
+
+#[test]
+fn failures_of_the_p2p_allreduce_api_are_typed_and_bounded() {
+    launch_p2p("tests/p2p/failures.cc", &[1, 3]);
+}
+
+fn launch_p2p(source: &str, worlds: &[usize]) {
+    let program = build(source, &["-O1", "-DP2P_ALLREDUCE_NO_MPI"]);
+    for world in worlds {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
+        let text = run(command.args(["launch", "-n", &world.to_string(), "--"]).arg(&program));
+        for rank in 0..*world {
+            assert!(text.contains(&format!("rank {rank} ok")), "{world} ranks: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_examples_build_against_the_installed_tree() {
+    assert_eq!(run(&mut Command::new(build("examples/cpp/twenty_lines.cc", &[]))), "2\n2\n");
+    let program = build("examples/cpp/all_reduce.cc", &[]);
+    let mut lines: Vec<String> = run(Command::new(program).arg("3")).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["rank 0: 9.000000", "rank 1: 9.000000", "rank 2: 9.000000"]);
+}
+
+/// Every layout, on the CPU.
+#[test]
+fn the_engine_is_right_in_every_layout() {
+    let program = build("examples/cpp/tensor_parallel_mlp.cc", &["-O2"]);
+    for (ranks, layout) in [("8", "--tp 8"), ("8", "--tp 4 --dp 2"), ("8", "--tp 2 --pp 2 --dp 2"), ("3", "--pp 3")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
+        command.args(["launch", "--no-prefix", "-n", ranks, "--"]).arg(&program).args(layout.split(' '));
+        command.args("--blocks 3 --hidden 24 --intermediate 48 --batch 5".split(' '));
+        let text = run(command.stdin(Stdio::null()));
+        assert_eq!(text.lines().filter(|line| line.starts_with("rank ")).count().to_string(), ranks, "{text}");
+    }
+}
+
+#[test]
+fn the_examples_are_as_short_as_promised() {
+    for (name, most) in [("twenty_lines", 20), ("all_reduce", 60)] {
+        let text = fs::read_to_string(root().join(format!("examples/cpp/{name}.cc"))).unwrap();
+        let code = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
+        let lines = code.count();
+        assert!(lines <= most, "{name}.cc has {lines} lines of code, at most {most} were promised");
+    }
+}
+
+#[test]
+fn the_readme_shows_what_an_engine_adds() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let example = fs::read_to_string(root().join("examples/cpp/all_reduce.cc")).unwrap();
+    let start = example.find("// What an engine adds").unwrap();
+    let end = start + example[start..].find("\n}\n").unwrap();
+    assert!(readme.contains(&example[start..end]), "README.md does not hold this part of examples/cpp/all_reduce.cc");
+}
+
+#[test]
+fn cmake_finds_the_package() {
+    if !is_here("cmake") {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cmake");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.16)\nproject(consumer CXX)\nfind_package(symmetra {} REQUIRED)\n\
+         add_executable(consumer {})\ntarget_link_libraries(consumer symmetra::symmetra)\n",
+        env!("CARGO_PKG_VERSION"),
+        root().join("examples/cpp/twenty_lines.cc").display(),
+    );
+    fs::write(folder.join("CMakeLists.txt"), project).unwrap();
+    let configure = format!("-DCMAKE_PREFIX_PATH={}", installed().display());
+    run(Command::new("cmake").current_dir(&folder).args(["-S", ".", "-B", "build", &configure]));
+    run(Command::new("cmake").current_dir(&folder).args(["--build", "build"]));
+    assert_eq!(run(&mut Command::new(folder.join("build/consumer"))), "2\n2\n");
+}
+
+/// A member of this workspace, selected with all others: Cargo picks the features that they have together, and compiles the
+/// dependent alone.
+#[test]
+fn crates_that_depend_on_symmetra_find_its_headers() {
+    let target = env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--offline", "--locked", "--test", "calls"]);
+    command
+        .args(["dependent", "symmetra", "symmetra-cli", "symmetra-ring"].map(|package| ["-p", package]).as_flattened());
+    let text = run(command.current_dir(root()).arg("--target-dir").arg(target));
+    assert!(text.contains("2 passed; 0 failed"), "{text}");
+}

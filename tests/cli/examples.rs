@@ -1,0 +1,155 @@
+//! The example of an engine, as its users run it: every layout, right; and what it would find wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../../examples/tensor_parallel_mlp/model.rs"]
+mod model;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use model::{Model, error, multiply};
+
+/// The example, built as this test was.
+fn example() -> &'static PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--quiet", "--offline", "--example", "tensor_parallel_mlp"]);
+        command.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            command.arg("--release");
+        }
+        for (feature, on) in [("cuda", cfg!(feature = "cuda")), ("cudarc", cfg!(feature = "cudarc"))] {
+            if on {
+                command.args(["--features", feature]);
+            }
+        }
+        assert!(command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).status().unwrap().success());
+        profile.join("examples/tensor_parallel_mlp")
+    })
+}
+
+/// Runs the example as ranks on the CPU.
+fn launch(ranks: usize, words: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
+    command.args(["launch", "--no-prefix", "-n", &ranks.to_string(), "--"]).arg(example());
+    command.args(["--host", "--blocks", "3", "--hidden", "24", "--intermediate", "48", "--batch", "5", "--steps", "3"]);
+    command.args(words.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What the example found, which was right.
+fn found(ranks: usize, words: &str) -> serde_json::Value {
+    let output = launch(ranks, &format!("{words} --json"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{words}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words}: {error} in: {text}"))
+}
+
+/// Checks a layout: who is in which row, and that all results are right.
+fn layout(ranks: usize, words: &str, places: &[(usize, usize, &[usize])]) {
+    let found = found(ranks, words);
+    assert_eq!(found["device"], "host");
+    let groups = found["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), places.len(), "{found}");
+    for (group, (replica, stage, ranks)) in groups.iter().zip(places) {
+        assert_eq!((&group["replica"], &group["stage"]), (&(*replica).into(), &(*stage).into()), "{found}");
+        assert_eq!(group["ranks"], serde_json::json!(ranks), "{found}");
+        let (error, bound) = (group["error"].as_f64().unwrap(), group["bound"].as_f64().unwrap());
+        // Not 0 either: the sums of shards round otherwise than those of f64.
+        assert!(error > 0.0 && error <= bound && bound < 1e-4, "{found}");
+        assert_eq!(group["right"], true, "{found}");
+    }
+}
+
+#[test]
+fn eight_ranks_share_each_block() {
+    layout(8, "", &[(0, 0, &[0, 1, 2, 3, 4, 5, 6, 7])]);
+}
+
+#[test]
+fn two_replicas_of_four_ranks() {
+    layout(8, "--tp 4 --dp 2", &[(0, 0, &[0, 1, 2, 3]), (1, 0, &[4, 5, 6, 7])]);
+}
+
+#[test]
+fn two_replicas_of_two_stages_of_two_ranks() {
+    let places: [(_, _, &[usize]); 4] = [(0, 0, &[0, 1]), (0, 1, &[2, 3]), (1, 0, &[4, 5]), (1, 1, &[6, 7])];
+    layout(8, "--tp 2 --pp 2 --dp 2", &places);
+}
+
+#[test]
+fn three_stages_of_one_rank() {
+    layout(3, "--pp 3", &[(0, 0, &[0]), (0, 1, &[1]), (0, 2, &[2])]);
+}
+
+#[test]
+fn columns_that_do_not_divide_are_refused() {
+    let output = launch(5, "");
+    assert!(!output.status.success());
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains("48 intermediate columns do not divide among 5 ranks"), "{words}");
+}
+
+#[test]
+fn a_table_for_people() {
+    let output = launch(2, "--seed 7");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("seed 7"), "{text}");
+    assert!(text.lines().last().unwrap().contains("[0, 1]") && !text.contains("WRONG"), "{text}");
+}
+
+/// The whole model in f32, as two ranks compute it, where `second` gives each rank's rows of `W2`.
+fn sharded(model: &Model, second: impl Fn(usize, usize) -> Vec<f32>) -> Vec<f32> {
+    let half = model.intermediate / 2;
+    (0..model.blocks).fold(model.input(0), |x, block| {
+        let parts = [0, 1].map(|rank| {
+            let mut inner = multiply(&x, &model.first(block, rank * half..(rank + 1) * half), model.hidden);
+            inner.iter_mut().for_each(|value| *value = value.max(0.0));
+            multiply(&inner, &second(block, rank), half)
+        });
+        parts[0].iter().zip(&parts[1]).map(|(one, other)| one + other).collect()
+    })
+}
+
+#[test]
+fn a_wrong_shard_is_found() {
+    let model = Model { blocks: 3, hidden: 24, intermediate: 48, batch: 5, seed: fastrand::u64(..) };
+    let expected = model.reference(0);
+    let rows = |block, rank: usize| model.second(block, rank * 24..(rank + 1) * 24);
+    let right = error(&sharded(&model, rows), &expected);
+    assert!(right <= model.bound(), "{model:?}: {right}");
+    // The other rank's shard; another block's; one that is missing; one column a little off.
+    let swapped = |block, rank| rows(block, if block == 1 { 1 - rank } else { rank });
+    let shifted = |block: usize, rank| rows(if block == 1 { 2 } else { block }, rank);
+    let missing = |block, rank| if (block, rank) == (1, 1) { vec![0.0; 24 * 24] } else { rows(block, rank) };
+    let touched = |block, rank| {
+        let mut weights = rows(block, rank);
+        if (block, rank) == (2, 1) {
+            weights.iter_mut().step_by(24).for_each(|weight| *weight *= 1.01);
+        }
+        weights
+    };
+    let wrong = [
+        ("swapped", sharded(&model, swapped)),
+        ("shifted", sharded(&model, shifted)),
+        ("missing", sharded(&model, missing)),
+        ("touched", sharded(&model, touched)),
+    ];
+    for (what, found) in wrong {
+        let wrong = error(&found, &expected);
+        assert!(wrong > 10.0 * model.bound(), "{what}, {model:?}: {wrong}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_wrong() {
+    assert_eq!(error(&[1.0, -2.0], &[1.0, -2.0]), 0.0);
+    assert_eq!(error(&[3.0, 1.0], &[2.0, 0.0]), 1.0 / 2f64.sqrt());
+    for found in [&[1.0][..], &[1.0, 2.0, 3.0], &[1.0, f32::NAN], &[f32::INFINITY, 2.0]] {
+        assert_eq!(error(found, &[1.0, 2.0]), f64::MAX, "{found:?}");
+    }
+    assert_eq!(error(&[0.0, 1.0], &[0.0, 0.0]), f64::MAX);
+}

@@ -1,0 +1,23 @@
+//! Files of other packages whose tests loom runs. Each file names what it uses by `super`.
+#![cfg(all(test, loom))]
+#![allow(missing_docs, dead_code, clippy::unwrap_used)]
+
+mod call {
+    /// In place of what `src/group/call.rs` has: the two words that an entry of the history holds.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Call {
+        pub(crate) bytes: u64,
+        pub(crate) descriptor: u64,
+    }
+}
+#[path = "../../../src/group/history.rs"]
+mod history;
+
+#[path = "../../../crates/ring/src/backoff.rs"]
+mod backoff;
+mod futex;
+#[path = "../../../crates/ring/src/futex_event.rs"]
+mod futex_event;
+#[path = "../../../crates/ring/src/protocol.rs"]
+mod protocol;
+mod ring;

@@ -1,0 +1,6 @@
+//! What the sources say, without a rank: who uses whom, what is generated, and which kernels there are.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bindings;
+mod layering;
+mod schedules;

@@ -1,0 +1,108 @@
+//! How a group ends: with work in flight, and with work that fails while ranks wait for it.
+
+use std::time::{Duration, Instant};
+
+use symmetra::bootstrap::Threads;
+use symmetra::{Config, DeviceBuffer, Error, SymmetricBuffer};
+
+use crate::support::world::{Gate, meet, open};
+use crate::support::{Rank, config};
+
+const ELEMS: usize = 1000;
+
+fn patient(steady: Duration) -> Config {
+    let mut config = config();
+    config.heap_bytes = 1 << 20;
+    config.check_calls = false;
+    config.deadlines.steady = steady;
+    config
+}
+
+/// A group that has worked, with a buffer of ones.
+fn warm(bootstrap: Threads, config: &Config) -> (Rank, SymmetricBuffer<i32>) {
+    let rank = open(bootstrap, config).unwrap();
+    let buffer = rank.communicator.symmetric::<i32>(ELEMS).unwrap();
+    rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+    rank.finish();
+    buffer.write(&[1; ELEMS], &rank.stream).unwrap();
+    rank.communicator.group().barrier().unwrap();
+    (rank, buffer)
+}
+
+#[test]
+fn work_in_flight_is_done_before_the_group_ends() {
+    meet(3, |bootstrap| {
+        let (rank, buffer) = warm(bootstrap, &config());
+        let Rank { communicator, stream, .. } = &rank;
+        let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
+        for _ in 0..4 {
+            communicator.all_reduce_in_place(&buffer, stream).unwrap();
+            graph.launch(stream).unwrap();
+        }
+        communicator.clone().close().unwrap();
+        assert_eq!(buffer.read(stream).unwrap(), [3i32.pow(8); ELEMS]);
+        assert_eq!(graph.launch(stream), Err(Error::Closed));
+        assert_eq!(buffer.signals().put(0, 0, stream), Err(Error::Closed));
+        assert_eq!(communicator.put(&buffer, &buffer, 1, stream), Err(Error::Closed));
+    });
+}
+
+#[test]
+fn pitfall_04_a_call_that_fails_while_ranks_close_is_an_error_of_all() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let (rank, buffer) = warm(bootstrap, &patient(Duration::from_millis(300)));
+        if rank.rank() == 0 {
+            rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+        }
+        let error = rank.communicator.clone().close().unwrap_err();
+        match rank.rank() {
+            0 => assert!(matches!(error, Error::Timeout { rank: Some(1), .. }), "{error}"),
+            _ => assert!(matches!(error, Error::Aborted { .. }), "{error}"),
+        }
+        gate.pass();
+    });
+}
+
+#[test]
+fn pitfall_01_a_rank_that_dies_while_another_closes_is_noticed() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let (rank, buffer) = warm(bootstrap, &patient(Duration::from_secs(15)));
+        if rank.rank() == 1 {
+            gate.pass();
+            std::thread::sleep(Duration::from_millis(200));
+            drop((rank, buffer));
+            return;
+        }
+        rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+        gate.pass();
+        let start = Instant::now();
+        let error = rank.communicator.close().unwrap_err();
+        let took = start.elapsed();
+        assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    });
+}
+
+/// Its last call went to a stream that nobody else has any more, so that this ends with it, when its work is done.
+#[test]
+fn a_communicator_that_is_dropped_waits_for_no_peer() {
+    let gate = Gate::new(2);
+    let mut config = patient(Duration::from_secs(15));
+    config.deadlines.first_use = config.deadlines.steady;
+    meet(2, |bootstrap| {
+        let Rank { communicator, stream, .. } = open(bootstrap, &config).unwrap();
+        communicator.reserve_workspace(1024).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; ELEMS], &stream).unwrap();
+        if communicator.rank() == 0 {
+            communicator.all_reduce_in_place(&plain, &stream).unwrap();
+            drop(stream);
+            let start = Instant::now();
+            drop(communicator);
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        }
+        gate.pass();
+    });
+}

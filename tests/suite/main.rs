@@ -1,0 +1,21 @@
+//! Ranks as threads: all suites that share a process, one module each. `cargo test --test suite graphs::` runs one.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod all_reduce;
+#[path = "../support/allocations.rs"]
+mod allocations;
+mod bound;
+mod closing;
+mod coordinator;
+mod environment;
+mod graphs;
+#[cfg(feature = "gloo")]
+mod hosts;
+mod low_contention;
+mod numerics;
+mod operations;
+mod put;
+mod signals;
+#[path = "../support/mod.rs"]
+mod support;
+mod tuning;

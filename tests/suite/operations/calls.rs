@@ -1,0 +1,278 @@
+//! Calls of every operation against a model: many at once, each into its own part of one buffer, so
+
+//! that calls follow each other without a pause, and what lies between the parts must stay as it was.
+
+use symmetra::op::{ALL_GATHER, Case, Extent, InPlace, OPERATIONS, Op, Size, Source};
+use symmetra::{
+    AllReduceOptions, Capture, DeviceBuffer, Graph, How, Operand, Queue, Reduction, Ref, Result, SymmetricBuffer,
+    SymmetricSlice, Transport,
+};
+
+use crate::support::data::{Random, assert_same, mix};
+use crate::support::{Data, Rank, Sample};
+
+/// Elements of the buffers behind the operands.
+pub(crate) const ROOM: usize = 60_000;
+/// Most elements that an operand starts behind an aligned address.
+const OFFSETS: usize = 16;
+
+/// One call: `count` elements a part; `from` and `to` are where its operands start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) op: &'static Op,
+    pub(crate) count: usize,
+    /// Rows of the tensor's parts, for what works along a dimension; 1: without one.
+    pub(crate) rows: usize,
+    pub(crate) reduction: Reduction,
+    pub(crate) root: usize,
+    pub(crate) symmetric: bool,
+    pub(crate) in_place: bool,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) seed: u64,
+}
+
+impl Call {
+    /// How many elements rank `from` gives rank `to` where each pair has its own count.
+    fn pair(&self, from: usize, to: usize) -> usize {
+        let drawn = mix(self.seed ^ (from * 16 + to) as u64);
+        if drawn.is_multiple_of(3) { 0 } else { (drawn >> 8) as usize % (self.count + 1) }
+    }
+
+    fn counts(&self, rank: usize, world: usize, sends: bool) -> Vec<usize> {
+        (0..world).map(|peer| if sends { self.pair(rank, peer) } else { self.pair(peer, rank) }).collect()
+    }
+}
+
+/// Calls that are enqueued one after the other, eagerly or in one graph.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) captured: bool,
+    pub(crate) calls: Vec<Call>,
+}
+
+/// Cuts a list of operations into batches; everything that is not given follows from `seed`.
+/// `shared`: whether a graph can register plain memory.
+pub(crate) fn batches(
+    seed: u64,
+    world: usize,
+    transport: Transport,
+    shared: bool,
+    ops: &[(&'static Op, usize)],
+) -> Vec<Batch> {
+    let mut random = Random(mix(seed));
+    let mut batches: Vec<Batch> = Vec::new();
+    let mut end = ROOM;
+    for &(op, count) in ops {
+        let offset = |random: &mut Random| if random.below(3) == 0 { 0 } else { random.below(OFFSETS) };
+        let room = count * world + OFFSETS;
+        let mut to = end.next_multiple_of(OFFSETS) + OFFSETS + offset(&mut random);
+        if to + room > ROOM || batches.last().is_some_and(|batch| batch.calls.len() == 16) {
+            batches.push(Batch { captured: random.below(3) == 0, calls: Vec::new() });
+            to = OFFSETS + offset(&mut random);
+        }
+        end = to + room;
+        let batch = batches.last_mut().unwrap();
+        let reached = transport != Transport::Direct || (batch.captured && shared && !op.tells_places());
+        let symmetric = !reached || random.below(2) == 0;
+        let rows = [1, 1, 2, 3, 4][random.below(5)];
+        let along = op.along && rows > 1 && count.is_multiple_of(rows);
+        let from = random.below((ROOM - room) / OFFSETS) * OFFSETS + offset(&mut random);
+        batch.calls.push(Call {
+            op,
+            count,
+            rows: if along { rows } else { 1 },
+            reduction: *random.pick(&Reduction::ALL),
+            root: random.below(world),
+            symmetric,
+            in_place: op.in_place != InPlace::Never && !along && random.below(2) == 0,
+            from,
+            to,
+            seed: random.next(),
+        });
+    }
+    batches
+}
+
+impl Call {
+    /// Elements of an operand.
+    fn elems(&self, extent: Extent, world: usize) -> usize {
+        if extent.size == Size::One { self.count } else { self.count * world }
+    }
+
+    fn has(&self, extent: Extent, rank: usize) -> bool {
+        extent.size != Size::None && (!extent.at_root || rank == self.root)
+    }
+
+    /// Where the input of a rank starts: in place that is in the output buffer.
+    fn input_start(&self, rank: usize) -> usize {
+        match self.in_place {
+            // A broadcast reads its output.
+            _ if self.op.input.size == Size::None => self.to,
+            true if self.op.output.size == Size::PerRank => self.to + rank * self.count,
+            true => self.to,
+            false => self.from,
+        }
+    }
+
+    fn output_start(&self, rank: usize) -> usize {
+        let inside = self.in_place && self.op.input.size == Size::PerRank && self.has(self.op.input, rank);
+        if inside { self.to + rank * self.count } else { self.to }
+    }
+}
+
+/// What a call leaves in the output buffer of a rank: where, and which elements.
+fn effects<T: Sample>(call: &Call, data: &Data<T>, rank: usize, world: usize) -> Vec<(usize, Vec<T>)> {
+    let pair = |from: usize, to: usize| call.pair(from, to);
+    let counts: Option<&dyn Fn(usize, usize) -> usize> =
+        if matches!(call.op.input.size, Size::Counts | Size::Messages) { Some(&pair) } else { None };
+    let case = Case { world_size: world, parameter: call.root, count: call.count, rows: call.rows, counts };
+    let stretch = |stretch: symmetra::op::Stretch| {
+        let elements = match stretch.source {
+            Source::Rank(source) => &data.inputs[source][call.input_start(source) + stretch.start..],
+            Source::Reduced => &data.result(call.reduction)[call.input_start(0) + stretch.start..],
+        };
+        (call.output_start(rank) + stretch.at, elements[..stretch.count].to_vec())
+    };
+    (call.op.effect)(&case, rank).into_iter().map(stretch).collect()
+}
+
+/// The buffers of one rank, used by batch after batch. [0] is only read; [1] is written.
+pub(crate) struct Bench<'a, T: Sample> {
+    rank: &'a Rank,
+    data: &'a Data<T>,
+    symmetric: [SymmetricBuffer<T>; 2],
+    plain: [DeviceBuffer<T>; 2],
+}
+
+impl<'a, T: Sample> Bench<'a, T> {
+    /// `data` has [`ROOM`] elements. Collective.
+    pub(crate) fn new(rank: &'a Rank, data: &'a Data<T>) -> Self {
+        let symmetric = [0; 2].map(|_| rank.communicator.symmetric::<T>(ROOM).unwrap());
+        let plain = [0; 2].map(|_| DeviceBuffer::<T>::new(&rank.device, ROOM).unwrap());
+        let own = &data.inputs[rank.rank()];
+        symmetric[0].write(own, &rank.stream).unwrap();
+        plain[0].write(own, &rank.stream).unwrap();
+        Self { rank, data, symmetric, plain }
+    }
+
+    /// Runs a batch and compares all of what it left behind.
+    pub(crate) fn check(&self, batch: &Batch) {
+        let (rank, world, stream) = (self.rank.rank(), self.rank.world(), &self.rank.stream);
+        let own = &self.data.inputs[rank];
+        let mut expected = [own.clone(), own.clone()];
+        for call in &batch.calls {
+            for (start, elements) in effects(call, self.data, rank, world) {
+                expected[usize::from(call.symmetric)][start..start + elements.len()].copy_from_slice(&elements);
+            }
+        }
+        self.plain[1].write(own, stream).unwrap();
+        self.symmetric[1].write(own, stream).unwrap();
+        let context = (T::DTYPE, rank, world, batch);
+        self.run(batch).unwrap_or_else(|error| panic!("{error}: {context:?}"));
+        assert_same(&self.plain[1].read(stream).unwrap(), &expected[0], &context);
+        assert_same(&self.symmetric[1].read(stream).unwrap(), &expected[1], &context);
+    }
+
+    fn run(&self, batch: &Batch) -> Result<()> {
+        let Rank { communicator, stream, .. } = self.rank;
+        if batch.captured {
+            let graph = self.capture(batch)?;
+            graph.register()?;
+            graph.launch(stream)?;
+            // Dropped while it may be in flight.
+        } else {
+            batch.calls.iter().try_for_each(|call| self.enqueue(call, stream))?;
+        }
+        communicator.synchronize(stream)
+    }
+
+    fn capture(&self, batch: &Batch) -> Result<Graph<'_>> {
+        self.rank
+            .stream
+            .capture(|capture: &Capture<'_, '_>| batch.calls.iter().try_for_each(|call| self.enqueue(call, capture)))
+    }
+
+    /// Elements of a plain buffer.
+    fn window(&self, which: usize, start: usize, count: usize) -> Ref<'_, T> {
+        assert!(start + count <= ROOM);
+        let address = self.plain[which].as_raw().wrapping_add(start);
+        // SAFETY: inside a buffer that `self` owns; calls on it are finished before it is dropped.
+        unsafe { Ref::from_raw(&self.rank.device, address, count) }.unwrap()
+    }
+
+    fn slice(&self, which: usize, start: usize, count: usize) -> SymmetricSlice<'_, T> {
+        self.symmetric[which].slice(start..start + count).unwrap()
+    }
+
+    fn enqueue<'op>(&'op self, call: &Call, queue: impl Queue<'op>) -> Result<()> {
+        match call.symmetric {
+            true => self.perform(call, |which, start, count| self.slice(which, start, count), queue),
+            false => self.perform(call, |which, start, count| self.window(which, start, count), queue),
+        }
+    }
+
+    /// Enqueues a call on operands that `memory` makes of a buffer's number, a start and a length.
+    fn perform<'op, O: Operand<'op, T>>(
+        &'op self,
+        call: &Call,
+        memory: impl Fn(usize, usize, usize) -> O,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let Call { op, count, rows, reduction, root, in_place, .. } = *call;
+        let (rank, world) = (self.rank.rank(), self.rank.world());
+        let operand = |extent: Extent, which: usize, start: usize| {
+            call.has(extent, rank).then(|| memory(which, start, call.elems(extent, world)))
+        };
+        let input = operand(op.input, usize::from(in_place), call.input_start(rank));
+        let output = operand(op.output, 1, call.output_start(rank));
+        let shape = if *op == ALL_GATHER { [rows, count / rows, 1] } else { [rows, count * world / rows, 1] };
+        let how = How {
+            options: AllReduceOptions::from(reduction),
+            parameter: root,
+            along: (rows > 1).then_some((1, &shape[..])),
+            counts: [&call.counts(rank, world, true), &call.counts(rank, world, false)],
+        };
+        self.rank.communicator.perform(op, &how, [input, output], queue)
+    }
+}
+
+/// A model that is no description's: what every operation leaves, written out for three ranks. Rank r has elements
+/// r0, r1, ... and gives rank t one element more than rank t - 1 where each pair has its own count.
+#[test]
+fn effects_are_what_the_operations_are_by_definition() {
+    let counts = |from: usize, to: usize| (from + to) % 3;
+    let case = Case { world_size: 3, parameter: 1, count: 2, rows: 1, counts: Some(&counts) };
+    let told = |op: &Op, rank: usize| -> Vec<String> {
+        let mut output: Vec<String> = Vec::new();
+        for stretch in (op.effect)(&case, rank) {
+            let source = match stretch.source {
+                Source::Rank(source) => source.to_string(),
+                Source::Reduced => "+".to_owned(),
+            };
+            output.resize(output.len().max(stretch.at + stretch.count), "-".to_owned());
+            for index in 0..stretch.count {
+                output[stretch.at + index] = format!("{source}{}", stretch.start + index);
+            }
+        }
+        output
+    };
+    for op in OPERATIONS {
+        let all: Vec<String> = (0..3).map(|rank| told(op, rank).join(" ")).collect();
+        let expected = match op.name() {
+            "all-reduce" => ["+0 +1", "+0 +1", "+0 +1"],
+            "all-gather" => ["00 01 10 11 20 21"; 3],
+            "reduce-scatter" => ["+0 +1", "+2 +3", "+4 +5"],
+            "all-to-all" => ["00 01 10 11 20 21", "02 03 12 13 22 23", "04 05 14 15 24 25"],
+            // Counts: 0 gives 0 1 2, 1 gives 1 2 0, 2 gives 2 0 1.
+            "all-to-all-v" => ["10 20 21", "00 11 12", "01 02 22"],
+            "broadcast" => ["10 11"; 3],
+            "reduce" => ["", "+0 +1", ""],
+            "gather" => ["", "00 01 10 11 20 21", ""],
+            "scatter" => ["10 11", "12 13", "14 15"],
+            "send-receive" => ["- - 10 - 20 21", "02 - 12 13", "04 05 - - 24"],
+            other => panic!("{other}: write out what it leaves"),
+        };
+        assert_eq!(all, expected, "{}", op.name());
+    }
+}

@@ -1,0 +1,285 @@
+//! Bad input is a typed error that names the values, and nothing hangs.
+
+use std::time::{Duration, Instant};
+
+use symmetra::{
+    Algorithm, Communicator, DeviceBuffer, Error, Operand, Operation, Reduction, Result, SymmetricBuffer,
+    SymmetricSlice, Transport,
+};
+
+use crate::support::{Rank, config, threads};
+
+/// Refused at the call, with these words.
+fn refused(result: Result<()>, words: &[&str]) {
+    let error = result.unwrap_err();
+    let message = error.to_string();
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
+    for word in words {
+        assert!(message.contains(word), "`{word}` is not in: {message}");
+    }
+}
+
+#[test]
+fn bad_operands_are_refused() {
+    threads(3, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<f32>(64).unwrap();
+        let slice = |start: usize, len: usize| buffer.slice(start..start + len).unwrap();
+        let sum = Reduction::Sum;
+        refused(communicator.all_gather(slice(0, 4), slice(32, 11), stream), &["output", "11", "12"]);
+        refused(communicator.all_gather(slice(3, 4), slice(0, 12), stream), &["in place"]);
+        refused(communicator.all_gather_along(2, &[2, 2], slice(0, 4), slice(32, 12), stream), &["dimension", "2"]);
+        refused(communicator.all_gather_along(1, &[2, 3], slice(0, 4), slice(32, 18), stream), &["input", "4", "6"]);
+        refused(communicator.reduce_scatter(slice(0, 13), slice(32, 4), sum, stream), &["13", "multiple", "3"]);
+        refused(communicator.reduce_scatter(slice(0, 12), slice(32, 5), sum, stream), &["output", "5", "4"]);
+        refused(communicator.reduce_scatter(slice(0, 12), slice(1, 4), sum, stream), &["in place"]);
+        let along = communicator.reduce_scatter_along(1, &[3, 4], slice(0, 12), slice(32, 4), sum, stream);
+        refused(along, &["dimension 1", "4", "3"]);
+        refused(communicator.all_to_all(slice(0, 10), slice(32, 10), stream), &["10", "multiple", "3"]);
+        refused(communicator.all_to_all(slice(0, 12), slice(32, 9), stream), &["9", "12"]);
+        refused(communicator.all_to_all(slice(0, 12), slice(0, 12), stream), &["may not overlap"]);
+        refused(communicator.broadcast(slice(0, 4), 3, stream), &["root is 3", "world size is 3"]);
+        refused(communicator.reduce(slice(0, 4), Some(slice(32, 4)), sum, 9, stream), &["root is 9"]);
+        refused(communicator.gather(slice(0, 4), Some(slice(32, 12)), 9, stream), &["root is 9"]);
+        refused(communicator.scatter(Some(slice(0, 12)), slice(32, 4), 9, stream), &["root is 9"]);
+        let root = rank.rank();
+        let none = || None::<symmetra::SymmetricSlice<'_, f32>>;
+        refused(communicator.reduce(slice(0, 4), none(), sum, root, stream), &["output is missing"]);
+        refused(communicator.gather(slice(0, 4), Some(slice(32, 9)), root, stream), &["9", "12"]);
+        refused(communicator.scatter(none(), slice(0, 4), root, stream), &["input is missing"]);
+        let scattered = communicator.scatter(Some(slice(0, 12)), slice(1, 4), root, stream);
+        refused(scattered, &["the output is 16 bytes", "the input is 48 bytes", "in place"]);
+        let output = slice(32, 32);
+        refused(communicator.all_to_all_v(slice(0, 32), &[1; 2], output, &[1; 3], stream), &["counts", "2", "3"]);
+        refused(communicator.all_to_all_v(slice(0, 32), &[20, 20, 0], output, &[1; 3], stream), &["20, 20, 0", "32"]);
+        let huge = [usize::MAX, usize::MAX, 1];
+        refused(communicator.all_to_all_v(slice(0, 32), &huge, output, &[1; 3], stream), &["32"]);
+        let mut own = [1; 3];
+        own[rank.rank()] = 2;
+        refused(communicator.all_to_all_v(slice(0, 32), &own, output, &[1; 3], stream), &["send_counts", "2", "1"]);
+        // Nothing was enqueued anywhere: the group works on.
+        communicator.broadcast(slice(0, 4), 1, stream).unwrap();
+        rank.finish();
+    });
+}
+
+#[test]
+fn bad_batches_are_refused() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<f32>(64).unwrap();
+        let slice = |start: usize, len: usize| buffer.slice(start..start + len).unwrap();
+        let (own, peer) = (rank.rank(), 1 - rank.rank());
+        let send = |operand, peer| {
+            communicator.batch(stream, |batch| {
+                batch.send(operand, peer);
+                Ok(())
+            })
+        };
+        refused(send(slice(0, 4), 2), &["peer is 2", "world size is 2"]);
+        let twice = communicator.batch(stream, |batch| {
+            batch.send(slice(0, 4), peer);
+            batch.send(slice(8, 4), peer);
+            Ok(())
+        });
+        refused(twice, &["messages sent to", "is 2"]);
+        let overlap = communicator.batch(stream, |batch| {
+            batch.send(slice(0, 4), peer);
+            batch.receive(slice(3, 4), peer);
+            Ok(())
+        });
+        let words = ["sent to rank", "received from rank", "is 16 bytes"];
+        refused(overlap, &words);
+        refused(send(slice(0, 4), own), &["itself", "16", "0"]);
+        communicator.batch(stream, |_| Ok(())).unwrap();
+        rank.finish();
+    });
+}
+
+/// What a transport cannot do is an error at the call.
+#[test]
+fn pitfall_30_a_direct_exchange_of_plain_memory_is_an_error() {
+    let mut config = config();
+    config.transport = Transport::Direct;
+    threads(2, &config, |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let plain = DeviceBuffer::from_slice(&[7i32; 64], stream).unwrap();
+        let error = communicator.broadcast(&plain, 0, stream).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("broadcast")), "{error}");
+        assert_eq!(plain.read(stream).unwrap(), vec![7; 64]);
+    });
+}
+
+/// What only rank 1 knows, all learn, and long before a deadline: nobody can write into its plain memory.
+#[test]
+fn pitfall_5_plain_memory_of_one_rank_in_a_direct_exchange_is_named_on_every_rank() {
+    for operation in [Operation::Gather, Operation::Scatter, Operation::AllToAll, Operation::SendReceive] {
+        let mut config = config();
+        config.transport = Transport::Direct;
+        let errors = failing(&config, |rank| {
+            let buffer = rank.communicator.symmetric::<i32>(128)?;
+            let plain = DeviceBuffer::from_slice(&[7i32; 24], &rank.stream)?;
+            let start = Instant::now();
+            let called = match rank.rank() {
+                1 => receiving(operation, rank, &buffer, &plain),
+                _ => receiving(operation, rank, &buffer, buffer.slice(96..120)?),
+            };
+            let ended = called.and_then(|()| rank.communicator.synchronize(&rank.stream));
+            assert!(start.elapsed() < config.deadlines.first_use / 2, "{operation}: {:?}", start.elapsed());
+            ended
+        });
+        for error in errors {
+            let Error::Unsupported { what, reason } = &error else { panic!("{operation}: {error}") };
+            assert!(
+                what.contains("direct") && what.contains("rank 1") && reason.contains("plain"),
+                "{operation}: {error}"
+            );
+        }
+    }
+}
+
+/// An exchange in which each rank that receives does so in `output`, which has 24 elements.
+fn receiving<'a>(
+    operation: Operation,
+    rank: &Rank,
+    input: &'a SymmetricBuffer<i32>,
+    output: impl Operand<'a, i32>,
+) -> Result<()> {
+    let (communicator, stream, own) = (&rank.communicator, &rank.stream, rank.rank());
+    match operation {
+        Operation::Gather => communicator.gather(input.slice(0..8)?, (own == 1).then_some(output), 1, stream),
+        Operation::Scatter => communicator.scatter((own == 0).then_some(input.slice(0..72)?), output, 0, stream),
+        Operation::AllToAll => communicator.all_to_all_v(input.slice(0..24)?, &[8; 3], output, &[8; 3], stream),
+        _ => communicator.batch(stream, |batch| {
+            batch.send(input.slice(0..24)?, (own + 1) % 3);
+            batch.receive(output, (own + 2) % 3);
+            Ok(())
+        }),
+    }
+}
+
+/// Counts that do not match: every rank is told by whom, nothing hangs.
+#[test]
+fn counts_that_differ_are_named_on_every_rank() {
+    for transport in [Transport::Packets, Transport::Direct] {
+        let mut config = config();
+        config.transport = transport;
+        let errors = failing(&config, |rank| {
+            let Rank { communicator, stream, .. } = rank;
+            let [input, output] = [0; 2].map(|_| communicator.symmetric::<f64>(64).unwrap());
+            // Rank 2 expects one element more of rank 1 than that sends.
+            let mut receives = [3; 3];
+            receives[1] += usize::from(rank.rank() == 2);
+            communicator.all_to_all_v(&input, &[3; 3], &output, &receives, stream)?;
+            communicator.synchronize(stream)?;
+            communicator.all_to_all(input.slice(0..9)?, output.slice(0..9)?, stream)
+        });
+        for error in errors {
+            let Error::Mismatch { what, against, ours, rank, theirs } = error else { panic!("{error}") };
+            assert_eq!((what.as_str(), against, rank), ("how much rank 1 sends rank 2", 1, 2));
+            assert_eq!((ours.as_str(), theirs.as_str()), ("24 bytes", "32 bytes"));
+        }
+    }
+}
+
+/// A rank that leaves an operation out: the others time out and name it and the operation.
+#[test]
+fn pitfall_4_a_rank_that_skips_is_named() {
+    type Call = fn(&Communicator, &DeviceBuffer<f32>, &symmetra::Stream) -> Result<()>;
+    let calls: [(Operation, Call); 4] = [
+        (Operation::Broadcast, |communicator, buffer, stream| communicator.broadcast(buffer, 0, stream)),
+        (Operation::Reduce, |communicator, buffer, stream| {
+            communicator.reduce_in_place(buffer, Reduction::Max, 0, stream)
+        }),
+        (Operation::Counts, |communicator, _, stream| communicator.batch(stream, |_| Ok(()))),
+        (Operation::Gather, |communicator, buffer, stream| {
+            let all = DeviceBuffer::new(communicator.device(), 3 * buffer.len())?;
+            communicator.gather(buffer, Some(&all), 0, stream)?;
+            communicator.synchronize(stream)
+        }),
+    ];
+    for (operation, call) in calls {
+        let mut config = config();
+        config.check_calls = false;
+        config.deadlines.first_use = Duration::from_millis(300);
+        config.deadlines.steady = Duration::from_millis(300);
+        let errors = failing(&config, |rank| {
+            let buffer = DeviceBuffer::from_slice(&[1.0f32; 100], &rank.stream)?;
+            if rank.rank() == 2 {
+                // Until the others have given up.
+                while rank.communicator.group().check().is_ok() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                return rank.communicator.group().check();
+            }
+            call(&rank.communicator, &buffer, &rank.stream)?;
+            rank.communicator.synchronize(&rank.stream)
+        });
+        for (rank, error) in errors.into_iter().enumerate().take(2) {
+            assert!(
+                matches!(&error, Error::Timeout { operation: found, rank: Some(2), .. } if *found == operation),
+                "rank {rank}: {error}"
+            );
+        }
+    }
+}
+
+/// Ranks that call different operations are told so when calls are compared.
+#[test]
+fn pitfall_4_different_operations_are_named() {
+    let mut config = config();
+    config.check_calls = true;
+    let errors = failing(&config, |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let buffer = communicator.symmetric::<f32>(64)?;
+        let root = usize::from(rank.rank() == 2);
+        communicator.broadcast(&buffer, root, stream)?;
+        communicator.synchronize(stream)
+    });
+    for error in errors {
+        let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
+        let mut calls = [ours.as_str(), theirs.as_str()];
+        calls.sort_unstable();
+        assert_eq!(calls, [0, 1].map(|root| format!("broadcast of root {root} of 256 bytes of f32 by packets")));
+    }
+}
+
+/// Peers access theirs at the offsets where a rank has its own: elsewhere are other data.
+#[test]
+fn pitfall_4_operands_at_different_offsets_are_named() {
+    type Call = fn(&Communicator, SymmetricSlice<'_, f32>, &symmetra::Stream) -> Result<()>;
+    let calls: [Call; 3] = [
+        |communicator, slice, stream| communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, slice, slice, stream),
+        |communicator, slice, stream| communicator.broadcast(slice, 0, stream),
+        |communicator, slice, stream| {
+            let inputs = communicator.symmetric::<f32>(3 * slice.len())?;
+            communicator.low_contention_all_gather(slice, &inputs, stream)?.wait(stream)
+        },
+    ];
+    for call in calls {
+        let mut config = config();
+        config.check_calls = true;
+        config.transport = Transport::Direct;
+        let errors = failing(&config, |rank| {
+            let buffer = rank.communicator.symmetric::<f32>(300)?;
+            let start = if rank.rank() == 1 { 100 } else { 0 };
+            call(&rank.communicator, buffer.slice(start..start + 100)?, &rank.stream)?;
+            rank.communicator.synchronize(&rank.stream)
+        });
+        for error in errors {
+            let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
+            assert!(ours.contains(", operands ") && theirs.contains(", operands ") && ours != theirs, "{error}");
+        }
+    }
+}
+
+/// Runs `body` in a group of three that it makes fail: every rank's error.
+pub(crate) fn failing(config: &symmetra::Config, body: impl Fn(&Rank) -> Result<()> + Sync) -> Vec<Error> {
+    crate::support::world::meet(3, |bootstrap| {
+        let rank = crate::support::world::open(bootstrap, config).unwrap();
+        let error = body(&rank).unwrap_err();
+        assert_eq!(rank.communicator.group().check().unwrap_err(), error);
+        let _ = rank.communicator.close();
+        error
+    })
+}

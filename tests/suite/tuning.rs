@@ -1,0 +1,94 @@
+//! Crossovers measured on a machine: they decide what runs, alike on every rank.
+
+use crate::support::device::kind;
+use crate::support::world::{meet, open};
+use crate::support::{Rank, config, threads};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::{Algorithm, Config, Determinism, Dtype, Error, Result, SymmetricBuffer, TunedRow, TunedTable, Tuning};
+
+/// Small messages by the algorithm that the built-in table keeps for the largest.
+fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
+    let row = |up_to_bytes, algorithm: Algorithm| TunedRow { up_to_bytes, algorithm: algorithm.to_string() };
+    let rows = vec![row(Some(limit_bytes), Algorithm::TwoShotZeroCopy), row(None, Algorithm::OneShotSentinel)];
+    Tuning {
+        version: Tuning::VERSION,
+        library: "any".to_owned(),
+        measured_unix_s: 0,
+        device: "any".to_owned(),
+        driver: "any".to_owned(),
+        kind: kind().name().to_owned(),
+        tables: vec![TunedTable { world_size: 2, floating: true, direct: true, exact, rows }],
+        timings: Vec::new(),
+    }
+}
+
+/// Every call is compared across ranks.
+fn checked(tuning: Tuning) -> Config {
+    let mut config = config();
+    (config.tuning, config.check_calls) = (Some(tuning), true);
+    config
+}
+
+#[test]
+fn a_tuning_decides_what_runs() {
+    threads(2, &checked(tuning(4096, false)), |rank| {
+        let (communicator, stream) = (&rank.communicator, &rank.stream);
+        let ranges = communicator.explain(Dtype::F32, true);
+        let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect();
+        assert_eq!(algorithms, [(4096, Algorithm::TwoShotZeroCopy), (u64::MAX, Algorithm::OneShotSentinel)]);
+        assert!(ranges[0].reason.contains("symmetra tune"));
+        for (elems, tuned) in [(1024, Algorithm::TwoShotZeroCopy), (1025, Algorithm::OneShotSentinel)] {
+            let buffer = communicator.symmetric::<f32>(elems).unwrap();
+            buffer.write(&vec![1.5; elems], stream).unwrap();
+            auto_meets(tuned, rank, &buffer).unwrap();
+            assert_eq!(buffer.read(stream).unwrap(), vec![3.0; elems]);
+        }
+    });
+}
+
+/// Rank 0 leaves the choice to the library, the other names the algorithm: ranks compare what runs.
+fn auto_meets(tuned: Algorithm, rank: &Rank, buffer: &SymmetricBuffer<f32>) -> Result<()> {
+    let algorithm = if rank.rank() == 0 { Algorithm::Auto } else { tuned };
+    rank.communicator.all_reduce_with(algorithm, buffer, buffer, &rank.stream)?;
+    rank.communicator.synchronize(&rank.stream)
+}
+
+/// What the test above rests on.
+#[test]
+fn a_choice_that_is_not_the_tuned_one_is_a_mismatch() {
+    for (elems, other) in [(1024, Algorithm::OneShotSentinel), (1025, Algorithm::TwoShotZeroCopy)] {
+        let errors = meet(2, |bootstrap| {
+            let rank = open(bootstrap, &checked(tuning(4096, false))).unwrap();
+            let buffer = rank.communicator.symmetric::<f32>(elems).unwrap();
+            auto_meets(other, &rank, &buffer).unwrap_err()
+        });
+        assert!(errors.iter().all(|error| matches!(error, Error::Mismatch { .. })), "{errors:?}");
+    }
+}
+
+#[test]
+fn exact_determinism_has_tables_of_its_own() {
+    for (determinism, exact) in [(Determinism::Exact, true), (Determinism::PerAlgorithm, false)] {
+        let mut config = config();
+        config.determinism = determinism;
+        for tuned in [true, false] {
+            config.tuning = Some(tuning(4096, tuned));
+            threads(2, &config, |rank| {
+                let reason = rank.communicator.explain(Dtype::F32, true)[0].reason;
+                assert_eq!(reason.contains("symmetra tune"), tuned == exact, "{reason}");
+            });
+        }
+    }
+}
+
+#[test]
+fn pitfall_04_ranks_with_different_tunings() {
+    let errors = meet(2, |bootstrap| {
+        let mut config = config();
+        config.tuning = Some(tuning(4096 + bootstrap.rank() as u64, false));
+        open(bootstrap, &config).map(drop).unwrap_err()
+    });
+    for error in errors {
+        assert!(matches!(&error, Error::Mismatch { what, rank: 1, .. } if what == "tuning"), "{error}");
+    }
+}
