@@ -58,6 +58,9 @@ mlp() { # WORLD ARGS...
     "${place[@]}" "$here/tensor_parallel_mlp" "$@"
 }
 
+# Every operation but all-reduce: each has a command of its name.
+operations=(all-gather reduce-scatter all-to-all all-to-all-v broadcast reduce gather scatter send-receive shift)
+
 worlds() { for world in 2 3 4 5 7 8; do { [ "$world" -le "$gpus" ] || [ -n "${SHARE:-}" ]; } && echo "$world"; done; }
 
 # Kernels of one process that wait for each other on one GPU may not all fit it, so threads do not share.
@@ -101,7 +104,7 @@ else
     for as in $(kinds_of_rank "$world"); do
       sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
       sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph
-      for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do
+      for op in "${operations[@]}"; do
         exchange "w$world-$as-$op" $op --ranks "$world" --ranks-as $as --dtype bf16 --max-bytes 4MiB
       done
       for op in all-gather reduce-scatter; do
@@ -109,7 +112,7 @@ else
         exchange "w$world-$as-$op-copy-engine-graph" $op --ranks "$world" --ranks-as $as --transport copy-engine --graph --plain --max-bytes 4MiB
       done
       [ "$mode" = full ] || continue
-      for op in all-gather reduce-scatter all-to-all broadcast reduce gather scatter send-receive; do
+      for op in "${operations[@]}"; do
         for transport in packets direct; do
           exchange "w$world-$as-$op-$transport-graph" $op --ranks "$world" --ranks-as $as --transport $transport --graph --max-bytes 4MiB
         done

@@ -5,6 +5,9 @@
 
 namespace trial {
 
+/// The number of the operation that the tests run.
+constexpr uint32_t kOperation = 6;
+
 /// One exchange: what every rank gives every other.
 struct ExchangeCase {
   uint32_t algorithm;
@@ -196,7 +199,7 @@ class ExchangeGroup {
     args.rank = rank;
     args.world = world_;
     args.lanes_log2 = c.lanes_log2;
-    args.op = kOpAllToAll;
+    args.op = kOperation;
     args.root = c.root;
     args.dtype = c.dtype;
     args.reduction = c.reduction;

@@ -292,7 +292,7 @@ void test_relay_timeout(uint32_t missing, uint32_t threads) {
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
     if (rank == missing) continue;
     const Status& why = group.rank(rank).why();
-    check(why.code == kStatusTimeout && why.op == kOpAllToAll, "a rank missing from a relay is a timeout", rank, why.code);
+    check(why.code == kStatusTimeout && why.op == kOperation, "a rank missing from a relay is a timeout", rank, why.code);
     check(why.peer == missing && why.epoch == 0, "the timeout of a relay names it", rank, why.peer);
   }
   const RankMemory& late = group.rank(missing);

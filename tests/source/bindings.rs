@@ -50,6 +50,7 @@ fn generate(root: &Path) -> String {
         .newtype_enum("symmetra::kernels::Kind")
         .ctypes_prefix("core::ffi")
         .derive_default(false)
+        .generate_comments(false)
         .formatter(Formatter::None)
         .raw_line(HEADER)
         .disable_header_comment()

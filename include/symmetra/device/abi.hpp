@@ -7,19 +7,11 @@ namespace symmetra::kernels {
 /// Most ranks a group may have.
 constexpr uint32_t kMaxWorld = 16;
 
-/// The operation of a waiting kernel; the `op` of Status.
+/// The operation of a waiting kernel; the `op` of Status. The numbers of all other operations are the host's.
 constexpr uint32_t kOpAllReduce = 0;
 constexpr uint32_t kOpSignalWait = 1;
 constexpr uint32_t kOpSignalBarrier = 2;
 constexpr uint32_t kOpAgree = 3;
-constexpr uint32_t kOpAllGather = 4;
-constexpr uint32_t kOpReduceScatter = 5;
-constexpr uint32_t kOpAllToAll = 6;
-constexpr uint32_t kOpBroadcast = 7;
-constexpr uint32_t kOpReduce = 8;
-constexpr uint32_t kOpGather = 9;
-constexpr uint32_t kOpScatter = 10;
-constexpr uint32_t kOpSendReceive = 11;
 constexpr uint32_t kOpCounts = 12;
 
 /// Values of Status::code.
