@@ -1,5 +1,5 @@
-//! Every other collective. Each enqueues and returns; the operands are used when the queue gets to the call. Any number
-//! of elements, also 0; any element-aligned address.
+//! Every other collective. Each enqueues and returns: the operands are used in stream order. Any number of elements,
+//! also 0; any element-aligned address.
 
 use super::both;
 use crate::collective::Communicator;
