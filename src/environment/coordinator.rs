@@ -15,9 +15,9 @@ use crate::stream::{Capture, Enqueue, Graph, Kept, Stream};
 /// first backend that serves it: see [`explain`](Self::explain).
 ///
 /// Cheap to clone; usable from any thread. All ranks make the same calls in the same order. A group of one rank serves
-/// every call alone. [`Error::Unsupported`] says why no backend serves a call. Calls on [`Backend::Host`] block and fail
-/// for good, with the group's rank numbers: [`Error::PeerLost`] for a lost rank, [`Error::Timeout`] after a deadline,
-/// [`Error::Bootstrap`] for a broken connection, [`Error::Mismatch`] for unequal calls, [`Error::Aborted`].
+/// every call alone. [`Error::Unsupported`] says why no backend serves a call. Calls on [`Backend::Host`] block and
+/// fail for good, with the group's rank numbers: [`Error::PeerLost`] for a lost rank, [`Error::Timeout`] after a
+/// deadline, [`Error::Bootstrap`] for a broken connection, [`Error::Mismatch`] for unequal calls, [`Error::Aborted`].
 #[derive(Clone)]
 pub struct Coordinator {
     name: &'static str,
