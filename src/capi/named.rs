@@ -15,7 +15,7 @@ pub struct Received(Vec<(String, Arrived)>);
 
 enum Arrived {
     Tensor(Box<Tensor>, Vec<usize>),
-    /// As JSON.
+    /// Another value, as JSON.
     Other(String),
 }
 

@@ -268,7 +268,7 @@ impl Coordinator {
         self.serving.all_gather_bytes(bytes)
     }
 
-    /// As it says: together with all other ranks, or not at all.
+    /// All ranks succeed, or none.
     pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
         self.serving.together(what, local)
     }
