@@ -17,6 +17,7 @@ mod reduce;
 mod reduce_scatter;
 mod scatter;
 mod send_receive;
+mod shift;
 mod strips;
 
 use crate::error::Operation;
@@ -37,10 +38,11 @@ pub use reduce::REDUCE;
 pub use reduce_scatter::REDUCE_SCATTER;
 pub use scatter::SCATTER;
 pub use send_receive::SEND_RECEIVE;
+pub use shift::SHIFT;
 pub(crate) use strips::{Rows, Strip, Strips};
 
 /// Every operation of a group, in the order of commands and explanations.
-pub static OPERATIONS: [&Op; 10] = [
+pub static OPERATIONS: [&Op; 11] = [
     &ALL_REDUCE,
     &REDUCE_SCATTER,
     &ALL_GATHER,
@@ -51,6 +53,7 @@ pub static OPERATIONS: [&Op; 10] = [
     &GATHER,
     &SCATTER,
     &SEND_RECEIVE,
+    &SHIFT,
 ];
 
 /// The description of an operation.
