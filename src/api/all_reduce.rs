@@ -21,9 +21,9 @@ both! {
     /// must: [`Graph::register`](crate::Graph::register) compares.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another
-    /// device, or that overlap; the group's error when the group failed before;
-    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another device,
+    /// or that overlap; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the
+    /// launch fails.
     pub fn all_reduce<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
