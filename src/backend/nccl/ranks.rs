@@ -29,7 +29,7 @@ struct Inner {
     lane: Mutex<Lane>,
     /// The last operation whose end has not been observed.
     pending: Mutex<Option<Operation>>,
-    /// Read-locked by a launch until it is enqueued.
+    /// Read-locked by a launch, from before its turn in the lane until it is enqueued.
     launching: RwLock<()>,
     /// Whether an operation has completed. Before that, a peer may still be loading.
     proven: AtomicBool,
@@ -103,7 +103,7 @@ impl Ranks {
         let limit = if proven { deadlines.steady } else { deadlines.first_use };
         self.0.communicator.synchronize(stream, limit, well, |waited| late(operation, waited))?;
         let lane = self.0.lane.lock();
-        // The work of a launch that is being enqueued is not covered by the query below.
+        // A launch that is still enqueueing has had its turn in the lane, but its work is not on the stream yet.
         let enqueued = self.0.launching.try_write();
         // The last operation ends after all others.
         if enqueued.is_some() && lane.last().is_some_and(|last| last.same(stream)) && stream.is_done()? {
