@@ -70,7 +70,7 @@ class Collectives {
   /// elements. In place: `input` is this rank's part of `output`.
   void all_gather(Operand input, Operand output, Queue queue) const { run("all-gather", input, output, queue); }
   /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with shape[dim] times the
-  /// world size. Nothing is staged for this.
+  /// world size. Nothing is copied before or after.
   void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
 
   /// Reduces `input` over all ranks, in rank order and rounded once, and puts this rank's part of the result into
@@ -79,7 +79,7 @@ class Collectives {
     run("reduce-scatter", input, output, queue, reduction);
   }
   /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with shape[dim] divided
-  /// by the world size. Nothing is staged for this.
+  /// by the world size. Nothing is copied before or after.
   void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Reduction reduction,
                             Queue queue) const;
 

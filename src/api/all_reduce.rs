@@ -48,7 +48,7 @@ both! {
 
     /// Reduces `input` over all ranks into `output`: [`all_reduce`](Self::all_reduce) with a
     /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm) or both. A message that is too large for one
-    /// launch of a staged algorithm takes several. Over one rank the result is the input. Only own kernels serve a call
+    /// launch of a push algorithm takes several. Over one rank the result is the input. Only own kernels serve a call
     /// that names an algorithm.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::stream::{Enqueue, Kept, Queue};
 ///
 /// A bound call is the same operation as [`Communicator::all_reduce`]: on a stream, some ranks may use one and some the
 /// other. In a capture with plain memory, all ranks must capture the same kind: a bound call sends packets through
-/// staging, while an ordinary call lets the graph register the memory and may use another algorithm.
+/// scratch, while an ordinary call lets the graph register the memory and may use another algorithm.
 ///
 /// `'a` is the lifetime of the communicator's handle and of the operands. A bound call that [owns](Self::owning) both
 /// is a `BoundAllReduce<'static>`. It can be used from any thread.

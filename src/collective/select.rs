@@ -1,6 +1,6 @@
 //! The choice of an all-reduce algorithm: a pure table of world size, bytes, type and reach, so that every rank chooses
 //! alike. The built-in crossovers were measured on 2 and 4 H200 (NVLink 4, no multicast) and, for the host device, on a
-//! CPU of two cores. Larger groups use the values of 4. A tuning replaces them. `explain` prints the table.
+//! CPU of two cores. Values for more GPUs are estimates. A tuning replaces them. `explain` prints the table.
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::types::{Dtype, Reduction};
 pub(crate) enum Reach {
     /// Symmetric or registered memory: zero-copy.
     Direct,
-    /// Plain memory: data goes through staging.
+    /// Plain memory: data goes through scratch.
     Pushed,
 }
 
@@ -38,7 +38,7 @@ struct Crossovers {
     one_shot_again: u64,
     /// The zero-copy two-shot, if peers can address the operands.
     zero_copy: u64,
-    /// The last staged algorithm, in several launches, if they cannot. The ring serves larger messages.
+    /// The last push algorithm, in several launches, if they cannot. The ring serves larger messages.
     several: u64,
     reason: &'static str,
 }

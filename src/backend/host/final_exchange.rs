@@ -1,6 +1,6 @@
 //! Keeps the bootstrap of ranks on several hosts open for one final all-gather, in which every rank sends one report:
-//! when a group of it fails, or when it closes. While groups open, the bootstrap serves their opening instead, and no
-//! rank reports: ranks compare how each group opened, and a report would be taken for that.
+//! when a group of the rank fails, or when the rank closes. While groups open, the bootstrap serves them and no rank
+//! reports: ranks compare how each group opened, and a report would be taken for that.
 //!
 //! A failed group may be only a part of the ranks. If a rank gave up on the all-gather, the rest would report it as
 //! lost. So the all-gather continues in a thread, until all ranks have sent a report or one is lost.
