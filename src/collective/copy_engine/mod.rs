@@ -171,7 +171,7 @@ impl Inner {
                 // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
                 unsafe { beside.copy(to, part(peer), bytes) }?;
             }
-            // After this barrier all parts have arrived.
+            // After this barrier all parts have arrived, and all ranks have sent theirs.
             self.meet_beside(beside, op, fresh)?;
             let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
                 own if own == rank => part(rank).cast_const(),
