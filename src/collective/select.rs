@@ -17,6 +17,7 @@ pub(crate) enum Reach {
     Pushed,
 }
 
+/// A range of message sizes and the algorithm that serves the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// Largest message of the range, in bytes.
