@@ -1,4 +1,4 @@
-//! Builds the C++ half: plan -> headers -> bridge -> backends. Probes no GPU and no network.
+//! Builds the C++ half: plan -> headers -> bridge -> backends. Uses no GPU and no network.
 
 use std::env;
 use std::error::Error;
@@ -11,12 +11,12 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Set for clippy and rustdoc, which link nothing.
 const RUST_ALONE: &str = "SYMMETRA_RUST_ALONE";
 
-/// Everything that decides what is built.
+/// All decisions about the build.
 struct Plan {
     root: PathBuf,
     cuda: Option<Cuda>,
     hip: Option<Hip>,
-    /// Whether ranks of several hosts are served.
+    /// Whether to serve ranks on several hosts.
     gloo: bool,
 }
 
@@ -85,7 +85,7 @@ impl Plan {
         cxx_build::CFG.exported_header_dirs.push(&include);
     }
 
-    /// Gloo is the system's: whether the compiler finds it, with its TCP transport.
+    /// Finds the system's Gloo with its TCP transport, by a trial compilation.
     fn find_gloo(&self) -> Result<()> {
         let probe = PathBuf::from(env::var("OUT_DIR")?).join("gloo.cc");
         fs::write(&probe, "#include <gloo/transport/tcp/device.h>\n")?;
@@ -95,7 +95,7 @@ impl Plan {
         found.map_err(|_| "feature `gloo` needs Gloo with its TCP transport: on Debian install libgloo-dev".into())
     }
 
-    /// The files that hold a bridge.
+    /// The files with a bridge.
     fn bridges(&self) -> Vec<&'static str> {
         let gloo = self.gloo.then_some("src/sys/gloo.rs");
         ["src/capi/mod.rs", "src/sys/device.rs", "src/sys/foreign.rs"].into_iter().chain(gloo).collect()
@@ -147,7 +147,7 @@ impl Plan {
 }
 
 impl Cuda {
-    /// CUDA_HOME, CUDA_PATH, or the nvcc in PATH.
+    /// Finds CUDA by CUDA_HOME, CUDA_PATH, or the nvcc in PATH.
     fn find() -> Result<Self> {
         for name in ["CUDA_HOME", "CUDA_PATH", "PATH", "SYMMETRA_CUDA_ARCHS"] {
             println!("cargo::rerun-if-env-changed={name}");
@@ -162,8 +162,8 @@ impl Cuda {
         Ok(Self { home, archs: archs("SYMMETRA_CUDA_ARCHS", "80,90a,100a", "80 or 90a", valid_arch)? })
     }
 
-    /// One translation unit, compiled by nvcc itself: cc would add flags that nvcc does not know, and
-    /// -G, which turns optimisation off, whenever the profile has debug information.
+    /// Compiles one translation unit by nvcc itself: cc would add flags that nvcc does not know, and -G, which turns
+    /// optimisation off, whenever the profile has debug information.
     fn kernels(&self, plan: &Plan) -> Result<()> {
         let object = PathBuf::from(env::var("OUT_DIR")?).join("kernels_cuda.o");
         let mut nvcc = Command::new(self.home.join("bin/nvcc"));
@@ -171,7 +171,7 @@ impl Cuda {
         for arch in &self.archs {
             nvcc.arg(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
         }
-        // PTX of the newest architecture that is not bound to one chip, for chips to come.
+        // PTX of the newest architecture that is not bound to one chip, for future chips.
         let newest = self.archs.iter().filter_map(|arch| arch.trim_end_matches('a').parse::<u32>().ok()).max();
         if let (Some(newest), true) = (newest, self.archs.len() > 1) {
             nvcc.arg(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
@@ -183,7 +183,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// The static runtime: the binary starts where there is no driver.
+    /// Links the static runtime, so that the binary starts without a driver.
     fn link(&self) -> Result<()> {
         let folder = ["lib64", "lib"]
             .map(|name| self.home.join(name))
@@ -200,8 +200,7 @@ impl Cuda {
 }
 
 impl Hip {
-    /// ROCm of HIP_PATH, of ROCM_PATH, or where the hipcc in PATH is; clang of HIP_CLANG_PATH, or of that
-    /// ROCm.
+    /// Finds ROCm by HIP_PATH, ROCM_PATH, or the hipcc in PATH, and clang by HIP_CLANG_PATH or in that ROCm.
     fn find() -> Result<Self> {
         for name in ["HIP_PATH", "ROCM_PATH", "HIP_CLANG_PATH", "PATH", "SYMMETRA_HIP_ARCHS"] {
             println!("cargo::rerun-if-env-changed={name}");
@@ -224,16 +223,16 @@ impl Hip {
         Ok(Self { include: home.join("include"), clang, archs })
     }
 
-    /// One translation unit. What clang calls of the runtime gets names of this library's own, so
-    /// that nothing links the runtime; `cpp/device/hip/module.cc` defines them.
+    /// Compiles one translation unit. The runtime functions that clang calls get names of this library, so that nothing
+    /// links the runtime; `cpp/device/hip/module.cc` defines them.
     fn kernels(&self, plan: &Plan) -> Result<()> {
         let out = PathBuf::from(env::var("OUT_DIR")?);
         let (compiled, object) = (out.join("kernels_hip_runtime.o"), out.join("kernels_hip.o"));
         let mut clang = Command::new(&self.clang);
-        // The kernels use neither ROCm's wrappers nor its device libraries. A product and a sum are
-        // rounded one by one, as on the host.
+        // The kernels use neither ROCm's wrappers nor its device libraries. A product and a sum are rounded separately,
+        // as on the host.
         clang.args(["-x", "hip", "-nogpuinc", "-nogpulib", "-O3", "-std=c++20", "-ffp-contract=off"]);
-        // Loops over ranks are unrolled where their number is known.
+        // Loops over ranks are unrolled if the number of ranks is known.
         clang.args(["-fPIC", "-Wall", "-Wextra", "-Wno-pass-failed"]);
         clang.args(self.archs.iter().map(|arch| format!("--offload-arch={arch}")));
         clang.arg("-I").arg(&plan.root).arg("-I").arg(plan.root.join("include"));
@@ -267,7 +266,7 @@ fn run(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{program} failed with {status}").into()) }
 }
 
-/// The architectures that a variable names.
+/// The architectures of a variable.
 fn archs(variable: &str, default: &str, like: &str, valid: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let named = env::var(variable).unwrap_or_else(|_| default.to_owned());
     let archs: Vec<String> = named.split([',', ';', ' ']).filter(|arch| !arch.is_empty()).map(str::to_owned).collect();

@@ -1,5 +1,5 @@
-//! The metadata ring beside a plain ZeroMQ ipc socket (PUB and SUB): there and back, throughput,
-//! processor time. `cargo bench --bench broadcast_ring`; without libzmq the ring alone.
+//! The metadata ring against a plain ZeroMQ ipc socket (PUB and SUB): round trip, throughput, processor time. Run
+//! `cargo bench --bench broadcast_ring`; without libzmq it measures the ring alone.
 #![allow(unsafe_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::ffi::{CString, c_int, c_void};
@@ -12,14 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 use symmetra::bootstrap::Threads;
 use symmetra_ring::{BroadcastRing, Overflow, Reader, RingConfig, Writer};
 
-/// Somebody who sends, whatever the way.
+/// A sender, by the ring or by ZeroMQ.
 trait Publish: Send {
     fn send(&mut self, message: &[u8]);
 }
 
-/// Somebody who receives.
+/// A receiver, by the ring or by ZeroMQ.
 trait Subscribe: Send {
-    /// Bytes of the next message.
+    /// Returns the bytes of the next message.
     fn receive(&mut self) -> usize;
 }
 
@@ -36,10 +36,10 @@ impl Subscribe for Reader {
 }
 
 type Ends = (Box<dyn Publish>, Vec<Box<dyn Subscribe>>);
-/// Makes the ends of so many readers.
+/// Makes the ends for a number of readers.
 type Make = fn(usize) -> Ends;
 
-/// A ring of one writer and some readers, as threads; they share memory as processes do.
+/// A ring of one writer and several readers as threads, which share memory as processes do.
 fn ring(readers: usize, spin: Duration, overflow: Overflow) -> Ends {
     let threads = Threads::new(readers + 1).unwrap().into_iter().map(|mut bootstrap| {
         thread::spawn(move || {
@@ -53,7 +53,7 @@ fn ring(readers: usize, spin: Duration, overflow: Overflow) -> Ends {
     (Box::new(writer), ends.map(|end| Box::new(end.into_reader().unwrap()) as Box<dyn Subscribe>).collect())
 }
 
-/// A spinning ring, one that may sleep, and ZeroMQ where it is there.
+/// A spinning ring, a ring that may sleep, and ZeroMQ if available.
 fn ways() -> Vec<(&'static str, Make)> {
     let mut ways: Vec<(&'static str, Make)> = vec![
         ("ring, spinning", |readers| ring(readers, Duration::MAX, Overflow::Ring)),
@@ -109,7 +109,7 @@ fn there_and_back(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Readers on threads, which say when they have received what they were told to expect.
+/// Readers on threads, which report when they have received the expected messages.
 struct Crowd {
     expect: Vec<Sender<u64>>,
     done: Receiver<()>,
@@ -186,7 +186,7 @@ fn overflow(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Not a time but a cost: what readers burn while nobody sends.
+/// Measures the processor time of readers while nobody sends.
 fn idle(_: &mut Criterion) {
     for (name, ends) in ways() {
         let (mut writer, readers) = ends(2);
@@ -203,7 +203,7 @@ fn idle(_: &mut Criterion) {
     }
 }
 
-/// The least of libzmq that a comparison needs, by the names of `zmq.h`.
+/// The functions of libzmq that a comparison needs, by the names of `zmq.h`.
 mod zeromq {
     use super::*;
 
@@ -279,7 +279,7 @@ mod zeromq {
         }
     }
 
-    /// A publisher that never drops, and subscribers that all have joined.
+    /// A publisher that never drops messages, and subscribers that have all joined.
     pub(super) fn ends(readers: usize) -> Ends {
         let library = Library::load().unwrap();
         // SAFETY: no preconditions.

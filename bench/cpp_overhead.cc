@@ -28,7 +28,7 @@ struct Times {
   std::vector<double> call_us, bound_us;
 };
 
-/// One rank's.
+/// The times of one rank.
 Times run(Bootstrap& bootstrap, const Settings& settings) {
   const Device device = settings.cuda ? Device::cuda(bootstrap.rank()) : Device::host();
   const Stream stream(device);

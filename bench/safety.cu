@@ -1,12 +1,11 @@
-// What bounded waits cost: the same kernel with the deadline and the abort word polled, and compiled
-// without, on the same memory, in turn. Ranks are the GPUs of this process.
+// The cost of bounded waits: one kernel, compiled with and without polling of the deadline and the abort word, on the same memory, in turn.
+// Ranks are the GPUs of this process.
 //   safety [WORLD] [ROUNDS]
-// A graph of 40 calls is launched twice on every rank; the second is timed by events, which by then
-// wait on the device. A time is that of the slowest rank. A round times bounded, unbounded and bounded
-// again, then the three in the other order, so that what drifts and who comes first cancel out; its cost is
-// the ratio of the sums. Graphs are captured anew a few times, since where their kernels lie matters.
-// Prints one JSON object a size: medians, and the interval that holds the median of all such rounds in 95
-// of 100 runs. "again" is the same ratio of bounded to itself: what this can tell apart. Built by bench/build.sh.
+// A graph of 40 calls is launched twice on every rank. Events time the second launch, which by then waits on the device. A time is that of
+// the slowest rank. A round times bounded, unbounded and bounded kernels, then the three in reverse order, so that drift and order cancel
+// out. Its cost is the ratio of the sums. Graphs are captured several times, since the location of their kernels matters.
+// Prints one JSON object a size: medians, and the 95 % confidence interval of the median of rounds. "again" is the ratio of bounded to
+// bounded: the resolution of the measurement. Built by bench/build.sh.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -128,7 +127,7 @@ double launch(const std::vector<Rank>& ranks, int which) {
   return slowest_us;
 }
 
-/// A median of rounds, and between what lies that of all rounds, in 95 of 100 runs.
+/// A median of rounds, with its 95 % confidence interval.
 struct Median {
   double value, low, high;
 };
@@ -153,7 +152,7 @@ void run_rounds(const std::vector<Rank>& ranks, int rounds, Found& found) {
     if (round < 0) continue;
     found.bounded_us.push_back(times_us[kBounded]);
     found.unbounded_us.push_back(times_us[kUnbounded]);
-    // Of the two bounded sides together: one comes first and last, the other in the middle.
+    // The mean of the two bounded sides: one is first and last, the other in the middle.
     const double bounded_us = (times_us[kBounded] + times_us[kAgain]) / 2;
     found.cost_percent.push_back(100 * (bounded_us / times_us[kUnbounded] - 1));
     found.again_percent.push_back(100 * (times_us[kBounded] / times_us[kAgain] - 1));

@@ -4,12 +4,11 @@
 //! symmetra launch -n 8 -- target/release/examples/tensor_parallel_mlp --tp 2 --pp 2 --dp 2
 //! ```
 //!
-//! Each block is `x -> relu(x W1) W2`. The ranks of a tensor parallel group hold columns of `W1` and the same
-//! rows of `W2`, so that only the sums at the end of a block meet: one all-reduce. Block b is on pipeline
-//! stage b mod stages, which sends `x` on; data parallel replicas take different batches. On GPUs
-//! (`--features cudarc`) cuBLASLt multiplies and the whole step is one graph; on the CPU, whose stream takes
-//! no work of the program's own, what happens between products is. Every rank compares the result with that of
-//! the whole model on one rank; the exit status is 1 unless all are right.
+//! Each block is `x -> relu(x W1) W2`. A rank of a tensor parallel group holds columns of `W1` and the equal rows of
+//! `W2`, so that a block needs one all-reduce, at its end. Block b is on pipeline stage b mod stages, which sends `x`
+//! on; data parallel replicas take different batches. On GPUs (`--features cudarc`) cuBLASLt multiplies and the whole
+//! step is one graph. The CPU's stream takes no work of the program, so there each exchange between products is a
+//! graph. Every rank compares the result with the whole model on one rank; the exit status is 1 unless all are right.
 #![allow(clippy::print_stdout)]
 
 #[path = "tensor_parallel_mlp/matmul.rs"]
@@ -74,11 +73,11 @@ struct Worker {
     matmul: Matmul,
     stream: Stream,
     model: Model,
-    /// `None` where another stage has the block.
+    /// `None` if another stage has the block.
     shards: Vec<Option<Shard>>,
     input: SymmetricBuffer<f32>,
     inner: SymmetricBuffer<f32>,
-    /// What a block makes, first of this rank's rows of `W2` and then, reduced, of all.
+    /// The output of a block: first the sum of this rank's rows of `W2`, then, reduced, of all rows.
     x: SymmetricBuffer<f32>,
 }
 
@@ -109,7 +108,7 @@ impl Worker {
         Ok(Self { tp, pp, matmul, stream, model, shards, input, inner, x })
     }
 
-    /// The products of a block, where this rank has a shard of it.
+    /// The products of a block, if this rank has a shard of it.
     fn multiply(&self, block: usize) -> Result<()> {
         let Some(shard) = &self.shards[block] else { return Ok(()) };
         let x = if block == 0 { &self.input } else { &self.x };
@@ -118,8 +117,8 @@ impl Worker {
         self.matmul.multiply(&self.inner, &shard.second, &self.x, width, false, &self.stream)
     }
 
-    /// What ranks do together after a block: sum over the ranks that share it; then give the sums to
-    /// the next stage, or, after the last block, to all.
+    /// The exchange after a block: a sum over the ranks that share the block; then the sums go to the next stage, or,
+    /// after the last block, to all.
     fn exchange<'op>(&'op self, block: usize, queue: impl Queue<'op> + Copy) -> Result<()> {
         let (stage, stages) = (self.pp.rank(), self.pp.world_size());
         let (owner, next) = (block % stages, (block + 1) % stages);
@@ -147,7 +146,7 @@ impl Worker {
         })
     }
 
-    /// The graphs of a step, captured by all ranks together: one of it all, or one of each exchange.
+    /// The graphs of a step, captured by all ranks together: one of the whole step, or one of each exchange.
     fn capture(&self, world: &Coordinator) -> Result<Vec<Graph<'_>>> {
         if self.matmul.is_captured() {
             return Ok(vec![world.capture(&self.stream, |capture| self.step(capture))?]);
@@ -165,7 +164,7 @@ impl Worker {
         })
     }
 
-    /// The result, once it is there and no collective gave up.
+    /// The result, after the step is done without an error.
     fn result(&self) -> Result<Vec<f32>> {
         self.tp.synchronize(&self.stream)?;
         self.pp.synchronize(&self.stream)?;
@@ -173,15 +172,15 @@ impl Worker {
     }
 }
 
-/// What a rank found.
+/// The result of a rank.
 #[derive(Serialize, Deserialize)]
 struct Finding {
-    /// The larger of those of the eager step and of the last replay.
+    /// The larger error of the eager step and of the last replay.
     error: f64,
     step_us: f64,
 }
 
-/// What the ranks of a tensor parallel group found, and whether all was right.
+/// The results of a tensor parallel group, and whether all are right.
 #[derive(Serialize)]
 struct Row {
     replica: usize,

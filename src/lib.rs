@@ -38,7 +38,7 @@ pub use op::{Algorithm, AllReduceOptions, Messages};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
 
-/// What the package `symmetra-ring` is made of. It is no part of the public interface and may change in any version.
+/// The parts that the package `symmetra-ring` uses. Not part of the public interface: may change in any version.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::bootstrap::directory::Directory;
@@ -49,7 +49,7 @@ pub mod internal {
     pub use crate::group::boot_id;
 }
 
-/// Groups, their streams, memory and graphs go to and are used by any thread; a [`Capture`] stays with its own.
+/// Any thread may use groups, streams, memory and graphs. A [`Capture`] stays on its thread.
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     any_thread::<Communicator>();

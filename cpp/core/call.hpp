@@ -1,5 +1,4 @@
-// The one way from the public classes into Rust and back: what Rust returns as an
-// error is thrown as symmetra::Error, and Rust objects are owned by shared_ptr.
+// Calls from the public classes into Rust: an error is thrown as symmetra::Error, and shared_ptr owns Rust objects.
 #pragma once
 
 #include <chrono>
@@ -14,10 +13,10 @@
 
 namespace symmetra::core {
 
-/// The error behind the text "kind|native code|rank|message" of src/capi/report.rs.
+/// Parses the text "kind|native code|rank|message" of src/capi/report.rs.
 Error decode(const char* text);
 
-/// Calls Rust. Nothing is allocated where that succeeds.
+/// Calls Rust. Allocates nothing on success.
 template <class Function>
 decltype(auto) call(Function&& function) {
   try {
@@ -27,7 +26,7 @@ decltype(auto) call(Function&& function) {
   }
 }
 
-/// A Rust object in the form the public classes hold.
+/// A Rust object, as the public classes hold it.
 template <class T>
 std::shared_ptr<T> share(rust::Box<T> box) {
   return std::shared_ptr<T>(box.into_raw(), [](T* raw) { rust::Box<T>::from_raw(raw); });
@@ -43,20 +42,20 @@ T& live(const std::shared_ptr<T>& core) {
   return *core;
 }
 
-/// Throws for what is no memory.
+/// Throws kInvalidArgument for null memory.
 [[noreturn]] void throw_null(const char* what, std::size_t bytes);
 
-/// The caller's bytes. Throws kInvalidArgument for null, unless there are none.
+/// The caller's bytes. Throws kInvalidArgument for null, unless there are 0 bytes.
 template <class T, class Address>
 rust::Slice<T> bytes_at(const char* what, Address address, std::size_t bytes) {
   if (address == nullptr && bytes > 0) throw_null(what, bytes);
   return {static_cast<T*>(address), bytes};
 }
 
-/// Bytes of Rust's as the public classes hold them.
+/// Rust's bytes, as the public classes hold them.
 inline std::string text_of(const rust::Vec<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// A duration in the unit that crosses the bridge; negative ones are 0.
+/// A duration in milliseconds, which the bridge takes; a negative one is 0.
 inline std::uint64_t milliseconds(std::chrono::milliseconds duration) {
   return duration.count() > 0 ? static_cast<std::uint64_t>(duration.count()) : 0;
 }

@@ -1,4 +1,4 @@
-// Every operation of a group: the one way of collectives into Rust.
+// The operations of a group: every collective calls Rust here.
 #include "symmetra/collectives.hpp"
 
 #include "cpp/core/call.hpp"
@@ -16,14 +16,14 @@ namespace {
 
 using Numbers = std::vector<std::size_t>;
 
-/// What is asked for beside operands.
+/// The settings of a call beside operands.
 struct How {
   AllReduceOptions options{};
   std::size_t parameter = 0;
   std::optional<std::size_t> dim{};
 };
 
-/// A call of the operation with this name, on its way into Rust.
+/// A call of the operation with this name, for Rust.
 struct Call {
   core::Group group;
   core::Asked asked{};
@@ -44,7 +44,7 @@ struct Call {
     if (to) output = operand_of(*to);
   }
 
-  /// `first` is a shape, or the counts that go to each rank; `second` the counts that come from each.
+  /// `first` is a shape, or the counts to each rank; `second` the counts from each.
   void run(const Queue& queue, const Numbers& first = {}, const Numbers& second = {}) const {
     const auto slice = [](const Numbers& numbers) { return rust::Slice<const std::size_t>(numbers.data(), numbers.size()); };
     call([&] { core::run(group, asked, input, output, slice(first), slice(second), queue_of(queue)); });

@@ -1,4 +1,4 @@
-// What src/bootstrap/foreign.rs asks of a bootstrap of the caller's.
+// The functions of a caller's bootstrap that src/bootstrap/foreign.rs calls.
 #pragma once
 
 #include <algorithm>

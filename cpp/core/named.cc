@@ -1,4 +1,3 @@
-// Maps of named tensors and other values.
 #include "symmetra/named.hpp"
 
 #include <algorithm>
@@ -17,7 +16,7 @@ using core::share;
 using core::text_of;
 
 struct Tensor::Held {
-  /// None where the memory is borrowed.
+  /// Empty if the memory is borrowed.
   std::optional<DeviceBuffer> buffer;
   Operand operand;
   std::vector<std::size_t> shape;
@@ -72,7 +71,7 @@ core::Named entry_of(const std::string& name, const Value& value) {
       named.operand = core::operand_of(*tensor);
       for (const std::size_t dim : tensor->shape()) named.shape.push_back(dim);
     } catch (const Error& error) {
-      // It was moved from. This rank meets the others all the same, or they would wait for it.
+      // The value was moved from. This rank takes part nevertheless, so that the others do not wait for it.
       named.refusal = rust::String::lossy(error.what());
     }
   } else {

@@ -1,4 +1,4 @@
-// Rust's own bootstraps as the public class.
+// Bootstraps of the Rust library as the public class.
 #pragma once
 
 #include <utility>
@@ -17,7 +17,7 @@ class ReadyMade final : public Bootstrap {
   std::size_t world_size() const override { return ready_world_size(*core_); }
   void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override;
 
-  /// What Rust knows it by. Nothing but destroying this is left to do.
+  /// Moves the Rust object out. This object can only be destroyed afterwards.
   rust::Box<Ready> release() && { return std::move(core_); }
 
  private:

@@ -1,4 +1,4 @@
-// Carries the function given to Stream::capture through Rust, and its exception back.
+// Passes the function given to Stream::capture through Rust, and its exception back.
 #pragma once
 
 #include <exception>
@@ -12,9 +12,9 @@ class Recorder {
  public:
   explicit Recorder(const std::function<void(symmetra::Capture&)>& record) : record_(record) {}
 
-  /// Called by Rust, once. Throws when the function did: only to end the capture.
+  /// Called by Rust, once. Throws if the function threw, only to end the capture.
   void record(const Capture& core);
-  /// Throws on what the function threw, if it did.
+  /// Rethrows the function's exception, if any.
   void rethrow() const {
     if (thrown_ != nullptr) std::rethrow_exception(thrown_);
   }

@@ -1,4 +1,4 @@
-// How the settings of the public headers cross into Rust.
+// Settings of the public headers, converted for Rust.
 #pragma once
 
 #include "symmetra/config.hpp"

@@ -1,9 +1,7 @@
-// What every backend provides. Rooms with one floor plan (host/, cuda/, hip/) implement
-// these classes; Rust and the C++ API see nothing else of a backend.
+// The classes that every backend implements, in host/, cuda/ and hip/. Rust and the C++ API use nothing else of a backend.
 //
-// Cold functions throw symmetra::Error. Hot ones are noexcept and return 0 or the
-// native error code, which Device::describe turns into words. All objects may be
-// used from any thread; an object keeps what it needs of its device alive.
+// Cold functions throw symmetra::Error. Hot functions are noexcept and return 0 or the native error code, which Device::describe explains.
+// Any thread may use any object; an object keeps what it needs of its device alive.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +18,7 @@ constexpr uint32_t kKindHost = 0;
 constexpr uint32_t kKindCuda = 1;
 constexpr uint32_t kKindHip = 2;
 
-/// What a device is. Strings are separate functions.
+/// The properties of a device. Strings are separate functions.
 struct Properties {
   uint32_t kind;
   int32_t ordinal;
@@ -34,7 +32,7 @@ struct Properties {
   uint8_t uuid[16];     ///< host: zero
 };
 
-/// What a pointer is, read before anything is done with it.
+/// The kinds of pointers, found before a pointer is used.
 constexpr uint32_t kPointerUnknown = 0;  ///< not known to the runtime: pageable host memory
 constexpr uint32_t kPointerPinned = 1;   ///< host memory the device can address
 constexpr uint32_t kPointerManaged = 2;
@@ -50,20 +48,20 @@ struct PointerInfo {
   uint64_t bytes;  ///< size of the allocation; 0 when unknown
 };
 
-/// A legacy IPC export: of the allocation's base, never of an inner pointer.
+/// A legacy IPC export of an allocation's base, never of an inner pointer.
 struct IpcHandle {
   uint8_t bytes[64];
 };
 
-/// An allocation that lies in a file: what the host device has in place of IPC handles.
+/// An allocation that lies in a file: the host device's counterpart of an IPC handle.
 struct FilePart {
   uint64_t offset;  ///< of the allocation's base in the file
   int32_t fd;
   uint32_t padding;
 };
 
-/// Keeps what a graph uses alive while the graph or a launch of it lives.
-/// `release` is called once, from any thread; it may not call the device.
+/// Keeps a graph's objects alive while the graph or a launch of it lives. `release` is called once, on any thread; it must not call the
+/// device.
 struct Keepalive {
   void* data;
   void (*release)(void* data);
@@ -79,8 +77,7 @@ class Stream;
 class Event;
 class Graph;
 
-/// Memory or a mapping of memory; freed or unmapped by the destructor, which waits
-/// for the device as its runtime's own free does.
+/// Memory, or a mapping of memory. The destructor frees or unmaps it, and waits for the device as the runtime's own free does.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -90,53 +87,53 @@ class Memory {
   virtual int32_t export_fd() const = 0;
 };
 
-/// One device, as one rank uses it.
+/// A device, as one rank uses it.
 class Device {
  public:
   virtual ~Device() = default;
   virtual Properties properties() const noexcept = 0;
   virtual const std::string& name() const noexcept = 0;
-  /// Versions of driver and runtime, for people.
+  /// Versions of driver and runtime, as text.
   virtual const std::string& versions() const noexcept = 0;
-  /// The words for a native code that a hot function returned; a static string.
+  /// The text of a native code from a hot function; a static string.
   virtual const char* describe(int32_t native_code) const noexcept = 0;
 
-  /// Device memory of this rank alone. `bytes` may not be 0. Contents undefined.
+  /// Allocates device memory for this rank alone. `bytes` must not be 0. Contents undefined.
   virtual std::unique_ptr<Memory> allocate(size_t bytes) const = 0;
-  /// Makes host memory of the caller's (page-aligned, whole pages, may be shared with other
-  /// processes) addressable by the device at the same address until the result is destroyed.
+  /// Makes host memory of the caller (page-aligned, whole pages, possibly shared with other processes) addressable by the device at the
+  /// same address, until the result is destroyed.
   virtual std::unique_ptr<Memory> pin(uint8_t* address, size_t bytes) const = 0;
-  /// Device memory that other ranks can import; `bytes` is a multiple of shared_granularity(). Zeroed.
+  /// Allocates zeroed device memory that other ranks can import; `bytes` is a multiple of shared_granularity().
   virtual std::unique_ptr<Memory> allocate_shared(size_t bytes) const = 0;
   virtual size_t shared_granularity() const = 0;
-  /// Maps a peer's allocate_shared memory; takes ownership of `fd`, also when it throws.
+  /// Maps a peer's allocate_shared memory. Takes ownership of `fd`, also if it throws.
   virtual std::unique_ptr<Memory> import_shared(int32_t fd, size_t bytes) const = 0;
   /// Maps allocate_shared memory of this process, which must outlive the result's use.
   virtual std::unique_ptr<Memory> alias_shared(const Memory& memory) const = 0;
 
   virtual PointerInfo classify(const uint8_t* pointer) const = 0;
-  /// Exports the allocation at `base`, which classify said is kPointerDevice.
+  /// Exports the allocation at `base`, which has kind kPointerDevice.
   virtual IpcHandle export_ipc(const uint8_t* base) const = 0;
-  /// Opens a handle of another process; the mapping starts at the exported base.
+  /// Opens a handle of another process. The mapping starts at the exported base.
   virtual std::unique_ptr<Memory> import_ipc(const IpcHandle& handle, size_t bytes) const = 0;
-  /// The place of the allocation at `base`, which classify said is kPointerFile, with a new descriptor that is the
-  /// caller's. A device that has IPC handles throws kUnsupported from both of these.
+  /// The place of the allocation at `base`, which has kind kPointerFile, with a new descriptor owned by the caller. A device that has IPC
+  /// handles throws kUnsupported from this and from import_file.
   virtual FilePart export_file(const uint8_t* base) const;
-  /// Maps the allocation of another process; takes ownership of `part.fd`, also when it throws anything else.
+  /// Maps an allocation of another process. Takes ownership of `part.fd`, also if it throws any other error.
   virtual std::unique_ptr<Memory> import_file(const FilePart& part, size_t bytes) const;
-  /// Lets this device address plain memory of device `ordinal` of this process.
+  /// Lets this device address plain memory of device `ordinal` in this process.
   virtual void enable_peer(int32_t ordinal) const = 0;
   /// Whether this device reports that it can address memory of device `ordinal`.
   virtual bool can_access(int32_t ordinal) const = 0;
 
-  /// `urgent`: where kernels compete for multiprocessors, those of this stream get the next free one.
+  /// `urgent`: the next free multiprocessor goes to this stream's kernels.
   virtual std::unique_ptr<Stream> create_stream(bool urgent = false) const = 0;
-  /// A stream of the caller's (cudaStream_t, hipStream_t), which must outlive the result.
+  /// Borrows a caller's stream (cudaStream_t, hipStream_t), which must outlive the result.
   virtual std::unique_ptr<Stream> borrow_stream(uint64_t raw) const = 0;
   virtual std::unique_ptr<Event> create_event() const = 0;
-  /// Leaves the device as the calling thread's current one, for libraries that work on that.
+  /// Leaves the device current on the calling thread, for libraries that use the current device.
   virtual void make_current() const = 0;
-  /// Blocks until all work of the device (of this process) is done.
+  /// Blocks until all work of this process on the device is done.
   virtual void synchronize() const = 0;
 };
 
@@ -147,14 +144,14 @@ inline std::unique_ptr<Memory> Device::import_file(const FilePart&, size_t) cons
   throw Error(ErrorKind::kUnsupported, "import_file: plain memory of this device lies in no file");
 }
 
-/// A point in a stream's work. Carries a timestamp.
+/// A point in a stream's work, with a timestamp.
 class Event {
  public:
   virtual ~Event() = default;
-  /// Whether the last recorded point has been reached; true when nothing was recorded.
+  /// Whether the last recorded point has been reached; true if nothing was recorded.
   virtual bool done() const = 0;
   virtual void synchronize() const = 0;
-  /// Microseconds from `start` to this; both must be done.
+  /// Microseconds from `start` to this event. Both must be done.
   virtual double elapsed_us(const Event& start) const = 0;
 };
 
@@ -165,17 +162,15 @@ class Graph {
   virtual int32_t launch(const Stream& stream) const noexcept = 0;
 };
 
-/// A capture in progress on a stream, which must outlive it. Destroyed unfinished, it
-/// ends the capture and drops what was recorded.
+/// A capture in progress on a stream, which must outlive the object. Destroying it unfinished ends the capture and drops the recorded work.
 class Capture {
  public:
   virtual ~Capture() = default;
-  /// Ends the capture. `keepalive` is attached before the graph is instantiated; where
-  /// this throws it is released. Call once.
+  /// Ends the capture. Attaches `keepalive` before instantiating the graph, and releases it if this throws. Call once.
   virtual std::unique_ptr<Graph> finish(Keepalive keepalive) = 0;
 };
 
-/// Work in order. Everything but synchronize, done and capture returns at once.
+/// An ordered queue of work. Every function returns at once, except synchronize, done and capture.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -188,22 +183,22 @@ class Stream {
   virtual int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept = 0;
   virtual int32_t record(const Event& event) const noexcept = 0;
   virtual int32_t wait(const Event& event) const noexcept = 0;
-  /// Launches the kernel that `args`, the argument block of `kind`, ask for. The block is copied.
+  /// Launches the kernel that `args`, the argument block of `kind`, describe. Copies the block.
   virtual int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept = 0;
   template <typename Args>
   int32_t launch(const Args& args, const kernels::Geometry& geometry) const noexcept {
     return launch(kind_of(args), reinterpret_cast<const uint8_t*>(&args), geometry);
   }
 
-  /// Whether the stream is being captured, by anybody.
+  /// Whether the stream is being captured, by the library or its owner.
   virtual bool capturing() const = 0;
-  /// From here on work on this stream is recorded instead of run. Throws when capturing() already.
+  /// Records later work of this stream instead of running it. Throws if capturing() already.
   virtual std::unique_ptr<Capture> begin_capture() const = 0;
 };
 
-/// Devices of a kind on this machine; 0 where the backend is not built or has no driver.
+/// The number of devices of a kind on this machine; 0 without the backend or a driver.
 uint32_t count(uint32_t kind) noexcept;
-/// Opens one. The host device's ordinal is free; equal ordinals share nothing.
+/// Opens a device. For the host device any ordinal is valid; equal ordinals share nothing.
 std::shared_ptr<Device> open(uint32_t kind, int32_t ordinal);
 
 }  // namespace symmetra::device

@@ -1,4 +1,4 @@
-// What a process may hold only once however many of its ranks use it.
+// Objects that a process holds once, however many of its ranks use them.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace symmetra::device {
 template <typename Key, typename Thing>
 class Use {
  public:
-  /// `args` make the Thing where there is none.
+  /// `args` make the Thing if there is none.
   template <typename... Args>
   explicit Use(const Key& key, const Args&... args) {
     Registry& all = registry();

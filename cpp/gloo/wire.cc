@@ -15,7 +15,7 @@
 namespace symmetra::gloo_wire {
 namespace {
 
-/// Gloo says in words alone whether it waited too long.
+/// Gloo reports a timeout only in its message.
 bool is_timeout(const std::string& words) {
   return words.find("Timed out") != std::string::npos || words.find("timeout") != std::string::npos;
 }
@@ -96,7 +96,7 @@ void Wire::all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, 
   });
 }
 
-/// For options that want to share the context: they live as long as one call.
+/// For options, which share ownership of the context: they live as long as one call.
 std::shared_ptr<::gloo::Context> Wire::shared() { return {std::shared_ptr<::gloo::Context>(), this}; }
 
 void Wire::guarded(const char* doing, const std::function<void()>& call) {
@@ -104,11 +104,11 @@ void Wire::guarded(const char* doing, const std::function<void()>& call) {
     call();
   } catch (const std::exception& error) {
     const std::string words(error.what());
-    // A broken wire is closed, so that no other rank waits for it.
+    // A failed wire is closed, so that no other rank waits for it.
     try {
       closeConnections();
     } catch (const std::exception&) {
-      // It was closed before.
+      // The wire was closed before.
     }
     throw Error(is_timeout(words) ? ErrorKind::kTimeout : ErrorKind::kBootstrap, std::string(doing) + " between hosts: " + words);
   }

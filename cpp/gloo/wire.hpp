@@ -1,5 +1,4 @@
-// Gloo as the bridge sees it: an interface of this host, and a wire over it between one rank of
-// each of several hosts.
+// Gloo for the bridge: an interface of this host, and a wire over it between one rank of each of several hosts.
 #pragma once
 
 #include <gloo/context.h>
@@ -28,23 +27,22 @@ class Interface {
   std::shared_ptr<::gloo::transport::Device> device_;
 };
 
-/// Connections of one rank to all others of a wire, and Gloo's collectives over them. One thread
-/// at a time. Every call is made by all ranks, in the same order; a call that throws leaves the wire
-/// closed for good, which the others see.
+/// Connections of one rank to all others of a wire, with Gloo's collectives. One thread at a time. All ranks make the same calls in the
+/// same order. A call that throws closes the wire for good, which the other ranks notice.
 ///
-/// Throws Error: kTimeout when a deadline passed, kBootstrap when a connection failed or broke.
+/// Throws Error: kTimeout after a deadline, kBootstrap if a connection failed or broke.
 class Wire final : public ::gloo::Context {
  public:
-  /// Listens at a port of the system's choice for every other rank, until it connected.
+  /// Listens for every other rank, at a port of the system's choice, until that rank has connected.
   Wire(const Interface& interface, uint32_t rank, uint32_t world_size, uint64_t timeout_ms);
 
-  /// Where rank `peer` reaches this one; no bytes for this rank itself.
+  /// The address at which rank `peer` reaches this rank; no bytes for this rank itself.
   rust::Vec<uint8_t> address(uint32_t peer) const;
   /// Connects with rank `peer`, which listens for this rank at `address`. In rank order.
   void connect(uint32_t peer, rust::Slice<const uint8_t> address);
-  /// Block r of `send` goes to rank r, block r of `receive` comes from it. Both have the same size.
+  /// Sends block r of `send` to rank r, and receives block r of `receive` from it. Both have equal sizes.
   void all_to_all(rust::Slice<const uint8_t> send, rust::Slice<uint8_t> receive, uint64_t timeout_ms);
-  /// `own` of rank r becomes block r of `all`. The same size on every rank.
+  /// Stores `own` of rank r in block r of `all`. Equal sizes on every rank.
   void all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, uint64_t timeout_ms);
 
  private:

@@ -1,6 +1,6 @@
-// An MLP over tensor, pipeline and data parallel ranks, the engine of examples/tensor_parallel_mlp.rs in C++:
+// An MLP over tensor, pipeline and data parallel ranks; the C++ version of examples/tensor_parallel_mlp.rs:
 //   symmetra launch -n 8 -- tensor_parallel_mlp --tp 2 --pp 2 --dp 2
-// On GPUs where it was built with -DWITH_CUBLASLT, the CUDA headers and -lcublasLt; else on the CPU.
+// Runs on GPUs if built with -DWITH_CUBLASLT, the CUDA headers and -lcublasLt; else on the CPU.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,7 +25,7 @@ struct Model {
   size_t blocks = 4, hidden = 512, intermediate = 2048, batch = 16;
   std::uint64_t seed = 0;  // 0: rank 0 draws one
 
-  // Part of a matrix: each element depends only on its place, so that a rank makes its shard alone.
+  // Part of a matrix. Each element depends only on its place, so that a rank can make its shard alone.
   std::vector<float> draw(std::uint64_t matrix, size_t row, size_t rows, size_t column, size_t columns, size_t width, float scale) const {
     std::vector<float> values;
     for (size_t r = row; r < row + rows; ++r)
@@ -37,7 +37,7 @@ struct Model {
       }
     return values;
   }
-  // Scaled so that the mean square of x is kept.
+  // Scaled so that the mean square of x stays equal.
   std::vector<float> first(size_t block, size_t column, size_t columns) const {
     return draw(2 * block, 0, hidden, column, columns, intermediate, std::sqrt(3.0f / static_cast<float>(hidden)));
   }
@@ -50,7 +50,7 @@ struct Model {
   double bound() const { return 8 * std::sqrt(static_cast<double>(blocks * (hidden + intermediate))) * std::ldexp(1.0, -24); }
 };
 
-// x w, of row-major matrices, where x has rows of `inner` elements; each element at least 0 with `relu`.
+// x w, of row-major matrices, where x has rows of `inner` elements; with `relu` each element is at least 0.
 template <class T, class W>
 std::vector<T> multiply(const std::vector<T>& x, const std::vector<W>& w, size_t inner, bool relu) {
   const size_t rows = x.size() / inner, width = w.size() / inner;
@@ -64,7 +64,7 @@ std::vector<T> multiply(const std::vector<T>& x, const std::vector<W>& w, size_t
   return product;
 }
 
-// How far the worst element is off from the whole model on one rank in double, in units of the root mean square.
+// The largest error of an element against the whole model on one rank in double, in units of the root mean square.
 double error(const Model& model, size_t replica, const std::vector<float>& found) {
   const std::vector<float> input = model.input(replica);
   std::vector<double> x(input.begin(), input.end());
@@ -86,7 +86,7 @@ void check(cublasStatus_t status) {
   if (status != CUBLAS_STATUS_SUCCESS) throw Error(ErrorKind::kDevice, cublasLtGetStatusString(status), status);
 }
 
-// The same on a GPU, enqueued or captured. What is made here is small and kept until the program ends.
+// x w on a GPU, enqueued or captured. The objects made here are small and kept until the program ends.
 void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBuffer& product, size_t inner, bool relu,
               const Stream& stream) {
   static const cublasLtHandle_t handle = [] {
@@ -99,7 +99,7 @@ void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBu
   check(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasLtEpilogue_t epilogue = relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
   check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-  // cuBLASLt stores columns: what it sees is product' = w' x'.
+  // cuBLASLt stores columns: for it this is product' = w' x'.
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   check(cublasLtMatrixLayoutCreate(&a, CUDA_R_32F, width, inner, static_cast<std::int64_t>(width)));
   check(cublasLtMatrixLayoutCreate(&b, CUDA_R_32F, inner, rows, static_cast<std::int64_t>(inner)));
@@ -154,8 +154,8 @@ struct Worker {
 
   bool captured() const { return device.kind() == DeviceKind::kCuda; }
 
-  // The products of a block, where this rank has a shard of it. The CPU's stream takes no work of the program's
-  // own, so there they wait for what was enqueued before, and block.
+  // The products of a block, if this rank has a shard of it. The CPU's stream takes no work of the program, so there products wait for
+  // earlier work, and block.
   void multiply(size_t block) const {
     if (!shards[block]) return;
     const auto product = [this](const SymmetricBuffer& from, const DeviceBuffer& w, const SymmetricBuffer& into, size_t columns,
@@ -167,8 +167,8 @@ struct Worker {
     product(inner, shards[block]->second, x, width, false);
   }
 
-  // What ranks do together after a block: sum over the ranks that share it; then give the sums to the next
-  // stage, or, after the last block, to all.
+  // The exchange after a block: a sum over the ranks that share the block; then the sums go to the next stage, or, after the last block, to
+  // all.
   void exchange(size_t block, Queue queue) const {
     const size_t stage = pp.rank(), stages = pp.world_size(), owner = block % stages, next = (block + 1) % stages;
     if (stage == owner) tp.all_reduce(x, queue);
@@ -188,7 +188,7 @@ struct Worker {
     }
   }
 
-  // The graphs of a step: one of it all, or one of each exchange.
+  // The graphs of a step: one of the whole step, or one of each exchange.
   std::vector<Graph> capture() const {
     std::vector<Graph> graphs;
     if (captured())
@@ -206,7 +206,7 @@ struct Worker {
     }
   }
 
-  // The result, once it is there and no collective gave up.
+  // The result, after the step is done without an error.
   std::vector<float> result() const {
     tp.synchronize(stream);
     pp.synchronize(stream);
@@ -222,7 +222,7 @@ struct Worker {
   SymmetricBuffer input, inner, x;
 };
 
-// What a rank found: the larger of the errors of the eager step and of the last replay.
+// The result of a rank: the larger error of the eager step and of the last replay.
 struct Finding {
   double error, step_us;
 };

@@ -4,18 +4,18 @@ use symmetra::{Device, DeviceBuffer, DeviceKind, Result, Stream, SymmetricBuffer
 
 use super::model::multiply;
 
-/// What multiplies, and the stream it does it on.
+/// A matrix multiplication on a stream.
 pub(crate) enum Matmul {
-    /// The CPU's stream takes no work of the program's own, so a product waits for what was enqueued
-    /// before it and blocks: it cannot be captured.
+    /// The CPU's stream takes no work of the program, so a product waits for earlier work of the stream and blocks. It
+    /// cannot be captured.
     Host,
-    /// Enqueues, and may be captured.
+    /// Enqueues. Can be captured.
     #[cfg(feature = "cudarc")]
     CublasLt(cublaslt::CublasLt),
 }
 
 impl Matmul {
-    /// For a device, with a new stream of it.
+    /// For a device, with a new stream of the device.
     pub(crate) fn new(device: &Device) -> Result<(Self, Stream)> {
         #[cfg(feature = "cudarc")]
         if device.kind() == DeviceKind::Cuda {
@@ -36,7 +36,7 @@ impl Matmul {
         !matches!(self, Self::Host)
     }
 
-    /// `product = x w`, each element at least 0 where `relu` says so; `inner` is the columns of `x`.
+    /// `product = x w`, with each element at least 0 if `relu`; `inner` is the columns of `x`.
     pub(crate) fn multiply(
         &self,
         x: &SymmetricBuffer<f32>,
@@ -72,7 +72,7 @@ mod cublaslt {
     use symmetra::interop::cudarc::{lend, new_stream};
     use symmetra::{Device, DeviceBuffer, Error, Result, Stream, SymmetricBuffer};
 
-    /// cuBLASLt with all 24 bits of f32, where cudarc's own choice is TF32.
+    /// cuBLASLt with all 24 bits of f32; cudarc's own choice is TF32.
     pub(crate) struct CublasLt(CudaBlasLT);
 
     impl MatmulShared for CublasLt {
@@ -97,10 +97,10 @@ mod cublaslt {
     }
 
     impl CublasLt {
-        /// On a new stream that both crates use.
+        /// On a new stream, which both crates use.
         pub(crate) fn new(device: &Device) -> Result<(Self, Stream)> {
-            // SAFETY: one stream orders all work; nobody captures it but this library, of whose memory the
-            // operands of products are, which outlive the graph.
+            // SAFETY: one stream orders all work; only this library captures it, and the operands of products are its
+            // memory, which outlives the graph.
             let (stream, native) = unsafe { new_stream(device) }?;
             // SAFETY: only loads the library.
             if !unsafe { sys::is_culib_present() } {
@@ -120,7 +120,7 @@ mod cublaslt {
             relu: bool,
         ) -> Result<()> {
             let (rows, columns) = (x.len() / inner, w.len() / inner);
-            // cuBLASLt stores columns: what it sees is product' = w' x'.
+            // cuBLASLt stores columns: for it this is product' = w' x'.
             let config = MatmulConfig {
                 transa: false,
                 transb: false,

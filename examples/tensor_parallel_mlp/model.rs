@@ -1,11 +1,11 @@
-//! The model itself: its weights, what it computes on one rank, and how far off a result may be.
+//! The model: its weights, its result on one rank, and the error bound of a result.
 
 use std::ops::Range;
 
 /// Blocks of `x -> relu(x W1) W2`, with `x` of `batch` rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
-    /// How many blocks.
+    /// The number of blocks.
     pub(crate) blocks: usize,
     /// Columns of `x`.
     pub(crate) hidden: usize,
@@ -13,18 +13,18 @@ pub(crate) struct Model {
     pub(crate) intermediate: usize,
     /// Rows of `x`.
     pub(crate) batch: usize,
-    /// What weights and inputs are drawn from.
+    /// The seed of weights and inputs.
     pub(crate) seed: u64,
 }
 
 impl Model {
-    /// Columns of `W1` of a block, row after row. They keep the mean square of `x`.
+    /// Columns of `W1` of a block, row after row. They preserve the mean square of `x`.
     pub(crate) fn first(&self, block: usize, columns: Range<usize>) -> Vec<f32> {
         let scale = (3.0 / self.hidden as f32).sqrt();
         self.draw(2 * block as u64, 0..self.hidden, columns, self.intermediate, scale)
     }
 
-    /// Rows of `W2` of a block. The factor 2 makes up for what the ReLU before it took.
+    /// Rows of `W2` of a block. The factor 2 compensates for the ReLU before it.
     pub(crate) fn second(&self, block: usize, rows: Range<usize>) -> Vec<f32> {
         let scale = (6.0 / self.intermediate as f32).sqrt();
         self.draw(2 * block as u64 + 1, rows, 0..self.hidden, self.hidden, scale)
@@ -35,8 +35,8 @@ impl Model {
         self.draw((1 << 20) + replica as u64, 0..self.batch, 0..self.hidden, self.hidden, 3f32.sqrt())
     }
 
-    /// Part of a matrix with `width` columns: each element, uniform in `-scale..scale`, depends only
-    /// on the seed, the matrix and its place, so that a rank makes its shard alone.
+    /// Part of a matrix with `width` columns. Each element, uniform in `-scale..scale`, depends only on the seed, the
+    /// matrix and its place, so that a rank can make its shard alone.
     fn draw(&self, matrix: u64, rows: Range<usize>, columns: Range<usize>, width: usize, scale: f32) -> Vec<f32> {
         let element = |place: u64| {
             // The finaliser of SplitMix64.
@@ -48,7 +48,7 @@ impl Model {
         rows.flat_map(|row| columns.clone().map(move |column| (row * width + column) as u64)).map(element).collect()
     }
 
-    /// What the whole model makes of a replica's batch, in f64.
+    /// The result of the whole model for a replica's batch, in f64.
     pub(crate) fn reference(&self, replica: usize) -> Vec<f64> {
         let widen = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
         (0..self.blocks).fold(widen(self.input(replica)), |x, block| {
@@ -58,14 +58,13 @@ impl Model {
         })
     }
 
-    /// The largest [`error`] of a result that is right.
+    /// The largest [`error`] of a correct result.
     ///
-    /// A sum of n products rounds n times, each time by at most u = 2^-24 of a partial sum, in
-    /// whatever order the ranks and their kernels add. Such errors are independent to first order, so
-    /// together about u sqrt(n) of the result (Higham and Mary, SIAM J. Sci. Comput. 41, 2019). The
-    /// weights keep the mean square of whatever passes through a block, errors included; those of all
-    /// products therefore add in squares. Eight standard deviations leave room for the largest of all
-    /// elements. A shard that is wrong, missing or summed twice errs by about 1.
+    /// A sum of n products rounds n times, each time by at most u = 2^-24 of a partial sum, in any order of ranks and
+    /// kernels. Such errors are independent to first order, so together about u sqrt(n) of the result (Higham and Mary,
+    /// SIAM J. Sci. Comput. 41, 2019). The weights preserve the mean square of a block's input, errors included, so the
+    /// errors of all products add in squares. Eight standard deviations leave room for the largest of all elements. A
+    /// shard that is wrong, missing or summed twice has an error of about 1.
     pub(crate) fn bound(&self) -> f64 {
         let roundings = self.blocks * (self.hidden + self.intermediate);
         8.0 * (roundings as f64).sqrt() * 0.5f64.powi(24)
@@ -88,8 +87,8 @@ pub(crate) fn multiply<T: Copy + Default + std::ops::Mul<Output = T> + std::ops:
     product
 }
 
-/// How far the worst element is off, in units of the root mean square of what is expected. `f64::MAX`
-/// where that cannot be said: for another length, or what is no number.
+/// The largest error of an element, in units of the root mean square of the expected ones. `f64::MAX` for another
+/// length or a NaN.
 pub(crate) fn error(found: &[f32], expected: &[f64]) -> f64 {
     if found.len() != expected.len() || found.iter().any(|value| !value.is_finite()) {
         return f64::MAX;

@@ -100,8 +100,8 @@ class AllReduce {
   /// it. Enqueues on `stream` and returns; 0 is the default stream of the manager's device. A failure on the device is
   /// thrown by a later call or by Synchronize.
   ///
-  /// Throws kInvalidArgument for null, misaligned or overlapping buffers or an unknown operation; kUnsupported for
-  /// another type; the group's error when it failed before, because a rank died, was late, or made another call.
+  /// Throws kInvalidArgument for null, misaligned or overlapping buffers or an unknown operation; kUnsupported for another type; the
+  /// group's error if the group has failed, because a rank died, was late, or made another call.
   void Execute(const void* sendbuf, void* recvbuf, std::size_t count, hipDataType datatype, ReduceOp op, hipStream_t stream = 0) {
     const symmetra::Dtype dtype = detail::dtype_of(datatype);
     const symmetra::Reduction reduction = detail::reduction_of(op);

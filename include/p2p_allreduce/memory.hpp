@@ -67,7 +67,7 @@ class SymmMemManager {
       try {
         group.close();
       } catch (const symmetra::Error&) {
-        // The group had failed, and its calls have reported that. It is closed all the same.
+        // The group had failed, and its calls have reported that. It is closed nevertheless.
       }
     }
   }

@@ -35,9 +35,9 @@ class BoundAllReduce {
   /// Calls of a communicator have one order on every rank, so enqueue them from one thread at a time. If another thread
   /// is enqueueing at this moment, the call is refused instead of waiting.
   ///
-  /// Throws kInvalidArgument for a stream of another device; kClosed after the communicator was closed; the group's
-  /// error when it failed before; kUnsupported while another thread enqueues a call of the communicator, or on a stream
-  /// that is being captured; kDevice when the launch fails.
+  /// Throws kInvalidArgument for a stream of another device; kClosed after the communicator was closed; the group's error if the group has
+  /// failed; kUnsupported while another thread enqueues a call of the communicator, or on a stream that is being captured; kDevice if the
+  /// launch fails.
   void enqueue(Queue queue) const;
 
  private:

@@ -67,10 +67,9 @@ class Graph {
   /// cannot be shared.
   void register_pointers() const;
 
-  /// Enqueues all captured work on `stream`. Does not block or allocate. Throws kNotRegistered before
-  /// register_pointers() where it is needed, kClosed after a communicator in the graph was closed, the group's error
-  /// when it failed, kInvalidArgument for a stream of another device, and kUnsupported for a stream that is being
-  /// captured.
+  /// Enqueues all captured work on `stream`. Does not block or allocate. Throws kNotRegistered before register_pointers() where it is
+  /// needed, kClosed after a communicator in the graph was closed, the group's error if the group has failed, kInvalidArgument for a stream
+  /// of another device, and kUnsupported for a stream that is being captured.
   void launch(const Stream& stream) const;
 
  private:

@@ -1,5 +1,5 @@
 /// \file
-/// The operations of a group: those of Communicator and of Coordinator.
+/// The operations of a group, for Communicator and Coordinator.
 #pragma once
 
 #include <cstddef>
@@ -31,27 +31,25 @@ struct Message {
   static Message receive(Operand operand, std::size_t peer) { return {operand, peer, false}; }
 };
 
-/// The operations of a group. Ranks, roots and peers are numbered in the group.
+/// The operations of a group: the base of Communicator and Coordinator. Ranks, roots and peers are numbered in the group.
 ///
-/// A collective enqueues and returns, allocating nothing where it succeeds; the operands are used when the queue gets to
-/// the call. Any number of elements, also 0; any element-aligned address. Operands may not overlap but for the form in
-/// place. On Backend::kHost a call blocks until its result is there.
+/// A collective enqueues and returns, and allocates nothing on success; the operands are used in stream order. Any number of elements, also
+/// 0; any element-aligned address. Operands must not overlap, except as the in-place form says. On Backend::kHost a call blocks until its
+/// result is complete.
 ///
-/// A collective throws kInvalidArgument for operands of different types, of lengths that do not fit each other or do not
-/// divide, of another device, null or misaligned, or that overlap, for a root or peer outside the group, and for a root
-/// without its operand; kUnsupported where an algorithm or Config::transport asks for what the type or the memory cannot
-/// do, and where no backend serves the call; kClosed after close; the group's error when the group failed before; kDevice
-/// when the launch fails.
+/// A collective throws kInvalidArgument for operands of different types, of lengths that do not fit each other or do not divide, of another
+/// device, null or misaligned, or that overlap, for a root or peer outside the group, and for a root without its operand; kUnsupported if
+/// the type or memory cannot do what the algorithm or Config::transport asks for, and if no backend serves the call; kClosed after close;
+/// the group's error if the group has failed; kDevice if the launch fails.
 class Collectives {
  public:
   using Message = symmetra::Message;
 
-  /// Reduces `input` over all ranks into `output`, which has as many elements. Sums unless told otherwise.
+  /// Reduces `input` over all ranks into `output`, which has as many elements. The default is a sum.
   ///
-  /// The bits are equal on all ranks and from run to run: Reduction says which bits. The ring and recursive doubling
-  /// reduce floating types in another order and round at every rank, unless Config::determinism forbids these
-  /// algorithms. Over one rank the result is the input. Both operands may be the same memory. Own kernels alone serve a
-  /// call that names an algorithm.
+  /// The bits are equal on all ranks and from run to run: Reduction says which bits. The ring and recursive doubling reduce floating types
+  /// in another order and round at every rank, unless Config::determinism forbids these algorithms. Over one rank the result is the input.
+  /// Both operands may be the same memory. Only own kernels serve a call that names an algorithm.
   void all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
   /// Reduces `buffer` over all ranks in place.
   void all_reduce(Operand buffer, Queue queue, AllReduceOptions options = AllReduceOptions()) const {
@@ -63,16 +61,16 @@ class Collectives {
     constexpr Dtype kDtype = DtypeOf<T>::kValue;
     all_reduce(Operand(const_cast<T*>(input), count, kDtype), Operand(output, count, kDtype), queue, options);
   }
-  /// Binds an all-reduce to its operands: checks and plans the call once, for any number of BoundAllReduce::enqueue. Not
-  /// collective; does not block. Memory given by address stays valid as long as the result and all work that the result
-  /// enqueued. Own kernels alone serve bound calls. Throws what all_reduce throws, but for what is wrong with a stream.
+  /// Binds an all-reduce to its operands: checks and plans the call once, for any number of BoundAllReduce::enqueue. Not collective; does
+  /// not block. Memory given by address must stay valid as long as the result and all work that the result enqueued. Only own kernels serve
+  /// bound calls. Throws what all_reduce throws, except errors of a stream.
   BoundAllReduce bind_all_reduce(Operand input, Operand output, AllReduceOptions options = AllReduceOptions()) const;
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many
   /// elements. In place: `input` is this rank's part of `output`.
   void all_gather(Operand input, Operand output, Queue queue) const { run("all-gather", input, output, queue); }
-  /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with
-  /// shape[dim] times the world size. Nothing is copied before or after.
+  /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with shape[dim] times the
+  /// world size. Nothing is copied before or after.
   void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
 
   /// Reduces `input` over all ranks, in rank order and rounded once, and puts this rank's part of the result into
@@ -80,17 +78,17 @@ class Collectives {
   void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
     run("reduce-scatter", input, output, queue, reduction);
   }
-  /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with
-  /// shape[dim] divided by the world size. Nothing is copied before or after.
+  /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with shape[dim] divided
+  /// by the world size. Nothing is copied before or after.
   void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Reduction reduction,
                             Queue queue) const;
 
-  /// Cuts `input` into a part for every rank and fills `output` with the parts that came from every rank, in rank order.
-  /// Both have as many elements, a multiple of the world size.
+  /// Cuts `input` into a part for every rank, and fills `output` with the part from every rank, in rank order. Both have as many elements,
+  /// a multiple of the world size.
   void all_to_all(Operand input, Operand output, Queue queue) const { run("all-to-all", input, output, queue); }
-  /// All-to-all with a count of elements for each rank: one strip behind the other in either operand. Where what a rank
-  /// sends is not what its peer expects, later calls of every rank throw kMismatch, which names both, and all outputs
-  /// are undefined; NCCL does not compare the counts.
+  /// All-to-all with a count of elements for each rank; parts follow each other in either operand. If sender and receiver differ in a
+  /// count, later calls of every rank throw kMismatch, which names both ranks, and all outputs are undefined; NCCL does not compare the
+  /// counts.
   void all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
                     const std::vector<std::size_t>& receive_counts, Queue queue) const;
 
@@ -99,21 +97,21 @@ class Collectives {
     run("broadcast", std::nullopt, buffer, queue, Reduction::kSum, root);
   }
 
-  /// Reduces `input` over all ranks, in rank order and rounded once, into the `output` of rank `root`; on other ranks
-  /// `output` is not looked at. The root's operands may be the same memory.
+  /// Reduces `input` over all ranks, in rank order and rounded once, into the `output` of rank `root`; `output` is ignored on other ranks.
+  /// The root's operands may be the same memory.
   void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
     run("reduce", input, output, queue, reduction, root);
   }
-  /// Reduces `buffer` over all ranks into the `buffer` of rank `root`. Ranks may mix this with the other form.
+  /// Reduces `buffer` over all ranks into the `buffer` of rank `root`. One operation with the form above: ranks may use either.
   void reduce(Operand buffer, Reduction reduction, std::size_t root, Queue queue) const { reduce(buffer, buffer, reduction, root, queue); }
 
-  /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`, which has world size times as many
-  /// elements; on other ranks `output` is not looked at. In place: the root's `input` is its part.
+  /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`, which has world size times as many elements; `output`
+  /// is ignored on other ranks. In place: the root's `input` is its part of `output`.
   void gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
     run("gather", input, output, queue, Reduction::kSum, root);
   }
-  /// Cuts the `input` of rank `root` into a part for every rank and puts each part into that rank's `output`; on other
-  /// ranks `input` is not looked at. In place: the root's `output` is its part.
+  /// Cuts the `input` of rank `root` into a part for every rank and puts each part into that rank's `output`; `input` is ignored on other
+  /// ranks. In place: the root's `output` is its part of `input`.
   void scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const {
     run("scatter", input, output, queue, Reduction::kSum, root);
   }
@@ -124,32 +122,30 @@ class Collectives {
     run("shift", input, output, queue, Reduction::kSum, static_cast<std::size_t>(by));
   }
 
-  /// Sends and receives all of `messages` as one operation, in which every rank of the group takes part, if only with
-  /// none. At most one message to, and one from, each rank. Sizes in bytes are compared first: where they differ, later
-  /// calls of every rank throw kMismatch, and what was to be received is undefined. NCCL does not compare sizes.
+  /// Sends and receives `messages` as one operation. Every rank of the group takes part, if only with no message. At most one message to,
+  /// and one from, each rank. Sizes in bytes are compared first: if they differ, later calls of every rank throw kMismatch, and received
+  /// data are undefined. NCCL does not compare sizes.
   void batch(const std::vector<Message>& messages, Queue queue) const;
 
-  /// all_gather by the copy engines, on a stream of the communicator's own that waits for `queue`: what is enqueued
-  /// behind this call runs beside the copies, up to Pending::wait. No multiprocessor moves data; each of the two barriers
-  /// is a kernel of one block. No stream may touch either operand before the end. Own kernels alone serve this form.
+  /// all_gather by the copy engines, on a side stream that waits for `queue`: work enqueued after this call runs beside the copies, up to
+  /// Pending::wait. No multiprocessor moves data; each of the two barriers is a kernel of one block. No stream may touch either operand
+  /// before the end. Only own kernels serve this form.
   ///
-  /// Each rank copies from the `input` of the others where `input` is symmetric or adopted memory, the same elements of
-  /// it on every rank. Other memory is copied first, into a workspace of as many bytes in the heap of symmetric memory;
-  /// so is adopted memory where ranks with GPUs are threads of one process. In place on every rank or on none. Where the
-  /// call fails, copies still read the inputs of others: adopted memory stays allocated until every rank has closed or
-  /// destroyed its communicator.
+  /// Each rank copies from the `input` of the others, if `input` is symmetric or registered memory at the same offset on every rank. Other
+  /// memory is staged in a workspace of as many bytes in the symmetric heap; so is registered memory if ranks with GPUs are threads of one
+  /// process. In place on every rank or on none. After a failed call, copies still read the inputs of peers: registered memory stays
+  /// allocated until every rank has closed or destroyed its communicator.
   ///
-  /// Throws what all_gather throws; kUnsupported for a stream that its owner captures, and in a capture where the
-  /// workspace is too small; kOutOfMemory when the heap has no room for the workspace.
+  /// Throws what all_gather throws; kUnsupported for a natively captured stream, and in a capture if the workspace is too small;
+  /// kOutOfMemory if the heap has no room for the workspace.
   Pending low_contention_all_gather(Operand input, Operand output, Queue queue) const;
-  /// reduce_scatter, with its bits, by the copy engines: see low_contention_all_gather. Each rank copies the parts of its
-  /// `input` to the ranks that reduce them, into a workspace of as many bytes as the input has; a kernel then reduces the
-  /// parts in rank order, the only step that multiprocessors take.
+  /// reduce_scatter by the copy engines, with equal bits: see low_contention_all_gather. Each rank copies the parts of its `input` to the
+  /// ranks that reduce them, into a workspace of as many bytes as the input. A kernel then reduces the parts in rank order: only this step
+  /// uses multiprocessors.
   Pending low_contention_reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
-  /// Makes a workspace for the low-contention collectives, for operands of up to `bytes` bytes. Collective; blocks.
-  /// Without a workspace the first call that needs more than there is makes one: that call is collective and blocks; a
-  /// captured call is refused. Throws kOutOfMemory when the heap has no such gap, kMismatch when ranks ask for different
-  /// sizes, kUnsupported for a group that spans hosts.
+  /// Makes a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes. Collective; blocks. Without
+  /// a large enough workspace, the next call makes one: that call is collective and blocks; a captured call is refused. Throws kOutOfMemory
+  /// if the heap has no such gap, kMismatch if ranks ask for different sizes, kUnsupported for a group that spans hosts.
   void reserve_workspace(std::size_t bytes) const;
 
  protected:
@@ -164,7 +160,7 @@ class Collectives {
   void run(const char* operation, const std::optional<Operand>& input, const std::optional<Operand>& output, const Queue& queue,
            Reduction reduction = Reduction::kSum, std::size_t parameter = 0) const;
 
-  /// Exactly one is not null, unless the object was moved from.
+  /// Exactly one pointer is not null, unless the object was moved from.
   std::shared_ptr<core::Communicator> communicator_;
   std::shared_ptr<core::Coordinator> coordinator_;
 };

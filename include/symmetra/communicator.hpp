@@ -1,5 +1,5 @@
 /// \file
-/// A group of ranks with memory: what runs collectives.
+/// A group of ranks with memory, which runs collectives.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace symmetra {
 
-/// Which algorithm serves messages up to a size, and why.
+/// The algorithm for messages up to a size, and the reason.
 struct Range {
   std::uint64_t up_to_bytes;
   Algorithm algorithm;
@@ -29,25 +29,22 @@ struct Range {
 
 /// The ranks of one host that work together, and their memory. Move-only; usable from any thread.
 ///
-/// All ranks make the same calls in the same order. Calls on one stream run in its order; a call on
-/// another stream than the last waits for the last. Collectives enqueue and return: errors of the device
-/// come with a later call, or from synchronize().
+/// All ranks make the same calls in the same order. Calls on one stream run in stream order; a call on another stream waits for the
+/// previous call. Collectives enqueue and return: a later call, or synchronize(), throws errors of the device.
 ///
-/// It fails as one: after a rank died, a deadline passed or somebody called abort(), every call throws
-/// the same error, on every rank, and nothing spins.
+/// A group fails as a whole: after a rank died, a deadline passed or a rank called abort(), every call on every rank throws the same error,
+/// and nothing spins.
 ///
-/// close() before destroying it. The destructor is not collective and does not throw: destroyed
-/// unclosed, this rank counts as lost by the others. Buffers, adoptions and graphs share ownership of
-/// what they need and may be destroyed later.
+/// Call close() before destroying it. The destructor is not collective and does not throw: if destroyed without close(), the other ranks
+/// report this rank as lost. Buffers, registrations and graphs share ownership of what they need and may be destroyed later.
 class Communicator : public Collectives {
  public:
   using Collectives::all_gather;
 
-  /// Opens a group of all ranks of `bootstrap`, which is used during the call only, and its memory.
-  /// Collective; blocks. Throws kInvalidArgument for a world size above 16, a rank outside it or a
-  /// setting outside its limits, kMismatch when ranks differ in version, build, device kind or settings,
-  /// kOutOfMemory when the device cannot hold the arena, kPeer when another rank cannot take part,
-  /// kTimeout and kPeerLost when one does not answer, kBootstrap when `bootstrap` throws.
+  /// Opens a group of all ranks of `bootstrap`, which is used only during the call, and its memory. Collective; blocks. Throws
+  /// kInvalidArgument for a world size above 16, a rank outside the world or a setting outside its limits, kMismatch if ranks differ in
+  /// version, build, device kind or settings, kOutOfMemory if the device cannot hold the arena, kPeer if another rank cannot take part,
+  /// kTimeout and kPeerLost if a rank does not answer, kBootstrap if `bootstrap` throws.
   static Communicator open(Bootstrap& bootstrap, const Device& device, const Config& config = Config());
 
   Communicator(Communicator&&) noexcept = default;
@@ -55,61 +52,56 @@ class Communicator : public Collectives {
 
   std::size_t rank() const;
   std::size_t world_size() const;
-  /// The device of this rank, which streams and memory for it are made on.
+  /// The device of this rank, for its streams and memory.
   Device device() const;
 
-  /// Ranks with the same colour form a new group, in the order of `key`, then of rank; a rank without
-  /// colour gets none. Collective over all ranks; blocks. Throws as open.
+  /// Ranks with equal colour form a new group, in the order of `key`, then of rank; a rank without colour gets none. Collective over all
+  /// ranks; blocks. Throws what open throws.
   std::optional<Communicator> split(std::optional<std::uint32_t> color, std::int32_t key = 0) const;
-  /// Blocks until every rank called it. Says nothing about work on streams. Throws the group's error,
-  /// and kTimeout after Deadlines::open.
+  /// Blocks until every rank has called it. Does not wait for work on streams. Throws the group's error, and kTimeout after
+  /// Deadlines::open.
   void barrier() const;
-  /// Gives `bytes` bytes at `send` to every rank and stores those of every rank at `receive`, in rank
-  /// order. Blocks. Throws as barrier, kInvalidArgument for null with bytes, and kMismatch when ranks give different
-  /// numbers of bytes.
+  /// Gives `bytes` bytes at `send` to every rank and stores the bytes of every rank at `receive`, in rank order. Blocks. Throws what
+  /// barrier throws, kInvalidArgument for null with bytes, and kMismatch if ranks give different numbers of bytes.
   void all_gather(const void* send, void* receive, std::size_t bytes) const;
 
-  /// Makes a zeroed symmetric buffer of `count` elements. Collective; blocks. Throws kOutOfMemory when
-  /// the heap has no such gap, kMismatch when ranks ask for different sizes.
+  /// Allocates a zeroed symmetric buffer of `count` elements. Collective; blocks. Throws kOutOfMemory if the heap has no such gap,
+  /// kMismatch if ranks ask for different sizes.
   SymmetricBuffer symmetric(std::size_t count, Dtype dtype) const;
   template <class T>
   SymmetricBuffer symmetric(std::size_t count) const {
     return symmetric(count, DtypeOf<T>::kValue);
   }
 
-  /// Makes the caller's memory known to all ranks, which adopt one each of the same size. Collective;
-  /// blocks. The memory must stay allocated until every rank has closed or destroyed its communicator, also
-  /// when the result is gone before: peers still have it mapped, and after a call that failed they may still
-  /// write there. Ranks that are all threads of one process map nothing: of these the memory may go once
-  /// this rank's calls with it have ended without an error, for each ends with a barrier behind which no peer
-  /// touches it. Throws kInvalidArgument for a null or misaligned address or memory of another device and
-  /// kOutOfMemory when all registrations are in use, and kPeer on the other ranks for either; kMismatch when the sizes differ.
+  /// Registers the caller's memory, so that peers can address it. All ranks register one buffer of the same size. Collective; blocks. The
+  /// memory must stay allocated until every rank has closed or destroyed its communicator, even if the result is destroyed before: peers
+  /// still map the memory, and may still write there after a call that failed. Ranks that are all threads of one process map nothing: the
+  /// memory may then be freed once this rank's calls on it have ended without an error, because each call ends with a barrier after which
+  /// no peer touches the memory. Throws kInvalidArgument for a null or misaligned address or memory of another device and kOutOfMemory if
+  /// all registrations are in use, with kPeer on the other ranks; kMismatch if the sizes differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
   template <class T>
   Adopted adopt(T* address, std::size_t count) const {
     return adopt(static_cast<void*>(address), count, DtypeOf<T>::kValue);
   }
 
-  /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's
-  /// error when a collective gave up, kDevice when work failed.
+  /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed.
   void synchronize(const Stream& stream) const;
-  /// Lets go of a stream: from here on neither this communicator nor the order of its calls needs it. To
-  /// be called before a borrowed stream is destroyed; its work need not be done. Does not block. Throws
-  /// kDevice when the runtime refuses to record an event.
+  /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before destroying a borrowed
+  /// stream. The stream's work need not be done. Does not block. Throws kDevice if the runtime cannot record an event.
   void leave(const Stream& stream) const;
-  /// Throws kClosed, or what went wrong first, unless the group is open and well as far as this rank
-  /// knows. Does not block.
+  /// Throws kClosed, or the first failure, unless the group is open and healthy as far as this rank knows. Does not block.
   void check() const;
-  /// Stops the group on every rank: waits on all devices give up within milliseconds and every later call
-  /// throws kAborted. Only writes flags: may be called from any thread at any time, more than once.
+  /// Stops the group on every rank: waits on all devices give up within milliseconds, and later calls throw kAborted. Only writes flags:
+  /// any thread may call it at any time, more than once.
   void abort() const noexcept;
-  /// Closes the group: waits for the device, unmaps what peers share, and leaves in good order.
-  /// Collective; blocks. Later calls, also those of buffers' signals and of graphs, throw kClosed; a rank's own
-  /// elements may still be read and written. Throws the group's error when it had failed: it is closed all the same.
+  /// Closes the group: waits for the device, unmaps shared memory, and leaves the bootstrap. Collective; blocks. Later calls throw kClosed,
+  /// also those of buffers' signals and of graphs; a rank's own elements may still be read and written. Throws the group's error if the
+  /// group had failed; the group is closed nevertheless.
   void close() const;
 
-  /// Which algorithm serves which size for operands that peers can address (symmetric, adopted) or
-  /// cannot, smallest first.
+  /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands (symmetric or registered
+  /// memory).
   std::vector<Range> explain(Dtype dtype, bool direct) const;
 
  private:

@@ -51,8 +51,8 @@ class SymmetricBuffer {
     core::check_dtype(DtypeOf<T>::kValue, dtype());
     return static_cast<T*>(data());
   }
-  /// The address of rank `rank`'s elements, for this rank's device. Valid until the communicator is closed. Throws
-  /// kInvalidArgument for a rank outside the group, kClosed after close, the group's error when it failed.
+  /// The address of rank `rank`'s elements, for this rank's device. Valid until the communicator is closed. Throws kInvalidArgument for a
+  /// rank outside the group, kClosed after close, the group's error if the group has failed.
   void* peer_data(std::size_t rank) const;
   /// The table of all ranks' arenas, in device memory, and this buffer's offset in them: your own kernel passes both to
   /// symmetra::device::PeerView. Valid until the communicator is closed.
@@ -62,9 +62,8 @@ class SymmetricBuffer {
   /// The buffer's signal pad. It shares ownership of the buffer.
   SignalPad signals() const;
 
-  /// Copies count() elements from host memory at `values`, after earlier work of `stream`. Blocks until the copy is
-  /// done. Throws kInvalidArgument for a stream of another device, kUnsupported while it is being captured, kDevice
-  /// when the copy fails.
+  /// Copies count() elements from host memory at `values`, after earlier work of `stream`. Blocks until the copy is done. Throws
+  /// kInvalidArgument for a stream of another device, kUnsupported while it is being captured, kDevice if the copy fails.
   void write(const void* values, const Stream& stream) const;
   /// Copies count() elements to host memory at `values`, after earlier work of `stream`. Blocks until the copy is done.
   /// Throws the errors of write.
@@ -139,9 +138,8 @@ class Adopted {
   void* data() const;
   /// Whether peers address the memory directly. Equal on every rank.
   bool is_shared() const;
-  /// The address of rank `rank`'s elements, for this rank's device. Valid until the communicator is closed. Throws
-  /// kInvalidArgument for a rank outside the group, kUnsupported unless is_shared(), kClosed after close, the group's
-  /// error when it failed.
+  /// The address of rank `rank`'s elements, for this rank's device. Valid until the communicator is closed. Throws kInvalidArgument for a
+  /// rank outside the group, kUnsupported unless is_shared(), kClosed after close, the group's error if the group has failed.
   void* peer_data(std::size_t rank) const;
 
  private:

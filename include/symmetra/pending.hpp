@@ -23,10 +23,9 @@ class [[nodiscard]] Pending {
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
-  /// Makes work enqueued on `queue` from now on wait for the collective. Returns at once; any number of streams may
-  /// wait. A collective recorded by a capture can be awaited in that capture only. Throws kInvalidArgument for another
-  /// device or capture, kUnsupported for a stream that is being captured, and the group's error when it has failed; in
-  /// that last case `queue` waits all the same.
+  /// Makes work enqueued on `queue` from now on wait for the collective. Returns at once; any number of streams may wait. A collective
+  /// recorded by a capture can be awaited in that capture only. Throws kInvalidArgument for another device or capture, kUnsupported for a
+  /// stream that is being captured, and the group's error when it has failed; in that last case `queue` waits nevertheless.
   void wait(Queue queue) const;
 
  private:

@@ -18,10 +18,9 @@ constexpr std::size_t kSignalChannels = 16;
 /// Signals between the ranks of a symmetric buffer, whose ownership it shares. Copies are the same pad; usable from any
 /// thread.
 ///
-/// A signal is a counter in the receiver's memory, one for every channel and sender. Counters only grow and live in
-/// device memory, so all operations may be captured and replayed. No operation blocks the caller or allocates. Each
-/// throws kInvalidArgument for a channel or peer outside its limit or a stream of another device, kClosed after close,
-/// and the group's error when it failed.
+/// A signal is a counter in the receiver's memory, one for every channel and sender. Counters only grow and live in device memory, so all
+/// operations may be captured and replayed. No operation blocks the caller or allocates. Each throws kInvalidArgument for a channel or peer
+/// outside its limit or a stream of another device, kClosed after close, and the group's error if the group has failed.
 class SignalPad {
  public:
   /// Raises `peer`'s counter for this rank on `channel`, after all earlier work of the queue. The peer then sees that

@@ -1,4 +1,4 @@
-// The kernels compiled by nvcc, and how they are launched.
+// The kernels compiled by nvcc, and their launches.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/kernels.hpp"
@@ -16,7 +16,7 @@ struct Backend {
   }
 };
 
-/// What a block may have without asking.
+/// Shared memory of a block that needs no request.
 constexpr uint32_t kUsualSharedBytes = 48 * 1024;
 
 int32_t load(const void* kernel) noexcept {

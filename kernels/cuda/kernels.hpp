@@ -1,16 +1,16 @@
-// The kernels compiled by nvcc, as the CUDA room calls them. No CUDA types, so that the room is built by the
-// host compiler alone. Functions return a cudaError_t.
+// The kernels compiled by nvcc, for the CUDA backend. No CUDA types, so that the host compiler alone builds the backend. Functions return a
+// cudaError_t.
 #pragma once
 #include "kernels/args.hpp"
 
 namespace symmetra::kernels::cuda {
 
-/// Loads every kernel into the current context. The runtime else loads one when it is first launched, and may
-/// then wait for the context's work: kernels that wait for a peer who waits for this launch.
+/// Loads every kernel into the current context. Otherwise the runtime loads a kernel at its first launch, and may wait for the context's
+/// work: for kernels that wait for a peer that waits for this launch.
 int32_t load_all() noexcept;
 
-/// Launches a kernel on `stream`, a cudaStream_t. `args` is the argument block of `kind`. cudaErrorInvalidValue where
-/// there is no such kernel, or where the launch does not fit what kernels take for granted.
+/// Launches a kernel on `stream`, a cudaStream_t. `args` is the argument block of `kind`. Returns cudaErrorInvalidValue if there is no such
+/// kernel, or if the launch violates a kernel's assumptions.
 int32_t launch(void* stream, Kind kind, const void* args, const Geometry& geometry) noexcept;
 
 }  // namespace symmetra::kernels::cuda

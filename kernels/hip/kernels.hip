@@ -1,9 +1,8 @@
-// The kernels compiled by clang for AMD GPUs, and how they are launched.
+// The kernels compiled by clang for AMD GPUs, and their launches.
 //
-// What clang writes around kernels calls functions of the HIP runtime. The build renames them
-// in the object file (build.rs), and the HIP room defines them under the new names by way of a
-// runtime that it loads when there is one: a program that holds this library and kernels of its
-// own has the runtime's for those.
+// clang's code around kernels calls functions of the HIP runtime. build.rs renames these functions in the object file,
+// and the HIP backend defines the new names by a runtime that it loads if there is one. A program with this library
+// and kernels of its own has the runtime's functions for its kernels.
 #include <cstddef>
 #include <cstdint>
 

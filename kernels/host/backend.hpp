@@ -1,4 +1,4 @@
-// How the CPU's translation units name kernels, and which of them compiles which.
+// The CPU's kernels by name, and the translation unit that compiles each.
 #pragma once
 #include "kernels/dispatch.hpp"
 #include "kernels/host/kernels.hpp"

@@ -1,4 +1,4 @@
-// The kernels compiled for the CPU, as the host device calls them.
+// The kernels compiled for the CPU, for the host device.
 #pragma once
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace symmetra::kernels::host {
 
-/// The size of the argument block of a kind; 0 where there is no such kind.
+/// The size of the argument block of a kind; 0 for an unknown kind.
 constexpr size_t args_bytes(Kind kind) {
   switch (kind) {
 #define LAUNCH(name, Args, bytes) \
@@ -28,8 +28,8 @@ constexpr size_t kMostArgsBytes = std::max<size_t>({
 /// One device thread's run of a kernel. The caller has set platform::host::current.
 using Entry = void (*)(const void* args);
 
-/// The kernel of a launch, to be called with these `args`, the argument block of `kind`. nullptr where there is
-/// none, or where the launch does not fit what kernels take for granted.
+/// The kernel of a launch, to be called with these `args`, the argument block of `kind`. nullptr if there is no such kernel, or if the
+/// launch violates a kernel's assumptions.
 Entry kernel(Kind kind, const void* args, const Geometry& geometry) noexcept;
 
 }  // namespace symmetra::kernels::host

@@ -10,20 +10,20 @@ use crate::stream::Queue;
 use crate::types::Element;
 
 both! {
-    /// Sums `input` over all ranks into `output`, which has as many elements. Enqueues and returns; the operands are
-    /// used when the queue gets to the call.
+    /// Sums `input` over all ranks into `output`, which has as many elements. Enqueues and returns: the operands are
+    /// used in stream order.
     ///
     /// The bits of the result are equal on all ranks and from run to run: [`Reduction`](crate::Reduction) says which
     /// bits. The ring and recursive doubling reduce floating types in another order and round at every rank, unless
-    /// [`Config::determinism`](crate::Config) forbids these algorithms. `input` and `output` may be the same memory
-    /// but may not overlap otherwise. Any number of elements, also 0; any element-aligned address. Symmetric memory of
-    /// another group is plain memory here. Where a capture takes a plain buffer that the capture took before, the
-    /// captures of all ranks do: [`Graph::register`](crate::Graph::register) compares.
+    /// [`Config::determinism`](crate::Config) forbids these algorithms. `input` and `output` may be the same memory but
+    /// may not overlap otherwise. Any number of elements, also 0; any element-aligned address. Symmetric memory of
+    /// another group counts as plain memory. If one rank captures a plain buffer that it captured before, all ranks
+    /// must: [`Graph::register`](crate::Graph::register) compares.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another
-    /// device, or that overlap; the group's error when the group failed before;
-    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another device,
+    /// or that overlap; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the
+    /// launch fails.
     pub fn all_reduce<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
@@ -47,8 +47,8 @@ both! {
     }
 
     /// Reduces `input` over all ranks into `output`: [`all_reduce`](Self::all_reduce) with a
-    /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm) or both. A message larger than one call of
-    /// a push algorithm takes is sent in several. Over one rank the result is the input. Own kernels alone serve a call
+    /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm) or both. A message that is too large for one
+    /// launch of a push algorithm takes several. Over one rank the result is the input. Only own kernels serve a call
     /// that names an algorithm.
     ///
     /// # Errors
@@ -67,9 +67,9 @@ both! {
 
     /// Binds an all-reduce (a sum) of `input` into `output`: checks and plans the call once, for any number of
     /// [`BoundAllReduce::enqueue`]. The operands are the same memory or do not overlap. Not collective; does not block.
-    /// Own kernels alone serve bound calls.
+    /// Only own kernels serve bound calls.
     ///
-    /// The operands must outlive what is bound to them:
+    /// The operands must outlive the bound call:
     /// ```compile_fail,E0515
     /// # use symmetra::*;
     /// fn leak(communicator: &Communicator) -> Result<BoundAllReduce<'_>> {
@@ -77,14 +77,14 @@ both! {
     ///     communicator.bind_all_reduce(&buffer, &buffer)
     /// }
     /// ```
-    /// Here they do:
+    /// These operands outlive the bound call:
     /// ```
     /// # use symmetra::*;
     /// fn keep<'a>(communicator: &'a Communicator, buffer: &'a SymmetricBuffer<f32>) -> Result<BoundAllReduce<'a>> {
     ///     communicator.bind_all_reduce(buffer, buffer)
     /// }
     /// ```
-    /// The communicator cannot be closed while something is bound:
+    /// The communicator cannot be closed while the bound call exists:
     /// ```compile_fail,E0505
     /// # use symmetra::*;
     /// fn close(communicator: Communicator, stream: &Stream) -> Result<()> {
@@ -94,7 +94,7 @@ both! {
     ///     bound.enqueue(stream)
     /// }
     /// ```
-    /// After the last use it can:
+    /// After the last use it can be closed:
     /// ```
     /// # use symmetra::*;
     /// fn close(communicator: Communicator, stream: &Stream) -> Result<()> {

@@ -10,10 +10,10 @@ use crate::stream::Queue;
 use crate::types::{Dtype, Element};
 
 both! {
-    /// Sends to and receives from any ranks at once: `fill` says what, and then all messages are enqueued as one
-    /// operation. Every rank of the group takes part, if only with nothing. A rank sends at most one message to each
-    /// rank, itself included, and receives at most one from each. The sizes in bytes are compared on the device before
-    /// anything moves; NCCL does not compare them. Data move directly where all that ranks receive goes to symmetric
+    /// Sends to and receives from any ranks at once: `fill` adds messages, and then all messages are enqueued as one
+    /// operation. Every rank of the group takes part, if only with no message. A rank sends at most one message to each
+    /// rank, itself included, and receives at most one from each. Ranks compare the sizes in bytes on the device before
+    /// data move; NCCL does not compare them. Transfers are zero-copy if all that ranks receive goes to symmetric
     /// memory.
     ///
     /// ```
@@ -33,7 +33,7 @@ both! {
     /// }
     /// ```
     ///
-    /// What a batch moves must outlive the batch:
+    /// The operands must outlive the batch:
     /// ```compile_fail,E0597
     /// # use symmetra::*;
     /// fn early(communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -44,7 +44,7 @@ both! {
     ///     })
     /// }
     /// ```
-    /// Here it does:
+    /// These operands outlive the batch:
     /// ```
     /// # use symmetra::*;
     /// fn kept(communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -57,13 +57,13 @@ both! {
     /// ```
     ///
     /// # Errors
-    /// What `fill` returns; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a peer outside the group,
-    /// several messages of one direction for one peer, operands of another device, a rank that sends itself another
-    /// size than it expects, or memory that is received into and also used otherwise;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
-    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
-    /// Where what a rank sends is not what its peer expects, later calls of every rank fail with
-    /// [`Error::Mismatch`](crate::Error::Mismatch), which names both; what was to be received is undefined then.
+    /// The error of `fill`; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a peer outside the group,
+    /// several messages of one direction for one peer, operands of another device, a rank whose message to itself has
+    /// two sizes, or received memory that the batch also uses otherwise;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails. If the sizes
+    /// at sender and receiver differ, later calls of every rank fail with [`Error::Mismatch`](crate::Error::Mismatch),
+    /// which names both ranks; received data are undefined then.
     pub fn batch<'op>(
         &self,
         queue: impl Queue<'op>,
@@ -75,8 +75,8 @@ both! {
         self.run(&call, &queue)
     }
 
-    /// Sends `operand` to the next rank; the last rank sends to the first. This is all that the rank does in a
-    /// [`batch`](Self::batch) in which the next rank receives. Ranks that do neither call `batch` with nothing.
+    /// Sends `operand` to the next rank; the last rank sends to the first. This is a whole [`batch`](Self::batch), in
+    /// which the next rank receives. A rank that neither sends nor receives calls `batch` with no message.
     ///
     /// # Errors
     /// Those of [`batch`](Self::batch).
@@ -87,8 +87,8 @@ both! {
         })
     }
 
-    /// Receives `operand` from the previous rank; the first rank receives from the last. This is all that the rank does
-    /// in a [`batch`](Self::batch) in which the previous rank sends.
+    /// Receives `operand` from the previous rank; the first rank receives from the last. This is a whole
+    /// [`batch`](Self::batch), in which the previous rank sends.
     ///
     /// # Errors
     /// Those of [`batch`](Self::batch).

@@ -1,5 +1,5 @@
-//! Every other collective. Each enqueues and returns; the operands are used when the queue gets to the call. Any number
-//! of elements, also 0; any element-aligned address.
+//! Every other collective. Each enqueues and returns: the operands are used in stream order. Any number of elements,
+//! also 0; any element-aligned address.
 
 use super::both;
 use crate::collective::Communicator;
@@ -14,12 +14,11 @@ use crate::types::{Element, Reduction};
 
 both! {
     /// Puts the `input` of every rank, in rank order, into the `output` of every rank. `input` has as many elements on
-    /// every rank and `output` world size times as many. Enqueues and returns; the operands are used when the queue
-    /// gets to the call.
+    /// every rank and `output` world size times as many. Enqueues and returns; the operands are used in stream order.
     ///
     /// In place: `input` is this rank's part of `output`; otherwise they may not overlap. Any number of elements, also
-    /// 0; any element-aligned address. `output` decides how the data move: peers write into `output` directly where
-    /// they can address it.
+    /// 0; any element-aligned address. `output` decides the transport: peers write into `output` directly if they can
+    /// address it.
     ///
     /// ```
     /// # use symmetra::*;
@@ -32,9 +31,9 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit each other, operands of
-    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport`
-    /// asks for what the memory cannot do; the group's error when the group failed before;
-    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
+    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// if the launch fails.
     pub fn all_gather<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
@@ -64,11 +63,11 @@ both! {
 
     /// Reduces `input` over all ranks and puts this rank's part of the result into `output`. `input` holds a part for
     /// every rank, in rank order: on every rank world size times as many elements as `output`. Enqueues and returns;
-    /// the operands are used when the queue gets to the call.
+    /// the operands are used in stream order.
     ///
     /// Values are taken in rank order and rounded once: see [`Reduction`]. In place: `output` is this rank's part of
-    /// `input`; otherwise they may not overlap. Any element-aligned address. `input` decides how the data move: peers
-    /// read `input` directly where they can address it.
+    /// `input`; otherwise they may not overlap. Any element-aligned address. `input` decides the transport: peers read
+    /// `input` directly if they can address it.
     ///
     /// ```
     /// # use symmetra::*;
@@ -81,9 +80,9 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit each other, operands of
-    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport`
-    /// asks for what the memory cannot do; the group's error when the group failed before;
-    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
+    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// if the launch fails.
     pub fn reduce_scatter<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
@@ -117,10 +116,10 @@ both! {
 
     /// Cuts `input` into a part for every rank, in rank order, and fills `output` with the parts that came from every
     /// rank. Both have as many elements, on every rank equally many, a multiple of the world size. Enqueues and
-    /// returns; the operands are used when the queue gets to the call.
+    /// returns; the operands are used in stream order.
     ///
-    /// `input` and `output` may not overlap. Any element-aligned address. `output` decides how the data move: peers
-    /// write into `output` directly where they can address it.
+    /// `input` and `output` may not overlap. Any element-aligned address. `output` decides the transport: peers write
+    /// into `output` directly if they can address it.
     ///
     /// ```
     /// # use symmetra::*;
@@ -133,9 +132,9 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that differ or do not divide, operands of
-    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport`
-    /// asks for what the memory cannot do; the group's error when the group failed before;
-    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
+    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// if the launch fails.
     pub fn all_to_all<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
@@ -163,8 +162,8 @@ both! {
     ///
     /// # Errors
     /// Those of [`all_to_all`](Self::all_to_all); also for counts that are not one for each rank, or are more than the
-    /// operand has. Where what a rank sends is not what its peer expects, later calls of every rank fail with
-    /// [`Error::Mismatch`](crate::Error::Mismatch), which names both; all outputs are undefined then.
+    /// operand has. If sender and receiver differ in a count, later calls of every rank fail with
+    /// [`Error::Mismatch`](crate::Error::Mismatch), which names both ranks; all outputs are undefined then.
     pub fn all_to_all_v<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
@@ -178,8 +177,7 @@ both! {
     }
 
     /// Copies the `buffer` of rank `root` into the buffer of every other rank; all have as many elements. Enqueues and
-    /// returns; the buffer is used when the queue gets to the call. Any number of elements, also 0; any element-aligned
-    /// address.
+    /// returns; the buffer is used in stream order. Any number of elements, also 0; any element-aligned address.
     ///
     /// All but small messages go in two hops: each rank gets a share of the root's buffer and hands the share on to all
     /// others, so that the root sends a message once and not once a rank.
@@ -193,9 +191,8 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group or a buffer of another
-    /// device; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory
-    /// cannot do; the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the
-    /// launch fails.
+    /// device; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks
+    /// for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn broadcast<'op, T: Element>(
         &self,
         buffer: impl Operand<'op, T>,
@@ -206,12 +203,11 @@ both! {
     }
 
     /// Reduces `input` over all ranks into the `output` of rank `root`, which has as many elements; on other ranks
-    /// `output` is not looked at and may be `None`. Enqueues and returns; the operands are used when the queue gets to
-    /// the call.
+    /// `output` is ignored and may be `None`. Enqueues and returns; the operands are used in stream order.
     ///
     /// Values are taken in rank order and rounded once: see [`Reduction`]. The root's operands may be the same memory
     /// but may not overlap otherwise. Any number of elements, also 0; any element-aligned address. The root reads
-    /// `input` of every rank directly where peers can address `input`.
+    /// `input` of every rank directly if peers can address `input`.
     ///
     /// ```
     /// # use symmetra::*;
@@ -224,8 +220,8 @@ both! {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without output,
     /// operands of different lengths, of another device, or that overlap;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
-    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn reduce<'op, T: Element, O: Operand<'op, T>>(
         &self,
         input: impl Operand<'op, T>,
@@ -256,11 +252,11 @@ both! {
     }
 
     /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`. `input` has as many elements on
-    /// every rank and `output` world size times as many; on other ranks `output` is not looked at and may be `None`.
-    /// Enqueues and returns; the operands are used when the queue gets to the call.
+    /// every rank and `output` world size times as many; on other ranks `output` is ignored and may be `None`. Enqueues
+    /// and returns; the operands are used in stream order.
     ///
     /// In place: the root's `input` is its part of `output`; otherwise they may not overlap. Any number of elements,
-    /// also 0; any element-aligned address. `output` decides how large messages move: peers write directly into
+    /// also 0; any element-aligned address. `output` decides the transport of large messages: peers write directly into
     /// symmetric memory.
     ///
     /// ```
@@ -273,8 +269,8 @@ both! {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without output,
     /// lengths that do not fit each other, operands of another device, or that overlap;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
-    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn gather<'op, T: Element, O: Operand<'op, T>>(
         &self,
         input: impl Operand<'op, T>,
@@ -288,12 +284,11 @@ both! {
 
     /// Cuts the `input` of rank `root` into a part for every rank, in rank order, and puts each part into that rank's
     /// `output`. `output` has as many elements on every rank and `input` world size times as many; on other ranks
-    /// `input` is not looked at and may be `None`. Enqueues and returns; the operands are used when the queue gets to
-    /// the call.
+    /// `input` is ignored and may be `None`. Enqueues and returns; the operands are used in stream order.
     ///
     /// In place: the root's `output` is its part of `input`; otherwise they may not overlap. Any number of elements,
-    /// also 0; any element-aligned address. `output` decides how large messages move: the root writes directly into
-    /// symmetric memory.
+    /// also 0; any element-aligned address. `output` decides the transport of large messages: the root writes directly
+    /// into symmetric memory.
     ///
     /// ```
     /// # use symmetra::*;
@@ -305,8 +300,8 @@ both! {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without input,
     /// lengths that do not fit each other, operands of another device, or that overlap;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
-    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn scatter<'op, T: Element, I: Operand<'op, T>>(
         &self,
         input: Option<I>,
@@ -320,11 +315,11 @@ both! {
 
     /// Puts the `input` of every rank into the `output` of the rank `by` further, modulo the world size: a step of ring
     /// attention or of a pipeline. `by` is the same on every rank; a negative one goes the other way round. Both
-    /// operands have as many elements, on every rank equally many. Enqueues and returns; the operands are used when the
-    /// queue gets to the call.
+    /// operands have as many elements, on every rank equally many. Enqueues and returns; the operands are used in
+    /// stream order.
     ///
     /// `input` and `output` may not overlap. Any number of elements, also 0; any element-aligned address. `output`
-    /// decides how the data move: the peer writes into `output` directly where the peer can address it.
+    /// decides the transport: the peer writes into `output` directly if the peer can address it.
     ///
     /// ```
     /// # use symmetra::*;
@@ -337,9 +332,9 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another device,
-    /// or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the
-    /// memory cannot do; the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when
-    /// the launch fails.
+    /// or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
+    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// if the launch fails.
     pub fn shift<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,

@@ -13,7 +13,7 @@ use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, Size};
 use crate::stream::Queue;
 use crate::types::Element;
 
-/// Gives the same methods to both types.
+/// Adds the methods to both types.
 macro_rules! both {
     ($($methods:tt)*) => {
         impl Communicator { $($methods)* }
@@ -22,7 +22,7 @@ macro_rules! both {
 }
 use both;
 
-/// The settings of a call for [`Communicator::perform`]. An operation uses those that it has.
+/// The settings of a call for [`Communicator::perform`]. An operation ignores settings that it does not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct How<'a> {
     /// Reduction and all-reduce algorithm.
@@ -36,13 +36,13 @@ pub struct How<'a> {
 }
 
 both! {
-    /// Enqueues an operation by its [description](crate::op::Op): for programs that treat all operations alike, such
-    /// as benchmarks, tests and bindings. Each operation also has a method of its own, which says what operands the
-    /// operation takes.
+    /// Enqueues an operation by its [description](crate::op::Op), for programs that treat all operations alike, such as
+    /// benchmarks, tests and bindings. Each operation also has a method of its own, which documents its operands.
+    /// Enqueues and returns.
     ///
     /// A rank passes `None` for an operand that it does not have. The operand of a broadcast is the output. A batch of
-    /// sends and receives takes its messages from `how.counts`: the message to rank r starts in the input at r times
-    /// the length of the input over the world size, and likewise the message from rank r in the output.
+    /// sends and receives takes its messages from `how.counts`: the message to rank r starts at part r of the input,
+    /// and the message from rank r at part r of the output. All parts are equally long.
     ///
     /// # Errors
     /// Those of the operation's own method.

@@ -1,8 +1,8 @@
-//! Which backend serves a call: a pure function of what the ranks of a group agreed on and of what a
-//! call is on every rank alike, so that all of them choose the same.
+//! The choice of a backend: a pure function of the facts that a group's ranks agreed on and of the properties of a call
+//! that are equal on every rank, so that all ranks choose alike.
 //!
-//! Neither size nor address is among the inputs. No backend has a limit in either, and ranks need not
-//! have equal ones: in an all-to-all of variable counts each has its own.
+//! Size and address are no inputs. No backend limits either, and ranks may have unequal ones: in an all-to-all of
+//! variable counts each rank has its own.
 
 use std::borrow::Cow;
 
@@ -11,35 +11,35 @@ use crate::error::Operation;
 use crate::op::{Call, OPERATIONS};
 use crate::types::{Dtype, Reduction};
 
-/// What the ranks of a group agreed on.
+/// Facts that the ranks of a group agreed on.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// Its hosts by name, and how many of its ranks each has.
+    /// The group's hosts by name, each with its number of ranks.
     pub(crate) hosts: Vec<(String, usize)>,
-    /// The one backend that may serve.
+    /// The only backend that may serve, if set.
     pub(crate) forced: Option<Backend>,
     /// Whether floating types must be reduced in rank order.
     pub(crate) exact: bool,
-    /// Why NCCL cannot be used, if it cannot.
+    /// `Err`: why NCCL cannot be used.
     pub(crate) nccl: Result<(), String>,
-    /// Why there is no engine between hosts, if there is none.
+    /// `Err`: why there is no engine between hosts.
     pub(crate) host: Result<(), String>,
 }
 
-/// What a call is on every rank.
+/// The properties of a call that are equal on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) operation: Operation,
-    /// Where it reduces.
+    /// The reduction, if the operation reduces.
     pub(crate) reduction: Option<Reduction>,
     pub(crate) dtype: Dtype,
-    /// Whether it names an algorithm.
+    /// Whether the call names an algorithm.
     pub(crate) named: bool,
     pub(crate) captured: bool,
 }
 
 impl Request {
-    /// What a call is, on a queue that is captured or not.
+    /// The request of a call. `captured`: whether its queue is captured.
     pub(crate) fn of(call: &Call<'_>, captured: bool) -> Self {
         let (operation, dtype) = (call.op.operation, call.common_dtype());
         Self { operation, reduction: call.reduction(), dtype, named: call.names_algorithm(), captured }
@@ -51,10 +51,10 @@ impl Facts {
         self.hosts.iter().map(|(_, ranks)| ranks).sum()
     }
 
-    /// The first backend that serves. Allocates nothing where one does.
+    /// The first backend that serves the request. Allocates nothing on success.
     ///
     /// # Errors
-    /// Why none does: every backend with its reason.
+    /// Every backend, with the reason why it does not serve.
     pub(crate) fn select(&self, request: &Request) -> Result<Backend, String> {
         let serves = |backend: &Backend| self.refusal(*backend, request).is_none();
         Backend::ALL.into_iter().find(serves).ok_or_else(|| {
@@ -63,7 +63,7 @@ impl Facts {
         })
     }
 
-    /// Why a backend does not serve a call; none if it does.
+    /// Why a backend does not serve a request; `None` if it does.
     fn refusal(&self, backend: Backend, request: &Request) -> Option<Cow<'_, str>> {
         let world_size = self.world_size();
         if world_size == 1 {
@@ -91,8 +91,8 @@ impl Facts {
         }
     }
 
-    /// What NCCL would not keep of what is promised of a reduction, if anything: its minima and maxima are those of
-    /// `fminf` and `fmaxf`, and its averages of floating types sums of what each rank has divided and rounded.
+    /// The guarantee of a reduction that NCCL would break. NCCL's minima and maxima are `fminf` and `fmaxf`; its
+    /// averages of floating types sum values that each rank has divided and rounded.
     fn broken_by_nccl(&self, request: &Request) -> Option<&'static str> {
         match (request.reduction?, request.dtype.is_float()) {
             (Reduction::Average, false) => Some("its sums behind averages of integers wrap"),
@@ -113,12 +113,12 @@ impl Facts {
         format!("{} {plural}, {}", hosts.len(), hosts.join(", "))
     }
 
-    /// Whether a backend serves anything of what an engine may call.
+    /// Whether a backend serves any request that an engine may make.
     pub(crate) fn needs(&self, backend: Backend) -> bool {
         requests().any(|request| self.select(&request) == Ok(backend))
     }
 
-    /// The backends in order: what each serves, and why it does not serve what came to it.
+    /// The backends in order, with the requests that each serves, and why it refuses those that reached it.
     pub(crate) fn explain(&self) -> Vec<Explanation> {
         Backend::ALL.map(|backend| self.explanation(backend)).into()
     }
@@ -138,7 +138,7 @@ impl Facts {
     }
 }
 
-/// Every kind of call that names no algorithm.
+/// Every request that names no algorithm.
 fn requests() -> impl Iterator<Item = Request> {
     let of = |operation: Operation| -> Vec<Option<Reduction>> {
         if operation.reduces() { Reduction::ALL.map(Some).into() } else { vec![None] }
@@ -152,7 +152,7 @@ fn requests() -> impl Iterator<Item = Request> {
     })
 }
 
-/// Adds a call to those of its operation and reduction.
+/// Adds a request to the entry of its operation and reduction.
 fn add(serves: &mut Vec<Served>, request: &Request) {
     let Request { operation, reduction, dtype, captured, .. } = *request;
     let reductions: Vec<Reduction> = reduction.into_iter().collect();
@@ -165,7 +165,7 @@ fn add(serves: &mut Vec<Served>, request: &Request) {
     }
 }
 
-/// Joins the reductions of an operation that are served for the same types.
+/// Merges entries of one operation that serve equal types, joining their reductions.
 fn merge(serves: &mut Vec<Served>) {
     let mut merged: Vec<Served> = Vec::new();
     for entry in serves.drain(..) {

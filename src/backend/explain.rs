@@ -1,4 +1,4 @@
-//! What can serve a group's calls, and how that is told.
+//! The backends, and a description of the calls that each serves.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,28 +6,27 @@ use std::str::FromStr;
 use crate::error::{Error, Operation};
 use crate::types::{Dtype, Reduction};
 
-/// What can serve a group's calls, in the order they are asked: a call goes to the first that serves it.
+/// A backend of a group's calls. A call goes to the first backend, in this order, that serves the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// All-reduces of compressed elements. There are none yet, so it refuses every call.
+    /// All-reduces of compressed elements. Not implemented: refuses every call.
     Quantised,
-    /// symmetra's own kernels, which other libraries call custom ones: groups on one host, every call.
+    /// symmetra's own kernels: every call, in groups on one host.
     Own,
-    /// NCCL, found at run time (feature `nccl`): groups of GPUs. Opened where a group needs it or is told
-    /// to use it.
+    /// NCCL, loaded at run time (feature `nccl`): groups of GPUs. Opened if a group needs NCCL or is told to use it.
     ///
-    /// It serves no averages of integers and no minima and maxima of floating types. Sums, products and averages of
-    /// floating types have its order and roundings, and averages are sums of what each rank has divided; under
-    /// [`Determinism::Exact`](crate::Determinism::Exact) it serves of these the sums and products of 2 ranks.
+    /// Serves no averages of integers and no minima and maxima of floating types. Sums, products and averages of
+    /// floating types have NCCL's order and roundings, and averages sum values that each rank has divided. Under
+    /// [`Determinism::Exact`](crate::Determinism::Exact), of these it serves only sums and products of 2 ranks.
     Nccl,
-    /// Through the CPU and an engine between hosts (feature `gloo`). A call **blocks** until its result is
-    /// there, and cannot be captured.
+    /// Staging through the CPU and an engine between hosts (feature `gloo`). A call **blocks** until its result is
+    /// complete, and cannot be captured.
     Host,
 }
 
 impl Backend {
-    /// Every backend, in order.
+    /// Every backend, in the order of choice.
     pub const ALL: [Self; 4] = [Self::Quantised, Self::Own, Self::Nccl, Self::Host];
 
     /// The name used in settings and messages.
@@ -57,35 +56,35 @@ impl FromStr for Backend {
     }
 }
 
-/// A backend's part in a group.
+/// What a backend serves and refuses in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// Which.
+    /// The backend.
     pub backend: Backend,
-    /// The calls that go to it: no two entries, of whatever backend, hold the same call.
+    /// The calls that it serves. No call is in two entries of any backends.
     pub serves: Vec<Served>,
-    /// Why it does not serve calls that came to it, each reason once.
+    /// Why it refuses calls that reached it, each reason once.
     pub refuses: Vec<String>,
 }
 
-/// Calls of one operation that go to one backend, of any size and at any element-aligned address: no backend
-/// has a limit in either.
+/// Calls of one operation that one backend serves, of any size and at any element-aligned address: no backend limits
+/// either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Served {
     /// The operation.
     pub operation: Operation,
-    /// What it computes, where it computes anything; else it is empty.
+    /// The reductions; empty if the operation does not reduce.
     pub reductions: Vec<Reduction>,
-    /// Of which types.
+    /// The element types.
     pub dtypes: Vec<Dtype>,
-    /// Whether it is enqueued, or recorded into a graph.
+    /// Whether the calls are captured into a graph, or else enqueued.
     pub captured: bool,
 }
 
 impl Served {
-    /// Whether a call is among these.
+    /// Whether a call is one of these.
     pub fn holds(&self, operation: Operation, reduction: Option<Reduction>, dtype: Dtype, captured: bool) -> bool {
         self.operation == operation
             && self.captured == captured
@@ -116,7 +115,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// What is served, as short as it can be said.
+/// The served calls, in the shortest wording.
 fn operations(served: &[&Served]) -> String {
     let whole = |entry: &Served| {
         let reductions = entry.reductions.is_empty() || entry.reductions.len() == Reduction::ALL.len();

@@ -1,4 +1,4 @@
-//! What serves a group's calls: its communicator or those of its hosts, and the backends opened for it.
+//! The backends of a group: the communicator of its ranks or of its hosts, and what was opened beside it.
 
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -23,36 +23,36 @@ use crate::group::Determinism;
 use crate::op::{Call, Shape};
 use crate::stream::{Enqueue, Stream};
 
-/// Whether this process said that there is no NCCL.
+/// Whether this process has logged that NCCL is missing.
 static SAID: Once = Once::new();
 
-/// What groups of the same ranks share.
+/// The part that groups of the same ranks share.
 pub(crate) struct GroupBackends {
-    // Goes first: what is dropped behind it waits for a device on which a kernel of NCCL's may wait for good.
+    // Dropped first: later fields wait for the device, on which an NCCL kernel may wait for ever.
     nccl: OnceCell<Ranks>,
     reach: Reach,
-    /// Which of the group's ranks this is.
+    /// This rank's number in the group.
     pub(crate) rank: usize,
     pub(crate) world_size: usize,
-    /// The interface that an engine speaks over.
+    /// The network interface of engines.
     interface: Option<String>,
     mesh: OnceCell<HostBackend>,
-    /// Held by a call through the CPU: what it tells the others and what it does belong together.
+    /// Held by a call through the CPU, from its announcement to its end.
     turn: Mutex<()>,
-    /// What went wrong first in a backend of others.
+    /// The first failure of NCCL or the host backend.
     failure: OnceCell<Error>,
 }
 
-/// Where a group's ranks are.
+/// The hosts of a group's ranks.
 pub(crate) enum Reach {
-    /// All on this host.
+    /// All ranks on this host.
     Own(Communicator),
-    /// On several.
+    /// Ranks on several hosts.
     Spanning(TwoLevel),
 }
 
 impl GroupBackends {
-    /// Opens the backends that the group needs, and says what its ranks agreed on. Collective; blocks.
+    /// Opens the backends that the group needs, and returns the facts that its ranks agreed on. Collective; blocks.
     pub(crate) fn open(
         reach: Reach,
         (ranks, rank): (&[usize], usize),
@@ -71,8 +71,8 @@ impl GroupBackends {
         Ok((Arc::new(serving), Arc::new(facts)))
     }
 
-    /// Refuses that ranks ask for different backends: some would wait for the others where those never come.
-    /// Collective; blocks. The same outcome on every rank that asks.
+    /// Refuses different backends on different ranks, because ranks would wait for peers that never come. Every rank
+    /// gets the same result. Collective; blocks.
     pub(crate) fn unanimous(&self, backend: Backend) -> Result<()> {
         let all = self.all_gather_bytes(backend.name().as_bytes())?;
         let said = |rank: usize| match std::str::from_utf8(&all[rank]).ok().and_then(|name| name.parse().ok()) {
@@ -88,8 +88,8 @@ impl GroupBackends {
         }
     }
 
-    /// Finds out whether what `facts` ask for can be had on every rank, and opens what is needed.
-    /// Collective; blocks. What is open already stays so.
+    /// Finds out whether every rank has what `facts` ask for, and opens what is needed. Keeps what is already open.
+    /// Collective; blocks.
     pub(crate) fn equip(&self, mut facts: Facts) -> Result<Facts> {
         let asked = |backend: Backend| match facts.forced {
             Some(forced) => forced == backend,
@@ -128,7 +128,7 @@ impl GroupBackends {
         Ok(facts)
     }
 
-    /// Runs a call on the backend that was selected for it.
+    /// Runs a call on the backend that was selected for the call.
     pub(crate) fn run(&self, backend: Backend, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         if backend == Backend::Own {
             return self.local().run(call, queue);
@@ -141,7 +141,7 @@ impl GroupBackends {
         let run = match backend {
             Backend::Nccl => {
                 let ranks = self.nccl.get().ok_or_else(absent)?;
-                // A group that spans hosts has no memory in common to note and compare in.
+                // A group that spans hosts has no common memory for a history or a comparison.
                 let noted = self.own().map_or(Ok(()), |own| own.announce_elsewhere(call.noted_by_nccl(), queue));
                 noted.and_then(|()| ranks.run(call, &shape, queue))
             }
@@ -150,7 +150,7 @@ impl GroupBackends {
         run.map_err(|error| self.fail(error))
     }
 
-    /// Errors have the group's numbers. All ranks compare what they call before any of them goes one of the two ways.
+    /// Errors number ranks in the group. All ranks compare their calls before any rank takes one of the two paths.
     fn through_cpu(
         &self,
         mesh: &HostBackend,
@@ -170,7 +170,7 @@ impl GroupBackends {
         }
     }
 
-    /// The group's ranks on this host.
+    /// The communicator of the group's ranks on this host.
     pub(crate) fn local(&self) -> &Communicator {
         match &self.reach {
             Reach::Own(communicator) => communicator,
@@ -178,7 +178,7 @@ impl GroupBackends {
         }
     }
 
-    /// What runs the group's collectives, if all its ranks are on this host.
+    /// The group's communicator, if all its ranks are on this host.
     pub(crate) fn own(&self) -> Option<&Communicator> {
         match &self.reach {
             Reach::Own(communicator) => Some(communicator),
@@ -186,7 +186,7 @@ impl GroupBackends {
         }
     }
 
-    /// What went wrong first.
+    /// The first failure of the group.
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
@@ -195,7 +195,7 @@ impl GroupBackends {
         self.nccl.get().map_or(Ok(()), |ranks| ranks.check().map_err(|error| self.fail(error)))
     }
 
-    /// Whether the ranks are well, as far as the group knows without a backend of others.
+    /// Whether the ranks are healthy, without asking NCCL.
     fn members(&self) -> Result<()> {
         match &self.reach {
             Reach::Own(communicator) => communicator.group().check(),
@@ -203,7 +203,7 @@ impl GroupBackends {
         }
     }
 
-    /// The same of those on this host, without asking anybody.
+    /// Whether the ranks on this host are healthy, without asking other ranks.
     fn neighbours(&self) -> Result<()> {
         match &self.reach {
             Reach::Own(communicator) => communicator.group().check(),
@@ -211,19 +211,19 @@ impl GroupBackends {
         }
     }
 
-    /// Makes `error`, which has the group's numbers, its failure, unless nothing had begun, and lets nobody wait
-    /// for this rank.
+    /// Records `error`, which numbers ranks in the group, as the group's failure, unless the call had not begun, and
+    /// makes peers stop waiting for this rank.
     fn fail(&self, error: Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
         }
         let failure = self.failure.get_or_init(|| {
             self.abandon();
-            // NCCL fails, and a connection breaks, in the wake of what the group knows more of.
+            // NCCL fails, and connections break, as a consequence of failures that the group reports better.
             let in_the_wake = matches!(error, Error::Nccl { .. } | Error::Bootstrap { .. });
             let known = if in_the_wake { self.neighbours().err() } else { None };
             let error = known.unwrap_or(error);
-            // The ranks of this host are told before connections break.
+            // Tells the ranks of this host before connections break.
             let cut = || self.mesh.get().iter().for_each(|mesh| mesh.end());
             match &self.reach {
                 Reach::Own(communicator) => {
@@ -237,19 +237,19 @@ impl GroupBackends {
         failure.clone()
     }
 
-    /// Ends the group on every rank, for a reason of the caller's.
+    /// Aborts the group on every rank, for the caller's reason.
     pub(crate) fn abort(&self, reason: &str) {
         if self.members() != Err(Error::Closed) {
             self.fail(aborted(reason));
         }
     }
 
-    /// Ends what waits for others without a deadline of its own.
+    /// Ends waits that have no deadline.
     pub(crate) fn abandon(&self) {
         self.nccl.get().iter().for_each(|ranks| ranks.abort());
     }
 
-    /// Blocks until all work of `stream` is done, then says whether it was done well.
+    /// Blocks until all work of `stream` is done, and returns its error if it failed.
     pub(crate) fn synchronize(&self, stream: &Stream) -> Result<()> {
         match self.nccl.get() {
             None => stream.synchronize()?,
@@ -262,7 +262,7 @@ impl GroupBackends {
         self.check()
     }
 
-    /// Keeps the order of calls without `stream`, in every backend.
+    /// Detaches `stream` from every backend: calls stay ordered without it.
     pub(crate) fn leave(&self, stream: &Stream) -> Result<()> {
         let nccl = self.nccl.get().map_or(Ok(()), |ranks| ranks.leave(stream));
         self.local().leave(stream).and(nccl)
@@ -278,7 +278,7 @@ impl GroupBackends {
         }
     }
 
-    /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
+    /// Gives `bytes` to every rank of the group and returns the bytes of all, in rank order. Blocks.
     pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         match &self.reach {
             Reach::Own(communicator) => communicator.group().all_gather_bytes(bytes),
@@ -291,9 +291,9 @@ impl GroupBackends {
         together(what, local, |words| self.all_gather_bytes(words))
     }
 
-    /// Closes what was opened for the group. Collective; blocks.
+    /// Closes the backends of the group. Collective; blocks.
     pub(crate) fn close(&self) -> Result<()> {
-        // NCCL of a group that failed is aborted by this, and not waited for.
+        // If the group has failed, this aborts NCCL, so that closing does not wait for it.
         let _ = self.check();
         let nccl = self.nccl.get().map_or(Ok(()), |ranks| {
             let limit = self.local().group().config().deadlines.open;
@@ -308,7 +308,7 @@ impl GroupBackends {
         self.failure.get().map_or(closed.and(nccl), |error| Err(error.clone()))
     }
 
-    /// Whether every rank has something; else why not, by the word of the lowest rank that has not.
+    /// Whether every rank has something; otherwise the reason of the lowest rank without it.
     fn agree(&self, own: Result<(), String>) -> Result<Result<(), String>> {
         let words = own.err().unwrap_or_default();
         let all = self.all_gather_bytes(words.as_bytes())?;
@@ -316,7 +316,7 @@ impl GroupBackends {
         Ok(lacking.map_or(Ok(()), |(rank, words)| Err(format!("rank {rank}: {}", String::from_utf8_lossy(words)))))
     }
 
-    /// Ranks of one host speak over loopback unless told otherwise.
+    /// Opens the engines. Ranks of one host use loopback unless an interface is set.
     fn engines(&self) -> Result<Engines> {
         let hosts = Hosts::new(&[]);
         Engines::open(Some(self.interface.as_deref().unwrap_or("127.0.0.1")), &hosts)
@@ -339,7 +339,7 @@ impl GroupBackends {
     }
 }
 
-/// A group as its ranks meet: what engines exchange addresses by.
+/// The group as a bootstrap, by which engines exchange addresses.
 struct Members<'a>(&'a GroupBackends);
 
 impl Bootstrap for Members<'_> {

@@ -1,4 +1,4 @@
-//! Which ranks run on which host.
+//! The host of every rank.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
     names: Vec<String>,
-    /// For every rank the number of its host.
+    /// The host number of every rank.
     nodes: Vec<usize>,
 }
 
 impl Hosts {
-    /// From what every rank, in order, says of its host. Pure.
+    /// The hosts of ranks whose host identities are `identities`, in rank order. Pure.
     pub fn new(identities: &[String]) -> Self {
         let mut names: Vec<String> = Vec::new();
         let mut nodes = Vec::with_capacity(identities.len());
@@ -25,28 +25,28 @@ impl Hosts {
         Self { names, nodes }
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn count(&self) -> usize {
         self.names.len()
     }
 
-    /// What the ranks of host `node` said of it; none for a host there is not.
+    /// The identity that the ranks of host `node` gave; `None` for an unknown host.
     pub fn name(&self, node: usize) -> Option<&str> {
         self.names.get(node).map(String::as_str)
     }
 
-    /// The number of a rank's host; none for a rank that is not in the world.
+    /// The number of a rank's host; `None` for a rank outside the world.
     pub fn node_rank(&self, rank: usize) -> Option<usize> {
         self.nodes.get(rank).copied()
     }
 
-    /// A rank's number among those of its host.
+    /// The number of a rank among the ranks of its host; `None` for a rank outside the world.
     pub fn local_rank(&self, rank: usize) -> Option<usize> {
         let node = self.node_rank(rank)?;
         Some(self.nodes[..rank].iter().filter(|other| **other == node).count())
     }
 
-    /// How many ranks a rank's host has, itself among them.
+    /// The number of ranks on a rank's host, including itself.
     pub fn local_size(&self, rank: usize) -> Option<usize> {
         Some(self.ranks(self.node_rank(rank)?).len())
     }
@@ -56,13 +56,13 @@ impl Hosts {
         (0..self.nodes.len()).filter(|rank| self.nodes[*rank] == node).collect()
     }
 
-    /// The hosts of a group by name, each with how many of its ranks it has.
+    /// The hosts of a group by name, each with its number of the group's ranks.
     pub(crate) fn of_group(&self, group: &[usize]) -> Vec<(String, usize)> {
         let name = |part: &Vec<usize>| part.first().and_then(|rank| self.names.get(self.node_rank(*rank)?)).cloned();
         self.parts(group).iter().map(|part| (name(part).unwrap_or_default(), part.len())).collect()
     }
 
-    /// The ranks of a group by host, in the order of the hosts; hosts without any are left out.
+    /// The ranks of a group by host, in the order of hosts, without hosts that have none.
     pub(crate) fn parts(&self, group: &[usize]) -> Vec<Vec<usize>> {
         let part = |node| group.iter().copied().filter(|rank| self.node_rank(*rank) == Some(node)).collect();
         (0..self.count()).map(part).filter(|part: &Vec<usize>| !part.is_empty()).collect()

@@ -1,5 +1,5 @@
-//! Backends: what serves the calls of a group. Own kernels come first, then NCCL, then the CPU with an engine between
-//! hosts. Which backend serves a call is one decision of all ranks.
+//! Backends, which serve the calls of a group: own kernels first, then NCCL, then the CPU with an engine between hosts.
+//! All ranks choose the same backend for a call.
 
 mod dispatch;
 mod explain;

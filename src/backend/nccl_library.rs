@@ -1,4 +1,4 @@
-//! Which NCCL is loaded.
+//! Loading NCCL.
 
 use std::ffi::OsStr;
 
@@ -7,11 +7,11 @@ use crate::error::{Error, Result};
 use crate::nccl::Library;
 use crate::variables::{LIBRARY_NAMES, Lookup, Process, library_path};
 
-/// Loads the NCCL, or for AMD GPUs the RCCL, that `SYMMETRA_NCCL_LIBRARY` or else `VLLM_NCCL_SO_PATH` names, or else
-/// the one that the dynamic loader finds.
+/// Loads NCCL, or RCCL for AMD GPUs, from `SYMMETRA_NCCL_LIBRARY`, else from `VLLM_NCCL_SO_PATH`, else from the dynamic
+/// loader's path.
 ///
 /// # Errors
-/// As [`Library::find`](crate::nccl::Library::find), with the variable.
+/// Those of [`Library::find`](crate::nccl::Library::find), with the variable.
 pub fn nccl_library(kind: DeviceKind) -> Result<Library> {
     named_library(&Process, kind)
 }

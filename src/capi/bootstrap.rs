@@ -1,4 +1,4 @@
-//! The ready-made bootstraps.
+//! The bootstraps of this library.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -16,13 +16,13 @@ use crate::error::{Error, Result};
 /// One of this library's bootstraps.
 pub struct Ready(pub(super) Box<dyn Bootstrap>);
 
-/// The ranks of a world of threads that nobody took yet.
+/// The ranks of a world of threads that have not been taken.
 pub struct World(Mutex<VecDeque<Threads>>);
 
-/// An id to meet by, until it was used.
+/// A unique id, until it is used.
 pub struct Id(Mutex<Option<UniqueId>>);
 
-/// A ready-made bootstrap, borrowed while a group opens.
+/// A bootstrap of this library, borrowed while a group opens.
 pub(super) struct Borrowed<'a>(pub(super) &'a mut Ready);
 
 impl Bootstrap for Borrowed<'_> {
@@ -43,7 +43,7 @@ fn ready(bootstrap: impl Bootstrap + 'static) -> Box<Ready> {
     Box::new(Ready(Box::new(bootstrap)))
 }
 
-/// When a call that starts now must be done.
+/// The deadline of a call that starts now.
 fn deadline(timeout_ms: u64) -> Instant {
     until(Duration::from_millis(timeout_ms))
 }
@@ -94,7 +94,7 @@ pub(super) fn ready_all_gather(
     guard(|| scatter(&ready.0.all_gather(send, deadline(timeout_ms))?, ready.0.rank(), receive))
 }
 
-/// Lays out what every rank gave, in rank order, where each must be as long as its share of `receive`.
+/// Splits the bytes of all ranks, in rank order. Each rank's must be as long as its share of `receive`.
 pub(super) fn scatter(all: &[Vec<u8>], own: usize, receive: &mut [u8]) -> Result<()> {
     let share = receive.len() / all.len().max(1);
     for (rank, bytes) in all.iter().enumerate() {

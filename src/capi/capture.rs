@@ -10,14 +10,14 @@ use super::{Report, Stream, Tensor};
 use crate::error::{Error, Result};
 use crate::stream;
 
-/// A capture in progress, as the function that records sees it.
+/// A capture in progress, passed to the recording function.
 pub struct Capture {
     raw: *const stream::Capture<'static, 'static>,
     thread: ThreadId,
 }
 
 impl Capture {
-    /// Where to record work that uses `tensors`, which then live as long as the graph.
+    /// The queue that records work on `tensors`, which then live as long as the graph.
     pub(super) fn keep<'a>(
         &self,
         tensors: impl IntoIterator<Item = &'a Tensor>,
@@ -37,18 +37,17 @@ impl Capture {
     }
 }
 
-/// What a capture calls once, with itself.
+/// The function that a capture calls once, with itself.
 pub(super) type Record<'r> = &'r mut dyn for<'scope> FnMut(&stream::Capture<'scope, 'static>) -> Result<()>;
 
-/// A graph, which owns the tensors among its operands; other operands are borrowed for `'static` in name only: they
-/// are the caller's duty.
+/// A graph, which owns the tensors among its operands. Other operands are `'static` in name only: the caller's duty.
 pub struct Graph(stream::Graph<'static>);
 
 pub(super) fn stream_capture(stream: &Stream, recorder: Pin<&mut Recorder>) -> Result<Box<Graph>, Report> {
     guard(|| capture_with(recorder, |record| stream.capture(record)))
 }
 
-/// Captures what the function that records enqueues, by `capture`, which calls what it is given once.
+/// Captures the work of the recording function. `capture` calls its argument once.
 pub(super) fn capture_with(
     mut recorder: Pin<&mut Recorder>,
     capture: impl FnOnce(Record<'_>) -> Result<stream::Graph<'static>>,

@@ -14,7 +14,7 @@ use crate::op::{self, AllReduceOptions, Call, Numbers, Op, SEND_RECEIVE, Size};
 use crate::stream::{Enqueue, Kept};
 use crate::types::Dtype;
 
-/// Who runs a call.
+/// The group that runs a call.
 enum Caller<'a> {
     Communicator(&'a Communicator),
     Coordinator(&'a Coordinator),
@@ -65,8 +65,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The call that was asked for. `first` is a shape, or the counts that go to each rank; `second` the counts that
-    /// come from each.
+    /// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.
     ///
     /// # Safety
     /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
@@ -114,7 +113,7 @@ impl<'a> Caller<'a> {
 /// # Safety
 /// The pointers of operands are those of the headers: *borrowing*.
 unsafe fn tensors<'t>(operands: [&Operand; 2]) -> impl Iterator<Item = &'t Tensor> {
-    // SAFETY: borrowing. The pointer of an operand that is not there is null.
+    // SAFETY: borrowing. An absent operand's pointer is null.
     operands.into_iter().filter_map(|operand| unsafe { operand.tensor.as_ref() }).collect::<Vec<_>>().into_iter()
 }
 
@@ -168,8 +167,8 @@ pub(super) unsafe fn run_batch(group: Group, messages: &[Message], queue: Queue)
     })
 }
 
-/// A collective under way. Operands are borrowed for `'static` in name only: buffers wait for the device before they
-/// are freed, and a capture keeps those it uses (keeping); the rest is the caller's duty.
+/// A low-contention collective that is running. Operands are `'static` in name only: buffers wait for the device before
+/// they are freed, and a capture keeps those it uses (keeping); the rest is the caller's duty.
 pub struct Pending(collective::Pending<'static>);
 
 pub(super) fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<(), Report> {
@@ -216,8 +215,8 @@ pub(super) unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<(),
     })
 }
 
-/// A bound all-reduce, which owns the tensors among its operands; other operands are borrowed for `'static` in name
-/// only: they are the caller's duty.
+/// A bound all-reduce, which owns the tensors among its operands. Other operands are `'static` in name only: the
+/// caller's duty.
 pub struct BoundAllReduce(collective::BoundAllReduce<'static>);
 
 /// # Safety

@@ -30,7 +30,7 @@ pub(super) fn communicator_open_ready(
     guard(|| Communicator::open(Borrowed(ready), device, Config::try_from(settings)?).map(Box::new))
 }
 
-/// What a split gave this rank, until C++ takes it.
+/// This rank's communicator of a split, until C++ takes it.
 pub struct Part(Mutex<Option<Communicator>>);
 
 pub(super) fn communicator_split(communicator: &Communicator, color: Color, key: i32) -> Result<Box<Part>, Report> {
@@ -83,7 +83,7 @@ pub(super) fn communicator_check(communicator: &Communicator) -> Result<(), Repo
     guard(|| communicator.group().check())
 }
 
-/// Stores flags, which cannot panic.
+/// Only stores flags, and cannot panic.
 pub(super) fn communicator_abort(communicator: &Communicator) {
     communicator.abort();
 }

@@ -26,14 +26,14 @@ pub(super) fn reduction(number: u32) -> Result<Reduction> {
     })
 }
 
-/// The one of `all` with this number, its place among them.
+/// The element of `all` at index `number`.
 pub(super) fn numbered<T: Copy>(what: &str, all: &[T], number: u32) -> Result<T> {
     let limit = || format!("it must be less than {}", all.len());
     let one = all.get(number as usize).copied();
     one.ok_or_else(|| Error::invalid(&format!("the number of {what}"), number, limit()))
 }
 
-/// The algorithm with this number: 0 for the table's choice, then in the order of `ALL`.
+/// The algorithm with this number: 0 for `Auto`, then in the order of `ALL`.
 pub(super) fn algorithm(number: u32) -> Result<Algorithm> {
     let Some(index) = number.checked_sub(1) else { return Ok(Algorithm::Auto) };
     Algorithm::ALL.get(index as usize).copied().ok_or_else(|| {

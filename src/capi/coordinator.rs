@@ -10,7 +10,7 @@ use super::{Communicator, Coordinator, Environment, Graph, Report, Stream};
 use crate::environment::{Backend, Explanation, Served};
 use crate::error::{Error, Result};
 
-/// The world's group, then that of each parallelism in the order of its numbers.
+/// Group 0 is the world's; the others follow the numbers of the parallelisms.
 pub(super) fn environment_coordinator(environment: &Environment, group: usize) -> Result<Box<Coordinator>, Report> {
     let absent = || Error::invalid("the number of a group", group, "there are 5");
     guard(|| environment.coordinators().get(group).cloned().map(Box::new).ok_or_else(absent))
@@ -48,7 +48,7 @@ pub(super) fn coordinator_through(coordinator: &Coordinator, number: u32) -> Res
     guard(|| coordinator.through(backend(number)?).map(Box::new))
 }
 
-/// The backend with this number: its place in `ALL`.
+/// The backend with this number: its index in `ALL`.
 pub(super) fn backend(number: u32) -> Result<Backend> {
     numbered("a Backend", &Backend::ALL, number)
 }
@@ -101,7 +101,7 @@ pub(super) fn coordinator_capture(
     guard(|| capture_with(recorder, |record| coordinator.capture(stream, record)))
 }
 
-/// `given` says whether there are `bytes`.
+/// `given`: whether `bytes` were passed.
 pub(super) fn coordinator_broadcast(
     coordinator: &Coordinator,
     given: bool,
@@ -111,7 +111,7 @@ pub(super) fn coordinator_broadcast(
     guard(|| coordinator.broadcast_bytes(Ok(given.then_some(bytes)), root))
 }
 
-/// Nothing where this is not the root.
+/// Empty on a rank that is not the root.
 pub(super) fn coordinator_gather(coordinator: &Coordinator, bytes: &[u8], root: usize) -> Result<Vec<Bytes>, Report> {
     guard(|| {
         let all = coordinator.gather_bytes(Ok(bytes), root)?.unwrap_or_default();

@@ -40,14 +40,14 @@ unsafe fn config(settings: &EnvSettings) -> Result<EnvConfig> {
 }
 
 /// # Safety
-/// As `config`.
+/// Those of `config`.
 pub(super) unsafe fn environment_init(settings: &EnvSettings) -> Result<Box<Environment>, Report> {
     // SAFETY: caller's duty.
     guard(|| Environment::init(unsafe { config(settings) }?).map(Box::new))
 }
 
 /// # Safety
-/// As `config`.
+/// Those of `config`.
 pub(super) unsafe fn environment_init_on(
     bootstrap: Pin<&mut Bootstrap>,
     settings: &EnvSettings,
@@ -57,7 +57,7 @@ pub(super) unsafe fn environment_init_on(
 }
 
 /// # Safety
-/// As `config`.
+/// Those of `config`.
 pub(super) unsafe fn environment_init_ready(
     ready: &mut Ready,
     settings: &EnvSettings,
@@ -67,7 +67,7 @@ pub(super) unsafe fn environment_init_ready(
 }
 
 /// # Safety
-/// As `config`.
+/// Those of `config`.
 pub(super) unsafe fn environment_init_keeping(
     bootstrap: UniquePtr<Bootstrap>,
     settings: &EnvSettings,
@@ -81,7 +81,7 @@ pub(super) unsafe fn environment_init_keeping(
 }
 
 /// # Safety
-/// As `config`.
+/// Those of `config`.
 pub(super) unsafe fn environment_init_taking(
     ready: Box<Ready>,
     settings: &EnvSettings,

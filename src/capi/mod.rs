@@ -1,14 +1,13 @@
-//! What C++ asks of Rust: behind the public headers, one to one with their methods. The top of the library.
+//! The functions that C++ calls, one for each method of the public headers.
 //!
-//! Every function that can fail runs under [`report::guard`]: an error is told as text that
-//! `cpp/core/error.cc` reads back, a panic becomes an internal error. Nothing is allocated where a
-//! call succeeds. The rest read a field.
+//! Every function that can fail runs under [`report::guard`]: an error becomes text that `cpp/core/error.cc` parses, a
+//! panic an internal error. A successful call allocates nothing. Other functions read a field.
 //!
-//! Invariants, cited by the SAFETY comments of this room:
-//! * *Borrowing*: references and pointers that C++ passes are to objects its public classes hold,
-//!   which live through the call.
-//! * *Keeping*: what a graph uses of this library is owned by [`Graph`] beside it, and dropped after it.
-//! * *Caller's duty*: memory given by address and native streams live as long as the headers ask.
+//! Invariants, cited by the SAFETY comments of this folder:
+//! * *Borrowing*: references and pointers from C++ are to objects that its public classes hold, which live through the
+//! call.
+//! * *Keeping*: [`Graph`] owns the objects of this library that a graph uses, and drops them after the graph.
+//! * *Caller's duty*: memory given by address, and native streams, live as long as the headers require.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block, unreachable_pub, missing_docs)]
 
 mod bootstrap;
@@ -140,14 +139,14 @@ mod bridge {
         reason: String,
     }
 
-    /// Where work goes: exactly one is not null.
+    /// The queue of a call: exactly one is not null.
     #[derive(Clone, Copy)]
     struct Queue {
         stream: *const Stream,
         capture: *const Capture,
     }
 
-    /// Elements `start..start + count` of `tensor`; where that is null, `count` of `dtype` at `address`.
+    /// Elements `start..start + count` of `tensor`; if `tensor` is null, `count` elements of `dtype` at `address`.
     #[derive(Clone, Copy)]
     struct Operand {
         tensor: *const Tensor,
@@ -157,25 +156,25 @@ mod bridge {
         dtype: u32,
     }
 
-    /// Who runs a call: exactly one is not null.
+    /// The group of a call: exactly one is not null.
     #[derive(Clone, Copy)]
     struct Group {
         communicator: *const Communicator,
         coordinator: *const Coordinator,
     }
 
-    /// A tensor or, where that is not what it is, another value as JSON. Text is what the program gave, UTF-8 or not.
+    /// A tensor, or another value as JSON. Text comes from the program, and may not be UTF-8.
     struct Named {
         name: Vec<u8>,
         is_tensor: bool,
-        /// Why there is no operand; empty where there is.
+        /// Why there is no operand; empty if there is one.
         refusal: String,
         operand: Operand,
         shape: Vec<usize>,
         other: Vec<u8>,
     }
 
-    /// A call of the operation `operation`, by name, but for its operands and numbers.
+    /// A call of the operation named `operation`, without operands and counts.
     struct Asked<'a> {
         operation: &'a str,
         reduction: u32,

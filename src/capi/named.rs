@@ -10,16 +10,16 @@ use crate::environment::{self, Value};
 use crate::error::{Error, Result};
 use crate::types::Dtype;
 
-/// What arrived, in the order of the names.
+/// The received values, in the order of names.
 pub struct Received(Vec<(String, Arrived)>);
 
 enum Arrived {
     Tensor(Box<Tensor>, Vec<usize>),
-    /// As JSON.
+    /// Another value, as JSON.
     Other(String),
 }
 
-/// `given` says whether there is a map.
+/// `given`: whether a map was passed.
 ///
 /// # Safety
 /// The operands' pointers are those of the headers: *borrowing*, *caller's duty*.
@@ -62,7 +62,7 @@ fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str> {
     str::from_utf8(bytes).map_err(limit)
 }
 
-/// As much of a value as a message has room for.
+/// The start of a value, short enough for a message.
 fn start_of(value: &str) -> String {
     const MOST_CHARS: usize = 100;
     match value.chars().nth(MOST_CHARS) {
@@ -82,7 +82,7 @@ fn arrived(value: Value<'static>) -> Result<Arrived> {
     }
 }
 
-/// Names and shapes; the tensors are taken by [`received_tensor`].
+/// Names and shapes; [`received_tensor`] takes the tensors.
 pub(super) fn received_entries(received: &Received) -> Vec<Named> {
     let entry = |(name, arrived): &(String, Arrived)| {
         let (is_tensor, shape, other) = match arrived {

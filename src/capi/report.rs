@@ -1,32 +1,32 @@
-//! How errors and panics leave Rust.
+//! Errors and panics on their way out of Rust.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, Result};
 
-/// An error on its way to C++: "kind|native code|rank|message", which `cpp/core/error.cc` reads back.
+/// An error for C++: "kind|native code|rank|message", which `cpp/core/error.cc` parses.
 #[derive(Debug)]
 pub struct Report(Error);
 
-/// Runs the body of an exported function. No panic gets past it.
+/// Runs the body of an exported function, and catches panics.
 pub(super) fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T, Report> {
-    // What a panic leaves half done is reachable only through this library, whose locks do not
-    // poison and whose groups fail as a whole.
+    // State that a panic leaves half changed is reachable only through this library, whose locks do not poison and
+    // whose groups fail as a whole.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result.map_err(Report),
         Err(payload) => {
             let words = payload.downcast_ref::<&str>().copied();
             let words = words.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
             let message = format!("panicked: {}", words.unwrap_or("without words"));
-            // Dropping a payload may panic again; nothing of ours has such payloads.
+            // Dropping a payload may panic again; the library has no such payloads.
             std::mem::forget(payload);
             Err(Report(Error::Internal { message }))
         }
     }
 }
 
-/// The number of `symmetra::ErrorKind`, the native code and the rank of an error; the one mapping.
+/// The number of `symmetra::ErrorKind`, the native code and the rank of an error; the only mapping.
 fn parts(error: &Error) -> (u32, i64, Option<usize>) {
     match error {
         Error::Internal { .. } => (0, 0, None),
@@ -53,7 +53,7 @@ impl fmt::Display for Report {
         let rank = rank.and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1);
         write!(out, "{kind}|{native_code}|{rank}|")?;
         match &self.0 {
-            // The words a caller's exception came with, unchanged.
+            // The text of the caller's exception, unchanged.
             Error::Bootstrap { message } => out.write_str(message),
             error => write!(out, "{error}"),
         }

@@ -11,7 +11,7 @@ use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
 use crate::memory::{Adopted, DeviceBuffer, Owner, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
 use crate::types::{Dtype, Element, with_type};
 
-/// A buffer or an adoption. Cheap to clone; clones own it together.
+/// A buffer or registered memory. Cheap to clone; clones share ownership.
 #[derive(Clone)]
 pub struct Tensor {
     owner: Arc<dyn Memory>,
@@ -20,13 +20,13 @@ pub struct Tensor {
     place: Place,
     device: Device,
     dtype: Dtype,
-    /// Who keeps its memory where that is plain.
+    /// The owner of plain memory.
     keeper: Option<Owner>,
 }
 
-/// What is left of a buffer when its type is forgotten.
+/// A buffer without its element type.
 trait Memory: Send + Sync {
-    /// Its signal pad, where it has one.
+    /// The signal array, if the buffer has one.
     fn signals(&self) -> Option<SignalPad<'_>> {
         None
     }
@@ -64,7 +64,7 @@ impl Tensor {
         Box::new(Self { address, count: elems, place, device, dtype, keeper, owner: Arc::new(memory) })
     }
 
-    /// Bytes that are elements of another type.
+    /// Bytes of elements of another type.
     pub(super) fn of_bytes(memory: DeviceBuffer<u8>, dtype: Dtype) -> Box<Self> {
         let bytes = Self::new(memory, dtype);
         Box::new(Self { count: bytes.count / dtype.bytes(), ..*bytes })
@@ -94,7 +94,7 @@ impl Tensor {
     }
 }
 
-/// What an operand is, checked, and its element type.
+/// The checked view of an operand, and its element type.
 ///
 /// # Safety
 /// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
@@ -110,7 +110,7 @@ pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Resul
     Ok((View { address, elems: count, place: Place::Plain, device, owner: None }, dtype))
 }
 
-/// Where a queue leads.
+/// The stream or capture of a queue.
 pub(super) enum Target<'a> {
     Stream(&'a Stream),
     Capture(&'a Capture),
@@ -133,7 +133,7 @@ pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number
 }
 
 /// # Safety
-/// The memory is as the header of `Communicator::adopt` asks: *caller's duty*.
+/// The memory is as the header of `Communicator::adopt` requires: *caller's duty*.
 pub(super) unsafe fn tensor_adopt(
     communicator: &Communicator,
     address: *mut u8,
@@ -204,7 +204,7 @@ pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &S
 }
 
 /// # Safety
-/// As [`tensor_write`].
+/// `values` has room for the tensor's elements: *caller's duty*.
 pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<(), Report> {
     // SAFETY: as in `tensor_write`.
     let work =
@@ -232,21 +232,21 @@ pub(super) unsafe fn signal_put(tensor: &Tensor, channel: usize, peer: usize, qu
 }
 
 /// # Safety
-/// As [`signal_put`].
+/// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn signal_wait(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
     guard(|| unsafe { signal(tensor, kSignalWait, channel, peer, queue) })
 }
 
 /// # Safety
-/// As [`signal_put`].
+/// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on. Rank 0 always is one.
     guard(|| unsafe { signal(tensor, kSignalBarrier, channel, 0, queue) })
 }
 
 /// # Safety
-/// As [`signal_put`].
+/// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn signal(tensor: &Tensor, action: u32, channel: usize, peer: usize, queue: Queue) -> Result<()> {
     let pad = tensor.pad()?;
     // SAFETY: passed on.

@@ -1,4 +1,4 @@
-//! All-reduce on own kernels: which algorithm, in calls of which size and shape.
+//! Planning an all-reduce on own kernels: the algorithm, and the size and shape of each launch.
 
 use super::graph_part::Recorded;
 use super::reach::Peers;
@@ -11,17 +11,17 @@ use crate::memory::{Scratch, View};
 use crate::op::{Algorithm, AllReduceOptions};
 use crate::types::{Dtype, Reduction};
 
-/// Most bytes of one call: kernels count packets in 32 bits.
+/// Most bytes of one launch: kernels count packets in 32 bits.
 const MOST_CALL_BYTES: u64 = 1 << 33;
 
-/// What was decided for a message.
+/// The plan for one message.
 pub(super) struct Plan {
     pub(super) algorithm: Algorithm,
     pub(super) reduction: Reduction,
     pub(super) dtype: Dtype,
-    /// Input and output, where peers use them.
+    /// Input and output, for algorithms in which peers address the operands.
     pub(super) peers: Option<[Peers; 2]>,
-    /// Elements a call takes at most.
+    /// Most elements of one launch.
     pub(super) call_elems: usize,
 }
 
@@ -101,7 +101,7 @@ impl Inner {
             Algorithm::TwoShotLL => geometry::push(shape, world, share(8), 1024),
             Algorithm::TwoShotSentinel => geometry::push(shape, world, share(16), 1024),
             Algorithm::Ring => geometry::ring(shape, share(16), self.group.capabilities().multiprocessors),
-            // A rank hears from one other at a time.
+            // In each step a rank receives from one peer.
             Algorithm::RecursiveDoubling => geometry::push(shape, 1, bytes.div_ceil(8), 512),
             Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, share(16)),
         }

@@ -1,4 +1,4 @@
-//! What goes ahead of the launches of a call: the history learns of the call, and ranks compare it.
+//! Before the launches of a call: an entry in the history and, with `check_calls`, a comparison on all ranks.
 
 use super::Inner;
 use super::call_order::Lane;
@@ -8,8 +8,8 @@ use crate::group::Call;
 use crate::stream::Enqueue;
 
 impl Inner {
-    /// Notes a call before its launches and, if asked to, has all ranks compare it. Whether it is the
-    /// first on the device.
+    /// Enters a call in the history and, with `check_calls`, enqueues its comparison on all ranks. Returns whether the
+    /// call is the first on the device.
     pub(super) fn announce(
         &self,
         call: Call,
@@ -21,7 +21,7 @@ impl Inner {
         if compared && recorded.is_none() && queue.stream().is_capturing()? {
             self.group.lose_count();
         }
-        // Noted before it can run: whoever reads of it may look it up.
+        // Entered before the call can run: a reader of the device's progress looks the entry up.
         let fresh = match recorded {
             Some(recorded) => {
                 recorded.note(call);
@@ -39,7 +39,7 @@ impl Inner {
         Ok(fresh)
     }
 
-    /// Has all ranks compare a call without elements, if asked to: nothing else is enqueued.
+    /// With `check_calls`, enqueues the comparison of a call without elements, which launches nothing else.
     pub(super) fn announce_empty(
         &self,
         call: Call,

@@ -11,18 +11,16 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::stream::{Enqueue, Kept, Queue};
 
-/// An all-reduce of a communicator on operands that were found right when it was made, by
-/// [`Communicator::bind_all_reduce`]: algorithm, launch shape and kernel arguments are decided. All that
-/// is left to a call is what may have changed since: whether the group is well, whose turn it is, and the
-/// launch itself.
+/// An all-reduce with fixed operands, made by [`Communicator::bind_all_reduce`]. Binding validates the operands and
+/// decides algorithm, launch shape and kernel arguments. A call only checks that the group is healthy, takes its place
+/// in the order of calls, and launches.
 ///
-/// It is the same operation as [`Communicator::all_reduce`], and ranks may use either: a call of one
-/// meets a call of the other. Captured on plain memory it stays what it is on a stream, a message that is
-/// pushed; an ordinary call, which has the graph register such memory, may be another algorithm, so there all
-/// ranks capture the same kind.
+/// A bound call is the same operation as [`Communicator::all_reduce`]: on a stream, some ranks may use one and some the
+/// other. In a capture with plain memory, all ranks must capture the same kind: a bound call sends packets through
+/// scratch, while an ordinary call lets the graph register the memory and may use another algorithm.
 ///
-/// `'a` is the life of the communicator's handle and the operands; one that [owns](Self::owning) them is a
-/// `BoundAllReduce<'static>`. Usable from any thread.
+/// `'a` is the lifetime of the communicator's handle and of the operands. A bound call that [owns](Self::owning) both
+/// is a `BoundAllReduce<'static>`. It can be used from any thread.
 pub struct BoundAllReduce<'a> {
     communicator: Communicator,
     prepared: Prepared,
@@ -31,7 +29,7 @@ pub struct BoundAllReduce<'a> {
 }
 
 impl Communicator {
-    /// Checks and plans an all-reduce. The result owns `kept`, as do graphs that capture the result.
+    /// Checks and plans an all-reduce. The result, and graphs that capture the result, own `kept`.
     pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
         let inner = &self.0;
         inner.group.check()?;
@@ -42,8 +40,8 @@ impl Communicator {
 }
 
 impl BoundAllReduce<'static> {
-    /// Binds what `owner` has, and owns it from here on, as do graphs that capture this. So a struct can hold buffers
-    /// and what is bound to them:
+    /// Binds operands of `owner`. The result, and graphs that capture the result, own `owner`, so a struct can hold
+    /// buffers and a call bound to them:
     /// ```
     /// # use std::sync::Arc;
     /// # use symmetra::*;
@@ -60,7 +58,7 @@ impl BoundAllReduce<'static> {
     ///     Ok(Layer { activations, sum })
     /// }
     /// ```
-    /// It is bound to nothing else:
+    /// `bind` cannot use operands of anything else:
     /// ```compile_fail
     /// # use std::sync::Arc;
     /// # use symmetra::*;
@@ -76,24 +74,24 @@ impl BoundAllReduce<'static> {
         owner: Arc<O>,
         bind: impl for<'o> FnOnce(&'o O) -> Result<BoundAllReduce<'o>>,
     ) -> Result<Self> {
-        // What it borrows can be nothing but the owner's, or there for good.
+        // The borrows in the result can only be of the owner, or `'static`.
         let BoundAllReduce { communicator, prepared, kept, .. } = bind(&owner)?;
-        // An owner of an owner, where `bind` gives what it had bound before.
+        // `bind` may return a call that already has an owner.
         let kept: Kept = Arc::new((owner, kept));
         Ok(Self { communicator, prepared, kept: Some(kept), _operands: PhantomData })
     }
 }
 
 impl<'a> BoundAllReduce<'a> {
-    /// Enqueues the all-reduce once and returns; the operands are used when the queue gets there. On a stream
-    /// it looks nothing up, waits for no lock and allocates nothing (but to part with the stream of the call before
-    /// where that was dropped since); what a capture records, the graph keeps, which allocates.
+    /// Enqueues the all-reduce once and returns. The device uses the operands when the queue reaches the call. On a
+    /// stream, the call takes no lookups, waits for no lock and allocates nothing, except when the stream of the
+    /// previous call was dropped since. A captured call allocates, because the graph keeps its arguments.
     ///
-    /// It takes its turn among the communicator's other calls. These come in one order on every
-    /// rank, so from one thread at a time; where another thread is enqueueing one this very moment, the order is
-    /// up to chance, and instead of waiting for that thread the call is refused.
+    /// The call has a place in the order of the communicator's calls, which is equal on all ranks, so call from one
+    /// thread at a time. If another thread is enqueueing a call of the communicator, this call is refused instead of
+    /// waiting.
     ///
-    /// What a capture records is for operands that outlive the graph:
+    /// The operands of a captured call must outlive the graph:
     /// ```compile_fail,E0515
     /// # use symmetra::*;
     /// fn leak(communicator: &'static Communicator, stream: &Stream) -> Result<Graph<'static>> {
@@ -102,7 +100,7 @@ impl<'a> BoundAllReduce<'a> {
     ///     stream.capture(|capture| bound.enqueue(capture))
     /// }
     /// ```
-    /// while what is bound to them may be gone before it:
+    /// The bound call itself may be dropped before the graph:
     /// ```
     /// # use symmetra::*;
     /// fn keep<'a>(communicator: &'a Communicator, buffer: &'a SymmetricBuffer<f32>, stream: &Stream) -> Result<Graph<'a>> {
@@ -112,10 +110,9 @@ impl<'a> BoundAllReduce<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Closed`] after the communicator was
-    /// closed; the group's error when it failed before; [`Error::Unsupported`] while another thread
-    /// enqueues a call of the communicator, or on a stream that is being captured; [`Error::Device`] when the launch
-    /// fails.
+    /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Closed`] after the communicator was closed;
+    /// the group's error if the group has failed; [`Error::Unsupported`] while another thread enqueues a call of the
+    /// communicator, or on a stream that is being captured; [`Error::Device`] if the launch fails.
     pub fn enqueue<'op>(&self, queue: impl Queue<'op>) -> Result<()>
     where
         'a: 'op,

@@ -1,5 +1,5 @@
-//! One operation at a time: scratch and epochs belong to a lane, so its calls are ordered even
-//! when they come on different streams.
+//! The order of calls. All calls of a lane share scratch and epochs, so calls on different streams run one after
+//! another.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -9,20 +9,19 @@ use crate::stream::{Enqueue, Event, Stream};
 pub(crate) struct Lane {
     last: Last,
     event: Event,
-    /// Whether nothing has run yet: a peer may still be loading.
+    /// Whether nothing has run yet. A peer may then still be loading.
     pub(super) fresh: bool,
-    /// Whether peers have been told that this rank has come to its calls.
+    /// Whether this rank has signalled its first call to the peers.
     pub(super) told: bool,
-    /// Whether a call that its stream's owner captures has been given what the first call is.
+    /// Whether a natively captured call has taken the arguments of a first call.
     pub(super) captured: bool,
 }
 
 /// Where the last call went.
 enum Last {
-    /// There was none.
     Nowhere,
     On(Stream),
-    /// To a stream that may be gone: the event was recorded behind it.
+    /// To a stream that may have ended. The event was recorded behind the call.
     Left,
 }
 
@@ -31,10 +30,10 @@ impl Lane {
         Ok(Self { last: Last::Nowhere, event: Event::new(device)?, fresh: true, told: false, captured: false })
     }
 
-    /// Makes what `stream` does next wait for the lane's last call.
+    /// Makes the next work of `stream` wait for the lane's last call.
     ///
-    /// A stream that its owner captures natively is left alone: an event recorded outside a
-    /// capture cannot be waited for inside. The order of that graph's launches is its owner's.
+    /// Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded outside
+    /// it. The owner orders the launches of that graph.
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
             Last::On(last) if last.same(stream) => return Ok(()),
@@ -52,14 +51,14 @@ impl Lane {
             Last::Left => stream.wait(&self.event)?,
             Last::Nowhere => {}
         }
-        // The caller may have dropped the stream before: then this is its end.
+        // If the caller has dropped the last stream, the stream ends here.
         if let Last::On(last) = std::mem::replace(&mut self.last, Last::On(stream.clone())) {
             last.let_go();
         }
         Ok(())
     }
 
-    /// Where the last call went, unless that stream was left.
+    /// The stream of the last call, unless the lane has left that stream.
     #[cfg(feature = "nccl")]
     pub(crate) fn last(&self) -> Option<&Stream> {
         match &self.last {
@@ -68,7 +67,7 @@ impl Lane {
         }
     }
 
-    /// A stream that is done when the last call is, if there was one.
+    /// A stream that is done when the last call is done; `None` if there was no call.
     #[cfg(feature = "nccl")]
     pub(crate) fn end(&self, device: &Device) -> Result<Option<Stream>> {
         match &self.last {
@@ -82,8 +81,8 @@ impl Lane {
         }
     }
 
-    /// Keeps the order without `stream`, which may end. Nothing where the last call went elsewhere, or to
-    /// a stream that its owner captures natively.
+    /// Keeps the order without `stream`, which may end. Does nothing if the last call is on another stream, or if the
+    /// owner captures `stream` natively.
     pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
             Last::On(last) if last.same(stream) && !last.is_capturing()? => last.record(&self.event)?,
@@ -93,7 +92,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The same for a call on a queue. What a capture records is ordered by its graph, and the
+    /// Makes the next work of a queue wait for the lane's last call. A captured call is ordered by its graph, and the
     /// graph by [`order`](Self::order) at each launch.
     pub(crate) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
         match queue.recording() {

@@ -1,4 +1,4 @@
-//! What all ranks tell each other by a kernel: which call is about to run, or, when they open, known bits.
+//! A comparison of words by a kernel on all ranks: of the next call, or, while a group opens, of a known bit pattern.
 #![allow(unsafe_code)]
 
 use super::{Inner, shape_of};
@@ -8,23 +8,23 @@ use crate::kernel::{args, geometry};
 use crate::memory::Scratch;
 use crate::stream::Enqueue;
 
-/// Bits of every sort, behind the operation that a rank waits in which does not get them.
+/// A known bit pattern. The low bits name the operation of a rank that waits in vain for it.
 const HERE: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3200 | args::kOpAgree as u64];
 
 impl Inner {
-    /// Compares a call with those of all ranks, on the device, before it runs.
+    /// Enqueues a comparison of a call with the calls of all ranks, ahead of the call.
     pub(super) fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
         let wait = self.arena.wait(fresh);
         self.tell([call.bytes, call.descriptor], &self.arena.layout().agree, wait, queue)
     }
 
-    /// Lets every rank reach every other as operations do, and see what arrives: a driver may report access that
-    /// does not work. Collective; blocks, for at most `deadlines.open`.
+    /// Checks that every rank can store into every other as operations do: a driver may report access that does not
+    /// work. Collective; blocks, for at most `deadlines.open`.
     pub(super) fn probe_peers(&self) -> Result<()> {
         self.probe_peers_with(HERE)
     }
 
-    /// The same for a rank that says this.
+    /// Exchanges `ours` with all peers and expects the known bit pattern of each.
     fn probe_peers_with(&self, ours: [u64; 2]) -> Result<()> {
         if self.group.world_size() == 1 {
             return Ok(());
@@ -35,12 +35,12 @@ impl Inner {
 
     fn see_peers(&self, ours: [u64; 2]) -> Result<()> {
         let stream = self.arena.stream();
-        // Those who see all wait for the word of those who do not.
+        // Ranks that receive everything wait for the word of those that do not.
         let wait = self.arena.wait_for(self.group.config().deadlines.open / 2);
         self.tell(ours, &self.arena.layout().meet, wait, &stream)?;
         stream.synchronize()?;
         let (peer, detail) = match self.group.own_finding() {
-            // A rank that was stopped leaves the word to the one that stopped it.
+            // On a rank that a peer stopped, that peer reports the failure.
             None => return Ok(()),
             Some(Finding::Late(peer)) => (peer, "does not arrive"),
             Some(Finding::Different(peer)) => (peer, "arrives with other bits"),

@@ -1,5 +1,5 @@
-//! Exchanges: every rank gives every other a strip of bytes. All collectives but all-reduce are exchanges; the
-//! description of an operation says which strips.
+//! Exchanges: every rank sends every other a chunk of bytes. All collectives except all-reduce are exchanges; an
+//! operation's description gives the chunks.
 #![allow(unsafe_code)]
 
 use super::graph_part::Recorded;
@@ -16,20 +16,20 @@ use crate::op::{Access, Call, Kernels, Numbers, Shape, Strip, Strips, Tell};
 use crate::stream::Enqueue;
 use crate::types::{Transport, WAY_LEARNED, WAY_NOTHING};
 
-/// How the bytes go where peers can address an operand.
+/// How the bytes move if peers can address an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
-    /// Each rank writes into that operand of the others.
+    /// Each rank writes into the operands of the others.
     Push,
     /// Each rank reads a share of the root's operand and writes the share to all others.
     Relay,
-    /// By packets alone: each rank gets a share of the root's operand and passes the share on to all others.
+    /// By packets: each rank receives a share of the root's operand and passes the share on to all others.
     RelayPackets,
-    /// Each rank that receives something reads a part of that operand of every rank and reduces what it reads.
+    /// Each receiving rank reads a part of every rank's operand and reduces the parts.
     Reduce,
 }
 
-/// The operand that peers access, and where in that operand of each peer this rank's bytes are.
+/// The operand that peers access, and where this rank's bytes are in each peer's.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) way: Way,
@@ -37,16 +37,16 @@ pub(super) struct Shared<'a> {
     offset_bytes: u64,
 }
 
-/// Which rank knows how much is exchanged.
+/// Which ranks know how much is exchanged.
 #[derive(Clone, Copy)]
 pub(super) enum Counts<'a> {
-    /// Every rank: at most this much from one rank to another. Without a shared operand the bytes go by packets.
+    /// Every rank: at most this much from one rank to another. Without a shared operand the bytes move by packets.
     Known { largest_bytes: u64, shared: Option<Shared<'a>> },
-    /// Each rank knows its own. Where its strips go in the arena, if all of them are there.
+    /// Each rank knows its own counts. Offsets of its chunks in the arena, if all of them are in the arena.
     Own { arena_bytes: Option<[u64; MAX_WORLD_SIZE]> },
 }
 
-/// One exchange, as a rank sees it.
+/// One exchange, from this rank's view.
 pub(super) struct Exchange<'a> {
     call: &'a Call<'a>,
     pub(super) strips: Strips,
@@ -54,12 +54,12 @@ pub(super) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// The exchange of other strips, in the same call.
+    /// An exchange of other chunks in the same call.
     pub(super) fn with(&self, strips: Strips, counts: Counts<'a>) -> Self {
         Self { call: self.call, strips, counts }
     }
 
-    /// How the bytes go unless they are relayed by packets.
+    /// How the bytes move, except where packets are relayed.
     fn way(&self) -> Way {
         match &self.counts {
             Counts::Known { shared: Some(shared), .. } => shared.way,
@@ -75,11 +75,11 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What ranks compare of a call that moves its data in the way of this number.
+    /// The words that ranks compare with `check_calls`, for this transport.
     pub(super) fn noted(&self, way: u32) -> Noted {
         let bytes = match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
-            // Sizes are compared by the exchange itself; types may differ.
+            // The exchange itself compares sizes; types may differ.
             Counts::Own { .. } => 0,
         };
         self.call.noted(bytes, way)
@@ -87,7 +87,7 @@ impl<'a> Exchange<'a> {
 }
 
 impl Inner {
-    /// The exchange that a checked call is.
+    /// The exchange of a checked call.
     fn exchange_of<'a>(&self, call: &'a Call<'a>, shape: &Shape, strips: Strips, access: Access) -> Exchange<'a> {
         let bytes = shape.bytes();
         let shared = |way, operand: &'a Option<View<'a>>, offset_bytes| {
@@ -104,7 +104,7 @@ impl Inner {
         Exchange { call, strips, counts }
     }
 
-    /// Where in the arena this rank receives from each rank; `None` where an operand that receives is elsewhere.
+    /// Where in the arena this rank receives from each rank; `None` if a receiving operand is not in the arena.
     fn arena_bytes(&self, call: &Call<'_>, strips: &Strips) -> Option<[u64; MAX_WORLD_SIZE]> {
         let here = |view: &View<'_>| arena_offset(self.group.id(), view).is_some();
         let all_here = match call.numbers {
@@ -117,8 +117,8 @@ impl Inner {
         all_here.then(|| strips.into.map(offset))
     }
 
-    /// Whether an exchange of this many bytes from rank to rank is worth telling each other where it
-    /// goes: where it depends on the rank, direct exchanges need that.
+    /// Whether an exchange of this many bytes from rank to rank is large enough for ranks to tell each other their
+    /// offsets, which a direct exchange needs if offsets differ by rank.
     pub(super) fn tells(&self, bytes: u64) -> bool {
         match self.group.config().transport {
             Transport::Packets => false,
@@ -127,7 +127,7 @@ impl Inner {
         }
     }
 
-    /// Enqueues the exchange that a checked call is.
+    /// Enqueues the exchange of a checked call.
     pub(super) fn exchange(
         &self,
         call: &Call<'_>,
@@ -170,7 +170,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The transports to enqueue: one; or both, when the ranks learn on the way which one it is.
+    /// The transports to enqueue. Both, if only the device learns which one serves.
     fn transports(
         &self,
         exchange: &Exchange<'_>,
@@ -184,7 +184,7 @@ impl Inner {
             Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
             Counts::Own { arena_bytes } => {
                 let arenas = Peers { table: self.arena.table(0), offset_bytes: 0 };
-                // Where it must be direct and cannot be, all ranks learn it with the counts.
+                // If the exchange must be direct and cannot be, all ranks learn this with the counts.
                 let direct =
                     (asked != Transport::Packets && arena_bytes.is_some()).then_some((Transport::Direct, arenas));
                 return Ok([Some((Transport::Packets, none)), direct]);
@@ -212,7 +212,7 @@ impl Inner {
         }
     }
 
-    /// Lets the ranks tell each other their counts, on the device, before the exchange.
+    /// Enqueues an exchange of counts on the device, ahead of the data.
     fn tell_counts(
         &self,
         exchange: &Exchange<'_>,
@@ -302,7 +302,7 @@ impl Inner {
         let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u64);
         let bytes = match exchange.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
-            // Blocks meet their twins, so the shape may depend on nothing that ranks do not share.
+            // Blocks wait for the block of equal index on peers, so the grid depends only on what all ranks know.
             Counts::Own { .. } => 1 << 20,
         };
         match (transport, way) {
@@ -329,7 +329,7 @@ fn algorithm(transport: Transport, way: Way) -> u32 {
     }
 }
 
-/// An exchange of one rank with itself.
+/// A copy: the exchange of a group of one rank.
 pub(super) fn copy(from: Strip, into: Strip, queue: &impl Enqueue) -> Result<()> {
     if from.address == into.address || from.bytes == 0 {
         return Ok(());

@@ -1,6 +1,6 @@
-//! The first call of each rank. Others may be long in coming to theirs, so its waits may take `deadlines.first_use`;
-//! but what a graph holds waits no longer than later calls do. So ranks tell each other that they have come, once, ahead
-//! of their first calls, and a graph that is a rank's first waits until all have told: whatever they begin with.
+//! The first call of each rank. Other ranks may come late to their first call, so its waits may take
+//! `deadlines.first_use`. A graph's calls wait no longer than `deadlines.steady`. Each rank therefore signals its peers
+//! once, ahead of its first call, and a graph that is a rank's first call waits until all ranks have signalled.
 #![allow(unsafe_code)]
 
 use super::call_order::Lane;
@@ -9,22 +9,22 @@ use crate::error::Result;
 use crate::kernel::{args, geometry};
 use crate::stream::{Enqueue, Stream};
 
-/// Of the communicator's own pad.
+/// Channel of the communicator's own signal array.
 const CHANNEL: usize = 1;
 
 impl Inner {
-    /// What goes ahead of an eager call, which it may refuse: then nothing is enqueued. Whether the call's waits may take
-    /// `deadlines.first_use`.
+    /// Enqueues the signals ahead of an eager call. An error refuses the call, and nothing is enqueued. Returns whether
+    /// the call's waits may take `deadlines.first_use`.
     pub(super) fn arrive(&self, lane: &mut Lane, queue: &impl Enqueue) -> Result<bool> {
         queue.stream().refuse_captured("enqueue a call")?;
-        // What its owner captures runs nobody knows when, if at all: it tells nobody, and another call is the first.
+        // Nobody knows when a natively captured call runs: it sends no signals, and another call is the first.
         if !lane.told && queue.stream().is_capturing()? {
             return Ok(!std::mem::replace(&mut lane.captured, true));
         }
         if !lane.told {
             let (rank, world) = (self.group.rank(), self.group.world_size());
             for peer in (0..world).filter(|peer| *peer != rank) {
-                // It waits for nobody: the call behind it does.
+                // The signal does not wait. The call behind it does.
                 self.signal_arrival(&self.arrival(args::kSignalPut, peer)?, queue)?;
             }
             lane.told = true;
@@ -32,10 +32,10 @@ impl Inner {
         Ok(std::mem::take(&mut lane.fresh))
     }
 
-    /// What goes ahead of a graph whose first call is of operation `op`.
+    /// Enqueues a barrier ahead of a graph whose first call is of operation `op`.
     pub(super) fn arrive_together(&self, op: u32, lane: &mut Lane, stream: &Stream) -> Result<()> {
         if lane.fresh && self.group.world_size() > 1 {
-            // One signal of each is waited for: that this rank may have told before does no harm.
+            // The barrier waits for one signal of each rank. An earlier signal of this rank does no harm.
             let barrier = args::SignalArgs { op, ..self.arrival(args::kSignalBarrier, self.group.rank())? };
             self.signal_arrival(&barrier, &stream)?;
         }

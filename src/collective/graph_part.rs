@@ -1,5 +1,5 @@
-//! What a communicator adds to a graph: its memory stays, its pointers are registered once, and
-//! every launch takes its turn in the lane.
+//! A communicator's part of a graph: the graph keeps the memory, pointers are registered once, and every launch takes
+//! its place in the order of calls.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,24 +17,24 @@ use crate::stream::{Capture, Part, Stream};
 /// The operations of one communicator in one graph.
 pub(super) struct Recorded {
     inner: Arc<Inner>,
-    /// Held while all ranks register; launches do not wait for that.
+    /// Locked while all ranks register. Launches do not take the lock.
     pointers: Mutex<Vec<Captured>>,
-    /// How many `pointers` there are.
+    /// Length of `pointers`.
     captured: AtomicUsize,
-    /// Where `pointers` are used, in order.
+    /// Where the calls use `pointers`, in order.
     uses: Mutex<Vec<Use>>,
     calls: Mutex<Vec<Call>>,
     registered: AtomicBool,
-    /// What low-contention collectives of the capture are recorded on and use.
+    /// What low-contention collectives of the capture use.
     pub(super) aside: Mutex<Aside>,
 }
 
-/// A pointer captured before its peers' were known: its table is filled by `register`.
+/// A pointer captured before its peers' pointers were known. `register` fills its table.
 struct Captured {
     registration: Registration,
     address: usize,
     bytes: usize,
-    /// Who keeps the memory, where that is known. Until the ranks have it, it is borrowed for the graph, or kept.
+    /// The owner of the memory, if known. Until the ranks hold the memory, the graph borrows or keeps it.
     owner: Option<Weak<dyn Any + Send + Sync>>,
 }
 
@@ -51,8 +51,7 @@ impl Recorded {
         }
     }
 
-    /// A table for plain memory, which is operand number `operand` of the next call: the same one for
-    /// the same memory.
+    /// A table for plain memory, for operand number `operand` of the next call. Equal memory has one table.
     pub(super) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
         let same = |captured: &Captured| captured.address == memory.address as usize && captured.bytes == bytes;
@@ -106,7 +105,7 @@ impl Part for Recorded {
     fn register(&self) -> Result<()> {
         self.inner.group.check()?;
         let pointers = self.pointers.lock();
-        // Another thread may have done it meanwhile: every rank takes part once.
+        // Another thread may have registered meanwhile. Each rank registers once.
         if self.registered.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! An all-reduce of which everything is decided but where it is enqueued: the one way from a plan to
-//! launches, taken once by a call and any number of times by a bound one.
+//! A planned all-reduce: everything is decided except the queue. An ordinary call enqueues its plan once, a bound call
+//! any number of times.
 #![allow(unsafe_code)]
 
 use super::Inner;
@@ -17,33 +17,33 @@ use crate::op::{self, Strip};
 use crate::stream::Enqueue;
 use crate::types::WAY_NOTHING;
 
-/// What is to be enqueued.
+/// The planned work.
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack of a call, which allocates nothing")]
 pub(super) enum Prepared {
-    /// There are no elements; what ranks compare of that.
+    /// No elements. Holds the words that ranks compare.
     Empty(Call),
-    /// Over one rank.
+    /// A group of one rank.
     Copy { from: Strip, into: Strip },
-    /// Over several.
+    /// Several ranks.
     Calls(Calls),
 }
 
-// SAFETY: addresses for the device; what may use them when is for who enqueues to see to.
+// SAFETY: the addresses are for the device; the caller that enqueues ensures when the device may use them.
 unsafe impl Send for Prepared {}
 // SAFETY: as above; never changed.
 unsafe impl Sync for Prepared {}
 
-/// Calls of equal size, and a last one that may be smaller.
+/// Launches of equal size, and a last launch that may be smaller.
 pub(super) struct Calls {
-    /// Of the first; each other starts where the one before ends.
+    /// Arguments of the first launch. Each other launch starts where the one before ends.
     args: args::AllReduceArgs,
     count: usize,
-    /// Every call but the last.
+    /// Every launch but the last.
     whole: Part,
     last: Part,
 }
 
-/// What depends on the size of one call.
+/// What depends on the size of one launch.
 struct Part {
     elems: usize,
     call: Call,
@@ -51,7 +51,6 @@ struct Part {
 }
 
 impl Inner {
-    /// Enqueues a checked all-reduce.
     pub(super) fn all_reduce(
         &self,
         call: &op::Call<'_>,
@@ -62,7 +61,7 @@ impl Inner {
         self.enqueue_prepared(&prepared, &mut self.lane.lock(), queue, recorded)
     }
 
-    /// Decides all that depends on the operands and settings of a checked all-reduce.
+    /// Plans a checked all-reduce: all that depends on operands and settings.
     pub(super) fn prepare(&self, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Prepared> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
@@ -90,7 +89,7 @@ impl Inner {
         Part { elems, call, launch: self.geometry(plan, bytes) }
     }
 
-    /// Those of the first call, but for what depends on its size.
+    /// The arguments of the first launch, without those that depend on its size.
     fn args(&self, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
         let scratch = self.scratch(plan.algorithm);
         let [inputs, outputs] = plan.peers.unwrap_or([Peers::NONE; 2]);
@@ -115,7 +114,7 @@ impl Inner {
         }
     }
 
-    /// Enqueues what is prepared, once, in the lane's order.
+    /// Enqueues a plan once, in the order of calls.
     pub(super) fn enqueue_prepared(
         &self,
         prepared: &Prepared,
@@ -136,7 +135,6 @@ impl Inner {
         }
     }
 
-    /// Enqueues one call.
     fn launch(
         &self,
         calls: &Calls,

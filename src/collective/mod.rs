@@ -1,6 +1,6 @@
-//! *What*: operations of a group on memory, enqueued on a stream.
+//! Operations of a group on memory, enqueued on a stream.
 //!
-//! Every call goes validate -> plan -> enqueue, and blocks in none of them.
+//! Every call is validated, planned and enqueued. None of the three blocks.
 #![allow(unsafe_code)]
 
 mod all_reduce;
@@ -46,40 +46,39 @@ pub use select::Range;
 use select::{Reach, Table};
 pub use transport::TransportRange;
 
-/// A group with memory: what runs collectives. Cheap to clone; usable from any thread.
+/// A group with memory, which runs collectives. Cheap to clone; usable from any thread.
 ///
-/// All ranks make the same calls in the same order. Calls on one stream run in its order; a
-/// call on another stream than the last waits for the last, so that two streams never meet in
-/// the same scratch. Calls enqueue and return: errors of the device come with a later call, or
-/// from [`synchronize`](Self::synchronize).
+/// All ranks make the same calls in the same order. Calls on one stream run in stream order. A call on another stream
+/// waits for the previous call, so that two streams never share scratch. Calls enqueue and return: a later call, or
+/// [`synchronize`](Self::synchronize), returns errors of the device.
 #[derive(Clone)]
 pub struct Communicator(Arc<Inner>);
 
 struct Inner {
     group: Group,
     arena: Arc<Arena>,
-    /// Declared before the lane, whose stream waits for work in flight: its workspace is an owner of the arena, with
-    /// whose last owner waits give up.
+    /// Declared before the lane, whose stream waits for work in flight. The side's workspace owns the arena, and waits
+    /// give up when the arena's last owner is gone.
     side: Mutex<Side>,
     lane: Mutex<Lane>,
     table: Table,
 }
 
 impl Communicator {
-    /// Opens a group of all ranks of `bootstrap` and its memory. Collective; blocks.
+    /// Opens a group of all ranks of `bootstrap`, and its memory. Collective; blocks.
     ///
     /// # Errors
-    /// As [`Group::open`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) when the device cannot hold the arena;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) when what one rank stores in the memory of another does not
-    /// arrive there, and [`Error::Peer`](crate::Error::Peer) on the ranks that are told of it.
+    /// Those of [`Group::open`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device cannot hold the arena;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if stores of one rank do not arrive at another, and
+    /// [`Error::Peer`](crate::Error::Peer) on ranks that only learn of this.
     pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
         Self::on(Group::open(bootstrap, device, config)?)
     }
 
-    /// Gives a group its memory. Collective; blocks.
+    /// Opens the memory of a group. Collective; blocks.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn on(group: Group) -> Result<Self> {
         let arena = Arena::open(&group)?;
         let communicator = Self::over(group, arena)?;
@@ -87,10 +86,10 @@ impl Communicator {
         Ok(communicator)
     }
 
-    /// What calls need beside the memory. Nothing has run on it yet.
+    /// A communicator over an arena on which nothing has run yet.
     fn over(group: Group, arena: Arc<Arena>) -> Result<Self> {
         let tuning = group.config().tuning.as_ref();
-        // Config and capabilities are agreed, so a refusal is every rank's.
+        // All ranks agree on config and capabilities, so all ranks refuse alike.
         let (kind, devices) = (group.device().kind(), Some(group.capabilities()));
         let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
         let lane = Mutex::new(Lane::new(group.device())?);
@@ -98,10 +97,10 @@ impl Communicator {
         Ok(Self(Arc::new(Inner { group, arena, lane, table, side })))
     }
 
-    /// Splits as [`Group::split`] does and gives the new group its memory. Collective; blocks.
+    /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         self.0.group.split_into(color, key, Self::on)
     }
@@ -112,7 +111,7 @@ impl Communicator {
         let _entered = inner.group.enter()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
-        // Before anything else: whatever a graph holds of this group, closing the group ends it.
+        // First, because closing the group ends any graph that holds a part of it.
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         match call.op.kernels {
             Kernels::AllReduce => inner.all_reduce(call, queue, recorded.as_deref()),
@@ -120,17 +119,17 @@ impl Communicator {
         }
     }
 
-    /// The ranks.
+    /// The group of ranks.
     pub fn group(&self) -> &Group {
         &self.0.group
     }
 
-    /// This rank.
+    /// The number of this rank.
     pub fn rank(&self) -> usize {
         self.0.group.rank()
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn world_size(&self) -> usize {
         self.0.group.world_size()
     }
@@ -140,44 +139,43 @@ impl Communicator {
         self.0.group.device()
     }
 
-    /// Makes a zeroed symmetric buffer of `len` elements. Collective; blocks.
+    /// Allocates a zeroed symmetric buffer of `len` elements. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when the heap has no such gap,
-    /// [`Error::Mismatch`](crate::Error::Mismatch) when ranks ask for different sizes.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no such gap,
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if ranks ask for different sizes.
     pub fn symmetric<T: Element>(&self, len: usize) -> Result<SymmetricBuffer<T>> {
         SymmetricBuffer::new(&self.0.arena, len)
     }
 
-    /// Makes foreign memory known to all ranks, which adopt one each of the same length.
-    /// Collective; blocks, also for the devices of the ranks where something adopted or registered before was dropped.
+    /// Registers memory that the library did not allocate, so that peers can address it. All ranks register one buffer
+    /// of the same length. Collective; blocks, and also waits for the devices if a registration was dropped before.
     ///
-    /// Where ranks are threads of one process, each with a GPU, the CUDA runtime then orders some of what it does
-    /// for one GPU behind the kernels of the others: instantiating a graph, allocating. A collective that has
-    /// begun on another rank would wait for a rank that is held up there, to its deadline. So let all ranks end
-    /// a capture before any launches it: a [`Group::barrier`] between the two.
+    /// If ranks are threads of one process with a GPU each, the CUDA runtime orders some work for one GPU, such as
+    /// instantiating a graph or allocating, behind kernels of the other GPUs. A collective that runs on one rank would
+    /// then wait, up to its deadline, for a rank that the runtime holds up. Let all ranks end a capture before any rank
+    /// launches the graph: call [`Group::barrier`] between the two.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) when the lengths differ,
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for memory of another device,
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when all registrations are in use, and
-    /// [`Error::Peer`](crate::Error::Peer) on the other ranks for either.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if the lengths differ;
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for memory of another device and
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if all registrations are in use, with
+    /// [`Error::Peer`](crate::Error::Peer) on the other ranks.
     ///
     /// # Safety
-    /// The memory stays allocated until every rank has closed or dropped its communicator, also when the
-    /// result, whose borrow ends with it, was dropped long before: peers still have the memory mapped, and
-    /// after a call that failed they may still write there. Ranks that are all threads of one process map
-    /// nothing: of these the memory may go once this rank's calls with it have ended without an error, for each ends
-    /// with a barrier behind which no peer touches it.
+    /// The memory stays allocated until every rank has closed or dropped its communicator, even if the result was
+    /// dropped long before: peers still map the memory, and may still write there after a call that failed. Ranks that
+    /// are all threads of one process map nothing: the memory may then be freed once this rank's calls on it have ended
+    /// without an error, because each call ends with a barrier after which no peer touches the memory.
     ///
-    /// Safe code cannot promise this of memory that may be anybody's:
+    /// Safe code cannot promise this for memory of unknown origin:
     /// ```compile_fail,E0133
     /// # use symmetra::*;
     /// fn adopt<'a>(communicator: &Communicator, memory: Ref<'a, f32>) -> Result<Adopted<'a, f32>> {
     ///     communicator.adopt(memory)
     /// }
     /// ```
-    /// while this is fine:
+    /// A `DeviceBuffer` keeps the promise:
     /// ```
     /// # use symmetra::*;
     /// fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<f32>) -> Result<Adopted<'a, f32>> {
@@ -189,79 +187,79 @@ impl Communicator {
         Adopted::new(&self.0.arena, Ok(memory))
     }
 
-    /// The same where the memory may be an error already.
+    /// Registers memory, or takes part in the registration with an error.
     ///
     /// # Safety
-    /// As [`adopt`](Self::adopt).
+    /// That of [`adopt`](Self::adopt).
     pub(crate) unsafe fn adopt_made<'a, T: Element>(&self, memory: Result<Ref<'a, T>>) -> Result<Adopted<'a, T>> {
         Adopted::new(&self.0.arena, memory)
     }
 
-    /// Blocks until all work of `stream` is done, then says whether it was done well.
+    /// Blocks until all work of `stream` is done, and returns its error if it failed.
     ///
     /// # Errors
-    /// The group's error when a collective gave up, the device's when work failed.
+    /// The group's error if a collective gave up, the device's if work failed.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         stream.synchronize()?;
         self.0.group.check()
     }
 
-    /// As [`Group::abort`].
+    /// Stops the group on every rank: see [`Group::abort`].
     pub fn abort(&self) {
         self.0.group.abort();
     }
 
-    /// Closes the group: waits for the device, unmaps what peers share, and leaves in good order.
-    /// Collective; blocks. Later calls, also on clones and graphs, and whatever reaches peers from a buffer fail with
-    /// [`Error::Closed`](crate::Error::Closed); its own elements may still be read and written.
+    /// Closes the group: waits for the device, unmaps shared memory, and leaves the bootstrap. Collective; blocks.
+    /// Later calls fail with [`Error::Closed`](crate::Error::Closed), also calls on clones, graph launches and accesses
+    /// to peers through a buffer. A buffer's own elements may still be read and written.
     ///
     /// # Errors
-    /// The group's error when it had failed, or a call fails that was still under way: it is closed all the same.
+    /// The group's error if the group had failed, or if a running call fails. The group is closed nevertheless.
     pub fn close(self) -> Result<()> {
         self.0.arena.close()
     }
 
-    /// Lets go of a stream: from here on neither this communicator nor the order of its calls needs it. To be
-    /// called before a borrowed stream is destroyed; its work need not be done. Does not block.
+    /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before
+    /// destroying a borrowed stream. The stream's work need not be done. Does not block.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when the runtime refuses to record an event.
+    /// [`Error::Device`](crate::Error::Device) if the runtime cannot record an event.
     pub fn leave(&self, stream: &Stream) -> Result<()> {
         self.0.lane.lock().leave(stream)?;
         self.0.side.lock().lane.leave(stream)
     }
 
-    /// The table's choice for an all-reduce of so many bytes over operands that peers can address
-    /// (symmetric, adopted) or cannot.
+    /// The algorithm for an all-reduce of this many bytes. `direct`: whether peers can address both operands (symmetric
+    /// or registered memory).
     pub fn chosen(&self, dtype: Dtype, reduction: Reduction, direct: bool, bytes: u64) -> Algorithm {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         self.0.table.select(dtype, reduction, reach, bytes)
     }
 
-    /// Which algorithm serves which size for operands that peers can address (symmetric,
-    /// adopted) or cannot, smallest first.
+    /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands
+    /// (symmetric or registered memory).
     pub fn explain(&self, dtype: Dtype, direct: bool) -> Vec<Range> {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         self.0.table.ranges(dtype, reach).to_vec()
     }
 }
 
-/// How exchanges of so many bytes from one rank to another are moved, smallest first: every
-/// collective but all-reduce and broadcast. `direct`: whether peers can address the operand they access.
+/// The transport for each range of bytes from one rank to another, smallest first, for every collective except
+/// all-reduce and broadcast. `direct`: whether peers can address the operand that they access.
 pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
     transport::ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }
 
-/// The same for broadcasts, of so many bytes.
+/// The transport of broadcasts for each range of message bytes, smallest first. `direct`: as in `explain_exchange`.
 pub fn explain_broadcast(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
     transport::broadcast_ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }
 
-/// As [`Communicator::explain`], before there is one: for ranks on devices of this kind, all like
-/// `device` where there is one, with this tuning if any, under the default [`Determinism`].
+/// The algorithms that ranks on devices of this `kind` would use, without a communicator. All devices are like `device`
+/// if given. Uses `tuning` if given, and the default [`Determinism`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when the tuning asks for what an algorithm cannot do.
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the tuning names an unsuitable algorithm.
 pub fn explain(
     kind: DeviceKind,
     device: Option<&Device>,
@@ -277,13 +275,13 @@ pub fn explain(
 }
 
 impl Inner {
-    /// Refuses what is of another device.
+    /// Refuses an argument of another device.
     fn check_device(&self, what: &str, device: &Device) -> Result<()> {
         self.group.device().check_same(what, device)
     }
 }
 
-/// How launches on a device may look.
+/// The limits of a device's launches.
 fn shape_of(device: &Device) -> Shape {
     match device.kind() {
         DeviceKind::Host => Shape::Host { blocks: device.shape().blocks, threads: device.shape().threads },

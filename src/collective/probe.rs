@@ -1,4 +1,4 @@
-//! What the hardware gives by itself, for measuring: launches of nothing, and plain stores to peers.
+//! Measurements of the hardware: empty launches, and plain stores to peers.
 #![allow(unsafe_code)]
 
 use super::{Communicator, shape_of};
@@ -12,20 +12,19 @@ use crate::types::Element;
 
 /// Bytes of one store.
 const PACKET_BYTES: usize = 16;
-/// Threads a block of the stores; enough for any link.
+/// Threads a block of the stores: enough to fill any link.
 const STORE_THREADS: u32 = 512;
 const STORE_BLOCKS: u32 = 128;
 
 /// For `symmetra bench` alone.
 #[doc(hidden)]
 impl Communicator {
-    /// Enqueues `launches` kernels of `blocks` blocks of `threads` threads that do nothing, one right
-    /// after the other. With argument blocks as large as an all-reduce's, they cost what the bare
-    /// launch of one costs.
+    /// Enqueues `launches` empty kernels of `blocks` blocks of `threads` threads, back to back. Their argument blocks
+    /// are as large as an all-reduce's, so that they cost what the bare launch of an all-reduce costs.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
-    /// refuses; the group's error when it failed.
+    /// refuses; the group's error if the group has failed.
     pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
         let (blocks, threads) = match shape_of(self.device()) {
             Shape::Gpu => (blocks, threads),
@@ -34,12 +33,12 @@ impl Communicator {
         self.probe(&probe_args(), blocks, threads, launches, &queue)
     }
 
-    /// Stores this rank's elements of `from` into those of `to` in every one of `peers`, by a kernel,
-    /// 16 bytes a store; a tail that is shorter is left out. One-sided: no peer learns of it.
+    /// Stores this rank's elements of `from` into `to` of every rank in `peers`, by a kernel with 16 bytes a store.
+    /// Omits a shorter tail. One-sided: peers are not notified. Enqueues and returns.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for buffers of different lengths or another group, or a peer there
-    /// is not; the group's error when it failed; [`Error::Device`] when the launch fails.
+    /// [`Error::InvalidArgument`] for buffers of different lengths or of another group, or an unknown peer; the group's
+    /// error if the group has failed; [`Error::Device`] if the launch fails.
     pub fn probe_stores<'op, T: Element>(
         &self,
         from: &'op SymmetricBuffer<T>,

@@ -1,4 +1,4 @@
-//! Copies into a peer's memory, by the copy engine where the device has one.
+//! Copies into a peer's memory, by a copy engine if the device has one.
 #![allow(unsafe_code)]
 
 use super::Communicator;
@@ -9,12 +9,12 @@ use crate::stream::{Enqueue, Queue};
 use crate::types::Element;
 
 impl Communicator {
-    /// Copies `from` into `peer`'s elements of `to`. Enqueues and returns; one-sided: the peer learns
-    /// of it by a signal put on the same queue afterwards, or not at all.
+    /// Copies `from` into `peer`'s elements of `to`. Enqueues and returns. One-sided: the peer is not notified, unless
+    /// a signal is put later on the same queue.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for operands of different lengths, of another group or device, or a
-    /// peer there is not; the group's error when it failed before; [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] for operands of different lengths, of another group or device, or an unknown peer;
+    /// the group's error if the group has failed; [`Error::Device`] if the copy fails.
     pub fn put<'op, T: Element>(
         &self,
         from: impl Operand<'op, T>,
@@ -32,13 +32,13 @@ impl Communicator {
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(&queue);
         let bytes = from.elems * size_of::<T>();
-        // SAFETY: `target` lies in a mapping that lives until the group, entered here, is closed and the device
-        // idle (liveness); both sides
-        // have `bytes` (bounds); operands live until the device is idle, or as long as the graph.
+        // SAFETY: `target` lies in a mapping that lives until the group, entered here, is closed and the device is idle
+        // (liveness); both sides have `bytes` (bounds); operands live until the device is idle, or as long as the
+        // graph.
         queue.enqueue("copy to a peer", |raw| unsafe { raw.copy(target, from.address, bytes) })
     }
 
-    /// Where `peer`'s elements of a buffer of this group are.
+    /// The address of `peer`'s elements of a buffer of this group.
     pub(super) fn peer_of<T: Element>(&self, buffer: &SymmetricBuffer<T>, peer: usize) -> Result<*mut u8> {
         match buffer.view_of().place {
             Place::Symmetric { group, .. } if group == self.group().id() => Ok(buffer.at(peer)?.cast()),
@@ -46,7 +46,7 @@ impl Communicator {
         }
     }
 
-    /// A graph that writes to peers is refused once the group is closed or failed.
+    /// Makes the graph refuse to launch once the group has closed or failed.
     pub(super) fn record_one_sided(&self, queue: &impl Enqueue) {
         if let Some(recording) = queue.recording() {
             recording.part(self.group().id(), || Recorded(self.group().clone()));

@@ -1,4 +1,4 @@
-//! How peers reach an operand.
+//! Whether and how peers address an operand.
 
 use super::Inner;
 use super::graph_part::Recorded;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::memory::{Place, View};
 
-/// A table of addresses and where in them an operand starts.
+/// A table of addresses, and the operand's offset from them.
 #[derive(Clone, Copy)]
 pub(super) struct Peers {
     pub(super) table: *const args::PeerTable,
@@ -19,8 +19,8 @@ impl Peers {
 }
 
 impl Inner {
-    /// Whether peers can address an operand, or will be able to once a graph is registered. The
-    /// same on every rank that calls alike.
+    /// Whether peers can address an operand, or can once its graph is registered. Equal on every rank that makes the
+    /// same call.
     pub(super) fn reaches(&self, operand: &View<'_>, recording: bool) -> bool {
         match operand.place {
             Place::Symmetric { group, .. } | Place::Registered { group, .. } => group == self.group.id(),
@@ -29,7 +29,7 @@ impl Inner {
         }
     }
 
-    /// Whether plain memory of this group's devices can be registered at all.
+    /// Whether plain memory of this group's devices can be registered.
     fn registers_plain(&self) -> bool {
         let device = self.group.device();
         device.exports_plain_memory() || (device.kind() == DeviceKind::Host && self.group.is_one_process())
@@ -41,7 +41,7 @@ impl Inner {
         (1..processes.len()).any(|rank| processes[..rank].contains(&processes[rank]))
     }
 
-    /// Where peers find what is operand `number` of the next call.
+    /// Where peers find operand `number` of the next call.
     pub(super) fn peers(
         &self,
         operand: &View<'_>,
@@ -62,7 +62,7 @@ impl Inner {
     }
 }
 
-/// Where an operand starts in the arena of this group, if it is there.
+/// The operand's offset in the arena of this group, if it lies there.
 pub(super) fn arena_offset(group: u64, operand: &View<'_>) -> Option<u64> {
     match operand.place {
         Place::Symmetric { group: owner, offset_bytes } if owner == group => Some(offset_bytes),

@@ -1,5 +1,5 @@
-//! A broadcast by packets in two hops: the root sends each rank a share of the message, which passes it
-//! on to the others. So the root's link carries the message once, and not once a rank.
+//! A broadcast by packets in two hops: the root sends each rank a share of the message, and each rank passes its share
+//! on to the others. The root's link carries the message once instead of once a rank.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::stream::Enqueue;
 use crate::types::Transport;
 
 impl Inner {
-    /// Whether an exchange is a broadcast that is worth two hops. Depends on what all ranks share.
+    /// Whether an exchange is a broadcast that gains from two hops. Depends on what all ranks know.
     pub(super) fn relays(&self, exchange: &Exchange<'_>, transport: Transport) -> bool {
         let Counts::Known { largest_bytes, shared: Some(shared) } = &exchange.counts else { return false };
         let (kind, world) = (self.group.device().kind(), self.group.world_size());
@@ -25,8 +25,8 @@ impl Inner {
         relays && from_bytes.is_some_and(|from_bytes| *largest_bytes >= from_bytes)
     }
 
-    /// Enqueues a broadcast by packets, in as many calls as its size needs: a call takes what all slots
-    /// of the scratch hold together.
+    /// Enqueues a broadcast by packets, in as many launches as its size needs. A launch carries what all slots of the
+    /// scratch hold together.
     pub(super) fn relay(
         &self,
         exchange: &Exchange<'_>,
@@ -48,7 +48,7 @@ impl Inner {
 }
 
 impl Exchange<'_> {
-    /// These bytes of every strip: all strips are as long.
+    /// The strips of this range of bytes. All strips are equally long.
     fn part(&self, bytes: Range<u64>) -> Self {
         let part_bytes = bytes.end - bytes.start;
         let cut = |strip: Strip| match strip.bytes {

@@ -1,7 +1,6 @@
-//! Which algorithm serves which message: a pure table of world, bytes, type and reach, so that
-//! every rank picks alike. The built-in crossovers were measured on 2 and 4 H200 (NVLink 4, no multicast) and,
-//! for the host, on a CPU of two cores; those for more GPUs are carried over. A tuning measured on the
-//! machine at hand replaces them. `explain` prints what is in force.
+//! The choice of an all-reduce algorithm: a pure table of world size, bytes, type and reach, so that every rank chooses
+//! alike. The built-in crossovers were measured on 2 and 4 H200 (NVLink 4, no multicast) and, for the host device, on a
+//! CPU of two cores. Values for more GPUs are estimates. A tuning replaces them. `explain` prints the table.
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -12,58 +11,57 @@ use crate::types::{Dtype, Reduction};
 /// Whether peers can address both operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Symmetric or registered.
+    /// Symmetric or registered memory: zero-copy.
     Direct,
-    /// Plain: everything is pushed.
+    /// Plain memory: data goes through scratch.
     Pushed,
 }
 
-/// One range of the table.
+/// A range of message sizes and the algorithm that serves the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// Largest message of the range, in bytes.
     pub up_to_bytes: u64,
-    /// What serves it.
+    /// The algorithm that serves the range.
     pub algorithm: Algorithm,
-    /// Why.
+    /// Why this algorithm serves the range.
     pub reason: &'static str,
 }
 
-/// Up to which size what is fastest, in this order. One-shot LL wins on a CPU alone: on GPUs sentinel packets are never
-/// slower, and integers have nothing else, up to the limit of one-shot.
+/// Largest message of each algorithm, in order of size. One-shot LL is fastest on a CPU alone: on GPUs sentinel packets
+/// are never slower. Integers have no sentinel packets, so one-shot serves them by LL.
 #[derive(Clone, Copy)]
 struct Crossovers {
     ll: u64,
     one_shot: u64,
     two_shot: u64,
-    /// One-shot once more, where it moves no more than the two-shot does: between two ranks.
+    /// One-shot again, between two ranks, where it moves no more bytes than the two-shot.
     one_shot_again: u64,
-    /// Then, where peers reach the operands, the zero-copy two-shot;
+    /// The zero-copy two-shot, if peers can address the operands.
     zero_copy: u64,
-    /// where they do not, what pushed last, in several calls. The ring beyond.
+    /// The last push algorithm, in several launches, if they cannot. The ring serves larger messages.
     several: u64,
     reason: &'static str,
 }
 
 const MEASURED: &str = "built-in, measured on H200";
 const TUNED: &str = "measured on this machine by `symmetra tune`";
-/// Obeyed, since somebody chose it: but whoever asks why is told.
+/// A tuning of another kind of device is obeyed, and `explain` says so.
 const TUNED_ELSEWHERE: &str = "measured by `symmetra tune`, but on another kind of device";
 
-/// The built-in crossovers: measured on 2 and 4 H200 and taken for all GPUs of their generation
-/// or a later one. Latencies differ little between generations, links do: where they are slower,
-/// moving less pays at smaller messages.
+/// The built-in crossovers: measured on 2 and 4 H200, and used for all GPUs of that generation or later. Latencies
+/// differ little between generations, but links do: on slower links, moving fewer bytes pays off at smaller messages.
 fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, floating: bool) -> Crossovers {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
     if kind == DeviceKind::Host {
-        // A CPU has no latency to hide: the fewer copies the better.
+        // A CPU hides no latency: fewer copies are always faster.
         let reason = "built-in, measured on a CPU of two cores";
         let (pushed, never) = (if floating { 4 * KIB } else { 2 * KIB }, u64::MAX);
         let (one_shot, two_shot) = (pushed, pushed);
         return Crossovers { ll: KIB, one_shot, two_shot, one_shot_again: 0, zero_copy: never, several: never, reason };
     }
-    // LL packets, which are all that integers have, are half empty; and they take longer to reduce without a copy.
+    // Integers have only LL packets, which are half payload, and a slower zero-copy reduction.
     let (one_shot, two_shot, one_shot_again, zero_copy, several) = match (world, floating) {
         (0..=2, true) => (896 * KIB, 2 * MIB, 4 * MIB, 24 * MIB, 12 * MIB),
         (0..=2, false) => (256 * KIB, MIB, 0, 12 * MIB, 2 * MIB),
@@ -78,21 +76,21 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, fl
         None | Some((9.., _)) => (1, "built-in, estimated from what 4 H200 measured"),
         // NVLink 3 has half the bandwidth.
         Some((8, 0)) => (2, "built-in, estimated from the compute capability"),
-        // Most of these have no NVLink at all.
+        // Most of these GPUs have no NVLink.
         Some(_) => (8, "built-in, estimated from the compute capability"),
     };
     let [one_shot, two_shot, one_shot_again] = [one_shot, two_shot, one_shot_again].map(|bytes| bytes / slower);
     Crossovers { ll: 0, one_shot, two_shot, one_shot_again, zero_copy, several, reason }
 }
 
-/// What serves which message of a communicator: computed when it opens, pure from there.
+/// The choices of a communicator, computed when it opens.
 pub(super) struct Table {
     /// By `[floating][direct]`.
     ranges: [[Vec<Range>; 2]; 2],
 }
 
 impl Table {
-    /// The tuning's ranges where it has any, else the built-in ones.
+    /// The ranges of the tuning if there is one, else the built-in ranges.
     pub(super) fn new(
         kind: DeviceKind,
         devices: Option<&Capabilities>,
@@ -123,13 +121,13 @@ impl Table {
         Ok(Self { ranges })
     }
 
-    /// The ranges that serve something, smallest messages first. The last ends with `u64::MAX`.
+    /// The ranges, smallest messages first. The last ends with `u64::MAX`.
     pub(super) fn ranges(&self, dtype: Dtype, reach: Reach) -> &[Range] {
         &self.ranges[usize::from(dtype.is_float())][usize::from(reach == Reach::Direct)]
     }
 
-    /// The algorithm for one message: of its range, or where that cannot carry the reduction of the one
-    /// before. Allocates nothing.
+    /// The algorithm for one message: that of its range, or of the range before if that one cannot carry the reduction.
+    /// Allocates nothing.
     pub(super) fn select(&self, dtype: Dtype, reduction: Reduction, reach: Reach, bytes: u64) -> Algorithm {
         let able = |range: &&Range| range.algorithm.reduces(dtype, reduction);
         let ranges = self.ranges(dtype, reach);
@@ -138,7 +136,7 @@ impl Table {
     }
 }
 
-/// The built-in rows for one kind of call; one no larger than the one before serves nothing.
+/// The built-in rows for one kind of call. A row whose limit is not above the previous row's serves nothing.
 fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) -> [Range; 6] {
     let Crossovers { ll, one_shot, two_shot, one_shot_again, zero_copy, several, reason } = *crossovers;
     let until_ring = |bytes| if ring { bytes } else { u64::MAX };
@@ -155,7 +153,7 @@ fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) ->
     [row(ll, Algorithm::OneShotLL), one_shot, row(two_shot, two), again, large, row(u64::MAX, Algorithm::Ring)]
 }
 
-/// The ranges that serve something, merged where neighbours agree.
+/// The ranges that serve something. Neighbours with equal algorithms become one range.
 fn merged(rows: &[Range]) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     for row in rows {
@@ -169,7 +167,7 @@ fn merged(rows: &[Range]) -> Vec<Range> {
     ranges
 }
 
-/// A tuning's rows, if each can serve what it says.
+/// The rows of a tuning, if each algorithm can serve its range.
 fn tuned_ranges(
     rows: &[TunedRow],
     floating: bool,

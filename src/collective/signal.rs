@@ -10,12 +10,12 @@ use crate::stream::{Enqueue, Part, Queue, Stream};
 use super::shape_of;
 
 impl<'buffer> SignalPad<'buffer> {
-    /// Raises `peer`'s count for this rank on `channel` after all earlier work of the queue, which
-    /// the peer then sees. Does not block.
+    /// Raises `peer`'s count for this rank on `channel`, after all earlier work of the queue. A peer that sees the
+    /// count also sees that work. Enqueues and returns.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a channel or peer there is not, or a stream of another device; the
-    /// group's error when it failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an unknown channel or peer, or a stream of another
+    /// device; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn put<'op>(&self, channel: usize, peer: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
@@ -23,11 +23,11 @@ impl<'buffer> SignalPad<'buffer> {
         self.enqueue(args::kSignalPut, channel, peer, &queue)
     }
 
-    /// Makes the queue wait until `peer` has put once more on `channel` than was waited for so
-    /// far. Does not block the caller. Gives up after `deadlines.steady`.
+    /// Makes the queue wait until `peer` has put on `channel` once more than earlier waits consumed. Enqueues and
+    /// returns. The wait on the device times out after `deadlines.steady`.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn wait<'op>(&self, channel: usize, peer: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
@@ -35,10 +35,10 @@ impl<'buffer> SignalPad<'buffer> {
         self.enqueue(args::kSignalWait, channel, peer, &queue)
     }
 
-    /// Makes the queues of all ranks meet: a put to everyone and a wait for everyone on `channel`.
+    /// Makes the queues of all ranks meet: a put to and a wait for every peer, on `channel`. Enqueues and returns.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn barrier<'op>(&self, channel: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
@@ -47,7 +47,7 @@ impl<'buffer> SignalPad<'buffer> {
         self.enqueue(args::kSignalBarrier, channel, own, &queue)
     }
 
-    /// Any of the three, by the number of its action; the language boundary's way in.
+    /// Enqueues a put, wait or barrier by the number of its action; C++ calls this through the bridge.
     pub(crate) fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
         let group = self.arena().group();
         let _entered = group.enter()?;
@@ -57,14 +57,14 @@ impl<'buffer> SignalPad<'buffer> {
             recording.part(group.id(), || Recorded(group.clone()));
         }
         let launch = geometry::single(shape_of(group.device()), args.world);
-        // SAFETY: the own pad lies in an arena that lives as long as the buffer, those of peers in mappings that
-        // live until the group, entered here, is closed and the device idle (liveness, bounds); the borrow keeps
-        // the buffer for a capture, and reclaiming waits for the device.
+        // SAFETY: this rank's array lies in an arena that lives as long as the buffer, those of peers in mappings that
+        // live until the group, entered here, is closed and the device is idle (liveness, bounds); the borrow keeps the
+        // buffer for a capture, and reclaiming waits for the device.
         queue.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 }
 
-/// The signals of one group in one graph: once it is closed or failed, peers' pads are not there.
+/// The signals of one group in one graph. Once the group has closed or failed, peers' signal arrays are unmapped.
 pub(super) struct Recorded(pub(super) Group);
 
 impl Part for Recorded {

@@ -1,22 +1,22 @@
-//! How an exchange moves its data: a pure table of device, world, reach and bytes, so that every
-//! rank picks alike. `explain_exchange` prints it.
+//! The choice of an exchange's transport: a pure table of device, world size, reach and bytes, so that every rank
+//! chooses alike. `explain_exchange` prints the table.
 
 use super::select::Reach;
 use crate::device::DeviceKind;
 use crate::types::Transport;
 
-/// One range of the table.
+/// A range of sizes and the transport that serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportRange {
     /// Largest exchange of the range: bytes that one rank sends one other.
     pub up_to_bytes: u64,
-    /// What serves it.
+    /// The transport that serves the range.
     pub transport: Transport,
-    /// Why.
+    /// Why this transport serves the range.
     pub reason: &'static str,
 }
 
-/// Up to how many bytes from rank to rank packets are faster than two barriers.
+/// Largest exchange, in bytes from rank to rank, for which packets are faster than two barriers.
 pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     const KIB: u64 = 1 << 10;
     match (kind, world) {
@@ -26,10 +26,10 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
-/// From how many bytes a broadcast by packets is relayed: its second hop is then shorter than what the
-/// root's link is spared. `None`: never, for of two ranks there is no second hop. On GPUs it is as long as 128 KiB
-/// more on that link, which is spared the message `world - 2` times: measured on 4 H200, as fast at 64 KiB with
-/// the root changing from call to call, faster from 32 KiB with the same root.
+/// Smallest broadcast by packets that is relayed: there the root's link saves more time than the second hop costs.
+/// `None` for two ranks, which have no second hop. On GPUs the hop costs as much as 128 KiB on that link, and relaying
+/// spares the link the message `world - 2` times. Measured on 4 H200: equal at 64 KiB with the root changing from call
+/// to call, faster from 32 KiB with a fixed root.
 pub(super) const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option<u64> {
     const KIB: u64 = 1 << 10;
     match (kind, world) {
@@ -39,7 +39,7 @@ pub(super) const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option
     }
 }
 
-/// Up to how many bytes a broadcast by packets is faster than two barriers.
+/// Largest broadcast for which packets are faster than two barriers.
 const fn broadcast_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     match (kind, world) {
         (DeviceKind::Host, _) | (_, 0..=2) => packets_up_to_bytes(kind, world),
@@ -47,7 +47,7 @@ const fn broadcast_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
-/// The rows for one kind of call, smallest first. Ends with `u64::MAX`.
+/// The rows for one kind of exchange, smallest first. Ends with `u64::MAX`.
 pub(super) fn ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<TransportRange> {
     let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
     match reach {
@@ -61,7 +61,7 @@ pub(super) fn ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<Transp
     }
 }
 
-/// The same for broadcasts.
+/// The rows for broadcasts, smallest first. Ends with `u64::MAX`.
 pub(super) fn broadcast_ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<TransportRange> {
     let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
     let packets_up_to_bytes = match reach {

@@ -1,4 +1,4 @@
-//! What an environment is told, and what it makes of it.
+//! The settings of an environment, and the values in force.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::group::Config;
 use crate::variables::{Lookup, Process, Setting, Source, library_path, number, text};
 
-/// How to set up an [`Environment`](super::Environment). What is set here beats every variable.
+/// The settings of an [`Environment`](super::Environment). A field that is set overrides its variable.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct EnvConfig {
@@ -20,31 +20,30 @@ pub struct EnvConfig {
     pub pipeline_parallel_size: usize,
     /// Replicas of the layers. Default 1.
     pub data_parallel_size: usize,
-    /// Set where each replica is started as a world of its own: `rank` and `world_size` then count
-    /// within the replica, and this is its number. `None`: they count all ranks.
+    /// The number of this replica, if each replica is started as a world of its own; `rank` and `world_size` then count
+    /// within the replica. `None`: they count all ranks.
     pub data_parallel_rank: Option<usize>,
     /// This rank. `None`: from `RANK`, or from the init method's object.
     pub rank: Option<usize>,
-    /// How many ranks there are. `None`: from `WORLD_SIZE`, or from the init method's object.
+    /// The number of ranks. `None`: from `WORLD_SIZE`, or from the init method's object.
     pub world_size: Option<usize>,
-    /// Which device of the host this rank works on. `None`: from `LOCAL_RANK`, else the number
-    /// among the ranks of the host.
+    /// The number of this rank's device on the host. `None`: from `LOCAL_RANK`, else the rank's number among the ranks
+    /// of the host.
     pub local_rank: Option<usize>,
     /// Where the ranks meet. Default `env://`.
     pub init_method: InitMethod,
-    /// The device of this rank. `None`: CUDA device `local_rank` where this build and host have
-    /// any, else the CPU.
+    /// The device of this rank. `None`: CUDA device `local_rank` if this build and host have CUDA, else the CPU.
     pub device: Option<Device>,
-    /// Which host this is: ranks that say the same share memory. `None`: the system's boot id.
+    /// The name of this host. Ranks with equal names share memory. `None`: the system's boot id.
     pub host: Option<String>,
-    /// The interface that ranks of several hosts speak over: an IP address of this host or the name
-    /// of an interface. Nothing is bound to another. `None`: from `SYMMETRA_INTERFACE`, else the
-    /// address from which this host reaches rank 0, where the init method names one.
+    /// The interface for traffic between hosts: an IP address of this host or the name of an interface. No other
+    /// interface is used. `None`: from `SYMMETRA_INTERFACE`, else the address from which this host reaches rank 0, if
+    /// the init method names one.
     pub interface: Option<String>,
-    /// The one backend that may serve groups of more than one rank: a call it does not serve is an error. `None`: from
-    /// `SYMMETRA_BACKEND`, else each call goes to the first that serves it. Equal on every rank.
+    /// The only backend for groups of more than one rank; a call that it does not serve is an error. `None`: from
+    /// `SYMMETRA_BACKEND`, else the first backend that serves the call. Equal on every rank.
     pub backend: Option<Backend>,
-    /// Settings of every group's communicator.
+    /// The settings of every group's communicator.
     pub communicator: Config,
 }
 
@@ -68,15 +67,15 @@ impl Default for EnvConfig {
     }
 }
 
-/// What is to be done.
+/// The settings in force.
 pub(super) struct Resolved {
-    /// In the world.
+    /// Rank in the world.
     pub(super) rank: usize,
     pub(super) layout: Layout,
     pub(super) init_method: InitMethod,
-    /// `None`: nobody said, so the number among the ranks of the host.
+    /// `None`: not set; the number among the ranks of the host.
     pub(super) local_rank: Option<(usize, Source)>,
-    /// `None`: a GPU if there is any, that of the local rank.
+    /// `None`: the GPU of the local rank if there is one.
     pub(super) device: Option<Device>,
     pub(super) host: Option<String>,
     pub(super) interface: Option<(String, Source)>,
@@ -85,7 +84,7 @@ pub(super) struct Resolved {
     pub(super) settings: Vec<Setting>,
 }
 
-/// What the variable means.
+/// The backend of this name.
 fn backend_named(name: &str) -> Result<Backend> {
     name.parse().map_err(|_| {
         let names = Backend::ALL.map(Backend::name).join(", ");
@@ -93,15 +92,15 @@ fn backend_named(name: &str) -> Result<Backend> {
     })
 }
 
-/// What `SYMMETRA_BACKEND` says where it says nothing.
+/// The value of `SYMMETRA_BACKEND` that names no backend.
 const AUTO: &str = "auto";
 
-/// What settings call a backend, or none in particular.
+/// The name of a backend in settings, or of the automatic choice.
 pub(super) fn backend_name(backend: Option<Backend>) -> &'static str {
     backend.map_or(AUTO, Backend::name)
 }
 
-/// What is known once the ranks have met: which device, and the settings that depend on it.
+/// The device, and the settings that depend on it, once the ranks have met.
 pub(super) fn choose_device(
     given: Option<&Device>,
     local: (usize, Source),
@@ -117,7 +116,7 @@ pub(super) fn choose_device(
     (device, [local, setting])
 }
 
-/// A device, opened by the program or to be opened.
+/// A device that the program opened, or one to open.
 pub(super) enum Chosen {
     Given(Device),
     Host,
@@ -145,11 +144,11 @@ impl fmt::Display for Chosen {
 }
 
 impl EnvConfig {
-    /// What an environment would be set up with in this process, and who decides each setting; those of its
-    /// communicators behind its own. `otherwise` is the rank and the world size where nobody says them.
+    /// The settings that an environment would have in this process, each with its source; the settings of its
+    /// communicators come last. `otherwise` is the rank and world size if nothing sets them. Does not block.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] as [`Environment::init`](super::Environment::init) gives it for the same.
+    /// [`Error::InvalidArgument`] for settings that [`Environment::init`](super::Environment::init) refuses.
     pub fn settings(self, otherwise: (usize, usize)) -> Result<Vec<Setting>> {
         self.settings_with(&Process, otherwise)
     }
@@ -182,7 +181,7 @@ impl EnvConfig {
         Ok(settings)
     }
 
-    /// `told` is the rank and world size that a bootstrap object says.
+    /// `told` is the rank and world size of a bootstrap object.
     pub(super) fn resolve(self, told: Option<(usize, usize)>) -> Result<Resolved> {
         self.resolve_with(&Process, told)
     }
@@ -246,7 +245,7 @@ impl EnvConfig {
         })
     }
 
-    /// Rank and world size, of the replica or of all, and who said so.
+    /// Rank and world size, of the replica or of the whole world, with their sources.
     #[allow(clippy::type_complexity)]
     fn place(&self, lookup: &impl Lookup, told: Option<(usize, usize)>) -> Result<((usize, Source), (usize, Source))> {
         let (mut rank, mut world_size) = (self.rank, self.world_size);

@@ -1,4 +1,4 @@
-//! One parallel group as an engine uses it.
+//! One parallel group of an environment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,24 +11,26 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::stream::{Capture, Enqueue, Graph, Kept, Stream};
 
-/// A parallel group of an [`Environment`](super::Environment): who is in it, and what its
-/// communicator runs. Cheap to clone; usable from any thread.
+/// A parallel group of an [`Environment`](super::Environment): its ranks and its operations. Each call runs on the
+/// first backend that serves it: see [`explain`](Self::explain).
 ///
-/// All ranks of the group make the same calls in the same order. A group of one rank answers
-/// every call by itself.
+/// Cheap to clone; usable from any thread. All ranks make the same calls in the same order. A group of one rank serves
+/// every call alone. [`Error::Unsupported`] says why no backend serves a call. Calls on [`Backend::Host`] block and
+/// fail for good, with the group's rank numbers: [`Error::PeerLost`] for a lost rank, [`Error::Timeout`] after a
+/// deadline, [`Error::Bootstrap`] for a broken connection, [`Error::Mismatch`] for unequal calls, [`Error::Aborted`].
 #[derive(Clone)]
 pub struct Coordinator {
     name: &'static str,
     serving: Arc<GroupBackends>,
     facts: Arc<Facts>,
-    /// The ranks of the group, as numbered in the world, in order.
+    /// The ranks of the group in order, by their numbers in the world.
     ranks: Arc<[usize]>,
-    /// This rank's place among them.
+    /// This rank's number in the group.
     rank: usize,
 }
 
 impl Coordinator {
-    /// `rank` is one of `ranks`, as the world numbers it.
+    /// `rank` is the world's number of one of `ranks`.
     pub(super) fn new(
         name: &'static str,
         (serving, facts): (Arc<GroupBackends>, Arc<Facts>),
@@ -39,7 +41,7 @@ impl Coordinator {
         Self { name, serving, facts, ranks: ranks.into(), rank }
     }
 
-    /// What groups of the same ranks share.
+    /// The parts that groups of the same ranks share.
     pub(super) fn shared(&self) -> (Arc<GroupBackends>, Arc<Facts>) {
         (self.serving.clone(), self.facts.clone())
     }
@@ -49,10 +51,10 @@ impl Coordinator {
         self.name
     }
 
-    /// What runs the own collectives of a group on one host. Groups of the same ranks share it.
+    /// The communicator of a group on one host. Groups of the same ranks share one communicator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a group that spans hosts: call its operations here.
+    /// [`Error::Unsupported`] for a group that spans hosts: call the coordinator's operations.
     pub fn communicator(&self) -> Result<&Communicator> {
         self.serving.own().ok_or_else(|| {
             let reason = format!("its ranks are on {}", self.facts.places());
@@ -60,34 +62,34 @@ impl Coordinator {
         })
     }
 
-    /// What runs collectives among the group's ranks on this host: all of them, unless it spans hosts.
+    /// The communicator of the group's ranks on this host. For a group on one host these are all ranks.
     pub fn local(&self) -> &Communicator {
         self.serving.local()
     }
 
-    /// The same group with one backend, which is opened if need be: a call it does not serve is an error.
-    /// Collective; blocks. Every rank of the group makes a call through the same backend.
+    /// A coordinator of this group that uses one backend, opened if necessary. A call that the backend does not serve
+    /// is an error. Every rank must make a call through the same backend. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every rank where they name different backends, and nothing has changed;
-    /// [`Error::Peer`] or this rank's error when the backend cannot be opened, though it seemed so; the
-    /// group's error when it failed. That it cannot be had at all is the error of each call.
+    /// [`Error::Mismatch`] on every rank if they name different backends; nothing changes then. [`Error::Peer`] or this
+    /// rank's error if the backend cannot be opened; the group's error if the group has failed. If the backend is not
+    /// available at all, each call fails instead.
     pub fn through(&self, backend: Backend) -> Result<Self> {
         self.serving.unanimous(backend)?;
         let facts = self.serving.equip(Facts { forced: Some(backend), ..(*self.facts).clone() })?;
         Ok(Self { facts: Arc::new(facts), ..self.clone() })
     }
 
-    /// The backends in the order they are asked: what each serves, and why it refuses the rest. The
-    /// same on every rank of the group.
+    /// The backends in the order of choice, with the calls that each serves and refuses. Equal on every rank of the
+    /// group.
     pub fn explain(&self) -> Vec<Explanation> {
         self.facts.explain()
     }
 
-    /// Runs a call on the first backend that serves it.
+    /// Runs a call on the first backend that serves the call.
     pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         let mut request = Request::of(call, queue.recording().is_some());
-        // What blocks cannot be in a capture of the stream owner's either: it would end the capture, and the group.
+        // A blocking backend would end a native capture, and with it the group.
         if self.facts.select(&request) == Ok(Backend::Host) && queue.stream().is_capturing()? {
             request.captured = true;
         }
@@ -105,18 +107,17 @@ impl Coordinator {
         })
     }
 
-    /// What runs a form of a call that own kernels alone have.
+    /// The communicator for a form of a call that only own kernels have.
     fn on_own_kernels(&self, call: &Call<'_>, captured: bool) -> Result<&Communicator> {
         self.select(&Request { named: true, ..Request::of(call, captured) })?;
         self.communicator()
     }
 
-    /// Enqueues the low-contention form of a call.
     pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
         self.on_own_kernels(call, queue.recording().is_some())?.run_low_contention(call, queue)
     }
 
-    /// Makes a workspace for low-contention collectives, as [`Communicator::reserve_workspace`] does.
+    /// Makes a workspace for low-contention collectives: see [`Communicator::reserve_workspace`]. Collective; blocks.
     ///
     /// # Errors
     /// Those of [`Communicator::reserve_workspace`] and of [`communicator`](Self::communicator).
@@ -124,63 +125,61 @@ impl Coordinator {
         self.communicator()?.reserve_workspace(bytes)
     }
 
-    /// Checks and plans an all-reduce on own kernels.
     pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
         self.on_own_kernels(call, false)?.bind(call, kept)
     }
 
-    /// Blocks until all work of `stream` is done, then says whether it was done well.
+    /// Blocks until all work of `stream` is done, and returns its error if it failed.
     ///
-    /// Where NCCL has served the group, its kernels know no deadline: all that was enqueued on the stream must then
-    /// be done within `deadlines.steady`, counted from here, or `deadlines.first_use` until a wait has ended well;
-    /// a death, an abort and an error of NCCL's are noticed at once. Other ways to wait for a stream, such as
-    /// [`Stream::synchronize`](crate::Stream::synchronize) or reading a buffer, do not look: synchronize first.
+    /// NCCL's kernels have no deadline. If NCCL has served the group, all work of the stream must end within
+    /// `deadlines.steady` from here, or `deadlines.first_use` until one wait has succeeded; a lost rank, an abort and
+    /// an error of NCCL are noticed at once. [`Stream::synchronize`](crate::Stream::synchronize) and buffer reads
+    /// notice none of these: synchronize here first.
     ///
     /// # Errors
-    /// The group's error when a collective gave up, the device's when work failed; where NCCL served,
-    /// [`Error::Timeout`] with the operation and, where it is known, the rank that had not enqueued it.
+    /// The group's error if a collective gave up, the device's if work failed. If NCCL served: [`Error::Timeout`] with
+    /// the operation and, if known, the rank that had not enqueued it.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         self.serving.synchronize(stream)
     }
 
-    /// Lets go of a stream: from here on neither the group's calls nor its end need it, whatever backend served them.
-    /// To be called before a borrowed stream is destroyed; its work need not be done. Does not block. Every group that
-    /// the stream was used with is left for itself, but for those that this one became [`through`](Self::through) a
-    /// backend.
+    /// Detaches a stream: no backend of the group needs the stream any more, neither for calls nor to close. Call this
+    /// before destroying a borrowed stream, on every group that used the stream. Coordinators of one group from
+    /// [`through`](Self::through) count as one. The stream's work need not be done. Does not block.
     ///
     /// # Errors
-    /// [`Error::Device`] when the runtime refuses to record an event.
+    /// [`Error::Device`] if the runtime cannot record an event.
     pub fn leave(&self, stream: &Stream) -> Result<()> {
         self.serving.leave(stream)
     }
 
-    /// Ends the group on every rank, and on this one gives `reason` in the error: waits give up, NCCL is aborted,
-    /// connections between hosts break, and every later call fails with [`Error::Aborted`]. May be called
-    /// from any thread, more than once. Inside a host it blocks for NCCL's abort alone; a group that
-    /// spans hosts asks the other ranks once what happened, for two seconds at most, after a call through the CPU.
+    /// Aborts the group on every rank: waits give up, NCCL is aborted, connections between hosts break, and later calls
+    /// fail with [`Error::Aborted`], on this rank with `reason`. Any thread may call this, more than once. On one host
+    /// it blocks only for NCCL's abort. A group that spans hosts asks the other ranks once for the cause, for at most
+    /// two seconds, after any call through the CPU.
     ///
-    /// Between hosts the other ranks of the group learn the reason by the same question, which is asked once an
-    /// environment: of the first group that fails. Of a later one, or where not every rank of the world answers in
-    /// time, having failed too, ranks on other hosts fail with [`Error::Bootstrap`] or what else they see of this one.
+    /// Ranks on other hosts learn the reason by the same question, which each environment asks once, for its first
+    /// group that fails. For a later group, or if some rank does not answer in time, those ranks fail with
+    /// [`Error::Bootstrap`] or with another error that they see.
     ///
-    /// A call through the CPU that another thread is in is not interrupted: Gloo waits until the call's deadline
-    /// (`deadlines.steady`, or `deadlines.first_use`), and so does this, before the connections break.
+    /// A call through the CPU on another thread is not interrupted: Gloo waits until the call's deadline
+    /// (`deadlines.steady` or `deadlines.first_use`). This function waits too, and then breaks the connections.
     pub fn abort(&self, reason: &str) {
         self.serving.abort(reason);
     }
 
-    /// As an environment that is dropped leaves it.
+    /// Stops waiting for peers, as dropping the environment does.
     pub(super) fn abandon(&self) {
         self.serving.abandon();
     }
 
-    /// Captures a graph on every rank of the group: records what the closure enqueues, of this group and of
-    /// groups inside it, and exchanges the pointers that are new. Collective; blocks. Either
-    /// every rank has its graph, which all launch as often, or none.
+    /// Captures a graph on every rank of the group: records the calls in the closure, of this group and of groups
+    /// inside it, and exchanges new pointers. Every rank gets its graph, or none does. All ranks launch the graph
+    /// equally often. Collective; blocks.
     ///
     /// # Errors
-    /// As [`Stream::capture`](crate::Stream::capture) and [`Graph::register`](crate::Graph::register);
-    /// [`Error::Peer`] where another rank failed.
+    /// Those of [`Stream::capture`](crate::Stream::capture) and [`Graph::register`](crate::Graph::register);
+    /// [`Error::Peer`] if another rank failed.
     pub fn capture<'env>(
         &self,
         stream: &Stream,
@@ -191,16 +190,15 @@ impl Coordinator {
         Ok(graph)
     }
 
-    /// Whether the group is open and every rank well, as far as this rank knows. Does not block,
-    /// except that a rank of a group that spans hosts asks the others once when it has failed.
+    /// Whether the group is open and every rank is healthy, as far as this rank knows. Does not block, except once in a
+    /// failed group that spans hosts, where the rank asks the others for the cause.
     ///
     /// # Errors
-    /// [`Error::Closed`], or what went wrong first.
+    /// [`Error::Closed`], or the first failure.
     pub fn check(&self) -> Result<()> {
         self.serving.check()
     }
 
-    /// Closes what the group opened.
     pub(super) fn close(&self) -> Result<()> {
         self.serving.close()
     }
@@ -210,56 +208,56 @@ impl Coordinator {
         self.local().device()
     }
 
-    /// This rank's number in the group.
+    /// The number of this rank in the group.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many ranks the group has.
+    /// The number of ranks in the group.
     pub fn world_size(&self) -> usize {
         self.ranks.len()
     }
 
-    /// The group's ranks as the world numbers them, in the order of the group.
+    /// The group's ranks in order, by their numbers in the world.
     pub fn ranks(&self) -> &[usize] {
         &self.ranks
     }
 
-    /// The first rank, as the world numbers it.
+    /// The world's number of the first rank.
     pub fn first_rank(&self) -> usize {
         self.ranks[0]
     }
 
-    /// The last rank, as the world numbers it.
+    /// The world's number of the last rank.
     pub fn last_rank(&self) -> usize {
         self.ranks[self.ranks.len() - 1]
     }
 
-    /// Whether this is the first rank: of a pipeline, the stage that embeds.
+    /// Whether this is the first rank: in a pipeline, the stage that embeds.
     pub fn is_first_rank(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Whether this is the last rank: of a pipeline, the stage that samples.
+    /// Whether this is the last rank: in a pipeline, the stage that samples.
     pub fn is_last_rank(&self) -> bool {
         self.rank() + 1 == self.world_size()
     }
 
-    /// The rank after this one, going round, as the world numbers it.
+    /// The world's number of the rank after this one; the last rank's is the first.
     pub fn next_rank(&self) -> usize {
         self.ranks[(self.rank() + 1) % self.world_size()]
     }
 
-    /// The rank before this one, going round, as the world numbers it.
+    /// The world's number of the rank before this one; the first rank's is the last.
     pub fn previous_rank(&self) -> usize {
         self.ranks[(self.rank() + self.world_size() - 1) % self.world_size()]
     }
 
-    /// Blocks until every rank of the group called it. Says nothing about work on streams.
+    /// Blocks until every rank of the group has called it. Does not wait for work on streams.
     ///
     /// # Errors
-    /// As [`Group::barrier`](crate::Group::barrier); [`Error::Bootstrap`](crate::Error::Bootstrap) when a rank makes
-    /// another collective call instead.
+    /// Those of [`Group::barrier`](crate::Group::barrier); [`Error::Bootstrap`](crate::Error::Bootstrap) if a rank
+    /// makes another collective call instead.
     pub fn barrier(&self) -> Result<()> {
         let all = self.all_gather_bytes(&[])?;
         let other = all.iter().position(|words| !words.is_empty());
@@ -270,7 +268,7 @@ impl Coordinator {
         self.serving.all_gather_bytes(bytes)
     }
 
-    /// As it says: together with all other ranks, or not at all.
+    /// All ranks succeed, or none.
     pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
         self.serving.together(what, local)
     }

@@ -1,10 +1,10 @@
-//! Who works with whom: the ranks of every tensor, pipeline, data and expert parallel group.
+//! The ranks of every tensor, pipeline, data and expert parallel group.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// A way to divide the work, and so the ranks.
+/// A way to divide the work among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Parallelism {
@@ -19,7 +19,7 @@ pub enum Parallelism {
 }
 
 impl Parallelism {
-    /// Every one of them.
+    /// All ways, in the order of a layout's groups.
     pub const ALL: [Self; 4] = [Self::Tensor, Self::Pipeline, Self::Data, Self::Expert];
 
     /// The field's abbreviation: `tp`, `pp`, `dp`, `ep`.
@@ -39,10 +39,9 @@ impl fmt::Display for Parallelism {
     }
 }
 
-/// How the ranks of a world are laid out: external data x data x pipeline x tensor, tensor
-/// fastest, so that the ranks of a tensor parallel group are neighbours. What remains of the world
-/// beyond data x pipeline x tensor is external data parallelism: copies of the whole that share
-/// nothing. After the layout of vLLM and AITER.
+/// The layout of a world: external data x data x pipeline x tensor. Tensor varies fastest, so the ranks of a tensor
+/// parallel group are neighbours. Ranks beyond data x pipeline x tensor form external data parallelism: independent
+/// copies. vLLM and AITER have this layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     world_size: usize,
@@ -51,7 +50,7 @@ pub struct Layout {
     data: usize,
 }
 
-/// Where a rank is in each dimension.
+/// A rank's position in each dimension.
 struct Place {
     external: usize,
     data: usize,
@@ -60,11 +59,11 @@ struct Place {
 }
 
 impl Layout {
-    /// Lays `world_size` ranks out. Pure.
+    /// A layout of `world_size` ranks. Pure.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], which shows the arithmetic, unless all sizes are at least 1 and
-    /// the world is a multiple of their product.
+    /// [`Error::InvalidArgument`], which shows the arithmetic, unless all sizes are at least 1 and the world size is a
+    /// multiple of their product.
     pub fn new(world_size: usize, tensor: usize, pipeline: usize, data: usize) -> Result<Self> {
         for (what, size) in [
             ("world size", world_size),
@@ -85,12 +84,12 @@ impl Layout {
         Ok(Self { world_size, tensor, pipeline, data })
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn world_size(&self) -> usize {
         self.world_size
     }
 
-    /// How many ranks a group has.
+    /// The number of ranks in a group.
     pub fn size(&self, parallelism: Parallelism) -> usize {
         match parallelism {
             Parallelism::Tensor => self.tensor,
@@ -100,8 +99,7 @@ impl Layout {
         }
     }
 
-    /// The groups, each with its ranks in order, ordered by their first rank. Every rank is in
-    /// exactly one.
+    /// The groups, ordered by their first rank, each with its ranks in order. Every rank is in exactly one group.
     pub fn groups(&self, parallelism: Parallelism) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut numbers: Vec<usize> = Vec::new();
@@ -118,8 +116,7 @@ impl Layout {
         groups
     }
 
-    /// The ranks that `rank` works with, itself among them, in order. Empty for a rank that is
-    /// not in the world.
+    /// The ranks of the group of `rank`, in order. Empty if `rank` is not in the world.
     pub fn group_of(&self, parallelism: Parallelism, rank: usize) -> Vec<usize> {
         if rank >= self.world_size {
             return Vec::new();
@@ -128,7 +125,7 @@ impl Layout {
         (0..self.world_size).filter(|other| self.group_number(parallelism, *other) == number).collect()
     }
 
-    /// Equal for the ranks of one group: the place in all dimensions the group does not span.
+    /// A number that exactly the ranks of one group share: the position in all dimensions that the group does not span.
     pub(super) fn group_number(&self, parallelism: Parallelism, rank: usize) -> usize {
         let Place { external, data, pipeline, tensor } = self.place(rank);
         let stage = external * self.pipeline + pipeline;

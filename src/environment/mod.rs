@@ -1,5 +1,5 @@
-//! What an inference engine with tensor, pipeline, data and expert parallelism needs around the
-//! collectives: every rank's groups, opened and closed together.
+//! The parallel groups of an inference engine: tensor, pipeline, data and expert parallel groups of every rank, opened
+//! and closed together.
 //!
 //! ```
 //! use symmetra::bootstrap::Threads;
@@ -55,33 +55,32 @@ pub use layout::{Layout, Parallelism};
 pub use named::{Tensor, Value};
 pub use rendezvous::InitMethod;
 
-/// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups.
+/// The groups of one rank: the world, and its tensor, pipeline, data and expert parallel groups.
 ///
-/// Groups of the same ranks share one communicator and its memory. Dropped without
-/// [`close`](Self::close), the rank counts as lost by the others; nothing hangs, and what NCCL is at is aborted.
+/// Groups of the same ranks share one communicator and its memory. If an environment is dropped without
+/// [`close`](Self::close), the other ranks report this rank as lost. Nothing hangs, and NCCL is aborted.
 pub struct Environment {
     layout: Layout,
     hosts: Hosts,
     settings: Vec<Setting>,
-    /// What the ranks of several hosts met by.
+    /// The bootstrap of ranks on several hosts.
     kept: Option<Arc<FinalExchange>>,
-    /// The world, then each [`Parallelism`] in order.
+    /// The world's, then one for each [`Parallelism`] in order.
     coordinators: Vec<Coordinator>,
 }
 
 impl Environment {
-    /// Meets the other ranks, opens the world's communicator and those of the groups. Collective;
-    /// blocks. After [`close`](Self::close) a process may do it again.
+    /// Meets the other ranks, and opens the communicators of the world and of the groups. After [`close`](Self::close)
+    /// a process may open another environment. Collective; blocks.
     ///
-    /// Where ranks are on several hosts, those of each host open communicators of their own, and
-    /// groups that span hosts are connected by an engine (feature `gloo`).
+    /// If ranks are on several hosts, the ranks of each host open communicators of their own, and an engine (feature
+    /// `gloo`) connects groups that span hosts.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for sizes whose product does not divide the world size (it shows the
-    /// arithmetic), a malformed or missing variable, or a device there is not; [`Error::Mismatch`] when
-    /// ranks differ in sizes or settings; [`Error::Unsupported`] for ranks on several hosts, which it
-    /// names, without an engine between them; as [`Communicator::open`](crate::Communicator::open)
-    /// otherwise.
+    /// [`Error::InvalidArgument`] if the product of the sizes does not divide the world size (the message shows the
+    /// arithmetic), for a malformed or missing variable, or an unknown device; [`Error::Mismatch`] if ranks differ in
+    /// sizes or settings; [`Error::Unsupported`], with the hosts, for several hosts without an engine; else those of
+    /// [`Communicator::open`](crate::Communicator::open).
     pub fn init(config: EnvConfig) -> Result<Self> {
         let deadline = until(config.communicator.deadlines.open);
         let told = config.init_method.told();
@@ -96,7 +95,7 @@ impl Environment {
         }
     }
 
-    /// The same over a bootstrap that is borrowed: it cannot be kept, so all ranks must be on one host.
+    /// Opens an environment over a borrowed bootstrap, which cannot be kept: all ranks must be on one host.
     pub(crate) fn init_on(mut bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
         let deadline = until(config.communicator.deadlines.open);
         let told = (bootstrap.rank(), bootstrap.world_size());
@@ -108,7 +107,7 @@ impl Environment {
         met.open_on_one_host(bootstrap)
     }
 
-    /// One line a group: the backends in order.
+    /// Logs one line a group: its backends in order.
     fn log(&self) {
         for group in &self.coordinators {
             let backends: Vec<_> = group.explain().iter().map(ToString::to_string).collect();
@@ -116,27 +115,27 @@ impl Environment {
         }
     }
 
-    /// All ranks.
+    /// The group of all ranks.
     pub fn world(&self) -> &Coordinator {
         &self.coordinators[0]
     }
 
-    /// The ranks that share each layer with this one.
+    /// The tensor parallel group: the ranks that share each layer with this one.
     pub fn tp(&self) -> &Coordinator {
         self.group(Parallelism::Tensor)
     }
 
-    /// The stages of this rank's pipeline.
+    /// The pipeline parallel group: the stages of this rank's pipeline.
     pub fn pp(&self) -> &Coordinator {
         self.group(Parallelism::Pipeline)
     }
 
-    /// The ranks that hold what this one holds, for other requests.
+    /// The data parallel group: the ranks that hold the same layers for other requests.
     pub fn dp(&self) -> &Coordinator {
         self.group(Parallelism::Data)
     }
 
-    /// The ranks that share this stage's experts.
+    /// The expert parallel group: the ranks that share this stage's experts.
     pub fn ep(&self) -> &Coordinator {
         self.group(Parallelism::Expert)
     }
@@ -146,36 +145,35 @@ impl Environment {
         &self.coordinators[1 + parallelism as usize]
     }
 
-    /// Who is in which group.
+    /// The ranks of every group.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Which ranks are on which host.
+    /// The host of every rank.
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
     }
 
-    /// The effective settings, and who decided each.
+    /// The settings in force, with their sources.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }
 
-    /// Closes every group in good order. Collective; blocks. Later calls on its communicators fail
-    /// with [`Error::Closed`].
+    /// Closes every group. Later calls on its communicators fail with [`Error::Closed`]. Collective; blocks.
     ///
     /// # Errors
-    /// The first error of a group that had failed: all are closed all the same.
+    /// The first error of a group that had failed. All groups are closed nevertheless.
     pub fn close(self) -> Result<()> {
         self.close_groups()
     }
 
     pub(crate) fn close_groups(&self) -> Result<()> {
         let deadline = until(self.world().local().group().config().deadlines.open);
-        // A rank that goes first would be taken for dead by those on other hosts.
+        // Ranks on other hosts would report a rank that leaves first as lost.
         let mut result = self.kept.as_ref().map_or(Ok(()), |kept| match self.check() {
             Ok(()) => kept.leave(deadline),
-            // Others may be well, and wait for its word.
+            // Healthy ranks wait for this rank's message.
             Err(error) => {
                 kept.say(&[], Instant::now());
                 Err(error)
@@ -190,7 +188,7 @@ impl Environment {
         result
     }
 
-    /// The world, then each [`Parallelism`] in order.
+    /// The world's coordinator, then one for each [`Parallelism`] in order.
     pub(crate) fn coordinators(&self) -> &[Coordinator] {
         &self.coordinators
     }
@@ -200,7 +198,7 @@ impl Environment {
     }
 }
 
-/// The ranks know of each other; nothing is open.
+/// An environment whose ranks have met, with nothing open.
 struct Met {
     layout: Layout,
     hosts: Hosts,
@@ -212,7 +210,7 @@ struct Met {
 }
 
 impl Met {
-    /// Collective.
+    /// Collective; blocks.
     fn new(bootstrap: &mut dyn Bootstrap, resolved: Resolved, deadline: Instant) -> Result<Self> {
         warn_of_variables();
         let Resolved { rank, layout, communicator, backend, mut settings, .. } = resolved;
@@ -251,7 +249,7 @@ impl Met {
 
 impl Drop for Environment {
     fn drop(&mut self) {
-        // Dropping a group waits for the device, where a kernel of NCCL's, also of another group, may wait for good.
+        // Dropping a group waits for the device, where an NCCL kernel, also of another group, may wait for ever.
         self.coordinators.iter().for_each(Coordinator::abandon);
     }
 }

@@ -1,4 +1,4 @@
-//! Maps of named tensors and other values, from one rank of a group to all.
+//! Maps of named tensors and other values, sent from one rank to the whole group.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,17 +19,17 @@ pub struct Tensor<'a> {
     memory: Memory<'a>,
 }
 
-/// Whose memory it is.
+/// Memory that a tensor owns or borrows.
 enum Memory<'a> {
     Own(DeviceBuffer<u8>),
     Borrowed(Ref<'a, u8>),
 }
 
 impl<'a> Tensor<'a> {
-    /// Allocates one; contents start undefined.
+    /// Allocates a tensor. Its contents are undefined.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] for a shape of more bytes than there can be.
+    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] for a shape whose size overflows.
     pub fn new(device: &Device, dtype: Dtype, shape: &[usize]) -> Result<Self> {
         let bytes = elements(shape).and_then(|elems| elems.checked_mul(dtype.bytes()));
         let limit = format!("{dtype} of that shape must fit the address space");
@@ -37,10 +37,10 @@ impl<'a> Tensor<'a> {
         Ok(Self { dtype, shape: shape.to_vec(), memory: Memory::Own(DeviceBuffer::new(device, bytes)?) })
     }
 
-    /// One in memory that is borrowed: [`DeviceBuffer::borrow`] and its like give it.
+    /// A tensor in borrowed memory, such as that of [`DeviceBuffer::borrow`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a shape of another number of elements.
+    /// [`Error::InvalidArgument`] if the shape and the memory differ in their number of elements.
     pub fn borrowed<T: Element>(memory: &Ref<'a, T>, shape: &[usize]) -> Result<Self> {
         if elements(shape) != Some(memory.len()) {
             let limit = format!("the memory has {} elements", memory.len());
@@ -49,7 +49,7 @@ impl<'a> Tensor<'a> {
         Ok(Self { dtype: T::DTYPE, shape: shape.to_vec(), memory: Memory::Borrowed(memory.cast()) })
     }
 
-    /// The same for memory whose type Rust has forgotten; the language boundary's way in.
+    /// A tensor in borrowed memory without a Rust type, for the C++ bridge.
     pub(crate) fn borrowed_untyped(dtype: Dtype, memory: &View<'a>, shape: &[usize]) -> Result<Self> {
         with_type!(dtype, T => {
             let owned = Ref::<T>::new(memory.address.cast(), memory.elems, memory.device).owned_by(memory.owner.cloned());
@@ -57,7 +57,7 @@ impl<'a> Tensor<'a> {
         })
     }
 
-    /// Its memory where it is its own; the language boundary's way out.
+    /// The memory, if the tensor owns it, for the C++ bridge.
     pub(crate) fn into_own(self) -> Option<(Dtype, Vec<usize>, DeviceBuffer<u8>)> {
         match self.memory {
             Memory::Own(buffer) => Some((self.dtype, self.shape, buffer)),
@@ -65,17 +65,17 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// The type of its elements.
+    /// The element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// Its dimensions.
+    /// The dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Its memory as bytes.
+    /// The memory as bytes.
     pub fn bytes(&self) -> Ref<'_, u8> {
         match &self.memory {
             Memory::Own(buffer) => buffer.borrow(),
@@ -83,10 +83,10 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Its memory, to be read, written or an operand.
+    /// The memory, to read, write or use as an operand.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when its elements are of another type.
+    /// [`Error::InvalidArgument`] if the elements are of another type.
     pub fn elements<T: Element>(&self) -> Result<Ref<'_, T>> {
         if self.dtype != T::DTYPE {
             return Err(Error::invalid("the type", T::DTYPE, format!("the tensor holds {}", self.dtype)));
@@ -105,18 +105,18 @@ fn elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |all, dim| all.checked_mul(*dim))
 }
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Value<'a> {
     /// A tensor.
     Tensor(Tensor<'a>),
-    /// Anything else that serde can write: `serde_json::to_value` makes one. Numbers arrive bit for bit.
+    /// Any other value that serde can write, from `serde_json::to_value`. Numbers arrive bit for bit.
     Other(serde_json::Value),
 }
 
 impl<'a> Value<'a> {
-    /// The tensor, if it is one.
+    /// The tensor, if the value is one.
     pub fn tensor(&self) -> Option<&Tensor<'a>> {
         match self {
             Self::Tensor(tensor) => Some(tensor),
@@ -124,7 +124,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The other value, if it is none.
+    /// The other value, if the value is not a tensor.
     pub fn other(&self) -> Option<&serde_json::Value> {
         match self {
             Self::Tensor(_) => None,
@@ -133,7 +133,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// What ranks tell each other of a value.
+/// The description of a value that ranks exchange first.
 #[derive(Serialize, Deserialize)]
 enum Card {
     Tensor { dtype: u32, shape: Vec<usize> },
@@ -141,12 +141,12 @@ enum Card {
 }
 
 impl Coordinator {
-    /// Gives named tensors and other values of rank `root` to every rank. The others pass `None` and receive the
-    /// map, with tensors in new memory of their device; the root receives `None` and keeps its own.
+    /// Sends named tensors and other values of rank `root` to every rank. The other ranks pass `None` and receive the
+    /// map, with tensors in new memory of their device. The root passes its map and receives `None`.
     ///
-    /// **Blocks** until every rank knows names, types and shapes and has its memory; these travel as JSON
-    /// of at most 64 MiB less 256 bytes. The tensors follow, one [`broadcast`](Self::broadcast) each in the order of
-    /// their names, which is enqueued on `stream`: use them behind it. Between hosts that blocks as well.
+    /// **Blocks** until every rank has received names, types and shapes and has allocated memory. Descriptions travel
+    /// as JSON of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one [`broadcast`](Self::broadcast)
+    /// each in the order of names: use them in stream order. Between hosts the broadcasts block too.
     ///
     /// ```
     /// # use std::collections::BTreeMap;
@@ -164,10 +164,10 @@ impl Coordinator {
     /// ```
     ///
     /// # Errors
-    /// As [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast); [`Error::InvalidArgument`]
-    /// for a tensor or a stream of another device, [`Error::Unsupported`] while the stream is being captured,
-    /// [`Error::OutOfMemory`] or [`Error::InvalidArgument`] when this rank cannot allocate what is sent, and then
-    /// [`Error::Peer`] on the others: nothing is sent.
+    /// Those of [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast);
+    /// [`Error::InvalidArgument`] for a tensor or a stream of another device; [`Error::Unsupported`] while the stream
+    /// is being captured; [`Error::OutOfMemory`] or [`Error::InvalidArgument`] if this rank cannot allocate a tensor,
+    /// with [`Error::Peer`] on the others: nothing is sent then.
     pub fn broadcast_named(
         &self,
         map: Option<&BTreeMap<String, Value<'_>>>,
@@ -177,7 +177,7 @@ impl Coordinator {
         self.broadcast_named_made(Ok(map), root, stream)
     }
 
-    /// The same where the map may be an error already.
+    /// Sends a map, or takes part in the call with an error.
     pub(crate) fn broadcast_named_made(
         &self,
         map: Result<Option<&BTreeMap<String, Value<'_>>>>,

@@ -1,4 +1,4 @@
-//! Objects of one rank of a group for all, and of all for one.
+//! Objects from one rank to all, and from all ranks to one.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,30 +7,30 @@ use super::coordinator::Coordinator;
 use crate::bootstrap::hello::at_odds;
 use crate::error::{Error, Result};
 
-/// Most bytes of an object: with what is said of it, as many as one rank may give to one all-gather.
+/// Most bytes of an object: with its header, the most that one rank may give an all-gather.
 const MAX_OBJECT_BYTES: usize = (64 << 20) - 256;
 
-/// Most of an error that the others are told.
+/// Most characters of an error that the other ranks receive.
 const MAX_REFUSAL_CHARS: usize = 2048;
 
-/// Behind what a rank came for: its object follows, or why there is none.
+/// Marks, after the purpose of a rank's message, that an object follows. Otherwise an error follows.
 const GIVEN: u8 = b'=';
 const REFUSED: u8 = b'!';
 
 impl Coordinator {
-    /// Gives the object of rank `root` of the group to every rank. The others pass `None`. Blocks;
-    /// the object travels between processes as JSON of at most 64 MiB less 256 bytes.
+    /// Sends the object of rank `root` to every rank of the group. The other ranks pass `None`. The object travels
+    /// between processes as JSON of at most 64 MiB less 256 bytes. Blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a root there is not, a root without an object, another rank with one,
-    /// and an object that is too large or unfit for JSON; [`Error::Peer`] on the other ranks then, at once.
-    /// [`Error::Bootstrap`] when ranks name different roots, and when what arrives is no such object; the
-    /// group's error when it failed.
+    /// [`Error::InvalidArgument`] for an unknown root, a root without an object, another rank with an object, or an
+    /// object that is too large or unfit for JSON, with [`Error::Peer`] on the other ranks at once.
+    /// [`Error::Bootstrap`] if ranks name different roots, or if the bytes are not a `T`. The group's error if the
+    /// group has failed.
     pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, object: Option<&T>, root: usize) -> Result<T> {
         self.broadcast_made(Ok(object), root)
     }
 
-    /// The same where the object may be an error already.
+    /// Sends an object, or takes part in the call with an error.
     pub(super) fn broadcast_made<T: DeserializeOwned>(
         &self,
         object: Result<Option<impl Serialize>>,
@@ -41,7 +41,7 @@ impl Coordinator {
         from_json(root, &self.broadcast_bytes(bytes, root)?)
     }
 
-    /// The same for bytes, as they are.
+    /// Sends the bytes of rank `root` to every rank, unchanged. Blocks.
     pub(crate) fn broadcast_bytes(&self, bytes: Result<Option<&[u8]>>, root: usize) -> Result<Vec<u8>> {
         let refused = |given| Err(Error::invalid("the object", given, format!("rank {root} gives it and no other")));
         let own = bytes.and_then(|bytes| {
@@ -56,26 +56,26 @@ impl Coordinator {
         Ok(self.meet(&format!("to broadcast an object of rank {root}"), own)?.swap_remove(root))
     }
 
-    /// Collects an object of every rank, in the order of the group, at rank `root`; the others get
-    /// `None`. Blocks; each object travels as JSON of at most 64 MiB less 256 bytes.
+    /// Collects an object of every rank, in rank order, at rank `root`. The other ranks get `None`. Each object travels
+    /// as JSON of at most 64 MiB less 256 bytes. Blocks.
     ///
     /// # Errors
-    /// As [`broadcast_object`](Self::broadcast_object).
+    /// Those of [`broadcast_object`](Self::broadcast_object).
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, object: &T, root: usize) -> Result<Option<Vec<T>>> {
         let bytes = to_json(object);
         let Some(all) = self.gather_bytes(bytes.as_deref().map_err(Error::clone), root)? else { return Ok(None) };
         all.iter().enumerate().map(|(rank, bytes)| from_json(rank, bytes)).collect::<Result<_>>().map(Some)
     }
 
-    /// The same for bytes, as they are.
+    /// Collects bytes of every rank, unchanged, at rank `root`. Blocks.
     pub(crate) fn gather_bytes(&self, bytes: Result<&[u8]>, root: usize) -> Result<Option<Vec<Vec<u8>>>> {
         let own = bytes.and_then(|bytes| self.check_root(root).map(|()| bytes));
         let all = self.meet(&format!("to gather objects at rank {root}"), own)?;
         Ok((self.rank() == root).then_some(all))
     }
 
-    /// What every rank gave. Where one has only an error, that is its own, and [`Error::Peer`] on the others:
-    /// it meets them in any case, or they would wait for it.
+    /// Gathers the bytes of every rank. A rank with an error takes part, so that no rank waits for it: it returns its
+    /// error, and the others [`Error::Peer`].
     fn meet(&self, what: &str, own: Result<&[u8]>) -> Result<Vec<Vec<u8>>> {
         let own = own.and_then(|bytes| match bytes.len() {
             0..=MAX_OBJECT_BYTES => Ok(bytes),
@@ -90,7 +90,7 @@ impl Coordinator {
             }
             Err(error) => {
                 words.push(REFUSED);
-                // No longer than what may travel in any case.
+                // Short enough to travel in any case.
                 let error: String = error.to_string().chars().take(MAX_REFUSAL_CHARS).collect();
                 words.extend_from_slice(error.as_bytes());
             }
@@ -108,7 +108,7 @@ impl Coordinator {
     }
 }
 
-/// What a rank came for that meets the others like this.
+/// The purpose at the start of a rank's message.
 fn purpose(words: &[u8]) -> Option<&str> {
     let line = words.iter().position(|byte| *byte == b'\n')?;
     let answers = matches!(words.get(line + 1), Some(&(GIVEN | REFUSED)));

@@ -1,4 +1,4 @@
-//! From ranks that met to their groups: on one host, or on several.
+//! Opening the groups of ranks that have met, on one host or on several.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::Config;
 
-/// What a rank says of itself when all have met.
+/// A rank's first message when all have met.
 #[derive(Serialize, Deserialize)]
 struct Hello {
     host: String,
-    /// What must be equal everywhere, by name.
+    /// Settings, by name, that must be equal on all ranks.
     agreed: Agreed,
 }
 
-/// Compares what must be equal, and finds who is on which host. Ranks that were told different
-/// sizes would split into groups that never form.
+/// Compares the settings that must be equal, and finds the host of every rank. Ranks with different sizes would split
+/// into groups that never form.
 pub(super) fn meet(
     bootstrap: &mut dyn Bootstrap,
     host: String,
@@ -46,12 +46,12 @@ pub(super) fn meet(
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }
 
-/// What the groups of an environment are opened with.
+/// The arguments that open the groups of an environment.
 pub(super) struct Terms<'a> {
     pub(super) layout: &'a Layout,
     pub(super) hosts: &'a Hosts,
     pub(super) config: Config,
-    /// What engines speak over.
+    /// The interface of engines between hosts.
     pub(super) interface: Option<String>,
     pub(super) forced: Option<Backend>,
 }
@@ -62,7 +62,7 @@ impl Terms<'_> {
     }
 }
 
-/// Opens the world's communicator and splits it. A device that one rank cannot open is an error of all.
+/// Opens the world's communicator and splits it. If one rank cannot open its device, all ranks fail.
 pub(super) fn on_one_host(
     mut bootstrap: impl Bootstrap,
     device: Result<Device>,
@@ -85,8 +85,8 @@ pub(super) fn on_one_host(
     Ok(coordinators)
 }
 
-/// Opens a communicator for the ranks of each host, splits it, and connects the groups that span
-/// hosts. Ranks fail together.
+/// Opens a communicator for the ranks of each host, splits it, and connects the groups that span hosts. Ranks fail
+/// together.
 pub(super) fn on_hosts(
     mut bootstrap: Box<dyn Bootstrap>,
     device: Result<Device>,
@@ -94,7 +94,7 @@ pub(super) fn on_hosts(
 ) -> Result<(Vec<Coordinator>, Arc<FinalExchange>)> {
     let Terms { layout, hosts, config, .. } = terms;
     let (rank, deadline) = (bootstrap.rank(), until(config.deadlines.open));
-    // What fails between the ranks of a host, or of a group, has their numbers.
+    // Errors between the ranks of a host, or of a group, number the ranks within it.
     let neighbours = hosts.node_rank(rank).map(|node| hosts.ranks(node)).unwrap_or_default();
     let of_world = |error: Error| error.of_members(&neighbours);
     let engines = Engines::open(terms.interface.as_deref(), hosts);
@@ -129,7 +129,7 @@ pub(super) fn on_hosts(
     Ok((coordinators, kept))
 }
 
-/// The earlier coordinator whose ranks are the same everywhere, so that every rank shares alike.
+/// The earlier coordinator whose ranks are equal on every rank, so that all ranks share alike.
 pub(super) fn shared(layout: &Layout, parallelism: Parallelism) -> Option<usize> {
     if layout.size(parallelism) == layout.world_size() {
         return Some(0);
@@ -146,8 +146,8 @@ fn split(local: &Communicator, layout: &Layout, parallelism: Parallelism, rank: 
     group.ok_or_else(|| Error::Internal { message: format!("rank {rank} is in no {parallelism} group") })
 }
 
-/// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. What fails in the
-/// wake of a death names the dead, whom the bootstrap knows.
+/// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. A failure caused by
+/// a lost rank names the lost rank, which the bootstrap knows.
 fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
     let mut met = None;
     let outcome = together(what, local, |words| {
@@ -162,13 +162,13 @@ fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadlin
     }
 }
 
-/// Brings the ranks of each host together, `neighbours` of this one, in a directory that the first of them makes.
+/// Brings the ranks of this host, `neighbours`, together in a directory that the first of them makes.
 fn meet_on_host(bootstrap: &mut dyn Bootstrap, neighbours: &[usize], deadline: Instant) -> Result<Local> {
     let rank = bootstrap.rank();
     let local_rank = neighbours.iter().position(|neighbour| *neighbour == rank).unwrap_or(0);
     let directory = (local_rank == 0).then(Directory::new);
-    // In a directory within, which whoever comes first makes: the lock of this one says that it is in use, the lock of
-    // that one that somebody listens there.
+    // In a directory inside, made by the first rank to come: the outer directory's lock says that the directory is in
+    // use, the inner one's that a rank listens there.
     let told = match &directory {
         Some(Ok(directory)) => directory.path().join("host").into_os_string().into_vec(),
         _ => Vec::new(),

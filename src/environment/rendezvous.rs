@@ -9,33 +9,32 @@ use std::time::Instant;
 use crate::bootstrap::{Bootstrap, Local, Tcp, TcpConfig};
 use crate::error::{Error, Result};
 
-/// Where ranks meet.
+/// The way ranks meet.
 #[non_exhaustive]
 pub enum InitMethod {
     /// `env://`: at `MASTER_ADDR` and `MASTER_PORT`.
     Env,
-    /// `tcp://host:port`: rank 0 listens there. The secret is `SYMMETRA_SECRET`'s, the interface
-    /// `SYMMETRA_BIND`'s.
+    /// `tcp://host:port`: rank 0 listens there. `SYMMETRA_SECRET` gives the secret, `SYMMETRA_BIND` the interface.
     Tcp(String),
-    /// `file://path`: in this directory of the user's own, as [`Local`] does. Ranks of one host.
+    /// `file://path`: in this private directory of the user, by [`Local`]. Ranks of one host.
     File(PathBuf),
-    /// By an object of the caller's, which also tells rank and world size.
+    /// A bootstrap object of the caller, which also gives rank and world size.
     ///
-    /// Where all ranks are on one host it is dropped when they have met, else with the environment and its
-    /// coordinators. Not so where a group has failed: then a thread of this crate's is in its
-    /// [`all_gather`](Bootstrap::all_gather) until every other rank has failed or closed as well, or the call fails; its
-    /// deadline is a day. That may be long after the environment is gone, and drops the object at its end: ranks
-    /// that are well would take one that gave up earlier for dead.
+    /// If all ranks are on one host, the object is dropped when they have met; otherwise with the environment and its
+    /// coordinators. After a group has failed, a thread of this crate holds the object in
+    /// [`all_gather`](Bootstrap::all_gather) until every other rank has failed or closed too, or the call fails; the
+    /// call's deadline is a day. The thread then drops the object, possibly long after the environment: healthy ranks
+    /// would report a rank that gave up earlier as lost.
     Bootstrap(Box<dyn Bootstrap>),
 }
 
 impl InitMethod {
-    /// By an object of the caller's.
+    /// A bootstrap object of the caller.
     pub fn bootstrap(bootstrap: impl Bootstrap + 'static) -> Self {
         Self::Bootstrap(Box::new(bootstrap))
     }
 
-    /// The rank and world size that an object of the caller's says.
+    /// The rank and world size of a bootstrap object.
     pub(super) fn told(&self) -> Option<(usize, usize)> {
         match self {
             Self::Bootstrap(bootstrap) => Some((bootstrap.rank(), bootstrap.world_size())),
@@ -43,7 +42,7 @@ impl InitMethod {
         }
     }
 
-    /// The address at which this host reaches rank 0, where one is named. Nothing is sent.
+    /// The address at which this host reaches rank 0, if the method names rank 0's. Sends nothing.
     pub(super) fn local_address(&self) -> Option<IpAddr> {
         let address = match self {
             Self::Env => TcpConfig::address_from_env().ok()?,
@@ -57,7 +56,7 @@ impl InitMethod {
         Some(socket.local_addr().ok()?.ip())
     }
 
-    /// Blocks until every rank is there.
+    /// Blocks until every rank has connected.
     pub(super) fn connect(self, rank: usize, world_size: usize, deadline: Instant) -> Result<Box<dyn Bootstrap>> {
         let tcp = |address: String| -> Result<Box<dyn Bootstrap>> {
             Ok(Box::new(Tcp::connect(TcpConfig::at(address, rank, world_size, deadline)?)?))

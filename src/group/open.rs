@@ -67,7 +67,7 @@ impl Group {
     /// joins no new group. Collective over all ranks of this group; blocks.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), with rank numbers of this group; the group's error when it failed.
+    /// The errors of [`open`](Self::open), with rank numbers of this group; the group's error if the group has failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         self.split_into(color, key, Ok)
     }

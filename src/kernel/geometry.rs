@@ -2,17 +2,17 @@
 
 use super::args::{Geometry, kMaxBlocks as MAX_BLOCKS, kRingChannels as RING_CHANNELS};
 
-/// Bytes of a packet, and most that a block keeps of one in shared memory.
+/// Bytes of a packet, and the most that a block keeps of one in shared memory.
 const PACKET_BYTES: u32 = 16;
 /// Shared memory of every block: its votes.
 const VOTE_BYTES: u32 = 16;
 
-/// What a device's launches may look like.
+/// The limits of a device's launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A GPU: as many threads as a block has items.
     Gpu,
-    /// The CPU: any number does.
+    /// The CPU: any number of threads.
     Host {
         /// Blocks a launch.
         blocks: u32,
@@ -21,7 +21,7 @@ pub(crate) enum Shape {
     },
 }
 
-/// A launch and the packets of one source that a block handles at once.
+/// A launch, and how many packets of one source a block handles at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch {
     pub(crate) geometry: Geometry,
@@ -34,9 +34,9 @@ impl Launch {
     }
 }
 
-/// A push algorithm that moves `packets` packets from every source, in blocks of at most
-/// `most_threads` threads. As many blocks as there are, so that a multiprocessor has few packets to wait for;
-/// measured on 2 and 4 H200, where the shapes found by search are at most 3 % faster.
+/// The launch of a push algorithm that moves `packets` packets from every source, in blocks of at most `most_threads`
+/// threads. Uses as many blocks as possible, so that a multiprocessor waits for few packets. On 2 and 4 H200, shapes
+/// found by search were at most 3 % faster.
 pub(crate) fn push(shape: Shape, world: u32, packets: u64, most_threads: u32) -> Launch {
     match shape {
         Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared_bytes(world, 8), false, 8),
@@ -51,20 +51,19 @@ pub(crate) fn push(shape: Shape, world: u32, packets: u64, most_threads: u32) ->
     }
 }
 
-/// One packet of every rank for every lane.
+/// Shared memory for one packet of every rank in every lane.
 fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
     VOTE_BYTES + (world << lanes_log2) * PACKET_BYTES
 }
 
-/// A broadcast of `packets` packets through scratch, each of which goes to the owner of its share first:
-/// a thread for every packet of a share and owner, all ranks but the root.
+/// The launch of a broadcast of `packets` packets through scratch, each first to the owner of its share: one thread for
+/// every packet of a share and every owner, which are all ranks but the root.
 pub(crate) fn relay(shape: Shape, world: u32, packets: u64) -> Launch {
     let owners = (world - 1).max(1);
     push(shape, owners, packets.div_ceil(owners.into()), 1024)
 }
 
-/// The zero-copy two-shot over a share of `packets` packets: one packet a thread, several tiles in
-/// flight.
+/// The launch of a zero-copy two-shot over a share of `packets` packets: one packet a thread, several tiles in flight.
 pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
     const THREADS: u32 = 512;
     match shape {
@@ -76,9 +75,8 @@ pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
     }
 }
 
-/// A ring over chunks of `packets` packets: a block a channel, no more than have a piece worth the
-/// way, nor than run at once on every rank's device. Measured on 2 and 4 H200: fewer channels are slower at every
-/// size from 16 MiB.
+/// The launch of a ring over chunks of `packets` packets: one block a channel, no more channels than have enough data,
+/// nor than run at once on every rank's device. On 2 and 4 H200, fewer channels were slower at every size from 16 MiB.
 pub(crate) fn ring(shape: Shape, packets: u64, multiprocessors: u32) -> Launch {
     const THREADS: u32 = 512;
     match shape {
@@ -91,7 +89,7 @@ pub(crate) fn ring(shape: Shape, packets: u64, multiprocessors: u32) -> Launch {
     }
 }
 
-/// One block with an item for every rank, or for every packet of its descriptor.
+/// The launch of one block, with an item for every rank or for every packet of its descriptor.
 pub(crate) fn single(shape: Shape, items: u32) -> Launch {
     let threads = match shape {
         Shape::Host { threads, .. } => threads,

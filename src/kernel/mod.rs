@@ -1,6 +1,6 @@
-//! *How*: argument blocks and launch shapes of the kernels. Names no stage.
+//! Argument blocks and launch shapes of the kernels.
 //!
-//! [`args`] is the contract with `kernels/args.hpp` and may be read by every stage.
+//! [`args`] is the contract with `kernels/args.hpp`. Every layer may use it.
 
 pub(crate) mod args;
 pub(crate) mod geometry;

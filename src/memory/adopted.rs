@@ -46,7 +46,7 @@ impl<'a, T: Element> Adopted<'a, T> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group. [`Error::Unsupported`] when peers do not address the
-    /// memory. The group's error when it failed or was closed.
+    /// memory. The group's error if the group has failed or was closed.
     pub fn peer_address(&self, rank: usize) -> Result<*mut T> {
         let registration = self.registration.as_ref().ok_or_else(|| {
             Error::unsupported("an address of peers", "the memory of some rank cannot be shared, so it is pushed")

@@ -67,8 +67,8 @@ impl<T: Element> DeviceBuffer<T> {
     /// Copies `values` into the buffer, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
-    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device, [`Error::Unsupported`]
+    /// while the stream is being captured, [`Error::Device`] if the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         self.borrow().write(values, stream)
     }
@@ -77,7 +77,7 @@ impl<T: Element> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
-    /// device; [`Error::Device`] when the copy fails.
+    /// device; [`Error::Device`] if the copy fails.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.borrow().read(stream)
     }
@@ -205,8 +205,8 @@ impl<'a, T: Element> Ref<'a, T> {
     /// Copies `values` into the memory, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
-    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device, [`Error::Unsupported`]
+    /// while the stream is being captured, [`Error::Device`] if the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         if values.len() != self.len {
             return Err(Error::invalid("the number of values", values.len(), format!("the buffer has {}", self.len)));

@@ -126,8 +126,8 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Copies `values` into this rank's elements, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
-    /// [`Error::Unsupported`] while the stream is being captured, [`Error::Device`] when the copy fails.
+    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device, [`Error::Unsupported`]
+    /// while the stream is being captured, [`Error::Device`] if the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         self.borrow().write(values, stream)
     }
@@ -136,7 +136,7 @@ impl<T: Element> SymmetricBuffer<T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
-    /// device; [`Error::Device`] when the copy fails.
+    /// device; [`Error::Device`] if the copy fails.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.borrow().read(stream)
     }

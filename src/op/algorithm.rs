@@ -1,4 +1,4 @@
-//! The algorithms of an all-reduce, and what a caller may choose.
+//! The algorithms of an all-reduce, and the options of a call.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::types::{Dtype, Reduction, algorithm_name};
 
-/// What an all-reduce computes, and how. Made of a [`Reduction`] or an [`Algorithm`] where the other is
-/// the usual one.
+/// The reduction and algorithm of an all-reduce. A [`Reduction`] or an [`Algorithm`] alone converts into options with
+/// the default for the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AllReduceOptions {
-    /// What becomes of the values of all ranks.
+    /// How the values of all ranks are combined.
     pub reduction: Reduction,
-    /// Which way they take.
+    /// How the data move.
     pub algorithm: Algorithm,
 }
 
@@ -29,44 +29,43 @@ impl From<Algorithm> for AllReduceOptions {
     }
 }
 
-/// An all-reduce algorithm, by name.
+/// An all-reduce algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// The table's choice.
+    /// The choice of the communicator's table.
     #[default]
     Auto,
-    /// Everyone sends everything to everyone, 8 data bytes and two epochs a packet (the LL
-    /// protocol of NCCL). Any type. Lowest latency for the smallest messages.
+    /// Every rank sends its input to every other, in packets of 8 data bytes and two epochs (the LL protocol of NCCL).
+    /// Any type. Lowest latency for the smallest messages.
     OneShotLL,
-    /// The same with 16 data bytes a packet; a packet that has not arrived is a NaN pattern no
-    /// sender sends (Lamport style, as in TensorRT-LLM). Floating types.
+    /// One-shot in packets of 16 data bytes. A packet that has not arrived is a NaN pattern that no sender sends
+    /// (Lamport style, as in TensorRT-LLM). Floating types.
     OneShotSentinel,
-    /// Reduce-scatter and all-gather, both pushed without a barrier, LL packets. Any type.
+    /// Reduce-scatter and all-gather in LL packets, both pushed without a barrier. Any type.
     TwoShotLL,
-    /// The same with sentinel packets. Floating types.
+    /// Two-shot in sentinel packets: the NaN pattern of [`OneShotSentinel`](Self::OneShotSentinel). Floating types.
     TwoShotSentinel,
-    /// Each rank reads its share from all inputs and writes the sum into all outputs, between two
-    /// barriers. Symmetric or adopted memory; any type.
+    /// Each rank reads its share of all inputs and writes the sum into all outputs, between two barriers. Symmetric or
+    /// registered memory; any type.
     TwoShotZeroCopy,
-    /// A reduce-scatter and an all-gather in which every rank passes pieces on to the next (after
-    /// Patarasuk and Yuan, as in NCCL): through queues, the results straight into the next output
-    /// where peers can address it. Any type. Highest bandwidth for the largest messages.
+    /// A reduce-scatter and an all-gather in which every rank passes chunks to the next (after Patarasuk and Yuan, as
+    /// in NCCL), through queues, with results written straight into the next output if peers can address it. Any type.
+    /// Highest bandwidth for the largest messages.
     ///
-    /// A result starts at the rank with the number of its chunk, a share of the message a rank, goes
-    /// round, and is rounded at every rank: what overflows the type on the way stays infinite. No
-    /// averages of integers, whose partial sums would wrap.
+    /// The message has one chunk a rank. The reduction of chunk c starts at rank c, goes round the ring, and is rounded
+    /// at every rank; a partial sum that overflows the type stays infinite. No averages of integers, because partial
+    /// sums would wrap.
     Ring,
-    /// Exchanges of everything with one partner after the other, each twice as far away (Thakur,
-    /// Rabenseifner and Gropp), LL packets; ranks beyond a power of two fold in and out. Any type.
+    /// Each rank exchanges the whole message with one partner after another, each twice as far away (Thakur,
+    /// Rabenseifner and Gropp), in LL packets. Ranks beyond a power of two fold in and out. Any type.
     ///
-    /// A result is one of neighbours, then of neighbouring pairs and so on, rounded every time. No
-    /// averages of integers.
+    /// Sums are of neighbours, then of neighbouring pairs and so on, rounded every time. No averages of integers.
     RecursiveDoubling,
 }
 
 impl Algorithm {
-    /// Every algorithm that runs, in the order of their numbers.
+    /// Every algorithm except `Auto`, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::OneShotLL,
         Self::OneShotSentinel,
@@ -85,7 +84,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether it can carry this type.
+    /// Whether the algorithm can carry this type.
     pub const fn carries(self, dtype: Dtype) -> bool {
         match self {
             Self::OneShotSentinel | Self::TwoShotSentinel => dtype.is_float(),
@@ -98,24 +97,24 @@ impl Algorithm {
         matches!(self, Self::TwoShotZeroCopy)
     }
 
-    /// Whether its results have the bits of a sum in rank order, rounded once: what
-    /// [`Determinism::Exact`] asks for. Integers always do; and of two ranks there is one sum.
+    /// Whether results have the bits of a sum in rank order, rounded once, as [`Determinism::Exact`] requires. True for
+    /// integers and for two ranks, which have one possible sum.
     pub const fn is_exact(self, dtype: Dtype, world_size: usize) -> bool {
         !matches!(self, Self::Ring | Self::RecursiveDoubling) || !dtype.is_float() || world_size <= 2
     }
 
-    /// Whether it can carry this reduction of this type: averages of integers cannot be made of partial
-    /// sums, which wrap.
+    /// Whether the algorithm can carry this reduction of this type: partial sums wrap, so they cannot give averages of
+    /// integers.
     pub const fn reduces(self, dtype: Dtype, reduction: Reduction) -> bool {
         !matches!(self, Self::Ring | Self::RecursiveDoubling)
             || dtype.is_float()
             || !matches!(reduction, Reduction::Average)
     }
 
-    /// Its number in the argument blocks.
+    /// The number in the argument blocks.
     pub(crate) const fn number(self) -> u32 {
         match self {
-            // Never reaches a kernel: selection replaces it.
+            // Never reaches a kernel: the selection replaces it.
             Self::Auto => u32::MAX,
             Self::OneShotLL => args::kOneShotLL,
             Self::OneShotSentinel => args::kOneShotSentinel,

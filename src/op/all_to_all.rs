@@ -62,7 +62,7 @@ fn ragged(call: &Call<'_>, shape: &Shape) -> Strips {
     else {
         return Strips::default();
     };
-    // One strip behind the other.
+    // Each chunk follows the one before.
     let packed = |view: &View<'_>, counts: &[usize], number: usize| {
         let start: usize = counts[..number].iter().sum();
         let address = view.address.wrapping_add(start * shape.dtype.bytes());

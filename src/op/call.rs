@@ -18,7 +18,7 @@ pub(crate) struct Call<'v> {
     pub(crate) numbers: Numbers<'v>,
 }
 
-/// The numbers that some forms of operations take.
+/// Further arguments of some forms of operations.
 #[derive(Clone, Copy)]
 pub(crate) enum Numbers<'v> {
     None,
@@ -30,7 +30,7 @@ pub(crate) enum Numbers<'v> {
 }
 
 impl<'v> Call<'v> {
-    /// A call without operands. Sums, unless [`options`](Self::options) says otherwise.
+    /// A call without operands. Its reduction is a sum, unless [`options`](Self::options) sets another.
     pub(crate) fn new(op: &'static Op, dtype: Dtype) -> Self {
         let (options, numbers) = (AllReduceOptions::default(), Numbers::None);
         Self { op, dtype, options, parameter: 0, input: None, output: None, numbers }
@@ -56,7 +56,7 @@ impl<'v> Call<'v> {
         Self { numbers, ..self }
     }
 
-    /// What ranks must reduce alike, where the operation reduces.
+    /// The reduction, equal on all ranks, if the operation reduces.
     pub(crate) fn reduction(&self) -> Option<Reduction> {
         self.op.operation.reduces().then_some(self.options.reduction)
     }
@@ -71,7 +71,7 @@ impl<'v> Call<'v> {
         if matches!(self.numbers, Numbers::Messages(_)) { Dtype::U8 } else { self.dtype }
     }
 
-    /// Elements of the operand that every rank has, equally many on all ranks; 0 where each rank has its own counts.
+    /// Elements of the operand that every rank has, equal on all ranks; 0 if each rank has its own counts.
     pub(crate) fn elems(&self) -> usize {
         let everywhere = |extent: super::Extent| extent.size != super::Size::None && !extent.at_root;
         match self.numbers {
@@ -81,20 +81,19 @@ impl<'v> Call<'v> {
         }
     }
 
-    /// What beside sizes and types tells calls of the operation apart, in 8 bits.
+    /// An 8-bit value that tells calls of equal operation, size and type apart.
     pub(crate) fn told_apart(&self) -> u32 {
         if self.op.operation.parameter() == Parameter::None { 0 } else { self.parameter as u32 }
     }
 
-    /// What the history of the group keeps of the call, and what ranks compare, where the call moves its bytes in
-    /// the way of number `way`.
+    /// The history entry of the call, which ranks compare. `way` is the number of the transport.
     pub(crate) fn noted(&self, bytes: u64, way: u32) -> Noted {
         let reduction = self.reduction().unwrap_or(Reduction::Sum);
         let operation = self.op.operation.number();
         Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart()).in_rows(self.rows())
     }
 
-    /// Rows of a tensor that is cut along a dimension; 1 where there are none, or no elements.
+    /// Rows of a tensor that is cut along a dimension; 1 for other calls and calls without elements.
     pub(crate) fn rows(&self) -> u64 {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
@@ -102,8 +101,7 @@ impl<'v> Call<'v> {
         }
     }
 
-    /// What the history of the group keeps of a call that NCCL runs. What only the ranks of a pair have in common is
-    /// left out.
+    /// The history entry of a call that NCCL runs, without what only a pair of ranks has in common.
     pub(crate) fn noted_by_nccl(&self) -> Noted {
         self.noted((self.elems() * self.common_dtype().bytes()) as u64, BY_NCCL)
     }

@@ -9,7 +9,7 @@ use crate::error::{Error, Parameter, Result};
 use crate::memory::View;
 use crate::types::Dtype;
 
-/// What a checked call is on this rank.
+/// A checked call on this rank.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) rank: usize,
@@ -17,8 +17,8 @@ pub(crate) struct Shape {
     /// The root, or the distance between ranks.
     pub(crate) parameter: usize,
     pub(crate) dtype: Dtype,
-    /// How an operand of [`Size::PerRank`] is cut into parts. The part of a rank has the count of elements that the
-    /// ranks agree on.
+    /// How an operand of [`Size::PerRank`] is cut into parts. Each part has the count of elements that the ranks agree
+    /// on.
     pub(crate) cut: Cut,
 }
 
@@ -28,7 +28,7 @@ impl Shape {
         (self.cut.part_elems().unwrap_or(0) * self.dtype.bytes()) as u64
     }
 
-    /// From the start of an operand of parts to the part of `rank`.
+    /// Offset of the part of `rank` in an operand of parts.
     pub(crate) fn offset_bytes(&self, rank: usize) -> u64 {
         self.cut.offset_bytes(rank, self.dtype)
     }
@@ -40,7 +40,7 @@ impl Shape {
 }
 
 impl Call<'_> {
-    /// Refuses what is outside its limits: nothing has been done then. `device` is this rank's.
+    /// Checks a call against the limits of its operation, before anything runs. `device` is this rank's.
     pub(crate) fn check(&self, rank: usize, world: usize, device: &Device) -> Result<Shape> {
         let what = match self.op.operation.parameter() {
             Parameter::None => None,
@@ -76,7 +76,7 @@ impl Call<'_> {
         Ok(shape(cut))
     }
 
-    /// An operand that this rank has, where it has one.
+    /// An operand, or `None` if this rank does not have it.
     fn operand<'a, 'v>(
         &self,
         what: &str,
@@ -176,8 +176,8 @@ impl Call<'_> {
     }
 }
 
-/// Refuses messages to or from ranks that are not there, several of one direction and peer, unequal messages of a
-/// rank with itself, and memory that is received into and used otherwise too.
+/// Refuses messages to or from unknown ranks, several messages of one direction and peer, messages of different sizes
+/// from a rank to itself, and received memory that the batch also uses otherwise.
 fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Device) -> Result<()> {
     let place = |message: &Message| span(&message.view(), message.dtype);
     for (number, message) in messages.iter().enumerate() {
@@ -206,13 +206,13 @@ fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Devi
     Err(Error::invalid("what a rank sends itself", format!("{} bytes", own(true)), limit))
 }
 
-/// Addresses that an operand covers.
+/// The addresses of an operand.
 pub(crate) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
     let start = view.address as usize;
     start..start + view.elems * dtype.bytes()
 }
 
-/// Refuses operands that overlap, each with its name, unless the first is where it must be in place.
+/// Refuses operands that overlap, and names them, unless the first is where an in-place call puts it.
 pub(crate) fn check_apart(
     (what, first): (impl Display, Range<usize>),
     (other, second): (impl Display, Range<usize>),

@@ -1,12 +1,12 @@
-//! One dimension of a row-major tensor, cut into a part for every rank.
+//! A row-major tensor, cut along one dimension into a part for every rank.
 
 use crate::error::{Error, Result};
 use crate::types::Dtype;
 
-/// A tensor as a cut along one dimension sees it: `rows` times `parts` parts side by side.
+/// A tensor cut along one dimension: `rows` rows of `parts` parts side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Product of the dimensions before.
+    /// Product of the dimensions before the cut one.
     rows: usize,
     /// Elements of one part in one row.
     part_elems: usize,
@@ -35,7 +35,7 @@ impl Cut {
         })
     }
 
-    /// `part` says how long a part is along the dimension that is so long in the shape.
+    /// `part` gives the length of a part along the dimension, from its length in the shape.
     fn of(shape: &[usize], dim: usize, parts: usize, part: impl Fn(usize) -> Result<usize>) -> Result<Self> {
         let Some(len) = shape.get(dim) else {
             return Err(Error::invalid("the dimension", dim, format!("the shape {shape:?} has {}", shape.len())));
@@ -57,18 +57,18 @@ impl Cut {
         self.part_elems()?.checked_mul(self.parts)
     }
 
-    /// Whether every part is one stretch of the whole.
+    /// Whether every part is contiguous in the whole.
     pub(crate) fn is_line(self) -> bool {
         self.rows <= 1
     }
 
-    /// How often each part has a stretch in the whole.
+    /// The number of contiguous pieces of a part in the whole.
     #[cfg(feature = "nccl")]
     pub(crate) fn rows(self) -> usize {
         self.rows
     }
 
-    /// From the start of the whole to that of a part.
+    /// Offset of a part in the whole.
     pub(crate) fn offset_bytes(self, part: usize, dtype: Dtype) -> u64 {
         (part * self.part_elems * dtype.bytes()) as u64
     }
@@ -78,7 +78,7 @@ impl Cut {
         self.parts
     }
 
-    /// Bytes of a row of a part, `parts` of which are side by side in the whole; 0 where a part is one stretch.
+    /// Bytes of a row of a part, with `parts` side by side in the whole; 0 if parts are contiguous.
     pub(super) fn row_bytes(self, dtype: Dtype) -> u64 {
         if self.is_line() { 0 } else { (self.part_elems * dtype.bytes()) as u64 }
     }

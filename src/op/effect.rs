@@ -1,9 +1,9 @@
-//! What a call leaves, stated apart from how the call runs: commands, benchmarks and tests verify by it.
+//! The effect of a call, stated apart from how the call runs. Commands, benchmarks and tests verify by the effect.
 
-/// A call as its effect depends on it. Lengths are in elements.
+/// The facts of a call that its effect depends on. Lengths are in elements.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
-    /// How many ranks there are.
+    /// The number of ranks.
     pub world_size: usize,
     /// The root, or the distance between ranks.
     pub parameter: usize,
@@ -11,39 +11,39 @@ pub struct Case<'a> {
     pub count: usize,
     /// Rows of a part, for a call along a dimension; else 1.
     pub rows: usize,
-    /// How many elements one rank gives another, where each pair of ranks has its own count.
+    /// How many elements one rank sends another, if each pair of ranks has its own count.
     pub counts: Option<&'a dyn Fn(usize, usize) -> usize>,
 }
 
-/// Whose elements a stretch holds.
+/// The origin of a stretch's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Those of the input of this rank.
+    /// The input of this rank.
     Rank(usize),
     /// The reduction of the inputs of all ranks.
     Reduced,
 }
 
-/// Elements `at..at + count` of an output: those of the source from element `start` on.
+/// Elements `at..at + count` of an output: elements `start..start + count` of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Where in the output.
+    /// Offset in the output.
     pub at: usize,
-    /// Whose elements.
+    /// Origin of the elements.
     pub source: Source,
-    /// Where in the source.
+    /// Offset in the source.
     pub start: usize,
-    /// How many.
+    /// Number of elements.
     pub count: usize,
 }
 
 impl Case<'_> {
-    /// One count of the source's, at the start of the output.
+    /// One count of elements, at the start of the output.
     pub(super) fn one(&self, source: Source, start: usize) -> Vec<Stretch> {
         vec![Stretch { at: 0, source, start, count: self.count }]
     }
 
-    /// The inputs of all ranks, which lie side by side in every row of the output.
+    /// The inputs of all ranks, side by side in every row of the output.
     pub(super) fn gathered(&self) -> Vec<Stretch> {
         let width = self.count / self.rows;
         let pieces = (0..self.world_size).flat_map(|rank| (0..self.rows).map(move |row| (rank, row)));
@@ -63,7 +63,7 @@ impl Case<'_> {
         (0..self.rows).map(|row| Stretch { at: row * width, source, start: start(row), count: width }).collect()
     }
 
-    /// How many elements rank `from` gives rank `to`.
+    /// How many elements rank `from` sends rank `to`.
     pub(super) fn pair(&self, from: usize, to: usize) -> usize {
         self.counts.map_or(self.count, |counts| counts(from, to))
     }

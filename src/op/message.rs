@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::memory::{Operand, Owner, Place, View, WithView};
 use crate::types::{Dtype, Element};
 
-/// What a rank sends to another, or receives from it.
+/// A message from this rank to another, or to this rank.
 pub(crate) struct Message {
     pub(crate) peer: usize,
     pub(crate) sends: bool,
@@ -48,7 +48,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// What one rank sends and receives in a batch. What is wrong with a message is the error of the batch.
+/// The messages that one rank sends and receives in a batch. An invalid message makes the batch fail.
 pub struct Messages<'op> {
     rank: usize,
     world_size: usize,
@@ -70,7 +70,7 @@ impl<'op> Messages<'op> {
         self.messages.push(Message::new(peer, true, T::DTYPE, &operand.view_of()));
     }
 
-    /// Receives as many elements as `operand` has from rank `peer` of the group.
+    /// Receives from rank `peer` of the group as many elements as `operand` has.
     pub fn receive<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) {
         self.messages.push(Message::new(peer, false, T::DTYPE, &operand.view_of()));
     }
@@ -80,7 +80,7 @@ impl<'op> Messages<'op> {
         self.send(operand, (self.rank + 1) % self.world_size);
     }
 
-    /// Receives as many elements as `operand` has from the previous rank; the first rank receives from the last.
+    /// Receives from the previous rank as many elements as `operand` has; the first rank receives from the last.
     pub fn receive_previous<T: Element>(&mut self, operand: impl Operand<'op, T>) {
         self.receive(operand, (self.rank + self.world_size - 1) % self.world_size);
     }

@@ -1,7 +1,6 @@
-//! Operations: one description each. A description says what a call takes, what may be in place, which bytes go
-//! from rank to rank, how backends run the call, and what the call leaves. Everything else is derived from it: the
-//! check of a call, the history that ranks compare, the choice of a backend, the command that measures and verifies
-//! the operation, and the tests.
+//! Operations: one description each. A description gives the operands, the in-place forms, the bytes from rank to rank,
+//! how backends run the call, and the effect. The check of a call, the history that ranks compare, the choice of a
+//! backend, the command that measures and verifies the operation, and the tests are derived from it.
 
 mod algorithm;
 mod all_gather;
@@ -42,7 +41,7 @@ pub use send_receive::SEND_RECEIVE;
 pub use shift::SHIFT;
 pub(crate) use strips::{Rows, Strip, Strips};
 
-/// Every operation of a group, in the order in which commands and explanations list them.
+/// Every operation of a group, in the order of commands and explanations.
 pub static OPERATIONS: [&Op; 11] = [
     &ALL_REDUCE,
     &REDUCE_SCATTER,
@@ -61,13 +60,13 @@ pub static OPERATIONS: [&Op; 11] = [
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Op {
-    /// Name, number, and what a call takes beside operands.
+    /// Name, number, and parameters beside operands.
     pub operation: Operation,
-    /// What the ranks hold afterwards, in one line.
+    /// The effect, in one line.
     pub summary: &'static str,
-    /// What a call reads.
+    /// The operand that a call reads.
     pub input: Extent,
-    /// What a call writes.
+    /// The operand that a call writes.
     pub output: Extent,
     /// Where input and output may be the same memory.
     pub in_place: InPlace,
@@ -75,9 +74,9 @@ pub struct Op {
     pub along: bool,
     /// Whether the operation has a low-contention form, which copy engines run.
     pub low_contention: bool,
-    /// Bus bandwidth over algorithm bandwidth for a world size, as nccl-tests count.
+    /// Bus bandwidth over algorithm bandwidth for a world size, as nccl-tests define it.
     pub bus_factor: fn(usize) -> f64,
-    /// What the output of a rank holds after a call. An independent statement: nothing that runs a call uses it.
+    /// The contents of a rank's output after a call. Stated independently: nothing that runs a call uses it.
     pub effect: fn(&Case<'_>, usize) -> Vec<Stretch>,
     pub(crate) kernels: Kernels,
     #[cfg_attr(not(feature = "nccl"), expect(dead_code, reason = "the build has no such backend"))]
@@ -85,11 +84,11 @@ pub struct Op {
     pub(crate) host: Host,
 }
 
-/// How many elements an operand has. Ranks agree on a count of elements, except where each pair of ranks has its own.
+/// The size of an operand. Ranks agree on a count of elements, except where each pair of ranks has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Size {
-    /// There is no such operand.
+    /// No operand.
     None,
     /// The count.
     One,
@@ -97,7 +96,7 @@ pub enum Size {
     PerRank,
     /// A count of its own for each rank, parts in rank order, at most the whole operand together.
     Counts,
-    /// Any number of messages, at most one for each rank.
+    /// Any number of messages, at most one for each rank and direction.
     Messages,
 }
 
@@ -106,7 +105,7 @@ pub enum Size {
 pub struct Extent {
     /// How many elements.
     pub size: Size,
-    /// Whether only the root has the operand. Other ranks pass nothing, and what they pass is not looked at.
+    /// Whether only the root has the operand. An operand that another rank passes is ignored.
     pub at_root: bool,
 }
 
@@ -126,7 +125,7 @@ impl Extent {
     }
 }
 
-/// Where the input and the output of a call may share memory. Otherwise they may not overlap.
+/// Where input and output of a call may share memory. Otherwise they must not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InPlace {
@@ -143,33 +142,33 @@ pub enum InPlace {
 pub(crate) enum Kernels {
     /// By an all-reduce algorithm.
     AllReduce,
-    /// By an exchange of strips.
+    /// By an exchange of chunks.
     Exchange { strips: fn(&Call<'_>, &Shape) -> Strips, access: Access },
 }
 
-/// Which operand peers access in an exchange where they can address it, and where this rank's bytes are in there.
+/// The operand that peers access in an exchange if they can address it, and where this rank's bytes are in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Access {
     /// Each rank writes into the output of every other, at this offset in bytes.
     Write(fn(&Shape) -> u64),
-    /// Each rank that receives reads the input of every rank from this offset in bytes on, and reduces what it reads.
+    /// Each receiving rank reads the input of every rank, from this offset in bytes, and reduces what it reads.
     Reduce(fn(&Shape) -> u64),
     /// Each rank reads a share of the root's output and writes the share into the output of all others.
     Relay,
-    /// Receivers alone know where their strips are: they tell the senders on the device before the exchange.
+    /// Only receivers know where their chunks are: they tell the senders on the device before the exchange.
     Told(Tell),
 }
 
-/// When ranks tell each other where their strips are.
+/// When ranks tell each other where their chunks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tell {
-    /// Where the message is large enough for direct access to pay: all ranks know the size.
+    /// If the message is large enough for direct access to pay off: all ranks know the size.
     Large,
-    /// Always: each rank knows its own sizes alone.
+    /// Always: each rank knows only its own sizes.
     Always,
 }
 
-/// What NCCL is asked for.
+/// How NCCL runs an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nccl {
     AllReduce,
@@ -177,16 +176,16 @@ pub(crate) enum Nccl {
     ReduceScatter,
     Broadcast,
     Reduce,
-    /// A group of sends and receives, one for each strip.
+    /// A group of sends and receives, one for each chunk.
     Strips,
 }
 
 /// How the host backend runs an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// An exchange of the strips.
+    /// An exchange of the chunks.
     Strips,
-    /// An exchange of the strips, of which each rank reduces what arrives.
+    /// An exchange of the chunks, in which each rank reduces what arrives.
     ReducedStrips,
     /// Every rank reduces a share, all ranks gather the shares, and ranks that have an output write the result.
     Reduced,
@@ -195,7 +194,7 @@ pub(crate) enum Host {
 }
 
 impl Op {
-    /// The name: that of the command, and of the operation in messages.
+    /// The name of the command, and of the operation in messages.
     pub const fn name(&self) -> &'static str {
         self.operation.name()
     }
@@ -205,18 +204,18 @@ impl Op {
         OPERATIONS.into_iter().find(|op| op.name() == name)
     }
 
-    /// The description of an operation; `None` for what is no operation of a group.
+    /// The description of an operation; `None` for a number that no operation of a group has.
     pub fn of(operation: Operation) -> Option<&'static Self> {
         OPERATIONS.into_iter().find(|op| op.operation == operation)
     }
 
-    /// Whether ranks tell each other on the device where their data go: then direct access needs outputs in symmetric
+    /// Whether ranks tell each other on the device where their data go. Direct access then needs outputs in symmetric
     /// memory.
     pub const fn tells_places(&self) -> bool {
         matches!(self.kernels, Kernels::Exchange { access: Access::Told(_), .. })
     }
 
-    /// The bytes that go from rank to rank. An all-reduce has none: its algorithms decide.
+    /// The bytes that go from rank to rank. None for an all-reduce, whose algorithms decide.
     pub(crate) fn strips(&self, call: &Call<'_>, shape: &Shape) -> Strips {
         match self.kernels {
             Kernels::AllReduce => Strips::default(),
@@ -233,7 +232,7 @@ impl PartialEq for Op {
     }
 }
 
-/// The part of a message that crosses a rank's link where each rank keeps its own part.
+/// The part of a message that crosses a rank's link if each rank keeps its own part.
 fn share_of_others(world_size: usize) -> f64 {
     (world_size as f64 - 1.0) / world_size as f64
 }

@@ -3,8 +3,8 @@
 use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
 use crate::error::Operation;
 
-/// Reduce. Ranks other than the root call alike, whether the root reduces in place or not, so nothing about the way
-/// the bytes go depends on that.
+/// Reduce. Ranks other than the root do not know whether the root reduces in place, so the transport does not depend on
+/// that.
 pub static REDUCE: Op = Op {
     operation: Operation::Reduce,
     summary: "The reduction of all inputs, in the root",

@@ -5,9 +5,8 @@ use super::{
 };
 use crate::error::Operation;
 
-/// A batch of sends and receives. In the effect, and where a program calls all operations alike, the message to a rank
-/// starts at the part of the input that has the number of that rank, and the message from a rank at such a part of the
-/// output.
+/// A batch of sends and receives. In its effect and in `perform`, the message to rank r starts at part r of the input,
+/// and the message from rank r at part r of the output.
 pub static SEND_RECEIVE: Op = Op {
     operation: Operation::SendReceive,
     summary: "Messages between any pairs of ranks",

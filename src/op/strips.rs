@@ -1,11 +1,11 @@
-//! The bytes that go from rank to rank in a call.
+//! The chunks of bytes that go from rank to rank in a call.
 
 use super::Cut;
 use crate::group::MAX_WORLD_SIZE;
 use crate::memory::View;
 use crate::types::Dtype;
 
-/// What goes to one rank, or comes from one rank.
+/// The bytes to one rank, or from one rank.
 #[derive(Clone, Copy)]
 pub(crate) struct Strip {
     pub(crate) address: *mut u8,
@@ -15,7 +15,7 @@ pub(crate) struct Strip {
 impl Strip {
     pub(crate) const NONE: Self = Self { address: std::ptr::null_mut(), bytes: 0 };
 
-    /// All of an operand.
+    /// The whole operand.
     pub(crate) fn whole(view: &View<'_>, dtype: Dtype) -> Self {
         Self { address: view.address, bytes: (view.elems * dtype.bytes()) as u64 }
     }
@@ -26,7 +26,7 @@ impl Strip {
     }
 }
 
-/// Rows of strips that are parts of a tensor. All zero: each strip is one row.
+/// Rows of chunks that are parts of a tensor. All zero: each chunk is one row.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Rows {
     pub(crate) row_bytes: u64,
@@ -35,20 +35,20 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// From parts by themselves into the whole.
+    /// From separate parts into the whole.
     pub(crate) fn gathering(cut: Cut, dtype: Dtype) -> Self {
         let row_bytes = cut.row_bytes(dtype);
         Self { row_bytes, from_pitch_bytes: row_bytes, into_pitch_bytes: row_bytes * cut.parts() as u64 }
     }
 
-    /// From the whole into parts by themselves.
+    /// From the whole into separate parts.
     pub(crate) fn scattering(cut: Cut, dtype: Dtype) -> Self {
         let Self { row_bytes, from_pitch_bytes, into_pitch_bytes } = Self::gathering(cut, dtype);
         Self { row_bytes, from_pitch_bytes: into_pitch_bytes, into_pitch_bytes: from_pitch_bytes }
     }
 }
 
-/// What a rank gives to every rank and gets from every rank.
+/// The chunks that a rank sends to every rank and receives from every rank.
 #[derive(Clone, Copy)]
 pub(crate) struct Strips {
     pub(crate) from: [Strip; MAX_WORLD_SIZE],
@@ -63,7 +63,7 @@ impl Default for Strips {
 }
 
 impl Strips {
-    /// Strips whose rank-to-rank parts `from` and `into` give, one for every rank of the world.
+    /// Strips from the functions `from` and `into`, which give the chunk to and from each rank.
     pub(crate) fn each(world: usize, from: impl Fn(usize) -> Strip, into: impl Fn(usize) -> Strip) -> Self {
         let mut strips = Self::default();
         for peer in 0..world {

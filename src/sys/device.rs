@@ -1,4 +1,4 @@
-//! What Rust asks of the device rooms: `cpp/device/device.hpp`, one to one.
+//! The device functions of `cpp/device/device.hpp`, one to one.
 // `panic` is what cxx's expansion holds for a C++ type that lacks what a pointer needs.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::panic, unreachable_pub, missing_docs)]
 
@@ -167,7 +167,7 @@ impl Stream {
     /// Launches the kernel that an argument block asks for.
     ///
     /// # Safety
-    /// What the kernel reads and writes through the block's addresses is there until the kernel ends.
+    /// Memory that the kernel reads and writes through the block's addresses lives until the kernel ends.
     pub(crate) unsafe fn launch<Args: Block>(&self, args: &Args, geometry: &Geometry) -> i32 {
         let bytes = std::ptr::from_ref(args).cast();
         // SAFETY: the block is of the kind that its type names, and C++ copies it before it returns; the caller

@@ -1,4 +1,4 @@
-//! What Rust asks of a bootstrap that the caller implements: `cpp/core/foreign.hpp`.
+//! The functions of a bootstrap that the caller implements: `cpp/core/foreign.hpp`.
 #![allow(clippy::multiple_unsafe_ops_per_block, unreachable_pub, missing_docs)]
 
 use std::pin::Pin;
@@ -20,13 +20,13 @@ mod bridge {
         fn barrier(bootstrap: Pin<&mut Bootstrap>, timeout_ms: u64) -> Result<()>;
     }
 
-    // One that Rust keeps.
+    // For bootstraps that Rust owns.
     impl UniquePtr<Bootstrap> {}
 }
 
 pub(crate) use bridge::Bootstrap;
 
-// SAFETY: its header asks callers for objects that any one thread at a time may use.
+// SAFETY: the header requires objects that any thread may use, one at a time.
 unsafe impl Send for Bootstrap {}
 
 pub(crate) fn rank(bootstrap: &Bootstrap) -> Result<usize> {
@@ -55,7 +55,7 @@ fn remaining_ms(deadline: Instant) -> u64 {
     u64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whatever the object threw is a failure to meet, in its own words, unless it names who died: nobody else may know.
+/// The error of an exception: a bootstrap error with its text, or the lost rank that only the exception may name.
 fn thrown(exception: cxx::Exception) -> Error {
     let text = exception.what();
     let words = text.splitn(4, '|').nth(3).unwrap_or(text).to_owned();

@@ -1,4 +1,4 @@
-//! What Rust asks of Gloo: `cpp/gloo/wire.hpp`, one to one.
+//! The functions of Gloo: `cpp/gloo/wire.hpp`, one to one.
 // `panic` is what cxx's expansion holds for a C++ type that lacks what a pointer needs.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::panic, unreachable_pub, missing_docs)]
 
@@ -22,9 +22,9 @@ mod bridge {
 
 pub(crate) use bridge::{Interface, Wire, open_interface, open_wire};
 
-// SAFETY: its header promises that any thread may use it: the device is only read.
+// SAFETY: the header promises that any thread may use an interface: the device is only read.
 unsafe impl Send for Interface {}
 // SAFETY: as above.
 unsafe impl Sync for Interface {}
-// SAFETY: its header asks for one thread at a time, not for the same one.
+// SAFETY: the header requires one thread at a time, not always the same.
 unsafe impl Send for Wire {}

@@ -1,4 +1,4 @@
-//! What Rust asks of C++, by `#[cxx::bridge]`s.
+//! The C++ functions that Rust calls, by `#[cxx::bridge]`s.
 //!
 //! Cold calls return `Result` and keep kind, native code and rank of the exception. Hot calls return an `i32` that
 //! [`crate::device::Device::check`] turns into an error.

@@ -5,7 +5,7 @@ use std::env::VarError;
 use super::setting::Source;
 use crate::error::{Error, Result};
 
-/// Where variables are looked up: the process's environment, or a test's.
+/// Looks up variables: in the process's environment, or in a test's.
 pub(crate) trait Lookup {
     fn get(&self, name: &'static str) -> Result<Option<String>>;
 }
@@ -19,7 +19,7 @@ impl Lookup for Process {
     }
 }
 
-/// A variable of this process; unset: none.
+/// A variable of this process; `None` if unset.
 pub(crate) fn optional(name: &str) -> Result<Option<String>> {
     match std::env::var(name) {
         Ok(text) => Ok(Some(text)),
@@ -28,10 +28,10 @@ pub(crate) fn optional(name: &str) -> Result<Option<String>> {
     }
 }
 
-/// What may name an NCCL, the first before the second.
+/// Variables that name an NCCL library, in order of precedence.
 pub(crate) const LIBRARY_NAMES: [&str; 2] = ["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"];
 
-/// The NCCL that a variable names, and which.
+/// The NCCL library that a variable names, with the variable.
 pub(crate) fn library_path(lookup: &impl Lookup) -> Result<Option<(String, Source)>> {
     match text(lookup, None, LIBRARY_NAMES[0])? {
         None => text(lookup, None, LIBRARY_NAMES[1]),
@@ -39,7 +39,7 @@ pub(crate) fn library_path(lookup: &impl Lookup) -> Result<Option<(String, Sourc
     }
 }
 
-/// A number: the program's, else the variable's, else none.
+/// A number: the program's, else the variable's, else `None`.
 pub(crate) fn number(lookup: &impl Lookup, set: Option<usize>, name: &'static str) -> Result<Option<(usize, Source)>> {
     if let Some(set) = set {
         return Ok(Some((set, Source::Program)));
@@ -50,7 +50,7 @@ pub(crate) fn number(lookup: &impl Lookup, set: Option<usize>, name: &'static st
     Ok(Some((number, Source::Variable(name))))
 }
 
-/// Words: the program's, else the variable's, else none.
+/// A text: the program's, else the variable's, else `None`.
 pub(crate) fn text(lookup: &impl Lookup, set: Option<String>, name: &'static str) -> Result<Option<(String, Source)>> {
     match set {
         Some(set) => Ok(Some((set, Source::Program))),

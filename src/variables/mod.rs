@@ -29,8 +29,8 @@ const QUICK_REDUCE: [&str; 3] =
     ["AITER_QUICK_REDUCE_QUANTIZATION", "AITER_QUICK_REDUCE_CAST_BF16_TO_FP16", "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB"];
 const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
 
-/// Every variable that symmetra knows; `docs/environment.md` lists them. A setting made in the program always
-/// beats a variable.
+/// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
+/// a variable.
 pub const VARIABLES: [Variable; 17] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),

@@ -1,8 +1,8 @@
-//! What holds, and who said so.
+//! Settings in force, and their sources.
 
 use std::fmt;
 
-/// Who decided a setting. A program's word beats a variable's, a variable's beats the default.
+/// The source of a setting. The program takes precedence over a variable, and a variable over the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
@@ -12,7 +12,7 @@ pub enum Source {
     Variable(&'static str),
     /// The layout, from other settings.
     Derived,
-    /// Nobody: the default.
+    /// The default.
     Default,
 }
 
@@ -27,14 +27,14 @@ impl fmt::Display for Source {
     }
 }
 
-/// An effective setting.
+/// A setting in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Setting {
-    /// Its name in [`EnvConfig`](crate::environment::EnvConfig).
+    /// The name in [`EnvConfig`](crate::environment::EnvConfig).
     pub name: &'static str,
-    /// Its value.
+    /// The value.
     pub value: String,
-    /// Who decided it.
+    /// The source of the value.
     pub source: Source,
 }

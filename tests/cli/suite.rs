@@ -64,7 +64,7 @@ fn symmetra(args: &str) -> Run {
     command(args.split_whitespace()).output().unwrap().into()
 }
 
-/// The same with every argument by itself.
+/// Runs the program with these arguments, of any bytes.
 fn symmetra_with<S: AsRef<OsStr>>(args: &[S]) -> Run {
     command(args).output().unwrap().into()
 }

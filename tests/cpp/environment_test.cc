@@ -52,7 +52,7 @@ class Relay : public Bootstrap {
   Bootstrap& bootstrap_;
 };
 
-/// The same, to be given away.
+/// A relay that owns its bootstrap, to be given away.
 struct Owning : Relay {
   explicit Owning(std::unique_ptr<Bootstrap> bootstrap) : Relay(*bootstrap), kept(std::move(bootstrap)) {}
   std::unique_ptr<Bootstrap> kept;

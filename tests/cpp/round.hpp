@@ -49,7 +49,7 @@ T reduced(symmetra::Reduction reduction, const std::vector<T>& values) {
 template <class T>
 class Round {
  public:
-  /// The same `seed` on every rank of `group`.
+  /// `seed` is equal on every rank of `group`.
   Round(const symmetra::Coordinator& group, std::uint64_t seed)
       : group_(group),
         stream_(group.device()),
@@ -79,7 +79,7 @@ class Round {
     }
   }
 
-  /// The same from graphs, each launched twice on fresh data.
+  /// Checks every operation in a graph, which is launched twice on fresh data.
   void check_captured(const symmetra::Coordinator& through) {
     for (Operation operation : operations(through)) {
       const symmetra::Graph graph = group_.capture(stream_, [&](symmetra::Capture& capture) { operation.enqueue(capture); });

@@ -1,4 +1,4 @@
-// What the GPU tests check with, and a device to look at memory through.
+// Checks of the GPU tests, and a device for looking at memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -46,7 +46,7 @@ inline bool throws(ErrorKind kind, const std::function<void()>& work) {
 
 inline bool says(const char* words) { return thrown_message.find(words) != std::string::npos; }
 
-/// Polls, for what ends on another thread.
+/// Polls a condition that another thread makes true.
 inline bool within_5_s(const std::function<bool()>& holds) {
   for (int tries = 0; tries < 5000; ++tries) {
     if (holds()) return true;

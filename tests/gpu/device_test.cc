@@ -1,5 +1,5 @@
-// The CUDA device room on a machine with GPUs: between two processes and within one,
-// between two devices where there are two. Needs none of the kernels.
+// The CUDA backend alone on a machine with GPUs: between two processes and within one, between two devices if there are two. Needs no
+// kernels.
 #include "cpp/device/cuda/device.hpp"
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@
 #include "tests/gpu/bench.hpp"
 #include "tests/gpu/exporter.hpp"
 
-// The room calls these, and no test here launches a kernel.
+// The backend calls these, and no test here launches a kernel.
 namespace symmetra::kernels::cuda {
 int32_t load_all() noexcept { return cudaSuccess; }
 int32_t launch(void*, Kind, const void*, const Geometry&) noexcept { return cudaErrorNotSupported; }
@@ -61,14 +61,14 @@ void between_processes(const Bench& bench, Process& peer) {
   CHECK(bench.holds(second->address(), 0x22, offer.small_bytes));
   first.reset();
   CHECK(bench.holds(second->address(), 0x22, offer.small_bytes));
-  // What another process exported cannot be exported onwards, so it must not look so.
+  // Memory imported from another process cannot be exported again, so classify must not say that it can.
   const PointerInfo imported = device.classify(again->address());
   CHECK(imported.kind == kPointerVmm && imported.bytes == offer.large_bytes);
   std::printf("  imported: kind %u, device %d\n", imported.kind, imported.device);
 
   CHECK(send_byte(peer.socket));
   CHECK(receive_byte(peer.socket));
-  // Closed by its last user, a handle opens again.
+  // After its last user has closed it, a handle opens again.
   again.reset();
   large = device.import_ipc(offer.large, offer.large_bytes);
   CHECK(bench.holds(large->address(), 0x44, kHostBytes));
@@ -125,7 +125,7 @@ void alias(const Bench& bench, const Bench& other) {
   CHECK(bench.holds(mapped->address(), 0, kHostBytes));
   CHECK(bench.fill(mapped->address(), 0x3c, bytes));
   CHECK(other.holds(memory->address(), 0x3c, kHostBytes));
-  // By descriptor it works within a process too.
+  // An import by descriptor also works within a process.
   const auto imported = bench.device->import_shared(memory->export_fd(), bytes);
   CHECK(bench.holds(imported->address(), 0x3c, kHostBytes));
   mapped.reset();
@@ -180,7 +180,7 @@ void classify(const Bench& bench) {
   }
 }
 
-/// Host memory is pinned in place, once for all who pin it.
+/// Host memory is pinned in place, once for all users.
 void pin(const Bench& bench, const Bench& other) {
   const HostPages pages;
   auto first = bench.device->pin(pages.address(), kHostBytes);
@@ -261,7 +261,7 @@ void borrowed_streams(const Bench& bench, const Bench& other) {
   {
     const auto stream = bench.device->borrow_stream(reinterpret_cast<uint64_t>(blocking));
     const auto capture = stream->begin_capture();
-    // Asking about the legacy stream, or about the captured one, spoils nothing.
+    // Queries of the legacy stream and of the captured one do not invalidate the capture.
     CHECK(!legacy->capturing() && stream->capturing());
     CHECK(bench.device->borrow_stream(reinterpret_cast<uint64_t>(blocking))->capturing());
     CHECK(stream->fill(memory->address(), 9, kHostBytes) == 0);
@@ -325,7 +325,7 @@ void capture_abandoned(const Bench& bench) {
   }
   CHECK(!bench.stream->capturing());
   CHECK(bench.fill(memory->address(), 4, kHostBytes) && bench.holds(memory->address(), 4, kHostBytes));
-  // The same for a capture that somebody spoiled, finished or not.
+  // A graph releases its keepalive also if its capture was invalidated, finished or not.
   const auto spoil = [&] { return cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(bench.stream->raw())); };
   {
     const auto capture = bench.stream->begin_capture();
@@ -372,7 +372,7 @@ void graph_dropped_in_flight(const Bench& bench) {
   CHECK(released.exactly_once());
 }
 
-/// Cold calls, from the capturing thread and another, do not spoil what somebody else captures.
+/// Cold calls, from the capturing thread and another, do not invalidate a capture by another owner.
 void cold_calls_while_capturing(const Bench& bench) {
   cudaStream_t theirs = nullptr;
   CHECK(cudaSetDevice(0) == cudaSuccess && cudaStreamCreateWithFlags(&theirs, cudaStreamNonBlocking) == cudaSuccess);
@@ -403,7 +403,7 @@ void cold_calls_while_capturing(const Bench& bench) {
   CHECK(cudaStreamDestroy(theirs) == cudaSuccess);
 }
 
-/// Memory may be dropped while work that uses it is on its way.
+/// Memory may be dropped while enqueued work uses it.
 void dropped_in_use(const Bench& bench, const Bench& other) {
   const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
   const size_t bytes = bench.device->shared_granularity();
@@ -480,7 +480,7 @@ void memory_flat(const Bench& bench) {
   const size_t free_before = free_bytes();
   const int descriptors_before = open_descriptors();
   for (int times = 0; times < 200; ++times) round();
-  // One allocation lost in 200 rounds shows.
+  // One allocation lost in 200 rounds would show.
   CHECK(free_bytes() + bytes > free_before);
   CHECK(open_descriptors() == descriptors_before);
 }

@@ -1,4 +1,4 @@
-// A process that offers device memory to this one.
+// A process that offers device memory to this process.
 #pragma once
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 namespace symmetra::test {
 
-/// What an exporting process offers, beside the descriptor of its shared memory.
+/// The offer of an exporting process, beside the descriptor of its shared memory.
 struct Offer {
   uint64_t shared_bytes;
   uint64_t large_bytes;
@@ -42,7 +42,7 @@ inline bool send_offer(int socket, const Offer& offer, int fd) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(offer));
 }
 
-/// Returns the descriptor, -1 where none came.
+/// Returns the descriptor, or -1 if none came.
 inline int receive_offer(int socket, Offer* offer) {
   iovec part{offer, sizeof(*offer)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -65,8 +65,7 @@ inline bool receive_byte(int socket) {
   return recv(socket, &byte, 1, 0) == 1;
 }
 
-/// The other process: allocates on the last device, offers, looks at what was written, and
-/// stays until its peer closes the socket.
+/// The other process: allocates on the last device, offers the memory, checks what was written, and stays until its peer closes the socket.
 inline void export_memory(int socket) {
   const Bench bench(static_cast<int32_t>(cuda::count()) - 1);
   const Device& device = *bench.device;
@@ -99,7 +98,7 @@ inline void export_memory(int socket) {
   receive_byte(socket);
 }
 
-/// A forked process and our end of the socket to it; told to end where nobody waited for it.
+/// A forked process and our end of the socket to it. The destructor ends a process that nobody waited for.
 class Process {
  public:
   Process(pid_t pid, int socket) : socket(socket), pid_(pid) {}
@@ -111,7 +110,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void kill() const { ::kill(pid_, SIGKILL); }
-  /// Ends the conversation, also where other processes hold the socket, and returns the exit status.
+  /// Ends the conversation, even if other processes hold the socket, and returns the exit status.
   int wait() {
     shutdown(socket, SHUT_RDWR);
     int status = -1;

@@ -253,7 +253,7 @@ void test_scrub() {
   }
 }
 
-/// The same for every exchange by packets: in one round of whole packets or not, and relayed. All have one region.
+/// Stale packets are gone after every exchange by packets: in one round of whole packets or not, and relayed. All share one region.
 void test_exchange_scrub() {
   std::mt19937_64 random(11);
   constexpr uint32_t kWorld = 3;

@@ -92,7 +92,7 @@ Value floats(uint32_t reduction, const std::vector<Value>& ranks) {
   return reduction == kAverage ? result / static_cast<Value>(ranks.size()) : result;
 }
 
-/// The same of integers: exactly, in 128 bits, but for what wraps.
+/// The reduction of integers: exact, in 128 bits, except sums and products, which wrap.
 inline Bits integers(uint32_t dtype, uint32_t reduction, uint32_t bytes, const std::vector<Bits>& ranks) {
   using namespace symmetra::kernels;
   const auto value = [&](Bits bits) {

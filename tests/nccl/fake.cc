@@ -128,7 +128,7 @@ int ncclCommWindowRegister(void*, void*, size_t, void** handle, int) {
 }
 int ncclCommWindowDeregister(void*, void*) { return called(__func__); }
 int ncclCommDestroy(void*) { return called(__func__); }
-/// Likewise returns when no graph holds one.
+/// Returns when no graph holds an operation of the communicator.
 int ncclCommAbort(void*) {
   const int code = called(__func__);
   if (window != nullptr) *window = &communicator;

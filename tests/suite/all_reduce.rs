@@ -199,7 +199,7 @@ fn pitfall_24_25_sizes_change_from_call_to_call() {
             2 => random.below(1000),
             _ => random.below(8000),
         };
-        // The same algorithm again, so that its buffers rotate with small and large calls in them.
+        // One algorithm several times, so that its buffers rotate with small and large calls in them.
         order.extend([(algorithm, count), (algorithm, count / 7), (algorithm, count + 1)]);
     }
     // A large call after small ones meets the buffer of the last large one.

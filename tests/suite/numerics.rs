@@ -351,7 +351,7 @@ fn known_results_of_integers() {
     });
 }
 
-/// The same numbers in a message of another length, at another place and alignment, have the same sum.
+/// Equal numbers in a message of another length, at another place and alignment, have the same sum.
 #[test]
 fn pitfall_28_bits_do_not_depend_on_the_message_around_them() {
     fn window<T: Sample + Element>(rank: &Rank, data: &Data<T>) {

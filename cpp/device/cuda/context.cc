@@ -4,7 +4,7 @@
 
 namespace symmetra::device::cuda {
 
-// Codes that mean the same have the same number in the runtime and the driver.
+// Equal errors have equal numbers in the runtime and the driver.
 static_assert(int{cudaErrorMemoryAllocation} == int{CUDA_ERROR_OUT_OF_MEMORY});
 static_assert(int{cudaErrorNotSupported} == int{CUDA_ERROR_NOT_SUPPORTED});
 static_assert(int{cudaErrorPeerAccessUnsupported} == int{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED});
@@ -35,7 +35,7 @@ void check(CUresult code, const Context& context, Call call) {
 const Context& primary(int32_t ordinal) {
   return gpu::primary<Context>(ordinal, [](int32_t device) {
     Context context{driver(), device, nullptr};
-    // First by the runtime, which loads this binary's kernels into it.
+    // First by the runtime, which then loads this binary's kernels into the context.
     check(cudaInitDevice(device, 0, 0), context, {"InitDevice"});
     check(context.driver.cuDevicePrimaryCtxRetain(&context.handle, device), context, {"cuDevicePrimaryCtxRetain"});
     const Current current(context);

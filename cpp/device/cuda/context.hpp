@@ -1,4 +1,4 @@
-// A device's primary context, and how an entry makes it the thread's own for a while.
+// A device's primary context, and a guard that makes it current.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,8 +28,8 @@ struct Api {
   static ErrorKind kind_of(int32_t code);
 };
 
-/// Makes a context current; gives the thread its own back at the end, none included.
-/// Contexts are compared instead of ordinals, since the caller's may not be the primary.
+/// Makes a context current, and restores the thread's own at the end, also if there was none. Compares contexts instead of ordinals, since
+/// the caller's context may not be the primary one.
 class Current {
  public:
   explicit Current(const struct Context& context) noexcept;
@@ -79,16 +79,16 @@ using gpu::check;
 using gpu::Cold;
 using gpu::Drain;
 
-/// For calls of the driver, by their whole names.
+/// For driver calls, by their whole names.
 void check(CUresult code, const Context& context, Call call);
 
-/// The primary context of a device that exists. Retained by the first call and, as the
-/// runtime itself does, never given back: objects may refer to it for ever.
+/// The primary context of an existing device. Retained by the first call and never released, like the runtime's own: objects may refer to
+/// it for ever.
 const Context& primary(int32_t ordinal);
 
-/// Leaves the context as the calling thread's current one.
+/// Leaves the context current on the calling thread.
 void become_current(const Context& context);
-/// What a pointer is. See device.cc.
+/// Classifies a pointer. See device.cc.
 PointerInfo find_pointer(const Context& context, const uint8_t* pointer);
 
 }  // namespace symmetra::device::cuda

@@ -21,7 +21,7 @@ std::string find_versions(const Context& context) {
   check(cudaDriverGetVersion(&driver_version), context, {"DriverGetVersion"});
   check(cudaRuntimeGetVersion(&runtime_version), context, {"RuntimeGetVersion"});
   std::string versions = "driver " + release(driver_version);
-  // The number people know a driver by; the CUDA API does not tell it.
+  // The driver's package version, which the CUDA API does not report.
   std::string package;
   if (std::ifstream("/sys/module/nvidia/version") >> package) versions += " (" + package + ')';
   return versions + ", runtime " + release(runtime_version);
@@ -49,7 +49,7 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   found.minor = static_cast<uint32_t>(native.minor);
   found.shared_fd = has(context, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) &&
                     has(context, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-  // The runtime tells of IPC as a whole by its events.
+  // The runtime reports IPC support as that of events.
   found.legacy_ipc = native.unifiedAddressing != 0 && has(context, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
   found.warp = static_cast<uint32_t>(native.warpSize);
   static_assert(sizeof(found.uuid) == sizeof(native.uuid.bytes));
@@ -62,7 +62,7 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
 void become_current(const Context& context) { check(context.driver.cuCtxSetCurrent(context.handle), context, {"cuCtxSetCurrent"}); }
 
 PointerInfo find_pointer(const Context& context, const uint8_t* pointer) {
-  // The driver writes booleans of one byte or four: zeroed words read right either way.
+  // The driver writes booleans of one or four bytes: a zeroed word reads right either way.
   uint32_t memory_type = 0;
   uint32_t managed = 0;
   uint32_t legacy_ipc = 0;

@@ -1,4 +1,4 @@
-// CUDA devices. No CUDA types, so that who opens one needs no CUDA headers.
+// CUDA devices, without CUDA types, so that callers need no CUDA headers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace symmetra::device::cuda {
 
-/// 0 where there is no driver.
+/// 0 without a driver.
 uint32_t count() noexcept;
 std::shared_ptr<Device> open(int32_t ordinal);
 

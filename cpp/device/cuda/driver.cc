@@ -9,8 +9,7 @@
 namespace symmetra::device::cuda {
 namespace {
 
-// The release whose signatures the table has. None of them changed since, and asking for
-// more would refuse drivers that serve.
+// The release whose signatures the table has. No signature has changed since, and a newer release would refuse drivers that work.
 constexpr unsigned int kSignatures = 12000;
 
 template <typename Function>

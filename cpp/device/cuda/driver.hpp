@@ -1,12 +1,12 @@
-// The driver entry points the runtime API does not wrap, fetched at run time: the binary
-// must start where there is no driver, so libcuda is never linked.
+// Driver functions that the runtime API does not wrap, loaded at run time: the binary must start without a driver, so it does not link
+// libcuda.
 #pragma once
 
 #include <cuda.h>
 
 namespace symmetra::device::cuda {
 
-/// Named like the functions they hold.
+/// Members have the names of the functions.
 struct Driver {
   decltype(&::cuGetErrorName) cuGetErrorName;
   decltype(&::cuGetErrorString) cuGetErrorString;
@@ -28,8 +28,7 @@ struct Driver {
   decltype(&::cuMemRetainAllocationHandle) cuMemRetainAllocationHandle;
 };
 
-/// The table, loaded by the first call that succeeds. Throws where the driver is
-/// missing or lacks a symbol, which the message names.
+/// The table, loaded by the first call that succeeds. Throws if the driver is missing or lacks a symbol; the message names it.
 const Driver& driver();
 
 }  // namespace symmetra::device::cuda

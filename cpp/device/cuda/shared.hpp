@@ -1,4 +1,4 @@
-// Memory that other ranks map: physical memory by handle, passed on as a file descriptor.
+// Memory that other ranks map: physical memory, exported as a file descriptor.
 #pragma once
 
 #include <cstddef>

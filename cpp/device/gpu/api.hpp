@@ -1,7 +1,7 @@
-// What the code of this folder takes of a vendor's runtime. CUDA and HIP name it alike but for the first letters, so
-// each room makes its `Api` from these lists: a struct with the types, the constants, and the functions as members.
+// The parts of a vendor's runtime that this folder uses. CUDA and HIP names differ only in their first letters, so each backend makes its
+// `Api` from these lists: a struct with the types, the constants, and the functions as members.
 //
-// A room's `Context` is one device. Beside `Api`, `api` and `ordinal` it has what the vendors do differently:
+// A backend's `Context` is one device. Beside `Api`, `api` and `ordinal` it has what differs between vendors:
 //   bool ready() const                  whether the device can be asked for its memory
 //   Stream_t legacy(), per_thread()     the default streams
 //   int usual_priority(int least)       of a stream that is not urgent, given the least there is

@@ -1,4 +1,4 @@
-// The devices of this process, and how a cold entry works on one.
+// The devices of this process, and a guard for cold functions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace symmetra::device::gpu {
 
-/// The context of a device: what `make(ordinal)` returned the first time. Objects may refer to it for ever.
+/// The context of a device: the result of the first `make(ordinal)`. Objects may refer to it for ever.
 template <typename Context, typename Make>
 const Context& primary(int32_t ordinal, Make make) {
   struct Primaries {
@@ -23,8 +23,8 @@ const Context& primary(int32_t ordinal, Make make) {
   return all->contexts.emplace(ordinal, make(ordinal)).first->second;
 }
 
-/// Current for cold entries: also lets the thread allocate, free and query while some
-/// thread captures a stream, which would otherwise fail and spoil that capture.
+/// Makes a context current in a cold function, and also lets the thread allocate, free and query while some thread captures a stream.
+/// Otherwise these calls would fail and invalidate that capture.
 template <typename Context>
 class Cold {
  public:

@@ -16,7 +16,7 @@
 
 namespace symmetra::device::gpu {
 
-/// Throws where there is no device `ordinal`.
+/// Throws if there is no device `ordinal`.
 template <typename Api>
 void require_device(const Api& api, int32_t ordinal) {
   const std::string vendor = Api::kVendor;

@@ -7,12 +7,11 @@
 
 namespace symmetra::device::gpu {
 
-/// Waits for its device at the end of its life. What must outlast the device's work holds
-/// one, declared after it.
+/// Waits for its device when it is destroyed. An object that must outlast the device's work holds one, declared after it.
 ///
-/// To wait it frees a small allocation of its own: cudaFree is documented to wait for all streams, hipFree to wait as
-/// hipDeviceSynchronize does. To synchronize the device would, while any stream of the process is being captured,
-/// fail and on CUDA invalidate that capture. Allocated early, so that the end cannot fail for want of memory.
+/// It waits by freeing a small allocation: cudaFree is documented to wait for all streams, hipFree to wait like hipDeviceSynchronize.
+/// Synchronizing the device would fail while any stream of the process is being captured, and on CUDA invalidate that capture. The
+/// allocation is made early, so that the end cannot fail for lack of memory.
 template <typename Context>
 class Drain {
  public:
@@ -26,7 +25,7 @@ class Drain {
   Drain(const Drain&) = delete;
   Drain& operator=(const Drain&) = delete;
 
-  /// Waits now and returns the error of work that failed; to be called once.
+  /// Waits now and returns the error of failed work. Call once.
   typename Context::Api::Error_t wait() noexcept {
     const Cold cold(context_);
     return context_.api.Free(std::exchange(held_, nullptr));

@@ -1,4 +1,4 @@
-// Failed calls become symmetra::Error, or a plain code.
+// Failed calls as symmetra::Error, or as a plain code.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace symmetra::device::gpu {
 
-/// What was called, for the message. `bytes` is left out where it is 0.
+/// The failed call, for the message. `bytes` is omitted if 0.
 struct Call {
   const char* name;
   size_t bytes = 0;
 };
 
-/// Throws the error of a call: `name` and `words` are the vendor's for `code`. `prefix` is left out of `call.name`.
+/// Throws the error of a call: `name` and `words` are the vendor's for `code`. `prefix` is removed from `call.name`.
 template <typename Context>
 [[noreturn]] void raise(int32_t code, const char* name, const char* words, const Context& context, Call call, const char* prefix = "") {
   std::string message = std::string(prefix) + call.name;
@@ -34,15 +34,14 @@ template <typename Context>
   throw Error(kind, message, code);
 }
 
-/// For calls of the runtime by a name that stands in api.hpp.
+/// For runtime calls, by their names in api.hpp.
 template <typename Context>
 void check(typename Context::Api::Error_t code, const Context& context, Call call) {
   using Api = typename Context::Api;
   if (code != Api::Success) raise(code, context.api.GetErrorName(code), context.api.GetErrorString(code), context, call, Api::kPrefix);
 }
 
-/// The code for a hot function to return. The runtime also keeps it as its last error,
-/// where the caller's next check would find it.
+/// The code for a hot function to return. Also clears the runtime's last error, which the caller's next check would otherwise find.
 template <typename Api>
 int32_t settle(const Api& api, typename Api::Error_t code) noexcept {
   if (code != Api::Success) static_cast<void>(api.GetLastError());

@@ -1,6 +1,6 @@
 // Captured work.
 //
-// Rooms differ in how a graph holds what it uses: by ADL they have
+// Backends differ in how a graph holds its objects: by ADL they have
 //   std::unique_ptr<device::Graph> make_graph(const Context&, Graph_t recorded, std::unique_ptr<Kept>)
 // which expects the context to be current.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace symmetra::device::gpu {
 
-/// What a capture recorded; may be nothing.
+/// The recorded work of a capture; may be empty.
 template <typename Context>
 class Recorded {
  public:
@@ -22,7 +22,7 @@ class Recorded {
   }
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;
-  /// Ends the capture of `stream`, whether or not it succeeds.
+  /// Ends the capture of `stream`, even if it fails.
   auto end(typename Context::Api::Stream_t stream) { return context_.api.StreamEndCapture(stream, &graph_); }
   auto get() const { return graph_; }
 
@@ -31,7 +31,7 @@ class Recorded {
   typename Context::Api::Graph_t graph_ = nullptr;
 };
 
-/// Recorded work, ready to run. Expects its context to be current when made.
+/// Recorded work, ready to run. Its constructor expects the context to be current.
 template <typename Context>
 class Executable {
  public:
@@ -70,7 +70,7 @@ class Kept {
   Keepalive keepalive_;
 };
 
-/// The thread that began a capture must end it, so the mode is that of the thread.
+/// The thread that began a capture must end it, so the capture mode is thread-local.
 template <typename Context>
 class Captured final : public Capture {
  public:

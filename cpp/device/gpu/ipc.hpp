@@ -13,7 +13,7 @@
 
 namespace symmetra::device::gpu {
 
-/// A handle opened for a device. Expects its context to be current.
+/// A handle opened on a device. Its constructor expects the context to be current.
 template <typename Context>
 class Opened {
  public:
@@ -36,7 +36,7 @@ class Opened {
   void* address_ = nullptr;
 };
 
-/// The device that opened it and the handle.
+/// The opening device and the handle.
 using Key = std::pair<int32_t, std::array<uint8_t, sizeof(IpcHandle)>>;
 
 template <typename Context>

@@ -1,4 +1,4 @@
-// Memory of one process: the plain allocator, and host memory the device addresses.
+// Memory of one process: the plain allocator, and host memory that the device addresses.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace symmetra::device::gpu {
 
-/// Memory whose export_fd always throws: everything but allocate_shared's.
+/// Memory whose export_fd always throws: all memory except allocate_shared's.
 class LocalMemory : public Memory {
  public:
   int32_t export_fd() const final { throw Error(ErrorKind::kInvalidArgument, "export_fd of memory that is not from allocate_shared"); }
@@ -44,7 +44,7 @@ class Plain final : public LocalMemory {
 /// A range of host addresses.
 using Range = std::pair<uint8_t*, size_t>;
 
-/// Host memory made known to the device runtime, for all devices. Expects the context to be current.
+/// Host memory registered with the runtime, for all devices. Expects the context to be current.
 template <typename Context>
 class Registered {
  public:
@@ -85,7 +85,7 @@ inline void require_pages(const uint8_t* address, size_t bytes) {
                                                ", but both must be multiples of " + std::to_string(page_bytes) + " and the bytes not 0");
 }
 
-/// Where the device has other addresses for host memory, it cannot share our structures.
+/// If the device has other addresses for host memory, it cannot share the library's structures.
 template <typename Context>
 void require_same_address(const Context& context, uint8_t* address) {
   void* seen = nullptr;

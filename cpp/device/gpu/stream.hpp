@@ -1,4 +1,4 @@
-// Work in order, and points in it.
+// Streams and events.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace symmetra::device::gpu {
 
-/// The object behind an interface, nullptr where it is of another kind of device.
+/// The object behind an interface; nullptr for another kind of device.
 template <typename Here, typename Base>
 const Here* here(const Base& object) noexcept {
   return typeid(object) == typeid(Here) ? static_cast<const Here*>(&object) : nullptr;
@@ -49,7 +49,7 @@ class Stream final : public device::Stream {
  public:
   /// A new stream, which does not wait for the legacy default stream. `urgent`: of the highest priority.
   Stream(const Context& context, bool urgent);
-  /// The caller's. Throws where it belongs to another device, unless it is being captured.
+  /// A caller's stream. Throws if it belongs to another device, unless it is being captured.
   Stream(const Context& context, uint64_t raw);
   ~Stream() override;
 
@@ -92,20 +92,20 @@ typename Context::Api::Stream_t new_stream(const Context& context, bool urgent) 
   return stream;
 }
 
-/// The stream that every blocking stream waits for. It cannot be captured, and to ask
-/// whether it is fails while a blocking stream is.
+/// The legacy default stream, for which every blocking stream waits. It cannot be captured, and asking whether it is fails while a blocking
+/// stream is captured.
 template <typename Context>
 bool is_legacy(typename Context::Api::Stream_t stream) {
   return stream == nullptr || stream == Context::legacy();
 }
 
-/// Default streams belong to whichever device is current.
+/// A default stream belongs to the current device.
 template <typename Context>
 bool is_default(typename Context::Api::Stream_t stream) {
   return is_legacy<Context>(stream) || stream == Context::per_thread();
 }
 
-/// The answer of a query, which is an error code also when nothing is wrong.
+/// The answer of a query, which is an error code even without an error.
 template <typename Context>
 bool answer(typename Context::Api::Error_t code, const Context& context, Call call) {
   if (code == Context::Api::ErrorNotReady) {
@@ -152,7 +152,7 @@ Stream<Context>::Stream(const Context& context, bool urgent) : context_(context)
 
 template <typename Context>
 Stream<Context>::Stream(const Context& context, uint64_t raw) : context_(context), handle_(reinterpret_cast<Stream_t>(raw)), owned_(false) {
-  // To ask a stream that is being captured for its device invalidates the capture.
+  // Asking a captured stream for its device invalidates the capture.
   if (is_default<Context>(handle_) || capturing()) return;
   const Cold cold(context_);
   const int32_t ordinal = context_.device_of(handle_);

@@ -1,4 +1,4 @@
-// A device of this process, and how an entry makes it the thread's own for a while.
+// A device of this process, and a guard that makes it current.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace symmetra::device::hip {
 
-/// Makes a device current; gives the thread its own back at the end.
+/// Makes a device current, and restores the thread's own at the end.
 class Current {
  public:
   explicit Current(const struct Context& context) noexcept;
@@ -35,7 +35,7 @@ struct Context {
   static bool ready() noexcept { return true; }
   static hipStream_t legacy() noexcept { return legacy_stream(); }
   static hipStream_t per_thread() noexcept { return hipStreamPerThread; }
-  // A stream that is made without a priority has 0; the range may reach to either side of it.
+  // A stream made without a priority has 0; the range may extend to either side of it.
   static int usual_priority(int) noexcept { return 0; }
   int32_t device_of(hipStream_t stream) const noexcept { return api.GetStreamDeviceId(stream); }
   hipError_t instantiate(hipGraphExec_t* exec, hipGraph_t graph) const noexcept {
@@ -56,13 +56,13 @@ using gpu::check;
 using gpu::Cold;
 using gpu::Drain;
 
-/// The context of a device that exists, with this library's kernels loaded by the first call.
-/// Never given back: objects may refer to it for ever.
+/// The context of an existing device, with this library's kernels loaded by the first call. Never released: objects may refer to it for
+/// ever.
 const Context& primary(int32_t ordinal);
 
-/// Leaves the device as the calling thread's current one.
+/// Leaves the device current on the calling thread.
 void become_current(const Context& context);
-/// What a pointer is. See device.cc.
+/// Classifies a pointer. See device.cc.
 PointerInfo find_pointer(const Context& context, const uint8_t* pointer);
 
 }  // namespace symmetra::device::hip

@@ -1,4 +1,4 @@
-// HIP devices. No HIP types, so that who opens one needs no HIP headers.
+// HIP devices, without HIP types, so that callers need no HIP headers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace symmetra::device::hip {
 
-/// 0 where there is no runtime or no device.
+/// 0 without a runtime or a device.
 uint32_t count() noexcept;
 std::shared_ptr<Device> open(int32_t ordinal);
 

@@ -14,7 +14,7 @@
 namespace symmetra::device::hip {
 namespace {
 
-/// What the file holds whose descriptor travels.
+/// The contents of the file whose descriptor is passed on.
 struct Ticket {
   uint64_t magic;
   uint64_t bytes;
@@ -22,7 +22,7 @@ struct Ticket {
 };
 constexpr uint64_t kMagic = 0x74656B6369742D73;
 
-/// The allocation of another device of this process, at the same address.
+/// The allocation of another device in this process, at its address.
 class Alias final : public gpu::LocalMemory {
  public:
   Alias(const Context& context, uint8_t* address, size_t bytes) : address_(address), bytes_(bytes), drain_(context) {}

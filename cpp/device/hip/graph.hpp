@@ -1,4 +1,3 @@
-// Captured work.
 #pragma once
 
 #include <memory>
@@ -8,7 +7,7 @@
 
 namespace symmetra::device::hip {
 
-/// Makes recorded work ready to run. Expects the context to be current.
+/// Instantiates recorded work. Expects the context to be current.
 std::unique_ptr<Graph> make_graph(const Context& context, hipGraph_t recorded, std::unique_ptr<gpu::Kept> kept);
 
 }  // namespace symmetra::device::hip

@@ -18,18 +18,17 @@ struct Kernels {
   const void* code_objects = nullptr;  ///< one an architecture
   std::vector<Kernel> all;
   std::shared_mutex mutex;
-  /// By device, then by what host code calls it.
+  /// By device, then by the address that host code uses.
   std::map<int32_t, std::map<const void*, hipFunction_t>> loaded;
 };
 
-// Made by the first registration, which comes before main. Never destroyed, because launches may
-// come after any order of destruction.
+// Made by the first registration, which precedes main. Never destroyed, because launches may follow any order of destruction.
 Kernels& kernels() {
   static Kernels* const all = new Kernels;
   return *all;
 }
 
-/// The kernel on the current device, nullptr where there is none.
+/// The kernel on the current device; nullptr if there is none.
 hipFunction_t find(int32_t ordinal, const void* host) {
   Kernels& all = kernels();
   const std::shared_lock lock(all.mutex);
@@ -59,13 +58,13 @@ void load_kernels(const Context& context) {
 
 }  // namespace symmetra::device::hip
 
-// What kernels.hip's object file calls, under the names that build.rs gives: the runtime's names
-// with symmetra_ before them. The signatures are those that clang emits.
+// The functions that kernels.hip's object file calls, by the names that build.rs gives: the runtime's with the prefix symmetra_. clang
+// emits these signatures.
 namespace hip = symmetra::device::hip;
 
 extern "C" {
 
-/// How clang wraps code objects: a magic number, a version, where they are.
+/// clang's wrapper of code objects: a magic number, a version, their address.
 struct SymmetraFatBinary {
   uint32_t magic;
   uint32_t version;
@@ -83,10 +82,10 @@ void symmetra___hipRegisterFunction(const void**, const void* host, char*, const
   hip::kernels().all.push_back({host, symbol});
 }
 
-/// Called when the process ends: the device's memory goes with it.
+/// Called when the process ends, which frees the device's memory.
 void symmetra___hipUnregisterFatBinary(const void**) {}
 
-/// Asked for by launches with <<<...>>>, of which there are none.
+/// For launches with <<<...>>>, of which there are none.
 hipError_t symmetra___hipPopCallConfiguration(dim3*, dim3*, size_t*, hipStream_t*) { return hipErrorMissingConfiguration; }
 
 hipError_t symmetra_hipLaunchKernel(const void* host, dim3 blocks, dim3 threads, void** args, size_t shared_bytes, hipStream_t stream) {

@@ -1,12 +1,11 @@
-// This library's kernels: kept as clang's registration brings them, loaded device by device.
+// This library's kernels: registered by clang's code, loaded once a device.
 #pragma once
 
 #include "cpp/device/hip/context.hpp"
 
 namespace symmetra::device::hip {
 
-/// Loads the code object into the device. Throws kUnsupported where it holds nothing for the
-/// device's architecture. Once a device.
+/// Loads the code object into the device, once. Throws kUnsupported if it has no code for the device's architecture.
 void load_kernels(const Context& context);
 
 }  // namespace symmetra::device::hip

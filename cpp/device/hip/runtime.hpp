@@ -1,5 +1,4 @@
-// The HIP runtime, loaded when there is one: the binary must start where there is none, so
-// libamdhip64 is never linked.
+// The HIP runtime, loaded if present: the binary must start without it, so it does not link libamdhip64.
 #pragma once
 
 #include "cpp/device/gpu/api.hpp"
@@ -7,7 +6,7 @@
 #include "symmetra/error.hpp"
 
 // clang-format off
-/// Every function of the runtime that this room alone calls; SYMMETRA_GPU_FUNCTIONS has the others.
+/// The runtime functions that only this backend calls, beside SYMMETRA_GPU_FUNCTIONS.
 #define SYMMETRA_HIP_FUNCTIONS(each) \
   each(DeviceGetAttribute) each(DeviceGetName) each(DeviceGetUuid) each(DeviceTotalMem) each(ExtMallocWithFlags) \
   each(GetDevice) each(GetStreamDeviceId) each(MemAddressFree) each(MemAddressReserve) each(MemCreate) \
@@ -19,7 +18,7 @@
 
 namespace symmetra::device::hip {
 
-/// The runtime. Functions are named like those they hold, without `hip`.
+/// The runtime. Members have the names of the functions without `hip`.
 struct Runtime {
 #define SYMMETRA_HIP_TYPE(name) using name = hip##name;
 #define SYMMETRA_HIP_CONSTANT(name) static constexpr auto name = hip##name;
@@ -36,8 +35,8 @@ struct Runtime {
   static ErrorKind kind_of(int32_t code);
 };
 
-/// The table, loaded by the first call that succeeds and never unloaded. Throws where the runtime
-/// is missing or lacks a function, which the message names.
+/// The table, loaded by the first call that succeeds and never unloaded. Throws if the runtime is missing or lacks a function; the message
+/// names it.
 const Runtime& runtime();
 
 }  // namespace symmetra::device::hip

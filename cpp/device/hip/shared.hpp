@@ -1,9 +1,8 @@
-// Memory that other ranks map, passed on as a file descriptor. It is uncached or fine-grained:
-// what peers write while a kernel runs must not meet old lines of a cache.
+// Memory that other ranks map, exported as a file descriptor. It is uncached or fine-grained: a kernel must not read stale cache lines for
+// what peers write while it runs.
 //
-// Two ways lead there. Physical memory (physical.hpp) is exported as a descriptor itself, where
-// the runtime has it uncached. Elsewhere plain memory of the right grain (grained.hpp) is exported
-// by a legacy IPC handle, and the descriptor is a small file that holds it.
+// There are two methods. If the runtime has uncached physical memory (physical.hpp), that memory is exported as a descriptor. Otherwise
+// fine-grained plain memory (grained.hpp) is exported by a legacy IPC handle, and the descriptor is a small file that holds the handle.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ std::unique_ptr<Memory> new_shared(const Context& context, size_t bytes);
 std::unique_ptr<Memory> open_shared(const Context& context, int32_t fd, size_t bytes);
 std::unique_ptr<Memory> shared_alias(const Context& context, const Memory& memory);
 
-/// Memory of this process, which another of its devices can map.
+/// Memory of this process that its other devices can map.
 class SharedMemory : public Memory {
  public:
   virtual std::unique_ptr<Memory> alias(const Context& context) const = 0;

@@ -1,8 +1,8 @@
-// Where releases of ROCm differ, in one place. The library is built for the headers it finds and
-// loads the runtime of their major release, whose structures and numbers are theirs.
+// The differences between releases of ROCm. The library is built for the headers it finds, and loads the runtime of their major release,
+// whose structures and numbers they describe.
 #pragma once
 
-// The templates beside the C functions would make their addresses ambiguous.
+// The C++ templates beside the C functions would make their addresses ambiguous.
 #define __HIP_DISABLE_CPP_FUNCTIONS__
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
@@ -29,7 +29,7 @@ hipMemoryType memory_type(const Attributes& attributes) {
   }
 }
 
-/// hipStreamLegacy, which older headers do not name.
+/// hipStreamLegacy, which older headers lack.
 inline hipStream_t legacy_stream() { return reinterpret_cast<hipStream_t>(1); }
 
 /// Plain device memory that peers may write while a kernel reads it.
@@ -39,8 +39,8 @@ constexpr unsigned int kSharedFlags = hipDeviceMallocUncached;
 constexpr unsigned int kSharedFlags = hipDeviceMallocFinegrained;
 #endif
 
-/// Whether physical memory (hipMemCreate) can be had uncached. Before, it is cached by the device
-/// that owns it, which then reads old values where a peer has written.
+/// Whether physical memory (hipMemCreate) can be uncached. In older releases the owning device caches it, and would read old values after a
+/// peer has written.
 #if HIP_VERSION_MAJOR > 7 || (HIP_VERSION_MAJOR == 7 && HIP_VERSION_MINOR >= 2)
 constexpr bool kPhysicalIsShareable = true;
 #else
@@ -56,7 +56,7 @@ void ask_for_descriptor(Properties& properties) {
   }
 }
 
-/// hipMemAllocationTypeUncached, which older headers do not name.
+/// hipMemAllocationTypeUncached, which older headers lack.
 constexpr auto kUncached = static_cast<hipMemAllocationType>(0x40000000);
 
 }  // namespace symmetra::device::hip

@@ -1,4 +1,4 @@
-// One thing that a stream does, by value: what a queue holds and what a graph repeats.
+// A command of a stream, by value, in a queue or in a graph.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class Marker;
 class Program;
 class Queue;
 
-/// A place in a queue: reached when the queue has done that many commands.
+/// A position in a queue: reached when the queue has run that many commands.
 struct Point {
   std::shared_ptr<Queue> queue;  ///< null: nothing to wait for
   uint64_t position = 0;
@@ -38,13 +38,13 @@ struct Record {
   std::shared_ptr<Marker> marker;
 };
 
-/// `point` is the marker's last record when this was enqueued, not when it was captured.
+/// `point` is the marker's last record when the wait was enqueued, not when it was captured.
 struct Wait {
   std::shared_ptr<Marker> marker;
   Point point;
 };
 
-/// Ends a launch of a graph: until here the program is in use.
+/// Ends a launch of a graph: the launch uses the program until here.
 struct Keep {
   std::shared_ptr<const Program> program;
 };

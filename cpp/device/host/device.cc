@@ -18,7 +18,7 @@
 namespace symmetra::device::host {
 namespace {
 
-/// The model of the CPU, where the system says it.
+/// The model of the CPU, if the system reports it.
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

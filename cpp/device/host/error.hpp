@@ -1,4 +1,4 @@
-// How a failed system call becomes the one exception type.
+// Throws symmetra::Error for a failed system call.
 #pragma once
 
 #include <cerrno>

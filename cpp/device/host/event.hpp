@@ -1,4 +1,4 @@
-// Events: a point in a queue and the time when it was reached.
+// Events: a position in a queue, and the time when it was reached.
 #pragma once
 
 #include <chrono>
@@ -11,22 +11,21 @@
 
 namespace symmetra::device::host {
 
-/// The state of an event, which commands in flight share. A record that was captured
-/// takes effect at each launch of its graph.
+/// The state of an event, which commands in flight share. A captured record takes effect at each launch of its graph.
 class Marker {
  public:
   /// A record was enqueued at `point`.
   void set(Point point) noexcept;
-  /// The worker of `queue` runs the record at `position`. Stale when there was one since.
+  /// The worker of `queue` has run the record at `position`. Ignored if a later record exists.
   void stamp(const Queue* queue, uint64_t position) noexcept;
-  /// The last record, reached or not.
+  /// The last record, whether or not it has been reached.
   Point last() const noexcept;
-  /// Whether the last record has run, or there was none.
+  /// Whether the last record has run; true if there was none.
   bool done() const noexcept;
-  /// When the last record ran. Throws when it did not yet, or there was none.
+  /// The time when the last record ran. Throws if it has not run, or if there was none.
   std::chrono::steady_clock::time_point time() const;
 
-  /// The unfinished capture that recorded this last; null for none.
+  /// The unfinished capture with the last record; null if there is none.
   std::shared_ptr<Recording> captured() const noexcept;
   void set_captured(const std::shared_ptr<Recording>& recording) noexcept;
 

@@ -1,4 +1,4 @@
-// The files behind memory that other processes can map.
+// Files behind memory that other processes can map.
 #pragma once
 
 #include <unistd.h>
@@ -27,20 +27,20 @@ class Descriptor {
   }
 
   int get() const noexcept { return fd_; }
-  /// A new descriptor of the same file, owned by the caller.
+  /// A new descriptor of this file, owned by the caller.
   int duplicate() const;
 
  private:
   int fd_;
 };
 
-/// Memory that is a file of no bytes and no path; `name` is for people who read the map of a process.
+/// An empty memory file without a path; `name` appears in a process's memory map.
 Descriptor create_file(const char* name);
-/// Makes a file that long for good; with F_SEAL_GROW among the `seals` it grows no more either.
+/// Sets the final size of a file. With F_SEAL_GROW among the `seals` the file cannot grow either.
 void set_bytes(const Descriptor& file, size_t bytes);
 void seal(const Descriptor& file, int seals);
-/// Throws unless the first `bytes` of a file of another process may be mapped: a mapping past the end of its file
-/// ends the process by SIGBUS at the first touch, so the file must be long enough and must not be able to shrink.
+/// Throws unless the first `bytes` of another process's file may be mapped. Touching a mapping past the end of its file raises SIGBUS, so
+/// the file must be long enough and sealed against shrinking.
 void check_file(const Descriptor& file, uint64_t bytes);
 
 /// Owns a shared mapping of a part of a file.
@@ -58,15 +58,14 @@ class Mapping {
   size_t bytes_;
 };
 
-/// The file that all plain memory of a device lies in, made when it is first used: however many allocations there are,
-/// they cost one descriptor. Used from any thread.
+/// The file of all plain memory of a device, made at the first use: any number of allocations cost one descriptor. Usable from any thread.
 class PlainFile {
  public:
-  /// Maps `bytes` that nobody else has.
+  /// Maps `bytes` of the file that no other allocation has.
   uint8_t* allocate(size_t bytes);
-  /// Unmaps what allocate mapped, and returns it to the system. Its place is handed out again: nobody else may have it mapped.
+  /// Unmaps what allocate mapped, and returns it to the system. The place is reused: no process may still map it.
   void free(const uint8_t* address) noexcept;
-  /// The part of the allocation that starts at `base`. Throws kInvalidArgument where none does.
+  /// The part of the allocation that starts at `base`. Throws kInvalidArgument if there is none.
   FilePart part(const uint8_t* base) const;
 
  private:
@@ -76,7 +75,7 @@ class PlainFile {
     Mapping mapping;
   };
 
-  /// The lowest gap between the pieces that has room.
+  /// The lowest gap between allocations that has room.
   uint64_t find_room(size_t bytes) const;
 
   mutable std::mutex mutex_;

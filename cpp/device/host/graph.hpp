@@ -1,4 +1,4 @@
-// Capture and graphs: a list of commands that is enqueued again and again.
+// Capture and graphs: a list of commands that is enqueued repeatedly.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace symmetra::device::host {
 
-/// A Keepalive with an owner: released once, whatever happens.
+/// Owns a Keepalive, and releases it once.
 class Kept {
  public:
   explicit Kept(Keepalive keepalive) noexcept : keepalive_(keepalive) {}
@@ -24,8 +24,8 @@ class Kept {
   Keepalive keepalive_;
 };
 
-/// What a graph does. Shared by the graph, its launches in flight and the captures and
-/// graphs it was launched into; the last of them releases the keepalive.
+/// The commands of a graph. The graph, its launches in flight, and captures and graphs that launch it share the program; the last owner
+/// releases the keepalive.
 class Program : public std::enable_shared_from_this<Program> {
  public:
   Program(Kept kept, std::vector<Command> commands) : kept_(std::move(kept)), commands_(std::move(commands)) {}

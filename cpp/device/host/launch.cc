@@ -49,8 +49,8 @@ int32_t Crew::run(const Kernel& kernel) noexcept {
   return 0;
 }
 
-// Barriers and shared memory stay for the next launch of the same shape. Shared memory is
-// of the exact size, so that AddressSanitizer sees a kernel that oversteps it.
+// Barriers and shared memory are kept for the next launch of equal shape. Shared memory has the exact size, so that AddressSanitizer
+// detects a kernel that exceeds it.
 void Crew::prepare(const kernels::Geometry& geometry) {
   if (geometry.threads > 1) {
     if (barrier_threads_ != geometry.threads) barriers_.clear();
@@ -75,7 +75,7 @@ void Crew::grow(size_t members) {
   }
 }
 
-// A member that takes part cannot miss a launch: the next begins when all are done.
+// A participating member cannot miss a launch: the next one begins when all members are done.
 void Crew::serve(uint64_t member, uint64_t seen) noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -1,4 +1,4 @@
-// Runs a kernel on OS threads, one a device thread.
+// Runs a kernel on OS threads, one for each device thread.
 #pragma once
 
 #include <barrier>
@@ -18,7 +18,7 @@
 
 namespace symmetra::device::host {
 
-/// Most device threads of a launch: all of them run at once.
+/// Most device threads of a launch, which all run at once.
 constexpr uint64_t kMaxLaunchThreads = 4096;
 
 /// A kernel with its arguments by value.
@@ -36,7 +36,7 @@ struct Kernel {
 /// 0, or EINVAL for a shape outside the limits.
 int32_t check_geometry(const kernels::Geometry& geometry) noexcept;
 
-/// The threads of one stream. Used by the stream's worker alone, which is the first of them.
+/// The threads of one stream. Only the stream's worker uses it, and is the first of them.
 class Crew {
  public:
   Crew() = default;
@@ -44,8 +44,8 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  /// Runs all blocks and threads at once, because ranks wait for each other, and returns
-  /// when all are done. 0, or an errno when threads or memory could not be had; nothing ran then.
+  /// Runs all blocks and threads at once, because ranks wait for each other, and returns when all are done. Returns 0, or an errno if
+  /// threads or memory are not available; nothing has run then.
   int32_t run(const Kernel& kernel) noexcept;
 
  private:

@@ -29,7 +29,7 @@ class Block {
   uint8_t* address_;
 };
 
-/// Memory of somebody else, who frees it after us.
+/// Memory of another owner, who frees it later.
 class Borrowed {
  public:
   explicit Borrowed(uint8_t* address) noexcept : address_(address) {}
@@ -39,7 +39,7 @@ class Borrowed {
   uint8_t* address_;
 };
 
-/// The allocation's entry for classify, there while the memory is.
+/// The allocation's entry for classify, which lives as long as the memory.
 class Range {
  public:
   Range(std::shared_ptr<Registry> registry, const PointerInfo& info) : registry_(std::move(registry)), base_(info.base) {
@@ -59,7 +59,7 @@ class Range {
               std::string("export_fd: ") + what + " has no file descriptor; only memory from allocate_shared has one");
 }
 
-/// Memory that is freed or unmapped with its `Owner`, once the device's streams are drained.
+/// Memory that is freed or unmapped with its `Owner`, after the device's streams are drained.
 template <typename Owner>
 class Allocation : public Memory {
  public:
@@ -83,7 +83,7 @@ class Allocation : public Memory {
   Range range_;  // goes before the owner: the address may be reused at once
 };
 
-/// Memory of allocate_shared: keeps its file for export.
+/// Memory of allocate_shared, with its file for export.
 class Shared final : public Allocation<Mapping> {
  public:
   Shared(const std::shared_ptr<Registry>& registry, Descriptor file, size_t bytes)

@@ -12,7 +12,7 @@
 namespace symmetra::device::host {
 namespace {
 
-/// Runs one command; the worker's side of the variant.
+/// Runs one command on the worker.
 struct Execute {
   Queue& queue;
   uint64_t position;

@@ -1,5 +1,5 @@
-// The commands of a stream and how far they are done. A worker serves it; events refer
-// to its positions, and so it may outlive its stream.
+// The commands of a stream, and how many are done. A worker serves the queue. The queue may outlive its stream, because events refer to its
+// positions.
 #pragma once
 
 #include <condition_variable>
@@ -13,28 +13,28 @@
 
 namespace symmetra::device::host {
 
-/// The words for a code that a hot function returned.
+/// The text of a code from a hot function.
 const char* describe(int32_t code) noexcept;
 
 // Locks are taken in the order registry, program, queue, marker.
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  /// Enqueues all of them or, while capturing, records all of them; and after them `keep`
-  /// where it holds a program. 0, ENOMEM, or the code of an earlier failure.
+  /// Enqueues all commands, or records all while capturing; then enqueues `keep` if it holds a program. Returns 0, ENOMEM, or the code of
+  /// an earlier failure.
   int32_t push(std::span<const Command> commands, const Keep& keep = {}) noexcept;
 
   /// Position of the last command enqueued.
   uint64_t enqueued() const noexcept;
   bool reached(uint64_t position) const noexcept;
   void wait_for(uint64_t position) const noexcept;
-  /// Throws when a command could not be run. `doing` names the call.
+  /// Throws if a command has failed. `doing` names the call.
   void throw_if_failed(const char* doing) const;
 
   /// The capture in progress, or null.
   std::shared_ptr<Recording> recording() const noexcept;
-  /// Throws when there is one.
+  /// Throws if a capture is in progress.
   std::shared_ptr<Recording> begin_recording();
-  /// From here on commands are run again.
+  /// Runs later commands again.
   void end_recording() noexcept;
 
   /// The worker: runs commands until stop() was called and none is left.

@@ -20,8 +20,8 @@ void Registry::remove_queue(uint64_t key) noexcept {
   queues_.erase(key);
 }
 
-// Keys ascend and are never reused, so that the walk needs no copy of the map, which a
-// destructor could not be sure to get, and no lock while it waits.
+// Keys ascend and are never reused, so the walk needs no copy of the map, which a destructor might fail to allocate, and no lock while it
+// waits.
 void Registry::drain() const noexcept {
   uint64_t key = 0;
   for (;;) {

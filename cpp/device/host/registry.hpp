@@ -1,5 +1,4 @@
-// What a device must know of the objects made from it: the queues that work, because
-// freeing memory waits for them, and the memory there is, to classify pointers.
+// The objects of a device: its active queues, for which freeing memory waits, and its memory, for classifying pointers.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +19,15 @@ class Registry {
 
   int32_t ordinal() const noexcept { return ordinal_; }
 
-  /// Returns the key to remove it by, once it is drained.
+  /// Returns the key with which to remove the queue after it is drained.
   uint64_t add_queue(std::shared_ptr<Queue> queue);
   void remove_queue(uint64_t key) noexcept;
-  /// Blocks until everything is done that was enqueued before the call.
+  /// Blocks until all work that was enqueued before the call is done.
   void drain() const noexcept;
-  /// Throws when a command of any queue could not be run.
+  /// Throws if a command of any queue has failed.
   void throw_if_failed() const;
 
-  /// `info` names the whole allocation; `info.base` is the key to remove it by. Throws when
-  /// it overlaps another.
+  /// `info` describes the whole allocation; `info.base` is the key with which to remove it. Throws if it overlaps another.
   void add_range(const PointerInfo& info);
   void remove_range(uint64_t base) noexcept;
   PointerInfo classify(const uint8_t* pointer) const;

@@ -1,4 +1,4 @@
-// The waiting commands of a queue. Allocates only when it is full.
+// The waiting commands of a queue. Allocates only when full.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ class Ring {
     first_ = 0;
   }
 
-  /// Needs room.
+  /// Requires reserved room.
   void push(Command&& command) noexcept { slot(size_++) = std::move(command); }
 
-  /// Needs a command. Leaves nothing that it owned behind.
+  /// Requires a command. Releases everything that the slot owned.
   Command pop() noexcept {
     Command command = std::exchange(slot(0), Command());
     first_ = (first_ + 1) & (slots_.size() - 1);

@@ -65,7 +65,7 @@ int32_t Stream::wait(const device::Event& event) const noexcept {
   const auto* own = dynamic_cast<const Event*>(&event);
   if (!own) return EINVAL;
   const std::shared_ptr<Recording> captured = own->marker()->captured();
-  // Elsewhere this would draw the stream into the capture; running it now would be wrong in silence.
+  // A GPU would draw the stream into the capture. Running the command now would be a silent error.
   if (captured && captured != queue_->recording()) return EOPNOTSUPP;
   return push(Wait{own->marker(), {}});
 }

@@ -15,7 +15,7 @@ namespace symmetra::device::host {
 class Stream final : public device::Stream {
  public:
   explicit Stream(std::shared_ptr<Registry> registry);
-  /// Runs what is enqueued, then ends the thread.
+  /// Runs all enqueued commands, then ends the thread.
   ~Stream() override;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -39,7 +39,7 @@ class Stream final : public device::Stream {
   int32_t push(const Command& command) const noexcept;
   void refuse_in_capture(const char* doing) const;
 
-  /// The queue's place among those that freeing memory waits for.
+  /// Registers the queue with those that freeing memory waits for.
   class Membership {
    public:
     Membership(std::shared_ptr<Registry> registry, const std::shared_ptr<Queue>& queue);

@@ -11,13 +11,13 @@
 namespace symmetra::device::host {
 namespace {
 
-/// Blocks signals for the calling thread, so that a thread it starts inherits that.
+/// Blocks signals on the calling thread, so that a thread it starts inherits the mask.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
     sigset_t blocked;
     sigfillset(&blocked);
-    // Faults belong to the thread that makes them, wherever it runs.
+    // A fault's signal must reach the thread that caused it.
     for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF}) sigdelset(&blocked, fault);
     pthread_sigmask(SIG_BLOCK, &blocked, &before_);
   }

@@ -213,7 +213,7 @@ impl DeviceInfo {
     }
 }
 
-/// As the vendor's tools write it.
+/// Formatted like the vendor's tools do.
 fn uuid(bytes: [u8; 16]) -> String {
     let digits = format!("{:032x}", u128::from_be_bytes(bytes));
     format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])

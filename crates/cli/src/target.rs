@@ -37,7 +37,7 @@ pub(crate) fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failu
 /// Refuses a file beside which the file that replaces it cannot be created.
 pub(crate) fn check_beside(option: &str, path: &Path) -> Result<(), Failure> {
     let mut name = OsString::from(path);
-    // As long as the name that saving takes.
+    // The length of the name that saving takes.
     name.push(format!(".{}", std::process::id()));
     try_new(Path::new(&name)).map_err(|error| refused(option, path, error))
 }

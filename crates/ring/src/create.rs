@@ -55,7 +55,7 @@ impl BroadcastRing {
     /// ring stays when the group is closed.
     ///
     /// # Errors
-    /// As [`create`](Self::create); the group's error when it failed. A rank that is lost while the
+    /// Those of [`create`](Self::create); the group's error if the group has failed. A rank that is lost while the
     /// ring is made is lost to the group too.
     pub fn create_in(group: &Group, config: RingConfig) -> Result<Self> {
         let deadline = until(config.limit());
@@ -72,8 +72,7 @@ impl BroadcastRing {
     /// does not wait for the guest to be told that the ring is ready: the writer waits for `hand_over`.
     ///
     /// # Errors
-    /// As [`create`](Self::create), and what `hand_over` returns. [`Error::InvalidArgument`] on the
-    /// writer's host.
+    /// Those of [`create`](Self::create) and of `hand_over`; [`Error::InvalidArgument`] on the writer's host.
     pub fn invite(
         bootstrap: &mut dyn Bootstrap,
         config: RingConfig,

@@ -55,10 +55,10 @@ impl Reader {
         self.receive_by(until(self.steady))
     }
 
-    /// The next message. Blocks until `deadline` at most; else like [`receive`](Self::receive).
+    /// The next message. Blocks until `deadline` at most.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive).
+    /// Those of [`receive`](Self::receive).
     pub fn receive_by(&mut self, deadline: Instant) -> Result<&[u8]> {
         match &mut self.source {
             Source::Near(near) => near.receive(self.received, &mut self.message, deadline)?,
@@ -68,11 +68,11 @@ impl Reader {
         Ok(&self.message)
     }
 
-    /// The next message, which must be JSON of a `T`.
+    /// The next message, parsed as JSON of a `T`. Blocks for the `steady` of the ring's settings at most.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive); [`Error::InvalidArgument`] for a message that is no `T`, which
-    /// is taken from the ring all the same.
+    /// Those of [`receive`](Self::receive); [`Error::InvalidArgument`] for a message that is no `T`, which is taken
+    /// from the ring nevertheless.
     pub fn receive_value<T: DeserializeOwned>(&mut self) -> Result<T> {
         let number = self.received;
         let message = self.receive()?;

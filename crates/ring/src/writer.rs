@@ -92,10 +92,10 @@ impl Writer {
         self.send_by(message, until(self.steady))
     }
 
-    /// Sends `message` to every reader. Blocks until `deadline` at most; else like [`send`](Self::send).
+    /// Sends `message` to every reader; returns when it is in the ring. Blocks until `deadline` at most.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub fn send_by(&mut self, message: &[u8], deadline: Instant) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -115,10 +115,10 @@ impl Writer {
         }
     }
 
-    /// Sends `value` as JSON.
+    /// Sends `value` as JSON. Blocks for the `steady` of the ring's settings at most.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`Error::InvalidArgument`] for a value that JSON cannot hold.
+    /// Those of [`send`](Self::send); [`Error::InvalidArgument`] for a value that JSON cannot hold.
     pub fn send_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         let message = serde_json::to_vec(value)
             .map_err(|error| Error::invalid("the value", std::any::type_name::<T>(), format!("JSON: {error}")))?;

@@ -1,5 +1,5 @@
-//! What a rank is about to do by an engine, told before: engines trust sizes, and one ends the process
-//! where they differ.
+//! An announcement of a rank's next call through an engine. Engines trust sizes, and some end the process if sizes
+//! differ, so ranks compare first.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use crate::types::{Dtype, Reduction};
 /// A call of an operation, or an exchange of objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
-    /// 0 for objects, of which each rank has its own number of bytes; else one more than the operation's number.
+    /// 0 for objects, whose number of bytes differs by rank; else one more than the operation's number.
     kind: u64,
     /// One more than the reduction's number; 0 for none.
     reduction: u64,
     /// One more than the root or the distance between ranks; 0 for none.
     root: u64,
-    /// 0 where there are no bytes: ranks with none need not have equal types.
+    /// 0 without bytes: ranks without bytes may have unequal types.
     dtype: u64,
-    /// Of every rank alike; 0 where each has its own counts.
+    /// Equal on every rank; 0 if each rank has its own counts.
     pub(crate) bytes: u64,
-    /// Rows of a tensor that is cut along a dimension; else 1.
+    /// Rows of a tensor that is cut along a dimension; 1 for other calls.
     rows: u64,
 }
 
 impl Announcement {
-    /// How many words it travels as.
+    /// Length in words.
     pub(crate) const WORDS: usize = 6;
 
     pub(crate) fn objects(bytes: usize) -> Self {
@@ -44,7 +44,6 @@ impl Announcement {
         }
     }
 
-    /// As it travels.
     pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
         [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.rows]
     }
@@ -58,7 +57,7 @@ impl Announcement {
         (self.kind == 0) == (other.kind == 0)
     }
 
-    /// That `rank` is about to do something else than this rank, which is `against`.
+    /// The error for `rank`, whose announcement differs from that of rank `against`.
     pub(crate) fn mismatch(&self, against: usize, rank: usize, theirs: &Self) -> Error {
         Error::Mismatch {
             what: "the call".to_owned(),

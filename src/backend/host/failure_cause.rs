@@ -1,6 +1,6 @@
-//! Why a group that spans hosts has failed: a rank that fails makes others fail in its wake, and those see only each
-//! other. So each says once what it knows of its own. The bootstrap's connections tell of the dead, and each host knows
-//! its own; who aborted knows that.
+//! The cause of a failure in a group that spans hosts. One failed rank makes others fail, and those see only each
+//! other. So each rank reports once what it knows: the bootstrap knows lost ranks, each host knows its own ranks, and
+//! an aborting rank knows its reason.
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use super::final_exchange::Words;
 use crate::error::Error;
 
-/// What the detail of an abort starts with on the rank that aborts.
+/// Start of an abort's detail on the rank that aborts.
 const BY_THIS_RANK: &str = ": by this rank: ";
 
-/// What a rank that aborts a group fails with.
+/// The error on a rank that aborts a group.
 pub(crate) fn aborted(reason: impl fmt::Display) -> Error {
     Error::Aborted { detail: format!("{BY_THIS_RANK}{reason}") }
 }
 
-/// What a rank says of why a group of it failed, by the world's numbers. Nothing where it failed in the wake of others.
+/// A rank's report on a group's failure, by the world's numbers. Empty if the rank failed because of others.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Word {
-    /// Who died.
+    /// The lost rank.
     lost: Option<usize>,
-    /// The ranks of the group that this rank aborted, and why.
+    /// The ranks of the group that this rank aborted, and the reason.
     aborted: Option<(Vec<usize>, String)>,
 }
 
 impl Word {
-    /// Of the group of these ranks, whose numbers `error` has.
+    /// The report of a rank in the group of `ranks`. `error` numbers ranks in the group.
     pub(crate) fn of(error: &Error, ranks: &[usize]) -> Self {
         match error {
             Error::PeerLost { rank, .. } => Self { lost: ranks.get(*rank).copied(), aborted: None },
@@ -47,13 +47,13 @@ impl Word {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// A rank that leaves says no bytes at all.
+    /// Parses a report. A rank that closes sends no bytes.
     fn read(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 }
 
-/// What the group of these ranks, which has failed here with `error`, failed with by what all said.
+/// The error of a failed group of these ranks, from its own `error` and the reports of all.
 pub(crate) fn verdict(ranks: &[usize], error: Error, words: Words) -> Error {
     let place = |rank: usize| ranks.binary_search(&rank).ok();
     let words: Vec<Word> = match words {

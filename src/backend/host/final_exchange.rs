@@ -1,9 +1,9 @@
-//! What the ranks of several hosts met by, kept for one more all-gather: the last, in which every rank says once
-//! what it knows, when a group of it fails or else when it closes. Before that, while groups open, it serves those, and
-//! nobody says anything: ranks compare how each group opened, and an all-gather of some would be taken for that.
+//! Keeps the bootstrap of ranks on several hosts open for one final all-gather, in which every rank sends one report:
+//! when a group of the rank fails, or when the rank closes. While groups open, the bootstrap serves them and no rank
+//! reports: ranks compare how each group opened, and a report would be taken for that.
 //!
-//! A group that fails need not be that of all ranks. So who asks does not end the all-gather by giving up on it, which
-//! would look like its death to the rest: it goes on in a thread, until the others have spoken too or one is gone.
+//! A failed group may be only a part of the ranks. If a rank gave up on the all-gather, the rest would report it as
+//! lost. So the all-gather continues in a thread, until all ranks have sent a report or one is lost.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::bootstrap::{Bootstrap, LONGEST, until};
 use crate::error::{Error, Result};
 
-/// What all ranks said, in rank order.
+/// The reports of all ranks, in rank order.
 pub(crate) type Words = Result<Vec<Vec<u8>>>;
 
-/// What the groups of an environment share of the bootstrap.
+/// The bootstrap, shared by the groups of an environment.
 pub(crate) struct FinalExchange {
     bootstrap: Mutex<Box<dyn Bootstrap>>,
     outcome: Mutex<Outcome>,
@@ -24,11 +24,11 @@ pub(crate) struct FinalExchange {
 }
 
 enum Outcome {
-    /// Groups open.
+    /// Groups are opening.
     Opening,
-    /// This rank has said nothing.
+    /// This rank has sent no report.
     Silent,
-    /// It has, and waits for the others.
+    /// This rank has sent a report and waits for the others.
     Awaited,
     Known(Words),
 }
@@ -39,7 +39,7 @@ impl FinalExchange {
         Arc::new(Self { bootstrap, outcome, changed: Condvar::new() })
     }
 
-    /// For what comes before: the groups that open.
+    /// Locks the bootstrap for groups that open.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Box<dyn Bootstrap>> {
         self.bootstrap.lock()
     }
@@ -49,8 +49,8 @@ impl FinalExchange {
         *self.outcome.lock() = Outcome::Silent;
     }
 
-    /// Says what this rank, of which a group failed, knows; only the first time counts. What all said, if that is
-    /// known by `deadline`. Nothing, at once, while groups open.
+    /// Sends this rank's report on a failed group; only the first report counts. Returns the reports of all ranks, if
+    /// complete by `deadline`. Returns `None` at once while groups open.
     pub(crate) fn say(self: &Arc<Self>, word: &[u8], deadline: Instant) -> Option<Words> {
         let mut outcome = self.outcome.lock();
         if matches!(*outcome, Outcome::Silent) {
@@ -73,7 +73,7 @@ impl FinalExchange {
         }
     }
 
-    /// A rank that is well leaves: waits until all others have spoken. Blocks.
+    /// Sends the empty report of a healthy rank that closes, and waits for the others. Blocks.
     pub(crate) fn leave(&self, deadline: Instant) -> Result<()> {
         let mut outcome = self.outcome.lock();
         match &*outcome {

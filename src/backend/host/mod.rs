@@ -1,5 +1,5 @@
-//! Operations through the CPU: operands are copied out, an engine moves the bytes between all ranks of
-//! a group, results are copied back. Slow and general: any operation, memory, type and size.
+//! The host backend: copies operands to the CPU, moves bytes between all ranks by an engine, and copies results back.
+//! Slow and general: any operation, memory, type and size.
 
 mod announcement;
 pub(crate) mod failure_cause;
@@ -21,9 +21,9 @@ use crate::stream::Stream;
 use announcement::Announcement;
 use wire::Across;
 
-/// This rank's connections to all others of a group.
+/// This rank's connections to all other ranks of a group.
 pub(crate) struct HostBackend {
-    /// None after a failure.
+    /// `None` after a failure.
     wire: Mutex<Option<Box<dyn Across>>>,
     deadlines: Deadlines,
     used: AtomicBool,
@@ -34,18 +34,18 @@ impl HostBackend {
         Self { wire: Mutex::new(Some(wire)), deadlines, used: AtomicBool::new(false) }
     }
 
-    /// Breaks the connections, so that nobody waits for this rank.
+    /// Breaks the connections, so that peers stop waiting for this rank.
     pub(crate) fn end(&self) {
         drop(self.wire.lock().take());
     }
 
-    /// Compares a checked call with those of all other ranks. Blocks until all made one. All ranks fail
-    /// together where they call differently.
+    /// Compares a checked call with those of all other ranks. All ranks fail together if calls differ. Blocks until all
+    /// have called.
     pub(crate) fn agree(&self, call: &Call<'_>, shape: &Shape, stream: &Stream) -> Result<()> {
         self.turn(call, shape, stream, |turn| turn.agree())
     }
 
-    /// Runs a call that all agreed on, after what `stream` does so far. Blocks until its result is there.
+    /// Runs a compared call after earlier work of `stream`. Blocks until the result is complete.
     pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, stream: &Stream) -> Result<()> {
         self.turn(call, shape, stream, |turn| turn.run())
     }
@@ -112,7 +112,6 @@ impl Turn<'_> {
         }
     }
 
-    /// Compares what the ranks call.
     fn agree(&mut self) -> Result<()> {
         let ours = Announcement::call(self.call);
         let all = self.all_gather(bytemuck::cast_slice(&ours.to_words()))?;
@@ -125,7 +124,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Every rank reduces a share of what all sent to it; then all have all.
+    /// Every rank reduces a share of all inputs; then the shares are gathered.
     fn reduced(&mut self) -> Result<Vec<u8>> {
         let mut own = self.call.input.as_ref().map_or(Ok(Vec::new()), |input| self.read(input))?;
         let (bytes, dtype_bytes) = (own.len(), self.shape.dtype.bytes());
@@ -138,8 +137,8 @@ impl Turn<'_> {
         Ok(whole)
     }
 
-    /// What comes from each rank, at the start of its block: blocks are as long as the longest strip of any pair.
-    /// The ranks tell each other the lengths first.
+    /// The bytes from each rank, at the start of its block. Ranks exchange lengths first: a block is as long as the
+    /// longest chunk of any pair.
     fn exchange(&mut self, strips: &Strips) -> Result<Vec<u8>> {
         let world = self.shape.world;
         let lengths = |side: &[Strip]| side[..world].iter().map(|strip| strip.bytes).collect::<Vec<_>>();
@@ -159,7 +158,7 @@ impl Turn<'_> {
         self.all_to_all(&parts)
     }
 
-    /// What goes to each rank, at the start of a block of `block_bytes`.
+    /// The bytes for each rank, at the start of a block of `block_bytes`.
     fn collect(&self, strips: &Strips, block_bytes: usize) -> Result<Vec<u8>> {
         let mut parts = vec![0; block_bytes * self.shape.world];
         let sends = (0..self.shape.world).filter(|to| strips.from[*to].bytes > 0);
@@ -170,7 +169,7 @@ impl Turn<'_> {
             })
             .collect();
         pieces.sort_unstable_by_key(|((address, _), _)| *address);
-        // Strips of one operand are read together, and a strip for several ranks is read once.
+        // Chunks of one operand are read together, and a chunk for several ranks is read once.
         let mut start = 0;
         while start < pieces.len() {
             let base = pieces[start].0.0;
@@ -190,7 +189,7 @@ impl Turn<'_> {
         Ok(parts)
     }
 
-    /// Copies what came from each rank to where it belongs: pieces that follow each other in memory at once.
+    /// Copies the bytes from each rank to their places. Pieces that are adjacent in memory take one copy.
     fn distribute(&self, strips: &Strips, arrived: &[u8]) -> Result<()> {
         let block_bytes = arrived.len() / self.shape.world;
         let mut pieces: Vec<_> = (0..self.shape.world)
@@ -251,7 +250,7 @@ fn block(blocks: &[u8], count: usize, number: usize) -> &[u8] {
     &blocks[number * bytes..(number + 1) * bytes]
 }
 
-/// Address and length of every row of a strip; a strip without rows is one.
+/// Address and length of every row of a chunk; a chunk without rows is one row.
 fn rows(strip: Strip, row_bytes: u64, pitch_bytes: u64) -> impl Iterator<Item = (usize, usize)> {
     let (row_bytes, pitch_bytes) = if row_bytes == 0 { (strip.bytes, 0) } else { (row_bytes, pitch_bytes) };
     let count = if row_bytes == 0 { 0 } else { strip.bytes / row_bytes };

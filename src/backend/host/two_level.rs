@@ -1,4 +1,4 @@
-//! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
+//! Groups whose ranks are on several hosts: own kernels inside a host, an engine between hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,23 +20,23 @@ use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, REDUCE, REDUCE_SCATTER}
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Reduction};
 
-/// Most bytes that a rank gives the others of its host at a time.
+/// Most bytes that a rank sends the others of its host at a time.
 const SLICE_BYTES: usize = 32 << 20;
-/// How long the ranks wait for each other when they ask who is to blame for a failure.
+/// How long ranks wait for each other's reports on a failure.
 const INQUEST: Duration = Duration::from_secs(2);
 
 /// This rank's part of a group that spans hosts.
 pub(crate) struct TwoLevel {
     /// This host's ranks of the group.
     local: Communicator,
-    /// The group's ranks as the world numbers them.
+    /// The group's ranks by their numbers in the world.
     ranks: Vec<usize>,
-    /// The same by host.
+    /// The group's ranks by host.
     parts: Vec<Vec<usize>>,
-    /// Which of them is this host.
+    /// This host's index in `parts`.
     part: usize,
-    /// To the ranks of other hosts that have this one's place in theirs; none after a failure, and
-    /// where sizes differ for all but the first rank of each host.
+    /// Connects ranks of equal position on each host; if hosts differ in size, only the first rank of each host. `None`
+    /// on other ranks, and after a failure.
     wire: Mutex<Option<Box<dyn Across>>>,
     world: Arc<FinalExchange>,
     used: AtomicBool,
@@ -44,8 +44,8 @@ pub(crate) struct TwoLevel {
 }
 
 impl TwoLevel {
-    /// Connects the group of ranks `group` by an engine between hosts; none for a group on one host.
-    /// Every rank of the world calls it at once. Blocks.
+    /// Connects the ranks of `group` by an engine between hosts; `None` for a group on one host. Every rank of the
+    /// world calls this at once. Blocks.
     pub(crate) fn open(
         local: Communicator,
         group: &[usize],
@@ -72,24 +72,22 @@ impl TwoLevel {
         }))
     }
 
-    /// This host's ranks of the group.
     pub(crate) fn local(&self) -> &Communicator {
         &self.local
     }
 
-    /// Tells the other hosts that this rank is about to make a call; where one of them exchanges objects instead, both
-    /// fail. Blocks.
+    /// Announces a call to the other hosts. If another host exchanges objects instead, both fail. Blocks.
     pub(crate) fn announce_call(&self, call: &Call<'_>) -> Result<()> {
         self.announce(Announcement::call(call), self.deadline()).map(drop)
     }
 
-    /// Whether a call is reduced on two levels: an all-reduce, but no average, since inside a host a sum would be
+    /// Whether a call is reduced on two levels: an all-reduce except averages, since the sum inside a host would be
     /// rounded, or wrap, before the division.
     pub(crate) fn serves(call: &Call<'_>) -> bool {
         *call.op == ALL_REDUCE && call.options.reduction != Reduction::Average
     }
 
-    /// Runs an all-reduce that all ranks agreed on. Blocks.
+    /// Runs an all-reduce that all ranks have compared. Blocks.
     pub(crate) fn all_reduce(&self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else { return Ok(()) };
         let reduced = self.two_levels(call.dtype, call.options.reduction, [input, output], &stream);
@@ -110,8 +108,8 @@ impl TwoLevel {
         self.local.synchronize(queue.stream())
     }
 
-    /// Reduce-scatter inside, all-reduce of a share between, all-gather inside. What is left of a
-    /// message that has no equal shares is reduced between hosts by every rank.
+    /// Reduce-scatter inside a host, all-reduce of shares between hosts, all-gather inside. Every rank reduces the
+    /// remainder, which has no equal shares, between hosts.
     fn by_shares(
         &self,
         dtype: Dtype,
@@ -135,7 +133,7 @@ impl TwoLevel {
         self.local.run(&Call::new(&ALL_GATHER, dtype).input(own).output(all), queue)
     }
 
-    /// Reduce inside to the first rank of each host, all-reduce between those, broadcast inside.
+    /// Reduce inside each host to its first rank, all-reduce between first ranks, broadcast inside.
     fn by_first_ranks(
         &self,
         dtype: Dtype,
@@ -152,7 +150,7 @@ impl TwoLevel {
         self.local.run(&Call::new(&BROADCAST, dtype).output(output.clone()), queue)
     }
 
-    /// Reduces `memory` over the ranks of the wire, once it is complete here.
+    /// Reduces `memory` over the ranks of the wire, after the queue's earlier work.
     fn between(&self, dtype: Dtype, reduction: Reduction, memory: &View<'_>, queue: &impl Enqueue) -> Result<()> {
         if memory.elems == 0 {
             return Ok(());
@@ -164,8 +162,8 @@ impl TwoLevel {
         wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline)
     }
 
-    /// Tells the other hosts what this rank is about to do, and gives what all of them are. Calls compare what
-    /// they are among all ranks later; objects do not. Nothing for a rank without a wire.
+    /// Sends this rank's announcement to the other hosts and returns those of all hosts; none on a rank without a
+    /// wire. All ranks compare calls later, but not objects.
     fn announce(&self, ours: Announcement, deadline: Instant) -> Result<Vec<Announcement>> {
         let (own, mut all) = (ours.to_words(), vec![[0; Announcement::WORDS]; self.parts.len()]);
         match &mut *self.wire.lock() {
@@ -181,13 +179,13 @@ impl TwoLevel {
         Err(self.fail(ours.mismatch(place(self.part), place(part), &all[part])))
     }
 
-    /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
+    /// Gives `bytes` to every rank of the group and returns the bytes of all, in rank order. Blocks.
     pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check()?;
         self.gather(bytes).map_err(|error| self.fail(self.of_group(error)))
     }
 
-    /// Inside each host, between the first ranks of the hosts, inside each host again.
+    /// Gathers inside each host, between the first ranks of the hosts, and inside each host again.
     fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let group = self.local.group();
         let own = pack(&group.all_gather_bytes(bytes)?);
@@ -195,7 +193,7 @@ impl TwoLevel {
             0 => self.between_first_ranks(&own),
             _ => Ok(Vec::new()),
         };
-        // A first rank that failed says so, instead of leaving the others to wait for it.
+        // A first rank that failed sends its error, so that the others do not wait for it.
         let words = match &told {
             Ok(all) => [&[1], all.as_slice()].concat(),
             Err(error) => [&[0], error.to_string().as_bytes()].concat(),
@@ -220,7 +218,7 @@ impl TwoLevel {
         Ok(of_group)
     }
 
-    /// What the first rank of every host has, packed.
+    /// The packed bytes of every host's first rank.
     fn between_first_ranks(&self, own: &[u8]) -> Result<Vec<u8>> {
         let deadline = Instant::now() + self.local.group().config().deadlines.open;
         let all = self.announce(Announcement::objects(own.len()), deadline)?;
@@ -235,14 +233,14 @@ impl TwoLevel {
         Ok(pack(&all.chunks(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect::<Vec<_>>()))
     }
 
-    /// Leaves the group in good order, once every rank is done with it.
+    /// Leaves the group once every rank is done with it.
     pub(crate) fn close(&self) -> Result<()> {
         drop(self.wire.lock().take());
         let closed = self.local.clone().close();
         self.failure.get().map_or(closed, |error| Err(error.clone()))
     }
 
-    /// What went wrong first.
+    /// The group's first failure.
     pub(crate) fn check(&self) -> Result<()> {
         match self.failure.get() {
             Some(error) => Err(error.clone()),
@@ -250,7 +248,7 @@ impl TwoLevel {
         }
     }
 
-    /// Whether the ranks of this host are well, without asking others.
+    /// Whether the ranks of this host are healthy, without asking others.
     pub(crate) fn check_host(&self) -> Result<()> {
         self.local.group().check().map_err(|error| self.of_group(error))
     }
@@ -260,8 +258,8 @@ impl TwoLevel {
         Instant::now() + if self.used.swap(true, Ordering::Relaxed) { deadlines.steady } else { deadlines.first_use }
     }
 
-    /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this
-    /// rank: on this host the devices are stopped, on others a connection breaks.
+    /// Records `error` as the group's failure, unless the call had not begun, and makes peers stop waiting for this
+    /// rank: stops devices on this host, and breaks connections to others.
     fn fail(&self, error: Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
             return error;
@@ -269,8 +267,8 @@ impl TwoLevel {
         self.end(error, || ())
     }
 
-    /// The same for an error with the group's numbers.
-    /// `cut` ends what else the ranks are connected by, once those of this host are told.
+    /// Records `error`, which numbers ranks in the group, as the group's failure. `cut` breaks other connections, once
+    /// the ranks of this host have been told.
     pub(crate) fn end(&self, error: Error, cut: impl FnOnce()) -> Error {
         let failure = self.failure.get_or_init(|| {
             self.stop(&error);
@@ -281,17 +279,17 @@ impl TwoLevel {
         failure.clone()
     }
 
-    /// Ends the group on this host, where what this rank does is for this reason.
+    /// Stops the group on this host, with `error` as the reason.
     fn stop(&self, error: &Error) {
         let failure = match error {
             Error::Aborted { .. } => error.clone(),
-            // Its numbers are those of the group.
+            // Numbers ranks in the group.
             _ => aborted(error),
         };
         self.local.group().fail(failure);
     }
 
-    /// Asks the ranks of the world what they know. Those that are not of the group may be well, and silent.
+    /// Asks the ranks of the world for reports. Ranks outside the group may be healthy and send none.
     fn inquest(&self, error: Error) -> Error {
         let own = Word::of(&error, &self.ranks);
         let words = self.world.say(&own.to_bytes(), Instant::now() + INQUEST);
@@ -301,22 +299,22 @@ impl TwoLevel {
         }
     }
 
-    /// An error of this host's ranks with the group's numbers.
+    /// Translates an error of this host's ranks to the group's numbers.
     fn of_group(&self, error: Error) -> Error {
         error.of_members(&self.parts[self.part]).among(&self.ranks)
     }
 }
 
-/// The ranks that a rank's wire connects: where all hosts have as many, those with its place in
-/// their hosts, else the first of each host.
+/// The ranks that a rank's wire connects: if all hosts are equally large, the ranks of its position on each host, else
+/// the first rank of each host.
 fn wired(parts: &[Vec<usize>], rank: usize) -> Option<Vec<usize>> {
     let place = parts.iter().find_map(|part| part.iter().position(|other| *other == rank))?;
     let equal = parts.iter().all(|part| part.len() == parts[0].len());
     (equal || place == 0).then(|| parts.iter().map(|part| part[place]).collect())
 }
 
-/// What the first rank has, of any length, over an `exchange` of slices of which it gives that rank's: one that
-/// is not full is the last. The others' words only keep step.
+/// Sends the first rank's bytes, of any length, by an `exchange` that takes this rank's slice and returns the first
+/// rank's. A slice that is not full is the last. Bytes of other ranks are ignored.
 fn in_slices(words: &[u8], slice_bytes: usize, mut exchange: impl FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let (mut own, mut all) = (words.chunks(slice_bytes), Vec::new());
     loop {
@@ -328,12 +326,12 @@ fn in_slices(words: &[u8], slice_bytes: usize, mut exchange: impl FnMut(&[u8]) -
     }
 }
 
-/// Several byte strings as one.
+/// Packs several byte strings into one.
 fn pack(strings: &[Vec<u8>]) -> Vec<u8> {
     strings.iter().flat_map(|bytes| [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()).collect()
 }
 
-/// The strings of [`pack`], as far as there are any.
+/// The strings of [`pack`]; stops at malformed bytes.
 fn unpack(mut packed: &[u8]) -> Vec<Vec<u8>> {
     let mut strings = Vec::new();
     while let Some((length, rest)) = packed.split_first_chunk::<8>() {

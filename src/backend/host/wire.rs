@@ -1,4 +1,4 @@
-//! What moves and reduces between hosts: engines of others, behind one face.
+//! Engines that move and reduce bytes between hosts, behind one trait.
 
 #[cfg(feature = "gloo")]
 mod gloo;
@@ -14,12 +14,10 @@ use crate::memory::View;
 use crate::stream::Stream;
 use crate::types::{Dtype, Reduction};
 
-/// One rank's end of an engine between some ranks, each of another host. All make the same calls
-/// in the same order, one at a time. After an error it is of no further use, and the others fail
-/// as well, at the latest when it is dropped.
+/// One rank's end of an engine between ranks on different hosts. All ranks make the same calls in the same order, one
+/// at a time. After an error the end is unusable, and the other ranks fail too, at the latest when it is dropped.
 pub(crate) trait Across: Send {
-    /// Reduces `memory` in place over the ranks, in their order, rounded once, after what `stream`
-    /// does so far and before what it does later. May block until then.
+    /// Reduces `memory` in place over the ranks, in rank order, rounded once, in stream order. May block until done.
     fn all_reduce(
         &mut self,
         dtype: Dtype,
@@ -29,13 +27,13 @@ pub(crate) trait Across: Send {
         deadline: Instant,
     ) -> crate::Result<()>;
 
-    /// `own` of rank r becomes block r of `all`, equally long on every rank. Blocks.
+    /// Stores `own` of rank r in block r of `all`. Blocks are equally long on every rank. Blocks.
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> crate::Result<()>;
 
-    /// Block r of `send` goes to rank r, block r of `receive` comes from it. Blocks.
+    /// Sends block r of `send` to rank r, and receives block r of `receive` from it. Blocks.
     fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> crate::Result<()>;
 
-    /// Reduces `blocks`, one of each rank in order and as long as `result`, here. Rounded once.
+    /// Reduces `blocks`, one from each rank in order and each as long as `result`, on this rank. Rounded once.
     fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]);
 }
 
@@ -46,7 +44,7 @@ pub(crate) enum Engines {}
 #[cfg(not(feature = "gloo"))]
 impl Engines {
     /// # Errors
-    /// [`Error::Unsupported`], which names the hosts and what to build.
+    /// [`Error::Unsupported`], with the hosts and the feature to build.
     pub(crate) fn open(_interface: Option<&str>, hosts: &Hosts) -> crate::Result<Self> {
         Err(unsupported(
             hosts,

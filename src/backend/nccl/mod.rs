@@ -6,7 +6,7 @@ mod ranks;
 #[cfg(feature = "nccl")]
 pub(crate) use ranks::Ranks;
 
-/// NCCL of a build without it.
+/// Replaces NCCL in a build without the feature.
 #[cfg(not(feature = "nccl"))]
 pub(crate) enum Ranks {}
 

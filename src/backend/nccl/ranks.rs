@@ -1,4 +1,4 @@
-//! A group's NCCL communicator, and every operation in NCCL's own.
+//! A group's NCCL communicator, which runs every operation by NCCL's own calls.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,34 +18,34 @@ use crate::op::{Call, Nccl, Shape, Strips};
 use crate::stream::{Enqueue, Part, Stream};
 use crate::types::Dtype;
 
-/// This rank of a group's NCCL communicator. Dropped, and its graphs with it, it is aborted.
+/// This rank of a group's NCCL communicator. NCCL is aborted when the rank and its graphs are dropped.
 pub(crate) struct Ranks(Arc<Inner>);
 
 struct Inner {
     communicator: Communicator,
-    /// Whether it was closed. Read for as long as a call, a wait or a launch goes on.
+    /// Whether the rank was closed. Read-locked during a call, a wait or a launch.
     closed: RwLock<bool>,
     /// The order of calls and graph launches: NCCL runs one at a time.
     lane: Mutex<Lane>,
-    /// The last operation that nobody has seen the end of.
+    /// The last operation whose end has not been observed.
     pending: Mutex<Option<Operation>>,
-    /// Read by a launch from before its turn in the lane until it is enqueued.
+    /// Read-locked by a launch, from before its turn in the lane until it is enqueued.
     launching: RwLock<()>,
-    /// Whether some were: before that a peer may still be loading.
+    /// Whether an operation has completed. Before that, a peer may still be loading.
     proven: AtomicBool,
-    /// Whether the caller has captured an operation natively: of that graph and its launches nothing here knows.
+    /// Whether the caller has natively captured an operation. The library does not know that graph or its launches.
     escaped: AtomicBool,
-    /// The group's.
+    /// The number of the group.
     id: u64,
 }
 
 impl Ranks {
-    /// Why NCCL cannot be used on this rank, if it cannot.
+    /// `Err`: why NCCL cannot be used on this rank.
     pub(crate) fn available(device: &Device) -> Result<(), String> {
         nccl_library(device.kind()).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Opens NCCL for the rank of a group whose ranks `exchange` bytes. Collective; blocks. All ranks succeed or none.
+    /// Opens NCCL for a group whose ranks `exchange` bytes. All ranks succeed or none. Collective; blocks.
     pub(crate) fn open(
         group: &Group,
         [rank, world_size]: [usize; 2],
@@ -66,7 +66,7 @@ impl Ranks {
 
     /// Enqueues a checked call.
     pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, queue: &impl Enqueue) -> Result<()> {
-        // Before anything is recorded: whatever a graph holds of this, closing it ends the graph.
+        // First, because closing this rank ends any graph that holds a part of it.
         let recorded = queue.recording().map(|recording| {
             recording.part(self.0.id, || Recorded { inner: self.0.clone(), last: Mutex::new(call.op.operation) })
         });
@@ -88,8 +88,8 @@ impl Ranks {
         enqueued.and(result)
     }
 
-    /// Blocks until all work of `stream` is done. Where operations of NCCL's may be among it, that may take as
-    /// long as the deadlines say, and the first error aborts them.
+    /// Blocks until all work of `stream` is done. If the work may include NCCL operations, waits until the deadline and
+    /// aborts NCCL on the first error.
     pub(crate) fn synchronize(
         &self,
         stream: &Stream,
@@ -103,9 +103,9 @@ impl Ranks {
         let limit = if proven { deadlines.steady } else { deadlines.first_use };
         self.0.communicator.synchronize(stream, limit, well, |waited| late(operation, waited))?;
         let lane = self.0.lane.lock();
-        // What a launch is about to enqueue has had its turn, and is not among what is done.
+        // A launch that is still enqueueing has had its turn in the lane, but its work is not on the stream yet.
         let enqueued = self.0.launching.try_write();
-        // The last operation comes after all others.
+        // The last operation ends after all others.
         if enqueued.is_some() && lane.last().is_some_and(|last| last.same(stream)) && stream.is_done()? {
             self.0.proven.store(true, Ordering::Relaxed);
             if !self.0.escaped.load(Ordering::Relaxed) {
@@ -120,19 +120,19 @@ impl Ranks {
         self.0.communicator.check()
     }
 
-    /// Keeps the order of calls without `stream`, which may end.
+    /// Detaches `stream`, which may end: calls stay ordered without it.
     pub(crate) fn leave(&self, stream: &Stream) -> Result<()> {
         self.0.lane.lock().leave(stream)
     }
 
-    /// Lets nobody wait for this rank.
+    /// Aborts NCCL, so that peers stop waiting for this rank.
     pub(crate) fn abort(&self) {
         self.0.communicator.abort();
     }
 
-    /// Leaves in good order, when the operations of all ranks are done; waits for those of this one as long as
-    /// `limit`. Graphs with some may be left, for which NCCL's own end would wait. `exchange` gives bytes to every
-    /// rank and returns those of all. Collective; blocks.
+    /// Leaves NCCL when the operations of all ranks are done; waits for this rank's for at most `limit`. NCCL's own end
+    /// would wait for graphs that hold operations; here such graphs may remain. `exchange` gives bytes to every rank
+    /// and returns the bytes of all. Collective; blocks.
     pub(crate) fn close(
         &self,
         limit: Duration,
@@ -140,7 +140,7 @@ impl Ranks {
         late: impl FnOnce(Operation, Duration) -> Error,
         exchange: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>>,
     ) -> Result<()> {
-        // Waits for calls that have begun; from here on every call fails.
+        // Waits for calls that have begun. Later calls fail.
         if std::mem::replace(&mut *self.0.closed.write(), true) {
             return Ok(());
         }
@@ -157,20 +157,20 @@ impl Ranks {
         }
     }
 
-    /// Whether graphs may hold operations of this rank. A part of each that this library knows of shares `Inner`.
+    /// Whether graphs may hold operations of this rank. Graphs share `Inner`, except native ones.
     fn is_held(&self) -> bool {
         Arc::strong_count(&self.0) > 1 || self.0.escaped.load(Ordering::Relaxed)
     }
 }
 
 impl Inner {
-    /// For as long as the result is there, it is not closed. Does not block.
+    /// Keeps the rank open while the guard lives. Does not block.
     fn enter(&self) -> Result<RwLockReadGuard<'_, bool>> {
-        // Not to be had: it is about to close.
+        // A lock that is taken means that the rank is closing.
         self.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)
     }
 
-    /// Waits until what was enqueued is done.
+    /// Waits until all enqueued work is done.
     fn finish(
         &self,
         limit: Duration,
@@ -186,15 +186,15 @@ impl Inner {
     }
 }
 
-/// What a graph keeps of it.
+/// A graph's part of this rank.
 struct Recorded {
     inner: Arc<Inner>,
-    /// The last operation of the graph.
+    /// The graph's last operation.
     last: Mutex<Operation>,
 }
 
 impl Part for Recorded {
-    /// Not the lane is held: launches of two groups in unlike order would wait for each other.
+    /// The lane is not locked here: launches of two groups in opposite orders would wait for each other.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.inner.enter()?;
         self.inner.communicator.check()?;
@@ -213,7 +213,6 @@ impl Part for Recorded {
     }
 }
 
-/// One call.
 struct Turn<'a> {
     nccl: &'a Communicator,
     call: &'a Call<'a>,
@@ -234,12 +233,12 @@ impl Turn<'_> {
         let output = call.output.as_ref().filter(|_| has_output);
         let to = output.map_or(std::ptr::null_mut(), |output| output.address);
         let reduction = call.options.reduction;
-        // Row by row: each row is an operation of its own, and all rows are one launch.
+        // Each row is an operation of its own, and all rows are one NCCL group.
         let (rows, row_elems) = (cut.rows(), elems / cut.rows().max(1));
         let row = |start: *mut u8, row: usize, elems: usize| start.wrapping_add(row * elems * dtype.bytes());
         match call.op.nccl {
             // SAFETY: the check found both operands on this device and as long as the call says; the queue's borrow
-            // keeps them until its work is done; the caller's lock keeps other threads away.
+            // keeps them until its work is done; the caller's lock excludes other threads.
             Nccl::AllReduce => unsafe { nccl.all_reduce(from, to, elems, dtype, reduction, stream) },
             // SAFETY: as above; only the root's output is written.
             Nccl::Reduce => unsafe { nccl.reduce(from, to, elems, dtype, (reduction, parameter), stream) },
@@ -267,7 +266,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Strips to and from ranks, all at once. A strip that a rank would send itself in place stays.
+    /// Sends and receives all chunks in one NCCL group, except an in-place chunk of a rank to itself.
     fn strips(&self, strips: &Strips) -> Result<()> {
         let Shape { rank, world, .. } = *self.shape;
         let stays = strips.from[rank].address == strips.into[rank].address;

@@ -1,4 +1,4 @@
-//! What one capture uses beside its stream.
+//! What low-contention collectives of one capture use beside the captured stream.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Capture, Enqueue, Event, Stream};
 
-/// For what runs beside even the side: a stream, and an event for its fork and its join.
+/// A second stream beside the side stream, with an event for fork and join.
 pub(super) struct Branch {
     pub(super) stream: Stream,
     pub(super) event: Event,
 }
 
 impl Branch {
-    /// The one there is, or a new one.
+    /// Returns the existing branch, or makes one.
     pub(super) fn of(branch: &mut Option<Arc<Self>>, device: &Device) -> Result<Arc<Self>> {
         Ok(match branch {
             Some(branch) => branch.clone(),
@@ -25,25 +25,25 @@ impl Branch {
     }
 }
 
-/// The side of one capture.
+/// The side stream and workspaces of one capture.
 #[derive(Default)]
 pub(in crate::collective) struct Aside {
-    /// Captured with the caller's, of which it forks.
+    /// Captured together with the caller's stream, from which it forks.
     stream: Option<Stream>,
-    /// Of which this forks.
+    /// Forks from the side stream.
     branch: Option<Arc<Branch>>,
-    /// What the graph's copies go through.
+    /// Workspaces of the graph's copies.
     workspaces: Vec<Arc<SymmetricBuffer<u8>>>,
     used: bool,
 }
 
 impl Aside {
-    /// Whether launches have to take turns.
+    /// Whether launches of the graph must be ordered.
     pub(in crate::collective) fn is_used(&self) -> bool {
         self.used
     }
 
-    /// Where the work of a call goes: a stream that forks from the captured one. The host device captures one stream.
+    /// A stream forked from the captured one. `None` on the host device, which captures one stream.
     pub(super) fn begin(&mut self, device: &Device) -> Result<Option<Stream>> {
         self.used = true;
         if device.kind() == DeviceKind::Host {
@@ -66,7 +66,7 @@ impl Aside {
         }
     }
 
-    /// Whatever became of its handles, a fork must have joined when the capture ends.
+    /// Joins the fork, also where nobody waited for the call: a capture ends only when all forks have joined.
     pub(in crate::collective) fn end(&mut self, capture: &Capture<'_, '_>) -> Result<()> {
         for stream in self.stream.iter().chain(self.branch.iter().map(|branch| &branch.stream)) {
             let event = Event::new(stream.device())?;

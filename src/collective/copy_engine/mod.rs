@@ -1,6 +1,5 @@
-//! Low-contention collectives: copy engines move the data, beside the caller's stream and between two
-//! barriers, so that multiprocessors stay with the work that runs meanwhile. After the collectives of
-//! that name in PyTorch's symmetric memory.
+//! Low-contention collectives: copy engines move the data between two barriers, on a stream beside the caller's, so
+//! that multiprocessors stay free for other work. PyTorch's symmetric memory has collectives of the same name.
 #![allow(unsafe_code)]
 
 pub(super) mod aside;
@@ -26,16 +25,16 @@ pub use pending::Pending;
 use stream::Beside;
 pub(super) use stream::Side;
 
-/// Parts of a workspace start at multiples of this: packets of the reduction are whole.
+/// Alignment of the parts of a workspace: the reduction reads whole packets.
 const ALIGN_BYTES: usize = 16;
 
-/// How ranks that compare their calls tell these from others.
+/// The transport that ranks compare with `check_calls`.
 const DIRECT: u32 = WAY_COPY_ENGINES;
 const IN_PLACE: u32 = WAY_COPY_ENGINES | 1;
 const BY_WORKSPACE: u32 = WAY_COPY_ENGINES | 2;
 
 impl Communicator {
-    /// Enqueues the low-contention form of a call.
+    /// Enqueues the low-contention form of a call on the side stream.
     pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
         let inner = &self.0;
         inner.group.check()?;
@@ -61,30 +60,29 @@ impl Communicator {
         }
     }
 
-    /// Makes a workspace for low-contention collectives of operands of up to `bytes` bytes, in the heap of
-    /// symmetric memory. Collective; blocks. Without a workspace the first call that needs more than there is makes
-    /// one: that call is collective and blocks; a captured call is refused. A smaller workspace is given back when
-    /// nothing uses it any more.
+    /// Makes a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes.
+    /// Collective; blocks. Without a large enough workspace, the next call makes one: that call is collective and
+    /// blocks, and a captured call is refused. The old workspace is freed when nothing uses it any more.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when the heap has no such gap, [`Error::Mismatch`] when ranks ask for different sizes.
+    /// [`Error::OutOfMemory`] if the heap has no such gap, [`Error::Mismatch`] if ranks ask for different sizes.
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         self.0.group.check()?;
-        // Room for parts that are no multiple of a packet.
+        // Parts are rounded up to whole packets.
         self.0.workspace(bytes.saturating_add(self.world_size() * ALIGN_BYTES), None).map(drop)
     }
 }
 
-/// What every rank's copies have in common.
+/// What the copies of all ranks have in common.
 struct Copies<'a> {
     call: &'a Call<'a>,
     /// Bytes of one part.
     bytes: usize,
-    /// What the ranks compare beside that.
+    /// The transport that ranks compare.
     way: u32,
-    /// Where peers read, in all ranks' arenas; else 0.
+    /// Offset of the operand that peers read, equal in all arenas; else 0.
     offset_bytes: u64,
-    /// Whether this rank's own part is copied, beside the others.
+    /// Whether this rank's own part is copied on a branch of its own.
     apart: bool,
 }
 
@@ -101,7 +99,7 @@ impl Inner {
         let bytes = shape.bytes() as usize;
         let part = |rank: usize| output.address.wrapping_add(rank * bytes);
         let in_place = part(rank) == input.address;
-        // In place inputs lie elsewhere on every rank, and outputs do not.
+        // For an in-place call, only the output has an equal offset on all ranks.
         let shared = if in_place { output } else { input };
         let reached = world == 1 || bytes == 0 || self.copies_reach(shared);
         let workspace = (!reached).then(|| self.workspace(bytes, recorded)).transpose()?;
@@ -118,8 +116,8 @@ impl Inner {
             // device's work, or are the caller's duty; so is the workspace, which side and graph own.
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
             if !in_place {
-                // SAFETY: as above. Apart, so that the barrier starts before what the caller enqueues next,
-                // which may leave it no multiprocessor.
+                // SAFETY: as above. On a branch, so that the barrier starts before the caller's next work, which may
+                // leave the barrier no multiprocessor.
                 unsafe { beside.copy_apart(part(rank), input.address, bytes) }?;
             }
             if let Some(workspace) = &workspace {
@@ -129,7 +127,7 @@ impl Inner {
                 return Ok(());
             }
             self.meet_beside(beside, op, fresh)?;
-            // Each rank reads from another one at a time.
+            // In each step a rank reads from another peer.
             for peer in (1..world).map(|step| (rank + step) % world) {
                 let from = match &workspace {
                     Some(workspace) => workspace.at(peer)?,
@@ -161,10 +159,10 @@ impl Inner {
                 if part(0) == output.address {
                     return Ok(());
                 }
-                // SAFETY: as below; the only rank's part is all of the input.
+                // SAFETY: as below; with one rank, the part is the whole input.
                 return unsafe { beside.copy(output.address, part(0), bytes) };
             };
-            // All workspaces are free.
+            // After this barrier all workspaces are free.
             self.meet_beside(beside, op, fresh)?;
             for peer in (1..world).map(|step| (rank + step) % world) {
                 let to = workspace.at(peer)?.wrapping_add(rank * pitch);
@@ -173,7 +171,7 @@ impl Inner {
                 // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
                 unsafe { beside.copy(to, part(peer), bytes) }?;
             }
-            // All parts are there, and all have left.
+            // After this barrier all parts have arrived, and all ranks have sent theirs.
             self.meet_beside(beside, op, fresh)?;
             let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
                 own if own == rank => part(rank).cast_const(),
@@ -184,8 +182,8 @@ impl Inner {
         })
     }
 
-    /// Announces a call in the lane's turn and runs it beside the queue. `work` is told whether the call
-    /// is the first there, whatever has run on the callers' streams.
+    /// Announces a call in the order of calls and runs it beside the queue. Passes `work` whether the call is the first
+    /// on the side stream, whatever has run on the callers' streams.
     fn low_contention<'op, Q: Enqueue>(
         self: &Arc<Self>,
         copies: &Copies<'_>,
@@ -202,29 +200,29 @@ impl Inner {
         let mut fresh = false;
         if self.group.world_size() > 1 {
             if self.group.config().check_calls {
-                // What compares calls uses the lane's scratch.
+                // The comparison of calls uses the lane's scratch.
                 lane.order_call(queue)?;
             }
             let first = self.announce(copies.noted(), &mut lane, queue, recorded)?;
-            // What is enqueued on the caller's stream next does not wait for this call: unless calls are compared
-            // there, its waits are the first.
+            // Work that the caller enqueues next on the stream does not wait for this call. Its waits are therefore a
+            // first call's, unless a comparison ran there.
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
         self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh))
     }
 
-    /// Whether copy engines may bring an operand from a peer. The same on every rank.
+    /// Whether copy engines may read an operand from a peer. Equal on every rank.
     ///
-    /// Between GPUs of one process the runtime orders a copy of plainly allocated memory behind what it
-    /// enqueued for the peer's GPU: there a barrier may wait that waits for the copy.
+    /// Between GPUs of one process, the runtime orders a copy of plainly allocated memory behind work enqueued for the
+    /// peer's GPU. A barrier there may wait for the copy: a deadlock.
     fn copies_reach(&self, operand: &View<'_>) -> bool {
         let plain = !matches!(operand.place, Place::Symmetric { .. });
         self.reaches(operand, false)
             && !(plain && self.group.device().kind() != DeviceKind::Host && self.shares_a_process())
     }
 
-    /// Where a peer's is of an operand that peers reach.
+    /// The peer's address of an operand that peers reach.
     fn of_peer(&self, operand: &View<'_>, peer: usize) -> Result<*mut u8> {
         let address = match operand.place {
             Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, offset_bytes)),
@@ -234,7 +232,7 @@ impl Inner {
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
 
-    /// Reduces the parts that have been brought to this rank.
+    /// Reduces the parts in this rank's workspace.
     fn reduce_beside(
         &self,
         beside: &Beside<'_, impl Enqueue>,
@@ -245,7 +243,7 @@ impl Inner {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let bytes = copies.bytes as u64;
         let mut launch = geometry::zero_copy(shape_of(self.group.device()), bytes.div_ceil(16));
-        // As the barrier before it.
+        // The barrier before it also launches without programmatic overlap.
         launch.geometry.programmatic = 0;
         let only_own = |value: u64| std::array::from_fn(|other| if other == rank { value } else { 0 });
         let mut into = [std::ptr::null_mut(); MAX_WORLD_SIZE];
@@ -281,7 +279,7 @@ impl Inner {
 }
 
 impl Copies<'_> {
-    /// What ranks compare of the call.
+    /// The words that ranks compare with `check_calls`.
     fn noted(&self) -> Noted {
         self.call.noted(self.bytes as u64, self.way).at([self.offset_bytes; 2])
     }

@@ -9,11 +9,11 @@ use crate::collective::Inner;
 use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Event, Queue, Stream};
 
-/// A low-contention collective under way: [`wait`](Self::wait) says who needs its result. Until then its
+/// A low-contention collective that is running. [`wait`](Self::wait) orders a queue behind the result. Until then the
 /// operands stay borrowed, and no stream may touch them.
 ///
-/// Dropped without a wait it is safe: the stream of the call waits, as if it had been told to; a capture
-/// does when it ends. It cannot outlive what it works on:
+/// Dropping it without a wait is safe: the stream of the call then waits, or the capture when it ends. It cannot
+/// outlive the operands:
 /// ```compile_fail,E0505
 /// # use symmetra::*;
 /// fn leave(communicator: &Communicator, shard: DeviceBuffer<f32>, all: &SymmetricBuffer<f32>, stream: &Stream) -> Result<()> {
@@ -22,7 +22,7 @@ use crate::stream::{Enqueue, Event, Queue, Stream};
 ///     pending.wait(stream)
 /// }
 /// ```
-/// while this is fine:
+/// Dropping it before the operands compiles:
 /// ```
 /// # use symmetra::*;
 /// fn stay(communicator: &Communicator, shard: DeviceBuffer<f32>, all: &SymmetricBuffer<f32>, stream: &Stream) -> Result<()> {
@@ -36,11 +36,11 @@ use crate::stream::{Enqueue, Event, Queue, Stream};
 #[must_use = "nothing is ordered after the collective until a stream waits for it"]
 pub struct Pending<'op> {
     inner: Arc<Inner>,
-    /// Its end; `None` where the captured stream itself does the work.
+    /// Recorded behind the work; `None` where the captured stream itself does the work.
     done: Option<Event>,
-    /// Where it was called.
+    /// The stream of the call.
     stream: Stream,
-    /// The capture it was called in.
+    /// The capture of the call.
     recording: Option<u64>,
     awaited: AtomicBool,
     _operands: PhantomData<&'op ()>,
@@ -58,17 +58,17 @@ impl Pending<'_> {
         }
     }
 
-    /// Makes what is enqueued on the queue from here on wait for the collective. Enqueues and returns; any
-    /// number of streams may wait. What a capture recorded, only that capture awaits, within the closure.
+    /// Makes later work of the queue wait for the collective. Enqueues and returns. Any number of streams may wait. A
+    /// call made in a capture can be awaited only in that capture, inside the closure.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a queue of another device or capture, [`Error::Unsupported`] for a
-    /// stream that is being captured; the group's error when it has failed, and then the queue waits all the same.
+    /// [`Error::InvalidArgument`] for a queue of another device or capture; [`Error::Unsupported`] for a stream that is
+    /// being captured; the group's error if the group has failed, in which case the queue waits nevertheless.
     pub fn wait<'w>(&self, queue: impl Queue<'w>) -> Result<()> {
         self.wait_untyped(&queue)
     }
 
-    /// The same; the language boundary's way in.
+    /// Makes later work of any queue wait for the collective; C++ calls this through the bridge.
     pub(crate) fn wait_untyped(&self, queue: &impl Enqueue) -> Result<()> {
         self.inner.check_device("stream", queue.stream().device())?;
         let here = queue.recording().map(|recording| recording.id());
@@ -78,7 +78,7 @@ impl Pending<'_> {
             return Err(Error::invalid("where a collective is awaited", words(here), limit));
         }
         if let Some(done) = &self.done {
-            // An event from outside would end a capture that the library does not know of.
+            // Waiting for an event recorded outside would end a capture that the library does not know of.
             if here.is_none() && queue.stream().is_capturing()? {
                 return Err(Error::unsupported("to await a collective", "the stream is being captured"));
             }

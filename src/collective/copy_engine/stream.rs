@@ -1,5 +1,5 @@
-//! The stream beside the callers', on which low-contention collectives run, and what they share: a
-//! workspace, and an order of their own. They use no scratch of other calls, and so run beside them.
+//! The side stream, on which low-contention collectives run, with a workspace and an order of its own. These
+//! collectives use no scratch of other calls, so they run beside other calls.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::memory::{SignalPad, SymmetricBuffer};
 use crate::stream::{Enqueue, Event, Stream};
 use crate::sys::device as sys;
 
-/// The side of a communicator.
+/// The side stream, workspace and order of a communicator.
 pub(in crate::collective) struct Side {
-    /// Declared before what waits for work in flight: with the arena's last owner gone, waits give up.
+    /// Declared before the fields that wait for work in flight: waits give up when the arena's last owner is gone.
     workspace: Option<Arc<SymmetricBuffer<u8>>>,
     pub(in crate::collective) lane: Lane,
     stream: Option<Stream>,
     branch: Option<Arc<Branch>>,
-    /// Used before, and free.
+    /// Events that are free for reuse.
     events: Vec<Event>,
 }
 
@@ -41,7 +41,7 @@ impl Side {
         self.events.pop().map_or_else(|| Event::new(device), Ok)
     }
 
-    /// The stream of eager calls, in its turn.
+    /// The side stream of eager calls, ordered behind the lane's last call.
     fn stream(&mut self, device: &Device) -> Result<Stream> {
         let stream = match &self.stream {
             Some(stream) => stream.clone(),
@@ -56,7 +56,7 @@ impl Side {
     }
 }
 
-/// Where the work of one call goes: a stream beside the caller's, or the queue itself.
+/// The queue for the work of one call: the side stream, or the caller's queue.
 pub(super) struct Beside<'a, Q> {
     queue: &'a Q,
     stream: Option<Stream>,
@@ -78,10 +78,10 @@ impl<Q: Enqueue> Beside<'_, Q> {
         self.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
 
-    /// A copy that nothing waits for but the end of the call.
+    /// Enqueues a copy that only the end of the call waits for.
     ///
     /// # Safety
-    /// As for [`copy`](Self::copy).
+    /// Both addresses have room for `bytes` until the work is done.
     pub(super) unsafe fn copy_apart(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
         let (Some(stream), Some(branch)) = (&self.stream, &self.branch) else {
             // SAFETY: passed on.
@@ -93,7 +93,7 @@ impl<Q: Enqueue> Beside<'_, Q> {
         branch.stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
 
-    /// Brings the branch back.
+    /// Makes the side stream wait for the branch.
     fn join(&self) -> Result<()> {
         let (Some(stream), Some(branch)) = (&self.stream, &self.branch) else { return Ok(()) };
         branch.stream.record(&branch.event)?;
@@ -102,7 +102,7 @@ impl<Q: Enqueue> Beside<'_, Q> {
 }
 
 impl Inner {
-    /// Runs `work` beside the queue, after what that does so far; `apart` where it copies apart.
+    /// Runs `work` on the side stream, after the queue's earlier work. `apart`: whether `work` also copies on a branch.
     pub(super) fn beside<'op, Q: Enqueue>(
         self: &Arc<Self>,
         queue: &Q,
@@ -112,7 +112,7 @@ impl Inner {
     ) -> Result<Pending<'op>> {
         let device = self.group.device();
         let mut side = self.side.lock();
-        // The host device copies on the processor, and captures one stream: what it repeats is in order.
+        // The host device copies on the processor and captures one stream.
         let apart = apart && device.kind() != DeviceKind::Host;
         let (stream, branch) = match recorded {
             None => (Some(side.stream(device)?), apart.then(|| Branch::of(&mut side.branch, device)).transpose()?),
@@ -136,7 +136,7 @@ impl Inner {
         Ok(Pending::new(self, event, queue))
     }
 
-    /// A signal on the communicator's own pad.
+    /// A signal on the communicator's own signal array.
     pub(in crate::collective) fn aside_signal(
         &self,
         action: u32,
@@ -148,19 +148,19 @@ impl Inner {
         Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, channel, peer)? })
     }
 
-    /// Makes all ranks meet beside their queues: `op` is what waits.
+    /// Enqueues a barrier of all ranks beside their queues. `op` is the operation that a timeout names.
     pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
         let barrier = self.aside_signal(args::kSignalBarrier, 0, self.group.rank(), fresh)?;
         let args = args::SignalArgs { op, ..barrier };
         let mut launch = geometry::single(shape_of(self.group.device()), args.world);
-        // It follows copies, and in a capture another stream.
+        // The barrier follows copies and, in a capture, work of another stream.
         launch.geometry.programmatic = 0;
         // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the
         // side's lane orders their use (exclusion).
         beside.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 
-    /// A workspace of so many bytes on every rank. Where there is none yet it is made: collective, blocks.
+    /// A workspace of at least this many bytes on every rank. Making one is collective and blocks.
     pub(in crate::collective) fn workspace(
         &self,
         bytes: usize,
@@ -182,8 +182,8 @@ impl Inner {
                 format!("there are {has}, and more are made by all ranks together: reserve them before the capture"),
             ));
         }
-        // First, so that the new one may have its place; what graphs use stays theirs. Unlocked, since
-        // the other ranks are waited for.
+        // Freed first, so that the new one may take its place; graphs keep the workspaces they use. Unlocked, because
+        // making the new one waits for other ranks.
         self.side.lock().workspace = None;
         let workspace = Arc::new(SymmetricBuffer::new(&self.arena, bytes)?);
         self.side.lock().workspace = Some(workspace.clone());

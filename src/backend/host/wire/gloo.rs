@@ -14,34 +14,34 @@ use crate::memory::{Ref, View};
 use crate::stream::Stream;
 use crate::types::{Dtype, Element, Reduction, with_type};
 
-/// How often ranks try to connect. A stranger who dials one of Gloo's ports before its rank takes
-/// that rank's place there, and fails the attempt.
+/// Attempts to connect. A stranger that dials a port of Gloo before the rank does takes the rank's place and makes the
+/// attempt fail.
 const ATTEMPTS: u32 = 4;
-/// Ranks begin an attempt together, so it need not wait longer.
+/// Time limit of an attempt. Ranks begin an attempt together.
 const ATTEMPT: Duration = Duration::from_secs(10);
 const TOKEN_BYTES: usize = 16;
 
-/// The engines of this build, at the interface they speak over.
+/// The engines of this build, on one interface.
 pub(crate) struct Engines {
     interface: Interface,
 }
 
-/// What a rank tells of its end of a wire.
+/// A rank's description of its end of a wire.
 #[derive(Default, Serialize, Deserialize)]
 struct Card {
-    /// Why it cannot take part.
+    /// Why the rank cannot take part.
     error: Option<String>,
-    /// What it shows to those it connected with.
+    /// Proves the rank's identity on each connection.
     token: [u8; TOKEN_BYTES],
-    /// Where it listens for each rank of the wire.
+    /// Addresses at which it listens for each rank of the wire.
     addresses: Vec<Vec<u8>>,
 }
 
 impl Engines {
-    /// Speaks over `interface`, an IP address of this host or the name of an interface.
+    /// Opens an interface: an IP address of this host or the name of an interface.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] without an interface, [`Error::InvalidArgument`] for one there is not.
+    /// [`Error::Unsupported`] without an interface, [`Error::InvalidArgument`] for an unknown one.
     pub(crate) fn open(interface: Option<&str>, hosts: &Hosts) -> Result<Self> {
         let interface = interface.ok_or_else(|| {
             unsupported(
@@ -52,8 +52,8 @@ impl Engines {
         Ok(Self { interface: Interface::open(interface)? })
     }
 
-    /// Connects sets of ranks; every rank of `bootstrap` calls it, with the set it belongs to, in
-    /// the order the set is to have, or none. Blocks. The same outcome on every rank.
+    /// Connects sets of ranks. Every rank of `bootstrap` calls this, with its set in order, or with none. Every rank
+    /// gets the same result. Blocks.
     pub(crate) fn connect(
         &self,
         bootstrap: &mut dyn Bootstrap,
@@ -79,8 +79,8 @@ impl Engines {
         Err(failure)
     }
 
-    /// Listens, tells where, connects, and checks that who connected is who should have. The outer
-    /// error is the bootstrap's, which no further attempt mends.
+    /// Listens, exchanges addresses, connects, and checks the identity of each peer. The outer error is the
+    /// bootstrap's: another attempt would not help.
     fn attempt(
         &self,
         bootstrap: &mut dyn Bootstrap,
@@ -113,7 +113,7 @@ impl Engines {
     }
 }
 
-/// Connects and compares tokens: only a rank knows what it told over the bootstrap.
+/// Connects and compares tokens: only the rank itself knows the token that it sent over the bootstrap.
 fn meet(mut wire: Wire, members: &[usize], cards: &[Card], until: Instant) -> Result<Wire> {
     let rank = wire.rank();
     let mut addresses: Vec<&[u8]> = Vec::with_capacity(members.len());
@@ -160,7 +160,7 @@ impl Across for Wire {
     }
 }
 
-/// Reduces blocks of bytes at any address.
+/// Reduces blocks of bytes at any alignment.
 fn reduce_bytes<T: Element>(reduction: Reduction, blocks: &[u8], result: &mut [u8]) {
     let values: Vec<T> = blocks.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
     let mut reduced = vec![T::zeroed(); result.len() / size_of::<T>()];
@@ -168,7 +168,7 @@ fn reduce_bytes<T: Element>(reduction: Reduction, blocks: &[u8], result: &mut [u
     result.copy_from_slice(bytemuck::cast_slice(&reduced));
 }
 
-/// Copies out, reduces, copies back.
+/// Copies to the CPU, reduces, and copies back.
 fn through_host<T: Element>(
     wire: &mut Wire,
     reduction: Reduction,
