@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::memory::SymmetricBuffer;
-use crate::stream::{Capture, Enqueue, Event, Stream};
+use crate::stream::{Event, Recording, Stream};
 
 /// For what runs beside even the side: a stream, and an event for its fork and its join.
 pub(super) struct Branch {
@@ -27,7 +27,7 @@ impl Branch {
 
 /// The side of one capture.
 #[derive(Default)]
-pub(in crate::collective) struct Aside {
+pub(super) struct Aside {
     /// Captured with the caller's, of which it forks.
     stream: Option<Stream>,
     /// Of which this forks.
@@ -39,7 +39,7 @@ pub(in crate::collective) struct Aside {
 
 impl Aside {
     /// Whether launches have to take turns.
-    pub(in crate::collective) fn is_used(&self) -> bool {
+    pub(super) fn is_used(&self) -> bool {
         self.used
     }
 
@@ -67,11 +67,11 @@ impl Aside {
     }
 
     /// Whatever became of its handles, a fork must have joined when the capture ends.
-    pub(in crate::collective) fn end(&mut self, capture: &Capture<'_, '_>) -> Result<()> {
+    pub(super) fn end(&mut self, recording: &Recording) -> Result<()> {
         for stream in self.stream.iter().chain(self.branch.iter().map(|branch| &branch.stream)) {
             let event = Event::new(stream.device())?;
             stream.record(&event)?;
-            capture.wait(&event)?;
+            recording.wait(&event)?;
         }
         Ok(())
     }

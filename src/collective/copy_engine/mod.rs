@@ -3,7 +3,6 @@
 //! that name in PyTorch's symmetric memory.
 #![allow(unsafe_code)]
 
-pub(super) mod aside;
 mod pending;
 mod stream;
 
