@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::Inner;
-use super::copy_engine::aside::Aside;
+use super::aside::Aside;
 use crate::error::{Error, Result};
 use crate::group::Call;
 use crate::memory::{Pointer, Registration, Use, View, register};
-use crate::stream::{Capture, Part, Stream};
+use crate::stream::{Part, Recording, Stream};
 
 /// The operations of one communicator in one graph.
 pub(super) struct Recorded {
@@ -75,8 +75,8 @@ impl Recorded {
 }
 
 impl Part for Recorded {
-    fn end(&self, capture: &Capture<'_, '_>) -> Result<()> {
-        self.aside.lock().end(capture)
+    fn end(&self, recording: &Recording) -> Result<()> {
+        self.aside.lock().end(recording)
     }
 
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {

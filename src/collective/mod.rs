@@ -5,6 +5,7 @@
 
 mod all_reduce;
 mod announce;
+mod aside;
 mod bound;
 mod call_order;
 mod check_calls;

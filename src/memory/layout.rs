@@ -1,9 +1,16 @@
 //! The layout of an arena. It is equal on every rank and known before anything is allocated.
 
-use super::signal::PAD_BYTES;
 use crate::error::{Error, Result};
 use crate::group::Config;
 use crate::kernel::args;
+
+/// Number of independent channels of a signal pad.
+pub const SIGNAL_CHANNELS: usize = 16;
+
+/// Bytes of one word of a signal pad for every channel and rank.
+pub(super) const WORDS_BYTES: u64 = (SIGNAL_CHANNELS * args::kMaxWorld as usize * 4) as u64;
+/// Bytes of a signal pad: received signals, and this rank's counts of sent and awaited ones.
+pub(super) const PAD_BYTES: u64 = 3 * WORDS_BYTES;
 
 /// Every region starts at a multiple of this.
 pub(crate) const ALIGN: u64 = 256;

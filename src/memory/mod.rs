@@ -14,10 +14,10 @@ mod signal;
 mod symmetric;
 
 pub use adopted::Adopted;
-pub use layout::required_bytes;
+pub use layout::{SIGNAL_CHANNELS, required_bytes};
 pub use operand::Operand;
 pub use plain::{DeviceBuffer, Ref};
-pub use signal::{SIGNAL_CHANNELS, SignalPad};
+pub use signal::SignalPad;
 pub use symmetric::{SymmetricBuffer, SymmetricSlice};
 
 pub(crate) use arena::Arena;

@@ -4,16 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::arena::Arena;
+use super::layout::{SIGNAL_CHANNELS, WORDS_BYTES};
 use crate::error::{Error, Result};
 use crate::kernel::args;
-
-/// Number of independent channels of a signal pad.
-pub const SIGNAL_CHANNELS: usize = 16;
-
-/// Bytes of one word for every channel and rank.
-const WORDS_BYTES: u64 = (SIGNAL_CHANNELS * args::kMaxWorld as usize * 4) as u64;
-/// Bytes of the pad: received signals, and this rank's counts of sent and awaited ones.
-pub(crate) const PAD_BYTES: u64 = 3 * WORDS_BYTES;
 
 /// Signals between the ranks of a symmetric buffer, borrowed from the buffer.
 ///

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::block::Block;
-use super::layout::ALIGN;
+use super::layout::{ALIGN, PAD_BYTES};
 use super::operand::{Operand, Place, Sealed, View};
 use super::plain::{Ref, size_bytes};
 use super::range::within;
-use super::signal::{PAD_BYTES, SignalPad};
+use super::signal::SignalPad;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::types::Element;

@@ -1,15 +1,13 @@
 //! Capture of a stream's work within a closure.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
-
-use super::graph::{Graph, Kept, Part};
+use super::graph::Graph;
+use super::recording::Recording;
 use super::{NEXT_ID, Stream};
 use crate::error::{Error, Result};
 
@@ -48,10 +46,6 @@ pub struct Capture<'scope, 'env: 'scope> {
 impl<'scope> Capture<'scope, '_> {
     pub(super) fn recording(&self) -> &Recording {
         &self.recording
-    }
-
-    fn end(&self) -> Result<()> {
-        self.recording.parts.lock().iter().try_for_each(|(_, part)| part.end(self))
     }
 
     /// Makes the graph an owner of `owner`, a buffer or anything that operands are borrowed from, and lends it to the
@@ -123,42 +117,6 @@ impl fmt::Debug for Capture<'_, '_> {
     }
 }
 
-/// What a capture records beside the work itself.
-pub struct Recording {
-    id: u64,
-    stream: Stream,
-    parts: Mutex<Vec<(u64, Arc<dyn Part>)>>,
-    kept: Mutex<Vec<Kept>>,
-}
-
-impl Recording {
-    pub(crate) fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    pub(crate) fn keep(&self, kept: Kept) {
-        self.kept.lock().push(kept);
-    }
-
-    /// The part of type `P` of the group with this id. `make` creates it on first use.
-    pub(crate) fn part<P: Part>(&self, id: u64, make: impl FnOnce() -> P) -> Arc<P> {
-        let mut parts = self.parts.lock();
-        let known = parts.iter().filter(|(owner, _)| *owner == id).find_map(|(_, part)| {
-            let any: Arc<dyn Any + Send + Sync> = part.clone();
-            any.downcast().ok()
-        });
-        known.unwrap_or_else(|| {
-            let part = Arc::new(make());
-            parts.push((id, part.clone()));
-            part
-        })
-    }
-}
-
 /// Marks a stream as captured while this value lives.
 struct Mark<'a>(&'a Stream);
 
@@ -218,15 +176,15 @@ impl Stream {
     {
         let _mark = Mark::set(self)?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let recording = Recording { id, stream: self.clone(), parts: Mutex::default(), kept: Mutex::default() };
+        let recording = Recording::new(id, self.clone());
         // Dropped after the native capture: devices free nothing while they record.
         let capture = Capture { recording, _lives: PhantomData };
         // SAFETY: `self` outlives the native capture, which ends in this function.
         #[allow(unsafe_code)]
         let native = unsafe { self.0.raw.begin_capture() }?;
         record(&capture)?;
-        capture.end()?;
-        let Recording { parts, kept, .. } = capture.recording;
-        Graph::finish(self.device(), native, parts.into_inner(), kept.into_inner())
+        capture.recording.end()?;
+        let (parts, kept) = capture.recording.into_parts();
+        Graph::finish(self.device(), native, parts, kept)
     }
 }

@@ -1,7 +1,6 @@
 //! Graphs: captured work that can be launched any number of times.
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,26 +8,11 @@ use std::sync::Arc;
 
 use cxx::UniquePtr;
 
-use super::{Capture, Stream, reaper};
+use super::recording::{Kept, Part, Parts};
+use super::{Stream, reaper};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sys::device as sys;
-
-/// A communicator's part of a graph. It is asked before every launch, and lives as long as the graph or a launch of it.
-pub(crate) trait Part: Any + Send + Sync {
-    /// Called when the capture ends: joins work recorded on other streams to the captured stream.
-    fn end(&self, _capture: &Capture<'_, '_>) -> Result<()> {
-        Ok(())
-    }
-    /// Runs `launch` while keeping the memory that the graph uses. Refuses when the graph may not be launched now.
-    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
-        launch()
-    }
-    /// Orders the launch on `stream` after other work. No part refuses after this: the noted calls will run.
-    fn before_launch(&self, stream: &Stream) -> Result<()>;
-    /// Exchanges pointers that were captured for the first time. Collective.
-    fn register(&self) -> Result<()>;
-}
 
 /// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
 ///
@@ -37,21 +21,18 @@ pub(crate) trait Part: Any + Send + Sync {
 /// `Graph<'static>`.
 pub struct Graph<'env> {
     raw: UniquePtr<sys::Graph>,
-    parts: Arc<Vec<(u64, Arc<dyn Part>)>>,
+    parts: Arc<Parts>,
     device: Device,
     /// Dropped after `raw`.
     _kept: Vec<Kept>,
     _env: PhantomData<&'env ()>,
 }
 
-/// A value of the caller's that a graph owns.
-pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
-
 impl Graph<'_> {
     pub(super) fn finish(
         device: &Device,
         mut native: UniquePtr<sys::Capture<'_>>,
-        parts: Vec<(u64, Arc<dyn Part>)>,
+        parts: Parts,
         kept: Vec<Kept>,
     ) -> Result<Self> {
         let parts = Arc::new(parts);
@@ -123,7 +104,7 @@ impl fmt::Debug for Graph<'_> {
 }
 
 /// The parts of a graph, which C++ returns through `release` when the graph and its launches are gone.
-type Bundle = Arc<Vec<(u64, Arc<dyn Part>)>>;
+type Bundle = Arc<Parts>;
 
 fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
     reaper::start()?;

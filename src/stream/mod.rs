@@ -4,6 +4,7 @@ mod capture;
 mod graph;
 mod queue;
 mod reaper;
+mod recording;
 
 use std::any::Any;
 use std::fmt;
@@ -21,8 +22,8 @@ pub use capture::Capture;
 pub use graph::Graph;
 pub use queue::Queue;
 
-pub(crate) use graph::{Kept, Part};
 pub(crate) use queue::Enqueue;
+pub(crate) use recording::{Kept, Part, Recording};
 
 /// A queue of work that runs in order on a device. Cheap to clone; clones are the same stream.
 ///

@@ -1,7 +1,6 @@
 //! The places where an operation may be enqueued: a stream, or a capture of one.
 
-use super::capture::Recording;
-use super::{Capture, Event, Stream};
+use super::{Capture, Event, Recording, Stream};
 use crate::error::Result;
 use crate::sys::device as sys;
 

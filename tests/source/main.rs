@@ -2,5 +2,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bindings;
+mod imports;
+mod includes;
 mod layering;
+mod limits;
 mod schedules;
+mod sources;

@@ -1,6 +1,9 @@
 //! `symmetra all-reduce`: reductions over ranks, measured and verified, or sums of the user's own tensors.
 
+mod buffer;
 mod collective;
+mod places;
+mod rank;
 mod reference;
 mod report;
 mod shards;
@@ -14,11 +17,12 @@ use crate::failure::Failure;
 use crate::names;
 use crate::ranks::{RankArgs, RanksAs, Run};
 
+pub(crate) use buffer::Buffer;
 pub(crate) use collective::{Collective, commands};
 pub(crate) use reference::checksum;
 use report::Report;
 pub(crate) use shards::Shards;
-pub(crate) use sweep::{Buffer, Sweep};
+pub(crate) use sweep::Sweep;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 

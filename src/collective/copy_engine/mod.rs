@@ -2,7 +2,6 @@
 //! that multiprocessors stay free for other work. PyTorch's symmetric memory has collectives of the same name.
 #![allow(unsafe_code)]
 
-pub(super) mod aside;
 mod pending;
 mod stream;
 

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::aside::Branch;
 use super::pending::Pending;
+use crate::collective::aside::Branch;
 use crate::collective::call_order::Lane;
 use crate::collective::graph_part::Recorded;
 use crate::collective::{Inner, shape_of};

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/all_reduce/sweep.rs`, whose module they are.
+//! Tests of `crates/cli/src/all_reduce/rank.rs`, whose module they are.
 
 use super::*;
 

@@ -1,20 +1,20 @@
-//! What low-contention collectives of one capture use beside the captured stream.
+//! What one capture uses beside its stream.
 
 use std::sync::Arc;
 
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::memory::SymmetricBuffer;
-use crate::stream::{Capture, Enqueue, Event, Stream};
+use crate::stream::{Event, Recording, Stream};
 
-/// A second stream beside the side stream, with an event for fork and join.
+/// For what runs beside even the side: a stream, and an event for its fork and its join.
 pub(super) struct Branch {
     pub(super) stream: Stream,
     pub(super) event: Event,
 }
 
 impl Branch {
-    /// Returns the existing branch, or makes one.
+    /// The one there is, or a new one.
     pub(super) fn of(branch: &mut Option<Arc<Self>>, device: &Device) -> Result<Arc<Self>> {
         Ok(match branch {
             Some(branch) => branch.clone(),
@@ -25,25 +25,25 @@ impl Branch {
     }
 }
 
-/// The side stream and workspaces of one capture.
+/// The side of one capture.
 #[derive(Default)]
-pub(in crate::collective) struct Aside {
-    /// Captured together with the caller's stream, from which it forks.
+pub(super) struct Aside {
+    /// Captured with the caller's, of which it forks.
     stream: Option<Stream>,
-    /// Forks from the side stream.
+    /// Of which this forks.
     branch: Option<Arc<Branch>>,
-    /// Workspaces of the graph's copies.
+    /// What the graph's copies go through.
     workspaces: Vec<Arc<SymmetricBuffer<u8>>>,
     used: bool,
 }
 
 impl Aside {
-    /// Whether launches of the graph must be ordered.
-    pub(in crate::collective) fn is_used(&self) -> bool {
+    /// Whether launches have to take turns.
+    pub(super) fn is_used(&self) -> bool {
         self.used
     }
 
-    /// A stream forked from the captured one. `None` on the host device, which captures one stream.
+    /// Where the work of a call goes: a stream that forks from the captured one. The host device captures one stream.
     pub(super) fn begin(&mut self, device: &Device) -> Result<Option<Stream>> {
         self.used = true;
         if device.kind() == DeviceKind::Host {
@@ -66,12 +66,12 @@ impl Aside {
         }
     }
 
-    /// Joins the fork, also where nobody waited for the call: a capture ends only when all forks have joined.
-    pub(in crate::collective) fn end(&mut self, capture: &Capture<'_, '_>) -> Result<()> {
+    /// Whatever became of its handles, a fork must have joined when the capture ends.
+    pub(super) fn end(&mut self, recording: &Recording) -> Result<()> {
         for stream in self.stream.iter().chain(self.branch.iter().map(|branch| &branch.stream)) {
             let event = Event::new(stream.device())?;
             stream.record(&event)?;
-            capture.wait(&event)?;
+            recording.wait(&event)?;
         }
         Ok(())
     }

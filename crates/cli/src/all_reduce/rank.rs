@@ -1,0 +1,230 @@
+//! One rank's part of a measurement: every size verified, then timed.
+
+use symmetra::{
+    Algorithm, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Queue, Stream, SymmetricBuffer, Transport,
+};
+
+use super::buffer::Buffer;
+use super::collective::Collective;
+use super::places;
+use super::reference::{Data, checksum};
+use super::sweep::{Sample, Sweep};
+use crate::element::Summand;
+use crate::failure::Failure;
+use crate::names::Mover;
+use crate::ranks::{Say, Task};
+
+impl Task for Sweep {
+    const NAME: &'static str = "sweep";
+    type Found = Sample;
+
+    /// Room for an input and an output of the largest size, and a workspace, each with its signal pad.
+    fn heap_bytes(&self) -> u64 {
+        let buffers = if self.plain { 0 } else { 2 } + u64::from(self.transport == Mover::CopyEngine);
+        buffers * (self.largest_bytes() as u64 + (64 << 10))
+    }
+
+    fn transport(&self) -> Transport {
+        match self.transport {
+            Mover::Kernels(transport) => transport,
+            Mover::CopyEngine => Transport::Auto,
+        }
+    }
+
+    /// Measures every size.
+    fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
+        let stream = Stream::new(communicator.device())?;
+        if self.transport == Mover::CopyEngine {
+            communicator.reserve_workspace(self.largest_bytes())?;
+        }
+        for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
+            let bench = Bench { sweep: self, communicator, stream: &stream, size, elems };
+            let sample = with_element!(self.dtype, T => match self.plain {
+                true => bench.measure::<T, DeviceBuffer<T>>(),
+                false => bench.measure::<T, SymmetricBuffer<T>>(),
+            })?;
+            say(sample)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many batches of how many operations are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    batches: u32,
+    ops: u32,
+}
+
+/// Most batches: enough for a median.
+const BATCHES: u32 = 10;
+
+impl Pace {
+    fn new(asked: Option<u32>, kind: DeviceKind, bytes: u64) -> Self {
+        let (budget_bytes, least, most) = match kind {
+            DeviceKind::Cuda | DeviceKind::Hip => (4 << 30, 50, 1000),
+            _ => (128 << 20, 10, 200),
+        };
+        let iterations = asked.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, most) as u32);
+        let batches = iterations.clamp(1, BATCHES);
+        Self { batches, ops: iterations.div_ceil(batches) }
+    }
+}
+
+/// One size of a sweep.
+struct Bench<'a> {
+    sweep: &'a Sweep,
+    communicator: &'a Communicator,
+    stream: &'a Stream,
+    size: usize,
+    elems: usize,
+}
+
+/// An operation ready to run, once or as a batch.
+enum Operation<'a, B> {
+    Eager { input: &'a B, output: &'a B, ops: u32 },
+    Graphs { one: Graph<'a>, batch: Graph<'a> },
+}
+
+impl<'a> Bench<'a> {
+    fn bytes(&self) -> u64 {
+        (self.elems * self.sweep.dtype.bytes()) as u64
+    }
+
+    fn measure<T: Summand, B: Buffer<T>>(&self) -> Result<Sample, Failure> {
+        let input = B::new(self.communicator, self.elems)?;
+        let separate = (!self.sweep.in_place).then(|| B::new(self.communicator, self.elems)).transpose()?;
+        let output = separate.as_ref().unwrap_or(&input);
+        let pace = Pace::new(self.sweep.iterations, self.communicator.device().kind(), self.bytes());
+        let operation = self.prepare(&input, output, pace.ops)?;
+
+        let data = Data { seed: self.sweep.seed, elems: self.elems };
+        input.write(&data.of::<T>(self.communicator.rank()), self.stream)?;
+        if separate.is_some() {
+            // No result has this value, so an element that was not written is found.
+            output.write(&vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); self.elems], self.stream)?;
+        }
+        self.once(&operation)?;
+        self.communicator.synchronize(self.stream)?;
+        let result = output.read(self.stream)?;
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
+        let count_wrong = |result: &[T]| places::count_wrong(self.sweep, data, rank, world, self.runs(), result);
+        let mut wrong = count_wrong(&result);
+        let checksum = checksum(&result);
+
+        let batches_us = self.time(&operation, pace)?;
+        if separate.is_some() {
+            // The input is the same still, and so must be the bits.
+            let last = output.read(self.stream)?;
+            if self::checksum(&last) != checksum {
+                wrong += count_wrong(&last).max(1);
+            }
+        }
+        Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
+    }
+
+    /// Captures what is to run from graphs.
+    fn prepare<'b, T: Summand, B: Buffer<T>>(
+        &self,
+        input: &'b B,
+        output: &'b B,
+        ops: u32,
+    ) -> Result<Operation<'b, B>, Failure> {
+        if !self.sweep.graph {
+            return Ok(Operation::Eager { input, output, ops });
+        }
+        let capture = |ops: u32| {
+            let graph =
+                self.stream.capture(|capture| (0..ops).try_for_each(|_| self.enqueue(input, output, capture)))?;
+            graph.register()?;
+            Ok::<_, Failure>(graph)
+        };
+        Ok(Operation::Graphs { one: capture(1)?, batch: capture(ops)? })
+    }
+
+    fn enqueue<'b, T: Summand, B: Buffer<T>>(
+        &self,
+        input: &'b B,
+        output: &'b B,
+        queue: impl Queue<'b>,
+    ) -> symmetra::Result<()> {
+        places::enqueue(self.sweep, self.communicator, self.elems, [input, output], queue)
+    }
+
+    fn once<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
+        match operation {
+            Operation::Eager { input, output, .. } => self.enqueue(*input, *output, self.stream),
+            Operation::Graphs { one, .. } => one.launch(self.stream),
+        }
+    }
+
+    fn batch<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
+        match operation {
+            Operation::Eager { input, output, ops } => {
+                (0..*ops).try_for_each(|_| self.enqueue(*input, *output, self.stream))
+            }
+            Operation::Graphs { batch, .. } => batch.launch(self.stream),
+        }
+    }
+
+    /// Microseconds an operation takes in each batch. A batch starts after an operation that is
+    /// not timed, in which the ranks meet: so no rank is charged for another's late start.
+    fn time<'b, T: Summand, B: Buffer<T>>(
+        &self,
+        operation: &Operation<'b, B>,
+        pace: Pace,
+    ) -> Result<Vec<f64>, Failure> {
+        let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
+        self.batch(operation)?;
+        self.communicator.synchronize(self.stream)?;
+        let mut batches_us = Vec::new();
+        for _ in 0..pace.batches {
+            self.once(operation)?;
+            self.stream.record(&start)?;
+            self.batch(operation)?;
+            self.stream.record(&end)?;
+            self.communicator.synchronize(self.stream)?;
+            batches_us.push(end.elapsed_us(&start)? / f64::from(pace.ops));
+        }
+        Ok(batches_us)
+    }
+
+    fn algorithm(&self) -> String {
+        match self.communicator.world_size() {
+            1 => "copy".to_owned(),
+            _ if self.sweep.collective != Collective::AllReduce => self.transport().to_owned(),
+            _ => self.runs().to_string(),
+        }
+    }
+
+    /// What runs: the algorithm asked for, or the table's choice.
+    fn runs(&self) -> Algorithm {
+        if self.sweep.algorithm != Algorithm::Auto {
+            return self.sweep.algorithm;
+        }
+        self.communicator.chosen(self.sweep.dtype, self.sweep.reduction, self.is_direct(), self.bytes())
+    }
+
+    /// How an exchange moves: the transport asked for, or the library's choice.
+    fn transport(&self) -> &'static str {
+        if self.sweep.transport != Mover::Kernels(Transport::Auto) {
+            return self.sweep.transport.name();
+        }
+        let (collective, world) = (self.sweep.collective, self.communicator.world_size());
+        let bytes = if collective.divides() { self.bytes() / world as u64 } else { self.bytes() };
+        let direct = if collective.tells_places() { !self.sweep.plain } else { self.is_direct() };
+        let ranges = collective.explain(self.communicator.device().kind(), world, direct);
+        let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
+        range.map_or(Transport::Auto, |range| range.transport).name()
+    }
+
+    /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers.
+    fn is_direct(&self) -> bool {
+        let registers = self.communicator.device().kind() != DeviceKind::Host || self.sweep.one_process;
+        !self.sweep.plain || (self.sweep.graph && registers)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/cli/unit/sweep_rank.rs"]
+mod tests;

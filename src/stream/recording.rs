@@ -1,0 +1,86 @@
+//! What a capture records beside the work itself, and what a graph owns.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Event, Stream};
+use crate::error::Result;
+
+/// A communicator's part of a graph. It is asked before every launch, and lives as long as the graph or a launch of it.
+pub(crate) trait Part: Any + Send + Sync {
+    /// Called when the capture ends: joins work recorded on other streams to the captured stream.
+    fn end(&self, _recording: &Recording) -> Result<()> {
+        Ok(())
+    }
+    /// Runs `launch` while keeping the memory that the graph uses. Refuses when the graph may not be launched now.
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        launch()
+    }
+    /// Orders the launch on `stream` after other work. No part refuses after this: the noted calls will run.
+    fn before_launch(&self, stream: &Stream) -> Result<()>;
+    /// Exchanges pointers that were captured for the first time. Collective.
+    fn register(&self) -> Result<()>;
+}
+
+/// A value of the caller's that a graph owns.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+
+/// The parts of a graph, each with the number of its group.
+pub(super) type Parts = Vec<(u64, Arc<dyn Part>)>;
+
+/// What a capture records beside the work itself.
+pub struct Recording {
+    id: u64,
+    stream: Stream,
+    parts: Mutex<Parts>,
+    kept: Mutex<Vec<Kept>>,
+}
+
+impl Recording {
+    pub(super) fn new(id: u64, stream: Stream) -> Self {
+        Self { id, stream, parts: Mutex::default(), kept: Mutex::default() }
+    }
+
+    /// Ends every part.
+    pub(super) fn end(&self) -> Result<()> {
+        self.parts.lock().iter().try_for_each(|(_, part)| part.end(self))
+    }
+
+    /// What the graph is made of.
+    pub(super) fn into_parts(self) -> (Parts, Vec<Kept>) {
+        (self.parts.into_inner(), self.kept.into_inner())
+    }
+
+    /// Records that the captured stream waits for `event`.
+    pub(crate) fn wait(&self, event: &Event) -> Result<()> {
+        self.stream.enqueue_captured("wait for an event", |raw| raw.wait(&event.raw))
+    }
+
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn keep(&self, kept: Kept) {
+        self.kept.lock().push(kept);
+    }
+
+    /// The part of type `P` of the group with this id. `make` creates it on first use.
+    pub(crate) fn part<P: Part>(&self, id: u64, make: impl FnOnce() -> P) -> Arc<P> {
+        let mut parts = self.parts.lock();
+        let known = parts.iter().filter(|(owner, _)| *owner == id).find_map(|(_, part)| {
+            let any: Arc<dyn Any + Send + Sync> = part.clone();
+            any.downcast().ok()
+        });
+        known.unwrap_or_else(|| {
+            let part = Arc::new(make());
+            parts.push((id, part.clone()));
+            part
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! What no file of the sources may be: long, or named for nothing. And what none may have: many parameters, modules from
+//! elsewhere, and settings that come from variables.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::sources::{CODE, FOLDERS, bare, complaints, tokens, word};
+
+/// Most lines of a file. What a tool generates has as many as there are.
+const LINES: usize = 500;
+/// Most parameters of a function. Parameters of generics are not counted.
+const PARAMETERS: usize = 7;
+
+fn size_and_name(path: &str, source: &str) -> Vec<String> {
+    let name = Path::new(path).file_stem().unwrap().to_str().unwrap();
+    let nothing = ["util", "utils", "common", "helper", "helpers", "manager", "misc"].contains(&name);
+    let generated = source.lines().take(3).any(|line| line.starts_with("//! Generated: "));
+    let mut complaints = Vec::new();
+    if nothing {
+        complaints.push(format!("{path}: a name that says nothing"));
+    }
+    if source.lines().count() > LINES && !generated {
+        complaints.push(format!("{path}: {} lines", source.lines().count()));
+    }
+    complaints
+}
+
+#[test]
+fn files_are_short_and_named_for_what_they_hold() {
+    assert_eq!(complaints(&FOLDERS, &CODE, size_and_name), [""; 0]);
+    let long = "int x;\n".repeat(LINES + 1);
+    assert_eq!(size_and_name("cpp/core/call.hpp", &long[7..]).len(), 0);
+    assert_eq!(size_and_name("cpp/core/call.hpp", &long).len(), 1);
+    assert_eq!(size_and_name("src/kernel/args.rs", &format!("//! Generated: by a test\n{long}")).len(), 0);
+    assert_eq!(size_and_name("src/kernel/args.rs", &format!("{long}//! Generated: by a test\n")).len(), 1);
+    assert_eq!(size_and_name("src/group/util.rs", "").len(), 1);
+}
+
+/// How many parameters there are in the parentheses that open at `at`, and what follows them.
+fn parameters<'a>(tokens: &[&'a str], at: usize) -> (usize, &'a str) {
+    let (mut depth, mut angles, mut count, mut filled) = (0, 0_usize, 0, false);
+    for (at, token) in tokens.iter().enumerate().skip(at) {
+        match *token {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            "<" => angles += 1,
+            ">" => angles = angles.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return (count + usize::from(filled), tokens.get(at + 1).copied().unwrap_or_default());
+        }
+        if *token == "," && depth == 1 && angles == 0 {
+            count += 1;
+            filled = false;
+        } else if depth > 1 || *token != "(" {
+            filled = true;
+        }
+    }
+    (0, "")
+}
+
+/// Names that stand before parentheses and are no functions.
+const STATEMENTS: [&str; 12] = [
+    "if",
+    "for",
+    "while",
+    "switch",
+    "catch",
+    "constexpr",
+    "return",
+    "sizeof",
+    "alignof",
+    "decltype",
+    "requires",
+    "noexcept",
+];
+/// Words after which a name in C++ is called, not declared.
+const CALLS: [&str; 10] = ["return", "co_return", "else", "throw", "new", "case", "and", "or", "not", "do"];
+
+/// The signatures with too many parameters. The type of a pointer to a function of another library is no signature.
+fn signatures(path: &str, source: &str) -> Vec<String> {
+    let code = bare(source);
+    let tokens = tokens(&code);
+    let mut complaints = Vec::new();
+    let mut check = |name: &str, count: usize| {
+        if count > PARAMETERS {
+            complaints.push(format!("{path}: {name} has {count} parameters"));
+        }
+    };
+    for (at, name) in tokens.iter().enumerate() {
+        if path.ends_with(".rs") {
+            if *name != "fn" || tokens.get(at + 1) == Some(&"(") {
+                continue;
+            }
+            let mut angles = 0_i32;
+            let open = tokens[at..].iter().position(|token| {
+                angles += i32::from(*token == "<") - i32::from(*token == ">");
+                angles == 0 && *token == "("
+            });
+            if let Some(open) = open {
+                check(tokens[at + 1], parameters(&tokens, at + open).0);
+            }
+        } else if tokens.get(at + 1) == Some(&"(")
+            && !STATEMENTS.contains(name)
+            && (name.starts_with(word) || *name == "]")
+        {
+            let before = if at == 0 { "" } else { tokens[at - 1] };
+            let (count, after) = parameters(&tokens, at + 1);
+            let declared = (before.starts_with(word) && !CALLS.contains(&before)) || [">", "*", "&"].contains(&before);
+            let defined = [":", "{", "->", "const", "noexcept", "override", "mutable"].contains(&after);
+            if (declared && *name != "]") || defined {
+                check(name, count);
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn signatures_are_short() {
+    assert_eq!(complaints(&FOLDERS, &CODE, signatures), [""; 0]);
+    let found = |path: &str, source: &str| signatures(path, source).len();
+    assert_eq!(found("src/x.rs", "fn f(&self, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8) {}"), 0);
+    assert_eq!(found("src/x.rs", "fn f(&self, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8) {}"), 1);
+    assert_eq!(
+        found(
+            "src/x.rs",
+            "fn f(\na: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8,\n) -> u8 { h(1, 2, 3, 4, 5, 6, 7, 8) }"
+        ),
+        0
+    );
+    assert_eq!(
+        found(
+            "src/x.rs",
+            "fn f<A, B, C, D, E, F: Fn(u8, u8) -> u8>(a: [M<A, B>; 2], c: (C, D), e: fn(E) -> F, _: G<H, I, J>) {}"
+        ),
+        0
+    );
+    assert_eq!(found("src/x.rs", "fn f<A: Fn(u8)>(a: A, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8) {}"), 1);
+    assert_eq!(found("src/x.rs", "type F = unsafe extern \"C\" fn(u8, u8, u8, u8, u8, u8, u8, u8) -> u8;"), 0);
+    assert_eq!(found("cpp/x.hpp", "void f(int a, int b, M<int, int> c, int d, int e, int f, int g);"), 0);
+    assert_eq!(found("cpp/x.hpp", "void f(int a, int b, int c, int d, int e, int f, int g, int h);"), 1);
+    assert_eq!(found("cpp/x.hpp", "std::vector<int> f(int a, int b, int c, int d, int e, int f, int g, int h) {}"), 1);
+    assert_eq!(
+        found("cpp/x.hpp", "struct X { X(int a, int b, int c, int d, int e, int f, int g, int h) : a_(a) {} };"),
+        1
+    );
+    assert_eq!(
+        found("cpp/x.hpp", "auto f = [](int a, int b, int c, int d, int e, int f, int g, int h) { return a; };"),
+        1
+    );
+    assert_eq!(found("cpp/x.cc", "return f(1, 2, 3, 4, 5, 6, 7, 8);\ng(1, 2, 3, 4, 5, 6, 7, 8);"), 0);
+}
+
+/// Where a module is taken from elsewhere: only a module of unit tests is, and from their folder.
+fn paths_of_modules(path: &str, source: &str) -> Vec<String> {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let mut complaints = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("#[path") || line.contains("#![path")) {
+        let target = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]"));
+        let mut found = PathBuf::new();
+        for part in Path::new(path).parent().unwrap().join(target.unwrap_or_default()).components() {
+            match part {
+                Component::ParentDir => _ = found.pop(),
+                part => found.push(part),
+            }
+        }
+        let folder =
+            ["tests/unit", "tests/cli/unit", "tests/metadata/unit"].iter().any(|folder| found.starts_with(folder));
+        let around = |step: isize| lines.get(at.wrapping_add_signed(step)).copied().unwrap_or_default();
+        let for_tests = around(-1).starts_with("#[cfg(test)]") || around(-1).starts_with("#[cfg(all(test, ");
+        let module = ["mod tests;", "pub(crate) mod tests;"].contains(&around(1));
+        if !(folder && for_tests && module) {
+            complaints.push(format!("{path}: {line}"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn only_unit_tests_are_elsewhere() {
+    assert_eq!(complaints(&["src", "crates"], &["rs"], paths_of_modules), [""; 0]);
+    let found = |path: &str, source: &str| paths_of_modules(path, source).len();
+    let group = "src/group/open.rs";
+    assert_eq!(found(group, "#[cfg(test)]\n#[path = \"../../tests/unit/group/open.rs\"]\nmod tests;"), 0);
+    assert_eq!(found(group, "#[path = \"../../tests/unit/group/open.rs\"]\nmod tests;"), 1);
+    assert_eq!(found(group, "#[cfg(test)]\n#[path = \"../../tests/unit/group/open.rs\"]\nmod other;"), 1);
+    assert_eq!(found(group, "#[cfg(test)]\n#[path = \"../tests/unit/group/open.rs\"]\nmod tests;"), 1);
+    assert_eq!(found(group, "#[cfg(test)]\n#[path = \"../memory/arena.rs\"]\nmod tests;"), 1);
+    let cli = "crates/cli/src/bytes.rs";
+    assert_eq!(found(cli, "#[cfg(test)]\n#[path = \"../../../tests/cli/unit/bytes.rs\"]\nmod tests;"), 0);
+}
+
+/// The files that may ask the environment: for what the caller asks them to read there.
+const ENVIRONMENT: [&str; 3] = ["src/bootstrap/tcp.rs", "crates/cli/src/", "src/variables/"];
+
+/// Where a file reads variables behind its caller's back.
+fn variables(path: &str, source: &str) -> Vec<String> {
+    let code = bare(source);
+    let reads =
+        ["env::var", "env::vars", "getenv", "var_os", "option_env"].into_iter().filter(|read| code.contains(read));
+    let allowed = ENVIRONMENT.iter().any(|start| path.starts_with(start));
+    reads.filter(|_| !allowed).map(|read| format!("{path}: {read}")).collect()
+}
+
+#[test]
+fn pitfall_36_no_variable_overrides_a_setting() {
+    assert_eq!(complaints(&FOLDERS, &CODE, variables), [""; 0]);
+    assert_eq!(variables("src/group/config.rs", "let bytes = std::env::var(\"HEAP\");").len(), 1);
+    assert_eq!(variables("cpp/device/open.cc", "if (getenv(name)) {}").len(), 1);
+    // Every setting is printed, so what is in force can be seen.
+    let printed = symmetra::Config::default().entries(2).len();
+    let debug = format!("{:?}", symmetra::Config::default());
+    let settings = debug.matches(": ").count() - 1; // the deadlines are three, in a struct
+    assert_eq!(printed, settings, "{debug}");
+}
