@@ -6,22 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
-
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
-/// The sources that decide what ranks write into each other's memory, where, and when: kernels, which call is
-/// which launch, and how arenas and control pages are laid out.
-const AGREED: [&str; 8] = [
-    "include/symmetra/device",
-    "kernels",
-    "src/collective",
-    "src/group/call.rs",
-    "src/group/history.rs",
-    "src/group/page.rs",
-    "src/kernel",
-    "src/memory",
-];
 
 /// Set for clippy and rustdoc, which link nothing.
 const RUST_ALONE: &str = "SYMMETRA_RUST_ALONE";
@@ -66,10 +51,9 @@ impl Plan {
     }
 
     fn run(&self) -> Result<()> {
-        for folder in ["cpp", "kernels", "include", "src/ffi"] {
+        for folder in ["cpp", "kernels", "include"] {
             println!("cargo::rerun-if-changed={folder}");
         }
-        println!("cargo::rustc-env=AGREED_SOURCES={}", self.agreed()?);
         self.headers();
         println!("cargo::rerun-if-env-changed={RUST_ALONE}");
         if rust_alone() {
@@ -93,21 +77,6 @@ impl Plan {
         Ok(())
     }
 
-    /// A hash of [`AGREED`], the same for every set of features: builds that differ in it cannot work together.
-    fn agreed(&self) -> Result<String> {
-        let mut hash = Sha256::new();
-        for name in AGREED {
-            println!("cargo::rerun-if-changed={name}");
-            for path in files(&self.root.join(name))? {
-                let content = fs::read(&path)?;
-                hash.update(path.strip_prefix(&self.root)?.as_os_str().as_encoded_bytes());
-                hash.update((content.len() as u64).to_le_bytes());
-                hash.update(content);
-            }
-        }
-        Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
-    }
-
     /// Headers for dependents: `DEP_SYMMETRA_INCLUDE`, and cxx's own export.
     fn headers(&self) {
         let include = self.root.join("include");
@@ -126,16 +95,19 @@ impl Plan {
         found.map_err(|_| "feature `gloo` needs Gloo with its TCP transport: on Debian install libgloo-dev".into())
     }
 
-    /// The files of `src/ffi` that hold a bridge.
-    fn bridges(&self) -> Result<Vec<PathBuf>> {
-        let gloo = self.gloo.then_some("gloo.rs");
-        let names = ["device.rs", "export.rs", "foreign.rs"].into_iter().chain(gloo);
-        Ok(names.map(|name| Path::new("src/ffi").join(name)).collect())
+    /// The files that hold a bridge.
+    fn bridges(&self) -> Vec<&'static str> {
+        let gloo = self.gloo.then_some("src/sys/gloo.rs");
+        ["src/capi/mod.rs", "src/sys/device.rs", "src/sys/foreign.rs"].into_iter().chain(gloo).collect()
     }
 
     /// The cxx bridges and everything in `cpp/`.
     fn bridge(&self) -> Result<()> {
-        let mut build = cxx_build::bridges(self.bridges()?);
+        let bridges = self.bridges();
+        for bridge in &bridges {
+            println!("cargo::rerun-if-changed={bridge}");
+        }
+        let mut build = cxx_build::bridges(bridges);
         self.cpp(&mut build);
         build.files(sources(&self.root, "cpp/core")?);
         build.files(sources(&self.root, "cpp/device")?);
@@ -307,16 +279,6 @@ fn archs(variable: &str, default: &str, like: &str, valid: impl Fn(&str) -> bool
 fn valid_arch(arch: &str) -> bool {
     let digits = arch.trim_end_matches(['a', 'f']);
     digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// A file, or all of a folder, in order.
-fn files(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_file() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    entries.sort();
-    Ok(entries.iter().map(|entry| files(entry)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The `.cc` files directly in a folder, in order.

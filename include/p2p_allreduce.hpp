@@ -1,11 +1,11 @@
 /// \file
-/// Drop-in for programs written to the API of this name: a bootstrap, memory that all ranks address, and all-reduce over
+/// Drop-in for programs written to the API of this name: a bootstrap, memory that all ranks address, and all-reduce on
 /// streams. Header-only over symmetra's C++ API: link libsymmetra.
 ///
-/// -DP2P_ALLREDUCE_DEVICE=HIP, CUDA or HOST picks what the ranks work on (p2p_allreduce/device.hpp); a program that
-/// includes <hip/hip_runtime.h> finds it without HIP when p2p_allreduce/shim is among the include paths. MPIBootstrap
-/// is there when <mpi.h> is, as under mpicxx, unless P2P_ALLREDUCE_NO_MPI is defined. All failures are thrown
-/// as symmetra::Error.
+/// -DP2P_ALLREDUCE_DEVICE=HIP, CUDA or HOST selects the device of the ranks (p2p_allreduce/device.hpp). A program that
+/// includes <hip/hip_runtime.h> compiles without HIP when p2p_allreduce/shim is among the include paths. MPIBootstrap
+/// exists when <mpi.h> does, as under mpicxx, unless P2P_ALLREDUCE_NO_MPI is defined. All failures are thrown as
+/// symmetra::Error.
 #pragma once
 
 #include "p2p_allreduce/all_reduce.hpp"

@@ -1,4 +1,4 @@
-// All ranks tell each other what they are about to call, and compare. One block.
+// Compares the next call across all ranks before it runs. One block.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/packet.cuh"
@@ -9,7 +9,7 @@ SYMMETRA_KERNEL void agree(SYMMETRA_ARGS(AgreeArgs) args) {
   using Protocol = LL<I64>;
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
-  // Who waits in vain is told of the call that it compares: its operation is in the last 8 bits.
+  // A timeout names the call that is compared: its operation is in the lowest 8 bits.
   const uint32_t op = static_cast<uint32_t>(args.ours[1]) & 0xff;
   device::Waiter waiter(args.wait, op, call.epoch, call.poisoned != 0);
   const auto at = [&](uint32_t rank, uint32_t source, uint32_t which) {

@@ -1,8 +1,9 @@
-// Argument blocks of the kernels: plain data, the one truth for both languages.
-// src/kernel/args.rs mirrors this file: sizes are asserted on both sides, offsets on that one.
+// Argument blocks of the kernels: plain data, defined here for both languages. bindgen generates src/kernel/args.rs
+// from this file. Both sides assert sizes; Rust also asserts offsets.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "symmetra/device/abi.hpp"
 
@@ -34,41 +35,40 @@ constexpr uint32_t kAverage = 4;
 constexpr uint32_t kOneShotLL = 0;            ///< one hop; 8 data bytes and two epochs a packet
 constexpr uint32_t kOneShotSentinel = 1;      ///< one hop; 16 data bytes a packet, floating types
 constexpr uint32_t kTwoShotLL = 2;            ///< reduce-scatter and all-gather, both pushed, LL packets
-constexpr uint32_t kTwoShotSentinel = 3;      ///< the same with sentinel packets, floating types
-constexpr uint32_t kTwoShotZeroCopy = 4;      ///< pull-reduce and push between the operands themselves
+constexpr uint32_t kTwoShotSentinel = 3;      ///< reduce-scatter and all-gather, both pushed, sentinel packets, floating types
+constexpr uint32_t kTwoShotZeroCopy = 4;      ///< zero-copy: reads and reduces inputs, writes outputs
 constexpr uint32_t kRing = 5;                 ///< round a ring, through queues or into the outputs
 constexpr uint32_t kRecursiveDoubling = 6;    ///< exchanges with one partner a step; LL packets
 constexpr uint32_t kAllReduceAlgorithms = 7;  ///< how many there are
 
-/// Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at
-/// once; channels do not wait for each other, so where there are fewer the rest comes later.
+/// Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at once. Channels do not
+/// wait for each other, so on a smaller device the rest run later.
 constexpr uint32_t kRingChannels = 128;
-/// Slots of a channel's queue. Two let a rank fill one while the next empties the other.
+/// Slots of a channel's queue. With two, a rank fills one while the next rank empties the other.
 constexpr uint32_t kRingSlots = 2;
-/// The region of a ring: flags of the barrier at its entry, two counts a channel, queues.
+/// The region of a ring: flags of the entry barrier, two counters per channel, queues.
 constexpr uint32_t kRingCountsOffset = kMaxBlocks * kMaxWorld * 4;
 constexpr uint32_t kRingCountBytes = 64;
 constexpr uint32_t kRingQueuesOffset = kRingCountsOffset + 2 * kRingChannels * kRingCountBytes;
 
-/// Per-block protocol state, own device memory, kMaxBlocks entries a region. All
-/// entries advance together, one step a call, whatever the grid: block b of a grid
-/// of g reads entry b and writes entries b, b + g, b + 2g...
+/// Per-block protocol state in own device memory, kMaxBlocks entries per region. All entries advance together, one step
+/// per call, whatever the grid: block b of a grid of g blocks reads entry b and writes entries b, b + g, b + 2g...
 struct BlockState {
   uint32_t epoch;     ///< calls made in this region, modulo kEpochModulus
-  uint32_t previous;  ///< sentinels: packets per source of the call before; ring: what channels have passed on
+  uint32_t previous;  ///< sentinels: packets per source of the previous call; ring: counters of its channels
 };
 /// Divisible by 2 and 3, so that buffers rotate evenly across the wrap.
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
 
-/// One all-reduce. What a kernel needs first comes first: constant memory is cold when
-/// a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent
-/// of a small message. Up to wait.progress all is on the first line.
+/// One all-reduce. Fields that a kernel needs first come first: constant memory is cold when a kernel starts, and one
+/// line of it (64 bytes, of which a launch takes 16) costs a few percent of a small message. Everything up to
+/// wait.progress is on the first line.
 struct AllReduceArgs {
   const void* input;
   void* output;
   uint64_t count;       ///< elements
   BlockState* state;    ///< own, of this region
-  uint32_t lanes_log2;  ///< packets of one source a block handles at once
+  uint32_t lanes_log2;  ///< packets of one source that a block handles at once
   uint32_t rank;
   Wait wait;
   uint64_t slot_packets;  ///< room for one source in one buffer of the region
@@ -76,9 +76,9 @@ struct AllReduceArgs {
   uint32_t dtype;
   uint32_t algorithm;
   uint32_t reduction;
-  uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol in every rank; the own at [rank]
+  uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol on every rank; this rank's at [rank]
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
-  const PeerTable* outputs;       ///< kTwoShotZeroCopy: device memory; kRing: the same, or null
+  const PeerTable* outputs;       ///< kTwoShotZeroCopy, or kRing with direct output: device memory; else null
   uint64_t inputs_offset_bytes;   ///< from every address of `inputs` to the operand
   uint64_t outputs_offset_bytes;  ///< from every address of `outputs` to the operand
 };
@@ -86,28 +86,28 @@ struct AllReduceArgs {
 /// How an exchange is done.
 constexpr uint32_t kExchangePackets = 0;     ///< LL packets through scratch; any memory
 constexpr uint32_t kExchangePush = 1;        ///< each rank writes into the outputs of the others
-constexpr uint32_t kExchangeRelay = 2;       ///< each rank reads a share of one rank's and writes it to all others
-constexpr uint32_t kReducePackets = 3;       ///< as kExchangePackets; what a rank gets from all it reduces
-constexpr uint32_t kReducePull = 4;          ///< each rank reads the inputs of all and reduces them
-constexpr uint32_t kReduceLocal = 5;         ///< a rank reduces what was brought to it, of each rank `from` says
-constexpr uint32_t kRelayPackets = 6;        ///< as kExchangeRelay; LL packets through scratch, any memory
+constexpr uint32_t kExchangeRelay = 2;       ///< each rank reads a share of the root's data and writes it to all others
+constexpr uint32_t kReducePackets = 3;       ///< LL packets through scratch; a rank reduces what it gets from all
+constexpr uint32_t kReducePull = 4;          ///< each rank reads all inputs and reduces them
+constexpr uint32_t kReduceLocal = 5;         ///< a rank reduces parts already copied to it; `from` has one per rank
+constexpr uint32_t kRelayPackets = 6;        ///< kExchangeRelay by LL packets through scratch; any memory
 constexpr uint32_t kExchangeAlgorithms = 7;  ///< how many there are
 
-/// Packets of a line of memory: shares of what kRelayPackets moves begin at one.
+/// Packets per line of memory: shares of kRelayPackets start at a line.
 constexpr uint32_t kRelayLine = 8;
 
-/// What ranks that know only their own counts tell each other before the exchange.
+/// Counts that ranks exchange when each knows only its own.
 struct Learned {
-  uint64_t largest_bytes;            ///< most that any rank sends any other
-  uint64_t direct;                   ///< nonzero: between the operands, for peers can address every rank's output
-  uint64_t theirs_bytes[kMaxWorld];  ///< from the addresses of the table to where this rank's part goes
+  uint64_t largest_bytes;            ///< most bytes that any rank sends any other
+  uint64_t direct;                   ///< nonzero: zero-copy, because peers can address every rank's output
+  uint64_t theirs_bytes[kMaxWorld];  ///< from the table's addresses to the place of this rank's part
 };
 
-/// What stands in Status::theirs[1] where the exchange must be direct and peers cannot address the output of
-/// Status::peer. No count of bytes.
+/// Value of Status::theirs[1] when the exchange must be zero-copy and peers cannot address the output of Status::peer.
+/// It is no count of bytes.
 constexpr uint64_t kNotReached = ~uint64_t{0};
 
-/// The telling. LL packets, four a rank.
+/// The exchange of counts. LL packets, four per rank.
 struct CountsArgs {
   uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][4] packets
   BlockState* state;          ///< own; entry 0 only
@@ -117,41 +117,41 @@ struct CountsArgs {
   uint32_t world;
   uint64_t send_bytes[kMaxWorld];     ///< to each rank
   uint64_t receive_bytes[kMaxWorld];  ///< expected from each rank
-  uint64_t offset_bytes[kMaxWorld];   ///< from the address of this rank's output that peers know to where theirs goes
+  uint64_t offset_bytes[kMaxWorld];   ///< from this rank's output, as peers know it, to the place of each rank's part
   uint64_t largest_bytes;             ///< most that this rank sends or expects
   uint64_t direct;                    ///< nonzero: peers can address this rank's output
-  uint64_t direct_from_bytes;         ///< the exchange is direct from this largest_bytes on, 0: or not at all; the same on every rank
+  uint64_t direct_from_bytes;         ///< zero-copy from this largest_bytes on; 0: never through scratch; equal on every rank
 };
 
-/// One exchange: every rank gives every other a strip of bytes. Strips of more than one row are
-/// parts of tensors, all of the same size.
+/// One exchange: every rank sends every other a strip of bytes. Strips of more than one row are parts of tensors, all
+/// of equal size.
 struct ExchangeArgs {
   BlockState* state;  ///< own, of this region
   Wait wait;
   uint32_t rank;
   uint32_t world;
-  uint32_t lanes_log2;             ///< packets of one source a block handles at once
+  uint32_t lanes_log2;             ///< packets of one source that a block handles at once
   uint32_t algorithm;              ///< kExchange*
-  uint32_t op;                     ///< kOp*, for whoever asks what this rank waits for
-  uint32_t root;                   ///< kExchangeRelay, kRelayPackets: whose bytes they are; kReducePull: who gets the result
-  uint32_t dtype;                  ///< of what is reduced
+  uint32_t op;                     ///< kOp*, reported when a wait gives up
+  uint32_t root;                   ///< kExchangeRelay, kRelayPackets: source rank; kReducePull: target rank
+  uint32_t dtype;                  ///< type of reduced elements
   uint32_t reduction;              ///< kSum...
   uint64_t slot_packets;           ///< through scratch: room for one source in one buffer of the region
-  uint64_t largest_bytes;          ///< most that any rank sends any other
+  uint64_t largest_bytes;          ///< most bytes that any rank sends any other
   const Learned* learned;          ///< own device memory; null where ranks know each other's counts
   uint8_t* peers[kMaxWorld];       ///< region of every rank: scratch of an LL protocol, or barrier flags
-  const uint8_t* from[kMaxWorld];  ///< own: what goes to each rank
-  uint8_t* into[kMaxWorld];        ///< own: where what comes from each rank goes
+  const uint8_t* from[kMaxWorld];  ///< own: data for each rank
+  uint8_t* into[kMaxWorld];        ///< own: place of the data from each rank
   uint64_t send_bytes[kMaxWorld];
   uint64_t receive_bytes[kMaxWorld];
   uint64_t row_bytes;                ///< 0: every strip is one row
   uint64_t from_pitch_bytes;         ///< from one row of `from` to the next
   uint64_t into_pitch_bytes;         ///< from one row of `into` to the next
   const PeerTable* table;            ///< direct: device memory; the operand that peers access
-  uint64_t theirs_bytes[kMaxWorld];  ///< direct: from every address of the table to what this rank accesses there
+  uint64_t theirs_bytes[kMaxWorld];  ///< zero-copy: from the table's addresses to what this rank accesses
 };
 
-/// What a signal kernel does.
+/// Actions of a signal kernel.
 constexpr uint32_t kSignalPut = 0;
 constexpr uint32_t kSignalWait = 1;
 constexpr uint32_t kSignalBarrier = 2;
@@ -167,10 +167,10 @@ struct SignalArgs {
   uint32_t channel;
   uint32_t peer;    ///< put, wait
   uint32_t action;  ///< kSignal*
-  uint32_t op;      ///< kSignalBarrier: kOp*, for whoever asks what this rank waits for
+  uint32_t op;      ///< kSignalBarrier: kOp*, reported when a wait gives up
 };
 
-/// All ranks compare what they are about to call. LL packets, two a rank.
+/// The comparison of a call before it runs. LL packets, two per rank.
 struct AgreeArgs {
   uint8_t* peers[kMaxWorld];  ///< scratch region: [epoch parity][source][2] packets
   BlockState* state;          ///< own; entry 0 only
@@ -180,8 +180,8 @@ struct AgreeArgs {
   uint32_t world;
 };
 
-/// Plain stores to peers, or nothing: what the hardware gives. As large as AllReduceArgs, so that
-/// a launch of it costs what one of those does.
+/// Plain stores to peers, or an empty kernel, to measure the hardware. As large as AllReduceArgs, so that its launch
+/// costs as much.
 struct ProbeArgs {
   const void* from;     ///< own; 16-byte aligned
   void* to[kMaxWorld];  ///< the first `targets` of them receive every packet
@@ -190,7 +190,7 @@ struct ProbeArgs {
   uint32_t reserved[25];
 };
 
-/// Launch shape, a pure function of world, bytes, type and algorithm.
+/// Launch geometry, a pure function of world size, bytes, type and algorithm.
 struct Geometry {
   uint32_t blocks;
   uint32_t threads;       ///< a block
@@ -198,18 +198,25 @@ struct Geometry {
   uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
 };
 
+/// What a launch runs, one of launches.def. The numbers cross the language boundary.
+enum class Kind : uint32_t {
+#define LAUNCH(name, Args, bytes) name,
+#include "kernels/launches.def"
+#undef LAUNCH
+};
+
+#define LAUNCH(name, Args, bytes)                                                                                                  \
+  static_assert(sizeof(Args) == (bytes) && alignof(Args) <= 16 && std::is_trivially_copyable_v<Args>, "as in src/kernel/args.rs"); \
+  constexpr Kind kind_of(const Args&) { return Kind::name; }
+#include "kernels/launches.def"
+#undef LAUNCH
+
 static_assert(sizeof(Status) == 56, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Progress) == 16, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(AllReduceArgs) == 248, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(CountsArgs) == 584, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(ExchangeArgs) == 888, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(SignalArgs) == 192, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(AgreeArgs) == 184, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(ProbeArgs) == 248, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");
 
 }  // namespace symmetra::kernels

@@ -1,5 +1,5 @@
-// A barrier of one block with its twins, the same block of every other rank. Flags are
-// [block][source] in the region of every rank, counts that only grow, two a call.
+// A barrier of one block with its twins: the blocks of equal index on all other ranks. Flags are [block][source] in
+// every rank's region; they are counters that only grow, two steps per call.
 #pragma once
 #include "kernels/call.cuh"
 
@@ -11,9 +11,9 @@ class BlockBarrier {
   SYMMETRA_DEVICE BlockBarrier(const Args& args, uint32_t world, const Call& call, uint32_t op = kOpAllReduce)
       : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, op, call.epoch, call.poisoned != 0) {}
 
-  /// All twins have begun this call: their inputs may be read, their outputs written. False,
-  /// for all threads alike: gave up; then this block takes back the arrival it announced, so
-  /// that a rank that comes late does not touch memory whose owner has been told of the failure.
+  /// Returns true when all twins have begun this call: their inputs may be read and their outputs written. Returns
+  /// false on all threads when the wait gave up. Then this block takes back the arrival it announced, so that a late
+  /// rank does not touch memory whose owner was told of the failure.
   SYMMETRA_DEVICE bool enter() {
     const bool announced = !waiter_.gave_up();
     if (meet(kEnter)) return true;
@@ -21,18 +21,17 @@ class BlockBarrier {
     return false;
   }
 
-  /// All twins have done what they had to: what they wrote here is visible when all blocks
-  /// of the kernel have ended, and what they read may change.
+  /// Waits until all twins are done. What they wrote here is visible when all blocks of the kernel have ended, and what
+  /// they read may change.
   SYMMETRA_DEVICE void leave() {
     refresh();
     platform::sync_block();  // orders what the block wrote before the flags
     meet(kLeave);
   }
 
-  /// Flags of blocks that no call uses for 2^30 calls would look like flags of the future. So
-  /// each call brings one unused row up to date. Peers write that row in the next call at the
-  /// earliest, when they have seen block 0 leave this one, or pass on what all wait for, and it
-  /// does that after this.
+  /// Flags of blocks that no call uses for 2^30 calls would look like flags of the future, so each call updates one
+  /// unused row. Peers write that row in the next call at the earliest, after block 0 has left this call or sent data
+  /// that all wait for, and block 0 does either only after this update.
   SYMMETRA_DEVICE void refresh() const {
     const uint32_t row = epoch_ % kMaxBlocks;
     if (platform::block() != 0 || row < platform::blocks()) return;
@@ -42,13 +41,13 @@ class BlockBarrier {
   }
 
  private:
-  /// Steps of a call: not yet, or no longer, here; here; done.
+  /// Steps of a call: not arrived or taken back; arrived; done.
   static constexpr uint32_t kBack = 0, kEnter = 1, kLeave = 2;
 
   SYMMETRA_DEVICE uint32_t* flag(uint32_t rank, uint32_t block, uint32_t source) const {
     return reinterpret_cast<uint32_t*>(args_.peers[rank]) + block * kMaxWorld + source;
   }
-  /// Wraps evenly: a call's steps follow those of the call before, or lie up to 9 beyond.
+  /// Steps of consecutive calls follow each other; where epochs wrap, they skip at most 9.
   SYMMETRA_DEVICE uint32_t count(uint32_t step) const { return 2 * epoch_ + step; }
 
   SYMMETRA_DEVICE void signal(uint32_t step) const {

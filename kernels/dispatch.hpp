@@ -1,6 +1,6 @@
-// The one list of kernels, used by the translation unit of every backend. Sums of the
-// element types of language models are specialised, also for 2, 4 and 8 ranks; for the
-// rest there is one kernel a type, of any reduction and, as kWorld == 0, any world.
+// The only list of kernels, used by the translation unit of every backend. Sums of the element types of language models
+// are specialised, also for 2, 4 and 8 ranks. Every other type has one kernel for all reductions and, as kWorld == 0,
+// all world sizes.
 #pragma once
 #include "kernels/agree.cuh"
 #include "kernels/all_reduce/one_shot.cuh"
@@ -20,7 +20,8 @@
 
 namespace symmetra::kernels {
 
-/// `Backend::entry<kernel>()` is how a backend names a kernel; a null Backend::Entry: none.
+/// `Backend::entry<kernel>()` is how a backend names a kernel; a null Backend::Entry: none. `Backend::kThreadAnItem`:
+/// its blocks have a thread for every item.
 template <class Backend, class Element, uint32_t kWorld>
 typename Backend::Entry all_reduce_kernel(uint32_t algorithm) {
   switch (algorithm) {
@@ -29,7 +30,7 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm) {
     case kOneShotSentinel:
       if constexpr (Element::kFloating) return Backend::template entry<&one_shot<Sentinel<Element>, kWorld>>();
       return {};
-    case kTwoShotLL:  // of use for integers only, which are generic
+    case kTwoShotLL:  // useful for integers only, which are generic
       return Backend::template entry<&two_shot<LL<Element>, 0>>();
     case kTwoShotSentinel:
       if constexpr (Element::kFloating) return Backend::template entry<&two_shot<Sentinel<Element>, kWorld>>();
@@ -165,34 +166,103 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
   }
 }
 
-/// Calls `visit` with every all-reduce and every exchange there is, with some several times and with null
-/// where there is none, until it returns another number than 0; returns that.
-template <class Backend, class Visit>
-int32_t each_kernel(Visit visit) {
-  const auto each = [&](uint32_t world, uint32_t dtype, uint32_t reduction) -> int32_t {
-    for (uint32_t algorithm = 0; algorithm < kAllReduceAlgorithms; ++algorithm) {
-      if (const int32_t code = visit(all_reduce_kernel<Backend>(algorithm, dtype, reduction, world))) return code;
-    }
-    ExchangeArgs args{};
-    args.world = world;
-    args.dtype = dtype;
-    args.reduction = reduction;
-    for (uint32_t algorithm = 0; algorithm < kExchangeAlgorithms; ++algorithm) {
-      args.algorithm = algorithm;
-      for (const uint64_t bytes : {0, 1}) {  // in one round and of whole packets, or not
-        args.largest_bytes = bytes;
-        if (const int32_t code = visit(exchange_kernel<Backend>(args))) return code;
-      }
-    }
-    return 0;
+/// The kernel of a call, by its argument block.
+template <class Backend>
+typename Backend::Entry kernel(const AllReduceArgs& args) {
+  return all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.reduction, args.world);
+}
+template <class Backend>
+typename Backend::Entry kernel(const ExchangeArgs& args) {
+  return exchange_kernel<Backend>(args);
+}
+template <class Backend>
+typename Backend::Entry kernel(const CountsArgs&) {
+  return Backend::template entry<&exchange_counts>();
+}
+template <class Backend>
+typename Backend::Entry kernel(const SignalArgs&) {
+  return Backend::template entry<&signal>();
+}
+template <class Backend>
+typename Backend::Entry kernel(const AgreeArgs&) {
+  return Backend::template entry<&agree>();
+}
+template <class Backend>
+typename Backend::Entry kernel(const ProbeArgs&) {
+  return Backend::template entry<&probe>();
+}
+
+/// The kernel of a launch. Null: there is none, or the launch does not fit what kernels take for granted.
+template <class Backend>
+typename Backend::Entry kernel(Kind kind, const void* block, const Geometry& geometry) {
+  const auto fitting = [&geometry](const auto& args) -> typename Backend::Entry {
+    if (!fits(args, geometry) || (Backend::kThreadAnItem && geometry.threads < items(args))) return {};
+    return kernel<Backend>(args);
   };
+  switch (kind) {
+#define LAUNCH(name, Args, bytes) \
+  case Kind::name:                \
+    return fitting(*static_cast<const Args*>(block));
+#include "kernels/launches.def"
+#undef LAUNCH
+  }
+  return {};
+}
+
+/// Calls `visit` with argument blocks of a type that have all its kernels run, until it returns another number
+/// than 0; returns that. Most blocks have one kernel.
+template <class Args, class Visit>
+int32_t each_call(Args args, Visit visit) {
+  return visit(args);
+}
+template <class Visit>
+int32_t each_element_type(Visit visit) {
   for (const uint32_t world : {2, 3, 4, 8}) {
     for (uint32_t dtype = 0; dtype <= kU64; ++dtype) {
       for (const uint32_t reduction : {kSum, kProduct}) {
-        if (const int32_t code = each(world, dtype, reduction)) return code;
+        if (const int32_t code = visit(world, dtype, reduction)) return code;
       }
     }
   }
+  return 0;
+}
+template <class Visit>
+int32_t each_call(AllReduceArgs args, Visit visit) {
+  return each_element_type([&](uint32_t world, uint32_t dtype, uint32_t reduction) {
+    args.world = world;
+    args.dtype = dtype;
+    args.reduction = reduction;
+    for (args.algorithm = 0; args.algorithm < kAllReduceAlgorithms; ++args.algorithm) {
+      if (const int32_t code = visit(args)) return code;
+    }
+    return int32_t{0};
+  });
+}
+template <class Visit>
+int32_t each_call(ExchangeArgs args, Visit visit) {
+  return each_element_type([&](uint32_t world, uint32_t dtype, uint32_t reduction) {
+    args.world = world;
+    args.dtype = dtype;
+    args.reduction = reduction;
+    for (args.algorithm = 0; args.algorithm < kExchangeAlgorithms; ++args.algorithm) {
+      for (const uint64_t bytes : {0, 1}) {  // in one round and of whole packets, or not
+        args.largest_bytes = bytes;
+        if (const int32_t code = visit(args)) return code;
+      }
+    }
+    return int32_t{0};
+  });
+}
+
+/// Calls `visit` with every kernel there is, with some several times and with null where there is none, until it
+/// returns another number than 0; returns that.
+template <class Backend, class Visit>
+int32_t each_kernel(Visit visit) {
+  const auto visit_kernel = [&visit](const auto& args) -> int32_t { return visit(kernel<Backend>(args)); };
+#define LAUNCH(name, Args, bytes) \
+  if (const int32_t code = each_call(Args{}, visit_kernel)) return code;
+#include "kernels/launches.def"
+#undef LAUNCH
   return 0;
 }
 

@@ -1,13 +1,13 @@
-// Which launches are right: what the kernels take for granted.
+// Checks that a launch is right: the conditions that the kernels rely on.
 #pragma once
 #include "kernels/args.hpp"
 
 namespace symmetra::kernels {
 
-/// Block-shared memory of every kernel, which the host platform uses for votes.
+/// Block-shared memory of every kernel; the host platform uses it for votes.
 constexpr uint32_t kSharedBytes = 16;
 
-/// Elements of an element type are this many bytes; 0: no such type.
+/// Bytes of an element; 0: no such type.
 constexpr uint32_t element_bytes(uint32_t dtype) {
   switch (dtype) {
     case kF32:
@@ -34,8 +34,8 @@ constexpr uint32_t packet_bytes(uint32_t algorithm) {
   return algorithm == kOneShotLL || algorithm == kTwoShotLL || algorithm == kRecursiveDoubling ? 8 : 16;
 }
 
-/// Room one source needs in one buffer of the region, in packets of 16 bytes; zero-copy needs none.
-/// For a ring any slot is enough.
+/// Packets of 16 bytes that one source needs in one buffer of the region; zero-copy needs none, and a ring works with
+/// any slot.
 constexpr uint64_t slot_packets(uint32_t algorithm, uint64_t bytes, uint32_t world) {
   const uint64_t packets = bytes == 0 ? 1 : (bytes + packet_bytes(algorithm) - 1) / packet_bytes(algorithm);
   if (algorithm == kTwoShotZeroCopy) return 0;
@@ -43,15 +43,15 @@ constexpr uint64_t slot_packets(uint32_t algorithm, uint64_t bytes, uint32_t wor
   return algorithm == kTwoShotLL || algorithm == kTwoShotSentinel ? (packets + world - 1) / world : packets;
 }
 
-/// Slots of recursive doubling: one a step, and one more where ranks fold in and out.
+/// Slots of recursive doubling: one per step, and one more when ranks fold in and out.
 constexpr uint64_t doubling_slots(uint32_t world) {
   uint64_t steps = 0;
   while (uint64_t{2} << steps <= world) ++steps;
   return uint64_t{1} << steps == world ? steps : steps + 1;
 }
 
-/// Bytes of a region: packets, flags of the zero-copy barrier, or what a ring has. Fresh
-/// regions hold zeros; those of sentinel protocols hold ones.
+/// Bytes of a region: packets, flags of the zero-copy barrier, or flags, counters and queues of a ring. Fresh regions
+/// hold zeros; regions of sentinel protocols hold ones.
 constexpr uint64_t region_bytes(uint32_t algorithm, uint64_t slot_packets, uint32_t world) {
   const uint64_t buffers = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 3 : 2;
   const uint64_t hops = algorithm == kTwoShotLL || algorithm == kTwoShotSentinel ? 2 : 1;
@@ -61,14 +61,14 @@ constexpr uint64_t region_bytes(uint32_t algorithm, uint64_t slot_packets, uint3
   return buffers * hops * world * slot_packets * 16;
 }
 
-/// What a block's threads share among them at once. On a device a block has a thread an item,
-/// but for a ring, which takes any number; on the host any number.
+/// Items that a block's threads process at once. On a device a block has one thread per item, except for a ring, which
+/// takes any number of threads; on the host any number works.
 constexpr uint32_t items(uint32_t algorithm, uint32_t world, uint32_t lanes_log2) {
   if (algorithm == kRing) return 1;
   return algorithm == kTwoShotZeroCopy || algorithm == kRecursiveDoubling ? 1u << lanes_log2 : world << lanes_log2;
 }
 
-/// Block-shared memory of an all-reduce: one packet's data for every item.
+/// Block-shared memory of an all-reduce: the data of one packet per item.
 constexpr uint32_t shared_bytes(uint32_t algorithm, uint32_t world, uint32_t lanes_log2) {
   if (algorithm == kTwoShotZeroCopy || algorithm == kRing) return kSharedBytes;
   return kSharedBytes + items(algorithm, world, lanes_log2) * packet_bytes(algorithm);
@@ -78,13 +78,13 @@ constexpr uint32_t shared_bytes(uint32_t algorithm, uint32_t world, uint32_t lan
 constexpr uint32_t most_threads(uint32_t algorithm) { return algorithm >= kTwoShotZeroCopy ? 512 : 1024; }
 constexpr uint32_t most_blocks(uint32_t algorithm) { return algorithm == kRing ? kRingChannels : kMaxBlocks; }
 
-/// Whether the channels of a ring count less than half of 32 bits in a call.
+/// Whether the channels of a ring count less than 2^31 in a call.
 constexpr bool ring_counts(uint64_t packets, uint32_t world, uint32_t blocks, uint64_t slot_packets) {
   const uint64_t share = packets / world + 1, round = blocks * slot_packets;
   return (share / round + 1) * (2 * world) < uint64_t{1} << 31;
 }
 
-/// Whether a launch stays within its memory. Packet offsets are 32-bit.
+/// Whether a launch stays within its memory. Packet offsets have 32 bits.
 constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
   const uint64_t bytes = args.count * element_bytes(args.dtype);
   const uint64_t region = region_bytes(args.algorithm, args.slot_packets, args.world);
@@ -103,8 +103,8 @@ constexpr bool through_scratch(const ExchangeArgs& args) {
   return args.algorithm == kExchangePackets || args.algorithm == kReducePackets || args.algorithm == kRelayPackets;
 }
 
-/// Whether all strips of this rank fit their slots and are whole packets of 8 bytes in memory aligned
-/// for them: what the kernels of one round take for granted.
+/// Whether all strips of this rank fit their slots and are whole packets of 8 bytes in aligned memory, which the
+/// kernels of one round rely on.
 inline bool in_one_round(const ExchangeArgs& args) {
   if (!through_scratch(args) || args.learned != nullptr || args.row_bytes != 0) return false;
   if (args.largest_bytes > args.slot_packets * 8) return false;
@@ -116,27 +116,31 @@ inline bool in_one_round(const ExchangeArgs& args) {
   return all % 8 == 0;
 }
 
-/// Whether what is relayed is whole packets of 8 bytes in memory aligned for them, on this rank.
+/// Whether the relayed message is whole packets of 8 bytes in aligned memory, on this rank.
 inline bool relays_whole(const ExchangeArgs& args) {
   const void* base = args.rank == args.root ? args.from[args.root] : args.into[args.root];
   return (reinterpret_cast<uintptr_t>(base) | args.largest_bytes) % 8 == 0;
 }
-/// Whether a message fits the buffer that it is relayed through, all slots one behind the other. A
-/// line a share may be added to it.
+/// Whether a message fits the buffer that it is relayed through: all slots in a row. One line per share may be added.
 constexpr bool relay_fits(const ExchangeArgs& args) {
   const uint64_t packets = args.largest_bytes / 8 + (args.largest_bytes % 8 != 0), room = args.slot_packets * args.world;
   return packets <= room && room < uint64_t{1} << 31 && args.slot_packets >= kRelayLine * args.world;
 }
 
-/// What a block's threads share among them at once in an exchange.
+/// What a block's threads share among them at once: on a device a block has at least so many threads.
+template <class Args>
+constexpr uint32_t items(const Args&) {
+  return 1;
+}
+constexpr uint32_t items(const AllReduceArgs& args) { return items(args.algorithm, args.world, args.lanes_log2); }
 constexpr uint32_t items(const ExchangeArgs& args) {
   if (args.algorithm == kRelayPackets) return (args.world - 1) << args.lanes_log2;
   return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2;
 }
-/// Block-shared memory of the telling of counts: two values a rank.
+/// Block-shared memory of the exchange of counts: two values per rank.
 constexpr uint32_t kCountsSharedBytes = kSharedBytes + 2 * kMaxWorld * 8;
 
-/// Signals and agreement: one block, whose threads share the ranks among them.
+/// Signals and agreement: one block, whose threads handle one rank each in turn.
 constexpr bool one_block(const Geometry& geometry) {
   return geometry.blocks == 1 && geometry.threads >= 1 && geometry.threads <= 1024 && geometry.shared_bytes >= kSharedBytes;
 }

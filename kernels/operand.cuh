@@ -1,14 +1,12 @@
-// Input and output of a call as packets: packet p is the elements [p * k, (p + 1) * k),
-// wherever they lie. The last may be short: it is read as if zeros followed, and what
-// follows is not written. Input and output may be the same memory.
+// Operands of a call as packets. Packet p is the elements [p * k, (p + 1) * k). The last may be short: reads are padded
+// with zeros, and writes stop at its end. Input and output may be the same memory.
 #pragma once
 #include "kernels/numeric.cuh"
 
 namespace symmetra::kernels {
 
-/// Elements cut into packets of Data. `aligned`: every packet starts at a multiple of its size.
-/// No elements are one packet of none: the protocols need every rank to hear from the others
-/// in every call, since that is what keeps ranks within a call of each other.
+/// Elements divided into packets of Data. `aligned`: every packet starts at a multiple of its size. No elements take
+/// one empty packet: every rank hears from the others in every call, which keeps ranks within one call of each other.
 template <class Element, class Data>
 class Packets {
  public:
@@ -20,7 +18,7 @@ class Packets {
         whole_(aligned ? static_cast<uint32_t>(count / kElements) : 0) {}
 
   SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
-  /// Packets below this are moved by one access.
+  /// Number of leading packets that one access moves.
   SYMMETRA_DEVICE uint32_t whole() const { return whole_; }
 
   SYMMETRA_DEVICE Data load(const uint8_t* base, uint32_t packet) const {
@@ -49,9 +47,9 @@ class Packets {
   using Bits = typename Element::Bits;
   static constexpr uint32_t kWords = sizeof(Data) / 4, kBits = 8 * sizeof(Bits);
 
-  /// Moves the elements of a packet one up and puts another before them. Elements pass
-  /// through the first place, so that loops over them stay loops: this path is rare, and
-  /// unrolled it would crowd the other out of the instruction cache.
+  /// Moves the elements of a packet up by one and puts another before them. Elements pass through the first place so
+  /// that loops over them stay loops: this path is rare, and unrolled it would evict the common path from the
+  /// instruction cache.
   SYMMETRA_DEVICE static void push(Data& data, Bits bits) {
     SYMMETRA_UNROLL
     for (uint32_t i = kWords - 1; i > 0; --i) {
@@ -70,7 +68,7 @@ class Packets {
       if constexpr (sizeof(Bits) == 8) data.word[1] = static_cast<uint32_t>(bits >> 32);
     }
   }
-  /// Takes the first element away.
+  /// Removes the first element.
   SYMMETRA_DEVICE static Bits pop(Data& data) {
     Bits bits = static_cast<Bits>(data.word[0]);
     if constexpr (sizeof(Bits) == 8) bits |= Bits{data.word[1]} << 32;
@@ -92,7 +90,7 @@ class Packets {
   uint32_t whole_;
 };
 
-/// This rank's own input and output.
+/// This rank's input and output.
 template <class Element, class Data>
 class Operand {
  public:
@@ -113,7 +111,7 @@ class Operand {
   Packets<Element, Data> cut_;
 };
 
-/// Which packets a rank sums: `size` each, but the last shares may be short or empty.
+/// The share of packets that each rank reduces: `size` each; the last shares may be short or empty.
 struct Shares {
   uint32_t packets;
   uint32_t size;

@@ -1,5 +1,5 @@
-// Packets that carry the proof of their own arrival, so that no fence is needed: a
-// receiver polls the packet itself. Two protocols decide how.
+// Packets that prove their own arrival, so that no fence is needed: a receiver polls the packet itself. There are two
+// protocols.
 #pragma once
 #include "kernels/numeric.cuh"
 #include "symmetra/device/wait.cuh"
@@ -8,9 +8,9 @@ namespace symmetra::kernels {
 
 using platform::Packet;
 
-/// Eight bytes of data; each half packet holds one word of them and the call's tag.
-/// Nothing is cleared and any bits travel. Two buffers: who writes the buffer of call k
-/// in call k + 2 has received our packets of call k + 1, sent when we had ended call k.
+/// Eight bytes of data: each half packet holds one word of data and the call's tag. No buffer is cleared, and any bits
+/// may travel. Two buffers suffice: a peer that writes the buffer of call k again in call k + 2 has received our
+/// packets of call k + 1, which we sent after call k had ended.
 template <class ElementType>
 struct LL {
   using Element = ElementType;
@@ -19,7 +19,7 @@ struct LL {
   static constexpr uint32_t kBuffers = 2;
 
   SYMMETRA_DEVICE static uint32_t buffer(uint32_t epoch) { return epoch & 1; }
-  /// Never the 0 of fresh memory.
+  /// Never 0, which fresh memory holds.
   SYMMETRA_DEVICE static uint32_t tag(uint32_t epoch) { return epoch + 1; }
   SYMMETRA_DEVICE static Data sendable(const Data& data) { return data; }
   SYMMETRA_DEVICE static Packet encode(const Data& data, uint32_t epoch) {
@@ -34,10 +34,10 @@ struct LL {
   }
 };
 
-/// Sixteen bytes of data; the word kMissing, compared as bits, means "not arrived". It is
-/// a NaN in every floating type (of f64 the high word), and another NaN travels in its
-/// place. Three buffers: call k clears that of call k - 1, which peers write again in call
-/// k + 2, when they have received our packets of call k + 1, sent when we had ended call k.
+/// Sixteen bytes of data: the word kMissing, compared as bits, means "not arrived". It is a NaN in every floating type
+/// (in f64 the high word), and another NaN is sent in its place. Three buffers suffice: call k clears the buffer of
+/// call k - 1. Peers write it again in call k + 2, after they have received our packets of call k + 1, which we sent
+/// after call k had ended.
 template <class ElementType>
 struct Sentinel {
   using Element = ElementType;
@@ -58,7 +58,7 @@ struct Sentinel {
   SYMMETRA_DEVICE static Packet encode(const Data& data, uint32_t) {
     return {{uint64_t{data.word[1]} << 32 | data.word[0], uint64_t{data.word[3]} << 32 | data.word[2]}};
   }
-  /// A half packet of f64 is one element and arrives whole; other words arrive one by one.
+  /// A half packet of f64 is one element and arrives whole; other words may arrive one by one.
   SYMMETRA_DEVICE static bool arrived(const Packet& packet, uint32_t) {
     const Data data = decode(packet);
     bool all = true;

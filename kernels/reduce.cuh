@@ -4,13 +4,13 @@
 
 namespace symmetra::kernels {
 
-/// The ranks of a call: known when compiled, or kWorld == 0.
+/// The world size of a call: fixed at compile time, or kWorld == 0.
 template <uint32_t kWorld>
 SYMMETRA_DEVICE uint32_t world_of(uint32_t world) {
   return kWorld == 0 ? world : kWorld;
 }
 
-/// The reduction, in rank order, of the packets of one lane in a block's tile.
+/// Reduces, in rank order, the packets of one lane in a block's tile.
 template <class Element, uint32_t kWorld, uint32_t kWords>
 SYMMETRA_DEVICE Words<kWords> reduce_ranks(const Words<kWords>* lane, uint32_t lanes_log2, const Reduction& reduction) {
   typename Element::template Accumulator<kWords> total(reduction);
@@ -20,8 +20,8 @@ SYMMETRA_DEVICE Words<kWords> reduce_ranks(const Words<kWords>* lane, uint32_t l
   return total.round();
 }
 
-/// The reduction of two, for algorithms that pass partial results on: in the order given, and
-/// rounded. `last`: this is the result of all ranks, which makes a sum the average asked for.
+/// Reduces two packets in the given order, and rounds; for algorithms that pass partial results on. `last`: this covers
+/// all ranks, so a sum becomes an average if one was asked for.
 template <class Element, uint32_t kWords>
 SYMMETRA_DEVICE Words<kWords> reduce_two(const Words<kWords>& first, const Words<kWords>& second, Reduction reduction, bool last) {
   if (reduction.kind == kAverage && !last) reduction.kind = kSum;

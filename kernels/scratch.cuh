@@ -1,19 +1,18 @@
-// The scratch region of a packet protocol: [buffer][hop][source][slot_packets].
-// Offsets come from the size of a slot and never from the size of a call, so a small
-// call after a large one cannot meet its packets.
+// The scratch region of a packet protocol: [buffer][hop][source][slot_packets]. Offsets depend on the size of a slot,
+// not on the size of a call, so a small call after a large one cannot meet its packets.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/packet.cuh"
 
 namespace symmetra::kernels {
 
-/// A packet and a peer: what one thread handles of a tile. Every rank begins with itself and
-/// goes round from there, so that ranks do not all send to the same one at once.
+/// A packet and a peer: what one thread handles of a tile. Every rank starts with itself and goes round, so that ranks
+/// do not all send to one at once.
 struct Pair {
   uint32_t index;  ///< of the item
   uint32_t peer;
   uint32_t lane;
-  uint32_t place;  ///< among what arrives: lanes of rank 0, lanes of rank 1...
+  uint32_t place;  ///< index among what arrives: lanes of rank 0, lanes of rank 1...
   Packet* to;      ///< this rank's slot in the memory of `peer`, at this lane
   Packet* from;    ///< the slot of `peer` in the memory of this rank, at this lane
 };
@@ -46,12 +45,12 @@ class Scratch {
   SYMMETRA_DEVICE Scratch(const AllReduceArgs& args, uint32_t world, const Call& call)
       : args_(args), world_(world), slot_(static_cast<uint32_t>(args.slot_packets)), call_(call) {}
 
-  /// Puts packet `tile` + lane of this rank into the memory of the peer.
+  /// Writes packet `tile` + lane of this rank to the peer's memory.
   SYMMETRA_DEVICE void send(uint32_t hop, const Pair& pair, uint32_t tile, const Data& data) const {
     platform::store_packet(pair.to + (now(hop) + tile), Protocol::encode(data, call_.epoch));
   }
 
-  /// Packet `tile` + lane of the peer, when it has come. Undefined where the wait gave up.
+  /// Waits for packet `tile` + lane of the peer. Undefined when the wait gave up.
   SYMMETRA_DEVICE Data await(device::Waiter& waiter, uint32_t hop, const Pair& pair, uint32_t tile) const {
     const Packet* from = pair.from + (now(hop) + tile);
     Packet packet;
@@ -62,15 +61,15 @@ class Scratch {
     return Protocol::decode(packet);
   }
 
-  /// Makes room for packet `tile` + lane of the peer, if the call before used it. To be called
-  /// between sending and awaiting, where it costs nothing.
+  /// Clears packet `tile` + lane of the peer if the previous call used it. Call it between sending and awaiting, where
+  /// it costs nothing.
   SYMMETRA_DEVICE void clear(uint32_t hop, const Pair& pair, uint32_t tile) const {
     if constexpr (Protocol::kClears) {
       if (tile + pair.lane < call_.previous) platform::store_packet(pair.from + (before(hop) + tile), Protocol::empty());
     }
   }
 
-  /// Clears what the call before used and this one, of `packets` packets a source, does not.
+  /// Clears the packets that the previous call used and this call, of `packets` packets per source, does not.
   template <class Pairs>
   SYMMETRA_DEVICE void clear_rest(const Pairs& pairs, uint32_t packets) const {
     if constexpr (Protocol::kClears) {
@@ -86,11 +85,11 @@ class Scratch {
     }
   }
 
-  /// LL: tags repeat after 2^32 calls, and a packet not written since would pass for new. So
-  /// each call, by one thread, empties one packet a source that this call does not use: after
-  /// slot_packets calls of either parity each has been used or emptied. Nobody else writes it
-  /// now: peers do so in call k + 2 at the earliest, when they have received our packets of
-  /// call k + 1, sent when we had ended call k. `used(hop, source)`: packets of this call.
+  /// LL: tags repeat after 2^32 calls, and a packet not written since would look new. So one thread of each call
+  /// empties one packet per source that this call does not use. After slot_packets calls of either parity each packet
+  /// has been used or emptied. No peer writes it now: peers do so in call k + 2 at the earliest, after they have
+  /// received our packets of call k + 1, which we sent after call k had ended. `used(hop, source)`: packets of this
+  /// call.
   template <class Used>
   SYMMETRA_DEVICE void scrub(Used used) const {
     if constexpr (!Protocol::kClears) {
@@ -106,7 +105,7 @@ class Scratch {
   }
 
  private:
-  /// Where a hop begins in the buffer of this call, and in that of the call before.
+  /// Start of a hop in the buffer of this call, and in that of the previous call.
   SYMMETRA_DEVICE uint32_t now(uint32_t hop) const { return (Protocol::buffer(call_.epoch) * kHops + hop) * world_ * slot_; }
   SYMMETRA_DEVICE uint32_t before(uint32_t hop) const {
     return (Protocol::buffer(call_.epoch + Protocol::kBuffers - 1) * kHops + hop) * world_ * slot_;

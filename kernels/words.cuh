@@ -1,4 +1,4 @@
-// What a packet carries.
+// The data of packets.
 #pragma once
 #include "kernels/args.hpp"
 #include "symmetra/device/platform.hpp"

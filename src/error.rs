@@ -1,4 +1,4 @@
-//! The one error type.
+//! The crate's error type.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,116 +8,110 @@ use crate::kernel::args;
 /// A `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a group was doing when it failed.
+/// What tells calls of an operation apart, beside sizes and types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Operation {
-    /// Opening a group, or exchanging something while one is open.
-    Exchange,
-    /// An all-reduce.
-    AllReduce,
-    /// Waiting for a signal.
-    SignalWait,
-    /// A barrier on a stream.
-    SignalBarrier,
-    /// Comparing calls before running them.
-    Agree,
-    /// A message of a metadata ring.
-    MetadataBroadcast,
-    /// An all-gather.
-    AllGather,
-    /// A reduce-scatter.
-    ReduceScatter,
-    /// An all-to-all, of equal or variable counts.
-    AllToAll,
-    /// A broadcast.
-    Broadcast,
-    /// A reduce.
-    Reduce,
-    /// A gather.
-    Gather,
-    /// A scatter.
-    Scatter,
-    /// A batch of sends and receives.
-    SendReceive,
-    /// Comparing variable counts before an exchange.
-    Counts,
+pub enum Parameter {
+    /// Nothing.
+    None,
+    /// A root: the rank that has what the others do not.
+    Root,
+    /// A distance between ranks, modulo the world size.
+    Distance,
 }
 
-impl Operation {
-    /// The operation with this number, which kernels report.
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
-        Some(match number {
-            args::kOpAllReduce => Self::AllReduce,
-            args::kOpSignalWait => Self::SignalWait,
-            args::kOpSignalBarrier => Self::SignalBarrier,
-            args::kOpAgree => Self::Agree,
-            args::kOpAllGather => Self::AllGather,
-            args::kOpReduceScatter => Self::ReduceScatter,
-            args::kOpAllToAll => Self::AllToAll,
-            args::kOpBroadcast => Self::Broadcast,
-            args::kOpReduce => Self::Reduce,
-            args::kOpGather => Self::Gather,
-            args::kOpScatter => Self::Scatter,
-            args::kOpSendReceive => Self::SendReceive,
-            args::kOpCounts => Self::Counts,
-            _ => return None,
-        })
-    }
-}
-
-impl Operation {
-    /// Its number, as kernels and the history of a group have it.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::SignalWait => args::kOpSignalWait,
-            Self::SignalBarrier => args::kOpSignalBarrier,
-            Self::Agree => args::kOpAgree,
-            Self::AllGather => args::kOpAllGather,
-            Self::ReduceScatter => args::kOpReduceScatter,
-            Self::AllToAll => args::kOpAllToAll,
-            Self::Broadcast => args::kOpBroadcast,
-            Self::Reduce => args::kOpReduce,
-            Self::Gather => args::kOpGather,
-            Self::Scatter => args::kOpScatter,
-            Self::SendReceive => args::kOpSendReceive,
-            Self::Counts => args::kOpCounts,
-            // The others are no kernels'.
-            Self::AllReduce | Self::Exchange | Self::MetadataBroadcast => args::kOpAllReduce,
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $number:expr, $text:literal, $reduces:literal, $parameter:ident;)*) => {
+        /// What a group was doing when it failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $($(#[$doc])* $name,)*
         }
+
+        impl Operation {
+            const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The number that kernels report and the history of a group holds.
+            pub(crate) const fn number(self) -> u32 {
+                match self { $(Self::$name => $number,)* }
+            }
+
+            /// The name in messages; a command of `symmetra` has the name of its operation.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// Whether the operation takes a [`Reduction`](crate::Reduction).
+            pub const fn reduces(self) -> bool {
+                match self { $(Self::$name => $reduces,)* }
+            }
+
+            /// What tells calls of the operation apart.
+            pub const fn parameter(self) -> Parameter {
+                match self { $(Self::$name => Parameter::$parameter,)* }
+            }
+        }
+    };
+}
+
+// A number stays with its operation: ranks compare numbers. Kernels know those of `abi.hpp`.
+operations! {
+    /// An all-reduce.
+    AllReduce = args::kOpAllReduce, "all-reduce", true, None;
+    /// Waiting for a signal.
+    SignalWait = args::kOpSignalWait, "signal wait", false, None;
+    /// A barrier on a stream.
+    SignalBarrier = args::kOpSignalBarrier, "signal barrier", false, None;
+    /// Comparing calls before running them.
+    Agree = args::kOpAgree, "agreement", false, None;
+    /// An all-gather.
+    AllGather = 4, "all-gather", false, None;
+    /// A reduce-scatter.
+    ReduceScatter = 5, "reduce-scatter", true, None;
+    /// An all-to-all of equal parts.
+    AllToAll = 6, "all-to-all", false, None;
+    /// A broadcast.
+    Broadcast = 7, "broadcast", false, Root;
+    /// A reduce.
+    Reduce = 8, "reduce", true, Root;
+    /// A gather.
+    Gather = 9, "gather", false, Root;
+    /// A scatter.
+    Scatter = 10, "scatter", false, Root;
+    /// A batch of sends and receives.
+    SendReceive = 11, "send-receive", false, None;
+    /// Comparing variable counts before an exchange.
+    Counts = args::kOpCounts, "comparison of counts", false, None;
+    /// An all-to-all in which each pair of ranks has its own count.
+    AllToAllV = 13, "all-to-all-v", false, None;
+    /// Opening a group, or exchanging something between hosts or processes while the group is open.
+    Exchange = 0x80, "exchange", false, None;
+    /// A message of a metadata ring.
+    MetadataBroadcast = 0x81, "metadata broadcast", false, None;
+}
+
+impl Operation {
+    /// The operation with this number, which a kernel reported.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|operation| operation.number() == number)
     }
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Exchange => "exchange",
-            Self::AllReduce => "all-reduce",
-            Self::SignalWait => "signal wait",
-            Self::SignalBarrier => "signal barrier",
-            Self::Agree => "agreement",
-            Self::MetadataBroadcast => "metadata broadcast",
-            Self::AllGather => "all-gather",
-            Self::ReduceScatter => "reduce-scatter",
-            Self::AllToAll => "all-to-all",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-            Self::SendReceive => "send and receive",
-            Self::Counts => "comparison of counts",
-        })
+        out.write_str(self.name())
     }
 }
 
-/// Everything that can go wrong. A failed group keeps returning the error that poisoned it.
+/// Everything that can go wrong. A failed group keeps returning its first error.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A value outside its limit. Nothing was done.
     #[error("invalid argument: {message}")]
     InvalidArgument {
-        /// What the value is, the value, and its limit.
+        /// The name of the value, the value, and its limit.
         message: String,
     },
     /// A valid request that this build, device or algorithm cannot serve. Nothing was done.
@@ -125,7 +119,7 @@ pub enum Error {
     Unsupported {
         /// The request.
         what: String,
-        /// Why not.
+        /// Why it is not supported.
         reason: String,
     },
     /// Too little memory in the arena or on the device. Nothing was allocated.
@@ -139,15 +133,15 @@ pub enum Error {
     Device {
         /// The runtime's code (`cudaError_t`, `CUresult`).
         code: i64,
-        /// The call and the runtime's words.
+        /// The call and the runtime's description.
         message: String,
     },
-    /// A call of NCCL failed.
+    /// An NCCL call failed.
     #[error("NCCL error {code}: {message}")]
     Nccl {
-        /// Its `ncclResult_t`.
+        /// The `ncclResult_t`.
         code: i32,
-        /// The call and NCCL's words.
+        /// The call and NCCL's description.
         message: String,
     },
     /// A system call failed.
@@ -155,7 +149,7 @@ pub enum Error {
     System {
         /// `errno`.
         errno: i32,
-        /// What was tried, and the system's words.
+        /// The attempted action and the system's description.
         message: String,
     },
     /// The ranks could not meet: a wrong size, rank or secret.
@@ -167,54 +161,54 @@ pub enum Error {
     /// A deadline passed.
     #[error("{operation} {sequence}: timed out after {waited:?} waiting for {}{detail}", Rank(*.rank))]
     Timeout {
-        /// What waited.
+        /// The operation that waited.
         operation: Operation,
-        /// How many collectives of the group this rank's device had finished before. Calls that all-reduce or broadcast
-        /// a large message in parts are one each; signals, comparisons of calls and counts, and what copy engines
-        /// move are none. 0 for an exchange of the host. For an operation of NCCL, the number of operations
+        /// The number of collectives of the group that this rank's device had finished before. An all-reduce or
+        /// broadcast of a large message in parts counts each part. Signals, comparisons of calls and counts, and copy
+        /// engine transfers do not count. 0 for a host-side exchange. For an NCCL operation, the number of operations
         /// that this rank had enqueued before.
         sequence: u64,
-        /// The rank that was waited for, where it is known.
+        /// The rank that was waited for, if known.
         rank: Option<usize>,
-        /// How long at most it was to wait.
+        /// The deadline of the wait.
         waited: Duration,
-        /// What is known of that rank; empty or starting with a colon.
+        /// What is known of that rank; empty, or starts with a colon.
         detail: String,
     },
     /// A rank died or left without closing the group.
     #[error("rank {rank} is gone{detail}")]
     PeerLost {
-        /// The rank.
+        /// The lost rank.
         rank: usize,
-        /// What is known of its end; empty or starting with a colon.
+        /// What is known of its end; empty, or starts with a colon.
         detail: String,
     },
     /// The group was aborted, here or by a peer.
     #[error("the group was aborted{detail}")]
     Aborted {
-        /// By whom or where; empty or starting with a colon.
+        /// Which rank aborted, or where; empty, or starts with a colon.
         detail: String,
     },
-    /// The ranks disagree. The same error on every rank where it is found while opening.
+    /// The ranks disagree. When found while opening, every rank gets an equal error.
     #[error("ranks {against} and {rank} disagree on {what}: {ours} and {theirs}")]
     Mismatch {
-        /// On what.
+        /// What they disagree on.
         what: String,
-        /// The rank whose value is `ours`, with which others are compared.
+        /// The rank that others are compared with; its value is `ours`.
         against: usize,
-        /// Its value.
+        /// The value of rank `against`.
         ours: String,
         /// The rank that differs.
         rank: usize,
-        /// Its value.
+        /// The value of rank `rank`.
         theirs: String,
     },
-    /// Another rank failed while all ranks did something together; so this one stopped too.
+    /// Another rank failed in a collective step, so this rank stopped too.
     #[error("rank {rank} failed: {message}")]
     Peer {
         /// The rank that failed.
         rank: usize,
-        /// Its error.
+        /// The failed rank's error.
         message: String,
     },
     /// The group was closed.
@@ -223,7 +217,7 @@ pub enum Error {
     /// A graph holds pointers that the ranks have not exchanged yet.
     #[error("the graph holds {pointers} unregistered pointers: call register() on every rank first")]
     NotRegistered {
-        /// How many.
+        /// The number of unregistered pointers.
         pointers: usize,
     },
     /// A defect in symmetra.
@@ -234,7 +228,7 @@ pub enum Error {
     },
 }
 
-/// A rank in an error message, or nobody in particular.
+/// A rank in an error message; `None` prints as no rank in particular.
 struct Rank(Option<usize>);
 
 impl fmt::Display for Rank {
@@ -247,10 +241,10 @@ impl fmt::Display for Rank {
 }
 
 impl Error {
-    /// The error whose kind, code and rank crossed the language boundary; the numbers are
-    /// those of `symmetra::ErrorKind`.
+    /// The error with the kind, code and rank that crossed the language boundary; the numbers are those of
+    /// `symmetra::ErrorKind`.
     pub(crate) fn from_parts(kind: i64, native_code: i64, rank: i64, message: &str) -> Self {
-        // The words of an error that came from here once are not said twice.
+        // An error that this library raised already carries this text: do not repeat it.
         let detail = |said: String| match message.strip_prefix(&said) {
             Some(rest) => rest.to_owned(),
             None => format!(": {message}"),
@@ -259,7 +253,7 @@ impl Error {
         match (kind, rank) {
             (8, Some(rank)) => return Self::PeerLost { rank, detail: detail(format!("rank {rank} is gone")) },
             (9, _) => return Self::Aborted { detail: detail("the group was aborted".to_owned()) },
-            // Message and rank are all that is left of what differs.
+            // Only message and rank of a mismatch crossed the boundary.
             (10, Some(rank)) => {
                 let [ours, theirs] = ["one value", "another"].map(str::to_owned);
                 return Self::Mismatch { what: message.to_owned(), against: 0, ours, rank, theirs };
@@ -279,7 +273,7 @@ impl Error {
             5 => Self::System { errno: i32::try_from(native_code).unwrap_or(0), message },
             6 => Self::bootstrap(message),
             7 => Self::exchange_timeout(rank, Duration::ZERO, message),
-            // A rank that the thrower did not name cannot be named here.
+            // The thrower did not name a rank, so the error cannot name one.
             8 | 10 | 13 => Self::bootstrap(message),
             11 => Self::Closed,
             12 => Self::NotRegistered { pointers: 1 },
@@ -307,7 +301,7 @@ impl Error {
         }
     }
 
-    /// A wait of the host for other ranks that passed its deadline.
+    /// A host-side wait for other ranks that exceeded its deadline.
     pub(crate) fn exchange_timeout(rank: Option<usize>, waited: Duration, doing: impl fmt::Display) -> Self {
         let detail = format!(": {doing}");
         Self::Timeout { operation: Operation::Exchange, sequence: 0, rank, waited, detail }

@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod api;
+mod backend;
 pub mod bootstrap;
+mod capi;
 mod collective;
 mod device;
 #[cfg(feature = "gloo")]
@@ -8,7 +11,6 @@ mod engine;
 pub mod environment;
 mod error;
 mod exit;
-mod ffi;
 mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]
 pub mod interop;
@@ -16,20 +18,23 @@ mod kernel;
 mod memory;
 #[cfg(feature = "nccl")]
 pub mod nccl;
+pub mod op;
 mod stream;
+mod sys;
 mod types;
 mod variables;
 
+pub use api::How;
 pub use collective::{
-    Algorithm, AllReduceOptions, Batch, BoundAllReduce, Communicator, Pending, Range, TransportRange, explain,
-    explain_broadcast, explain_exchange,
+    BoundAllReduce, Communicator, Pending, Range, TransportRange, explain, explain_broadcast, explain_exchange,
 };
 pub use device::{Device, DeviceKind, HostShape};
-pub use error::{Error, Operation, Result};
+pub use error::{Error, Operation, Parameter, Result};
 pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, TunedTiming, Tuning};
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
+pub use op::{Algorithm, AllReduceOptions, Messages};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
 

@@ -1,4 +1,4 @@
-//! Element types and reductions.
+//! Element types, reductions and transports.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::error::Error;
 use crate::kernel::args;
 
-/// The type of the elements of a tensor.
+/// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -64,12 +64,11 @@ impl Dtype {
         }
     }
 
-    /// Whether values are floating point.
+    /// Whether the type is floating point.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::BF16)
     }
 
-    /// The type with this number, which crosses the language boundary.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| *dtype as u32 == number)
     }
@@ -91,13 +90,13 @@ impl FromStr for Dtype {
     }
 }
 
-/// How the values of all ranks become one.
+/// How the values of all ranks are combined.
 ///
-/// Values are taken in rank order and the result is rounded once, but in all-reduces of floating types
-/// by [`Algorithm::Ring`](crate::Algorithm::Ring) and
-/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), and in what
-/// [NCCL](crate::environment::Backend::Nccl) serves. f16, bf16 and f32 are reduced in
-/// single precision, f64 in double precision. Sums and products of integers wrap.
+/// Values are combined in rank order and the result is rounded once. Exceptions are all-reduces of floating types by
+/// [`Algorithm::Ring`](crate::Algorithm::Ring) and
+/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), and what
+/// [NCCL](crate::environment::Backend::Nccl) serves. f16, bf16 and f32 are reduced in single precision, f64 in double
+/// precision. Sums and products of integers wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -107,15 +106,12 @@ pub enum Reduction {
     Sum = args::kSum,
     /// The product.
     Product = args::kProduct,
-    /// The least value: `minimum` of IEEE 754-2019. A NaN on any rank makes the result a NaN; -0 is
-    /// less than +0.
+    /// The least value: `minimum` of IEEE 754-2019. A NaN on any rank makes the result a NaN; -0 is less than +0.
     Min = args::kMin,
-    /// The greatest value: `maximum` of IEEE 754-2019. A NaN on any rank makes the result a NaN; +0 is
-    /// greater than -0.
+    /// The greatest value: `maximum` of IEEE 754-2019. A NaN on any rank makes the result a NaN; +0 is greater than -0.
     Max = args::kMax,
-    /// The sum divided by the world size. Floating types divide before they round to the type; integers
-    /// truncate toward zero. Integers of 32 bits and less are summed in 64, so that only the sum
-    /// behind an average of 64-bit integers can wrap.
+    /// The sum divided by the world size. Floating types divide before they round to the type; integers truncate toward
+    /// zero. Integers of 32 bits and less are summed in 64 bits, so only averages of 64-bit integers can wrap.
     Average = args::kAverage,
 }
 
@@ -134,7 +130,6 @@ impl Reduction {
         }
     }
 
-    /// The reduction with this number, which crosses the language boundary.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|reduction| *reduction as u32 == number)
     }
@@ -158,7 +153,7 @@ impl FromStr for Reduction {
 
 /// A Rust type that a collective can carry. Sealed: exactly the types of [`Dtype`].
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
-    /// Its [`Dtype`].
+    /// The [`Dtype`] of this type.
     const DTYPE: Dtype;
 }
 
@@ -180,25 +175,25 @@ elements! {
     i32 => I32 i64 => I64 i8 => I8 u8 => U8 u32 => U32 u64 => U64
 }
 
-/// How an exchange moves data: every collective but all-reduce.
+/// How an exchange (every collective but all-reduce) moves data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
-    /// By size, world and memory: `explain_exchange` prints which.
+    /// Chosen by size, world size and memory; `explain_exchange` prints the choice.
     #[default]
     Auto,
-    /// Packets that carry the proof of their arrival, through scratch (the LL protocol of NCCL). Any
-    /// memory. Lowest latency.
+    /// Packets through scratch, each with a flag that proves its arrival (NCCL's LL protocol). Any memory. Lowest
+    /// latency.
     Packets,
-    /// Between the operands themselves, between two barriers; nothing is copied on the way. Needs
-    /// symmetric or adopted memory, or a graph that registers plain memory. Where ranks know only their own
-    /// counts (gather, scatter, batches and variable all-to-all) what is received must be symmetric: if it is not on some rank, later
-    /// calls of every rank fail with [`Error::Unsupported`](crate::Error::Unsupported), which names that rank.
+    /// Zero-copy: directly between the operands, between two barriers. Needs symmetric or adopted memory, or a graph
+    /// that registers plain memory. Where ranks know only their own counts (gather, scatter, batches and variable
+    /// all-to-all), received data must go to symmetric memory. If it does not on some rank, later calls of every rank
+    /// fail with [`Error::Unsupported`](crate::Error::Unsupported), which names that rank.
     Direct,
 }
 
 impl Transport {
-    /// Every transport by its name.
+    /// Every transport.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Packets, Self::Direct];
 
     /// The name used on the command line and in messages.
@@ -227,14 +222,14 @@ impl fmt::Display for Transport {
     }
 }
 
-/// How ranks that know only their own counts move them: what they learn from each other decides.
+/// Ranks know only their own counts: the counts that they exchange decide the transport.
 pub(crate) const WAY_LEARNED: u32 = 0x10;
-/// Of a call without elements: whatever its operands, nothing moves.
+/// A call without elements: nothing moves, whatever the operands.
 pub(crate) const WAY_NOTHING: u32 = 0x11;
-/// By the copy engines; the bits below are the caller's.
+/// Moved by the copy engines; the caller defines the bits below.
 pub(crate) const WAY_COPY_ENGINES: u32 = 0x20;
 
-/// The name of an all-reduce algorithm by its number in the argument blocks.
+/// The name of an all-reduce algorithm, given its number in the argument blocks.
 pub(crate) const fn algorithm_name(number: u32) -> Option<&'static str> {
     Some(match number {
         args::kOneShotLL => "one-shot-ll",
@@ -248,7 +243,7 @@ pub(crate) const fn algorithm_name(number: u32) -> Option<&'static str> {
     })
 }
 
-/// How any other collective moves its data, by its number in the argument blocks or one of `WAY_*`.
+/// The name of a transport, given its number in the argument blocks or one of `WAY_*`.
 pub(crate) const fn exchange_name(number: u32) -> Option<&'static str> {
     Some(match number {
         args::kExchangePackets | args::kReducePackets => "packets",

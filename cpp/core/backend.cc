@@ -1,7 +1,7 @@
 #include "symmetra/backend.hpp"
 
 #include "cpp/core/call.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {
 

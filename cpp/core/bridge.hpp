@@ -1,5 +1,5 @@
 // Included by every cxx bridge: how an exception crosses to Rust. The text is
-// "kind|native code|rank|message", which src/ffi/exception.rs reads back.
+// "kind|native code|rank|message", which src/sys/exception.rs reads back.
 #pragma once
 
 #include <exception>

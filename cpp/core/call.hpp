@@ -14,7 +14,7 @@
 
 namespace symmetra::core {
 
-/// The error behind the text "kind|native code|rank|message" of src/ffi/export/report.rs.
+/// The error behind the text "kind|native code|rank|message" of src/capi/report.rs.
 Error decode(const char* text);
 
 /// Calls Rust. Nothing is allocated where that succeeds.

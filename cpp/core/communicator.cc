@@ -2,7 +2,7 @@
 
 #include "cpp/core/call.hpp"
 #include "cpp/core/settings.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {
 
@@ -19,59 +19,59 @@ Communicator Communicator::open(Bootstrap& bootstrap, const Device& device, cons
   })));
 }
 
-std::size_t Communicator::rank() const { return core::communicator_rank(live(core_)); }
-std::size_t Communicator::world_size() const { return core::communicator_world_size(live(core_)); }
-Device Communicator::device() const { return Device(share(core::communicator_device(live(core_)))); }
+std::size_t Communicator::rank() const { return core::communicator_rank(live(communicator_)); }
+std::size_t Communicator::world_size() const { return core::communicator_world_size(live(communicator_)); }
+Device Communicator::device() const { return Device(share(core::communicator_device(live(communicator_)))); }
 
 std::optional<Communicator> Communicator::split(std::optional<std::uint32_t> color, std::int32_t key) const {
   const core::Color asked{color.has_value(), color.value_or(0)};
-  auto part = share(call([&] { return core::communicator_split(live(core_), asked, key); }));
+  auto part = share(call([&] { return core::communicator_split(live(communicator_), asked, key); }));
   if (!core::part_is_member(*part)) return std::nullopt;
   return Communicator(share(call([&] { return core::part_take(*part); })));
 }
 
 void Communicator::barrier() const {
-  call([&] { core::communicator_barrier(live(core_)); });
+  call([&] { core::communicator_barrier(live(communicator_)); });
 }
 
 void Communicator::all_gather(const void* send, void* receive, std::size_t bytes) const {
   const auto sent = core::bytes_at<const std::uint8_t>("what an all-gather sends", send, bytes);
   const auto received = core::bytes_at<std::uint8_t>("where an all-gather receives", receive, bytes * world_size());
-  call([&] { core::communicator_all_gather(live(core_), sent, received); });
+  call([&] { core::communicator_all_gather(live(communicator_), sent, received); });
 }
 
 SymmetricBuffer Communicator::symmetric(std::size_t count, Dtype dtype) const {
-  return SymmetricBuffer(share(call([&] { return core::tensor_symmetric(live(core_), count, static_cast<std::uint32_t>(dtype)); })));
+  return SymmetricBuffer(share(call([&] { return core::tensor_symmetric(live(communicator_), count, static_cast<std::uint32_t>(dtype)); })));
 }
 
 Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype) const {
   const auto raw = static_cast<std::uint8_t*>(address);
-  return Adopted(share(call([&] { return core::tensor_adopt(live(core_), raw, count, static_cast<std::uint32_t>(dtype)); })));
+  return Adopted(share(call([&] { return core::tensor_adopt(live(communicator_), raw, count, static_cast<std::uint32_t>(dtype)); })));
 }
 
 void Communicator::synchronize(const Stream& stream) const {
-  call([&] { core::communicator_synchronize(live(core_), live(stream.core_)); });
+  call([&] { core::communicator_synchronize(live(communicator_), live(stream.core_)); });
 }
 
 void Communicator::leave(const Stream& stream) const {
-  call([&] { core::communicator_leave(live(core_), live(stream.core_)); });
+  call([&] { core::communicator_leave(live(communicator_), live(stream.core_)); });
 }
 
 void Communicator::check() const {
-  call([&] { core::communicator_check(live(core_)); });
+  call([&] { core::communicator_check(live(communicator_)); });
 }
 
 void Communicator::abort() const noexcept {
-  if (core_ != nullptr) core::communicator_abort(*core_);
+  if (communicator_ != nullptr) core::communicator_abort(*communicator_);
 }
 
 void Communicator::close() const {
-  call([&] { core::communicator_close(live(core_)); });
+  call([&] { core::communicator_close(live(communicator_)); });
 }
 
 std::vector<Range> Communicator::explain(Dtype dtype, bool direct) const {
   std::vector<Range> ranges;
-  for (const core::Row& row : call([&] { return core::communicator_explain(live(core_), static_cast<std::uint32_t>(dtype), direct); })) {
+  for (const core::Row& row : call([&] { return core::communicator_explain(live(communicator_), static_cast<std::uint32_t>(dtype), direct); })) {
     ranges.push_back({row.up_to_bytes, static_cast<Algorithm>(row.algorithm), std::string(row.reason)});
   }
   return ranges;

@@ -1,58 +1,51 @@
 #include "symmetra/coordinator.hpp"
 
 #include "cpp/core/call.hpp"
-#include "cpp/core/exchange.hpp"
 #include "cpp/core/recorder.hpp"
-#include "symmetra/device/abi.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {
 
-using core::along;
 using core::call;
-using core::enqueue;
-using core::exchange_of;
-using core::group_of;
 using core::live;
 using core::share;
-using core::slice;
 using core::text_of;
 
 Coordinator::Coordinator(std::shared_ptr<core::Coordinator> core)
-    : core_(std::move(core)), local_(share(core::coordinator_local(*core_))), rank_(core::coordinator_rank(*core_)) {
-  const rust::Vec<std::size_t> ranks = core::coordinator_ranks(*core_);
+    : Collectives(std::move(core)), local_(share(core::coordinator_local(*coordinator_))), rank_(core::coordinator_rank(*coordinator_)) {
+  const rust::Vec<std::size_t> ranks = core::coordinator_ranks(*coordinator_);
   ranks_.assign(ranks.begin(), ranks.end());
 }
 
-std::string Coordinator::name() const { return std::string(core::coordinator_name(live(core_))); }
+std::string Coordinator::name() const { return std::string(core::coordinator_name(live(coordinator_))); }
 
 std::size_t Coordinator::rank() const {
-  live(core_);
+  live(coordinator_);
   return rank_;
 }
 
 const std::vector<std::size_t>& Coordinator::ranks() const {
-  live(core_);
+  live(coordinator_);
   return ranks_;
 }
 
 const Communicator& Coordinator::local() const {
-  live(core_);
+  live(coordinator_);
   return local_;
 }
 
 const Communicator& Coordinator::communicator() const {
-  call([&] { core::coordinator_is_local(live(core_)); });
+  call([&] { core::coordinator_is_local(live(coordinator_)); });
   return local_;
 }
 
 Coordinator Coordinator::through(Backend backend) const {
-  return Coordinator(share(call([&] { return core::coordinator_through(live(core_), static_cast<std::uint32_t>(backend)); })));
+  return Coordinator(share(call([&] { return core::coordinator_through(live(coordinator_), static_cast<std::uint32_t>(backend)); })));
 }
 
 std::vector<Explanation> Coordinator::explain() const {
   std::vector<Explanation> explanations;
-  for (const core::Explained& explained : call([&] { return core::coordinator_explain(live(core_)); })) {
+  for (const core::Explained& explained : call([&] { return core::coordinator_explain(live(coordinator_)); })) {
     Explanation explanation{static_cast<Backend>(explained.backend), {}, {}, std::string(explained.text)};
     for (const core::ServedCalls& calls : explained.serves) {
       Served served{std::string(calls.operation), {}, {}, calls.captured};
@@ -66,59 +59,6 @@ std::vector<Explanation> Coordinator::explain() const {
   return explanations;
 }
 
-void Coordinator::all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options) const {
-  core::enqueue_all_reduce(group_of(live(core_)), input, output, queue, options);
-}
-
-void Coordinator::all_reduce(Operand buffer, Queue queue, AllReduceOptions options) const { all_reduce(buffer, buffer, queue, options); }
-
-void Coordinator::all_gather(Operand input, Operand output, Queue queue) const {
-  enqueue(group_of(live(core_)), exchange_of(kernels::kOpAllGather), input, output, queue);
-}
-
-void Coordinator::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
-                                   Queue queue) const {
-  enqueue(group_of(live(core_)), along(dim, exchange_of(kernels::kOpAllGather)), input, output, queue, {slice(shape), {}});
-}
-
-void Coordinator::reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
-  enqueue(group_of(live(core_)), exchange_of(kernels::kOpReduceScatter, reduction), input, output, queue);
-}
-
-void Coordinator::reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
-                                       Reduction reduction, Queue queue) const {
-  enqueue(group_of(live(core_)), along(dim, exchange_of(kernels::kOpReduceScatter, reduction)), input, output, queue, {slice(shape), {}});
-}
-
-void Coordinator::all_to_all(Operand input, Operand output, Queue queue) const {
-  enqueue(group_of(live(core_)), exchange_of(kernels::kOpAllToAll), input, output, queue);
-}
-
-void Coordinator::all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
-                               const std::vector<std::size_t>& receive_counts, Queue queue) const {
-  core::enqueue_all_to_all_v(group_of(live(core_)), input, send_counts, output, receive_counts, queue);
-}
-
-void Coordinator::broadcast(Operand buffer, std::size_t root, Queue queue) const {
-  enqueue(group_of(live(core_)), exchange_of(kernels::kOpBroadcast, Reduction::kSum, root), std::nullopt, buffer, queue);
-}
-
-void Coordinator::reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
-  enqueue(group_of(live(core_)), exchange_of(kernels::kOpReduce, reduction, root), input, output, queue);
-}
-
-void Coordinator::gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
-  enqueue(group_of(live(core_)), exchange_of(kernels::kOpGather, Reduction::kSum, root), input, output, queue);
-}
-
-void Coordinator::scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const {
-  enqueue(group_of(live(core_)), exchange_of(kernels::kOpScatter, Reduction::kSum, root), input, output, queue);
-}
-
-void Coordinator::batch(const std::vector<Message>& messages, Queue queue) const {
-  core::enqueue_batch(group_of(live(core_)), messages, queue);
-}
-
 void Coordinator::send_next(Operand operand, Queue queue) const { batch({to_next(operand)}, queue); }
 
 void Coordinator::receive_previous(Operand operand, Queue queue) const { batch({from_previous(operand)}, queue); }
@@ -126,7 +66,7 @@ void Coordinator::receive_previous(Operand operand, Queue queue) const { batch({
 Graph Coordinator::capture(const Stream& stream, const std::function<void(Capture&)>& record) const {
   core::Recorder recorder(record);
   try {
-    return Graph(share(call([&] { return core::coordinator_capture(live(core_), live(stream.core_), recorder); })));
+    return Graph(share(call([&] { return core::coordinator_capture(live(coordinator_), live(stream.core_), recorder); })));
   } catch (const Error&) {
     recorder.rethrow();
     throw;
@@ -135,19 +75,23 @@ Graph Coordinator::capture(const Stream& stream, const std::function<void(Captur
 
 void Coordinator::abort(const std::string& reason) const {
   const rust::String words = rust::String::lossy(reason);
-  call([&] { core::coordinator_abort(live(core_), words); });
+  call([&] { core::coordinator_abort(live(coordinator_), words); });
 }
 
 void Coordinator::synchronize(const Stream& stream) const {
-  call([&] { core::coordinator_synchronize(live(core_), live(stream.core_)); });
+  call([&] { core::coordinator_synchronize(live(coordinator_), live(stream.core_)); });
+}
+
+void Coordinator::leave(const Stream& stream) const {
+  call([&] { core::coordinator_leave(live(core_), live(stream.core_)); });
 }
 
 void Coordinator::check() const {
-  call([&] { core::coordinator_check(live(core_)); });
+  call([&] { core::coordinator_check(live(coordinator_)); });
 }
 
 void Coordinator::barrier() const {
-  call([&] { core::coordinator_barrier(live(core_)); });
+  call([&] { core::coordinator_barrier(live(coordinator_)); });
 }
 
 namespace {
@@ -160,11 +104,11 @@ rust::Slice<const std::uint8_t> bytes_of(const std::string& text) {
 
 std::string Coordinator::broadcast_object(const std::string* object, std::size_t root) const {
   const auto bytes = object == nullptr ? rust::Slice<const std::uint8_t>() : bytes_of(*object);
-  return text_of(call([&] { return core::coordinator_broadcast(live(core_), object != nullptr, bytes, root); }));
+  return text_of(call([&] { return core::coordinator_broadcast(live(coordinator_), object != nullptr, bytes, root); }));
 }
 
 std::optional<std::vector<std::string>> Coordinator::gather_object(const std::string& object, std::size_t root) const {
-  const rust::Vec<core::Bytes> all = call([&] { return core::coordinator_gather(live(core_), bytes_of(object), root); });
+  const rust::Vec<core::Bytes> all = call([&] { return core::coordinator_gather(live(coordinator_), bytes_of(object), root); });
   if (rank_ != root) return std::nullopt;
   std::vector<std::string> objects;
   for (const core::Bytes& bytes : all) objects.push_back(text_of(bytes.bytes));

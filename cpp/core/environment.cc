@@ -3,7 +3,7 @@
 #include "cpp/core/call.hpp"
 #include "cpp/core/ready_made.hpp"
 #include "cpp/core/settings.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {
 

@@ -2,7 +2,7 @@
 
 #include "cpp/core/call.hpp"
 #include "symmetra/signal.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {
 

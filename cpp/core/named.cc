@@ -7,7 +7,7 @@
 
 #include "cpp/core/call.hpp"
 #include "symmetra/coordinator.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {
 
@@ -90,7 +90,7 @@ std::optional<NamedValues> Coordinator::broadcast_named(const NamedValues* map, 
   }
   const rust::Slice<const core::Named> slice(entries.data(), entries.size());
   const auto received =
-      share(call([&] { return core::coordinator_broadcast_named(live(core_), map != nullptr, slice, root, live(stream.core_)); }));
+      share(call([&] { return core::coordinator_broadcast_named(live(coordinator_), map != nullptr, slice, root, live(stream.core_)); }));
   if (map != nullptr) return std::nullopt;
   NamedValues values;
   std::size_t index = 0;

@@ -5,7 +5,7 @@
 
 #include "rust/cxx.h"
 #include "symmetra/bootstrap.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra::core {
 

@@ -4,7 +4,7 @@
 
 #include "cpp/core/call.hpp"
 #include "cpp/core/recorder.hpp"
-#include "symmetra/src/ffi/export.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {
 

@@ -69,11 +69,11 @@ struct Keepalive {
   void (*release)(void* data);
 };
 
-static_assert(sizeof(Properties) == 56, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(PointerInfo) == 24, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(IpcHandle) == 64, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(FilePart) == 16, "mirrored in src/ffi/device.rs");
-static_assert(sizeof(Keepalive) == 16, "mirrored in src/ffi/device.rs");
+static_assert(sizeof(Properties) == 56, "mirrored in src/sys/device.rs");
+static_assert(sizeof(PointerInfo) == 24, "mirrored in src/sys/device.rs");
+static_assert(sizeof(IpcHandle) == 64, "mirrored in src/sys/device.rs");
+static_assert(sizeof(FilePart) == 16, "mirrored in src/sys/device.rs");
+static_assert(sizeof(Keepalive) == 16, "mirrored in src/sys/device.rs");
 
 class Stream;
 class Event;
@@ -188,13 +188,12 @@ class Stream {
   virtual int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept = 0;
   virtual int32_t record(const Event& event) const noexcept = 0;
   virtual int32_t wait(const Event& event) const noexcept = 0;
-  virtual int32_t launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
-  virtual int32_t launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
-  virtual int32_t launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
-  virtual int32_t launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
-  virtual int32_t launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept = 0;
-  /// As often as `launches` says, with nothing in between.
-  virtual int32_t launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept = 0;
+  /// Launches the kernel that `args`, the argument block of `kind`, ask for. The block is copied.
+  virtual int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept = 0;
+  template <typename Args>
+  int32_t launch(const Args& args, const kernels::Geometry& geometry) const noexcept {
+    return launch(kind_of(args), reinterpret_cast<const uint8_t*>(&args), geometry);
+  }
 
   /// Whether the stream is being captured, by anybody.
   virtual bool capturing() const = 0;

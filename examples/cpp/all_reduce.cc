@@ -34,19 +34,25 @@ struct Board final : Bootstrap {
   std::size_t own, world, meetings = 0;
 };
 
-int run(Board bootstrap, bool cuda) try {
-  const Device device = cuda ? Device::cuda(bootstrap.rank()) : Device::host();
-  Stream native(device);  // stands for an engine's cudaStream_t; the host device has none
-  const Stream stream = cuda ? Stream::borrow(device, native.native()) : std::move(native);
-  const Communicator communicator = Communicator::open(bootstrap, device);
-  const DeviceBuffer tensor(device, 1 << 20, Dtype::kF32);  // stands for an engine's own memory
-  tensor.write(std::vector<float>(tensor.count(), 1.0f), stream);
-  const Adopted adopted = communicator.adopt(tensor.data<float>(), tensor.count());
+// What an engine adds: its bootstrap, stream (`Stream::borrow(device, cuda_stream)`) and pointers stay its own.
+void sum_twice(Bootstrap& ranks, const Device& device, const Stream& stream, float* data, std::size_t count) {
+  const Communicator communicator = Communicator::open(ranks, device);
+  communicator.all_reduce(data, data, count, stream);       // enqueues and returns
+  const Adopted adopted = communicator.adopt(data, count);  // peers can address it: zero-copy
   const Graph graph = stream.capture([&](Capture& capture) { communicator.all_reduce(adopted, capture); });
   graph.launch(stream);
   communicator.synchronize(stream);
-  std::cout << "rank " + std::to_string(communicator.rank()) + ": " + std::to_string(tensor.read<float>(stream).back()) + "\n";
   communicator.close();
+}
+
+int run(Board bootstrap, bool cuda) try {
+  const Device device = cuda ? Device::cuda(bootstrap.rank()) : Device::host();
+  // `native` stands for an engine's cudaStream_t; the host device has none.
+  const Stream native(device), stream = cuda ? Stream::borrow(device, native.native()) : Stream(device);
+  const DeviceBuffer tensor(device, 1 << 20, Dtype::kF32);  // stands for an engine's own memory
+  tensor.write(std::vector<float>(tensor.count(), 1.0f), stream);
+  sum_twice(bootstrap, device, stream, tensor.data<float>(), tensor.count());
+  std::cout << "rank " + std::to_string(bootstrap.rank()) + ": " + std::to_string(tensor.read<float>(stream).back()) + "\n";
   return 0;
 } catch (const Error& error) {
   std::cerr << "rank " + std::to_string(bootstrap.rank()) + ": " + error.what() + "\n";
@@ -58,7 +64,6 @@ int main(int count, char** words) {
   auto& shared = *new (mmap(nullptr, sizeof(Board::Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board::Shared;
   for (std::size_t rank = 0; rank < world; ++rank)
     if (fork() == 0) return run(Board(shared, rank, world), count > 2);
-  int status = 0, failed = 0;
-  while (wait(&status) > 0) failed |= status;
-  return failed != 0;
+  for (int status = 0, failed = 0;; failed |= status)
+    if (wait(&status) <= 0) return failed != 0;
 }

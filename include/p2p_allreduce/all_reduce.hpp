@@ -12,18 +12,18 @@
 
 namespace p2p_allreduce {
 
-/// As symmetra::Reduction: NaNs win MIN and MAX, AVG of integers truncates toward zero.
+/// The reductions of symmetra::Reduction: NaNs win MIN and MAX, AVG of integers truncates toward zero.
 enum class ReduceOp { SUM, PROD, MIN, MAX, AVG };
 
-/// Which algorithm takes a message.
+/// Selects the algorithm of a message.
 enum class Schedule {
   AUTO,     ///< the library's choice, the fastest it knows (symmetra::Communicator::explain prints it)
-  CLASSIC,  ///< recursive doubling to 32 KiB, ring above; averages of integers, whose sums those would wrap, as AUTO
+  CLASSIC,  ///< recursive doubling to 32 KiB, ring above; AUTO for averages of integers, whose sums would wrap otherwise
 };
 
 namespace detail {
 
-/// Of the numbers that hipDataType and cudaDataType share.
+/// The Dtype of a number that hipDataType and cudaDataType share.
 inline symmetra::Dtype dtype_of(hipDataType datatype) {
   switch (static_cast<int>(datatype)) {
     case 0:
@@ -79,14 +79,13 @@ inline symmetra::Reduction reduction_of(ReduceOp op) {
 
 inline namespace P2P_ALLREDUCE_ROOM {
 
-/// All-reduces of the ranks of a SymmMemManager, which outlives it. All ranks make the same calls in the
-/// same order.
+/// All-reduces of the ranks of a SymmMemManager, which must outlive it. All ranks make equal calls in equal order.
 ///
-/// Messages are pushed: send and receive buffers may be any memory of the device, from Malloc, Register or elsewhere,
-/// and may be of different kinds and at different offsets on the ranks.
+/// Messages are pushed through scratch, so send and receive buffers may be any memory of the device, from Malloc,
+/// Register or elsewhere, and may differ in kind and offset between ranks.
 class AllReduce {
  public:
-  /// Not collective. Throws kInvalidArgument when `bootstrap` and `manager` are of different ranks.
+  /// Not collective. Throws kInvalidArgument when `bootstrap` and `manager` have different ranks.
   AllReduce(Bootstrap& bootstrap, SymmMemManager& manager, Schedule schedule = Schedule::AUTO) : manager_(manager), schedule_(schedule) {
     const auto rank = static_cast<std::size_t>(bootstrap.GetRank()), ranks = static_cast<std::size_t>(bootstrap.GetWorldSize());
     if (rank != group().rank() || ranks != group().world_size()) {
@@ -97,13 +96,12 @@ class AllReduce {
     }
   }
 
-  /// Reduces `count` elements at `sendbuf` over all ranks into `recvbuf`, the same memory or `count` elements apart.
-  /// Enqueues on `stream` and returns; 0 is the default stream of the manager's device. What fails on the
-  /// device is thrown by a later call, or by Synchronize.
+  /// Reduces `count` elements at `sendbuf` over all ranks into `recvbuf`, which is either `sendbuf` or does not overlap
+  /// it. Enqueues on `stream` and returns; 0 is the default stream of the manager's device. A failure on the device is
+  /// thrown by a later call or by Synchronize.
   ///
-  /// Throws kInvalidArgument for null or misaligned buffers, ones that overlap, or an operation that is
-  /// none; kUnsupported for another type; the group's error when it failed before: a rank died, did not come in
-  /// time, or called something else.
+  /// Throws kInvalidArgument for null, misaligned or overlapping buffers or an unknown operation; kUnsupported for
+  /// another type; the group's error when it failed before, because a rank died, was late, or made another call.
   void Execute(const void* sendbuf, void* recvbuf, std::size_t count, hipDataType datatype, ReduceOp op, hipStream_t stream = 0) {
     const symmetra::Dtype dtype = detail::dtype_of(datatype);
     const symmetra::Reduction reduction = detail::reduction_of(op);
@@ -112,7 +110,7 @@ class AllReduce {
     try {
       group().all_reduce(input, output, queue, {reduction, algorithm(dtype, reduction, count)});
     } catch (const symmetra::Error&) {
-      // It may have failed after it took its turn on the stream.
+      // The call may have failed after it joined the stream's order.
       try {
         leave(stream);
       } catch (const symmetra::Error&) {
@@ -131,7 +129,7 @@ class AllReduce {
 
   const symmetra::Communicator& group() const { return manager_.groups_.front(); }
 
-  /// The program may destroy its stream without a word; the default stream stays.
+  /// Leaves the stream, which the program may destroy without notice; the default stream stays.
   void leave(hipStream_t stream) {
     if (stream != 0) group().leave(manager_.streams_.of(stream));
   }

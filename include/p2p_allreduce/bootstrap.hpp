@@ -1,5 +1,5 @@
 /// \file
-/// How ranks find each other, in the terms of this API.
+/// Bootstraps in the terms of this API: how ranks find each other.
 #pragma once
 
 #include <chrono>
@@ -11,34 +11,33 @@
 
 namespace p2p_allreduce {
 
-/// Moves a few bytes between all ranks while memory is set up; once the SymmMemManager stands, all that
-/// follows goes over channels of its own. Every rank makes the same calls in the same order, one
-/// thread at a time. A call returns when every rank made it, or throws, best after a timeout of its own: the
-/// library's deadlines do not reach it.
+/// Exchanges small messages between all ranks while memory is set up. Once the SymmMemManager exists, it uses channels
+/// of its own. Every rank makes equal calls in equal order, one thread at a time. A call returns when every rank made
+/// it, or throws. Give calls a timeout of their own: the library's deadlines do not apply to them.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
 
-  /// Meets the other ranks. Before any other call; more than once does no harm.
+  /// Meets the other ranks. Call it before any other function; repeated calls do no harm.
   virtual void Initialize() = 0;
-  /// Leaves them. Objects made with the bootstrap may outlive it.
+  /// Leaves the other ranks. Objects made with the bootstrap may outlive it.
   virtual void Finalize() = 0;
   virtual int GetWorldSize() const = 0;
   /// This rank, from 0.
   virtual int GetRank() const = 0;
-  /// Gives `sendcount` bytes at `sendbuf` to every rank and stores those of every rank at `recvbuf`, in
-  /// rank order: GetWorldSize() x `sendcount` bytes. The two do not overlap.
+  /// Gathers `sendcount` bytes at `sendbuf` from every rank to `recvbuf`, in rank order: GetWorldSize() x `sendcount`
+  /// bytes. The buffers do not overlap.
   virtual void Allgather(const void* sendbuf, void* recvbuf, std::size_t sendcount) = 0;
-  /// Blocks until every rank called it.
+  /// Blocks until every rank has called it.
   virtual void Barrier() = 0;
 };
 
 namespace detail {
 
-/// A Bootstrap as the library takes it. Deadlines are the bootstrap's own.
+/// Adapts a Bootstrap to the library. Deadlines are the bootstrap's own.
 class Meeting final : public symmetra::Bootstrap {
  public:
-  /// Throws kInvalidArgument for ranks that cannot be.
+  /// Throws kInvalidArgument for an impossible rank or world size.
   explicit Meeting(p2p_allreduce::Bootstrap& ranks) : ranks_(ranks) {
     const int rank = ranks.GetRank(), world = ranks.GetWorldSize();
     if (world >= 1 && rank >= 0 && rank < world) return;

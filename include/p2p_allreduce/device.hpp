@@ -1,11 +1,11 @@
 /// \file
-/// What the ranks work on, chosen when the program is compiled: P2P_ALLREDUCE_DEVICE is HIP, CUDA or HOST.
-/// Not set, it is HIP where the HIP headers serve AMD devices, CUDA under nvcc, and HOST elsewhere.
+/// The device of the ranks, chosen at compile time: P2P_ALLREDUCE_DEVICE is HIP, CUDA or HOST. Unset, it is HIP where
+/// the HIP headers serve AMD devices, CUDA under nvcc, and HOST elsewhere.
 ///
-/// Each room gives the same: the names of HIP that a program of this API uses, and in `detail` the
-/// current device and its streams as the library takes them. What depends on the room lies in an inline namespace of
-/// its name, so that files of a program which chose different ones do not link instead of taking each other's classes
-/// for their own. A program includes p2p_allreduce.hpp where it names a class, and declares none itself.
+/// Each device header gives the HIP names that a program of this API uses, and in `detail` the current device and its
+/// streams for the library. Device-dependent classes lie in an inline namespace named after the device, so that files
+/// of a program that chose different devices fail to link instead of mixing classes. A program includes
+/// p2p_allreduce.hpp where it names a class, and declares none itself.
 #pragma once
 
 #define P2P_ALLREDUCE_JOIN(left, right) left##right

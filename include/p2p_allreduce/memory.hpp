@@ -20,11 +20,11 @@
 
 namespace p2p_allreduce {
 
-/// As many bytes on every rank, and where they are.
+/// An equal number of bytes on every rank, and their addresses.
 struct SymmMemObj {
   void* localPtr = nullptr;            ///< this rank's bytes
-  std::uintptr_t* peerPtrs = nullptr;  ///< those of every rank as this rank's device addresses them
-  std::size_t size = 0;                ///< bytes of one rank
+  std::uintptr_t* peerPtrs = nullptr;  ///< the bytes of every rank, as this rank's device addresses them
+  std::size_t size = 0;                ///< number of bytes per rank
 
   void* Get() const { return localPtr; }
   void* GetPeer(int rank) const { return reinterpret_cast<void*>(peerPtrs[rank]); }
@@ -42,14 +42,13 @@ inline namespace P2P_ALLREDUCE_ROOM {
 
 class AllReduce;
 
-/// The ranks' group and its memory, on the device that is current when it is made. One thread at a time.
+/// The ranks' group and its memory, on the device that is current at construction. One thread at a time.
 ///
-/// Making and destroying it are collective and block; the bootstrap is needed only for the first. It
-/// outlives what was made with it. A rank that is destroyed while an exception unwinds does not wait for
-/// the others, who lose it.
+/// Construction and destruction are collective and block; only construction needs the bootstrap. The manager must
+/// outlive what it made. Destroyed while an exception unwinds, it does not wait, and other ranks see this rank as lost.
 class SymmMemManager {
  public:
-  /// Throws as symmetra::Communicator::open, and kPeer when another rank cannot open its device.
+  /// Throws the errors of symmetra::Communicator::open, and kPeer when another rank cannot open its device.
   explicit SymmMemManager(Bootstrap& bootstrap, const symmetra::Config& config = symmetra::Config())
       : exceptions_(std::uncaught_exceptions()),
         ordinal_(open_together(bootstrap)),
@@ -68,15 +67,16 @@ class SymmMemManager {
       try {
         group.close();
       } catch (const symmetra::Error&) {
-        // The group had failed, and its calls have said so. It is closed all the same.
+        // The group had failed, and its calls have reported that. It is closed all the same.
       }
     }
   }
 
-  /// `size` zeroed bytes on every rank. Collective; blocks. Throws kOutOfMemory when this rank's device has no such
-  /// room or no device could, kPeer when another rank's has none, kMismatch when ranks ask for different sizes.
+  /// Allocates `size` zeroed bytes on every rank. Collective; blocks. Throws kOutOfMemory when this rank's device has
+  /// too little memory or no device could have enough, kPeer when another rank's has too little, kMismatch when ranks
+  /// ask for different sizes.
   SymmMemObj* Malloc(std::size_t size) {
-    // Sizes that cannot be are compared like others.
+    // Impossible sizes are compared like others.
     std::optional<symmetra::SymmetricBuffer> buffer = cut(std::min<std::size_t>(size, PTRDIFF_MAX));
     if (!buffer) {
       grow(size);
@@ -89,19 +89,18 @@ class SymmMemManager {
     return keep(local, size, std::move(object));
   }
 
-  /// Gives back what Malloc gave. Not collective, does not wait: the bytes are used again once every rank
-  /// freed theirs and no work uses them; `object` stays an object that is empty. Null does nothing. Throws kInvalidArgument for what is no
-  /// object of this manager, was freed before or came from Register.
+  /// Frees an object of Malloc. Not collective; does not block. The bytes are reused once every rank freed theirs and
+  /// no work uses them; `object` stays valid and empty. Null does nothing. Throws kInvalidArgument for an object that
+  /// is not this manager's, was freed before or came from Register.
   void Free(SymmMemObj* object) { take("Free", object, true); }
 
-  /// The program's `size` bytes at `ptr`, one stretch on every rank. Collective; blocks. They stay allocated
-  /// until every rank has destroyed its manager, also when deregistered before: peers still have them mapped, and after
-  /// a call that failed they may still write there. Ranks that are all threads of one process map nothing: of these the
-  /// memory may go once this rank's calls with it have ended without an error.
+  /// Registers the program's `size` bytes at `ptr`. Collective; blocks. They must stay allocated until every rank has
+  /// destroyed its manager, even when deregistered: peers have them mapped and may write there after a failed call.
+  /// When all ranks are threads of one process, they may be freed once this rank's calls have ended without an error.
   ///
-  /// Throws kUnsupported, on every rank, when some rank's cannot be shared: between processes, memory that is not
-  /// hipMalloc's, such as malloc's or the stack's; on GPUs also memory from a pool, managed or mapped by address
-  /// ranges. kInvalidArgument for a null address, and kPeer on the other ranks; kMismatch for different sizes.
+  /// Throws kUnsupported, on every rank, when some rank's memory cannot be shared: between processes, memory not from
+  /// hipMalloc (malloc, stack); on GPUs also pooled, managed or address-range mapped memory. Throws kInvalidArgument for
+  /// a null address, and kPeer on the other ranks; kMismatch for different sizes.
   SymmMemObj* Register(void* ptr, std::size_t size) {
     symmetra::Adopted adopted = groups_.front().adopt(static_cast<std::uint8_t*>(ptr), size);
     if (!adopted.is_shared()) {
@@ -113,14 +112,14 @@ class SymmMemManager {
     return keep(ptr, size, std::move(object));
   }
 
-  /// Undoes Register. Not collective. Null does nothing. Throws kInvalidArgument for what is no object of this
-  /// manager, was deregistered before or came from Malloc.
+  /// Undoes Register. Not collective. Null does nothing. Throws kInvalidArgument for an object that is not this
+  /// manager's, was deregistered before or came from Malloc.
   void Deregister(SymmMemObj* object) { take("Deregister", object, false); }
 
  private:
   friend class AllReduce;
 
-  /// What stands behind what the caller sees.
+  /// The memory behind an object of the caller.
   struct Object {
     template <class Peer>
     Object(std::size_t ranks, Peer peer) {
@@ -132,7 +131,7 @@ class SymmMemManager {
     std::optional<symmetra::Adopted> registered;
   };
 
-  /// A group as the bootstrap of the next.
+  /// A group that serves as the bootstrap of the next group.
   class Successor final : public symmetra::Bootstrap {
    public:
     explicit Successor(const symmetra::Communicator& group) : group_(group) {}
@@ -145,7 +144,8 @@ class SymmMemManager {
     const symmetra::Communicator& group_;
   };
 
-  /// The current device, once every rank has opened its own: one that threw alone would leave the others waiting.
+  /// Opens the current device and returns once every rank has opened its own: a rank that threw alone would leave the
+  /// others waiting.
   static int open_together(Bootstrap& bootstrap) {
     const detail::Meeting meeting(bootstrap);
     int ordinal = 0;
@@ -168,7 +168,7 @@ class SymmMemManager {
 
   std::size_t ranks() const { return groups_.front().world_size(); }
 
-  /// From the heap of a group that has room: the same on every rank, whose heaps are alike.
+  /// Allocates from the heap of a group that has room. All ranks choose one group, since their heaps are alike.
   std::optional<symmetra::SymmetricBuffer> cut(std::size_t size) const {
     for (const symmetra::Communicator& group : groups_) {
       try {
@@ -180,8 +180,8 @@ class SymmMemManager {
     return std::nullopt;
   }
 
-  /// A heap never grows: a further group brings one as large as all before together, so that many objects need few
-  /// groups; where that is more than a device has, one for this object alone.
+  /// Opens a further group. A heap never grows, so the new heap is as large as all earlier ones together, and many
+  /// objects need few groups. If the device has too little memory for that, the new heap holds this object alone.
   void grow(std::size_t size) {
     constexpr std::uint64_t kSlack = 1 << 20, kMostBytes = (std::uint64_t{1} << 44) - kSlack;
     if (size > kMostBytes) {
@@ -192,7 +192,7 @@ class SymmMemManager {
     if (least >= heaps_bytes_ || !open_another(heaps_bytes_)) (void)open_another(least, true);
   }
 
-  /// Opens a group that only holds memory. False, on every rank, where one had no room, unless `last`.
+  /// Opens a group that only holds memory. Returns false, on every rank, when one had too little memory, unless `last`.
   bool open_another(std::uint64_t heap_bytes, bool last = false) {
     symmetra::Config config = config_;
     config.heap_bytes = heap_bytes;
@@ -204,7 +204,7 @@ class SymmMemManager {
     try {
       groups_.push_back(symmetra::Communicator::open(successor, detail::open_device(ordinal_), config));
     } catch (const symmetra::Error& error) {
-      // The others know only that this rank could not.
+      // Other ranks know only that this rank could not.
       if (last || !anyone(error.kind() == symmetra::ErrorKind::kOutOfMemory)) throw;
       return false;
     }
@@ -212,7 +212,7 @@ class SymmMemManager {
     return true;
   }
 
-  /// Whether any rank says so. Collective.
+  /// Whether any rank passes true. Collective.
   bool anyone(bool here) const {
     const std::uint8_t own = here;
     std::vector<std::uint8_t> all(ranks());
@@ -253,9 +253,9 @@ class SymmMemManager {
   detail::Streams streams_;
   symmetra::Config config_;
   std::uint64_t heaps_bytes_;
-  /// The first runs the collectives; all hold memory.
+  /// The first group runs the collectives; all hold memory.
   std::vector<symmetra::Communicator> groups_;
-  /// Those given back stay, empty: the address of one is never that of another, so that a second Free cannot free a stranger.
+  /// Freed objects stay, empty, so no address is ever reused and a second Free cannot free another object.
   std::deque<SymmMemObj> shown_;
   std::unordered_map<const SymmMemObj*, Object> objects_;
 };

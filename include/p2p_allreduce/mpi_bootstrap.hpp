@@ -1,5 +1,5 @@
 /// \file
-/// Ranks that meet by MPI. For programs that are compiled and linked as MPI programs (mpicxx).
+/// Bootstrap by MPI, for programs that are compiled and linked as MPI programs (mpicxx).
 #pragma once
 
 #include <mpi.h>
@@ -18,17 +18,17 @@
 
 namespace p2p_allreduce {
 
-/// All ranks of MPI_COMM_WORLD, which must be on one host. Speaks on a communicator of its own, so that
-/// its messages never meet the program's. Throws kBootstrap, with MPI's code and words, where MPI
-/// is told to return its errors; kTimeout when a rank is missing after the timeout. It is then of no further use, and
-/// leaves MPI as it is: to finalise it would wait for that rank.
+/// All ranks of MPI_COMM_WORLD, which must be on one host. It uses a communicator of its own, so that its messages
+/// never meet the program's. Throws kBootstrap, with MPI's code and description, where MPI is set to return its errors;
+/// kTimeout when a rank is missing after the timeout. After a timeout the bootstrap is of no further use and does not
+/// finalise MPI, which would wait for that rank.
 class MPIBootstrap : public Bootstrap {
  public:
-  /// `timeout` is how long a call waits for the other ranks, but for MPI's own initialisation.
+  /// `timeout` limits how long a call waits for the other ranks; MPI's own initialisation is not limited.
   explicit MPIBootstrap(std::chrono::milliseconds timeout = symmetra::bootstrap::kTimeout) : timeout_(timeout) {}
   MPIBootstrap(const MPIBootstrap&) = delete;
   MPIBootstrap& operator=(const MPIBootstrap&) = delete;
-  /// As Finalize(), but leaves MPI alone when that fails.
+  /// Does what Finalize() does, but leaves MPI alone when that fails.
   ~MPIBootstrap() override {
     try {
       leave();
@@ -36,8 +36,8 @@ class MPIBootstrap : public Bootstrap {
     }
   }
 
-  /// Collective. Initialises MPI unless the program did. Throws kBootstrap where MPI was finalised, by the program or
-  /// by another bootstrap that had initialised it: MPI starts once a process.
+  /// Collective. Initialises MPI unless the program did. Throws kBootstrap when MPI was finalised, by the program or by
+  /// another bootstrap that had initialised it: MPI starts once per process.
   void Initialize() override {
     if (initialized_) return;
     int ended = 0;
@@ -61,14 +61,14 @@ class MPIBootstrap : public Bootstrap {
     initialized_ = true;
   }
 
-  /// Collective. Finalises MPI only where Initialize() initialised it.
+  /// Collective. Finalises MPI only if Initialize() initialised it.
   void Finalize() override { leave(); }
 
   /// 0 before Initialize().
   int GetWorldSize() const override { return world_size_; }
   int GetRank() const override { return rank_; }
 
-  /// At most INT_MAX bytes a rank. Throws kInvalidArgument for more, and before Initialize().
+  /// At most INT_MAX bytes per rank. Throws kInvalidArgument for more, and before Initialize().
   void Allgather(const void* sendbuf, void* recvbuf, std::size_t sendcount) override {
     require_initialized("Allgather");
     if (sendcount > INT_MAX) {
@@ -94,14 +94,14 @@ class MPIBootstrap : public Bootstrap {
   }
 
  private:
-  /// A call under way, with all that MPI reads and writes until it is done.
+  /// A call in progress, with everything that MPI reads and writes until it is done.
   struct Call {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Comm ranks = MPI_COMM_NULL;
     std::vector<char> sent, received;
   };
 
-  /// Waits until it is done. Else nobody can end it, and what it uses is MPI's for good.
+  /// Waits until the call is done. After a timeout nothing can end it, and its buffers are left to MPI for good.
   std::unique_ptr<Call> finish(const char* name, std::unique_ptr<Call> call) {
     Call* const ongoing = call.release();
     const auto deadline = std::chrono::steady_clock::now() + timeout_;

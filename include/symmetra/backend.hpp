@@ -1,5 +1,5 @@
 /// \file
-/// What can serve the calls of a parallel group, and how that is told.
+/// Backends that serve the calls of a parallel group, and their descriptions.
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,41 @@
 
 namespace symmetra {
 
-/// What can serve a group's calls, in the order they are asked: a call goes to the first that serves it.
-/// The numbers are stable.
+/// A backend. Backends are asked in this order, and the first that serves a call gets it. The numbers are stable.
 enum class Backend : std::uint32_t {
-  kQuantised = 0,  ///< all-reduces of compressed elements; there are none yet, so it refuses every call
-  kOwn = 1,        ///< symmetra's own kernels, which other libraries call custom ones: groups on one host, every call
-  kNccl = 2,       ///< NCCL, found at run time (feature `nccl`): groups of GPUs; no averages of integers, no minima
-                   ///< and maxima of floating types, whose sums, products and averages have its order and roundings
+  kQuantised = 0,  ///< all-reduces of compressed elements; none is built yet, so it refuses every call
+  kOwn = 1,        ///< symmetra's own kernels: groups on one host, every call
+  kNccl = 2,       ///< NCCL, found at run time (feature `nccl`): groups of GPUs; no averages of integers, no minima or
+                   ///< maxima of floating types; NCCL decides order and rounding of floating-point results
   kHost = 3,       ///< through the CPU and an engine between hosts (feature `gloo`): a call blocks until its result is
                    ///< there, and cannot be captured
 };
 
-/// The name used in settings and messages: "own". Throws kInvalidArgument for a number that is no Backend.
+/// The name used in settings and messages, for example "own". Throws kInvalidArgument for a number that is no Backend.
 std::string name(Backend backend);
-/// The backend with this name. Throws kInvalidArgument, with the names there are.
+/// The backend with this name. Throws kInvalidArgument with the valid names.
 Backend backend(const std::string& name);
 
-/// Calls of one operation that go to one backend, of any size and at any element-aligned address: no
-/// backend has a limit in either.
+/// Calls of one operation that go to one backend. No backend limits the size or, beyond element alignment, the address.
 struct Served {
-  /// As messages name it: "all-reduce", "send and receive".
+  /// Name of the operation in messages: "all-reduce", "send and receive".
   std::string operation;
-  /// What it computes; empty where it computes nothing.
+  /// Reductions that it serves; empty for an operation that does not reduce.
   std::vector<Reduction> reductions;
-  /// Of which types.
+  /// Element types that it serves.
   std::vector<Dtype> dtypes;
-  /// Whether it is enqueued, or recorded into a graph.
+  /// Whether the call is recorded into a graph; otherwise it is enqueued.
   bool captured;
 };
 
 /// A backend's part in a group.
 struct Explanation {
   Backend backend;
-  /// The calls that go to it: no two entries, of whatever backend, hold the same call.
+  /// The calls that go to this backend. No call is in two entries, of one backend or several.
   std::vector<Served> serves;
-  /// Why it does not serve calls that came to it, each reason once.
+  /// Why the backend refuses calls that came to it, each reason once.
   std::vector<std::string> refuses;
-  /// All of it as a line to print.
+  /// The description as a line to print.
   std::string text;
 };
 

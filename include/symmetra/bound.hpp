@@ -1,5 +1,5 @@
 /// \file
-/// Calls bound to their operands.
+/// All-reduces bound to their operands.
 #pragma once
 
 #include <memory>
@@ -13,36 +13,35 @@ namespace core {
 struct BoundAllReduce;
 }
 
-/// An all-reduce on operands that were found right when it was made, by Communicator::bind_all_reduce:
+/// An all-reduce on operands that were found right when it was made, by Collectives::bind_all_reduce:
 /// algorithm, launch shape and kernel arguments are decided. Move-only; usable from any thread.
 ///
-/// It is the same operation as Communicator::all_reduce, and ranks may use either: a call of one meets a
+/// It is the same operation as Collectives::all_reduce, and ranks may use either: a call of one meets a
 /// call of the other. Captured on memory that peers cannot address it stays what it is on a stream, a message
 /// that is pushed; an ordinary call, which has the graph register such memory, may be another algorithm, so
 /// there all ranks capture the same kind.
 ///
-/// Shares ownership of the communicator, buffers and adoptions it was made of: these may be destroyed before it,
-/// and a closed communicator makes enqueue() throw.
+/// Shares ownership of its communicator, buffers and adoptions. They may be destroyed before it; a closed communicator
+/// makes enqueue() throw.
 class BoundAllReduce {
  public:
   BoundAllReduce(BoundAllReduce&&) noexcept = default;
   BoundAllReduce& operator=(BoundAllReduce&&) noexcept = default;
 
-  /// Enqueues the all-reduce once and returns; the operands are used when the queue gets there. On a stream
-  /// it looks nothing up, waits for no lock and allocates nothing; what a capture records, the graph keeps,
-  /// which allocates.
+  /// Enqueues the all-reduce once and returns; the operands are used when the queue reaches it. On a stream it looks
+  /// nothing up, waits for no lock and allocates nothing. In a capture the graph keeps what is recorded, which
+  /// allocates.
   ///
-  /// It takes its turn among the communicator's other calls. These come in one order on every rank, so from
-  /// one thread at a time; where another thread is enqueueing one this very moment, the order is up to chance,
-  /// and instead of waiting for that thread the call is refused.
+  /// Calls of a communicator have one order on every rank, so enqueue them from one thread at a time. If another thread
+  /// is enqueueing at this moment, the call is refused instead of waiting.
   ///
-  /// Throws kInvalidArgument for a stream of another device; kClosed after the communicator was closed; the
-  /// group's error when it failed before; kUnsupported while another thread enqueues a call of the
-  /// communicator, or on a stream that is being captured; kDevice when the launch fails.
+  /// Throws kInvalidArgument for a stream of another device; kClosed after the communicator was closed; the group's
+  /// error when it failed before; kUnsupported while another thread enqueues a call of the communicator, or on a stream
+  /// that is being captured; kDevice when the launch fails.
   void enqueue(Queue queue) const;
 
  private:
-  friend class Communicator;
+  friend class Collectives;
   explicit BoundAllReduce(std::shared_ptr<core::BoundAllReduce> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::BoundAllReduce> core_;

@@ -11,6 +11,7 @@
 
 #include "symmetra/backend.hpp"
 #include "symmetra/capture.hpp"
+#include "symmetra/collectives.hpp"
 #include "symmetra/communicator.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/named.hpp"
@@ -18,10 +19,6 @@
 #include "symmetra/types.hpp"
 
 namespace symmetra {
-
-namespace core {
-struct Coordinator;
-}
 
 /// A parallel group of an Environment: who is in it, and what its ranks do together. Move-only; usable
 /// from any thread. It may outlive its Environment, which when closed makes every call throw kClosed.
@@ -37,11 +34,8 @@ struct Coordinator;
 /// the group, the operation, the hosts, and why each backend does not. Between hosts, with the group's
 /// numbers and for good: kPeerLost when a rank died, kTimeout after the deadlines of Config, kBootstrap when a
 /// connection broke, kMismatch when ranks call differently, kAborted when one called abort().
-class Coordinator {
+class Coordinator : public Collectives {
  public:
-  /// One message of a batch.
-  using Message = Communicator::Message;
-
   Coordinator(Coordinator&&) noexcept = default;
   Coordinator& operator=(Coordinator&&) noexcept = default;
 
@@ -82,57 +76,6 @@ class Coordinator {
   /// every rank of the group.
   std::vector<Explanation> explain() const;
 
-  /// Reduces `input` over the group into `output`, which has as many elements; sums unless told otherwise.
-  /// Algorithms are Backend::kOwn's.
-  ///
-  /// Between hosts Backend::kHost reduces on two levels: over the ranks of each host, rounded to the type, then
-  /// over the hosts in the order of their lowest rank, rounded again; averages, and everything where
-  /// Config::determinism asks for it, in rank order, rounded once. Bits are equal on all ranks.
-  void all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
-  /// The same in place.
-  void all_reduce(Operand buffer, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
-
-  /// Reduces `input` over the group and puts this rank's part of the result into `output`; `input` has world
-  /// size times as many elements.
-  void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
-  /// The same along dimension `dim` of a row-major tensor of this `shape`, the input's.
-  void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Reduction reduction,
-                            Queue queue) const;
-
-  /// Puts the `input` of every rank, in the order of the group, into `output` of every rank, which has world
-  /// size times as many elements.
-  void all_gather(Operand input, Operand output, Queue queue) const;
-  /// The same along dimension `dim` of a row-major tensor of this `shape`, the input's.
-  void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
-
-  /// Gives part p of `input` to rank p, and collects the parts that come from all. Both have as many
-  /// elements, a multiple of the world size.
-  void all_to_all(Operand input, Operand output, Queue queue) const;
-  /// The same with a count of elements for each rank: one strip behind the other in either operand. Where what a
-  /// rank sends is not what its peer expects, kMismatch names both, except that NCCL does not compare it.
-  void all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
-                    const std::vector<std::size_t>& receive_counts, Queue queue) const;
-
-  /// Copies the `buffer` of rank `root` into that of every other rank.
-  void broadcast(Operand buffer, std::size_t root, Queue queue) const;
-  /// Reduces `input` over the group into the `output` of rank `root`; the others' is not looked at.
-  void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const;
-  /// Puts the `input` of every rank, in the order of the group, into the `output` of rank `root`, which has
-  /// world size times as many elements; the others' is not looked at.
-  void gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const;
-  /// Gives every rank its part of the `input` of rank `root`; the others' is not looked at.
-  void scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const;
-
-  /// Sends to and receives from any ranks of the group at once, as Communicator::batch does. Every rank of the
-  /// group takes part, if only with nothing. NCCL does not compare what ranks send and expect. A step of a
-  /// pipeline:
-  /// \code
-  /// std::vector<Coordinator::Message> messages;
-  /// if (!pp.is_last_rank()) messages.push_back(pp.to_next(out));
-  /// if (!pp.is_first_rank()) messages.push_back(pp.from_previous(in));
-  /// pp.batch(messages, stream);
-  /// \endcode
-  void batch(const std::vector<Message>& messages, Queue queue) const;
   /// A message to the next rank of the group, going round.
   Message to_next(Operand operand) const { return Message::send(operand, (rank() + 1) % world_size()); }
   /// A message from the rank before, going round.
@@ -178,6 +121,11 @@ class Coordinator {
   /// Blocks until all work of `stream` is done, then says whether it was done well. Throws the group's error
   /// when a collective gave up, kDevice when work failed.
   void synchronize(const Stream& stream) const;
+  /// Lets go of a stream: from here on neither the group's calls nor its end need it, whatever backend served them.
+  /// To be called before a borrowed stream is destroyed; its work need not be done. Does not block. Every group that
+  /// the stream was used with is left for itself, but for those that this one became by through(). Throws kDevice
+  /// when the runtime refuses to record an event.
+  void leave(const Stream& stream) const;
   /// Ends the group on every rank, and on this one gives `reason`, in UTF-8, in the error: waits give up, NCCL is
   /// aborted, connections between hosts break, and every later call throws kAborted. From any thread, more than once.
   /// Blocks for NCCL's abort, for a call through the CPU that another thread is in, and, in a group that spans hosts,
@@ -194,7 +142,6 @@ class Coordinator {
   friend class Environment;
   explicit Coordinator(std::shared_ptr<core::Coordinator> core);
 
-  std::shared_ptr<core::Coordinator> core_;
   Communicator local_;
   std::size_t rank_;
   std::vector<std::size_t> ranks_;

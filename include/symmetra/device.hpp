@@ -14,38 +14,37 @@ namespace core {
 struct Device;
 }
 
-/// Which backend a device belongs to.
+/// The kind of a device: the CPU, or a GPU of one vendor.
 enum class DeviceKind : std::uint32_t {
-  kHost = 0,  ///< the CPU: the same kernels, compiled by the host compiler
+  kHost = 0,  ///< the CPU, with the GPU kernels compiled by the host compiler
   kCuda = 1,  ///< an NVIDIA GPU
   kHip = 2,   ///< an AMD GPU
 };
 
-/// A device, opened. Move-only; usable from any thread. What was made on a device keeps what it
-/// needs of it: a Device may be destroyed before its streams, buffers and communicators.
+/// An open device. Move-only; usable from any thread. It may be destroyed before its streams, buffers and
+/// communicators, which keep what they need of it.
 class Device {
  public:
-  /// The CPU. Throws kSystem when the system refuses memory or threads.
+  /// Opens the CPU. Throws kSystem when the system refuses memory or threads.
   static Device host();
-  /// The CUDA device with this ordinal among the visible ones. Throws kUnsupported in a library
-  /// built without the feature `cuda`, kInvalidArgument for an ordinal there is not, kDevice when
-  /// the driver fails.
+  /// Opens the CUDA device with this ordinal among the visible devices. Throws kUnsupported in a library built without
+  /// the feature `cuda`, kInvalidArgument for an ordinal that does not exist, kDevice when the driver fails.
   static Device cuda(std::size_t ordinal);
-  /// The HIP device with this ordinal among the visible ones. Throws as cuda() does, for the feature
-  /// `hip` and the HIP runtime.
+  /// Opens the HIP device with this ordinal among the visible devices. Throws kUnsupported in a library built without
+  /// the feature `hip`, kInvalidArgument for an ordinal that does not exist, kDevice when the HIP runtime fails.
   static Device hip(std::size_t ordinal);
-  /// How many devices of a kind there are; 0 where the backend is not built or has no driver.
+  /// The number of visible devices of a kind; 0 when the kind is not built or has no driver.
   static std::size_t count(DeviceKind kind);
 
   Device(Device&&) noexcept = default;
   Device& operator=(Device&&) noexcept = default;
 
   DeviceKind kind() const;
-  /// Its number among the visible devices of its kind.
+  /// The device's number among the visible devices of its kind.
   std::int32_t ordinal() const;
-  /// The vendor's name for it.
+  /// The vendor's name of the device.
   std::string name() const;
-  /// Blocks until all work that this process gave the device is done. Throws kDevice when some failed.
+  /// Blocks until all work that this process gave the device is done. Throws kDevice when some of it failed.
   void synchronize() const;
 
  private:

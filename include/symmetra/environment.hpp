@@ -21,94 +21,94 @@ namespace core {
 struct Environment;
 }
 
-/// A way to divide the work, and so the ranks.
+/// A way to divide the work between ranks.
 enum class Parallelism : std::uint32_t {
   kTensor = 0,    ///< ranks that share each layer
   kPipeline = 1,  ///< ranks that hold successive layers
-  kData = 2,      ///< ranks that hold the same layers and work on different requests
+  kData = 2,      ///< ranks that hold equal layers and work on different requests
   kExpert = 3,    ///< ranks that share the experts of a pipeline stage: data times tensor
 };
 
-/// How to set up an Environment. What is set here beats every environment variable.
+/// How to set up an Environment. A value set here beats every environment variable.
 struct EnvConfig {
-  /// Ranks that share each layer.
+  /// Number of ranks that share each layer.
   std::size_t tensor_parallel_size = 1;
-  /// Stages of a pipeline.
+  /// Number of pipeline stages.
   std::size_t pipeline_parallel_size = 1;
-  /// Replicas of the layers.
+  /// Number of replicas of the layers.
   std::size_t data_parallel_size = 1;
-  /// Set where each data parallel replica is started as a world of its own: `rank` and `world_size` then
-  /// count within the replica, and this is its number.
+  /// The number of this data parallel replica. Set it when each replica is started as a world of its own; `rank` and
+  /// `world_size` then count within the replica.
   std::optional<std::size_t> data_parallel_rank;
-  /// This rank. Unset: from RANK, or from the bootstrap object.
+  /// This rank's number. Unset: from RANK, or from the bootstrap object.
   std::optional<std::size_t> rank;
-  /// How many ranks there are. Unset: from WORLD_SIZE, or from the bootstrap object.
+  /// The number of ranks. Unset: from WORLD_SIZE, or from the bootstrap object.
   std::optional<std::size_t> world_size;
-  /// Which device of the host this rank works on. Unset: from LOCAL_RANK, else the number
-  /// among the ranks of the host.
+  /// The number of this rank's device on its host. Unset: from LOCAL_RANK, else the rank's place among the ranks of the
+  /// host.
   std::optional<std::size_t> local_rank;
-  /// Where the ranks meet; unused with a bootstrap object. `env://`: at MASTER_ADDR and MASTER_PORT.
-  /// `tcp://host:port`: rank 0 listens there; the secret is SYMMETRA_SECRET's, the interface SYMMETRA_BIND's.
-  /// `file://path`: in this directory of the user's own, for ranks of one host.
+  /// Where the ranks meet; unused with a bootstrap object. `env://`: at MASTER_ADDR and MASTER_PORT. `tcp://host:port`:
+  /// rank 0 listens there, with the secret of SYMMETRA_SECRET and the interface of SYMMETRA_BIND. `file://path`: in
+  /// this directory, which belongs to the user, for ranks of one host.
   std::string init_method = "env://";
-  /// The device of this rank, which init() shares. Null: CUDA device `local_rank` where this build and host
-  /// have any, else the CPU.
+  /// The device of this rank, which init() shares. Null: CUDA device `local_rank` when build and host have one, else
+  /// the CPU.
   const Device* device = nullptr;
-  /// Which host this is: ranks that say the same share memory. Unset: the system's boot id.
+  /// The name of this host. Ranks with equal names share memory. Unset: the system's boot id.
   std::optional<std::string> host;
-  /// The interface that ranks of several hosts speak over: an IP address of this host or the name of an
-  /// interface. Nothing is bound to another. Unset: from SYMMETRA_INTERFACE, else the address from which
-  /// this host reaches rank 0, where the init method names one.
+  /// The interface for traffic between hosts: an IP address of this host or an interface's name. No other interface is
+  /// bound. Unset: from SYMMETRA_INTERFACE, else the address from which this host reaches rank 0, if the init method
+  /// names one.
   std::optional<std::string> interface;
-  /// The one backend that may serve groups of more than one rank: a call it does not serve throws. Unset:
-  /// from SYMMETRA_BACKEND, else each call goes to the first that serves it. Equal on every rank.
+  /// The only backend that may serve groups of more than one rank: a call that it does not serve throws. Unset: from
+  /// SYMMETRA_BACKEND, else the first backend that serves a call gets the call. Equal on every rank.
   std::optional<Backend> backend;
   /// Settings of every group's communicator.
   Config communicator;
 };
 
-/// A host, and which ranks of the world are on it, in order.
+/// A host and its ranks, in rank order.
 struct Host {
-  /// What they said of it: EnvConfig::host, or the system's boot id.
+  /// The host's name: EnvConfig::host, or the system's boot id.
   std::string name;
   std::vector<std::size_t> ranks;
 };
 
-/// An effective setting, and who decided it: `program`, the name of a variable, `derived` or `default`.
+/// An effective setting and its source: `program`, the name of a variable, `derived` or `default`.
 struct Setting {
   std::string name;
   std::string value;
   std::string source;
 };
 
-/// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups. Ranks are laid
-/// out external data x data x pipeline x tensor, tensor fastest. Move-only.
+/// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups. Ranks are laid out external
+/// data x data x pipeline x tensor, tensor fastest. Move-only.
 ///
-/// close() before destroying it; destroyed unclosed, this rank counts as lost by the others.
+/// Call close() before destroying it. A rank that destroys it without close() counts as lost.
 class Environment {
  public:
-  /// Meets the other ranks and opens all groups. Collective; blocks. After close() a process may do it again.
+  /// Meets the other ranks and opens all groups. Collective; blocks. After close() a process may call it again.
   ///
-  /// Where ranks are on several hosts, those of each host open communicators of their own, and groups that
-  /// span hosts are connected by an engine (feature `gloo`).
+  /// When ranks are on several hosts, the ranks of each host open communicators of their own, and an engine (feature
+  /// `gloo`) connects groups that span hosts.
   ///
-  /// Throws kInvalidArgument for sizes whose product does not divide the world size (it shows the
-  /// arithmetic), a malformed or missing variable or a device there is not; kMismatch when ranks differ in
-  /// sizes or settings; kUnsupported for ranks on several hosts, which it names, without an engine between
-  /// them; as Communicator::open otherwise.
+  /// Throws kInvalidArgument for sizes whose product does not divide the world size (the message shows the arithmetic),
+  /// a malformed or missing variable, or a device that does not exist; kMismatch when ranks differ in sizes or
+  /// settings; kUnsupported for ranks on several hosts, which the message names, without an engine; and the errors of
+  /// Communicator::open.
   static Environment init(const EnvConfig& config);
-  /// The same over an object of the caller's, which also tells rank and world size. It is used by one thread at
-  /// a time, of any: ranks of several hosts ask it who died, and wait as long as it does where it ignores deadlines.
+  /// Meets over the caller's bootstrap, which also gives rank and world size. One thread at a time uses the object, but
+  /// not always the same one. Ranks on several hosts use it after a failure to ask which rank died, and wait as long as
+  /// it does if it ignores deadlines.
   ///
-  /// Where all ranks are on one host it is destroyed when they have met, else with the environment and its
-  /// coordinators. Not so where a group has failed: then a thread of the library's is in its all_gather until every
-  /// other rank has failed or closed as well, or the call throws; its deadline is a day. That may be long after the
-  /// environment is gone, and destroys the object at its end: ranks that are well would take one that gave up
-  /// earlier for dead. What the object works with (MPI, a store) must outlast its destructor, which tells a program
-  /// that it is no longer used.
+  /// When all ranks are on one host the object is destroyed after they have met, else with the environment and its
+  /// coordinators. After a group has failed, a thread of the library stays in the object's all_gather until every other
+  /// rank has failed or closed, or the call throws; the deadline is a day. That thread may outlive the environment, and
+  /// destroys the object at its end. A rank that gave up earlier would look dead to healthy ranks. What the object
+  /// works with (MPI, a store) must outlast its destructor, which tells the program that it is no longer used.
   static Environment init(std::unique_ptr<Bootstrap> bootstrap, const EnvConfig& config);
-  /// The same over an object that is used during the call only. Ranks of one host: throws kUnsupported for
-  /// others.
+  /// Meets over the caller's bootstrap, which is used during this call only. For ranks of one host: throws kUnsupported
+  /// for ranks of several hosts.
   static Environment init(Bootstrap& bootstrap, const EnvConfig& config);
 
   Environment(Environment&&) noexcept = default;
@@ -121,19 +121,19 @@ class Environment {
   const Coordinator& ep() const { return group(Parallelism::kExpert); }
   const Coordinator& group(Parallelism parallelism) const;
 
-  /// Which ranks are on which host, ordered by their lowest rank.
+  /// The hosts and their ranks, ordered by the hosts' lowest ranks.
   std::vector<Host> hosts() const;
   /// The effective settings.
   std::vector<Setting> settings() const;
-  /// Closes every group in good order. Collective; blocks. Later calls on them and their communicators
-  /// throw kClosed. Throws the first error of a group that had failed: all are closed all the same.
+  /// Closes every group in order. Collective; blocks. Later calls on groups and communicators throw kClosed. All groups
+  /// are closed even if one had failed; then the first error is thrown.
   void close() const;
 
  private:
   explicit Environment(std::shared_ptr<core::Environment> core);
 
   std::shared_ptr<core::Environment> core_;
-  /// The world, then each Parallelism in order.
+  /// The world, then one group of each Parallelism in order.
   std::vector<Coordinator> coordinators_;
 };
 

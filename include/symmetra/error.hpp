@@ -1,5 +1,5 @@
 /// \file
-/// The one exception type of symmetra.
+/// The exception type of symmetra.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ enum class ErrorKind : std::uint32_t {
   kInvalidArgument = 1,  ///< a value outside its limit; the message names both
   kUnsupported = 2,      ///< a valid request that this build, device or algorithm cannot serve
   kOutOfMemory = 3,      ///< too little arena or device memory
-  kDevice = 4,           ///< a call of the device runtime failed; native_code() is its code
+  kDevice = 4,           ///< a device runtime call failed; native_code() is its code
   kSystem = 5,           ///< a system call failed; native_code() is errno
   kBootstrap = 6,        ///< ranks could not meet: wrong size, rank, secret, or a stranger
-  kTimeout = 7,          ///< a deadline passed; rank() is who was waited for, or -1
-  kPeerLost = 8,         ///< a rank died; rank() is who
+  kTimeout = 7,          ///< a deadline passed; rank() is the rank that was waited for, or -1
+  kPeerLost = 8,         ///< a rank died; rank() is its number
   kAborted = 9,          ///< the group was aborted
-  kMismatch = 10,        ///< ranks disagree; rank() is who differs
+  kMismatch = 10,        ///< ranks disagree; rank() is the rank that differs
   kClosed = 11,          ///< the group was closed
   kNotRegistered = 12,   ///< a graph was replayed before its pointers were registered
-  kPeer = 13,            ///< another rank failed in what all do together; rank() is who
+  kPeer = 13,            ///< another rank failed in a collective step; rank() is that rank
 };
 
 /// Thrown by every function of symmetra that fails.
@@ -33,9 +33,9 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), kind_(kind), native_code_(native_code), rank_(rank) {}
 
   ErrorKind kind() const noexcept { return kind_; }
-  /// The device runtime's or the system's own code, 0 where there is none.
+  /// The device runtime's or the system's own code; 0 when there is none.
   std::int64_t native_code() const noexcept { return native_code_; }
-  /// The rank concerned, -1 where there is none.
+  /// The rank concerned; -1 when there is none.
   std::int32_t rank() const noexcept { return rank_; }
 
  private:

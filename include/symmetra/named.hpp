@@ -1,5 +1,5 @@
 /// \file
-/// Named tensors and other values, as one rank of a group gives them to all.
+/// Named tensors and other values, which one rank of a group sends to all.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 
 namespace symmetra {
 
-/// A row-major tensor of any type in the memory of a device. Move-only; usable from any thread.
+/// A row-major tensor of any type in device memory. Move-only; usable from any thread.
 class Tensor {
  public:
-  /// One in memory of its own. Throws kInvalidArgument for a shape of another number of elements than the
-  /// buffer has.
+  /// A tensor that owns its memory. Throws kInvalidArgument unless `shape` has as many elements as `buffer`.
   Tensor(DeviceBuffer buffer, std::vector<std::size_t> shape);
-  /// One in memory that is borrowed, and outlives it. Throws likewise.
+  /// A tensor in borrowed memory, which must outlive it. Throws kInvalidArgument unless `shape` has as many elements as
+  /// `memory`.
   static Tensor borrowed(Operand memory, std::vector<std::size_t> shape);
 
   Tensor(Tensor&&) noexcept = default;
   Tensor& operator=(Tensor&&) noexcept = default;
 
   Dtype dtype() const;
-  /// Its dimensions, in elements.
+  /// The dimensions, in elements.
   const std::vector<std::size_t>& shape() const;
-  /// Its memory where that is its own, as of all that broadcast_named gives. Throws kUnsupported where it is
-  /// borrowed.
+  /// The tensor's memory when it owns it, as every tensor from broadcast_named does. Throws kUnsupported for borrowed
+  /// memory.
   const DeviceBuffer& buffer() const;
-  /// Its elements, for a collective. Does not outlive it.
+  /// The tensor's elements as an operand, which must not outlive the tensor.
   operator Operand() const;
 
  private:
@@ -42,8 +42,8 @@ class Tensor {
   std::shared_ptr<const Held> held_;
 };
 
-/// What a name stands for: a tensor, or anything else as JSON text: `7`, `"relu"`, `{"layers": 2}`. It arrives as the
-/// same value, in other words perhaps: keys sorted, and numbers beyond 64 bits as the nearest double.
+/// The value of a name: a tensor, or JSON text such as `7`, `"relu"`, `{"layers": 2}`. JSON arrives as an equal value,
+/// though keys may be sorted and numbers beyond 64 bits become the nearest double.
 using Value = std::variant<Tensor, std::string>;
 /// Names are UTF-8.
 using NamedValues = std::map<std::string, Value>;

@@ -1,5 +1,5 @@
 /// \file
-/// Collectives under way beside the streams of their callers.
+/// Collectives in progress beside the streams of their callers.
 #pragma once
 
 #include <memory>
@@ -13,24 +13,24 @@ namespace core {
 struct Pending;
 }
 
-/// A low-contention collective under way: wait() says who needs its result. Until then no stream may touch
-/// its operands. Move-only; usable from any thread.
+/// A low-contention collective in progress. No stream may touch its operands before that stream's wait(). Move-only;
+/// usable from any thread.
 ///
-/// Destroyed without a wait, the stream of the call waits, as if it had been told to; a capture does when it
-/// ends. Memory given by address stays valid until the collective is done.
+/// Destroyed without a wait, it makes the stream of the call wait, or the capture at its end. Memory given by address
+/// stays valid until the collective is done.
 class [[nodiscard]] Pending {
  public:
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
-  /// Makes what is enqueued on `queue` from here on wait for the collective. Enqueues and returns; any number of
-  /// streams may wait. What a capture recorded, only that capture awaits. Throws kInvalidArgument for
-  /// another device or capture, kUnsupported for a stream that is being captured, and the group's error when
-  /// it has failed: then `queue` waits all the same.
+  /// Makes work enqueued on `queue` from now on wait for the collective. Returns at once; any number of streams may
+  /// wait. A collective recorded by a capture can be awaited in that capture only. Throws kInvalidArgument for another
+  /// device or capture, kUnsupported for a stream that is being captured, and the group's error when it has failed; in
+  /// that last case `queue` waits all the same.
   void wait(Queue queue) const;
 
  private:
-  friend class Communicator;
+  friend class Collectives;
   explicit Pending(std::shared_ptr<core::Pending> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Pending> core_;

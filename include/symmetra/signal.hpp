@@ -12,29 +12,29 @@
 
 namespace symmetra {
 
-/// Independent channels of a pad.
+/// Number of independent channels of a pad.
 constexpr std::size_t kSignalChannels = 16;
 
-/// Signals between the ranks of a symmetric buffer, whose ownership it shares. Copies are the same pad;
-/// usable from any thread.
+/// Signals between the ranks of a symmetric buffer, whose ownership it shares. Copies are the same pad; usable from any
+/// thread.
 ///
-/// A signal is a count in the receiver's memory, one for every channel and sender. Counts only grow and
-/// live in device memory, so all three operations may be captured and replayed. None of them blocks the
-/// caller or allocates. Each throws kInvalidArgument for a channel or peer there is not or a stream of
-/// another device, kClosed after close, and the group's error when it failed.
+/// A signal is a counter in the receiver's memory, one for every channel and sender. Counters only grow and live in
+/// device memory, so all operations may be captured and replayed. No operation blocks the caller or allocates. Each
+/// throws kInvalidArgument for a channel or peer outside its limit or a stream of another device, kClosed after close,
+/// and the group's error when it failed.
 class SignalPad {
  public:
-  /// Raises `peer`'s count for this rank on `channel` after all earlier work of the queue, which the
-  /// peer then sees.
+  /// Raises `peer`'s counter for this rank on `channel`, after all earlier work of the queue. The peer then sees that
+  /// work.
   void put(std::size_t channel, std::size_t peer, Queue queue) const;
-  /// Makes the queue wait until `peer` has put once more on `channel` than was waited for so far. Gives
-  /// up after Deadlines::steady: Communicator::synchronize then throws kTimeout.
+  /// Makes the queue wait until `peer` has put once more on `channel` than was awaited so far. Gives up after
+  /// Deadlines::steady: Communicator::synchronize then throws kTimeout.
   void wait(std::size_t channel, std::size_t peer, Queue queue) const;
-  /// Makes the queues of all ranks meet: a put to everyone and a wait for everyone on `channel`.
+  /// A barrier between the queues of all ranks: a put to every rank and a wait for every rank on `channel`.
   void barrier(std::size_t channel, Queue queue) const;
 
-  /// The pad for a kernel of yours: plain data for the functions of symmetra/device/signal.cuh. The
-  /// addresses in it are valid until the communicator is closed.
+  /// The pad for your own kernel: plain data for the functions of symmetra/device/signal.cuh. Its addresses are valid
+  /// until the communicator is closed.
   device::SignalPad view() const;
 
  private:

@@ -1,5 +1,5 @@
 /// \file
-/// Streams: work in order on a device.
+/// Streams: queues of device work.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@ struct Stream;
 class Capture;
 class Graph;
 
-/// Work in order on a device. Move-only; usable from any thread. Enqueueing returns at once,
+/// A queue of work that runs in order on a device. Move-only; usable from any thread. Enqueueing returns at once;
 /// synchronize() blocks.
 class Stream {
  public:
-  /// A new stream of `device`. Throws kDevice or kSystem when the runtime refuses.
+  /// Creates a stream of `device`. Throws kDevice or kSystem when the runtime refuses.
   explicit Stream(const Device& device);
 
-  /// A stream of the caller's: a `cudaStream_t` or `hipStream_t`, null for the default stream.
+  /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t`, null for the default stream.
   ///
   /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it
-  /// was used with is closed, was used with another stream or has left it (Communicator::leave). While one Stream of a handle is being
+  /// was used with is closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). While one Stream of a handle is being
   /// captured no other is used. A handle that is another stream on each thread, such as cudaStreamPerThread, is used from one
   /// thread. Throws kUnsupported on the host device, whose streams have no handle.
   static Stream borrow(const Device& device, void* native);
@@ -36,22 +36,21 @@ class Stream {
 
   /// The runtime's handle (`cudaStream_t`, `hipStream_t`), valid as long as this object; null on the host device.
   void* native() const;
-  /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some failed.
+  /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some of it failed.
   bool done() const;
-  /// Blocks until all work enqueued so far is done. Throws kDevice when some failed. A collective
-  /// that gave up counts as done: Communicator::synchronize asks for both.
+  /// Blocks until all work enqueued so far is done. Throws kDevice when some of it failed. A collective that gave up
+  /// counts as done: Communicator::synchronize checks both.
   void synchronize() const;
 
-  /// Calls `record` once, at once, with a Capture of this stream; what is enqueued on that is
-  /// recorded into the graph instead of run. An exception of `record` ends the capture, drops what
-  /// was recorded, and is thrown on. Include symmetra/capture.hpp to call it.
+  /// Calls `record` once, immediately, with a Capture of this stream. Work enqueued on the Capture is recorded into the
+  /// graph instead of run. An exception of `record` ends the capture, drops the recording, and is rethrown. Include
+  /// symmetra/capture.hpp to call this.
   ///
-  /// The graph keeps the communicators, buffers and adoptions in it alive, but not memory that was
-  /// given by address: that must outlive the graph and its last launch, and what was registered
-  /// must live on as Communicator::adopt asks.
+  /// The graph keeps its communicators, buffers and adoptions alive, but not memory given by address: that must outlive
+  /// the graph and its last launch, and registered memory must live on as Communicator::adopt asks.
   ///
-  /// Throws kUnsupported inside a capture of the same stream and on the default stream, kDevice when
-  /// the runtime refuses.
+  /// Throws kUnsupported inside a capture of the same stream and on the default stream, kDevice when the runtime
+  /// refuses.
   Graph capture(const std::function<void(Capture&)>& record) const;
 
  private:

@@ -1,15 +1,16 @@
 /// \file
 /// All of symmetra: GPU collectives inside one host, and the parallel groups of an engine around them.
 ///
-/// Every function that fails throws symmetra::Error and nothing else, except that an exception of a
-/// function given to Stream::capture is thrown on. Destructors neither throw nor wait for other ranks.
-/// Using an object that was moved from throws kInvalidArgument.
+/// Every function that fails throws symmetra::Error and nothing else; an exception of a function given to
+/// Stream::capture is rethrown. Destructors neither throw nor wait for other ranks. Use of a moved-from object throws
+/// kInvalidArgument.
 #pragma once
 
 #include "symmetra/backend.hpp"
 #include "symmetra/bootstrap.hpp"
 #include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
+#include "symmetra/collectives.hpp"
 #include "symmetra/communicator.hpp"
 #include "symmetra/config.hpp"
 #include "symmetra/coordinator.hpp"

@@ -1,5 +1,5 @@
 /// \file
-/// Element types, reductions and algorithms.
+/// Element types, reductions, algorithms and transports.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace symmetra {
 
-/// The type of the elements of a tensor. The numbers are stable.
+/// Element type of a tensor. The numbers are stable.
 enum class Dtype : std::uint32_t {
   kF32 = 0,   ///< IEEE single precision
   kF64 = 1,   ///< IEEE double precision
@@ -24,7 +24,7 @@ enum class Dtype : std::uint32_t {
 
 /// Size of an element in bytes. Throws kInvalidArgument for a number that is no Dtype.
 std::size_t size_bytes(Dtype dtype);
-/// The name used in messages: "bf16". Throws as size_bytes.
+/// The name used in messages, for example "bf16". Throws kInvalidArgument for a number that is no Dtype.
 std::string name(Dtype dtype);
 
 /// The Dtype of a C++ type. Specialise it for the half types of your toolkit:
@@ -66,9 +66,9 @@ struct DtypeOf<std::uint64_t> {
   static constexpr Dtype kValue = Dtype::kU64;
 };
 
-/// How the values of all ranks become one: in rank order and rounded once, but in all-reduces of floating
-/// types by kRing and kRecursiveDoubling, and in what Backend::kNccl serves. f16, bf16 and f32 are reduced in single
-/// precision, f64 in double precision. Sums and products of integers wrap. The numbers are stable.
+/// How the values of all ranks are combined: in rank order, rounded once, except in floating all-reduces by kRing and
+/// kRecursiveDoubling and in calls that Backend::kNccl serves. f16, bf16 and f32 are reduced in single precision, f64
+/// in double precision. Sums and products of integers wrap. The numbers are stable.
 enum class Reduction : std::uint32_t {
   kSum = 0,      ///< the sum
   kProduct = 1,  ///< the product
@@ -77,41 +77,41 @@ enum class Reduction : std::uint32_t {
   kAverage = 4,  ///< the sum divided by the world size; integers truncate toward zero, and are summed in 64 bits
 };
 
-/// The name used in messages and on the command line: "max". Throws kInvalidArgument for a number that
-/// is no Reduction.
+/// The name used in messages and on the command line, for example "max". Throws kInvalidArgument for a number that is
+/// no Reduction.
 std::string name(Reduction reduction);
-/// The reduction with this name. Throws kInvalidArgument, with the names there are.
+/// The reduction with this name. Throws kInvalidArgument with the valid names.
 Reduction reduction(const std::string& name);
 
 /// An all-reduce algorithm. The numbers are stable.
 enum class Algorithm : std::uint32_t {
   kAuto = 0,               ///< the table's choice, which Communicator::explain prints
-  kOneShotLL = 1,          ///< everyone sends everything to everyone, 8 data bytes a packet; any type
-  kOneShotSentinel = 2,    ///< the same, 16 data bytes a packet; floating types
-  kTwoShotLL = 3,          ///< reduce-scatter and all-gather, both pushed, LL packets; any type
-  kTwoShotSentinel = 4,    ///< the same with sentinel packets; floating types
-  kTwoShotZeroCopy = 5,    ///< between the operands themselves; symmetric or adopted memory, any type
-  kRing = 6,               ///< pieces go from rank to rank, for the largest messages; any type
-  kRecursiveDoubling = 7,  ///< exchanges with one partner after the other; any type
+  kOneShotLL = 1,          ///< every rank sends its whole message to every rank, 8 data bytes a packet; any type
+  kOneShotSentinel = 2,    ///< every rank sends its whole message to every rank, 16 data bytes a packet; floating types
+  kTwoShotLL = 3,          ///< reduce-scatter and all-gather, both pushed, with LL packets; any type
+  kTwoShotSentinel = 4,    ///< reduce-scatter and all-gather, both pushed, with sentinel packets; floating types
+  kTwoShotZeroCopy = 5,    ///< zero-copy between the operands; symmetric or adopted memory, any type
+  kRing = 6,               ///< chunks pass from rank to rank, for the largest messages; any type
+  kRecursiveDoubling = 7,  ///< exchanges with one partner after another; any type
 };
 
-/// How an exchange moves data: every collective but all-reduce. The numbers are stable.
+/// How an exchange (every collective but all-reduce) moves data. The numbers are stable.
 enum class Transport : std::uint32_t {
-  kAuto = 0,     ///< by size, world and memory
-  kPackets = 1,  ///< through scratch, as packets that carry the proof of their arrival; any memory
-  /// Between the operands themselves; symmetric or adopted memory. Where ranks know only their own counts
-  /// (gather, scatter, batches, variable all-to-all) what is received must be symmetric: else later calls of every
-  /// rank throw kUnsupported, which names the rank.
+  kAuto = 0,     ///< chosen by size, world size and memory
+  kPackets = 1,  ///< packets through scratch, each with a flag that proves its arrival; any memory
+  /// Zero-copy between the operands; symmetric or adopted memory. Where ranks know only their own counts (gather,
+  /// scatter, batches, variable all-to-all), received data must go to symmetric memory. If it does not on some rank,
+  /// later calls of every rank throw kUnsupported, which names that rank.
   kDirect = 2,
 };
 
-/// The name used in messages and on the command line: "two-shot-ll". Throws kInvalidArgument for a
-/// number that is no Algorithm.
+/// The name used in messages and on the command line, for example "two-shot-ll". Throws kInvalidArgument for a number
+/// that is no Algorithm.
 std::string name(Algorithm algorithm);
-/// The algorithm with this name. Throws kInvalidArgument, with the names there are.
+/// The algorithm with this name. Throws kInvalidArgument with the valid names.
 Algorithm algorithm(const std::string& name);
 
-/// What an all-reduce computes, and how. Made by conversion where one of both is the usual one.
+/// The reduction and algorithm of an all-reduce. Converts from either alone; the other takes its default.
 struct AllReduceOptions {
   AllReduceOptions() = default;
   AllReduceOptions(Reduction reduction, Algorithm algorithm = Algorithm::kAuto) : reduction(reduction), algorithm(algorithm) {}

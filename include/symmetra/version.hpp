@@ -1,5 +1,5 @@
 /// \file
-/// Which version this is.
+/// Version of the library and its headers.
 #pragma once
 
 /// The version of these headers.
@@ -9,7 +9,7 @@
 
 namespace symmetra {
 
-/// The version of the library that was linked, "major.minor.patch". A static string.
+/// The version of the linked library, "major.minor.patch". A static string.
 const char* version() noexcept;
 
 }  // namespace symmetra

@@ -1,6 +1,5 @@
-// All-reduce in one hop: every rank sends all it has to every peer and reduces what it
-// gets. For small messages. One thread a packet and peer, so that all sends and all
-// polls are independent.
+// One-shot all-reduce: every rank sends its whole message to every peer and reduces what it receives. For small
+// messages. One thread per packet and peer, so that all sends and all polls are independent.
 #pragma once
 #include "kernels/operand.cuh"
 #include "kernels/reduce.cuh"

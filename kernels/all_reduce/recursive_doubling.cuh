@@ -1,6 +1,6 @@
-// All-reduce by recursive doubling: ranks exchange all they have with one partner a step, and
-// double what each result covers. Fewest messages a rank, log2 of the world; a rank moves the
-// whole message in every step. The schedule is in schedules.cuh.
+// All-reduce by recursive doubling: in each step a rank exchanges its whole message with one partner, so each partial
+// result covers twice as many ranks. Fewest messages per rank: log2 of the world size. The schedule is in
+// schedules.cuh.
 #pragma once
 #include "kernels/all_reduce/schedules.cuh"
 #include "kernels/call.cuh"
@@ -19,11 +19,11 @@ class Exchange {
   SYMMETRA_DEVICE Exchange(const AllReduceArgs& args, uint32_t slots, const Call& call)
       : args_(args), slots_(slots), call_(call), waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0) {}
 
-  /// A thread that has given up lacks what it should send.
+  /// A thread that has given up sends nothing, because its data are incomplete.
   SYMMETRA_DEVICE void send(uint32_t peer, uint32_t slot, uint32_t packet, const Data& data) const {
     if (!waiter_.gave_up()) platform::store_packet(at(peer, slot, packet), Protocol::encode(data, call_.epoch));
   }
-  /// What `peer` sent, when it has come. Undefined where the wait gave up.
+  /// Waits for a packet of `peer`. Undefined when the wait gave up.
   SYMMETRA_DEVICE Data await(uint32_t peer, uint32_t slot, uint32_t packet) {
     const Packet* from = at(args_.rank, slot, packet);
     Packet arrived;
@@ -33,7 +33,7 @@ class Exchange {
     });
     return Protocol::decode(arrived);
   }
-  /// Empties one packet a slot that this call does not use: see Scratch::scrub.
+  /// Empties one packet per slot that this call does not use; Scratch::scrub says why.
   SYMMETRA_DEVICE void scrub(uint32_t packets) const {
     const uint32_t packet = (call_.epoch / 2) % static_cast<uint32_t>(args_.slot_packets);
     if (packet < packets || platform::block() != 0 || platform::thread() != platform::threads() - 1) return;
@@ -59,7 +59,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) recursive_doubling(SYMMETRA_ARGS
   const DoublingSchedule schedule{args.rank, args.world};
   const Reduction reduction{args.reduction, args.world};
   const Operand<Element, Data> operand(args);
-  Data* values = platform::shared<Data>();  // of every lane, by the one thread that handles it
+  Data* values = platform::shared<Data>();  // one packet per lane, each used by the thread that handles that lane
 
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);

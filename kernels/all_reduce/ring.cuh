@@ -1,12 +1,10 @@
-// All-reduce round a ring: a reduce-scatter and an all-gather in which every rank passes all
-// it has to say to the next. Moves the fewest bytes over every link, all the time; for the
-// largest messages. The schedule is in schedules.cuh.
+// Ring all-reduce: a reduce-scatter and an all-gather in which every rank sends only to the next rank. All links are
+// busy all the time and carry the fewest bytes. For the largest messages. The schedule is in schedules.cuh.
 //
-// A block is a channel: it takes its pieces of every chunk round the ring, beside the other
-// channels and independent of them. What a rank passes on lies in a queue of a few slots in the
-// memory of the next, so that scratch does not grow with the message: one count says what has
-// arrived, one what has been consumed and may be overwritten. Where peers can address the
-// outputs, sums go straight into the next output instead.
+// A block is a channel. It passes its pieces of every chunk round the ring, independently of other channels. A rank
+// writes to a queue of a few slots in the next rank's memory, so scratch does not grow with the message. One counter
+// says what has arrived, another what has been consumed and may be overwritten. When peers can address the outputs,
+// sums go directly into the next rank's output.
 #pragma once
 #include "kernels/all_reduce/schedules.cuh"
 #include "kernels/barrier.cuh"
@@ -15,8 +13,8 @@
 
 namespace symmetra::kernels {
 
-/// One channel of one rank in one call. Positions number what a channel passes on in a call,
-/// [round][step]; counts of them go on from call to call, the same in every channel, and wrap.
+/// One channel of one rank in one call. A position numbers the pieces that a channel sends in a call, [round][step].
+/// Counters of positions continue from call to call, are equal in all channels, and wrap.
 template <class Element>
 class RingChannel {
  public:
@@ -35,12 +33,12 @@ class RingChannel {
         begin_(call.previous),
         waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0) {}
 
-  /// The count of positions when the call has ended.
+  /// Value of the counters when the call has ended.
   SYMMETRA_DEVICE uint32_t end() const { return begin_ + pieces_.rounds * schedule_.sends(); }
 
-  /// Counts of channels that this call does not use go on as well: by block 0 before it passes
-  /// anything on. Peers write them in the next call at the earliest, which they begin when what
-  /// block 0 passes on has come to them.
+  /// Advances the counters of channels that this call does not use. Block 0 does this before it sends anything. Peers
+  /// write these counters in the next call at the earliest, and they begin it only after they have received what block
+  /// 0 sends.
   SYMMETRA_DEVICE void refresh() const {
     if (platform::block() != 0) return;
     for (uint32_t channel = platform::blocks() + platform::thread(); channel < kRingChannels; channel += platform::threads()) {
@@ -49,9 +47,9 @@ class RingChannel {
     }
   }
 
-  /// All threads of the block. All ranks have begun the call, and so emptied every queue.
+  /// Runs the channel; called by all threads of the block. All ranks have begun the call, so every queue is empty.
   SYMMETRA_DEVICE void run() {
-    // The last step only receives: what has been written into the own output is there.
+    // The last step only receives. With direct output there is nothing to do: the data is already in place.
     const uint32_t steps = direct_ ? schedule_.sends() : schedule_.steps();
     for (uint32_t round = 0; round < pieces_.rounds; ++round) {
       for (uint32_t step = 0; step < steps; ++step) {
@@ -63,17 +61,17 @@ class RingChannel {
   }
 
  private:
-  /// Counts of a channel in the memory of a rank: of what the previous rank has put there, and
-  /// of what the next has taken from its own.
+  /// Counters of a channel in a rank's memory: pieces that the previous rank has put there, and pieces that the next
+  /// rank has consumed from its own queue.
   static constexpr uint32_t kArrived = 0, kConsumed = 1;
 
-  /// Packets as they are at one end of a step: in a slot, or in an operand.
+  /// Packets at one end of a step: in a queue slot or in an operand.
   struct Place {
-    uint8_t* base;  ///< null: there is no such end
+    uint8_t* base;  ///< null: this end does not exist
     bool operand;
   };
   struct Ends {
-    Place mine, received, first, second;  ///< from, from; to, to
+    Place mine, received, first, second;  ///< two sources, two targets
   };
 
   SYMMETRA_DEVICE static bool aligned(const AllReduceArgs& args, const uint8_t* next_output) {
@@ -95,16 +93,15 @@ class RingChannel {
   SYMMETRA_DEVICE void tell(uint32_t peer, uint32_t which, uint32_t value) const {
     platform::store_release(count(peer, platform::block(), which), value);
   }
-  /// The count that says that what went through the queue as `number` has been passed on.
+  /// The counter value which says that the piece with this number in the queue was passed on.
   SYMMETRA_DEVICE uint32_t count_of(uint32_t number) const { return begin_ + number / queued_ * schedule_.sends() + number % queued_ + 1; }
 
-  /// One step: awaits what it needs, moves a piece, tells the neighbours. False, for all threads
-  /// alike: gave up. What is awaited the neighbours do in an earlier step, so waits form no cycle:
-  /// what arrives was passed on in the step before, and a slot was emptied kRingSlots - 1 steps ago
-  /// or more.
+  /// One step: waits, moves a piece, updates the neighbours' counters. Returns false on all threads when the wait gave
+  /// up. Neighbours do what is awaited in an earlier step, so waits form no cycle: what arrives was sent one step
+  /// before, and a slot was emptied at least kRingSlots - 1 steps before.
   SYMMETRA_DEVICE bool take(uint32_t round, uint32_t step) {
     static_assert(kRingSlots > 1);
-    // Counts when this step is done, and the number in the queue of what it puts there.
+    // The counter value after this step, and the number in the queue of the piece it adds.
     const uint32_t after = begin_ + round * schedule_.sends() + step + 1, number = round * queued_ + step;
     const bool from_queue = step > 0 && step <= queued_, to_queue = step < queued_;
     const bool first = platform::thread() == 0, last = platform::thread() == platform::threads() - 1;
@@ -124,7 +121,7 @@ class RingChannel {
     Ends ends{none, none, none, none};
     if (schedule_.reduces(step)) ends.mine = input;
     if (schedule_.receives(step)) ends.received = step <= queued_ ? slot(args_.rank, number - 1) : output;
-    // What is received straight into the output stays there.
+    // Data received directly into the output stays there.
     if (schedule_.completes(step) && !ends.received.operand) ends.first = output;
     if (step < queued_) ends.second = slot(schedule_.next(), number);
     if (step >= queued_ && step < schedule_.sends()) ends.second = {next_output_, true};
@@ -134,7 +131,8 @@ class RingChannel {
     move(ends, shares_.first(chunk) + offset, rest < pieces_.packets ? rest : pieces_.packets);
   }
 
-  /// Packets [begin, begin + length) of the message, many in flight, then what is short or unaligned.
+  /// Moves packets [begin, begin + length) of the message: whole packets with many in flight, then the short or
+  /// unaligned rest.
   SYMMETRA_DEVICE void move(const Ends& ends, uint32_t begin, uint32_t length) const {
     const uint32_t rest = cut_.whole() > begin ? cut_.whole() - begin : 0, whole = rest < length ? rest : length;
     const auto at = [&](const Place& place) { return place.base + (place.operand ? uint64_t{begin} * sizeof(Data) : 0); };
@@ -165,7 +163,7 @@ class RingChannel {
     }
   }
 
-  /// Partial sums come first, so a sum is in the order of the ring, and rounded at every rank.
+  /// The received partial sum comes first, so the sum is in ring order. Every rank rounds it.
   SYMMETRA_DEVICE Data value(const Ends& ends, const Data& mine, const Data& received) const {
     if (ends.received.base == nullptr) return mine;
     return ends.mine.base == nullptr ? received : reduce_two<Element>(received, mine, reduction_, ends.first.base != nullptr);
@@ -180,7 +178,7 @@ class RingChannel {
     platform::store(place.base + uint64_t{i} * sizeof(Data), data);
   }
 
-  /// Packets a thread has in flight.
+  /// Packets that a thread has in flight.
   static constexpr uint32_t kUnroll = platform::kLoadsInFlight < 4 ? platform::kLoadsInFlight : 4;
 
   const AllReduceArgs& args_;
@@ -191,8 +189,8 @@ class RingChannel {
   Packets<Element, Data> cut_;
   Shares shares_;
   RingPieces pieces_;
-  uint32_t queued_;  ///< steps of a round that put something into the queue: the first
-  uint32_t begin_;   ///< count of positions when the call began
+  uint32_t queued_;  ///< number of first steps of a round that write to the queue
+  uint32_t begin_;   ///< value of the counters at the start of the call
   device::Waiter waiter_;
 };
 

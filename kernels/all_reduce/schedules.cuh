@@ -1,24 +1,23 @@
-// The schedules of the algorithms that go from rank to rank, as formulas alone: who passes
-// what to whom in which step. The kernels run them; tests/kernels/schedules_test.cc plays
-// them through for every world and proves that every rank's part is taken in once.
+// Schedules of the ring and of recursive doubling, as pure formulas: which rank sends what to which rank in each step.
+// The kernels run them; tests/kernels/schedules_test.cc simulates them for every world size and proves that each rank's
+// part is added once.
 #pragma once
 #include "kernels/args.hpp"
 #include "symmetra/device/platform.hpp"
 
 namespace symmetra::kernels {
 
-/// The ring, as in Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009). The
-/// message is a chunk a rank; all that is passed goes to the next rank. Chunk c begins with
-/// rank c, and every rank adds its part to what it received until rank c - 1 has the sum
-/// (reduce-scatter); then the sum goes round once more (all-gather). Of four ranks, as
-/// step: chunk, with + where the rank adds to it, * where that makes it the sum:
+/// The ring of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009). The message has one chunk per
+/// rank, and every rank sends only to the next rank. Chunk c starts at rank c. Every rank adds its part to what it
+/// received until rank c - 1 has the sum (reduce-scatter); then the sum goes round once more (all-gather). With four
+/// ranks, as step: chunk, where + means that the rank adds, and * that this completes the sum:
 ///
 ///     rank 0   0: 0   1: 3+   2: 2+   3: 1*   4: 0    5: 3    6: 2
 ///     rank 1   0: 1   1: 0+   2: 3+   3: 2*   4: 1    5: 0    6: 3
 ///     rank 2   0: 2   1: 1+   2: 0+   3: 3*   4: 2    5: 1    6: 0
 ///     rank 3   0: 3   1: 2+   2: 1+   3: 0*   4: 3    5: 2    6: 1
 ///
-/// What a rank has in step s, the next rank receives in step s + 1; the last step only receives.
+/// What a rank has in step s, the next rank receives in step s + 1. The last step only receives.
 struct RingSchedule {
   uint32_t rank;
   uint32_t world;
@@ -26,46 +25,45 @@ struct RingSchedule {
   SYMMETRA_DEVICE uint32_t next() const { return rank + 1 == world ? 0 : rank + 1; }
   SYMMETRA_DEVICE uint32_t previous() const { return (rank == 0 ? world : rank) - 1; }
   SYMMETRA_DEVICE uint32_t steps() const { return 2 * world - 1; }
-  /// Steps that pass something on: the first of them.
+  /// Number of steps that send: the first steps.
   SYMMETRA_DEVICE uint32_t sends() const { return 2 * world - 2; }
-  /// Steps that pass partial sums on: the first of those.
+  /// Number of steps that send partial sums: the first of the sending steps.
   SYMMETRA_DEVICE uint32_t partial_sends() const { return world - 1; }
   SYMMETRA_DEVICE uint32_t chunk(uint32_t step) const { return (rank + 2 * world - step) % world; }
   SYMMETRA_DEVICE bool receives(uint32_t step) const { return step > 0; }
-  /// Whether the own part of the chunk is taken in.
+  /// Whether this rank adds its part of the chunk.
   SYMMETRA_DEVICE bool reduces(uint32_t step) const { return step < world; }
-  /// Whether what this rank has after the step is the sum.
+  /// Whether this rank has the sum after the step.
   SYMMETRA_DEVICE bool completes(uint32_t step) const { return step >= world - 1; }
 };
 
-/// How the channels of a ring share a chunk: each takes a piece of it a round. A function of
-/// the message and the launch alone.
+/// How the channels of a ring share a chunk: each takes one piece per round. Depends only on the message and the
+/// launch.
 struct RingPieces {
   uint32_t rounds;
-  uint32_t packets;  ///< of a piece; the last of a chunk may be short or empty
+  uint32_t packets;  ///< per piece; the last piece of a chunk may be short or empty
 
   SYMMETRA_DEVICE RingPieces(uint32_t chunk_packets, uint32_t channels, uint32_t slot_packets) {
     const uint64_t room = uint64_t{channels} * slot_packets;
     rounds = static_cast<uint32_t>((chunk_packets + room - 1) / room);
     const uint64_t pieces = uint64_t{channels} * rounds;
     const auto least = static_cast<uint32_t>((chunk_packets + pieces - 1) / pieces);
-    const uint32_t even = (least + 31) / 32 * 32;  // begins at a multiple of 512 bytes, where the chunk does
+    const uint32_t even = (least + 31) / 32 * 32;  // starts at a multiple of 512 bytes when the chunk does
     packets = even < slot_packets ? even : slot_packets;
   }
 };
 
-/// Recursive doubling (Thakur, Rabenseifner and Gropp, "Optimization of collective communication
-/// operations in MPICH", 2005). In step k ranks whose numbers differ in bit k alone exchange all
-/// they have and both add it up, so that after it 2^(k + 1) ranks have the same. That takes a
-/// power of two: of six ranks four are the core; the others hand their part to a rank of the
-/// core first and get the sum last:
+/// Recursive doubling of Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH"
+/// (2005). In step k, ranks whose numbers differ only in bit k exchange their whole message and both add, so that 2^(k
+/// + 1) ranks then have equal sums. This takes a power of two. Of six ranks, four are the core; the other two first
+/// hand their message to a rank of the core and receive the result last:
 ///
 ///     fold in   0 <- 4   1 <- 5
 ///     step 0    0 <-> 1   2 <-> 3
 ///     step 1    0 <-> 2   1 <-> 3
 ///     fold out  0 -> 4   1 -> 5
 ///
-/// Whoever adds puts the part of the lower rank first: all have the same bits.
+/// The lower rank's part always comes first in a sum, so all ranks get equal bits.
 struct DoublingSchedule {
   uint32_t rank;
   uint32_t world;
@@ -77,12 +75,11 @@ struct DoublingSchedule {
   }
   SYMMETRA_DEVICE uint32_t core() const { return 1u << steps(); }
   SYMMETRA_DEVICE bool in_core() const { return rank < core(); }
-  /// Whether this rank folds its part in, or takes another's.
+  /// Whether this rank hands its part to a core rank, or takes another rank's.
   SYMMETRA_DEVICE bool folds() const { return !in_core() || rank + core() < world; }
   SYMMETRA_DEVICE uint32_t fold_peer() const { return in_core() ? rank + core() : rank - core(); }
   SYMMETRA_DEVICE uint32_t peer(uint32_t step) const { return rank ^ 1u << step; }
-  /// Who receives what has a slot of its own: one a step, and one for both folds, of which
-  /// a rank receives one at most.
+  /// Slots for receiving: one per step, and one for both folds, of which a rank receives at most one.
   SYMMETRA_DEVICE uint32_t slots() const { return steps() + (core() == world ? 0 : 1); }
   SYMMETRA_DEVICE uint32_t fold_slot() const { return steps(); }
 };

@@ -1,5 +1,5 @@
-// All-reduce in two hops, both pushed: every rank reduces one share of the packets, which
-// all send it, and sends the result to all. No barrier anywhere. For middle sizes.
+// Two-shot all-reduce, both hops pushed: all ranks send a share of the packets to the rank that reduces it, and that
+// rank sends the result to all. No barriers. For middle sizes.
 #pragma once
 #include "kernels/operand.cuh"
 #include "kernels/reduce.cuh"
@@ -56,7 +56,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
         arrived[pair.place] = load(tile, pair);
       }
     });
-    // Whoever lacks a packet has no result: then nobody of the block sends one.
+    // A thread without a packet has no result, so then the whole block sends none.
     failed |= platform::sync_block_or(waiter.gave_up());
     pairs.each([&](const Pair& pair) {
       if (!shares.has(rank, tile + pair.lane)) return;

@@ -1,6 +1,5 @@
-// All-reduce in two hops between the operands themselves: every rank reads its share of
-// all inputs, reduces it, and writes the result into all outputs. For large messages in
-// memory that all ranks can address.
+// Zero-copy two-shot all-reduce: every rank reads its share of all inputs, reduces it, and writes the result into all
+// outputs. For large messages in memory that all ranks can address.
 #pragma once
 #include "kernels/barrier.cuh"
 #include "kernels/operand.cuh"
@@ -8,8 +7,8 @@
 
 namespace symmetra::kernels {
 
-/// The operands of all ranks. In place is right: a share of an input is read by the one
-/// rank that writes it, and each packet by the thread that writes it.
+/// The operands of all ranks. In place works: the rank that writes a share is the only one that reads that share of the
+/// inputs, and one thread reads and writes each packet.
 template <class Element, uint32_t kWorld>
 class PeerOperands {
  public:
@@ -19,7 +18,7 @@ class PeerOperands {
   SYMMETRA_DEVICE explicit PeerOperands(const AllReduceArgs& args)
       : args_(args), world_(world_of<kWorld>(args.world)), reduction_{args.reduction, world_}, cut_(args.count, aligned(args, world_)) {}
 
-  /// Reduces this rank's share: whole packets first, then what is short or unaligned.
+  /// Reduces this rank's share: whole packets first, then the short or unaligned rest.
   SYMMETRA_DEVICE void reduce() const {
     const Shares shares(cut_.packets(), world_);
     const uint32_t begin = shares.first(args_.rank), end = begin + shares.of(args_.rank);
@@ -50,7 +49,7 @@ class PeerOperands {
     }
     return all % sizeof(Data) == 0;
   }
-  /// A block's first tile, and from there to its next.
+  /// A block's first tile, and the distance to its next.
   SYMMETRA_DEVICE uint32_t first() const { return platform::block() << args_.lanes_log2; }
   SYMMETRA_DEVICE uint32_t step() const { return platform::blocks() << args_.lanes_log2; }
 
@@ -79,14 +78,14 @@ class PeerOperands {
     }
   }
 
-  /// Ranks start at different peers, lest all read from one at once.
+  /// Ranks start at different peers, so that they do not all read from one at once.
   SYMMETRA_DEVICE void load_all(Data* data, const uint8_t* const* from, uint64_t offset_bytes) const {
     SYMMETRA_UNROLL
     for (uint32_t start = 0; start < kWorld; ++start) {
       if (start != args_.rank) continue;
       SYMMETRA_UNROLL
       for (uint32_t k = 0; k < kWorld; ++k) {
-        const uint32_t rank = (start + k) % kWorld;  // known when compiled: data stay in registers
+        const uint32_t rank = (start + k) % kWorld;  // known at compile time, so data stay in registers
         data[rank] = platform::load<Data>(from[rank] + offset_bytes);
       }
     }
@@ -97,7 +96,7 @@ class PeerOperands {
     for (uint32_t k = 0; k < kWorld; ++k) platform::store(to[k] + offset_bytes, result);
   }
 
-  /// Any packet, any world.
+  /// Reduces any packet, for any world size.
   SYMMETRA_DEVICE void reduce_any(uint32_t packet) const {
     typename Element::template Accumulator<4> total(reduction_);
     total.start(cut_.load(input(args_, 0), packet));

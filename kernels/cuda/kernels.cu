@@ -1,15 +1,15 @@
-// The kernels compiled by nvcc, and their launchers.
+// The kernels compiled by nvcc, and how they are launched.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/geometry.hpp"
 
 namespace symmetra::kernels::cuda {
 namespace {
 
 struct Backend {
   using Entry = const void*;
+  static constexpr bool kThreadAnItem = true;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
@@ -19,11 +19,21 @@ struct Backend {
 /// What a block may have without asking.
 constexpr uint32_t kUsualSharedBytes = 48 * 1024;
 
-template <class Args>
-int32_t launch(void* stream, const void* kernel, const Args& args, const Geometry& geometry) noexcept {
+int32_t load(const void* kernel) noexcept {
+  cudaFuncAttributes attributes;
+  return kernel == nullptr ? cudaSuccess : cudaFuncGetAttributes(&attributes, kernel);
+}
+
+}  // namespace
+
+int32_t load_all() noexcept { return each_kernel<Backend>(load); }
+
+int32_t launch(void* stream, Kind kind, const void* args, const Geometry& geometry) noexcept {
+  const void* const entry = kernel<Backend>(kind, args, geometry);
+  if (entry == nullptr) return cudaErrorInvalidValue;
   if (geometry.shared_bytes > kUsualSharedBytes) {
     const auto bytes = static_cast<int>(geometry.shared_bytes);
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const cudaError_t error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return error;
   }
   cudaLaunchAttribute attribute{};
@@ -36,56 +46,8 @@ int32_t launch(void* stream, const void* kernel, const Args& args, const Geometr
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
   config.numAttrs = geometry.programmatic != 0 ? 1 : 0;
-  void* pointers[] = {const_cast<Args*>(&args)};
-  return cudaLaunchKernelExC(&config, kernel, pointers);
-}
-
-int32_t load(const void* kernel) noexcept {
-  cudaFuncAttributes attributes;
-  return kernel == nullptr ? cudaSuccess : cudaFuncGetAttributes(&attributes, kernel);
-}
-
-}  // namespace
-
-int32_t load_all() noexcept {
-  for (const void* kernel : {reinterpret_cast<const void*>(&exchange_counts), reinterpret_cast<const void*>(&kernels::signal),
-                             reinterpret_cast<const void*>(&kernels::agree), reinterpret_cast<const void*>(&kernels::probe)}) {
-    if (const int32_t code = load(kernel)) return code;
-  }
-  return each_kernel<Backend>(load);
-}
-
-int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept {
-  const void* kernel = all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.reduction, args.world);
-  if (kernel == nullptr || !fits(args, geometry)) return cudaErrorInvalidValue;
-  if (geometry.threads < items(args.algorithm, args.world, args.lanes_log2)) return cudaErrorInvalidValue;
-  return launch(stream, kernel, args, geometry);
-}
-
-int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& geometry) noexcept {
-  const void* kernel = exchange_kernel<Backend>(args);
-  if (kernel == nullptr || !fits(args, geometry) || geometry.threads < items(args)) return cudaErrorInvalidValue;
-  return launch(stream, kernel, args, geometry);
-}
-
-int32_t launch_counts(void* stream, const CountsArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return cudaErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&exchange_counts), args, geometry);
-}
-
-int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return cudaErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&kernels::signal), args, geometry);
-}
-
-int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return cudaErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&kernels::agree), args, geometry);
-}
-
-int32_t launch_probe(void* stream, const ProbeArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return cudaErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&kernels::probe), args, geometry);
+  void* pointers[] = {const_cast<void*>(args)};
+  return cudaLaunchKernelExC(&config, entry, pointers);
 }
 
 }  // namespace symmetra::kernels::cuda

@@ -1,5 +1,5 @@
-// Launchers of the kernels compiled by nvcc, as the CUDA room calls them. No CUDA types,
-// so that the room is built by the host compiler alone. All return a cudaError_t.
+// The kernels compiled by nvcc, as the CUDA room calls them. No CUDA types, so that the room is built by the
+// host compiler alone. Functions return a cudaError_t.
 #pragma once
 #include "kernels/args.hpp"
 
@@ -9,12 +9,8 @@ namespace symmetra::kernels::cuda {
 /// then wait for the context's work: kernels that wait for a peer who waits for this launch.
 int32_t load_all() noexcept;
 
-/// `stream` is a cudaStream_t. cudaErrorInvalidValue where there is no such kernel.
-int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept;
-int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& geometry) noexcept;
-int32_t launch_counts(void* stream, const CountsArgs& args, const Geometry& geometry) noexcept;
-int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept;
-int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept;
-int32_t launch_probe(void* stream, const ProbeArgs& args, const Geometry& geometry) noexcept;
+/// Launches a kernel on `stream`, a cudaStream_t. `args` is the argument block of `kind`. cudaErrorInvalidValue where
+/// there is no such kernel, or where the launch does not fit what kernels take for granted.
+int32_t launch(void* stream, Kind kind, const void* args, const Geometry& geometry) noexcept;
 
 }  // namespace symmetra::kernels::cuda

@@ -1,19 +1,19 @@
-// Ranks that know only their own counts tell each other what they send and what they expect, before
-// they exchange it. A difference is reported and the group fails; the exchange then moves nothing.
+// Ranks that know only their own counts tell each other what they send and expect before the exchange. A difference is
+// reported and the group fails; then the exchange moves nothing.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/packet.cuh"
 
 namespace symmetra::kernels {
 
-/// Four values from each rank to each: [epoch parity][source][4] LL packets. One block.
+/// Exchanges four values between each pair of ranks: [epoch parity][source][4] LL packets. One block.
 SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
   using Protocol = LL<I64>;
   constexpr uint32_t kValues = 4;
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
   device::Waiter waiter(args.wait, kOpCounts, call.epoch, call.poisoned != 0);
-  uint64_t* largest = platform::shared<uint64_t>();  // of every rank, then whether peers can address its output
+  uint64_t* largest = platform::shared<uint64_t>();  // of every rank; then whether peers can address its output
   uint64_t* direct = largest + kMaxWorld;
   const auto at = [&](uint32_t rank, uint32_t source, uint32_t which) {
     return reinterpret_cast<Packet*>(args.peers[rank]) + (Protocol::buffer(call.epoch) * args.world + source) * kValues + which;
@@ -35,7 +35,7 @@ SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
       const Words<2> data = Protocol::decode(packet);
       told[i] = uint64_t{data.word[1]} << 32 | data.word[0];
     }
-    // Of a pair that differs both find it out, and each names the receiver by the top bit.
+    // Both ranks of a pair find a difference; the top bit tells whether the reporting rank is the sender.
     constexpr uint64_t kWeSend = uint64_t{1} << 63;
     if (!waiter.gave_up() && told[0] != ours[1]) {
       device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, told[0], ours[1]);

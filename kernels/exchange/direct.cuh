@@ -1,5 +1,5 @@
-// An exchange between the operands themselves, between two barriers: each rank writes its strips
-// into the outputs of the others. For memory that peers can address; nothing is copied on the way.
+// Zero-copy exchange between two barriers: each rank writes its strips directly into the outputs of the others. For
+// memory that peers can address.
 #pragma once
 #include "kernels/barrier.cuh"
 #include "kernels/exchange/plan.cuh"
@@ -7,12 +7,12 @@
 
 namespace symmetra::kernels {
 
-/// Copies of strips, shared among the blocks of the launch: tiles of all peers in turn, so that
-/// every block and every link has work.
+/// Copies of strips, shared among the blocks of the launch. Tiles of all peers alternate, so that every block and every
+/// link has work.
 class Copies {
  public:
   using Data = Words<4>;
-  /// Packets a thread reads before it writes the first.
+  /// Packets that a thread reads before it writes the first.
   static constexpr uint32_t kUnroll = platform::kLoadsInFlight < 4 ? platform::kLoadsInFlight : 4;
 
   SYMMETRA_DEVICE explicit Copies(const ExchangeArgs& args) : args_(args) {}
@@ -51,9 +51,9 @@ class Copies {
   const ExchangeArgs& args_;
 };
 
-/// A broadcast in two hops at once: each rank but the root reads its share from there and writes it
-/// into the memory of all others, so that the root's link carries the message once and not once a
-/// rank. Of two ranks each moves half: the root writes faster than the other reads.
+/// A broadcast in two overlapping hops: each rank but the root reads its share from the root and writes it into the
+/// memory of all others, so that the root's link carries the message once and not once per rank. With two ranks each
+/// moves half, because the root writes faster than the other reads.
 class Relay {
  public:
   using Data = Words<4>;

@@ -1,13 +1,12 @@
-// An exchange through scratch in one round: the usual small one, of strips that fit their slots and
-// are whole packets in memory aligned for them. What a thread needs to know it works out before it
-// waits for the kernel before. On the wire it is exchange_packets, so ranks may differ in which of
-// the two they run.
+// A one-round exchange through scratch, for the usual small case: strips that fit their slots and are whole packets in
+// aligned memory. A thread computes its addresses before it waits for the previous kernel. It has the wire format of
+// exchange_packets, so ranks may differ in which of the two they run.
 #pragma once
 #include "kernels/exchange/packets.cuh"
 
 namespace symmetra::kernels {
 
-/// A packet and a peer, with all that follows from them: what one thread handles of a tile.
+/// A packet and a peer, with derived values: what one thread handles of a tile.
 template <class Data>
 struct Place {
   uint32_t index;  ///< of the item
@@ -15,8 +14,8 @@ struct Place {
   uint32_t lane;
   uint32_t sends;     ///< packets for the peer
   uint32_t receives;  ///< packets from the peer
-  const Data* out;    ///< what goes to the peer, at this lane
-  Data* into;         ///< where what comes from the peer goes, at this lane
+  const Data* out;    ///< data for the peer, at this lane
+  Data* into;         ///< place of the peer's data, at this lane
 };
 
 template <class Data>
@@ -36,7 +35,7 @@ SYMMETRA_DEVICE Place<Data> make_place(const ExchangeArgs& args, uint32_t index)
   return place;
 }
 
-/// The tiles of a block, and what all its threads do to them.
+/// The tiles of a block, and the loops over them.
 template <class Protocol>
 class Once {
  public:
@@ -53,17 +52,17 @@ class Once {
     platform::keep(packets_);
   }
 
-  /// Calls `body(tile)` for each tile of this block: always for the first, in which each block hears
+  /// Calls `body(tile)` for each tile of this block. The first tile is always visited, because in it each block hears
   /// from all its twins.
   template <class Body>
   SYMMETRA_DEVICE void tiles(Body body) const {
     for (uint32_t tile = first_; takes_part_ && (tile == first_ || tile < packets_); tile += step_) body(tile);
   }
 
-  /// A block's first packet is sent whether the strip has it or not.
+  /// A block's first packet is sent even when the strip does not contain it.
   SYMMETRA_DEVICE bool always(uint32_t tile, const Place<Data>& place) const { return tile == first_ && place.lane == 0; }
 
-  /// The packet that this thread sends first, asked for before it is known as which call's.
+  /// Loads the packet that this thread sends first, before the epoch of the call is known.
   template <class Places>
   SYMMETRA_DEVICE Data ahead(const Places& places) const {
     Data data{};
@@ -123,7 +122,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_once(SYMMETRA_ARGS(Exc
   end_call(args.state, args.wait, call.epoch, 0);
 }
 
-/// Every rank reduces what all send it, in rank order.
+/// Reduces what all ranks send, in rank order.
 template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(ExchangeArgs) args) {
   using Data = typename Protocol::Data;
@@ -158,7 +157,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(Excha
     platform::sync_block();  // all have read what arrived
   });
   platform::release_next();
-  platform::sync_block();  // a block without a tile has not had one
+  platform::sync_block();  // a block without a tile has had no sync yet
   slots.scrub();
   end_call(args.state, args.wait, call.epoch, 0);
 }

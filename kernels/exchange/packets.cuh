@@ -1,6 +1,6 @@
-// An exchange through scratch: every strip travels as LL packets into slots of the receiver's
-// memory, and from there to its place. Any memory, any counts. A strip that is larger than a slot
-// takes several rounds of one launch, each with the epoch after that of the round before.
+// An exchange through scratch: every strip travels as LL packets into slots of the receiver's memory, and from there to
+// its place. Any memory, any counts. A strip larger than a slot takes several rounds of one launch, with one epoch per
+// round.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/exchange/plan.cuh"
@@ -20,7 +20,7 @@ class Slots {
     platform::store_packet(at(peer, args_.rank, i), Protocol::encode(data, epoch_));
   }
 
-  /// Undefined where the wait gave up.
+  /// Waits for a packet. Undefined when the wait gave up.
   SYMMETRA_DEVICE typename Protocol::Data await(device::Waiter& waiter, uint32_t peer, uint64_t i) const {
     const Packet* from = at(args_.rank, peer, i);
     Packet packet;
@@ -31,10 +31,9 @@ class Slots {
     return Protocol::decode(packet);
   }
 
-  /// Tags repeat after 2^32 rounds, and a packet not written since would pass for new. So each
-  /// round empties one packet a source, in turn. The block whose packet it is has read it, and
-  /// peers write it again when they have heard from that block in the round after this, which no
-  /// thread of it begins before this is done.
+  /// Tags repeat after 2^32 rounds, and a packet not written since would look new. So each round empties one packet per
+  /// source, in turn. The block that owns the packet has read it. Peers write it again only after they have heard from
+  /// that block in the next round, which no thread of the block begins before this is done.
   SYMMETRA_DEVICE void scrub() const {
     const uint32_t i = (epoch_ / 2) % static_cast<uint32_t>(args_.slot_packets);
     if ((i >> args_.lanes_log2) % platform::blocks() != platform::block() || platform::thread() != 0) return;
@@ -51,7 +50,7 @@ class Slots {
   uint32_t epoch_;
 };
 
-/// What the threads of a block do in one round.
+/// The work of a block's threads in one round.
 template <class Protocol>
 class Round {
  public:
@@ -60,9 +59,9 @@ class Round {
   SYMMETRA_DEVICE Round(const ExchangeArgs& args, const Slots<Protocol>& slots, uint64_t start, uint64_t end, device::Waiter& waiter)
       : args_(args), slots_(slots), start_(start), end_(end), waiter_(waiter) {}
 
-  /// Calls `body(peer, slot index, strip index)` for the packets of this block. Always for the
-  /// block's first: it is sent even where the strip has no such packet, so that in every round
-  /// each block hears from all its twins, and none runs two rounds ahead of another.
+  /// Calls `body(peer, slot index, strip index)` for the packets of this block. The block's first packet is always
+  /// visited, even if the strip does not contain it, so that in every round each block hears from all its twins and
+  /// none runs two rounds ahead of another.
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
     const uint32_t lanes_log2 = args_.lanes_log2;
@@ -96,7 +95,7 @@ class Round {
     });
   }
 
-  /// The same where what all ranks send here becomes one. `arrived`: shared, a packet for every rank and lane.
+  /// Receives from all ranks and reduces, in rank order. `arrived`: shared memory for one packet per rank and lane.
   template <class Element, uint32_t kWorld>
   SYMMETRA_DEVICE void reduce(Data* arrived, const Reduction& reduction) const {
     const uint32_t lanes_log2 = args_.lanes_log2, rank = args_.rank;
@@ -134,7 +133,7 @@ class Round {
   SYMMETRA_DEVICE Strip<Data> incoming(uint32_t peer) const {
     return Strip<Data>(args_.receive_bytes[peer], args_.row_bytes, args_.into_pitch_bytes, address_bits(args_.into[peer]));
   }
-  /// What a rank gives itself.
+  /// A packet of this rank's own strip.
   SYMMETRA_DEVICE Data own(uint64_t packet) const { return outgoing(args_.rank).load(args_.from[args_.rank], packet); }
 
   const ExchangeArgs& args_;
@@ -144,10 +143,10 @@ class Round {
   device::Waiter& waiter_;
 };
 
-/// Epochs of later rounds.
+/// The epoch that is `rounds` rounds later.
 SYMMETRA_DEVICE uint32_t epoch_after(uint32_t epoch, uint64_t rounds) { return static_cast<uint32_t>((epoch + rounds) % kEpochModulus); }
 
-/// The rounds of a launch; `receive(round)` puts what has come to its place.
+/// Runs the rounds of a launch; `receive(round)` puts what has arrived in its place.
 template <class Protocol, class Receive>
 SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) {
   const Call call = begin_call(args.state, args.wait);
@@ -163,10 +162,10 @@ SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) 
       round.send();
       receive(round);
     }
-    // All have read what arrived; nobody goes on where one had to give up.
+    // All threads have read what arrived. No thread goes on when one gave up.
     if (platform::sync_block_or(waiter.gave_up())) break;
     slots.scrub();
-    platform::sync_block();  // a peer that hears of the next round from one thread may write where another empties
+    platform::sync_block();  // once one thread sends in the next round, a peer may write what another still empties
   }
   platform::release_next();
   end_call(args.state, args.wait, epoch_after(call.epoch, rounds - 1), 0);
@@ -179,7 +178,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_packets(SYMMETRA_ARGS(
   exchange_rounds<Protocol>(args, [](const Round<Protocol>& round) { round.receive(); });
 }
 
-/// Every rank reduces what all send it, in rank order.
+/// Reduces what all ranks send, in rank order.
 template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_packets(SYMMETRA_ARGS(ExchangeArgs) args) {
   platform::wait_prior();

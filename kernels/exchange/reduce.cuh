@@ -1,14 +1,13 @@
-// Reduce-scatter and reduce between the operands themselves: each rank reads its part of all inputs
-// and reduces it, in rank order. The work of exchange_direct, between its two barriers; or, of parts
-// that copy engines have brought, a kernel that waits for nobody.
+// Zero-copy reduce-scatter and reduce: each rank reads its part of all inputs and reduces it in rank order. This is the
+// work of exchange_direct between its two barriers, or, for parts that copy engines brought, a kernel that waits for
+// nothing.
 #pragma once
 #include "kernels/exchange/plan.cuh"
 #include "kernels/reduce.cuh"
 
 namespace symmetra::kernels {
 
-/// In place is right: a packet of an input is overwritten by the thread that has read it, and no
-/// other rank reads it.
+/// In place works: the thread that overwrites a packet of an input has read it, and no other rank reads it.
 template <class Element, uint32_t kWorld, class Sources = OfPeers>
 class Pulled {
  public:
@@ -17,7 +16,7 @@ class Pulled {
 
   SYMMETRA_DEVICE explicit Pulled(const ExchangeArgs& args)
       : args_(args),
-        // A rank that keeps nothing for itself works for the root.
+        // A rank that keeps no result works for the root.
         into_(args.into[args.rank] != nullptr ? args.into[args.rank] : theirs(args, args.root)),
         in_(bytes(), args.row_bytes, args.from_pitch_bytes, addresses()),
         out_(bytes(), args.row_bytes, args.into_pitch_bytes, addresses()) {}
@@ -31,14 +30,14 @@ class Pulled {
       for (uint64_t tile = first(); tile < in_.whole(); tile += kUnroll * step()) reduce_whole(from, tile);
       rest = in_.whole();
     }
-    // What is short or unaligned, and any world.
+    // Short and unaligned packets, and any world size.
     for (uint64_t tile = rest + first(); in_.has(tile); tile += step()) {
       platform::each(1u << args_.lanes_log2, [&](uint32_t lane) { reduce_any(tile + lane); });
     }
   }
 
  private:
-  /// A block's first tile, and from there to its next.
+  /// A block's first tile, and the distance to its next.
   SYMMETRA_DEVICE uint64_t first() const { return uint64_t{platform::block()} << args_.lanes_log2; }
   SYMMETRA_DEVICE uint64_t step() const { return uint64_t{platform::blocks()} << args_.lanes_log2; }
   SYMMETRA_DEVICE uint64_t bytes() const { return args_.receive_bytes[args_.rank]; }
@@ -64,14 +63,14 @@ class Pulled {
     });
   }
 
-  /// Ranks start at different peers, lest all read from one at once.
+  /// Ranks start at different peers, so that they do not all read from one at once.
   SYMMETRA_DEVICE void load_all(Data* data, const uint8_t* const* from, uint64_t offset_bytes) const {
     SYMMETRA_UNROLL
     for (uint32_t start = 0; start < kWorld; ++start) {
       if (start != args_.rank) continue;
       SYMMETRA_UNROLL
       for (uint32_t k = 0; k < kWorld; ++k) {
-        const uint32_t rank = (start + k) % (kWorld == 0 ? 1 : kWorld);  // known when compiled: data stay in registers
+        const uint32_t rank = (start + k) % (kWorld == 0 ? 1 : kWorld);  // known at compile time, so data stay in registers
         data[rank] = platform::load<Data>(from[rank] + offset_bytes);
       }
     }
@@ -93,7 +92,7 @@ class Pulled {
   Strip<Data> out_;
 };
 
-/// A rank that has given up does not reduce: parts may be missing.
+/// A rank that has given up does not reduce, because parts may be missing.
 template <class Work>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) reduce_local(SYMMETRA_ARGS(ExchangeArgs) args) {
   platform::wait_prior();

@@ -1,6 +1,6 @@
-// A broadcast through scratch in two hops, so that the root's link carries the message once and not
-// once a rank. Every rank but the root owns a share of the message: the root sends it there, as LL
-// packets, and the owner passes each packet on to the other owners as soon as it has come.
+// A broadcast through scratch in two hops, so that the root's link carries the message once and not once per rank.
+// Every rank but the root owns a share of the message. The root sends it there as LL packets, and the owner forwards
+// each packet to the other owners as soon as it arrives.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/exchange/strip.cuh"
@@ -9,7 +9,7 @@
 
 namespace symmetra::kernels {
 
-/// A message that is whole packets in memory aligned for them: what a Strip of it would do.
+/// A message of whole packets in aligned memory. A fast substitute for Strip.
 template <class Data>
 class Whole {
  public:
@@ -28,15 +28,15 @@ class Whole {
   uint32_t packets_;
 };
 
-/// How a message is cut: owner n is the n-th rank behind the root. Shares begin where lines of memory
-/// do, in scratch, which links carry whole. None is empty, since ranks must hear from each other in
-/// every call: packets beyond the message are of zeros.
+/// How a message is divided: owner n is the n-th rank after the root. Shares in scratch start at lines of memory, which
+/// links carry whole. No share is empty, because ranks must hear from each other in every call; packets beyond the
+/// message hold zeros.
 struct Owners {
   uint32_t root;
   uint32_t world;
   uint32_t count;
-  uint32_t share;    ///< packets of an owner; the last may have fewer
-  uint32_t packets;  ///< of all
+  uint32_t share;    ///< packets per owner; the last may have fewer
+  uint32_t packets;  ///< packets of all owners
 
   SYMMETRA_DEVICE explicit Owners(const ExchangeArgs& args) : root(args.root), world(args.world), count(args.world - 1) {
     const uint32_t all = static_cast<uint32_t>((args.largest_bytes + sizeof(Words<2>) - 1) / sizeof(Words<2>));
@@ -50,16 +50,16 @@ struct Owners {
   SYMMETRA_DEVICE uint32_t size(uint32_t number) const { return number + 1 < count ? share : packets - number * share; }
 };
 
-/// A lane and an owner, with all that follows from them: what one thread handles of a tile. Packets
-/// lie in scratch as they do in the message; only what the root hears lies there by owner.
+/// A lane and an owner, with derived values: what one thread handles of a tile. Packets lie in scratch in message
+/// order, except that the packets to the root lie there by owner.
 struct Leg {
   uint32_t index;   ///< of the item
   uint32_t peer;    ///< the owner
-  uint32_t sends;   ///< packets for the peer: of its share from the root, of the own share from another owner
+  uint32_t sends;   ///< packets for the peer: from the root, of the peer's share; from an owner, of its own share
   uint32_t awaits;  ///< packets from the peer
-  uint32_t out;     ///< where the former begin, at this lane
-  uint32_t in;      ///< where the latter begin, at this lane
-  Packet* to;       ///< scratch of the peer, where the former begin
+  uint32_t out;     ///< where the sent packets start, at this lane
+  uint32_t in;      ///< where the awaited packets start, at this lane
+  Packet* to;       ///< the peer's scratch, where the sent packets start
 };
 
 SYMMETRA_DEVICE Leg make_leg(const ExchangeArgs& args, const Owners& owners, uint32_t index) {
@@ -84,7 +84,7 @@ SYMMETRA_DEVICE Leg make_leg(const ExchangeArgs& args, const Owners& owners, uin
   return leg;
 }
 
-/// What the threads of a block do. Scratch is [buffer][packets of a message].
+/// The work of a block's threads. Scratch is [buffer][packets of a message].
 template <class Protocol, class Message>
 class RelayedCall {
  public:
@@ -105,7 +105,7 @@ class RelayedCall {
     platform::keep(own_);
   }
 
-  /// The packet that this thread of the root sends first, asked for before it is known as which call's.
+  /// Loads the packet that this thread of the root sends first, before the epoch of the call is known.
   template <class Legs>
   SYMMETRA_DEVICE Data ahead(const Legs& legs) const {
     Data data{};
@@ -115,15 +115,15 @@ class RelayedCall {
     return data;
   }
 
-  /// All the root waits for: that the others have begun the call.
+  /// Tells the root that this rank has begun the call, which is all that the root waits for.
   SYMMETRA_DEVICE void greet(uint32_t epoch, const device::Waiter& waiter) const {
     if (root_ || platform::block() != 0 || platform::thread() != 0 || waiter.gave_up()) return;
     Packet* to = reinterpret_cast<Packet*>(args_.peers[args_.root]) + (now(epoch) + owners_.number(args_.rank));
     platform::store_packet(to, Protocol::encode(Data{}, epoch));
   }
 
-  /// The first hop out of the root; into an owner, and the second out of it. Waits for nothing but
-  /// the root, which waits for nothing here.
+  /// The first hop on the root; on an owner, the first hop's arrival and the second hop's sends. Waits only for the
+  /// root, which does not wait here.
   template <class Legs>
   SYMMETRA_DEVICE void send(const Legs& legs, uint32_t epoch, const Data& ahead, device::Waiter& waiter) const {
     tiles([&](uint32_t tile) {
@@ -146,7 +146,7 @@ class RelayedCall {
     });
   }
 
-  /// The second hop into an owner.
+  /// The second hop's arrival on an owner; on the root, the owners' greetings.
   template <class Legs>
   SYMMETRA_DEVICE void receive(const Legs& legs, uint32_t epoch, device::Waiter& waiter) const {
     tiles([&](uint32_t tile) {
@@ -158,9 +158,8 @@ class RelayedCall {
     });
   }
 
-  /// Tags repeat after 2^32 calls, and a packet not written since would pass for new. So each call,
-  /// by one thread, empties of those that Slots::scrub would what this call does not use. Nobody
-  /// else writes them now.
+  /// Tags repeat after 2^32 calls, and a packet not written since would look new. So one thread of each call empties
+  /// the packets that Slots::scrub would empty and that this call does not use. No peer writes them now.
   SYMMETRA_DEVICE void scrub(uint32_t epoch) const {
     if (platform::block() != platform::blocks() - 1 || platform::thread() != platform::threads() - 1) return;
     const uint32_t slot = static_cast<uint32_t>(args_.slot_packets), used = root_ ? owners_.count : owners_.packets;
@@ -176,10 +175,10 @@ class RelayedCall {
     for (uint32_t tile = first_; tile < end_; tile += step_) body(tile);
   }
 
-  /// Where the buffer of this call begins.
+  /// Start of this call's buffer.
   SYMMETRA_DEVICE uint64_t now(uint32_t epoch) const { return Protocol::buffer(epoch) * (args_.slot_packets * args_.world); }
 
-  /// Undefined where the wait gave up.
+  /// Waits for a packet. Undefined when the wait gave up.
   SYMMETRA_DEVICE Data await(uint32_t epoch, uint32_t peer, uint32_t i, device::Waiter& waiter) const {
     const Packet* from = own_ + (now(epoch) + i);
     Packet packet;

@@ -1,14 +1,13 @@
-// What one rank sends another, as packets: packet p is the bytes [p * k, (p + 1) * k) of the
-// strip, wherever they lie. A strip is one stretch of memory, or the rows of a tensor's part.
-// The last packet may be short: it is read as if zeros followed, and what follows is not
-// written. Types do not matter here: any bytes travel.
+// A strip: the bytes that one rank sends another, as packets. Packet p is the bytes [p * k, (p + 1) * k) of the strip.
+// A strip is one range of memory, or the rows of a tensor's part. The last packet may be short: reads are padded with
+// zeros, and writes stop at its end. Element types do not matter.
 #pragma once
 #include "kernels/numeric.cuh"
 
 namespace symmetra::kernels {
 
-/// Packets that `bytes` bytes take. No bytes are one packet of none: a rank hears from every
-/// other in every call, since that is what keeps ranks within a call of each other.
+/// Packets for `bytes` bytes. No bytes take one empty packet: a rank hears from every other in every call, which keeps
+/// ranks within one call of each other.
 template <class Data>
 SYMMETRA_DEVICE uint64_t packets_of(uint64_t bytes) {
   return bytes == 0 ? 1 : (bytes + sizeof(Data) - 1) / sizeof(Data);
@@ -17,8 +16,8 @@ SYMMETRA_DEVICE uint64_t packets_of(uint64_t bytes) {
 template <class Data>
 class Strip {
  public:
-  /// Rows of `row_bytes` that start `pitch_bytes` apart; 0: one row. `addresses`: all of those the
-  /// strip will be read from and written to, combined by or.
+  /// Rows of `row_bytes` that start `pitch_bytes` apart; 0: one row. `addresses`: the bitwise or of all addresses that
+  /// the strip is read from and written to.
   SYMMETRA_DEVICE Strip(uint64_t bytes, uint64_t row_bytes, uint64_t pitch_bytes, uintptr_t addresses)
       : bytes_(bytes), row_bytes_(row_bytes), pitch_bytes_(pitch_bytes) {
     const uint64_t all = addresses | row_bytes | pitch_bytes;
@@ -26,10 +25,10 @@ class Strip {
     words_ = all % 4 == 0;
   }
 
-  /// Packets below this are moved by one access.
+  /// Number of leading packets that one access moves.
   SYMMETRA_DEVICE uint64_t whole() const { return whole_; }
   SYMMETRA_DEVICE bool has(uint64_t packet) const { return packet * sizeof(Data) < bytes_; }
-  /// Where byte `at` of the strip lies.
+  /// The offset in memory of byte `at` of the strip.
   SYMMETRA_DEVICE uint64_t offset(uint64_t at) const { return row_bytes_ == 0 ? at : at / row_bytes_ * pitch_bytes_ + at % row_bytes_; }
 
   SYMMETRA_DEVICE Data load(const uint8_t* base, uint64_t packet) const {

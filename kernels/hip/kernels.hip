@@ -1,4 +1,4 @@
-// The kernels compiled by clang for AMD GPUs, and their launchers.
+// The kernels compiled by clang for AMD GPUs, and how they are launched.
 //
 // What clang writes around kernels calls functions of the HIP runtime. The build renames them
 // in the object file (build.rs), and the HIP room defines them under the new names by way of a
@@ -16,7 +16,6 @@ struct ihipStream_t;
 extern "C" int32_t hipLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** args, size_t shared_bytes, ihipStream_t* stream);
 
 #include "kernels/dispatch.hpp"
-#include "kernels/geometry.hpp"
 #include "kernels/hip/kernels.hpp"
 
 namespace symmetra::kernels::hip {
@@ -24,6 +23,7 @@ namespace {
 
 struct Backend {
   using Entry = const void*;
+  static constexpr bool kThreadAnItem = true;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
@@ -32,46 +32,14 @@ struct Backend {
 
 constexpr int32_t kErrorInvalidValue = 1;  // hipErrorInvalidValue
 
-template <class Args>
-int32_t launch(void* stream, const void* kernel, const Args& args, const Geometry& geometry) noexcept {
-  void* pointers[] = {const_cast<Args*>(&args)};
-  const dim3 blocks{geometry.blocks, 1, 1}, threads{geometry.threads, 1, 1};
-  return hipLaunchKernel(kernel, blocks, threads, pointers, geometry.shared_bytes, static_cast<ihipStream_t*>(stream));
-}
-
 }  // namespace
 
-int32_t launch_all_reduce(void* stream, const AllReduceArgs& args, const Geometry& geometry) noexcept {
-  const void* kernel = all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.reduction, args.world);
-  if (kernel == nullptr || !fits(args, geometry)) return kErrorInvalidValue;
-  if (geometry.threads < items(args.algorithm, args.world, args.lanes_log2)) return kErrorInvalidValue;
-  return launch(stream, kernel, args, geometry);
-}
-
-int32_t launch_exchange(void* stream, const ExchangeArgs& args, const Geometry& geometry) noexcept {
-  const void* kernel = exchange_kernel<Backend>(args);
-  if (kernel == nullptr || !fits(args, geometry) || geometry.threads < items(args)) return kErrorInvalidValue;
-  return launch(stream, kernel, args, geometry);
-}
-
-int32_t launch_counts(void* stream, const CountsArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return kErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&exchange_counts), args, geometry);
-}
-
-int32_t launch_signal(void* stream, const SignalArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return kErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&kernels::signal), args, geometry);
-}
-
-int32_t launch_agree(void* stream, const AgreeArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return kErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&kernels::agree), args, geometry);
-}
-
-int32_t launch_probe(void* stream, const ProbeArgs& args, const Geometry& geometry) noexcept {
-  if (!fits(args, geometry)) return kErrorInvalidValue;
-  return launch(stream, reinterpret_cast<const void*>(&kernels::probe), args, geometry);
+int32_t launch(void* stream, Kind kind, const void* args, const Geometry& geometry) noexcept {
+  const void* const entry = kernel<Backend>(kind, args, geometry);
+  if (entry == nullptr) return kErrorInvalidValue;
+  void* pointers[] = {const_cast<void*>(args)};
+  const dim3 blocks{geometry.blocks, 1, 1}, threads{geometry.threads, 1, 1};
+  return hipLaunchKernel(entry, blocks, threads, pointers, geometry.shared_bytes, static_cast<ihipStream_t*>(stream));
 }
 
 }  // namespace symmetra::kernels::hip

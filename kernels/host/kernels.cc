@@ -13,32 +13,21 @@ void run(const void* args) {
 
 struct Backend {
   using Entry = host::Entry;
-  template <void (*kernel)(const AllReduceArgs&)>
+  static constexpr bool kThreadAnItem = false;
+  template <auto kernel>
   static Entry entry() {
-    return &run<AllReduceArgs, kernel>;
+    return wrapped<kernel>(kernel);
   }
-  template <void (*kernel)(const ExchangeArgs&)>
-  static Entry entry() {
-    return &run<ExchangeArgs, kernel>;
+
+ private:
+  template <auto kernel, class Args>
+  static Entry wrapped(void (*)(const Args&)) {
+    return &run<Args, kernel>;
   }
 };
 
-template <auto kernel, class Args>
-Entry fitting(const Args& args, const Geometry& geometry) {
-  return fits(args, geometry) ? &run<Args, kernel> : nullptr;
-}
-
 }  // namespace
 
-Entry all_reduce(const AllReduceArgs& args, const Geometry& geometry) noexcept {
-  return fits(args, geometry) ? all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.reduction, args.world) : nullptr;
-}
-Entry exchange(const ExchangeArgs& args, const Geometry& geometry) noexcept {
-  return fits(args, geometry) ? exchange_kernel<Backend>(args) : nullptr;
-}
-Entry counts(const CountsArgs& args, const Geometry& geometry) noexcept { return fitting<&exchange_counts>(args, geometry); }
-Entry signal(const SignalArgs& args, const Geometry& geometry) noexcept { return fitting<&kernels::signal>(args, geometry); }
-Entry agree(const AgreeArgs& args, const Geometry& geometry) noexcept { return fitting<&kernels::agree>(args, geometry); }
-Entry probe(const ProbeArgs& args, const Geometry& geometry) noexcept { return fitting<&kernels::probe>(args, geometry); }
+Entry kernel(Kind kind, const void* args, const Geometry& geometry) noexcept { return kernels::kernel<Backend>(kind, args, geometry); }
 
 }  // namespace symmetra::kernels::host

@@ -1,13 +1,13 @@
-// Floating element types: how packets hold them, and the arithmetic of their reductions.
+// Floating element types: their layout in packets, and the arithmetic of their reductions.
 #pragma once
 #include "kernels/words.cuh"
 
 namespace symmetra::kernels {
 
-/// Arithmetic in `Type`, the same on every platform but for the payloads of NaNs, which pack() makes alike.
+/// Arithmetic in `Type`. Platforms agree on all bits but the payloads of NaNs, which pack() makes equal.
 template <class Type>
 struct FloatingPoint {
-  using Value = Type;  ///< what reductions are computed in
+  using Value = Type;  ///< the type in which reductions are computed
   static constexpr bool kFloating = true;
 
   SYMMETRA_DEVICE static Value plus(Value a, Value b) { return a + b; }
@@ -29,11 +29,11 @@ struct FloatingPoint {
   SYMMETRA_DEVICE static bool negative(Value value) { return platform::bits_of(value) >> (8 * sizeof(Value) - 1) != 0; }
 };
 
-/// One value a word.
+/// One value per word.
 struct F32 : FloatingPoint<float> {
   using Bits = uint32_t;
   static constexpr uint32_t kBytes = sizeof(Bits);
-  /// Sentinels: a NaN in place of the word that cannot be sent, and how often a word is one.
+  /// Sentinels: the NaN that replaces a word that cannot be sent, and every how many words one can occur.
   static constexpr uint32_t kQuietNan = 0x7FFFFFFF, kSentinelStep = 1;
 
   template <uint32_t kWords>
@@ -41,7 +41,7 @@ struct F32 : FloatingPoint<float> {
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kWords; ++i) values[i] = platform::f32_of(data.word[i]);
   }
-  /// One NaN for all: platforms differ in the payloads they hand on.
+  /// Every NaN becomes one bit pattern, because platforms differ in the payloads they propagate.
   template <uint32_t kWords>
   SYMMETRA_DEVICE static Words<kWords> pack(const Value (&values)[kWords]) {
     Words<kWords> data;
@@ -51,7 +51,7 @@ struct F32 : FloatingPoint<float> {
   }
 };
 
-/// Two values a word, computed in single precision; Format converts a pair both ways, every NaN to the same.
+/// Two values per word, computed in single precision. Format converts a pair both ways, with one bit pattern for NaN.
 template <class Format>
 struct Half : FloatingPoint<float> {
   using Bits = uint16_t;
@@ -86,7 +86,7 @@ struct BF16 : Half<BF16> {
   SYMMETRA_DEVICE static uint32_t pack_pair(platform::Pair pair) { return platform::pack_bf16(pair); }
 };
 
-/// One value every two words.
+/// One value per two words.
 struct F64 : FloatingPoint<double> {
   using Bits = uint64_t;
   static constexpr uint32_t kBytes = sizeof(Bits);

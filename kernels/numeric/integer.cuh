@@ -1,6 +1,5 @@
-// Integer element types: how packets hold them, and the arithmetic of their reductions. All is
-// computed in 64 bits: results wrap as if computed in the type itself, and the sum behind an
-// average of a narrower type is exact.
+// Integer element types: their layout in packets, and the arithmetic of their reductions. Everything is computed in 64
+// bits: results wrap as in the type itself, and the sum behind an average of a narrower type is exact.
 #pragma once
 #include "kernels/words.cuh"
 
@@ -9,7 +8,7 @@ namespace symmetra::kernels {
 /// Arithmetic in the 64-bit `Type`; overflow wraps.
 template <class Type>
 struct WrappingInteger {
-  using Value = Type;  ///< what reductions are computed in
+  using Value = Type;  ///< the type in which reductions are computed
   static constexpr bool kFloating = false;
 
   SYMMETRA_DEVICE static Value plus(Value a, Value b) { return static_cast<Value>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
@@ -20,7 +19,7 @@ struct WrappingInteger {
   SYMMETRA_DEVICE static Value over(Value total, uint32_t world) { return total / static_cast<Value>(world); }
 };
 
-/// Several values a word, or one; Native widens to Type with its sign.
+/// One or several values per word; Native widens to Type with its sign.
 template <class Native, class Unsigned, class Type>
 struct NarrowInteger : WrappingInteger<Type> {
   using Bits = Unsigned;
@@ -51,7 +50,7 @@ struct U8 : NarrowInteger<uint8_t, uint8_t, uint64_t> {};
 struct I32 : NarrowInteger<int32_t, uint32_t, int64_t> {};
 struct U32 : NarrowInteger<uint32_t, uint32_t, uint64_t> {};
 
-/// One value every two words.
+/// One value per two words.
 template <class Type>
 struct LongInteger : WrappingInteger<Type> {
   using Bits = uint64_t;

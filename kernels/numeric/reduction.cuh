@@ -1,22 +1,22 @@
-// Reductions of element types. A kernel's Element is one of these: an element type with an
-// Accumulator, which takes the packets of the ranks in rank order, start() with the first and
-// add() with the rest, and rounds once, so that every algorithm gives the same bits on every platform.
+// Reductions of element types. A kernel's Element is one of these: an element type with an Accumulator. The Accumulator
+// takes the packets of the ranks in rank order, start() for the first and add() for the rest, and rounds once, so that
+// every algorithm gives equal bits on every platform.
 #pragma once
 #include "kernels/words.cuh"
 
 namespace symmetra::kernels {
 
-/// Which reduction, over how many ranks.
+/// A reduction and its number of ranks.
 struct Reduction {
   uint32_t kind;  ///< kSum...
   uint32_t world;
 };
 
-/// Values of a packet of kWords words.
+/// Values in a packet of kWords words.
 template <class ElementType, uint32_t kWords>
 constexpr uint32_t kValues = 4 * kWords / ElementType::kBytes;
 
-/// The sum alone, known when compiled: for the types of language models.
+/// The sum, fixed at compile time, for the types of language models.
 template <class ElementType>
 struct Sum : ElementType {
   template <uint32_t kWords>
@@ -38,8 +38,8 @@ struct Sum : ElementType {
   };
 };
 
-/// Any reduction, chosen when the kernel runs: all threads branch alike. One kernel serves all five,
-/// lest there be one for each.
+/// Any reduction, chosen at run time; all threads branch alike. One kernel serves all five reductions, to keep the
+/// number of kernels small.
 template <class ElementType>
 struct Reduced : ElementType {
   template <uint32_t kWords>

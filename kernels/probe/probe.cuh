@@ -1,11 +1,11 @@
-// What the hardware gives by itself: a launch, and plain stores to peers. For measuring.
+// Measures the hardware alone: a launch, and plain stores to peers.
 #pragma once
 #include "kernels/args.hpp"
 #include "symmetra/device/platform.hpp"
 
 namespace symmetra::kernels {
 
-/// Copies the packets to every target, some of them in flight at a time; none: an empty kernel.
+/// Copies the packets to every target, several in flight at a time. Without targets it is an empty kernel.
 SYMMETRA_KERNEL void probe(SYMMETRA_ARGS(ProbeArgs) args) {
   struct alignas(16) Words16 {
     uint64_t word[2];

@@ -1,4 +1,4 @@
-// One operation on a signal pad, for hosts that put it on a stream. One block.
+// One operation on a signal pad, which the host enqueues on a stream. One block.
 #pragma once
 #include "kernels/args.hpp"
 #include "symmetra/device/signal.cuh"

@@ -9,16 +9,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
 
-use super::frame::{Frame, HEADER_BYTES, Header, Outgoing};
+use super::cipher::{Cipher, TAG_BYTES};
+use super::frame::{Frame, HEADER_BYTES, Header, MAX_PART_BYTES, Outgoing};
 use super::wait::wait;
 use crate::error::{Error, Result};
 
-/// Payload read at once, in bytes: memory grows with what really arrives.
-const READ_BYTES: usize = 256 << 10;
 /// How long a rank that gives up tries to tell the others why.
 const FAREWELL: Duration = Duration::from_millis(250);
 
@@ -60,26 +59,66 @@ impl Broken {
     }
 }
 
-/// A frame being sent.
+/// A frame being sent: part by part, the first with its header.
 struct Sending {
     frame: Outgoing,
-    header: [u8; HEADER_BYTES],
+    /// The header, until it is in `part`.
+    header: Option<[u8; HEADER_BYTES]>,
+    /// Bytes of the payload that were in `part` or are there.
+    taken_bytes: usize,
+    sealed: bool,
+    part: Vec<u8>,
+    /// Bytes of `part` that the system took.
     sent_bytes: usize,
 }
 
-/// A frame being received.
-struct Receiving {
-    header: [u8; HEADER_BYTES],
-    header_bytes: usize,
-    decoded: Option<Header>,
-    payload: Vec<u8>,
-    fd: Option<OwnedFd>,
+impl Sending {
+    /// Makes the next part; false if all of the frame was sent.
+    fn next_part(&mut self, cipher: Option<&mut Cipher>) -> Result<bool> {
+        let rest = &self.frame.payload[self.taken_bytes..];
+        if self.header.is_none() && rest.is_empty() {
+            return Ok(false);
+        }
+        self.part.clear();
+        self.sent_bytes = 0;
+        let (header, payload) = (self.header.take(), &rest[..rest.len().min(MAX_PART_BYTES)]);
+        self.taken_bytes += payload.len();
+        let pieces = [header.as_ref().map_or(&[][..], |header| header), payload];
+        match cipher.filter(|_| self.sealed) {
+            None => pieces.iter().for_each(|piece| self.part.extend_from_slice(piece)),
+            Some(cipher) => {
+                for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+                    cipher.seal(piece, &mut self.part)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// One write, with the descriptor before the first byte.
+    fn send_some(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = self.frame.fd.as_ref().map(|fd| [fd.as_fd()]);
+        if let Some(fds) = &fds {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let part = IoSlice::new(&self.part[self.sent_bytes..]);
+        self.sent_bytes += sendmsg(socket, &[part], &mut control, SendFlags::NOSIGNAL)?;
+        self.frame.fd = None;
+        Ok(())
+    }
 }
 
-impl Receiving {
-    const fn new() -> Self {
-        Self { header: [0; HEADER_BYTES], header_bytes: 0, decoded: None, payload: Vec::new(), fd: None }
-    }
+/// A frame being received.
+#[derive(Default)]
+struct Receiving {
+    /// The header or a part of the payload, as it arrives.
+    part: Vec<u8>,
+    part_bytes: usize,
+    header: Option<Header>,
+    payload: Vec<u8>,
+    fd: Option<OwnedFd>,
 }
 
 /// A socket that carries frames both ways. Never blocks but in the functions that take a deadline,
@@ -88,6 +127,7 @@ pub(super) struct Channel {
     socket: OwnedFd,
     /// Longest payload accepted.
     limit_bytes: usize,
+    cipher: Option<Cipher>,
     outbox: VecDeque<Sending>,
     inbox: Receiving,
 }
@@ -95,16 +135,26 @@ pub(super) struct Channel {
 impl Channel {
     /// Takes a connected, non-blocking stream socket.
     pub(super) fn new(socket: OwnedFd, limit_bytes: usize) -> Self {
-        Self { socket, limit_bytes, outbox: VecDeque::new(), inbox: Receiving::new() }
+        Self { socket, limit_bytes, cipher: None, outbox: VecDeque::new(), inbox: Receiving::default() }
     }
 
     pub(super) fn set_limit(&mut self, limit_bytes: usize) {
         self.limit_bytes = limit_bytes;
     }
 
+    /// Encrypts with `cipher`, if there is one, each frame that is queued or received from now on.
+    pub(super) fn seal(&mut self, cipher: Option<Cipher>) {
+        self.cipher = cipher;
+    }
+
+    #[cfg(test)]
+    pub(super) fn cipher(&mut self) -> Option<&mut Cipher> {
+        self.cipher.as_mut()
+    }
+
     pub(super) fn queue(&mut self, frame: Outgoing) {
-        let header = frame.header().encode();
-        self.outbox.push_back(Sending { frame, header, sent_bytes: 0 });
+        let (header, sealed) = (Some(frame.header().encode()), self.cipher.is_some());
+        self.outbox.push_back(Sending { frame, header, taken_bytes: 0, sealed, part: Vec::new(), sent_bytes: 0 });
     }
 
     /// Whether everything queued was handed to the system.
@@ -112,7 +162,7 @@ impl Channel {
         self.outbox.is_empty()
     }
 
-    /// Forgets what was not sent.
+    /// Forgets what was not sent. Nothing can be sent after that.
     pub(super) fn discard(&mut self) {
         self.outbox.clear();
     }
@@ -120,14 +170,14 @@ impl Channel {
     /// Sends what the socket takes now.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         while let Some(sending) = self.outbox.front_mut() {
-            match send_some(self.socket.as_fd(), sending) {
-                Ok(bytes) => sending.sent_bytes += bytes,
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(Broken::from_errno(errno)),
-            }
-            if sending.sent_bytes == HEADER_BYTES + sending.frame.payload.len() {
+            if sending.sent_bytes == sending.part.len() && !sending.next_part(self.cipher.as_mut())? {
                 self.outbox.pop_front();
+                continue;
+            }
+            match sending.send_some(self.socket.as_fd()) {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(errno) => return Err(Broken::from_errno(errno)),
             }
         }
         Ok(())
@@ -135,44 +185,39 @@ impl Channel {
 
     /// Reads what is there now, up to the end of one frame.
     pub(super) fn receive(&mut self) -> Result<Option<Frame>, Broken> {
-        loop {
-            match self.receive_some() {
-                Ok(Some(0)) => return Err(Broken::Closed),
-                Ok(Some(_)) => {}
-                Ok(None) => {
-                    let Receiving { decoded, payload, fd, .. } = std::mem::replace(&mut self.inbox, Receiving::new());
-                    return Ok(decoded.map(|header| Frame { header, payload, fd }));
-                }
-                Err(Broken::System(Errno::AGAIN)) => return Ok(None),
-                Err(Broken::System(Errno::INTR)) => {}
-                Err(broken) => return Err(broken),
-            }
-        }
-    }
-
-    /// One read; the number of bytes, or none when the frame is complete.
-    fn receive_some(&mut self) -> Result<Option<usize>, Broken> {
         let inbox = &mut self.inbox;
-        let Some(header) = inbox.decoded else {
-            let (bytes, fd) = receive_header(self.socket.as_fd(), &mut inbox.header[inbox.header_bytes..])
-                .map_err(Broken::from_errno)?;
-            inbox.header_bytes += bytes;
-            inbox.fd = fd.or(inbox.fd.take());
-            if inbox.header_bytes == HEADER_BYTES {
-                inbox.decoded = Some(Header::decode(&inbox.header, self.limit_bytes).map_err(Broken::Nonsense)?);
+        loop {
+            let missing_bytes = inbox.header.map_or(HEADER_BYTES, |header| header.length_bytes - inbox.payload.len());
+            if missing_bytes == 0 {
+                let Receiving { header, payload, fd, .. } = std::mem::take(inbox);
+                return Ok(header.map(|header| Frame { header, payload, fd }));
             }
-            return Ok(Some(bytes));
-        };
-        let missing_bytes = header.length_bytes - inbox.payload.len();
-        if missing_bytes == 0 {
-            return Ok(None);
+            // Memory grows with what really arrives.
+            let tag_bytes = if self.cipher.is_some() { TAG_BYTES } else { 0 };
+            inbox.part.resize(missing_bytes.min(MAX_PART_BYTES) + tag_bytes, 0);
+            match receive_some(self.socket.as_fd(), &mut inbox.part[inbox.part_bytes..]) {
+                Ok((0, _)) => return Err(Broken::Closed),
+                Ok((bytes, fd)) => {
+                    inbox.part_bytes += bytes;
+                    inbox.fd = fd.or(inbox.fd.take());
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Broken::from_errno(errno)),
+            }
+            if inbox.part_bytes < inbox.part.len() {
+                continue;
+            }
+            inbox.part_bytes = 0;
+            match &mut self.cipher {
+                None => inbox.payload.extend_from_slice(&inbox.part),
+                Some(cipher) => cipher.open(&inbox.part, &mut inbox.payload).map_err(Broken::Nonsense)?,
+            }
+            if inbox.header.is_none() {
+                inbox.header = Some(Header::decode(&inbox.payload, self.limit_bytes).map_err(Broken::Nonsense)?);
+                inbox.payload.clear();
+            }
         }
-        let have_bytes = inbox.payload.len();
-        inbox.payload.resize(have_bytes + missing_bytes.min(READ_BYTES), 0);
-        let outcome = recv(self.socket.as_fd(), &mut inbox.payload[have_bytes..], RecvFlags::empty());
-        let bytes = outcome.as_ref().map_or(0, |(_, bytes)| *bytes);
-        inbox.payload.truncate(have_bytes + bytes);
-        outcome.map(|_| Some(bytes)).map_err(Broken::from_errno)
     }
 
     /// What poll is to watch: room to send, if something is queued, and `other`.
@@ -221,24 +266,11 @@ pub(super) fn farewell<'a>(channels: impl Iterator<Item = &'a mut Channel>, noti
     }
 }
 
-/// One write: the rest of the header and of the payload, with the descriptor before the first byte.
-fn send_some(socket: BorrowedFd<'_>, sending: &Sending) -> Result<usize, Errno> {
-    let header = &sending.header[sending.sent_bytes.min(HEADER_BYTES)..];
-    let payload = &sending.frame.payload[sending.sent_bytes.saturating_sub(HEADER_BYTES)..];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = sending.frame.fd.as_ref().filter(|_| sending.sent_bytes == 0).map(|fd| [fd.as_fd()]);
-    if let Some(fds) = &fds {
-        control.push(SendAncillaryMessage::ScmRights(fds));
-    }
-    sendmsg(socket, &[IoSlice::new(header), IoSlice::new(payload)], &mut control, SendFlags::NOSIGNAL)
-}
-
-/// One read of a header, with the descriptor that came along.
-fn receive_header(socket: BorrowedFd<'_>, header: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+/// One read, with the descriptor that came along.
+fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(socket, &mut [IoSliceMut::new(header)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut fd = None;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {

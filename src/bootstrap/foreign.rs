@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use cxx::UniquePtr;
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::frame::check_length;
 use crate::error::{Error, Result};
-use crate::ffi::foreign as sys;
+use crate::sys::foreign as sys;
 
 /// How the caller's object is held: borrowed while a group opens, or kept.
 pub(crate) trait Hold {

@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 
 /// Most bytes one rank may give to one all-gather.
 pub(super) const MAX_FRAME_BYTES: usize = 64 << 20;
+/// Most bytes of a payload that are sent at once: Noise limits what is sealed at once.
+pub(super) const MAX_PART_BYTES: usize = 65_519;
 /// Size of a header in bytes.
 pub(super) const HEADER_BYTES: usize = 24;
 /// Most ranks a bootstrap connects.
@@ -28,15 +30,15 @@ const MAGIC: [u8; 4] = *b"SYMF";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Kind {
-    /// Somebody connected; carries a nonce.
+    /// A newcomer connected; carries the first half of a handshake.
     Hello = 1,
-    /// The answer to a hello; carries a nonce and a proof.
+    /// The answer to a hello; carries the second half.
     Challenge = 2,
-    /// Who the newcomer is, and its proof.
+    /// Which rank the newcomer is.
     Claim = 3,
-    /// Whether it may be that.
+    /// Whether it may be that rank.
     Verdict = 4,
-    /// Everybody is here.
+    /// Every rank is there.
     Start = 5,
     /// A rank's bytes in an all-gather.
     Data = 6,
@@ -49,31 +51,22 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
-        Self::Hello,
-        Self::Challenge,
-        Self::Claim,
-        Self::Verdict,
-        Self::Start,
-        Self::Data,
-        Self::Descriptor,
-        Self::Notice,
-        Self::Goodbye,
+    /// Every kind, with its name in messages.
+    const NAMES: [(Self, &str); 9] = [
+        (Self::Hello, "hello"),
+        (Self::Challenge, "challenge"),
+        (Self::Claim, "claim"),
+        (Self::Verdict, "verdict"),
+        (Self::Start, "start"),
+        (Self::Data, "data"),
+        (Self::Descriptor, "descriptor"),
+        (Self::Notice, "notice"),
+        (Self::Goodbye, "goodbye"),
     ];
 
-    /// The name used in messages.
+    /// The name in messages.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Hello => "hello",
-            Self::Challenge => "challenge",
-            Self::Claim => "claim",
-            Self::Verdict => "verdict",
-            Self::Start => "start",
-            Self::Data => "data",
-            Self::Descriptor => "descriptor",
-            Self::Notice => "notice",
-            Self::Goodbye => "goodbye",
-        }
+        Self::NAMES[self as usize - 1].1
     }
 }
 
@@ -98,15 +91,15 @@ impl Header {
     }
 
     /// Reads a header, or says what is wrong with it. Nothing is allocated before the length passed.
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], limit_bytes: usize) -> Result<Self, String> {
+    pub(super) fn decode(bytes: &[u8], limit_bytes: usize) -> Result<Self, String> {
         let mut fields = Fields(bytes);
         let magic = fields.array::<4>().unwrap_or_default();
         if magic != MAGIC {
             return Err(format!("bytes {magic:02x?} instead of the magic {MAGIC:02x?}"));
         }
         let number = fields.u16().unwrap_or_default();
-        let kind = Kind::ALL.into_iter().find(|kind| *kind as u16 == number);
-        let kind = kind.ok_or_else(|| format!("a frame of unknown kind {number}"))?;
+        let kind = Kind::NAMES.iter().find(|(kind, _)| *kind as u16 == number);
+        let (kind, _) = *kind.ok_or_else(|| format!("a frame of unknown kind {number}"))?;
         let rank = fields.u16().unwrap_or_default();
         let sequence = fields.u64().unwrap_or_default();
         let length = fields.u64().unwrap_or_default();

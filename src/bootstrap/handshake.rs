@@ -1,41 +1,42 @@
-//! How a newcomer and rank 0 prove to each other that they know the secret.
+//! How a newcomer and rank 0 prove to each other that they know the secret, and agree on keys.
 //!
 //! ```text
-//! newcomer                                   rank 0
-//!    hello      version, nonce c       -->
-//!               <--  challenge  version, nonce s, HMAC("rank 0", c, s)
-//!    claim      rank, world size, HMAC("newcomer", c, s, rank, world size)  -->
+//! newcomer                                    rank 0
+//!    hello      version, Noise message "e"    -->
+//!               <--  challenge  version, Noise message "e, ee, psk"
+//!    claim      rank, world size              -->
 //!               <--  verdict    welcome, or a refusal in words
 //!               <--  start      once every rank was welcomed
 //! ```
 //!
-//! The proofs are HMAC-SHA256 keyed with the 128-bit secret. Each covers both nonces, so none
-//! can be replayed, and names its side, so none can be reflected.
+//! This is pattern NNpsk2 of the [Noise protocol](https://noiseprotocol.org/noise.html) with the 128-bit secret as
+//! the pre-shared key and the version as the prologue. If there is a secret, all that follows the challenge is
+//! encrypted. A challenge that opens proves that rank 0 knows the secret, a claim that opens proves that the
+//! newcomer does. Both draw a new key for each connection, so nothing can be replayed in another one. Without a
+//! secret, which is all zeros, only the challenge is encrypted: it tells a rank that has no secret from one that has.
 
-use hmac::{Hmac, KeyInit, Mac};
 use rustix::rand::{GetRandomFlags, getrandom};
-use sha2::Sha256;
-use subtle::ConstantTimeEq;
+use snow::{Builder, HandshakeState};
 
+use super::cipher::Cipher;
 use super::frame::{Fields, Kind, Outgoing};
 use crate::error::{Error, Result};
 
 /// Changes with every change of the protocol.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Longest payload before the newcomer proved itself, in bytes.
 pub(super) const MAX_PENDING_BYTES: usize = 256;
 /// Longest payload of a verdict or a notice, in bytes.
 pub(super) const MAX_VERDICT_BYTES: usize = 4096;
 
+const PATTERN: &str = "Noise_NNpsk2_25519_ChaChaPoly_BLAKE2s";
 const WELCOME: u8 = 1;
 const REFUSED: u8 = 0;
-const PROOF_BYTES: usize = 32;
 
 /// What both sides must know.
 pub(super) type Secret = [u8; 16];
-/// Fresh for each connection.
-pub(super) type Nonce = [u8; 16];
-type Proof = [u8; PROOF_BYTES];
+/// No secret: whoever can connect may join, and nothing is encrypted.
+pub(super) const NO_SECRET: Secret = [0; 16];
 
 /// 128 unpredictable bits.
 pub(super) fn random() -> Result<[u8; 16]> {
@@ -48,95 +49,78 @@ pub(super) fn random() -> Result<[u8; 16]> {
     }
 }
 
-/// Both nonces of a connection.
-#[derive(Clone, Copy)]
-pub(super) struct Nonces {
-    pub(super) newcomer: Nonce,
-    pub(super) rank0: Nonce,
+/// One side of a handshake.
+fn noise(secret: &Secret, initiates: bool) -> Result<HandshakeState, snow::Error> {
+    let mut key = [0; 32]; // Noise has no shorter ones
+    key[..secret.len()].copy_from_slice(secret);
+    let prologue = [b"symmetra bootstrap ", &VERSION.to_le_bytes()[..]].concat();
+    let builder = Builder::new(PATTERN.parse()?).psk(2, &key)?.prologue(&prologue)?;
+    if initiates { builder.build_initiator() } else { builder.build_responder() }
 }
 
-impl Nonces {
-    fn proof(&self, secret: &Secret, side: &[u8], what: &[u8]) -> Proof {
-        let mut key = [0; 64]; // a block of SHA-256: HMAC pads shorter keys with zeros
-        key[..secret.len()].copy_from_slice(secret);
-        let mut mac = Hmac::<Sha256>::new(&key.into());
-        mac.update(side);
-        mac.update(&VERSION.to_le_bytes());
-        mac.update(&self.newcomer);
-        mac.update(&self.rank0);
-        mac.update(what);
-        mac.finalize().into_bytes().into()
-    }
-
-    fn proof_of_rank0(&self, secret: &Secret) -> Proof {
-        self.proof(secret, b"symmetra rank 0\0", &[])
-    }
-
-    fn proof_of_newcomer(&self, secret: &Secret, rank: u32, world_size: u32) -> Proof {
-        let claim = [rank.to_le_bytes(), world_size.to_le_bytes()].concat();
-        self.proof(secret, b"symmetra newcomer\0", &claim)
-    }
+/// A frame with the version and the next message of Noise.
+fn say(kind: Kind, noise: &mut HandshakeState) -> Result<Outgoing, snow::Error> {
+    let mut message = [0; MAX_PENDING_BYTES];
+    let length = noise.write_message(&[], &mut message)?;
+    Ok(Outgoing::control(kind, 0, [&VERSION.to_le_bytes()[..], &message[..length]].concat()))
 }
 
-fn same(left: &Proof, right: &Proof) -> bool {
-    left.ct_eq(right).into()
+/// What encrypts the rest of the connection; none without a secret.
+fn cipher(secret: &Secret, noise: HandshakeState) -> Result<Option<Cipher>, snow::Error> {
+    let transport = noise.into_transport_mode()?;
+    Ok((*secret != NO_SECRET).then(|| Cipher(Box::new(transport))))
 }
 
-pub(super) fn hello(nonce: &Nonce) -> Outgoing {
-    Outgoing::control(Kind::Hello, 0, [&VERSION.to_le_bytes()[..], nonce].concat())
+/// A newcomer's first frame, and its side of the handshake.
+pub(super) fn hello(secret: &Secret) -> Result<(HandshakeState, Outgoing)> {
+    let begin = || {
+        let mut noise = noise(secret, true)?;
+        let hello = say(Kind::Hello, &mut noise)?;
+        Ok((noise, hello))
+    };
+    begin().map_err(|error: snow::Error| Error::Internal { message: format!("cannot begin a handshake: {error}") })
 }
 
-/// The nonce of a hello, or why it is none, in words for the newcomer.
-pub(super) fn read_hello(payload: &[u8]) -> Result<Nonce, String> {
-    let mut fields = Fields(payload);
+/// Rank 0's answer to a hello and the cipher of what follows; or why there is none, in words for the newcomer.
+pub(super) fn challenge(secret: &Secret, hello: &[u8]) -> Result<(Outgoing, Option<Cipher>), String> {
+    let mut fields = Fields(hello);
     let version = fields.u32().ok_or("a hello without a version")?;
     if version != VERSION {
         return Err(format!("protocol version {version}, but rank 0 speaks version {VERSION}"));
     }
-    fields.array().ok_or_else(|| "a hello without a nonce".to_owned())
+    let answer = || {
+        let mut noise = noise(secret, false)?;
+        noise.read_message(fields.0, &mut [0; MAX_PENDING_BYTES])?;
+        Ok((say(Kind::Challenge, &mut noise)?, cipher(secret, noise)?))
+    };
+    answer().map_err(|error: snow::Error| format!("a hello that is none: {error}"))
 }
 
-pub(super) fn challenge(secret: &Secret, nonces: &Nonces) -> Outgoing {
-    let proof = nonces.proof_of_rank0(secret);
-    Outgoing::control(Kind::Challenge, 0, [&VERSION.to_le_bytes()[..], &nonces.rank0, &proof].concat())
-}
-
-/// Both nonces, if the challenge proves that who listens knows the secret; else why not.
-pub(super) fn read_challenge(secret: &Secret, newcomer: Nonce, payload: &[u8]) -> Result<Nonces, String> {
-    let mut fields = Fields(payload);
+/// The cipher of what follows, if the challenge proves that rank 0 knows the secret; else why not.
+pub(super) fn read_challenge(
+    secret: &Secret,
+    mut noise: HandshakeState,
+    challenge: &[u8],
+) -> Result<Option<Cipher>, String> {
+    let mut fields = Fields(challenge);
     let version = fields.u32().ok_or("it sent a challenge without a version")?;
     if version != VERSION {
         return Err(format!("it speaks protocol version {version}, this rank version {VERSION}"));
     }
-    let (rank0, proof) = (fields.array(), fields.array::<PROOF_BYTES>());
-    let (Some(rank0), Some(proof)) = (rank0, proof) else {
-        return Err("it sent a challenge that is too short".to_owned());
-    };
-    let nonces = Nonces { newcomer, rank0 };
-    if !same(&proof, &nonces.proof_of_rank0(secret)) {
-        return Err("its secret differs from this rank's".to_owned());
-    }
-    Ok(nonces)
+    let read = noise.read_message(fields.0, &mut [0; MAX_VERDICT_BYTES]);
+    read.and_then(|_| cipher(secret, noise)).map_err(|_| "its secret differs from this rank's".to_owned())
 }
 
-pub(super) fn claim(secret: &Secret, nonces: &Nonces, rank: usize, world_size: usize) -> Outgoing {
+/// The rank and the world size that a newcomer claims.
+pub(super) fn claim(rank: usize, world_size: usize) -> Outgoing {
     let (rank32, world32) = (rank as u32, world_size as u32); // below MAX_WORLD_SIZE
-    let proof = nonces.proof_of_newcomer(secret, rank32, world32);
-    let payload = [&rank32.to_le_bytes()[..], &world32.to_le_bytes(), &proof].concat();
-    Outgoing::control(Kind::Claim, rank, payload)
+    Outgoing::control(Kind::Claim, rank, [rank32.to_le_bytes(), world32.to_le_bytes()].concat())
 }
 
-/// The rank and world size a newcomer claims, if it proved that it knows the secret.
-pub(super) fn read_claim(secret: &Secret, nonces: &Nonces, payload: &[u8]) -> Result<(u32, u32), String> {
+/// The rank and the world size of a claim; none if it is too short.
+pub(super) fn read_claim(payload: &[u8]) -> Option<(u32, u32)> {
     let mut fields = Fields(payload);
-    let (rank, world_size, proof) = (fields.u32(), fields.u32(), fields.array::<PROOF_BYTES>());
-    let (Some(rank), Some(world_size), Some(proof)) = (rank, world_size, proof) else {
-        return Err("a claim that is too short".to_owned());
-    };
-    if !same(&proof, &nonces.proof_of_newcomer(secret, rank, world_size)) {
-        return Err("a secret that differs from that of rank 0".to_owned());
-    }
-    Ok((rank, world_size))
+    Some((fields.u32()?, fields.u32()?))
 }
 
 pub(super) fn welcome() -> Outgoing {
@@ -161,40 +145,85 @@ mod tests {
     use super::*;
 
     const SECRET: Secret = [7; 16];
-    const NONCES: Nonces = Nonces { newcomer: [1; 16], rank0: [2; 16] };
+
+    /// Both ends of a connection.
+    fn meet() -> (Cipher, Cipher) {
+        let (noise, hello) = hello(&SECRET).unwrap();
+        let (challenge, rank0) = challenge(&SECRET, &hello.payload).ok().unwrap();
+        let newcomer = read_challenge(&SECRET, noise, &challenge.payload).ok().unwrap();
+        (newcomer.unwrap(), rank0.unwrap())
+    }
+
+    fn sealed(cipher: &mut Cipher, plain: &[u8]) -> Vec<u8> {
+        let mut sealed = Vec::new();
+        cipher.seal(plain, &mut sealed).unwrap();
+        sealed
+    }
+
+    fn opened(cipher: &mut Cipher, sealed: &[u8]) -> Option<Vec<u8>> {
+        let mut plain = Vec::new();
+        cipher.open(sealed, &mut plain).ok().map(|()| plain)
+    }
 
     #[test]
-    fn proofs_hold_only_for_their_secret_their_nonces_and_their_claim() {
-        let payload = claim(&SECRET, &NONCES, 3, 4).payload;
-        assert_eq!(read_claim(&SECRET, &NONCES, &payload), Ok((3, 4)));
-        assert!(read_claim(&[8; 16], &NONCES, &payload).is_err());
-        assert!(read_claim(&SECRET, &Nonces { rank0: [3; 16], ..NONCES }, &payload).is_err());
-        for byte in 0..payload.len() {
-            let mut forged = payload.to_vec();
+    fn proofs_hold_only_for_their_secret_their_connection_and_their_claim() {
+        let (mut newcomer, mut rank0) = meet();
+        let claim = claim(3, 4).payload;
+        assert_eq!(read_claim(&claim), Some((3, 4)));
+        let proof = sealed(&mut newcomer, &claim);
+        assert_eq!(opened(&mut meet().1, &proof), None, "of another connection");
+        assert_eq!(opened(&mut newcomer, &proof), None, "of the other side");
+        for byte in 0..proof.len() {
+            let mut forged = proof.clone();
             forged[byte] ^= 1;
-            assert!(read_claim(&SECRET, &NONCES, &forged).is_err(), "byte {byte}");
-            assert!(read_claim(&SECRET, &NONCES, &payload[..byte]).is_err(), "{byte} bytes");
+            assert_eq!(opened(&mut rank0, &forged), None, "byte {byte}");
+            assert_eq!(opened(&mut rank0, &proof[..byte]), None, "{byte} bytes");
         }
+        assert_eq!(opened(&mut rank0, &proof).as_deref(), Some(&*claim));
+        assert_eq!(opened(&mut rank0, &proof), None, "a second time");
+        assert!((0..8).all(|bytes| read_claim(&claim[..bytes]).is_none()));
     }
 
     #[test]
     fn a_challenge_of_another_secret_or_version_is_refused_in_words() {
-        let payload = challenge(&SECRET, &NONCES).payload;
-        assert!(read_challenge(&SECRET, NONCES.newcomer, &payload).is_ok());
-        let words = read_challenge(&[0; 16], NONCES.newcomer, &payload).err();
-        assert_eq!(words.as_deref(), Some("its secret differs from this rank's"));
-        let mut newer = payload.to_vec();
+        for other in [NO_SECRET, [8; 16]] {
+            for (ours, theirs) in [(SECRET, other), (other, SECRET)] {
+                let (noise, hello) = hello(&ours).unwrap();
+                let (challenge, _) = challenge(&theirs, &hello.payload).ok().unwrap();
+                let words = read_challenge(&ours, noise, &challenge.payload).err();
+                assert_eq!(words.as_deref(), Some("its secret differs from this rank's"));
+            }
+        }
+        let (noise, hello) = hello(&SECRET).unwrap();
+        let mut newer = challenge(&SECRET, &hello.payload).ok().unwrap().0.payload.to_vec();
         newer[0] = 9;
-        let words = read_challenge(&SECRET, NONCES.newcomer, &newer).err();
-        assert_eq!(words.as_deref(), Some("it speaks protocol version 9, this rank version 1"));
+        let words = read_challenge(&SECRET, noise, &newer).err();
+        assert_eq!(words.as_deref(), Some("it speaks protocol version 9, this rank version 2"));
     }
 
     #[test]
-    fn hmac_is_that_of_the_standard() {
-        // Python: hmac.new(bytes([7] * 16), b"symmetra rank 0\0" + (1).to_bytes(4, "little")
-        //                  + bytes([1] * 16) + bytes([2] * 16), "sha256").hexdigest()
-        let expected = "bf7c5ead6705ee22db6e9f61697960dd006818ff1e015945dbf0ab9e8473d105";
-        let proof: String = NONCES.proof_of_rank0(&SECRET).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(proof, expected);
+    fn a_handshake_that_was_changed_on_the_way_opens_nothing() {
+        let (_, hello) = hello(&SECRET).unwrap();
+        for byte in 0..hello.payload.len() {
+            let mut changed = hello.payload.to_vec();
+            changed[byte] ^= 1;
+            assert!(challenge(&SECRET, &changed).is_err(), "byte {byte} of the hello");
+            assert!(challenge(&SECRET, &hello.payload[..byte]).is_err(), "{byte} bytes of the hello");
+        }
+        let length = challenge(&SECRET, &hello.payload).ok().unwrap().0.payload.len();
+        for byte in 0..length {
+            let (noise, hello) = super::hello(&SECRET).unwrap();
+            let mut changed = challenge(&SECRET, &hello.payload).ok().unwrap().0.payload.to_vec();
+            changed[byte] ^= 1;
+            assert!(read_challenge(&SECRET, noise, &changed).is_err(), "byte {byte} of the challenge");
+        }
+    }
+
+    #[test]
+    fn without_a_secret_nothing_is_encrypted() {
+        let (noise, hello) = hello(&NO_SECRET).unwrap();
+        let (challenge, rank0) = challenge(&NO_SECRET, &hello.payload).ok().unwrap();
+        assert!(rank0.is_none());
+        assert!(read_challenge(&NO_SECRET, noise, &challenge.payload).is_ok_and(|newcomer| newcomer.is_none()));
     }
 }

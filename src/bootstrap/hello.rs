@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use crate::error::{Error, Result};
 
 /// Settings by name, which must be equal on every rank.
@@ -100,10 +100,10 @@ pub fn check_agreed<'a>(mut all: impl Iterator<Item = &'a Agreed>) -> Result<()>
 mod tests {
     use super::*;
 
-    /// A bootstrap of the caller's that answers for one rank whatever the world size is.
-    struct Alone(usize);
+    /// A bootstrap of the caller's: its world size, and what it gathers from the ranks after the first.
+    struct Caller(usize, Vec<Vec<u8>>);
 
-    impl Bootstrap for Alone {
+    impl Bootstrap for Caller {
         fn rank(&self) -> usize {
             0
         }
@@ -111,32 +111,24 @@ mod tests {
             self.0
         }
         fn all_gather(&mut self, bytes: &[u8], _: Instant) -> Result<Vec<Vec<u8>>> {
-            Ok(vec![bytes.to_vec()])
+            Ok([&[bytes.to_vec()], &self.1[..]].concat())
         }
     }
 
     #[test]
     fn who_does_not_answer_for_all_is_refused() {
-        assert_eq!(tell(&mut Alone(1), "to count", &7, Instant::now()).unwrap(), [7]);
-        let message = tell(&mut Alone(2), "to count", &7, Instant::now()).unwrap_err().to_string();
+        let count = |world_size| tell(&mut Caller(world_size, Vec::new()), "to count", &7, Instant::now());
+        assert_eq!(count(1).unwrap(), [7]);
+        let message = count(2).unwrap_err().to_string();
         assert!(message.contains("of 2 ranks gave 1"), "{message}");
     }
 
     #[test]
     fn who_comes_for_something_else_is_named() {
-        struct Two(&'static [u8]);
-        impl Bootstrap for Two {
-            fn rank(&self) -> usize {
-                0
-            }
-            fn world_size(&self) -> usize {
-                2
-            }
-            fn all_gather(&mut self, bytes: &[u8], _: Instant) -> Result<Vec<Vec<u8>>> {
-                Ok(vec![bytes.to_vec(), self.0.to_vec()])
-            }
-        }
-        let told = |theirs| tell(&mut Two(theirs), "to count", &7, Instant::now()).map_err(|error| error.to_string());
+        let told = |theirs: &[u8]| {
+            let told = tell(&mut Caller(2, vec![theirs.to_vec()]), "to count", &7, Instant::now());
+            told.map_err(|error| error.to_string())
+        };
         assert_eq!(told(br#"["to count",8]"#), Ok(vec![7, 8]));
         let words = told(br#"["to split a group",8]"#).unwrap_err();
         assert!(words.contains("this rank came to count, rank 1 to split a group: all ranks make"), "{words}");

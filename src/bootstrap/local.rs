@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use rustix::net::listen;
 use rustix::process::geteuid;
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::endpoint::{BACKLOG, Endpoint, unix_address};
 use super::frame::check_rank;
-use super::spoke::Newcomer;
+use super::handshake::NO_SECRET;
 use super::star::Star;
 use crate::error::{Error, Result};
 
@@ -65,13 +65,12 @@ impl Local {
         unix_address(&path.join(SOCKET))?;
         let directory = private_directory(path)?;
         let endpoint = Endpoint::Unix(path.join(SOCKET));
-        let secret = [0; 16]; // the user is the proof
+        let secret = NO_SECRET; // the user is the proof
         if world_size == 1 {
             return Ok(Self { star: Star::alone(), _name: None });
         }
         if rank != 0 {
-            let newcomer = Newcomer { rank, world_size, secret };
-            return Ok(Self { star: Star::join(&endpoint, &newcomer, deadline)?, _name: None });
+            return Ok(Self { star: Star::join(&endpoint, secret, rank, world_size, deadline)?, _name: None });
         }
         let (name, listener) = publish(directory, path)?;
         let star = Star::listen(endpoint, listener, secret, world_size, deadline)?;

@@ -18,8 +18,7 @@ use std::time::Instant;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{Shutdown, shutdown};
 
-use self::exchange::Peer;
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::channel::{Channel, farewell};
 use super::frame::{Frame, Kind, Outgoing, check_length};
 use super::hello::together;
@@ -34,6 +33,13 @@ struct Process {
 
 /// What tells that an exchange is in vain.
 pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
+
+/// Another rank.
+struct Peer {
+    channel: Channel,
+    /// The error of the next exchange: the rank has left after the exchange that this rank was still busy with.
+    end: Option<Error>,
+}
 
 /// A socket to every other rank of a group on one host.
 pub struct Mesh {

@@ -1,6 +1,5 @@
 //! Ranks that meet at a TCP port.
 
-use std::env::VarError;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -8,13 +7,14 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::endpoint::{Endpoint, listen_tcp};
 use super::frame::check_rank;
-use super::spoke::Newcomer;
+use super::handshake::NO_SECRET;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use crate::error::{Error, Result};
+use crate::variables::optional;
 use crate::variables::warn_of_variables;
 
 /// Where and as whom to meet.
@@ -26,8 +26,9 @@ pub struct TcpConfig {
     pub rank: usize,
     /// How many ranks there are, 1..=256, the same on every rank.
     pub world_size: usize,
-    /// 128 bits that every rank knows and nobody else; each side proves to the other that it
-    /// does. All zeros keep nobody out who can connect.
+    /// 128 bits that every rank knows and nobody else. The two sides of a connection prove to each
+    /// other that they know them, and encrypt what they send. With all zeros, whoever can connect
+    /// may join, and nothing is encrypted.
     pub secret: [u8; 16],
     /// The interface rank 0 listens at. `None` means loopback, and is refused if `address` is
     /// not a loopback address. `0.0.0.0` is every interface. Other ranks ignore it.
@@ -38,7 +39,7 @@ pub struct TcpConfig {
 
 impl fmt::Debug for TcpConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let secret = if self.secret == [0; 16] { "none" } else { "hidden" };
+        let secret = if self.secret == NO_SECRET { "none" } else { "hidden" };
         out.debug_struct("TcpConfig")
             .field("address", &self.address)
             .field("rank", &self.rank)
@@ -89,7 +90,7 @@ impl TcpConfig {
     pub(crate) fn at(address: String, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         warn_of_variables();
         let secret = match optional("SYMMETRA_SECRET")? {
-            None => [0; 16],
+            None => NO_SECRET,
             Some(text) => parse_secret(&text)
                 .ok_or_else(|| Error::invalid("SYMMETRA_SECRET", "malformed", "it must be 32 hexadecimal digits"))?,
         };
@@ -102,25 +103,17 @@ impl TcpConfig {
     }
 }
 
-/// A variable of this process; unset: none.
-pub(crate) fn optional(name: &str) -> Result<Option<String>> {
-    match std::env::var(name) {
-        Ok(text) => Ok(Some(text)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
-    }
-}
-
 fn required(name: &str) -> Result<String> {
     optional(name)?.ok_or_else(|| Error::invalid(name, "unset", "it must be set"))
 }
 
 /// Ranks that meet at a TCP port: processes or threads, of one host or of several.
 ///
-/// Rank 0 listens, the others connect, and every all-gather goes through rank 0. Both sides of
-/// a connection prove with HMAC-SHA256 that they know the secret; the bytes themselves are
-/// not encrypted. The listener lives as long as rank 0's `Tcp`, and binds loopback unless
-/// [`TcpConfig::bind`] says otherwise. A stranger that sends garbage, or nothing, is dropped
+/// Rank 0 listens, the others connect, and every all-gather goes through rank 0. With a secret,
+/// both sides of a connection prove that they know it, and all that ranks exchange is encrypted
+/// (Noise, pattern NNpsk2, ChaCha20-Poly1305); bytes that were changed on the way end the connection
+/// with [`Error::Bootstrap`]. The listener lives as long as rank 0's `Tcp`, and binds loopback
+/// unless [`TcpConfig::bind`] says otherwise. A stranger that sends garbage, or nothing, is dropped
 /// without holding up the ranks.
 pub struct Tcp {
     star: Star,
@@ -177,10 +170,10 @@ impl Tcp {
     }
 
     fn serve(address: SocketAddr, listener: TcpListener, config: &TcpConfig) -> Result<Self> {
-        if !address.ip().is_loopback() && config.secret == [0; 16] {
+        if !address.ip().is_loopback() && config.secret == NO_SECRET {
             tracing::warn!(
                 "rank 0 listens at {address}, beyond this host, without a secret (SYMMETRA_SECRET): \
-                 whoever can connect may take a rank's place"
+                 whoever can connect may take a rank's place, and nothing is encrypted"
             );
         }
         let endpoint = Endpoint::Tcp(vec![address]);
@@ -190,8 +183,8 @@ impl Tcp {
     }
 
     fn join(addresses: Vec<SocketAddr>, config: &TcpConfig) -> Result<Self> {
-        let newcomer = Newcomer { rank: config.rank, world_size: config.world_size, secret: config.secret };
-        Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), &newcomer, config.deadline)? })
+        let &TcpConfig { rank, world_size, secret, deadline, .. } = config;
+        Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), secret, rank, world_size, deadline)? })
     }
 }
 

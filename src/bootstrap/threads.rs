@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Bootstrap;
+use super::all_gather::Bootstrap;
 use super::frame::{check_length, check_world_size};
 use crate::error::{Error, Result};
 

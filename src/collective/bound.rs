@@ -5,13 +5,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Communicator;
-use super::all_reduce::AllReduceOptions;
-use super::prepared::Prepared;
-use super::record::Recorded;
+use super::graph_part::Recorded;
+use super::launch_plan::Prepared;
 use crate::error::{Error, Result};
-use crate::memory::{Operand, View, WithView};
+use crate::op::Call;
 use crate::stream::{Enqueue, Kept, Queue};
-use crate::types::{Dtype, Element};
 
 /// An all-reduce of a communicator on operands that were found right when it was made, by
 /// [`Communicator::bind_all_reduce`]: algorithm, launch shape and kernel arguments are decided. All that
@@ -33,79 +31,12 @@ pub struct BoundAllReduce<'a> {
 }
 
 impl Communicator {
-    /// Binds an all-reduce (a sum) of `input` into `output`, the same memory or two that do not overlap: makes
-    /// what can be made of it before it is enqueued. Not collective; does not block.
-    ///
-    /// The operands must outlive what is bound to them:
-    /// ```compile_fail,E0515
-    /// # use symmetra::*;
-    /// fn leak(communicator: &Communicator) -> Result<BoundAllReduce<'_>> {
-    ///     let buffer = communicator.symmetric::<f32>(8)?;
-    ///     communicator.bind_all_reduce(&buffer, &buffer)
-    /// }
-    /// ```
-    /// as they do here:
-    /// ```
-    /// # use symmetra::*;
-    /// fn keep<'a>(communicator: &'a Communicator, buffer: &'a SymmetricBuffer<f32>) -> Result<BoundAllReduce<'a>> {
-    ///     communicator.bind_all_reduce(buffer, buffer)
-    /// }
-    /// ```
-    /// and the communicator is not closed while something is bound:
-    /// ```compile_fail,E0505
-    /// # use symmetra::*;
-    /// fn close(communicator: Communicator, stream: &Stream) -> Result<()> {
-    ///     let buffer = communicator.symmetric::<f32>(8)?;
-    ///     let bound = communicator.bind_all_reduce(&buffer, &buffer)?;
-    ///     communicator.close()?;
-    ///     bound.enqueue(stream)
-    /// }
-    /// ```
-    /// but after its last use:
-    /// ```
-    /// # use symmetra::*;
-    /// fn close(communicator: Communicator, stream: &Stream) -> Result<()> {
-    ///     let buffer = communicator.symmetric::<f32>(8)?;
-    ///     communicator.bind_all_reduce(&buffer, &buffer)?.enqueue(stream)?;
-    ///     communicator.close()
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`all_reduce`](Self::all_reduce), but for what is wrong with a stream.
-    pub fn bind_all_reduce<'a, T: Element>(
-        &'a self,
-        input: impl Operand<'a, T>,
-        output: impl Operand<'a, T>,
-    ) -> Result<BoundAllReduce<'a>> {
-        self.bind_all_reduce_with(AllReduceOptions::default(), input, output)
-    }
-
-    /// The same with a reduction or an algorithm of the caller's choice, or both.
-    ///
-    /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), but for what is wrong with a stream.
-    pub fn bind_all_reduce_with<'a, T: Element>(
-        &'a self,
-        options: impl Into<AllReduceOptions>,
-        input: impl Operand<'a, T>,
-        output: impl Operand<'a, T>,
-    ) -> Result<BoundAllReduce<'a>> {
-        self.bind_all_reduce_untyped(options.into(), T::DTYPE, [&input.view_of(), &output.view_of()], None)
-    }
-
-    /// The same for operands whose type Rust has forgotten; the language boundary's way in. The result owns
-    /// `kept`, as do graphs that capture it.
-    pub(crate) fn bind_all_reduce_untyped<'a>(
-        &self,
-        options: AllReduceOptions,
-        dtype: Dtype,
-        operands: [&View<'_>; 2],
-        kept: Option<Kept>,
-    ) -> Result<BoundAllReduce<'a>> {
-        self.0.group.check()?;
-        self.0.validate(dtype, operands)?;
-        let prepared = self.0.prepare(options, dtype, operands, None)?;
+    /// Checks and plans an all-reduce. The result owns `kept`, as do graphs that capture the result.
+    pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
+        let inner = &self.0;
+        inner.group.check()?;
+        call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
+        let prepared = inner.prepare(call, None)?;
         Ok(BoundAllReduce { communicator: self.clone(), prepared, kept, _operands: PhantomData })
     }
 }

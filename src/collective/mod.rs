@@ -3,32 +3,23 @@
 //! Every call goes validate -> plan -> enqueue, and blocks in none of them.
 #![allow(unsafe_code)]
 
-mod agree;
-mod all_gather;
 mod all_reduce;
-mod all_to_all;
-mod arrival;
-mod batch;
+mod announce;
 mod bound;
-mod broadcast;
-mod elsewhere;
+mod call_order;
+mod check_calls;
+mod copy_engine;
 mod exchange;
-mod gather;
-mod lane;
-mod low_contention;
-mod pending;
-mod prepared;
+mod first_call;
+mod graph_part;
+mod launch_plan;
+mod note_nccl;
 mod probe;
 mod put;
-mod record;
-mod reduce;
-mod reduce_scatter;
+mod reach;
 mod relay;
-mod scatter;
 mod select;
-mod side;
 mod signal;
-mod tensor;
 mod transport;
 
 use std::fmt;
@@ -42,19 +33,17 @@ use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::Shape;
 use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
-use crate::stream::Stream;
+use crate::op::{Algorithm, Call, Kernels};
+use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
-pub use all_reduce::AllReduceOptions;
-pub use batch::Batch;
 pub use bound::BoundAllReduce;
-pub(crate) use exchange::{check_apart, check_len, span};
-pub(crate) use lane::Lane;
-pub use pending::Pending;
-pub use select::{Algorithm, Range};
+pub(crate) use call_order::Lane;
+pub use copy_engine::Pending;
+use copy_engine::Side;
+use graph_part::Recorded;
+pub use select::Range;
 use select::{Reach, Table};
-use side::Side;
-pub(crate) use tensor::Cut;
 pub use transport::TransportRange;
 
 /// A group with memory: what runs collectives. Cheap to clone; usable from any thread.
@@ -115,6 +104,20 @@ impl Communicator {
     /// As [`open`](Self::open).
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         self.0.group.split_into(color, key, Self::on)
+    }
+
+    /// Enqueues a call on own kernels.
+    pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        let inner = &self.0;
+        let _entered = inner.group.enter()?;
+        let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
+        inner.check_device("stream", queue.stream().device())?;
+        // Before anything else: whatever a graph holds of this group, closing the group ends it.
+        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
+        match call.op.kernels {
+            Kernels::AllReduce => inner.all_reduce(call, queue, recorded.as_deref()),
+            Kernels::Exchange { .. } => inner.exchange(call, &shape, queue, recorded.as_deref()),
+        }
     }
 
     /// The ranks.
@@ -271,6 +274,13 @@ pub fn explain(
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         table.ranges(dtype, reach).to_vec()
     })
+}
+
+impl Inner {
+    /// Refuses what is of another device.
+    fn check_device(&self, what: &str, device: &Device) -> Result<()> {
+        self.group.device().check_same(what, device)
+    }
 }
 
 /// How launches on a device may look.

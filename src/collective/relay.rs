@@ -4,13 +4,14 @@
 use std::ops::Range;
 
 use super::Inner;
-use super::all_reduce::Peers;
-use super::exchange::{Counts, Exchange, Strip, Way};
-use super::lane::Lane;
-use super::record::Recorded;
+use super::call_order::Lane;
+use super::exchange::{Counts, Exchange, Way};
+use super::graph_part::Recorded;
+use super::reach::Peers;
 use super::transport::relayed_from_bytes;
 use crate::error::Result;
 use crate::kernel::args;
+use crate::op::{Strip, Strips};
 use crate::stream::Enqueue;
 use crate::types::Transport;
 
@@ -38,7 +39,7 @@ impl Inner {
         let mut start = 0;
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));
-            let fresh = self.announce(part.call(args::kRelayPackets), lane, queue, recorded)?;
+            let fresh = self.announce(part.noted(args::kRelayPackets), lane, queue, recorded)?;
             self.launch_exchange(&part, Way::RelayPackets, Transport::Packets, Peers::NONE, fresh, queue)?;
             start += call_bytes;
         }
@@ -47,7 +48,7 @@ impl Inner {
 }
 
 impl Exchange<'_> {
-    /// These bytes of every strip, which are all as long.
+    /// These bytes of every strip: all strips are as long.
     fn part(&self, bytes: Range<u64>) -> Self {
         let part_bytes = bytes.end - bytes.start;
         let cut = |strip: Strip| match strip.bytes {
@@ -58,6 +59,7 @@ impl Exchange<'_> {
             Counts::Known { shared, .. } => Counts::Known { largest_bytes: part_bytes, shared },
             own @ Counts::Own { .. } => own,
         };
-        Self { from: self.from.map(cut), into: self.into.map(cut), counts, ..*self }
+        let Strips { from, into, rows } = self.strips;
+        self.with(Strips { from: from.map(cut), into: into.map(cut), rows }, counts)
     }
 }

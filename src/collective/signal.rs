@@ -60,7 +60,7 @@ impl<'buffer> SignalPad<'buffer> {
         // SAFETY: the own pad lies in an arena that lives as long as the buffer, those of peers in mappings that
         // live until the group, entered here, is closed and the device idle (liveness, bounds); the borrow keeps
         // the buffer for a capture, and reclaiming waits for the device.
-        queue.enqueue("launch a signal", |raw| unsafe { raw.launch_signal(&args, &launch.geometry) })
+        queue.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 }
 

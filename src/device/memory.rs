@@ -1,4 +1,4 @@
-//! Memory of a device, or a mapping of a peer's, as its owner holds it.
+//! Device memory: allocations, and mappings of peers' allocations.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -7,14 +7,14 @@ use cxx::UniquePtr;
 
 use super::Device;
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
-/// One allocation or mapping. Freed or unmapped on drop, after the device's work.
+/// One allocation or mapping. Dropping it waits for the device's work, then frees or unmaps the memory.
 ///
-/// Never read or written through a reference: a device or a peer may write it any time.
+/// Rust never makes a reference to the contents: a device or a peer may write them at any time.
 pub(crate) struct Memory {
     raw: UniquePtr<sys::Memory>,
-    /// Freed after `raw`: memory must not outlive its device.
+    /// Dropped after `raw`: memory must not outlive its device.
     _device: Device,
 }
 
@@ -37,30 +37,30 @@ impl Memory {
         Self::new(device, device.raw().allocate_shared(bytes.next_multiple_of(granularity))?)
     }
 
-    /// A peer's shared memory.
+    /// Maps shared memory that a peer exported as `fd`.
     pub(crate) fn import(device: &Device, fd: OwnedFd, bytes: usize) -> Result<Self> {
         Self::new(device, device.raw().import_shared(fd.into_raw_fd(), bytes)?)
     }
 
-    /// Shared memory of this process, for another device. `owner` must outlive the result.
+    /// Maps shared memory of this process for another device. `owner` must outlive the result.
     pub(crate) fn alias(device: &Device, owner: &Self) -> Result<Self> {
         Self::new(device, device.raw().alias_shared(&owner.raw)?)
     }
 
-    /// A legacy export of another process.
+    /// Maps memory that another process exported by legacy IPC handle.
     pub(crate) fn import_ipc(device: &Device, handle: &sys::IpcHandle, bytes: usize) -> Result<Self> {
         Self::new(device, device.raw().import_ipc(handle, bytes)?)
     }
 
-    /// The file that the allocation at `base` lies in, and where: what `classify` called `POINTER_FILE`.
+    /// The file of the allocation at `base`, and the offset in it. For memory that `classify` calls `POINTER_FILE`.
     pub(crate) fn export_file(device: &Device, base: u64) -> Result<(OwnedFd, u64)> {
-        // SAFETY: only looked up in the room's tables.
+        // SAFETY: the backend only looks `base` up in its tables.
         let part = unsafe { device.raw().export_file(base as *const u8) }?;
         // SAFETY: `Device::export_file` gives a new descriptor to its caller.
         Ok((unsafe { OwnedFd::from_raw_fd(part.fd) }, part.offset))
     }
 
-    /// A part of the file that plain memory of another process lies in.
+    /// Maps a part of the file that holds plain memory of another process.
     pub(crate) fn import_file(device: &Device, fd: OwnedFd, offset: u64, bytes: usize) -> Result<Self> {
         let part = sys::FilePart { offset, fd: fd.into_raw_fd(), padding: 0 };
         Self::new(device, device.raw().import_file(&part, bytes)?)
@@ -71,7 +71,7 @@ impl Memory {
     /// # Safety
     /// `address` is page-aligned and mapped for `bytes` bytes for as long as the result lives.
     pub(crate) unsafe fn pin(device: &Device, address: *mut u8, bytes: usize) -> Result<Self> {
-        // SAFETY: the caller's promise is the one `Device::pin` asks for.
+        // SAFETY: the caller's promise is what `Device::pin` asks for.
         Self::new(device, unsafe { device.raw().pin(address, bytes) }?)
     }
 

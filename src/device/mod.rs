@@ -1,4 +1,4 @@
-//! A device as one rank uses it: the CPU or a GPU behind one type.
+//! A device that one rank works on: the CPU or a GPU behind one type.
 
 mod memory;
 
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use cxx::SharedPtr;
 
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
-pub(crate) use crate::ffi::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
+pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 pub(crate) use memory::Memory;
 
-/// Which backend a device belongs to.
+/// The kind of a device: the CPU, or a GPU of one vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// The CPU: the same kernels, compiled by the host compiler.
+    /// The CPU, with the GPU kernels compiled by the host compiler.
     Host = sys::KIND_HOST,
     /// An NVIDIA GPU (feature `cuda`).
     Cuda = sys::KIND_CUDA,
@@ -37,7 +37,6 @@ impl DeviceKind {
         }
     }
 
-    /// Whether this library was built with it.
     const fn is_built(self) -> bool {
         match self {
             Self::Host => true,
@@ -53,15 +52,15 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// How the host device lays out a launch. Ranks of one group must agree.
+/// The launch geometry of the host device. Ranks of one group must agree on it.
 ///
-/// The default is fastest: one block of one thread, run by the stream's own worker. More
-/// threads exist to exercise the kernels' synchronisation, under a race detector say.
+/// The default, one block of one thread, is the fastest; the stream's own worker runs it. More threads exercise the
+/// kernels' synchronisation, for example under a race detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostShape {
-    /// Blocks a launch, 1 to 16.
+    /// Blocks per launch, 1 to 16.
     pub blocks: u32,
-    /// Threads a block, 1 to 64.
+    /// Threads per block, 1 to 64.
     pub threads: u32,
 }
 
@@ -71,7 +70,7 @@ impl Default for HostShape {
     }
 }
 
-/// A device, opened. Cheap to clone; usable from any thread.
+/// An open device. Cheap to clone; usable from any thread.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -82,8 +81,8 @@ struct Inner {
 }
 
 impl Device {
-    /// The CPU. Every call opens a device of its own, as if each were another GPU: memory, streams and communicators
-    /// that are to work together are made on clones of one.
+    /// Opens the CPU. Every call opens a separate device, as if each were another GPU. Memory, streams and
+    /// communicators that work together must use clones of one device.
     ///
     /// # Errors
     /// [`Error::System`] when the system refuses memory or threads.
@@ -91,10 +90,11 @@ impl Device {
         Self::open(DeviceKind::Host, 0, HostShape::default())
     }
 
-    /// The CPU with launches of another shape.
+    /// Opens the CPU as a separate device with the given launch geometry.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a shape outside its limits.
+    /// [`Error::InvalidArgument`] for a shape outside its limits; [`Error::System`] when the system refuses memory or
+    /// threads.
     pub fn host_with(shape: HostShape) -> Result<Self> {
         if !(1..=16).contains(&shape.blocks) {
             return Err(Error::invalid("blocks", shape.blocks, "it must be 1 to 16"));
@@ -105,19 +105,20 @@ impl Device {
         Self::open(DeviceKind::Host, 0, shape)
     }
 
-    /// The CUDA device with this ordinal among the visible ones.
+    /// Opens the CUDA device with this ordinal among the visible devices.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] without the feature `cuda`, [`Error::InvalidArgument`] for an
-    /// ordinal there is not, [`Error::Device`] when the driver fails.
+    /// [`Error::Unsupported`] without the feature `cuda`, [`Error::InvalidArgument`] for an ordinal that does not
+    /// exist, [`Error::Device`] when the driver fails.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Self::gpu(DeviceKind::Cuda, ordinal)
     }
 
-    /// The HIP device with this ordinal among the visible ones.
+    /// Opens the HIP device with this ordinal among the visible devices.
     ///
     /// # Errors
-    /// As [`cuda`](Self::cuda), for the feature `hip` and the HIP runtime.
+    /// [`Error::Unsupported`] without the feature `hip`, [`Error::InvalidArgument`] for an ordinal that does not exist,
+    /// [`Error::Device`] when the HIP runtime fails.
     pub fn hip(ordinal: usize) -> Result<Self> {
         Self::gpu(DeviceKind::Hip, ordinal)
     }
@@ -140,7 +141,7 @@ impl Device {
         Self::open(kind, ordinal, HostShape::default())
     }
 
-    /// How many devices of a kind there are; 0 where the backend is not built or has no driver.
+    /// The number of visible devices of a kind; 0 when the kind is not built or has no driver.
     pub fn count(kind: DeviceKind) -> usize {
         sys::count(kind as u32) as usize
     }
@@ -151,7 +152,7 @@ impl Device {
         Ok(Self(Arc::new(Inner { raw, properties, shape })))
     }
 
-    /// Its backend.
+    /// The device's kind.
     pub fn kind(&self) -> DeviceKind {
         match self.0.properties.kind {
             sys::KIND_CUDA => DeviceKind::Cuda,
@@ -160,42 +161,42 @@ impl Device {
         }
     }
 
-    /// Its number among the visible devices of its kind.
+    /// The device's number among the visible devices of its kind.
     pub fn ordinal(&self) -> i32 {
         self.0.properties.ordinal
     }
 
-    /// The vendor's name for it.
+    /// The vendor's name of the device.
     pub fn name(&self) -> String {
         self.0.raw.name().to_string_lossy().into_owned()
     }
 
-    /// Versions of the driver and runtime behind it.
+    /// Versions of the device's driver and runtime.
     pub fn versions(&self) -> String {
         self.0.raw.versions().to_string_lossy().into_owned()
     }
 
-    /// Its memory in bytes.
+    /// Size of the device's memory in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.0.properties.memory_bytes
     }
 
-    /// Its multiprocessors; hardware threads on the host.
+    /// Number of multiprocessors; of hardware threads on the host.
     pub fn multiprocessors(&self) -> u32 {
         self.0.properties.multiprocessors
     }
 
-    /// Its compute capability; (0, 0) on the host.
+    /// Compute capability (major, minor); (0, 0) on the host.
     pub fn compute_capability(&self) -> (u32, u32) {
         (self.0.properties.major, self.0.properties.minor)
     }
 
-    /// What identifies it across processes and orders of devices; zero on the host.
+    /// The device's UUID, equal in every process and order of devices; zero on the host.
     pub fn uuid(&self) -> [u8; 16] {
         self.0.properties.uuid
     }
 
-    /// Whether it reports that it can address memory of device `ordinal` of its kind.
+    /// Whether the driver reports that this device can address memory of device `ordinal` of the same kind.
     ///
     /// # Errors
     /// [`Error::Device`] when the driver fails.
@@ -203,7 +204,7 @@ impl Device {
         Ok(self.0.raw.can_access(ordinal)?)
     }
 
-    /// Blocks until all work this process gave the device is done.
+    /// Blocks until all work that this process gave the device is done.
     ///
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
@@ -211,13 +212,12 @@ impl Device {
         Ok(self.0.raw.synchronize()?)
     }
 
-    /// Leaves it as the calling thread's current device, for libraries that work on that.
+    /// Makes the device the calling thread's current one, for libraries that work on the current device.
     #[cfg(feature = "nccl")]
     pub(crate) fn make_current(&self) -> Result<()> {
         Ok(self.0.raw.make_current()?)
     }
 
-    /// How launches are laid out on the host.
     pub(crate) fn shape(&self) -> HostShape {
         self.0.shape
     }
@@ -237,12 +237,12 @@ impl Device {
     }
 
     /// Whether to wait for one is to wait for the other, on whose streams and memory calls may then meet.
-    fn same(&self, other: &Self) -> bool {
+    pub(crate) fn same(&self, other: &Self) -> bool {
         let opened_twice = || self.kind() == other.kind() && self.ordinal() == other.ordinal();
         Arc::ptr_eq(&self.0, &other.0) || (self.kind() != DeviceKind::Host && opened_twice())
     }
 
-    /// Refuses what is of another device: its addresses would be followed here.
+    /// Refuses `what` when it belongs to another device, where its addresses would not be valid.
     pub(crate) fn check_same(&self, what: &str, other: &Self) -> Result<()> {
         if self.same(other) {
             return Ok(());

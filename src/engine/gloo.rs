@@ -1,4 +1,4 @@
-//! Gloo over TCP: connections between one rank of each of several hosts.
+//! Gloo over TCP. A wire connects one rank of each of several hosts.
 
 use std::time::Instant;
 
@@ -7,26 +7,25 @@ use cxx::{SharedPtr, UniquePtr};
 
 use super::reduce::reduce;
 use crate::error::{Error, Result};
-use crate::ffi::gloo as sys;
+use crate::sys::gloo as sys;
 use crate::types::{Element, Reduction};
 
-/// A network interface of this host and the thread that serves its sockets.
+/// A network interface of this host, and the thread that serves its sockets.
 #[derive(Clone)]
 pub(crate) struct Interface(SharedPtr<sys::Interface>);
 
 impl Interface {
-    /// `name`: an IP address of this host or the name of an interface. Sockets are bound to it alone.
+    /// Opens the interface `name`: an IP address of this host or an interface's name. Sockets are bound to it alone.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is neither.
+    /// [`Error::InvalidArgument`] for a name that is neither.
     pub(crate) fn open(name: &str) -> Result<Self> {
         Ok(Self(sys::open_interface(name)?))
     }
 }
 
-/// Connections of a rank to the others of a wire, `world_size` in all. Every rank makes the same
-/// calls in the same order; each blocks until done or fails by its deadline. After an error the
-/// wire is closed, which the others notice.
+/// Connections of a rank to the `world_size` - 1 others of a wire. Every rank makes equal calls in equal order. Each
+/// call blocks until done or fails by its deadline. After an error the wire is closed, which the other ranks notice.
 pub(crate) struct Wire {
     raw: UniquePtr<sys::Wire>,
     rank: usize,
@@ -34,8 +33,8 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Listens for every other rank at a port of the system's choice. A port is open until that
-    /// rank connected in [`connect`](Self::connect), and never again.
+    /// Listens for every other rank at a port of the system's choice. A port is open only until that rank has connected
+    /// in [`connect`](Self::connect).
     pub(crate) fn listen(interface: &Interface, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         let raw = sys::open_wire(&interface.0, number(rank)?, number(world_size)?, remaining_ms(deadline))?;
         Ok(Self { raw, rank, world_size })
@@ -49,12 +48,12 @@ impl Wire {
         self.world_size
     }
 
-    /// Where each rank reaches this one; no bytes at its own.
+    /// The addresses at which the other ranks reach this one; no bytes for its own.
     pub(crate) fn addresses(&self) -> Result<Vec<Vec<u8>>> {
         (0..self.world_size).map(|peer| Ok(self.raw.address(number(peer)?)?)).collect()
     }
 
-    /// Connects with all others. `addresses[rank]` is where that rank listens for this one.
+    /// Connects to all other ranks. `addresses[rank]` is where that rank listens for this one.
     pub(crate) fn connect(&mut self, addresses: &[&[u8]]) -> Result<()> {
         for (peer, address) in addresses.iter().enumerate().filter(|(peer, _)| *peer != self.rank) {
             self.raw.pin_mut().connect(number(peer)?, address)?;
@@ -62,21 +61,21 @@ impl Wire {
         Ok(())
     }
 
-    /// Block r of `send` goes to rank r, block r of `receive` comes from it.
+    /// Sends block r of `send` to rank r, and receives block r of `receive` from it.
     pub(crate) fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> Result<()> {
         self.check("all-to-all", send.len(), receive.len())?;
         Ok(self.raw.pin_mut().all_to_all(send, receive, remaining_ms(deadline))?)
     }
 
-    /// `own` of rank r becomes block r of `all`, equally long on every rank.
+    /// Gathers `own` of rank r as block r of `all`. All ranks pass equal lengths.
     pub(crate) fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
         self.check("all-gather", own.len() * self.world_size, all.len())?;
         Ok(self.raw.pin_mut().all_gather(own, all, remaining_ms(deadline))?)
     }
 
-    /// Reduces `values` over all ranks in place, in rank order, rounded once: every rank reduces a share
-    /// of what all sent it, then all gather the results. Gloo's own all-reduce rounds at every hop, in
-    /// an order that depends on where in the message an element is.
+    /// Reduces `values` over all ranks in place, in rank order, rounded once. Every rank reduces its share of what the
+    /// others sent, then all gather the results. Gloo's own all-reduce rounds at every hop, in an order that depends on
+    /// an element's position.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         reduction: Reduction,
@@ -98,7 +97,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Gloo trusts sizes.
+    /// Checks a size, because Gloo does not.
     fn check(&self, what: &str, bytes: usize, room: usize) -> Result<()> {
         if bytes == room && bytes.is_multiple_of(self.world_size) {
             return Ok(());
@@ -146,7 +145,7 @@ mod tests {
         for length in [None, Some(0), Some(8), Some(40), Some(512)] {
             let (mut first, mut second) = (wire(0), wire(1));
             let addresses = [first.addresses().unwrap().swap_remove(1), second.addresses().unwrap().swap_remove(0)];
-            // Gloo lets one of the two connect, and says nothing of which.
+            // Gloo lets one of the two connect, and does not say which.
             let strangers = length.map(|length| {
                 addresses.each_ref().map(|address| {
                     let mut stranger = TcpStream::connect(("127.0.0.1", port(address))).unwrap();

@@ -1,7 +1,5 @@
-//! What moves bytes between hosts, over engines of others.
-//!
-//! A side room: it knows neither groups nor memory of devices. Gloo (feature `gloo`) serves
-//! memory of the CPU over TCP.
+//! Engines of other projects that move bytes between hosts. They know neither groups nor device memory. Gloo (feature
+//! `gloo`) serves CPU memory over TCP.
 
 mod gloo;
 mod reduce;

@@ -1,12 +1,12 @@
-//! Reductions of what arrived, by the rules of the kernels (`kernels/numeric`): in rank order, floating
-//! types but f64 in single precision, integers in 64 bits, rounded once, one NaN for all.
+//! Reductions with the rules of the kernels (`kernels/numeric`): in rank order, floating types but f64 in single
+//! precision, integers in 64 bits, rounded once, one bit pattern for every NaN.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use half::{bf16, f16};
 
 use crate::types::{Dtype, Element, Reduction};
 
-/// Reduces `blocks`, one of each rank in order and as long as `result` each, into `result`.
+/// Reduces `blocks`, one from each rank in rank order and each as long as `result`, into `result`.
 pub(crate) fn reduce<T: Element>(reduction: Reduction, blocks: &[T], result: &mut [T]) {
     match T::DTYPE {
         Dtype::F32 => fold::<f32, f32>(reduction, cast_slice(blocks), cast_slice_mut(result), |x| x, round_f32),
@@ -22,15 +22,15 @@ pub(crate) fn reduce<T: Element>(reduction: Reduction, blocks: &[T], result: &mu
     }
 }
 
-/// What reductions are computed in.
+/// The wide type in which a reduction is computed.
 trait Wide: Copy {
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
-    /// For floating types `minimum` of IEEE 754-2019: a NaN wins, and -0 is less than +0.
+    /// The smaller value. For floating types `minimum` of IEEE 754-2019: a NaN wins, and -0 is less than +0.
     fn least(self, other: Self) -> Self;
-    /// Likewise `maximum`.
+    /// The larger value. For floating types `maximum` of IEEE 754-2019: a NaN wins, and -0 is less than +0.
     fn greatest(self, other: Self) -> Self;
-    /// Integers truncate toward zero.
+    /// Divides by the number of ranks. Integers truncate toward zero.
     fn over(self, ranks: usize) -> Self;
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let mut total = [0.0f32; 2];
         reduce(Sum, &[1e8f32, 1.0, -1e8, 2.0, 1.0, 3.0], &mut total);
         assert_eq!(total, [1.0, 6.0]);
-        // Rounded after every step it would stay at 256.
+        // Rounded after every step, it would stay at 256.
         assert_eq!(reduced(Sum, &[256.0, 1.0, 1.0].map(bf16::from_f32)).to_f32(), 258.0);
         // In half precision the sum would be infinite.
         assert_eq!(reduced(Average, &[60000.0, 60000.0, 3.0].map(f16::from_f32)), f16::from_f32(120003.0 / 3.0));

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use super::backend::Backend;
 use super::layout::{Layout, Parallelism};
 use super::rendezvous::InitMethod;
-use super::setting::{Setting, Source};
-use super::variables::{Lookup, Process, library_path, number, text};
+use crate::backend::Backend;
+use crate::variables::{Lookup, Process, Setting, Source, library_path, number, text};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;

@@ -3,16 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::backend::{Backend, Explanation};
-use super::call::Call;
-use super::dispatch::Facts;
-use super::serving::Serving;
+use crate::backend::{Backend, Explanation, Facts, GroupBackends, Request};
 use crate::bootstrap::hello::at_odds;
-use crate::collective::Communicator;
+use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::stream::{Capture, Enqueue, Graph, Stream};
-use crate::types::Dtype;
+use crate::op::Call;
+use crate::stream::{Capture, Enqueue, Graph, Kept, Stream};
 
 /// A parallel group of an [`Environment`](super::Environment): who is in it, and what its
 /// communicator runs. Cheap to clone; usable from any thread.
@@ -22,7 +19,7 @@ use crate::types::Dtype;
 #[derive(Clone)]
 pub struct Coordinator {
     name: &'static str,
-    serving: Arc<Serving>,
+    serving: Arc<GroupBackends>,
     facts: Arc<Facts>,
     /// The ranks of the group, as numbered in the world, in order.
     ranks: Arc<[usize]>,
@@ -34,7 +31,7 @@ impl Coordinator {
     /// `rank` is one of `ranks`, as the world numbers it.
     pub(super) fn new(
         name: &'static str,
-        (serving, facts): (Arc<Serving>, Arc<Facts>),
+        (serving, facts): (Arc<GroupBackends>, Arc<Facts>),
         ranks: Vec<usize>,
         rank: usize,
     ) -> Self {
@@ -43,7 +40,7 @@ impl Coordinator {
     }
 
     /// What groups of the same ranks share.
-    pub(super) fn shared(&self) -> (Arc<Serving>, Arc<Facts>) {
+    pub(super) fn shared(&self) -> (Arc<GroupBackends>, Arc<Facts>) {
         (self.serving.clone(), self.facts.clone())
     }
 
@@ -87,18 +84,49 @@ impl Coordinator {
         self.facts.explain()
     }
 
-    /// Dispatches a call.
-    pub(crate) fn run(&self, dtype: Dtype, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
-        let request = call.request(dtype, queue.recording().is_some());
-        let backend = self.facts.select(&request).map_err(|reason| {
+    /// Runs a call on the first backend that serves it.
+    pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        let mut request = Request::of(call, queue.recording().is_some());
+        // What blocks cannot be in a capture of the stream owner's either: it would end the capture, and the group.
+        if self.facts.select(&request) == Ok(Backend::Host) && queue.stream().is_capturing()? {
+            request.captured = true;
+        }
+        self.serving.run(self.select(&request)?, &self.facts, call, queue)
+    }
+
+    fn select(&self, request: &Request) -> Result<Backend> {
+        self.facts.select(request).map_err(|reason| {
             let reduction = request.reduction.map(|reduction| format!(" ({reduction})")).unwrap_or_default();
             let graph = if request.captured { " in a graph" } else { "" };
-            let places = self.facts.places();
+            let (dtype, places) = (request.dtype, self.facts.places());
             let what =
                 format!("{}{reduction} of {dtype}{graph} by the group {} on {places},", request.operation, self.name);
             Error::unsupported(what, reason)
-        })?;
-        self.serving.run(backend, &self.facts, dtype, call, queue)
+        })
+    }
+
+    /// What runs a form of a call that own kernels alone have.
+    fn on_own_kernels(&self, call: &Call<'_>, captured: bool) -> Result<&Communicator> {
+        self.select(&Request { named: true, ..Request::of(call, captured) })?;
+        self.communicator()
+    }
+
+    /// Enqueues the low-contention form of a call.
+    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
+        self.on_own_kernels(call, queue.recording().is_some())?.run_low_contention(call, queue)
+    }
+
+    /// Makes a workspace for low-contention collectives, as [`Communicator::reserve_workspace`] does.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::reserve_workspace`] and of [`communicator`](Self::communicator).
+    pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
+        self.communicator()?.reserve_workspace(bytes)
+    }
+
+    /// Checks and plans an all-reduce on own kernels.
+    pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
+        self.on_own_kernels(call, false)?.bind(call, kept)
     }
 
     /// Blocks until all work of `stream` is done, then says whether it was done well.
@@ -113,6 +141,17 @@ impl Coordinator {
     /// [`Error::Timeout`] with the operation and, where it is known, the rank that had not enqueued it.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         self.serving.synchronize(stream)
+    }
+
+    /// Lets go of a stream: from here on neither the group's calls nor its end need it, whatever backend served them.
+    /// To be called before a borrowed stream is destroyed; its work need not be done. Does not block. Every group that
+    /// the stream was used with is left for itself, but for those that this one became [`through`](Self::through) a
+    /// backend.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the runtime refuses to record an event.
+    pub fn leave(&self, stream: &Stream) -> Result<()> {
+        self.serving.leave(stream)
     }
 
     /// Ends the group on every rank, and on this one gives `reason` in the error: waits give up, NCCL is aborted,
@@ -250,5 +289,50 @@ impl Coordinator {
 impl fmt::Debug for Coordinator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Coordinator({}: rank {} of {:?})", self.name, self.rank, self.ranks)
+    }
+}
+
+#[cfg(all(test, feature = "gloo"))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::bootstrap::{Bootstrap, Threads};
+    use crate::environment::{Backend, EnvConfig, Environment, InitMethod};
+    use crate::{DeviceBuffer, Error, Reduction, Stream};
+
+    /// By one rank alone: nobody else is told anything, and the group goes on.
+    #[test]
+    fn a_native_capture_of_a_call_through_the_cpu_is_refused() {
+        let run = |(bootstrap, spans): (Threads, bool)| {
+            let host = if spans { format!("host-{}", bootstrap.rank()) } else { "host".to_owned() };
+            let interface = Some("127.0.0.1".to_owned());
+            let mut config = EnvConfig { host: Some(host), interface, ..EnvConfig::default() };
+            config.communicator.heap_bytes = 1 << 20;
+            let limit = Duration::from_secs(20);
+            (config.communicator.deadlines.first_use, config.communicator.deadlines.steady) = (limit, limit);
+            config.init_method = InitMethod::bootstrap(bootstrap);
+            let environment = Environment::init(config).unwrap();
+            let world = environment.world();
+            let group = if spans { world.clone() } else { world.through(Backend::Host).unwrap() };
+            let stream = Stream::new(group.device()).unwrap();
+            let buffer = DeviceBuffer::from_slice(&[1 + group.rank() as i32; 8], &stream).unwrap();
+            if group.rank() == 0 {
+                let refused = stream.capture_natively(|| group.all_reduce_in_place(&buffer, &stream)).unwrap();
+                let Err(Error::Unsupported { reason, .. }) = &refused else { panic!("{refused:?}") };
+                assert!(reason.contains("host: it blocks the caller and cannot be captured"), "{reason}");
+            }
+            group.all_reduce_in_place(&buffer, &stream).unwrap();
+            assert_eq!(buffer.read(&stream).unwrap(), [3; 8]);
+            group.reduce(&buffer, Some(&buffer), Reduction::Max, 1, &stream).unwrap();
+            group.check().unwrap();
+            environment.close().unwrap();
+        };
+        for spans in [true, false] {
+            std::thread::scope(|scope| {
+                let ranks = Threads::new(2).unwrap().into_iter();
+                let ranks: Vec<_> = ranks.map(|bootstrap| scope.spawn(move || run((bootstrap, spans)))).collect();
+                ranks.into_iter().for_each(|rank| rank.join().unwrap());
+            });
+        }
     }
 }

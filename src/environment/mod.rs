@@ -22,34 +22,21 @@
 //! # Ok::<(), symmetra::Error>(())
 //! ```
 
-mod across;
-mod announcement;
-mod backend;
-mod call;
 mod config;
 mod coordinator;
-mod dispatch;
-mod hosts;
-mod inquest;
-mod kept;
 mod layout;
-mod messages;
 mod named;
-mod nccl;
 mod objects;
 mod opening;
-mod operations;
 mod rendezvous;
-mod serving;
-mod setting;
-mod spanning;
-mod staged;
-mod variables;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use std::sync::Arc;
+
+use crate::backend::FinalExchange;
 use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
@@ -58,19 +45,15 @@ use crate::group::{Config, boot_id};
 use config::{Chosen, Resolved};
 use opening::Terms;
 
-pub use crate::variables::{VARIABLES, Variable, warn_of_variables};
-pub use backend::{Backend, Explanation, Served};
-pub(crate) use call::{Call, Message};
+#[cfg(feature = "nccl")]
+pub use crate::backend::nccl_library;
+pub use crate::backend::{Backend, Explanation, Hosts, Served};
+pub use crate::variables::{Setting, Source, VARIABLES, Variable, warn_of_variables};
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
-pub use hosts::Hosts;
 pub use layout::{Layout, Parallelism};
-pub use messages::Messages;
 pub use named::{Tensor, Value};
 pub use rendezvous::InitMethod;
-pub use setting::{Setting, Source};
-#[cfg(feature = "nccl")]
-pub use variables::nccl_library;
 
 /// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups.
 ///
@@ -81,7 +64,7 @@ pub struct Environment {
     hosts: Hosts,
     settings: Vec<Setting>,
     /// What the ranks of several hosts met by.
-    kept: Option<kept::Kept>,
+    kept: Option<Arc<FinalExchange>>,
     /// The world, then each [`Parallelism`] in order.
     coordinators: Vec<Coordinator>,
 }

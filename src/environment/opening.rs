@@ -7,16 +7,10 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::across::Engines;
-use super::backend::Backend;
 use super::config;
 use super::coordinator::Coordinator;
-use super::dispatch::Facts;
-use super::hosts::Hosts;
-use super::kept::{Kept, Last};
 use super::layout::{Layout, Parallelism};
-use super::serving::{Reach, Serving};
-use super::spanning::Spanning;
+use crate::backend::{Backend, Engines, Facts, FinalExchange, GroupBackends, Hosts, Reach, TwoLevel};
 use crate::bootstrap::directory::Directory;
 use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
 use crate::bootstrap::{Bootstrap, Local, until};
@@ -63,8 +57,8 @@ pub(super) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    fn serve(&self, reach: Reach, ranks: &[usize], rank: usize) -> Result<(Arc<Serving>, Arc<Facts>)> {
-        Serving::open(reach, (ranks, rank), self.hosts, self.forced, self.interface.as_deref())
+    fn serve(&self, reach: Reach, ranks: &[usize], rank: usize) -> Result<(Arc<GroupBackends>, Arc<Facts>)> {
+        GroupBackends::open(reach, (ranks, rank), self.hosts, self.forced, self.interface.as_deref())
     }
 }
 
@@ -97,7 +91,7 @@ pub(super) fn on_hosts(
     mut bootstrap: Box<dyn Bootstrap>,
     device: Result<Device>,
     terms: &Terms<'_>,
-) -> Result<(Vec<Coordinator>, Kept)> {
+) -> Result<(Vec<Coordinator>, Arc<FinalExchange>)> {
     let Terms { layout, hosts, config, .. } = terms;
     let (rank, deadline) = (bootstrap.rank(), until(config.deadlines.open));
     // What fails between the ranks of a host, or of a group, has their numbers.
@@ -110,9 +104,9 @@ pub(super) fn on_hosts(
     let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
     let local = Communicator::open(local, &device, config.clone()).map_err(of_world);
     let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
-    let kept = Last::new(bootstrap);
-    let connect = |local: Communicator, group: &[usize]| -> Result<(Arc<Serving>, Arc<Facts>)> {
-        let spanning = Spanning::open(local.clone(), group, hosts, &engines, &kept, deadline)?;
+    let kept = FinalExchange::new(bootstrap);
+    let connect = |local: Communicator, group: &[usize]| -> Result<(Arc<GroupBackends>, Arc<Facts>)> {
+        let spanning = TwoLevel::open(local.clone(), group, hosts, &engines, &kept, deadline)?;
         let serving = terms.serve(spanning.map_or(Reach::Own(local), Reach::Spanning), group, rank);
         let serving = serving.map_err(|error| error.of_members(group));
         agree(&mut **kept.lock(), "open the backends of a group", serving, deadline)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::Operation;
+use crate::error::{Operation, Parameter};
 use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, exchange_name};
 
 /// One call, as its rank enqueued it.
@@ -24,10 +24,19 @@ impl Call {
     /// Adds where in all ranks' arenas the operands are: peers access theirs at the same offsets. It stands there as a
     /// number that differs where offsets do, but for one case in sixteen million.
     pub(crate) fn at(self, offsets_bytes: [u64; 2]) -> Self {
-        let mixed = offsets_bytes
+        self.mixed(&offsets_bytes)
+    }
+
+    /// Adds how many rows a tensor is cut into, in the number that [`at`](Self::at) adds. One row makes no difference.
+    pub(crate) fn in_rows(self, rows: u64) -> Self {
+        if rows > 1 { self.mixed(&[rows]) } else { self }
+    }
+
+    fn mixed(self, numbers: &[u64]) -> Self {
+        let mixed = numbers
             .iter()
-            .fold(0, |sum: u64, offset| (sum.rotate_left(29) ^ (offset + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Self { descriptor: self.descriptor | mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
+            .fold(0, |sum: u64, number| (sum.rotate_left(29) ^ (number + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self { descriptor: self.descriptor ^ mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
     }
 
     /// A call of operation `op` (`args::kOp*`). `way` and `rest` are the operation's own: what else ranks must
@@ -35,11 +44,6 @@ impl Call {
     pub(crate) fn new(bytes: u64, op: u32, dtype: Dtype, reduction: Reduction, way: u32, rest: u32) -> Self {
         let kinds = op | (dtype as u32) << 8 | way << 16 | (reduction as u32) << 24;
         Self { bytes, descriptor: u64::from(kinds) | u64::from(rest & 0xff) << 32 }
-    }
-
-    /// One without elements: its operands, and the way they would go, make no difference.
-    pub(crate) fn empty(op: u32, dtype: Dtype, reduction: Reduction, root: usize) -> Self {
-        Self::new(0, op, dtype, reduction, WAY_NOTHING, root as u32)
     }
 
     /// Its operation, `args::kOp*`.
@@ -57,11 +61,13 @@ impl fmt::Display for Call {
             Some(operation) => write!(out, "{operation}")?,
             None => write!(out, "operation {}", self.op())?,
         }
-        if let Some(Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce) = operation {
+        if operation.is_some_and(Operation::reduces) {
             write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
         }
-        if let Some(Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter) = operation {
-            write!(out, " of root {}", self.descriptor >> 32 & 0xff)?;
+        match operation.map(Operation::parameter) {
+            Some(Parameter::Root) => write!(out, " of root {}", field(32))?,
+            Some(Parameter::Distance) => write!(out, " by {}", field(32))?,
+            Some(Parameter::None) | None => {}
         }
         write!(out, " of {} bytes of {dtype}", self.bytes)?;
         let name = match field(16) {
@@ -95,6 +101,8 @@ mod tests {
             assert_ne!(at([64, 128]), at(others), "{others:?}");
         }
         assert!(at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, operands "));
+        assert_eq!(call.in_rows(1), call);
+        assert!(call.in_rows(2) != call.in_rows(4) && call.in_rows(2).at([64, 128]) != call.at([64, 128]));
         let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
         assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
         let ways = [
@@ -109,10 +117,10 @@ mod tests {
             (0x40, "?"),
         ];
         for (way, name) in ways {
-            let call = Call::new(8, args::kOpAllGather, Dtype::U64, Reduction::Sum, way, 0);
+            let call = Call::new(8, Operation::AllGather.number(), Dtype::U64, Reduction::Sum, way, 0);
             assert_eq!(call.to_string(), format!("all-gather of 8 bytes of u64 by {name}"));
         }
-        let call = Call::empty(args::kOpReduce, Dtype::I8, Reduction::Min, 5);
+        let call = Call::new(0, Operation::Reduce.number(), Dtype::I8, Reduction::Min, WAY_NOTHING, 5);
         assert_eq!(call.to_string(), "reduce (min) of root 5 of 0 bytes of i8");
     }
 }

@@ -1,4 +1,4 @@
-//! What the devices of all ranks can do: known alike on every rank, so that choices made from it agree.
+//! What the devices of all ranks have in common. Every rank holds equal values, so choices made from them agree.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use crate::bootstrap::mesh::Mesh;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// The least that every rank's device has.
+/// The capabilities that every rank's device has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Capabilities {
-    /// The vendor's name, where all are the same; else empty.
+    /// The vendor's name of the device when all ranks have the same model; else empty.
     pub(crate) name: String,
     /// The lowest compute capability.
     pub(crate) compute_capability: (u32, u32),
@@ -21,7 +21,6 @@ pub(crate) struct Capabilities {
 }
 
 impl Capabilities {
-    /// Of one device.
     pub(crate) fn of(device: &Device) -> Self {
         Self {
             name: device.name(),
@@ -30,7 +29,7 @@ impl Capabilities {
         }
     }
 
-    /// Of all ranks. Collective.
+    /// The capabilities that all ranks' devices share. Collective.
     pub(super) fn agree(mesh: &mut Mesh, device: &Device, deadline: Instant) -> Result<Self> {
         let all = tell(mesh, "to compare devices", &Self::of(device), deadline)?;
         all.into_iter()

@@ -1,4 +1,4 @@
-//! What can be set when a group opens. Ranks must agree on all of it.
+//! Settings of a group. They must be equal on all ranks.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::types::Transport;
 
-/// How long things may take before they fail. All finite.
+/// Deadlines. An operation that exceeds one fails with a timeout. All are finite, 1 ms to 24 h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Opening, splitting and closing a group, and every exchange between. Default 120 s.
+    /// Opening, splitting and closing a group, and every host-side exchange. Default 120 s.
     pub open: Duration,
-    /// A wait of the first operation on the device, when a peer may still load or compile. Default 120 s.
+    /// A wait inside the group's first operation, when a peer may still load or compile. Default 120 s.
     pub first_use: Duration,
-    /// A wait of any later operation. Default 30 s.
+    /// A wait inside any later operation. Default 30 s.
     pub steady: Duration,
 }
 
@@ -25,16 +25,16 @@ impl Default for Deadlines {
     }
 }
 
-/// What the bits of a floating-point result may depend on, beside the inputs and the world size. They are
-/// equal on all ranks and from run to run in any case; integers are exact.
+/// What the bits of a floating-point result may depend on, beside the inputs and the world size. In either mode the
+/// bits are equal on all ranks and in every run. Integer results are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Determinism {
-    /// On the algorithm, and so, when the library chooses it, on the message's size, kind of memory and
-    /// device; and for [`Algorithm::Ring`](crate::Algorithm::Ring) on where in the message an element lies.
+    /// The algorithm. When the library chooses the algorithm, the bits also depend on message size, kind of memory and
+    /// device. With [`Algorithm::Ring`](crate::Algorithm::Ring) they depend on an element's position in the message.
     #[default]
     PerAlgorithm,
-    /// On nothing: every result is a sum in rank order, rounded once. Algorithms that cannot promise
-    /// that are refused, and never chosen.
+    /// Nothing else: every result is a sum in rank order, rounded once. Algorithms that cannot promise this are refused
+    /// and never chosen.
     Exact,
 }
 
@@ -44,34 +44,33 @@ pub enum Determinism {
 pub struct Config {
     /// Deadlines of every wait.
     pub deadlines: Deadlines,
-    /// Room for symmetric buffers in the arena, in bytes. Default 64 MiB.
+    /// Size in bytes of the heap for symmetric buffers. Default 64 MiB.
     pub heap_bytes: u64,
-    /// Largest message of one one-shot LL call, in bytes; larger ones take several calls. Exchanges by
-    /// packets move as much from rank to rank in one round. 1 KiB to 512 MiB; default 256 KiB.
+    /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by packets move
+    /// as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
     pub one_shot_ll_bytes: u64,
-    /// The same for one-shot with sentinels. `None`, the default, is 16 MiB / (world size squared)
-    /// within 256 KiB and 4 MiB.
+    /// Largest message in bytes of one one-shot call with sentinels, 1 KiB to 512 MiB. `None`, the default, is 16 MiB /
+    /// (world size squared), clamped to 256 KiB..4 MiB.
     pub one_shot_sentinel_bytes: Option<u64>,
-    /// The same for two-shot LL. Default 1 MiB.
+    /// Largest message in bytes of one two-shot LL call, 1 KiB to 512 MiB. Default 1 MiB.
     pub two_shot_ll_bytes: u64,
-    /// The same for two-shot with sentinels. Default 4 MiB.
+    /// Largest message in bytes of one two-shot call with sentinels, 1 KiB to 512 MiB. Default 4 MiB.
     pub two_shot_sentinel_bytes: u64,
-    /// Scratch of the ring in bytes, 4 KiB to 32 GiB: queues, which a message of any size goes through. Larger
-    /// ones pass on larger pieces. Default 16 MiB.
+    /// Scratch of the ring in bytes, 4 KiB to 32 GiB. It holds queues that a message of any size passes through; larger
+    /// queues pass larger chunks. Default 16 MiB.
     pub ring_bytes: u64,
-    /// Largest message of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
+    /// Largest message in bytes of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
     pub recursive_doubling_bytes: u64,
     /// What the bits of a result may depend on. Default [`Determinism::PerAlgorithm`].
     pub determinism: Determinism,
-    /// How exchanges (every collective but all-reduce) move their data. Default: by size and memory.
+    /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
     pub transport: Transport,
-    /// Graph nodes and adopted allocations that can be registered at once. Default 1024.
+    /// How many graph nodes and user allocations can be registered at once. Default 1024.
     pub registrations: u32,
-    /// Whether every call is compared across ranks before it runs (bytes, type, operation,
-    /// algorithm), at the price of one more small kernel, also where NCCL runs it for a group on one host.
-    /// Default: in debug builds.
+    /// Whether the ranks compare every call (bytes, type, operation, algorithm) before it runs. This costs one more
+    /// small kernel a call, also for a call that NCCL runs in a group on one host. Default: on in debug builds.
     pub check_calls: bool,
-    /// Crossovers measured on this machine, in place of the built-in ones. Default: none.
+    /// Crossovers measured on this machine, instead of the built-in table. Default: none.
     pub tuning: Option<Tuning>,
 }
 
@@ -95,7 +94,6 @@ impl Default for Config {
     }
 }
 
-/// Refuses what is no number of ranks of a group.
 pub(super) fn check_world_size(world_size: usize) -> Result<()> {
     if (1..=MAX_WORLD_SIZE).contains(&world_size) {
         return Ok(());
@@ -103,14 +101,14 @@ pub(super) fn check_world_size(world_size: usize) -> Result<()> {
     Err(Error::invalid("world size", world_size, format!("it must be 1 to {MAX_WORLD_SIZE}")))
 }
 
-/// Most bytes of the heap: keeps every sum of sizes far from overflow.
+/// Most bytes of the heap. The limit keeps every sum of sizes far from overflow.
 const MAX_HEAP_BYTES: u64 = 1 << 44;
 
-/// Most bytes of a call that pushes packets: for 16 ranks its region has less than 2^31 packets a buffer, and less
-/// than 2^32 in all, and kernels count no more (`fits` in `kernels/geometry.hpp`).
+/// Most bytes of one call that pushes packets. Its region for 16 ranks has fewer than 2^31 packets a buffer and fewer
+/// than 2^32 in all, which is what kernels can count (`fits` in `kernels/geometry.hpp`).
 const MAX_CALL_BYTES: u64 = 512 << 20;
 
-/// Most bytes of the ring's queues, which with its counts fit a region of 64 GiB.
+/// Most bytes of the ring's queues. Queues and counters together fit a region of 64 GiB.
 const MAX_RING_BYTES: u64 = 32 << 30;
 
 impl Config {
@@ -120,7 +118,7 @@ impl Config {
         self.one_shot_sentinel_bytes.unwrap_or_else(|| ((16 << 20) / (world * world)).clamp(256 << 10, 4 << 20))
     }
 
-    /// Every setting by name, as the ranks compare them and `symmetra info` prints them.
+    /// Every setting by name and value, as the ranks compare them and `symmetra info` prints them.
     pub fn entries(&self, world_size: usize) -> Vec<(&'static str, String)> {
         vec![
             ("deadlines.open", format!("{:?}", self.deadlines.open)),
@@ -141,7 +139,6 @@ impl Config {
         ]
     }
 
-    /// Refuses values outside their limits, the world size among them.
     pub(crate) fn validate(&self, world_size: usize) -> Result<()> {
         check_world_size(world_size)?;
         let scratch = [

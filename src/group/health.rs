@@ -1,15 +1,15 @@
-//! From flags to the error that every later call returns.
+//! Turns the flags of control pages into the error that every later call returns.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::page::{Cause, Finding, Page, Stop};
+use super::control_page::{Cause, Finding, Page, Stop};
 use super::{Call, Health};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 
-/// How long a rank that gave up waits for the report of the one it waited for, which may have begun its own
-/// wait later by what a busy processor delays a thread.
+/// How long a rank that gave up waits for the report of the rank it waited for. That rank may have begun its own wait
+/// later, by the time a busy processor delays a thread.
 const REPORT: Duration = Duration::from_millis(250);
 
 impl Health {
@@ -17,7 +17,7 @@ impl Health {
         &self.pages[self.rank]
     }
 
-    /// Two loads when all is well.
+    /// Returns the group's failure. Costs two loads when all is well.
     pub(super) fn check(&self) -> Result<()> {
         if self.own().healthy() && self.failure.get().is_none() {
             return Ok(());
@@ -25,20 +25,20 @@ impl Health {
         Err(self.failure.get_or_init(|| self.diagnose()).clone())
     }
 
-    /// Makes `error` the group's failure unless there is one, and stops everybody. What the failure is.
+    /// Makes `error` the group's failure unless there is one, and stops every rank. Returns the group's failure.
     pub(super) fn fail(&self, error: Error) -> Error {
         let failure = self.keep(error);
         self.tell(&failure);
         failure
     }
 
-    /// The same on this rank alone.
+    /// Makes `error` the failure on this rank unless there is one, and tells no peer. Returns the failure.
     pub(super) fn keep(&self, error: Error) -> Error {
         self.failure.get_or_init(|| error).clone()
     }
 
-    /// The failure because of which this rank leaves; none where it leaves of itself, having stopped its own device
-    /// or the group, of which all are told.
+    /// The error to announce when this rank drops the group. `None` after this rank's own abort or stop, which all
+    /// peers were told of.
     pub(super) fn reason_to_leave(&self) -> Option<Error> {
         let of_itself = |stop: Stop| stop.cause == Cause::Abort && stop.by == self.rank;
         match self.failure.get() {
@@ -47,8 +47,8 @@ impl Health {
         }
     }
 
-    /// A rank is gone: stop every device at once. Peers would see it themselves, but perhaps not
-    /// before this rank, told of it, leaves as well.
+    /// Records that `rank` is gone and stops every device at once. Peers would notice the loss themselves, but perhaps
+    /// only after this rank has left too, and would then blame this rank.
     pub(super) fn lost(&self, rank: usize) {
         let stop = Stop { cause: Cause::Lost, by: self.rank, culprit: rank };
         self.pages.iter().for_each(|page| page.stop(stop));
@@ -58,7 +58,7 @@ impl Health {
         let page = self.own();
         let error = match (page.stopped(), page.code.load(Ordering::Acquire)) {
             (_, args::kStatusMismatch) => self.mismatch(self.rank, page.peer.load(Ordering::Relaxed) as usize),
-            // A stop says more than another status: the device gave up because of it.
+            // A stop says more than another status: the kernel gave up because of the stop.
             (Some(stop), _) => self.stopped(stop),
             (None, _) => self.timeout(page),
         };
@@ -84,7 +84,7 @@ impl Health {
                 let pages = [self.pages.get(by), self.pages.get(self.rank)].into_iter().flatten();
                 match pages.into_iter().find(|page| page.finding().is_some()) {
                     Some(page) => self.waited_for(culprit, page, format!(": {detail}")),
-                    // No kernel gave up.
+                    // No kernel gave up: the timeout was in a host-side exchange.
                     None => Error::exchange_timeout(Some(culprit), self.deadlines.open, detail),
                 }
             }
@@ -96,7 +96,7 @@ impl Health {
         self.waited_for(rank, page, self.progress_of(rank))
     }
 
-    /// The wait that the kernel of a page gave up.
+    /// The error for the wait in which the kernel of `page` gave up.
     fn waited_for(&self, rank: usize, page: &Page, detail: String) -> Error {
         let operation = operation(page);
         let sequence = page.sequence.load(Ordering::Relaxed);
@@ -107,8 +107,8 @@ impl Health {
         Error::Timeout { operation, sequence, rank: Some(rank), waited, detail }
     }
 
-    /// What another library's operation ended with that did not end in time: the group's history tells who
-    /// has not enqueued it.
+    /// The error for another library's operation that exceeded its deadline. The rank whose history is behind is named
+    /// as the cause.
     pub(super) fn late(&self, operation: Operation, waited: Duration) -> Error {
         let enqueued = |rank: usize| self.pages.get(rank).map_or(u64::MAX, |page| page.history.enqueued());
         let least = (0..self.pages.len()).min_by_key(|rank| enqueued(*rank));
@@ -119,8 +119,8 @@ impl Health {
         Error::Timeout { operation, sequence, rank, waited, detail }
     }
 
-    /// Who keeps everybody waiting, when this rank waited for `named`: perhaps `named` waits for
-    /// somebody itself, and gives up at the same time.
+    /// The rank that keeps the group waiting, given that this rank waited for `named`. `named` may itself have waited
+    /// for another rank and have given up at the same moment.
     fn to_blame(&self, named: usize) -> usize {
         let enqueued = |rank: usize| self.pages.get(rank).map_or(u64::MAX, |page| page.history.enqueued());
         let reported = |rank: usize| match self.pages.get(rank)?.finding()? {
@@ -143,14 +143,16 @@ impl Health {
         least.filter(|least| enqueued(*least) < enqueued(rank)).unwrap_or(rank)
     }
 
-    /// Rank `by` found that `other` calls differently: one of the two differs from this rank, if it has called at all.
+    /// The mismatch between two ranks, after rank `by` found that `other` calls differently. If this rank has called,
+    /// at least one of the two differs from it.
     fn mismatch(&self, by: usize, other: usize) -> Error {
         if let Some(error) = self.counts_mismatch(by) {
             return error;
         }
-        // Every call is compared: its epoch is its number.
+        // Every call is compared: its epoch is its number, where a rank has not lost count.
         let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
-        let call = |rank: usize| self.pages.get(rank).and_then(|page| page.history.get(number));
+        let counts = |page: &&Page| page.unnumbered.load(Ordering::Relaxed) == 0;
+        let call = |rank: usize| self.pages.get(rank).map(|page| &**page).filter(counts)?.history.get(number);
         let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.to_string());
         let told = by != self.rank;
         let (against, rank) = match call(self.rank) {
@@ -164,8 +166,8 @@ impl Health {
         Error::Mismatch { what: "the call".to_owned(), against, ours, rank, theirs }
     }
 
-    /// Rank `by` found that what one of a pair sends is not what the other expects, or where it goes cannot be
-    /// addressed: the same words on every rank. The packing is that of `kernels/exchange/counts.cuh`.
+    /// The error after rank `by` found that a sender's count differs from the receiver's, or that a receiver's memory
+    /// is not addressable. All ranks word it alike. `kernels/exchange/counts.cuh` defines the packing.
     fn counts_mismatch(&self, by: usize) -> Option<Error> {
         const BY_SENDS: u64 = 1 << 63;
         let page = self.pages.get(by)?;
@@ -192,7 +194,7 @@ impl Health {
         })
     }
 
-    /// What a rank's page tells of it, for the end of a message.
+    /// What a rank's page says of its progress, for the end of a message.
     fn progress_of(&self, rank: usize) -> String {
         let Some(page) = self.pages.get(rank) else { return String::new() };
         let (ours, theirs) = (self.own().history.enqueued(), page.history.enqueued());
@@ -201,17 +203,17 @@ impl Health {
         format!(": it had enqueued {theirs} operations{last}; this rank {ours}")
     }
 
-    /// Stops everybody, this rank's device too: what it waits for may never come.
+    /// Stops every rank, this rank's device included, because what a kernel waits for may never come.
     fn tell(&self, error: &Error) {
         let (cause, culprit) = match error {
-            // Of what a kernel found in the counts.
+            // A kernel of this rank found it in the counts.
             Error::Unsupported { .. } if self.counts_mismatch(self.rank).is_some() => {
                 (Cause::Differed, self.own().peer.load(Ordering::Relaxed) as usize)
             }
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
             Error::PeerLost { rank, .. } => (Cause::Lost, *rank),
-            // Who aborts tells all, and perhaps more than this rank was told.
+            // The aborting rank tells all ranks, and may know more than this rank.
             Error::Aborted { .. } => return,
             _ => (Cause::Abort, self.rank),
         };
@@ -220,9 +222,9 @@ impl Health {
     }
 }
 
-/// What the kernel of a page gave up in.
+/// The operation in which the kernel of a page gave up.
 fn operation(page: &Page) -> Operation {
-    // No kernel writes a number of no operation.
+    // No kernel writes an unknown number.
     Operation::from_number(page.op.load(Ordering::Relaxed)).unwrap_or(Operation::Exchange)
 }
 
@@ -233,7 +235,6 @@ mod tests {
     use crate::device::Device;
     use crate::group::{Config, Group};
 
-    /// What each rank returns.
     fn threads(world_size: usize, rank: impl Fn(Threads) -> Result<()> + Sync) -> Vec<Result<()>> {
         let ranks = Threads::new(world_size).unwrap();
         std::thread::scope(|scope| {
@@ -242,7 +243,7 @@ mod tests {
         })
     }
 
-    /// An exchange of rank 0 fails so, and rank 1 learns of it from its own page.
+    /// Makes an exchange of rank 0 fail with `error`, and returns the failure that rank 1 reads from its own page.
     fn stopped(error: &Error, expected: &Stop) -> Error {
         let rank = |bootstrap: Threads| -> Result<()> {
             let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
@@ -258,7 +259,7 @@ mod tests {
             }
             assert_eq!(group.0.health.pages[own].stopped().as_ref(), Some(expected), "the device of rank {own}");
             let result = group.check();
-            // Both have looked before one leaves.
+            // Both ranks have looked before one leaves.
             std::thread::sleep(Duration::from_millis(300));
             result
         };
@@ -349,7 +350,7 @@ mod tests {
         let rank = |bootstrap: Threads| -> Result<()> {
             let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
             match group.rank() {
-                // Meets nobody, but only looks when both have left, at rank 0 first.
+                // Meets no rank, and looks only when both have left, at rank 0 first.
                 1 => group.exchange(|mesh, deadline| {
                     gone.wait();
                     mesh.all_gather(&[], deadline).map(drop)

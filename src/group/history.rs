@@ -1,8 +1,8 @@
-//! What a rank enqueued last: a ring with one writer that peers read, also after its death.
+//! The calls that a rank enqueued last: a ring with one writer. Peers read it, also after the writer's death.
 //!
-//! A seqlock an entry. The writer takes the stamp away, writes, and puts the new stamp; a
-//! reader takes an entry only when the stamp was the same before and after. The two fences
-//! make a reader that saw a new field also see that the old stamp is gone.
+//! Each entry is a seqlock. The writer clears the stamp, writes the fields, then sets the new stamp. A reader accepts
+//! an entry only when the stamp was equal before and after. The two fences make a reader that saw a new field also see
+//! that the old stamp is gone.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -33,12 +33,11 @@ struct Entry {
 }
 
 impl History {
-    /// How many calls the rank has enqueued.
     pub(crate) fn enqueued(&self) -> u64 {
         self.enqueued.load(Ordering::Acquire)
     }
 
-    /// Adds a call. Only the rank itself, and only one thread of it at a time.
+    /// Adds a call. Only the rank itself writes, from one thread at a time.
     pub(crate) fn push(&self, call: Call) {
         let number = self.enqueued.load(Ordering::Relaxed);
         let entry = self.entry(number);
@@ -50,7 +49,7 @@ impl History {
         self.enqueued.store(number + 1, Ordering::Release);
     }
 
-    /// The call with this number, unless it is too old or being written.
+    /// The call with this number, or `None` if it is overwritten or being written.
     pub(crate) fn get(&self, number: u64) -> Option<Call> {
         let entry = self.entry(number);
         let before = entry.stamp.load(Ordering::Acquire);
@@ -102,7 +101,7 @@ mod tests {
             history.push(call(0));
             let writer = history.clone();
             let thread = loom::thread::spawn(move || writer.push(call(1)));
-            // Both calls take the one entry there is: each is seen whole or not at all.
+            // Both calls use the only entry: a reader sees each whole or not at all.
             for number in [0, 1] {
                 if let Some(seen) = history.get(number) {
                     assert_eq!(seen, call(number));

@@ -1,4 +1,4 @@
-//! *We*: the ranks that work together, agreed on how, and who of them is alive.
+//! A group: ranks that agreed on settings, and the record of which ranks are alive.
 
 mod call;
 mod capabilities;
@@ -6,12 +6,12 @@ mod config;
 mod health;
 mod history;
 mod open;
-mod page;
+mod control_page;
 mod tuning;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
@@ -26,9 +26,9 @@ use crate::error::{Error, Operation, Result};
 pub(crate) use call::{BY_NCCL, Call};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
+pub(crate) use control_page::Finding;
+use control_page::{Cause, PageMapping, Stop};
 pub use open::boot_id;
-pub(crate) use page::Finding;
-use page::{Cause, PageMapping, Stop};
 pub use tuning::{TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
@@ -36,10 +36,9 @@ pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
 
 /// The ranks of one host that work together. Cheap to clone; usable from any thread.
 ///
-/// Opened by every rank at once; fails as one: after a rank died, a deadline passed or
-/// somebody called [`abort`](Self::abort), every call returns the same error, on every rank,
-/// and nothing spins. Dropped without [`close`](crate::Communicator::close), the rank counts
-/// as lost by the others.
+/// Every rank opens the group at once, and the group fails as one. After a rank died, a deadline passed or a rank
+/// called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins. A rank that
+/// drops the group without [`close`](crate::Communicator::close) counts as lost.
 #[derive(Clone)]
 pub struct Group(Arc<Inner>);
 
@@ -50,47 +49,44 @@ struct Inner {
     device: Device,
     config: Config,
     health: Arc<Health>,
-    /// For every rank the lowest rank of its process.
     processes: Vec<usize>,
     capabilities: Capabilities,
     mesh: Mutex<Mesh>,
     monitor: Mutex<Option<Monitor>>,
-    /// Whether the group was closed. Read for as long as a call takes from its look to what it enqueues, so that
-    /// closing comes before a call or behind it; no call ever waits for it.
+    /// Whether the group was closed. A call holds the read lock from its check until its work is enqueued, so closing
+    /// happens before or after a call. No call ever waits for this lock.
     closed: RwLock<bool>,
 }
 
-/// A call that began in an open group, which closes when it has enqueued what it will.
+/// Proof that a call began in an open group. The group closes only after this is dropped.
 #[must_use = "dropped, the group may close before the call is enqueued"]
 pub(crate) struct Entered<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
-/// What is known of the ranks' lives.
+/// The ranks' liveness and the group's failure.
 struct Health {
     rank: usize,
-    /// The device's view of the own page; dropped before that is unmapped.
+    /// Maps this rank's page for the device; dropped before the page is unmapped.
     _pinned: Memory,
-    /// The page of every rank.
     pages: Vec<PageMapping>,
-    /// The first failure, kept for good.
     failure: OnceCell<Error>,
     deadlines: Deadlines,
 }
 
-/// Numbers groups of this process.
+/// Source of group numbers that are unique in this process.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Group {
-    /// This rank.
+    /// This rank's number, 0 to world size - 1.
     pub fn rank(&self) -> usize {
         self.0.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn world_size(&self) -> usize {
         self.0.world_size
     }
 
-    /// The device of this rank.
+    /// This rank's device.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -100,7 +96,7 @@ impl Group {
         &self.0.config
     }
 
-    /// Blocks until every rank called it. Says nothing about work on streams.
+    /// Blocks until every rank has called it. Does not wait for work on streams.
     ///
     /// # Errors
     /// The group's error; [`Error::Timeout`] after `deadlines.open`.
@@ -108,29 +104,28 @@ impl Group {
         self.exchange(Bootstrap::barrier)
     }
 
-    /// Gives `bytes` to every rank and returns those of every rank, in rank order. Blocks.
+    /// Gathers `bytes` from every rank, in rank order; lengths may differ. Collective; blocks.
     ///
     /// # Errors
-    /// As [`barrier`](Self::barrier).
+    /// The group's error; [`Error::Timeout`] after `deadlines.open`.
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.exchange(|mesh, deadline| Bootstrap::all_gather(mesh, bytes, deadline))
     }
 
-    /// Stops the group on every rank: waits on all devices give up within milliseconds and every
-    /// later call fails with [`Error::Aborted`]. Only writes flags: may be called from any thread
-    /// at any time, more than once.
+    /// Stops the group on every rank. Waits on all devices give up within milliseconds, and every later call fails with
+    /// [`Error::Aborted`]. Does not block: it only writes flags. Any thread may call it at any time, more than once.
     pub fn abort(&self) {
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
         self.0.health.pages.iter().for_each(|page| page.stop(stop));
     }
 
-    /// Makes `error` the group's failure, unless there is one, and stops the group on every rank: a death and a
-    /// rank that is late by their names, everything else as by [`abort`](Self::abort). What the failure is.
+    /// Makes `error` the group's failure unless there is one, stops the group on every rank, and returns the failure.
+    /// Peers learn the name of a lost or late rank; for other errors they see an [`abort`](Self::abort).
     pub(crate) fn fail(&self, error: Error) -> Error {
         match error {
             Error::PeerLost { .. } | Error::Timeout { .. } => self.0.health.fail(error),
             _ => {
-                // First: whoever looks when the flags are there finds out why.
+                // The failure is kept first: a thread that sees the flags then finds the cause.
                 let failure = self.0.health.keep(error);
                 self.abort();
                 failure
@@ -138,39 +133,37 @@ impl Group {
         }
     }
 
-    /// The error of another library's operation that did not end in time.
+    /// The error of another library's operation that exceeded its deadline.
     pub(crate) fn late(&self, operation: Operation, waited: Duration) -> Error {
         self.0.health.late(operation, waited)
     }
 
-    /// Whether the group is open and every rank well, as far as this rank knows. Does not block.
+    /// Checks, without blocking, that the group is open and every rank is well as far as this rank knows.
     ///
     /// # Errors
-    /// [`Error::Closed`], or what went wrong first.
+    /// [`Error::Closed`], or the group's first failure.
     pub fn check(&self) -> Result<()> {
         self.enter().map(drop)
     }
 
-    /// The same for what enqueues: until the result is dropped the group is not closed, and the memory of peers
-    /// stays mapped. Does not block.
+    /// Checks that the group is open and well, and keeps it open until the result is dropped. Until then the peers'
+    /// memory stays mapped. Does not block.
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
-        // Not to be had: the group is about to close.
+        // The lock is taken when the group is about to close.
         let closed = self.0.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)?;
         self.0.health.check()?;
         Ok(Entered(closed))
     }
 
-    /// For every rank the lowest rank of its process: equal for ranks that are threads of one.
+    /// For each rank, the lowest rank of its process. Ranks with equal values are threads of one process.
     pub(crate) fn processes(&self) -> &[usize] {
         &self.0.processes
     }
 
-    /// Whether all ranks are threads of one process.
     pub(crate) fn is_one_process(&self) -> bool {
         self.processes().iter().all(|process| *process == self.processes()[0])
     }
 
-    /// What every rank's device has.
     pub(crate) fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
@@ -196,8 +189,8 @@ impl Group {
         })
     }
 
-    /// Why an exchange failed with `error`: a rank that was told of the group's failure first passes it on as its own,
-    /// but for a loss or a timeout, which a notice carries as what it is; or, after an abort, it is gone already.
+    /// Why an exchange failed with `error`. A rank that was told of the group's failure passes that failure on as its
+    /// own error, or, after an abort, has already left. A loss or timeout arrives unchanged.
     fn reason_of(&self, error: Error) -> Error {
         match (&error, self.0.health.check()) {
             (Error::Peer { .. }, Err(Error::PeerLost { .. } | Error::Timeout { .. })) => error,
@@ -207,7 +200,7 @@ impl Group {
         }
     }
 
-    /// The same while the group closes.
+    /// Runs a collective host-side exchange while the group closes, without the check that it is open.
     pub(crate) fn exchange_unchecked<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         let deadline = until(self.0.config.deadlines.open);
         let result = run(&mut self.0.mesh.lock(), deadline);
@@ -217,19 +210,25 @@ impl Group {
         result
     }
 
-    /// What kernels of this rank found amiss first, if it was none that stopped them.
+    /// The fault that kernels of this rank found, unless another rank had stopped them.
     pub(crate) fn own_finding(&self) -> Option<Finding> {
         self.0.health.pages[self.0.rank].finding()
     }
 
-    /// Status block of this rank, at its address for host and device.
+    /// Address of this rank's status block, valid for host and device.
     pub(crate) fn status_address(&self) -> *mut u8 {
         self.0.health.pages[self.0.rank].address()
     }
 
-    /// Notes a call in the own history. One thread at a time.
+    /// Adds a call to this rank's history. One thread at a time.
     pub(crate) fn note(&self, call: Call) {
         self.0.health.pages[self.0.rank].history.push(call);
+    }
+
+    /// From here on the own history numbers calls otherwise than the device that compares them: what a stream's owner
+    /// captures is noted once, and runs any number of times.
+    pub(crate) fn lose_count(&self) {
+        self.0.health.pages[self.0.rank].unnumbered.store(1, Ordering::Relaxed);
     }
 
     /// Makes the waits of the own device give up, for good.
@@ -238,12 +237,12 @@ impl Group {
         self.0.health.pages[self.0.rank].stop(stop);
     }
 
-    /// Leaves the status block of this rank mapped for good: its device may never end looking at it.
+    /// Leaves this rank's status block mapped for good, because its device may never stop polling it.
     pub(crate) fn leak_status(&self) {
         std::mem::forget(self.0.health.clone());
     }
 
-    /// Waits for calls that have entered. From here on every call fails.
+    /// Waits for calls that have entered. Every later call fails.
     pub(crate) fn begin_close(&self) -> Result<()> {
         match std::mem::replace(&mut *self.0.closed.write(), true) {
             true => Err(Error::Closed),
@@ -251,10 +250,10 @@ impl Group {
         }
     }
 
-    /// The verdict of all ranks on what their devices did, which are idle; peers may then leave without being lost.
+    /// Agrees with all ranks on what their now idle devices did. Afterwards peers may leave without counting as lost.
     pub(crate) fn settle(&self) -> Result<()> {
-        // Its drop joins the thread. Nobody leaves in good order before the barrier, to which this rank has yet to
-        // come: so a peer that closes first is not taken for dead.
+        // Dropping the monitor joins its thread. No peer leaves in good order before the barrier, which this rank has
+        // not reached, so a peer that closes first is not taken for dead.
         drop(self.0.monitor.lock().take());
         self.0.health.check()?;
         self.exchange_heeding(|mesh, deadline| mesh.barrier(deadline))
@@ -262,7 +261,7 @@ impl Group {
 }
 
 impl Drop for Inner {
-    /// A rank that leaves because of a failure says so: a mere goodbye would make it the one that failed the group.
+    /// Announces the failure that makes this rank leave. A mere goodbye would blame this rank for the group's failure.
     fn drop(&mut self) {
         drop(self.monitor.get_mut().take());
         if let Some(error) = self.health.reason_to_leave() {

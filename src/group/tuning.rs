@@ -1,4 +1,4 @@
-//! Crossovers measured on a machine, as a file that every rank is given.
+//! Crossovers measured on a machine, kept in a file that every rank loads.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,27 +10,27 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// Which algorithm is fastest for which message, as `symmetra tune` measured it on a machine. Goes
-/// into [`Config::tuning`](super::Config::tuning), the same on every rank; calls it says nothing
-/// about are served by the built-in table.
+/// The fastest algorithm for each message, as `symmetra tune` measured it on a machine.
+/// [`Config::tuning`](super::Config::tuning) takes it, equal on every rank. The built-in table serves calls that it has
+/// no rows for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
-    /// Of this format: [`Tuning::VERSION`].
+    /// Version of the file format: [`Tuning::VERSION`].
     pub version: u32,
-    /// The version of the library that measured.
+    /// Version of the library that measured.
     pub library: String,
-    /// When it did, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub measured_unix_s: u64,
-    /// The device it measured on, as the vendor names it.
+    /// Name of the measured device, as the vendor gives it.
     pub device: String,
-    /// Versions of the driver and runtime behind it.
+    /// Versions of the device's driver and runtime.
     pub driver: String,
-    /// The kind of that device: `cuda`, `host`.
+    /// Kind of the device: `cuda`, `host`.
     pub kind: String,
-    /// What was found.
+    /// The measured choices.
     pub tables: Vec<TunedTable>,
-    /// What it was found from. Decides nothing.
+    /// The timings behind the choices. They decide nothing.
     pub timings: Vec<TunedTiming>,
 }
 
@@ -38,41 +38,41 @@ pub struct Tuning {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunedTable {
-    /// Ranks.
+    /// World size.
     pub world_size: usize,
-    /// Whether for floating types; else for integers.
+    /// True for floating types, false for integers.
     pub floating: bool,
-    /// Whether for operands that peers can address.
+    /// True for operands that peers can address.
     pub direct: bool,
-    /// Whether for [`Determinism::Exact`](super::Determinism::Exact); else for the other.
+    /// True for [`Determinism::Exact`](super::Determinism::Exact).
     pub exact: bool,
-    /// Smallest messages first; the last is without limit.
+    /// Ranges of message size in ascending order; the last has no upper limit.
     pub rows: Vec<TunedRow>,
 }
 
-/// One range of messages.
+/// One range of message sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunedRow {
-    /// Its largest message, in bytes; none: without limit.
+    /// The largest message of the range, in bytes; `None` means no limit.
     pub up_to_bytes: Option<u64>,
-    /// What serves it, by name.
+    /// Name of the algorithm that serves the range.
     pub algorithm: String,
 }
 
-/// What one size took by every algorithm that was timed.
+/// The time of every measured algorithm at one message size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunedTiming {
-    /// Ranks.
+    /// World size.
     pub world_size: usize,
-    /// Whether of a floating type; else of integers.
+    /// True for a floating type, false for integers.
     pub floating: bool,
-    /// Whether on operands that peers can address.
+    /// True for operands that peers can address.
     pub direct: bool,
-    /// Size of the message.
+    /// Message size.
     pub bytes: u64,
-    /// Nanoseconds by the algorithm's name.
+    /// Nanoseconds by algorithm name.
     pub times_ns: BTreeMap<String, u64>,
 }
 
@@ -83,14 +83,14 @@ impl Tuning {
     /// Reads a file that `symmetra tune` wrote.
     ///
     /// # Errors
-    /// [`Error::System`] when it cannot be read, [`Error::InvalidArgument`] when it is something
-    /// else, of another version, or leaves a message unserved.
+    /// [`Error::System`] when the file cannot be read. [`Error::InvalidArgument`] when it is not a tuning file, has
+    /// another version, or leaves a message size unserved.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = fs::read(path)
             .map_err(|error| Error::system(format_args!("read the tuning file {}", path.display()), &error))?;
         let what = format!("the tuning file {}", path.display());
-        /// Told apart first: another version may hold anything.
+        /// Parsed first: a file of another version may hold anything else.
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
@@ -109,11 +109,11 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Writes the file: the whole of it or, where that fails, nothing. What symbolic links lead to is replaced.
+    /// Writes the file atomically: on failure the old file stays. A symbolic link's target is replaced.
     ///
     /// # Errors
-    /// [`Error::System`] when it cannot be written; [`Error::InvalidArgument`] as [`load`](Self::load), and for a
-    /// device, pipe or socket.
+    /// [`Error::System`] when the file cannot be written. [`Error::InvalidArgument`] for tables that
+    /// [`load`](Self::load) would refuse, and for a path that is a device, pipe or socket.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.validate()?;
         let path = path.as_ref();
@@ -125,14 +125,13 @@ impl Tuning {
             Ok(_) => path.canonicalize().map_err(cannot)?,
             Err(_) => path.to_owned(),
         };
-        // A folder refuses by itself.
+        // The write to a folder fails by itself.
         if there.exists() && !there.is_file() && !there.is_dir() {
             return Err(Error::invalid("the tuning file", path.display(), "it must be a regular file, to be replaced"));
         }
         replace(&there, text.as_bytes()).map_err(cannot)
     }
 
-    /// What was measured for a kind of call, if anything.
     pub(crate) fn rows(&self, world_size: usize, floating: bool, direct: bool, exact: bool) -> Option<&[TunedRow]> {
         let key = (world_size, floating, direct, exact);
         let table =
@@ -140,7 +139,7 @@ impl Tuning {
         table.map(|table| table.rows.as_slice())
     }
 
-    /// What ranks compare instead of the whole.
+    /// A digest that ranks compare instead of the whole file.
     pub(super) fn digest(&self) -> String {
         let text = serde_json::to_vec(self).unwrap_or_default();
         let digest = Sha256::digest(text);
@@ -148,7 +147,7 @@ impl Tuning {
         format!("{} ({digits})", self.device)
     }
 
-    /// Every table serves every message once.
+    /// Checks that every table serves every message size once.
     pub(super) fn validate(&self) -> Result<()> {
         for table in &self.tables {
             let limits: Vec<u64> = table.rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
@@ -162,7 +161,7 @@ impl Tuning {
     }
 }
 
-/// Puts a file in another's place once all of it is written.
+/// Writes `contents` beside `path`, then renames the new file to `path`.
 fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".{}", std::process::id()));
@@ -174,7 +173,7 @@ fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     };
     let written = write();
     if written.is_err() {
-        // It may not be there at all.
+        // The file may not exist.
         let _ = fs::remove_file(&partial);
     }
     written

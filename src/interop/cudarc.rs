@@ -1,4 +1,4 @@
-//! From and to [cudarc](::cudarc)'s contexts, streams and slices (feature `cudarc`).
+//! Conversions between this crate and [cudarc](::cudarc)'s contexts, streams and slices (feature `cudarc`).
 //!
 //! | cudarc | symmetra | |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | `CudaView`, `CudaViewMut` | [`Lent`], from [`Ref`] | [`lend`]: safe, frees nothing |
 //! | `DriverError` | [`Error`] | `?` |
 //!
-//! cudarc allocates from a stream-ordered pool where the device has one. Such memory cannot be shared:
-//! collectives on it are pushed through the arena, [`Adopted::is_shared`](crate::Adopted::is_shared)
-//! is false. A [`SymmetricBuffer`](crate::SymmetricBuffer) copies nothing.
+//! cudarc allocates from a stream-ordered pool where the device has one. Such memory cannot be shared, so collectives
+//! on it pass through the arena and [`Adopted::is_shared`](crate::Adopted::is_shared) is false. A
+//! [`SymmetricBuffer`](crate::SymmetricBuffer) is zero-copy.
 //!
 //! ```no_run
 //! use cudarc::driver::CudaContext;
@@ -58,7 +58,7 @@ use crate::types::Element;
 /// The device of a context.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a context that is not the device's primary one; as [`Device::cuda`].
+/// [`Error::Unsupported`] for a context that is not the device's primary one, and the errors of [`Device::cuda`].
 pub fn device(context: &CudaContext) -> Result<Device> {
     if !context.is_primary() {
         return Err(Error::unsupported("a context of its own", "streams and memory are those of the primary context"));
@@ -66,15 +66,15 @@ pub fn device(context: &CudaContext) -> Result<Device> {
     Device::cuda(context.ordinal())
 }
 
-/// A stream that both crates use. Keeps the `Arc` for as long as it is in use itself.
+/// A stream that both crates use. The result keeps the `Arc`.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a stream of another device.
 ///
 /// # Safety
-/// While the stream is captured, by anybody, what is enqueued on it uses only operands that outlive that
-/// graph. For what a [`Stream::capture`] on the result enqueues with its [`Capture`](crate::Capture) the
-/// compiler sees to that. A stream of cudarc's `per_thread_stream` is used from one thread.
+/// While the stream is captured, by anybody, work enqueued on it uses only operands that outlive that graph. The
+/// compiler checks this for work that a [`Stream::capture`] on the result enqueues with its
+/// [`Capture`](crate::Capture). A stream of cudarc's `per_thread_stream` is used from one thread.
 pub unsafe fn stream(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream> {
     check(device, stream)?;
     // SAFETY: the handle belongs to the device, is valid as long as the `Arc` that the result keeps,
@@ -82,38 +82,38 @@ pub unsafe fn stream(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream
     unsafe { Stream::borrow_kept(device, stream.cu_stream() as u64, stream.clone()) }
 }
 
-/// A new stream that both crates use, in a context of its own `Arc` without cudarc's event tracking:
-/// those events would tie a capture to work before it.
+/// Creates a stream that both crates use, in a context of its own without cudarc's event tracking. Tracking events
+/// would tie a capture to work before it.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a device that is not of CUDA, [`Error::Device`] when the driver refuses.
 ///
 /// # Safety
-/// As [`stream`](fn@stream). What cudarc allocates in this context is used on this stream alone, or the
-/// caller orders the streams that use it.
+/// The caller promises what [`stream`](fn@stream) asks. Memory that cudarc allocates in this context is used on this
+/// stream alone, or the caller orders the streams that use it.
 pub unsafe fn new_stream(device: &Device) -> Result<(Stream, Arc<CudaStream>)> {
     let ordinal = match (device.kind(), usize::try_from(device.ordinal())) {
         (DeviceKind::Cuda, Ok(ordinal)) => ordinal,
         _ => return Err(Error::invalid("the device", format!("{device:?}"), "a stream of cudarc needs a CUDA device")),
     };
     let context = CudaContext::new(ordinal)?;
-    // SAFETY: the caller orders what the events would have.
+    // SAFETY: the caller orders the streams, as the events would have.
     unsafe { context.disable_event_tracking() };
     let native = context.new_stream()?;
-    // SAFETY: passed on.
+    // SAFETY: the caller promises what `stream` asks.
     let stream = unsafe { stream(device, &native) }?;
     Ok((stream, native))
 }
 
-/// Memory of a `CudaSlice` or `CudaViewMut` that stays with its owner.
+/// Borrows a `CudaSlice` or `CudaViewMut` that stays with its owner.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for memory of another device.
 ///
 /// # Safety
-/// What the owner does after `'a` comes after all work enqueued with the result: that went to the
-/// slice's own stream, or was waited for. This holds for dropping the slice too, which frees the
-/// memory on its stream; what peers come to address lives on as [`Communicator::adopt`](crate::Communicator::adopt) asks.
+/// What the owner does after `'a` comes after all work enqueued with the result: either that work went to the slice's
+/// own stream, or it was waited for. This includes dropping the slice, which frees the memory on its stream. Memory
+/// that peers address lives on as [`Communicator::adopt`](crate::Communicator::adopt) asks.
 pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory: &'a mut M) -> Result<Ref<'a, T>> {
     let (len, owner) = (memory.len(), memory.stream().clone());
     check(device, &owner)?;
@@ -122,9 +122,9 @@ pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory
     unsafe { Ref::from_raw(device, address as *mut T, len) }
 }
 
-/// A `CudaSlice` given to collectives. Dropped, it waits for the device, as a
-/// [`DeviceBuffer`](crate::DeviceBuffer) does, and then drops the slice; where peers have it mapped, when they
-/// cannot reach it any more, as there.
+/// A `CudaSlice` given to collectives. Dropping it waits for the device, as for a
+/// [`DeviceBuffer`](crate::DeviceBuffer), and then drops the slice. When peers have the memory mapped, the slice is
+/// dropped once they cannot reach it.
 pub struct Owned<T: Element> {
     slice: Arc<Settled<T>>,
     memory: Ref<'static, T>,
@@ -149,36 +149,36 @@ impl<T: Element> Drop for Settled<T> {
 }
 
 impl<T: Element> Owned<T> {
-    /// Takes a slice.
+    /// Takes ownership of a slice.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for memory of another device; the slice is dropped.
     pub fn new(device: &Device, slice: CudaSlice<T>) -> Result<Self> {
         check(device, slice.stream())?;
         let (address, _) = slice.device_ptr(slice.stream());
-        // SAFETY: the driver allocated it for so many elements; it is freed when its last owner is dropped, after
-        // the device's work, and `borrow` lends it no longer than that.
+        // SAFETY: the driver allocated it for this number of elements. It is freed when its last owner is dropped,
+        // after the device's work, and `borrow` lends it no longer than that.
         let memory = unsafe { Ref::from_raw(device, address as *mut T, slice.len()) }?;
         let slice = Arc::new(Settled { slice: ManuallyDrop::new(slice), device: device.clone() });
         let owner: Owner = slice.clone();
         Ok(Self { slice, memory: memory.owned_by(Some(owner)) })
     }
 
-    /// The memory, as an operand. Streams order who uses it when.
+    /// The memory as an operand. The order of streams decides which work uses it first.
     pub fn borrow(&self) -> Ref<'_, T> {
         self.memory.clone()
     }
 
-    /// The slice, for work of the caller's own.
+    /// The slice, for the caller's own work.
     pub fn slice(&self) -> &CudaSlice<T> {
         &self.slice.slice
     }
 
-    /// Waits for the device and gives the slice back.
+    /// Waits for the device and returns the slice.
     ///
     /// # Errors
     /// [`Error::Device`] when the device's work failed; the slice is leaked. [`Error::Unsupported`] when peers can
-    /// reach it, since it was adopted or registered by a graph; it is dropped when they cannot.
+    /// reach the memory because it was adopted or registered by a graph; the slice is dropped when they no longer can.
     pub fn into_inner(self) -> Result<CudaSlice<T>> {
         let Self { slice, memory } = self;
         memory.device().synchronize()?;
@@ -189,7 +189,7 @@ impl<T: Element> Owned<T> {
         let mut settled = ManuallyDrop::new(Arc::into_inner(slice).ok_or_else(lent)?);
         // SAFETY: `settled` is not used any more, and not dropped.
         let slice = unsafe { ManuallyDrop::take(&mut settled.slice) };
-        // SAFETY: likewise.
+        // SAFETY: `settled` is not used any more, and not dropped.
         unsafe { std::ptr::drop_in_place(&raw mut settled.device) };
         Ok(slice)
     }
@@ -201,34 +201,33 @@ impl<T: Element> fmt::Debug for Owned<T> {
     }
 }
 
-/// Memory of this crate's, or known to it, as cudarc's launches and libraries take it. Frees nothing.
+/// Memory that this crate knows, as cudarc's launches and libraries take it. Dropping it frees nothing.
 pub struct Lent<'a, T: Element> {
     slice: ManuallyDrop<CudaSlice<T>>,
     _memory: PhantomData<Ref<'a, T>>,
 }
 
-/// Lends memory to cudarc, for work on `stream`: that of a [`DeviceBuffer`](crate::DeviceBuffer), of this
-/// rank's part of a [`SymmetricBuffer`](crate::SymmetricBuffer), by their `borrow`. Streams order who uses
-/// it when, and its owner waits for the device before it is freed. A `CudaGraph` keeps nothing that it
-/// uses, lent or not.
+/// Lends memory to cudarc, for work on `stream`: a [`DeviceBuffer`](crate::DeviceBuffer) or this rank's part of a
+/// [`SymmetricBuffer`](crate::SymmetricBuffer), through their `borrow`. The order of streams decides which work uses it
+/// first. Its owner waits for the device before it is freed. A `CudaGraph` does not keep the memory that it uses.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a stream of another device.
 pub fn lend<'a, T: Element>(memory: Ref<'a, T>, stream: &Arc<CudaStream>) -> Result<Lent<'a, T>> {
     check(memory.device(), stream)?;
-    // SAFETY: so many elements, valid for `'a` and until the device is done with them; of any bits, as
-    // all elements may be. The slice is neither dropped nor given away.
+    // SAFETY: the memory holds this number of elements, valid for `'a` and until the device is done with them; every
+    // bit pattern is a valid element. The slice is neither dropped nor given away.
     let slice = unsafe { stream.upgrade_device_ptr(memory.as_raw() as u64, memory.len()) };
     Ok(Lent { slice: ManuallyDrop::new(slice), _memory: PhantomData })
 }
 
 impl<T: Element> Lent<'_, T> {
-    /// To be read.
+    /// A view for reading.
     pub fn as_view(&self) -> CudaView<'_, T> {
         self.slice.as_view()
     }
 
-    /// To be written.
+    /// A view for writing.
     pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
         self.slice.as_view_mut()
     }
@@ -238,7 +237,7 @@ impl<T: Element> Drop for Lent<'_, T> {
     fn drop(&mut self) {
         // SAFETY: the last use of the slice.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
-        // Lets go of the stream and of events, and not of the memory.
+        // Releases the stream and events, and not the memory.
         slice.leak();
     }
 }
@@ -255,7 +254,7 @@ impl From<DriverError> for Error {
     }
 }
 
-/// Whether a stream's context is the primary one of `device`.
+/// Checks that a stream's context is the primary one of `device`.
 fn check(device: &Device, stream: &CudaStream) -> Result<()> {
     let context = stream.context();
     let same = device.kind() == DeviceKind::Cuda && i32::try_from(context.ordinal()) == Ok(device.ordinal());

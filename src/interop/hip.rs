@@ -1,4 +1,4 @@
-//! From and to the raw types of [hip-sys](hip_sys) (feature `hip-sys`).
+//! Conversions from and to the raw types of [hip-sys](hip_sys) (feature `hip-sys`).
 //!
 //! | hip-sys | symmetra | |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | `hipStream_t` | [`Stream`] | [`stream`]: the caller's, destroys nothing; back by [`as_raw`] |
 //! | `hipDeviceptr_t` | [`Ref`] | [`borrow`]: when it is freed is the caller's duty |
 //!
-//! The types alone are used. Functions of hip-sys are linked; those that symmetra calls are
-//! looked up when it runs. Do not pass hip-sys's `hipError_t` from C: it is a closed Rust enum.
+//! This module uses only the types. Functions of hip-sys are linked; functions that symmetra calls are looked up at run
+//! time. Do not pass hip-sys's `hipError_t` from C: it is a closed Rust enum.
 //!
 //! ```no_run
 //! use std::ffi::c_void;
@@ -41,23 +41,23 @@ use crate::types::Element;
 /// The device with this ordinal.
 ///
 /// # Errors
-/// As [`Device::hip`]; [`Error::InvalidArgument`] for a negative ordinal.
+/// The errors of [`Device::hip`]; [`Error::InvalidArgument`] for a negative ordinal.
 pub fn device(device: hipDevice_t) -> Result<Device> {
     let ordinal =
         usize::try_from(device).map_err(|_| Error::invalid("device ordinal", device, "it must not be negative"))?;
     Device::hip(ordinal)
 }
 
-/// A stream of the caller's; null is the default stream.
+/// Wraps the caller's stream; null is the default stream.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a stream of another device, or a device that is not of HIP.
 ///
 /// # Safety
-/// As [`Stream::borrow_raw`].
+/// The caller promises what [`Stream::borrow_raw`] asks.
 pub unsafe fn stream(device: &Device, stream: hipStream_t) -> Result<Stream> {
     check(device)?;
-    // SAFETY: passed on.
+    // SAFETY: the caller promises what `borrow_raw` asks.
     unsafe { Stream::borrow_raw(device, stream as u64) }
 }
 
@@ -70,16 +70,16 @@ pub fn as_raw(stream: &Stream) -> Result<hipStream_t> {
     Ok(stream.as_raw() as hipStream_t)
 }
 
-/// `len` elements of device memory that stay with their owner.
+/// Borrows `len` elements of device memory that stay with their owner.
 ///
 /// # Errors
-/// As [`Ref::from_raw`]; [`Error::InvalidArgument`] for a device that is not of HIP.
+/// The errors of [`Ref::from_raw`]; [`Error::InvalidArgument`] for a device that is not of HIP.
 ///
 /// # Safety
-/// As [`Ref::from_raw`].
+/// The caller promises what [`Ref::from_raw`] asks.
 pub unsafe fn borrow<'a, T: Element>(device: &Device, address: hipDeviceptr_t, len: usize) -> Result<Ref<'a, T>> {
     check(device)?;
-    // SAFETY: passed on.
+    // SAFETY: the caller promises what `from_raw` asks.
     unsafe { Ref::from_raw(device, address.cast(), len) }
 }
 

@@ -1,4 +1,4 @@
-//! Conversions from types of other crates, which appear nowhere else in the public interface.
+//! Conversions from types of other crates. No other part of the public interface names those types.
 
 #[cfg(feature = "cudarc")]
 pub mod cudarc;

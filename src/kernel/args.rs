@@ -1,10 +1,10 @@
 //! Argument blocks of the kernels: `kernels/args.hpp` as bindgen mirrors it.
 //! Generated: run `SYMMETRA_UPDATE=1 cargo test --test source bindings` after changing the header.
-#![allow(missing_docs, non_upper_case_globals, unreachable_pub, unused, clippy::all)]
+#![allow(missing_docs, non_camel_case_types, non_upper_case_globals, unreachable_pub, unsafe_code, unused, clippy::all)]
 
 #[doc = " Most ranks a group may have."]
 pub const kMaxWorld: u32 = 16;
-#[doc = " What a waiting kernel was doing; the `op` of Status."]
+#[doc = " The operation of a waiting kernel; the `op` of Status."]
 pub const kOpAllReduce: u32 = 0;
 pub const kOpSignalWait: u32 = 1;
 pub const kOpSignalBarrier: u32 = 2;
@@ -24,9 +24,9 @@ pub const kStatusOk: u32 = 0;
 pub const kStatusTimeout: u32 = 1;
 #[doc = "< a wait saw the abort word"]
 pub const kStatusAborted: u32 = 2;
-#[doc = "< a peer's call differs from ours"]
+#[doc = "< a peer's call differs from this rank's"]
 pub const kStatusMismatch: u32 = 3;
-#[doc = " Why a kernel gave up, one a group, in host memory the device addresses.\n The host writes `abort`; the first wait that gives up writes the rest, `code` last."]
+#[doc = " Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first\n wait that gives up writes the other fields, `code` last."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Status {
@@ -38,12 +38,12 @@ pub struct Status {
     pub op: u32,
     #[doc = "< the rank that was waited for"]
     pub peer: u32,
-    #[doc = "< collectives of the group finished on this device before"]
+    #[doc = "< collectives of the group that this device had finished before"]
     pub sequence: u64,
     #[doc = "< the epoch that was waited for"]
     pub epoch: u32,
     pub reserved: u32,
-    #[doc = "< how long the wait was to last at most"]
+    #[doc = "< the deadline of the wait"]
     pub timeout_ns: u64,
     #[doc = "< kStatusMismatch: the peer's descriptor"]
     pub theirs: [u64; 2usize],
@@ -62,15 +62,15 @@ const _: () = {
     ["Offset of field: Status::timeout_ns"][::std::mem::offset_of!(Status, timeout_ns) - 32usize];
     ["Offset of field: Status::theirs"][::std::mem::offset_of!(Status, theirs) - 40usize];
 };
-#[doc = " Where a rank's device is; in its arena, so peers can read it when it has died."]
+#[doc = " Progress of a rank's device. It lies in the arena, so peers can read it after the rank has died."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Progress {
-    #[doc = "< collectives whose block 0 ended; not what ranks only tell each other, nor signals"]
+    #[doc = "< collectives whose block 0 ended; not comparisons of calls or counts, nor signals"]
     pub done: u64,
-    #[doc = "< nonzero once a wait gave up: all others give up too"]
+    #[doc = "< nonzero once a wait gave up: all others then give up too"]
     pub failed: u32,
-    #[doc = "< when a wait last looked at the host's abort word, in 1024 ns, modulo 2^32"]
+    #[doc = "< when a wait last read the host's abort word, in 1024 ns, modulo 2^32"]
     pub looked: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -81,11 +81,11 @@ const _: () = {
     ["Offset of field: Progress::failed"][::std::mem::offset_of!(Progress, failed) - 8usize];
     ["Offset of field: Progress::looked"][::std::mem::offset_of!(Progress, looked) - 12usize];
 };
-#[doc = " How a kernel waits: never for ever."]
+#[doc = " Parameters of a kernel's waits. Every wait is bounded."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Wait {
-    #[doc = "< own arena"]
+    #[doc = "< in this rank's arena"]
     pub progress: *mut Progress,
     #[doc = "< host memory"]
     pub status: *mut Status,
@@ -100,7 +100,7 @@ const _: () = {
     ["Offset of field: Wait::status"][::std::mem::offset_of!(Wait, status) - 8usize];
     ["Offset of field: Wait::timeout_ns"][::std::mem::offset_of!(Wait, timeout_ns) - 16usize];
 };
-#[doc = " The same object in every rank's memory, as this rank addresses it."]
+#[doc = " The addresses of one object on all ranks, as this rank addresses them."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct PeerTable {
@@ -137,9 +137,9 @@ pub const kOneShotLL: u32 = 0;
 pub const kOneShotSentinel: u32 = 1;
 #[doc = "< reduce-scatter and all-gather, both pushed, LL packets"]
 pub const kTwoShotLL: u32 = 2;
-#[doc = "< the same with sentinel packets, floating types"]
+#[doc = "< reduce-scatter and all-gather, both pushed, sentinel packets, floating types"]
 pub const kTwoShotSentinel: u32 = 3;
-#[doc = "< pull-reduce and push between the operands themselves"]
+#[doc = "< zero-copy: reads and reduces inputs, writes outputs"]
 pub const kTwoShotZeroCopy: u32 = 4;
 #[doc = "< round a ring, through queues or into the outputs"]
 pub const kRing: u32 = 5;
@@ -147,21 +147,21 @@ pub const kRing: u32 = 5;
 pub const kRecursiveDoubling: u32 = 6;
 #[doc = "< how many there are"]
 pub const kAllReduceAlgorithms: u32 = 7;
-#[doc = " Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at\n once; channels do not wait for each other, so where there are fewer the rest comes later."]
+#[doc = " Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at once. Channels do not\n wait for each other, so on a smaller device the rest run later."]
 pub const kRingChannels: u32 = 128;
-#[doc = " Slots of a channel's queue. Two let a rank fill one while the next empties the other."]
+#[doc = " Slots of a channel's queue. With two, a rank fills one while the next rank empties the other."]
 pub const kRingSlots: u32 = 2;
-#[doc = " The region of a ring: flags of the barrier at its entry, two counts a channel, queues."]
+#[doc = " The region of a ring: flags of the entry barrier, two counters per channel, queues."]
 pub const kRingCountsOffset: u32 = 16384;
 pub const kRingCountBytes: u32 = 64;
 pub const kRingQueuesOffset: u32 = 32768;
-#[doc = " Per-block protocol state, own device memory, kMaxBlocks entries a region. All\n entries advance together, one step a call, whatever the grid: block b of a grid\n of g reads entry b and writes entries b, b + g, b + 2g..."]
+#[doc = " Per-block protocol state in own device memory, kMaxBlocks entries per region. All entries advance together, one step\n per call, whatever the grid: block b of a grid of g blocks reads entry b and writes entries b, b + g, b + 2g..."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct BlockState {
     #[doc = "< calls made in this region, modulo kEpochModulus"]
     pub epoch: u32,
-    #[doc = "< sentinels: packets per source of the call before; ring: what channels have passed on"]
+    #[doc = "< sentinels: packets per source of the previous call; ring: counters of its channels"]
     pub previous: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -173,7 +173,7 @@ const _: () = {
 };
 #[doc = " Divisible by 2 and 3, so that buffers rotate evenly across the wrap."]
 pub const kEpochModulus: u32 = 4294967292;
-#[doc = " One all-reduce. What a kernel needs first comes first: constant memory is cold when\n a kernel starts, and a line of it (64 bytes, of which a launch takes 16) is a few percent\n of a small message. Up to wait.progress all is on the first line."]
+#[doc = " One all-reduce. Fields that a kernel needs first come first: constant memory is cold when a kernel starts, and one\n line of it (64 bytes, of which a launch takes 16) costs a few percent of a small message. Everything up to\n wait.progress is on the first line."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct AllReduceArgs {
@@ -183,7 +183,7 @@ pub struct AllReduceArgs {
     pub count: u64,
     #[doc = "< own, of this region"]
     pub state: *mut BlockState,
-    #[doc = "< packets of one source a block handles at once"]
+    #[doc = "< packets of one source that a block handles at once"]
     pub lanes_log2: u32,
     pub rank: u32,
     pub wait: Wait,
@@ -193,11 +193,11 @@ pub struct AllReduceArgs {
     pub dtype: u32,
     pub algorithm: u32,
     pub reduction: u32,
-    #[doc = "< scratch region of this protocol in every rank; the own at [rank]"]
+    #[doc = "< scratch region of this protocol on every rank; this rank's at [rank]"]
     pub peers: [*mut u8; 16usize],
     #[doc = "< kTwoShotZeroCopy: device memory"]
     pub inputs: *const PeerTable,
-    #[doc = "< kTwoShotZeroCopy: device memory; kRing: the same, or null"]
+    #[doc = "< kTwoShotZeroCopy, or kRing with direct output: device memory; else null"]
     pub outputs: *const PeerTable,
     #[doc = "< from every address of `inputs` to the operand"]
     pub inputs_offset_bytes: u64,
@@ -232,29 +232,29 @@ const _: () = {
 pub const kExchangePackets: u32 = 0;
 #[doc = "< each rank writes into the outputs of the others"]
 pub const kExchangePush: u32 = 1;
-#[doc = "< each rank reads a share of one rank's and writes it to all others"]
+#[doc = "< each rank reads a share of the root's data and writes it to all others"]
 pub const kExchangeRelay: u32 = 2;
-#[doc = "< as kExchangePackets; what a rank gets from all it reduces"]
+#[doc = "< LL packets through scratch; a rank reduces what it gets from all"]
 pub const kReducePackets: u32 = 3;
-#[doc = "< each rank reads the inputs of all and reduces them"]
+#[doc = "< each rank reads all inputs and reduces them"]
 pub const kReducePull: u32 = 4;
-#[doc = "< a rank reduces what was brought to it, of each rank `from` says"]
+#[doc = "< a rank reduces parts already copied to it; `from` has one per rank"]
 pub const kReduceLocal: u32 = 5;
-#[doc = "< as kExchangeRelay; LL packets through scratch, any memory"]
+#[doc = "< kExchangeRelay by LL packets through scratch; any memory"]
 pub const kRelayPackets: u32 = 6;
 #[doc = "< how many there are"]
 pub const kExchangeAlgorithms: u32 = 7;
-#[doc = " Packets of a line of memory: shares of what kRelayPackets moves begin at one."]
+#[doc = " Packets per line of memory: shares of kRelayPackets start at a line."]
 pub const kRelayLine: u32 = 8;
-#[doc = " What ranks that know only their own counts tell each other before the exchange."]
+#[doc = " Counts that ranks exchange when each knows only its own."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Learned {
-    #[doc = "< most that any rank sends any other"]
+    #[doc = "< most bytes that any rank sends any other"]
     pub largest_bytes: u64,
-    #[doc = "< nonzero: between the operands, for peers can address every rank's output"]
+    #[doc = "< nonzero: zero-copy, because peers can address every rank's output"]
     pub direct: u64,
-    #[doc = "< from the addresses of the table to where this rank's part goes"]
+    #[doc = "< from the table's addresses to the place of this rank's part"]
     pub theirs_bytes: [u64; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -265,9 +265,9 @@ const _: () = {
     ["Offset of field: Learned::direct"][::std::mem::offset_of!(Learned, direct) - 8usize];
     ["Offset of field: Learned::theirs_bytes"][::std::mem::offset_of!(Learned, theirs_bytes) - 16usize];
 };
-#[doc = " What stands in Status::theirs[1] where the exchange must be direct and peers cannot address the output of\n Status::peer. No count of bytes."]
+#[doc = " Value of Status::theirs[1] when the exchange must be zero-copy and peers cannot address the output of Status::peer.\n It is no count of bytes."]
 pub const kNotReached: u64 = 18446744073709551615;
-#[doc = " The telling. LL packets, four a rank."]
+#[doc = " The exchange of counts. LL packets, four per rank."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct CountsArgs {
@@ -284,13 +284,13 @@ pub struct CountsArgs {
     pub send_bytes: [u64; 16usize],
     #[doc = "< expected from each rank"]
     pub receive_bytes: [u64; 16usize],
-    #[doc = "< from the address of this rank's output that peers know to where theirs goes"]
+    #[doc = "< from this rank's output, as peers know it, to the place of each rank's part"]
     pub offset_bytes: [u64; 16usize],
     #[doc = "< most that this rank sends or expects"]
     pub largest_bytes: u64,
     #[doc = "< nonzero: peers can address this rank's output"]
     pub direct: u64,
-    #[doc = "< the exchange is direct from this largest_bytes on, 0: or not at all; the same on every rank"]
+    #[doc = "< zero-copy from this largest_bytes on; 0: never through scratch; equal on every rank"]
     pub direct_from_bytes: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -311,7 +311,7 @@ const _: () = {
     ["Offset of field: CountsArgs::direct_from_bytes"]
         [::std::mem::offset_of!(CountsArgs, direct_from_bytes) - 576usize];
 };
-#[doc = " One exchange: every rank gives every other a strip of bytes. Strips of more than one row are\n parts of tensors, all of the same size."]
+#[doc = " One exchange: every rank sends every other a strip of bytes. Strips of more than one row are parts of tensors, all\n of equal size."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ExchangeArgs {
@@ -320,29 +320,29 @@ pub struct ExchangeArgs {
     pub wait: Wait,
     pub rank: u32,
     pub world: u32,
-    #[doc = "< packets of one source a block handles at once"]
+    #[doc = "< packets of one source that a block handles at once"]
     pub lanes_log2: u32,
     #[doc = "< kExchange*"]
     pub algorithm: u32,
-    #[doc = "< kOp*, for whoever asks what this rank waits for"]
+    #[doc = "< kOp*, reported when a wait gives up"]
     pub op: u32,
-    #[doc = "< kExchangeRelay, kRelayPackets: whose bytes they are; kReducePull: who gets the result"]
+    #[doc = "< kExchangeRelay, kRelayPackets: source rank; kReducePull: target rank"]
     pub root: u32,
-    #[doc = "< of what is reduced"]
+    #[doc = "< type of reduced elements"]
     pub dtype: u32,
     #[doc = "< kSum..."]
     pub reduction: u32,
     #[doc = "< through scratch: room for one source in one buffer of the region"]
     pub slot_packets: u64,
-    #[doc = "< most that any rank sends any other"]
+    #[doc = "< most bytes that any rank sends any other"]
     pub largest_bytes: u64,
     #[doc = "< own device memory; null where ranks know each other's counts"]
     pub learned: *const Learned,
     #[doc = "< region of every rank: scratch of an LL protocol, or barrier flags"]
     pub peers: [*mut u8; 16usize],
-    #[doc = "< own: what goes to each rank"]
+    #[doc = "< own: data for each rank"]
     pub from: [*const u8; 16usize],
-    #[doc = "< own: where what comes from each rank goes"]
+    #[doc = "< own: place of the data from each rank"]
     pub into: [*mut u8; 16usize],
     pub send_bytes: [u64; 16usize],
     pub receive_bytes: [u64; 16usize],
@@ -354,7 +354,7 @@ pub struct ExchangeArgs {
     pub into_pitch_bytes: u64,
     #[doc = "< direct: device memory; the operand that peers access"]
     pub table: *const PeerTable,
-    #[doc = "< direct: from every address of the table to what this rank accesses there"]
+    #[doc = "< zero-copy: from the table's addresses to what this rank accesses"]
     pub theirs_bytes: [u64; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -387,7 +387,7 @@ const _: () = {
     ["Offset of field: ExchangeArgs::table"][::std::mem::offset_of!(ExchangeArgs, table) - 752usize];
     ["Offset of field: ExchangeArgs::theirs_bytes"][::std::mem::offset_of!(ExchangeArgs, theirs_bytes) - 760usize];
 };
-#[doc = " What a signal kernel does."]
+#[doc = " Actions of a signal kernel."]
 pub const kSignalPut: u32 = 0;
 pub const kSignalWait: u32 = 1;
 pub const kSignalBarrier: u32 = 2;
@@ -409,7 +409,7 @@ pub struct SignalArgs {
     pub peer: u32,
     #[doc = "< kSignal*"]
     pub action: u32,
-    #[doc = "< kSignalBarrier: kOp*, for whoever asks what this rank waits for"]
+    #[doc = "< kSignalBarrier: kOp*, reported when a wait gives up"]
     pub op: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -427,7 +427,7 @@ const _: () = {
     ["Offset of field: SignalArgs::action"][::std::mem::offset_of!(SignalArgs, action) - 184usize];
     ["Offset of field: SignalArgs::op"][::std::mem::offset_of!(SignalArgs, op) - 188usize];
 };
-#[doc = " All ranks compare what they are about to call. LL packets, two a rank."]
+#[doc = " The comparison of a call before it runs. LL packets, two per rank."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct AgreeArgs {
@@ -452,7 +452,7 @@ const _: () = {
     ["Offset of field: AgreeArgs::rank"][::std::mem::offset_of!(AgreeArgs, rank) - 176usize];
     ["Offset of field: AgreeArgs::world"][::std::mem::offset_of!(AgreeArgs, world) - 180usize];
 };
-#[doc = " Plain stores to peers, or nothing: what the hardware gives. As large as AllReduceArgs, so that\n a launch of it costs what one of those does."]
+#[doc = " Plain stores to peers, or an empty kernel, to measure the hardware. As large as AllReduceArgs, so that its launch\n costs as much."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ProbeArgs {
@@ -475,7 +475,7 @@ const _: () = {
     ["Offset of field: ProbeArgs::targets"][::std::mem::offset_of!(ProbeArgs, targets) - 144usize];
     ["Offset of field: ProbeArgs::reserved"][::std::mem::offset_of!(ProbeArgs, reserved) - 148usize];
 };
-#[doc = " Launch shape, a pure function of world, bytes, type and algorithm."]
+#[doc = " Launch geometry, a pure function of world size, bytes, type and algorithm."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Geometry {
@@ -496,3 +496,46 @@ const _: () = {
     ["Offset of field: Geometry::shared_bytes"][::std::mem::offset_of!(Geometry, shared_bytes) - 8usize];
     ["Offset of field: Geometry::programmatic"][::std::mem::offset_of!(Geometry, programmatic) - 12usize];
 };
+impl Kind {
+    pub const all_reduce: Kind = Kind(0);
+    pub const exchange: Kind = Kind(1);
+    pub const counts: Kind = Kind(2);
+    pub const signal: Kind = Kind(3);
+    pub const agree: Kind = Kind(4);
+    pub const probe: Kind = Kind(5);
+}
+#[repr(transparent)]
+#[doc = " What a launch runs, one of launches.def. The numbers cross the language boundary."]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct Kind(pub u32);
+/// An argument block of `kernels/launches.def`.
+///
+/// # Safety
+/// `KIND` is the row of the block.
+pub unsafe trait Block {
+    const KIND: Kind;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for AllReduceArgs {
+    const KIND: Kind = Kind::all_reduce;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for ExchangeArgs {
+    const KIND: Kind = Kind::exchange;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for CountsArgs {
+    const KIND: Kind = Kind::counts;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for SignalArgs {
+    const KIND: Kind = Kind::signal;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for AgreeArgs {
+    const KIND: Kind = Kind::agree;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for ProbeArgs {
+    const KIND: Kind = Kind::probe;
+}

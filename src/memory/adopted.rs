@@ -1,4 +1,4 @@
-//! The caller's memory, made known to all ranks where it can be shared.
+//! The caller's memory, registered with all ranks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use super::registration::{Pointer, Registration, register};
 use crate::error::{Error, Result};
 use crate::types::Element;
 
-/// Foreign memory in collectives: every rank adopts its own, all of the same length.
+/// The caller's memory, registered for collectives. Every rank registers its own, of equal length.
 ///
-/// Where every rank's memory can be shared, peers address it directly. Where one's cannot (from a
-/// pool, mapped by address ranges, managed, of the host), nothing is exported blindly: messages
-/// are pushed through the arena, with the same result. [`is_shared`](Self::is_shared) tells.
+/// When every rank's memory can be shared, peers address it directly (zero-copy). When one rank's cannot (pool, mapped
+/// by address ranges, managed, host memory), nothing is exported and messages pass through the arena, with equal
+/// results. [`is_shared`](Self::is_shared) tells which.
 pub struct Adopted<'a, T: Element> {
     memory: Ref<'a, T>,
     registration: Option<Arc<Registration>>,
 }
 
 impl<'a, T: Element> Adopted<'a, T> {
-    /// Collective. Where the memory is an error, that is told to all.
+    /// Registers `memory`. Collective. An error in `memory` is reported to all ranks.
     pub(crate) fn new(arena: &Arc<Arena>, memory: Result<Ref<'a, T>>) -> Result<Self> {
         let own = memory.and_then(|memory| {
             arena.group().device().check_same("the memory", memory.device())?;
@@ -37,16 +37,16 @@ impl<'a, T: Element> Adopted<'a, T> {
         Ok(Self { memory, registration })
     }
 
-    /// Whether peers address the memory directly. The same on every rank.
+    /// Whether peers address the memory directly. Equal on every rank.
     pub fn is_shared(&self) -> bool {
         self.registration.is_some()
     }
 
-    /// The address of a peer's memory, for the device of this rank. Valid until the communicator is closed.
+    /// The address of `rank`'s memory for this rank's device. Valid until the communicator is closed. Does not block.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a rank outside the group, [`Error::Unsupported`] where peers do not
-    /// address the memory, the group's error when it failed or was closed.
+    /// [`Error::InvalidArgument`] for a rank outside the group. [`Error::Unsupported`] when peers do not address the
+    /// memory. The group's error when it failed or was closed.
     pub fn peer_address(&self, rank: usize) -> Result<*mut T> {
         let registration = self.registration.as_ref().ok_or_else(|| {
             Error::unsupported("an address of peers", "the memory of some rank cannot be shared, so it is pushed")
@@ -54,7 +54,7 @@ impl<'a, T: Element> Adopted<'a, T> {
         registration.address(rank).map(<*mut u8>::cast)
     }
 
-    /// The memory itself.
+    /// The registered memory of this rank.
     pub fn memory(&self) -> &Ref<'a, T> {
         &self.memory
     }

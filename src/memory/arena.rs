@@ -1,11 +1,10 @@
-//! The symmetric memory of a group: allocated once, laid out alike, mapped by every rank.
+//! The symmetric memory of a group: allocated once, with one layout, mapped by every rank.
 //!
-//! Invariants, cited by the SAFETY comments of this stage:
-//! * *Liveness*: the own memory and every peer's mapping live until the arena is dropped or
-//!   closed; closing first waits for calls that have entered the group, then for the device, and no
-//!   call enters afterwards ([`Group::enter`]).
-//! * *Exclusion*: regions are disjoint, and a heap block is handed out again only after every
-//!   rank dropped it and all devices are idle.
+//! Invariants that the SAFETY comments of `memory` and `collective` cite:
+//! * *Liveness*: the own memory and every peer's mapping live until the arena is dropped or closed. Closing waits for
+//!   calls that have entered the group, then for the device; no call enters afterwards ([`Group::enter`]).
+//! * *Exclusion*: regions are disjoint. A heap block is reused only after every rank dropped it and all devices are
+//!   idle.
 //! * *Bounds*: every address handed out is an offset inside the layout, checked when made.
 #![allow(unsafe_code)]
 
@@ -29,63 +28,60 @@ use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::kernel::args;
 use crate::stream::Stream;
 
-/// The arena of this rank and its view of the others'.
 pub(crate) struct Arena {
     group: Group,
     layout: ArenaLayout,
     memory: Arc<Memory>,
     /// Peers' mappings; emptied when the group closes.
     peers: Mutex<Vec<Mapping>>,
-    /// Base of every rank's arena as addressed here.
+    /// Base address of every rank's arena, as this device addresses it.
     bases: Bases,
-    /// For cold copies; nothing of the caller's runs on it.
+    /// For cold copies; no work of the caller's runs on it.
     stream: Stream,
-    /// Shared with the blocks cut from it.
+    /// Shared with the blocks of the heap.
     heap: Arc<Mutex<Heap>>,
     slots: Mutex<Slots>,
-    /// Plain memory of this rank that other processes have mapped, by token: it must not be freed before they let
-    /// go of it.
+    /// Plain memory of this rank that other processes have mapped, by token. It must not be freed before they unmap it.
     lent: Mutex<Vec<(u64, Owner)>>,
 }
 
-/// Peer tables and what keeps the memory behind them: mappings, and owners of the same process.
+/// The peer tables, and the owners or mappings that keep the addressed memory alive.
 struct Slots {
     free: Vec<u32>,
     used: HashMap<u32, Vec<Borrowed>>,
-    /// What the tables in use hold.
     addresses: HashMap<u32, Bases>,
-    /// What kernels in flight may still use, in order: freed when the device was idle since.
+    /// Retired tables in order of retirement. Kernels in flight may still read them; they are freed once the device was
+    /// idle.
     retired: Vec<Retired>,
-    /// What no kernel here uses any more. Dropped in calls of all ranks alone, for to free memory of another rank may
-    /// wait for its device, and that for a call of this one.
+    /// Memory that no kernel of this rank uses any more. Dropped only inside collective calls: freeing another rank's
+    /// memory may wait for that rank's device, which may wait for a call of this rank.
     idle: Vec<Borrowed>,
-    /// Tables retired so far.
     retirements: u64,
 }
 
-/// A table of which no kernel is enqueued any more.
+/// A table that no newly enqueued kernel uses.
 struct Retired {
     number: u64,
     slot: u32,
     keep: Vec<Borrowed>,
 }
 
-/// A peer's arena. Of the same process it also keeps the owner's memory alive.
+/// The mapping of a peer's arena. For a peer of this process it also keeps the owner's memory alive.
 struct Mapping {
     _mapped: Memory,
     _owner: Option<Arc<Memory>>,
 }
 
-/// Addresses are numbers to Rust: only devices follow them.
+/// Device addresses. Rust never follows them.
 #[derive(Clone, Copy)]
 struct Bases([*mut u8; MAX_WORLD_SIZE]);
 
-// SAFETY: Rust never dereferences these; devices do, and any thread may launch.
+// SAFETY: Rust never dereferences the addresses; devices do, and any thread may launch.
 unsafe impl Send for Bases {}
-// SAFETY: as above; the array never changes.
+// SAFETY: Rust never dereferences the addresses, and the array never changes.
 unsafe impl Sync for Bases {}
 
-/// What a rank wants of the next collective allocation.
+/// A rank's request in the next collective allocation.
 #[derive(Serialize, Deserialize)]
 struct Wish {
     bytes: u64,
@@ -93,7 +89,7 @@ struct Wish {
 }
 
 impl Arena {
-    /// Allocates and maps the arena of every rank. Collective.
+    /// Allocates and maps the arena of every rank. Collective; blocks.
     pub(crate) fn open(group: &Group) -> Result<Arc<Self>> {
         let layout = ArenaLayout::new(group.world_size(), group.config())?;
         let bytes = usize::try_from(layout.bytes).map_err(|_| too_large(layout.bytes))?;
@@ -137,30 +133,29 @@ impl Arena {
         &self.layout
     }
 
-    /// Where `offset` of the own arena is.
     pub(crate) fn own(&self, offset: u64) -> *mut u8 {
         self.at(self.group.rank(), offset)
     }
 
-    /// Where `offset` of a rank's arena is, as this device addresses it.
+    /// The address of `offset` in a rank's arena, as this device addresses it.
     pub(crate) fn at(&self, rank: usize, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.layout.bytes);
         self.bases.0[rank].wrapping_add(offset as usize)
     }
 
-    /// `offset` in every rank's arena; null beyond the world.
+    /// The addresses of `offset` in every rank's arena; null beyond the world size.
     pub(crate) fn everywhere(&self, offset: u64) -> [*mut u8; MAX_WORLD_SIZE] {
         let world = self.group.world_size();
         std::array::from_fn(|rank| if rank < world { self.at(rank, offset) } else { std::ptr::null_mut() })
     }
 
-    /// How kernels of this group wait.
+    /// Wait parameters of kernels: the deadline is `first_use` when `first`, else `steady`.
     pub(crate) fn wait(&self, first: bool) -> args::Wait {
         let deadlines = self.group.config().deadlines;
         self.wait_for(if first { deadlines.first_use } else { deadlines.steady })
     }
 
-    /// How a kernel waits that may wait this long.
+    /// Wait parameters of a kernel that may wait for `timeout`.
     pub(crate) fn wait_for(&self, timeout: Duration) -> args::Wait {
         args::Wait {
             status: self.group.status_address().cast(),
@@ -169,9 +164,9 @@ impl Arena {
         }
     }
 
-    /// Cuts a zeroed block at the same offset on every rank, for as many bytes of content on each
-    /// (or a size that cannot be, which is no other's) and what is padded to them. Collective; frees what every rank has dropped, and waits for the
-    /// device when there is any.
+    /// Allocates a zeroed block of `content_bytes`, plus padding and `pad_bytes`, at one offset on all ranks. An error
+    /// in `content_bytes` is reported to all ranks. Collective. Frees the blocks that every rank has dropped, after a
+    /// wait for the device.
     pub(super) fn allocate(&self, content_bytes: Result<u64>, pad_bytes: u64) -> Result<(Arc<Block>, Region)> {
         self.allocate_with(content_bytes, pad_bytes, || self.drain(), |region| self.zero(region))
     }
@@ -194,7 +189,7 @@ impl Arena {
         };
         self.drop_idle();
         if !everywhere.is_empty() {
-            // What peers still wrote to the blocks has landed when all devices are idle, and not before.
+            // All devices must be idle: only then have peers' writes to the dropped blocks landed.
             self.group.exchange(|mesh, deadline| mesh.agree("wait for the device", drained.clone(), deadline))?;
         }
         let mut heap = self.heap.lock();
@@ -208,12 +203,11 @@ impl Arena {
         drop(heap);
         let block = block.map(|(id, region)| (Arc::new(Block::new(&self.heap, id, &self.memory)), region));
         let zeroed = drained.and(block).and_then(|(block, region)| zero(region).map(|()| (block, region)));
-        // The agreement is the barrier after which peers may write here. Without it every rank lets its block go.
+        // The agreement is the barrier after which peers may write here. When it fails, every rank drops its block.
         self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline))
     }
 
-    /// Takes a peer table of this rank. Waits for the device when only tables are left that it
-    /// may still read.
+    /// Takes a peer table of this rank. Waits for the device only when every table is in use or retired.
     pub(crate) fn take_slot(&self) -> Result<u32> {
         let mut slots = self.slots.lock();
         if slots.free.is_empty() && !slots.retired.is_empty() {
@@ -228,24 +222,24 @@ impl Arena {
         Ok(slot)
     }
 
-    /// Keeps what a table's addresses lie in.
+    /// Keeps the owners and mappings behind a table's addresses.
     pub(super) fn attach(&self, slot: u32, keep: Vec<Borrowed>) {
         self.slots.lock().used.entry(slot).or_default().extend(keep);
     }
 
-    /// Keeps memory of this rank, which other processes are about to map.
+    /// Keeps memory of this rank that other processes are about to map.
     pub(super) fn lend(&self, token: u64, owner: &Owner) {
         self.lent.lock().push((token, owner.clone()));
     }
 
-    /// By rank and token, what this rank has mapped of others.
+    /// Rank and token of all memory of others that this rank has mapped.
     pub(super) fn borrowed(&self) -> Vec<(usize, u64)> {
         let slots = self.slots.lock();
         let retired = slots.retired.iter().flat_map(|retired| &retired.keep);
         slots.used.values().flatten().chain(retired).chain(&slots.idle).map(|kept| kept.from).collect()
     }
 
-    /// Lets go of what was lent and is in no list of [`borrowed`](Self::borrowed) of the others any more.
+    /// Drops lent memory that no rank lists in [`borrowed`](Self::borrowed) any more.
     pub(super) fn reclaim_lent(&self, borrowed: &[Vec<(usize, u64)>]) {
         let own = self.group.rank();
         let mut lent = self.lent.lock();
@@ -256,7 +250,7 @@ impl Arena {
         drop(free);
     }
 
-    /// Drops what no kernel of this rank uses any more. In calls of all ranks.
+    /// Drops memory of others that no kernel of this rank uses any more. Called inside collective calls only.
     pub(super) fn reclaim(&self) -> Result<()> {
         let retired = !self.slots.lock().retired.is_empty();
         if retired {
@@ -268,11 +262,11 @@ impl Arena {
 
     fn drop_idle(&self) {
         let idle = std::mem::take(&mut self.slots.lock().idle);
-        // Not under the lock: it may wait for devices.
+        // Dropped without the lock, since it may wait for devices.
         drop(idle);
     }
 
-    /// Gives a table back once no kernel can read it any more.
+    /// Returns a table once no kernel can read it any more.
     pub(crate) fn retire_slot(&self, slot: u32) {
         let mut slots = self.slots.lock();
         slots.addresses.remove(&slot);
@@ -283,18 +277,17 @@ impl Arena {
         }
     }
 
-    /// Where a table is, for kernels.
     pub(crate) fn table(&self, slot: u32) -> *const args::PeerTable {
         let offset = self.layout.tables.offset + u64::from(slot) * size_of::<args::PeerTable>() as u64;
         self.own(offset).cast_const().cast()
     }
 
-    /// For what is done before anything of the caller's.
+    /// The arena's stream, for work that precedes all work of the caller's.
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Fills a table with addresses and waits until it is there.
+    /// Fills a table with addresses. Blocks until the device holds them.
     pub(crate) fn write_table(&self, slot: u32, addresses: &[*mut u8; MAX_WORLD_SIZE]) -> Result<()> {
         let table = addresses.map(|address| address as u64);
         let bytes: &[u8] = bytemuck::cast_slice(&table);
@@ -303,20 +296,20 @@ impl Arena {
         Ok(())
     }
 
-    /// What a table holds for a rank, once it is filled.
+    /// The address of a rank in a table; `None` before the table is filled.
     pub(crate) fn registered(&self, slot: u32, rank: usize) -> Option<*mut u8> {
         self.slots.lock().addresses.get(&slot).map(|addresses| addresses.0[rank])
     }
 
-    /// Closes the group's memory: waits for the device, unmaps, and lets peers free theirs.
+    /// Closes the group's memory: waits for the device, unmaps peers' memory, and lets peers free theirs. Blocks.
     pub(crate) fn close(&self) -> Result<()> {
         self.group.begin_close()?;
         self.drain()?;
-        // What the device was at may have failed, or have waited for a rank that died.
+        // The device's work may have failed, or have waited for a rank that died.
         self.group.settle()?;
         let peers = std::mem::take(&mut *self.peers.lock());
         let mut slots = self.slots.lock();
-        // The device has done all that it will: what was retired while it was waited for is of no use either.
+        // The device does no more work, so tables retired during the wait can go too.
         let (used, retired) = (std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired));
         drop(slots);
         drop((peers, used, retired));
@@ -327,7 +320,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Waits for the device, whose waits are bounded, and frees what was retired before.
+    /// Waits for the device, whose waits are bounded, and frees the tables that were retired before.
     fn drain(&self) -> Result<()> {
         let before = self.slots.lock().retirements;
         self.group.device().synchronize()?;
@@ -341,7 +334,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Takes what is at `address` for the arena of `rank`, as a mapping would that leads elsewhere.
+    /// Uses `address` as the arena of `rank`, like a mapping that leads elsewhere.
     #[cfg(test)]
     pub(crate) fn misdirect(self: &mut Arc<Self>, rank: usize, address: *mut u8) {
         Arc::get_mut(self).unwrap().bases.0[rank] = address;
@@ -354,15 +347,14 @@ impl Arena {
 
     fn copy_in(&self, to: *mut u8, bytes: &[u8]) -> Result<()> {
         // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the copy.
-        let copy = |raw: &crate::ffi::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
+        let copy = |raw: &crate::sys::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
         self.stream.run("copy", copy)
     }
 }
 
 impl Drop for Arena {
-    /// Never fails and asks nothing of peers. Stops the own kernels and waits for the device;
-    /// where that fails, what a kernel may still use is leaked: a leak is a nuisance, memory
-    /// unmapped under a kernel is not.
+    /// Never fails and needs no peer. Stops this rank's kernels and waits for the device. When the wait fails, it leaks
+    /// the memory that a kernel may still use, because unmapping it under a kernel is worse.
     fn drop(&mut self) {
         self.group.stop_own_device();
         if let Err(error) = self.group.device().synchronize() {
@@ -383,7 +375,7 @@ impl Drop for Arena {
     }
 }
 
-/// Blocks that every rank has dropped; an error, the same everywhere, when the wishes differ.
+/// The blocks that every rank has dropped. An error, equal on all ranks, when the requests differ.
 fn dropped_everywhere(wishes: Vec<Wish>) -> Result<BTreeSet<BlockId>> {
     let mut wishes = wishes.into_iter().enumerate();
     let Some((_, Wish { bytes, dropped: mut everywhere })) = wishes.next() else { return Ok(BTreeSet::new()) };
@@ -402,7 +394,7 @@ fn too_large(bytes: u64) -> Error {
     Error::invalid("the arena", format!("{bytes} bytes"), "it must fit the address space")
 }
 
-/// The own memory, with every packet absent.
+/// Allocates this rank's arena and marks every packet absent.
 fn allocate(group: &Group, layout: &ArenaLayout, bytes: usize) -> Result<(Memory, Stream)> {
     let memory = Memory::shared(group.device(), bytes)?;
     let stream = Stream::new(group.device())?;
@@ -413,13 +405,13 @@ fn allocate(group: &Group, layout: &ArenaLayout, bytes: usize) -> Result<(Memory
     Ok((memory, stream))
 }
 
-/// Fills device memory that the caller owns, on `stream`.
+/// Fills device memory that the caller owns, on `stream`. Does not block.
 fn fill(stream: &Stream, to: *mut u8, value: u8, bytes: u64) -> Result<()> {
     // SAFETY: callers pass a region of their own arena (bounds, liveness).
     stream.enqueue("fill", |raw| unsafe { raw.fill(to, value, bytes as usize) })
 }
 
-/// Every rank's arena mapped here, `None` for the own.
+/// Maps every rank's arena; `None` for this rank's own.
 fn exchange(group: &Group, memory: &Arc<Memory>) -> Result<Vec<Option<Mapping>>> {
     let offer = Offer::new(memory.clone());
     group.exchange(|mesh, deadline| {
@@ -440,7 +432,7 @@ fn exchange(group: &Group, memory: &Arc<Memory>) -> Result<Vec<Option<Mapping>>>
     })
 }
 
-/// The arena of a rank that is a thread of this process.
+/// Maps the arena of a rank that is a thread of this process.
 fn alias(group: &Group, rank: usize, token: &[u8]) -> Result<Mapping> {
     let token = token.try_into().map(u64::from_le_bytes).unwrap_or(0);
     let owner = offered(token).and_then(|owner| owner.downcast::<Memory>().ok());
@@ -457,7 +449,7 @@ mod tests {
     use crate::group::Config;
     use crate::memory::SymmetricBuffer;
 
-    /// An error of rank 1's device, which the others are told of.
+    /// Checks that the error came from rank 1's device and that the other ranks were told.
     fn of_rank_1(arena: &Arena, result: Result<(Arc<Block>, Region)>) {
         let error = result.map(drop).unwrap_err();
         match arena.group().rank() {
@@ -473,12 +465,12 @@ mod tests {
             let arena = Arena::open(&group).unwrap();
             let refused = || Err(Error::Device { code: 1, message: "no end".to_owned() });
             let drain = || if group.rank() == 1 { refused() } else { arena.drain() };
-            // Of rank 1 alone: a table that is retired.
+            // Rank 1 alone has a retired table to wait for.
             if group.rank() == 1 {
                 arena.retire_slot(arena.take_slot().unwrap());
             }
             of_rank_1(&arena, arena.allocate_with(Ok(100), 0, drain, |region| arena.zero(region)));
-            // Of all: the block of that allocation, which each has let go.
+            // All ranks have dropped the block of that allocation.
             of_rank_1(&arena, arena.allocate_with(Ok(100), 0, drain, |region| arena.zero(region)));
             arena.allocate(Ok(100), 0).unwrap();
             arena.close().unwrap();

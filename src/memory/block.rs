@@ -1,4 +1,4 @@
-//! A block of the heap, which all own together that may still have something written to it.
+//! A heap block. It is owned by its buffer and by every object through which other ranks may still write to it.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use super::heap::{BlockId, Heap};
 use crate::device::Memory;
 
-/// Given up by this rank with its last owner: its buffer, and ranks that reach it as plain memory.
+/// A share of a block. When this rank's last share is dropped, the rank gives the block up.
 ///
-/// It keeps the memory and not the arena. Two arenas may hold blocks of each other: neither would be dropped.
+/// The block keeps the memory alive, not the arena: two arenas that hold each other's blocks would never be dropped.
 pub(super) struct Block {
     heap: Arc<Mutex<Heap>>,
     id: BlockId,

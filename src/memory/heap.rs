@@ -1,21 +1,21 @@
-//! Cuts symmetric buffers from the arena: first fit, and so the same on every rank that makes
-//! the same calls. What a rank drops is free only when all ranks have dropped it.
+//! The first-fit allocator of symmetric buffers. It is deterministic, so ranks that make the same calls get equal
+//! offsets. A block is free only after all ranks have dropped it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::layout::{ALIGN, Region};
 
-/// Number of an allocation, the same on every rank.
+/// Number of an allocation, equal on every rank.
 pub(crate) type BlockId = u64;
 
-/// The free and taken stretches of a region.
+/// The free and allocated blocks of a region.
 #[derive(Debug)]
 pub(crate) struct Heap {
     region: Region,
-    /// By offset: size and number.
+    /// Size and number of each allocated block, by offset.
     taken: BTreeMap<u64, (u64, BlockId)>,
     next_id: BlockId,
-    /// Dropped here, perhaps not yet elsewhere.
+    /// Blocks that this rank has dropped and some rank perhaps has not.
     dropped: BTreeSet<BlockId>,
 }
 
@@ -24,7 +24,7 @@ impl Heap {
         Self { region, taken: BTreeMap::new(), next_id: 0, dropped: BTreeSet::new() }
     }
 
-    /// The lowest gap that holds `bytes`, or the size of the largest.
+    /// Allocates `bytes` in the lowest gap that is large enough. On failure returns the size of the largest gap.
     pub(crate) fn allocate(&mut self, bytes: u64) -> Result<(BlockId, Region), u64> {
         let bytes = bytes.checked_next_multiple_of(ALIGN).ok_or(0u64)?;
         let (mut start, mut largest) = (self.region.offset, 0);
@@ -44,17 +44,15 @@ impl Heap {
         Err(largest)
     }
 
-    /// This rank has no more use for a block.
     pub(crate) fn drop_block(&mut self, id: BlockId) {
         self.dropped.insert(id);
     }
 
-    /// What this rank has dropped so far.
+    /// All blocks that this rank has dropped and that are not yet freed.
     pub(crate) fn dropped(&self) -> &BTreeSet<BlockId> {
         &self.dropped
     }
 
-    /// Frees blocks that every rank has dropped.
     pub(crate) fn reclaim(&mut self, everywhere: &BTreeSet<BlockId>) {
         self.taken.retain(|_, (_, id)| !everywhere.contains(id));
         self.dropped.retain(|id| !everywhere.contains(id));

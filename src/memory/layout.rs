@@ -1,4 +1,4 @@
-//! Where everything lies in an arena: the same on every rank, known before anything is allocated.
+//! The layout of an arena. It is equal on every rank and known before anything is allocated.
 
 use super::signal::PAD_BYTES;
 use crate::error::{Error, Result};
@@ -8,35 +8,35 @@ use crate::kernel::args;
 /// Every region starts at a multiple of this.
 pub(crate) const ALIGN: u64 = 256;
 
-/// A stretch of the arena.
+/// A range of bytes in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// Scratch of one push protocol: what a peer may write, and how much of it one call may use.
+/// Scratch of one push protocol: the region that peers write, and how much of it one call may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scratch {
     pub(crate) region: Region,
     /// Block states of the protocol.
     pub(crate) state: Region,
-    /// Packets one source has room for in one buffer.
+    /// Packets per source in one buffer.
     pub(crate) slot_packets: u64,
     /// Largest message of one call, in bytes.
     pub(crate) max_bytes: u64,
 }
 
-/// The arena of one rank.
+/// The regions of one rank's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArenaLayout {
     pub(crate) progress: Region,
     /// Peer tables; entry 0 holds the arenas themselves.
     pub(crate) tables: Region,
-    /// Where ranks meet before calls are made.
+    /// Flags for the comparison of calls before they run.
     pub(crate) meet: Scratch,
     pub(crate) agree: Scratch,
-    /// Where ranks tell each other their counts, and what each has learned.
+    /// Counts that ranks send each other, and the counts each has received.
     pub(crate) counts: Scratch,
     pub(crate) learned: Region,
     /// Barrier flags of the zero-copy algorithms.
@@ -47,11 +47,9 @@ pub(crate) struct ArenaLayout {
     pub(crate) two_shot_sentinel: Scratch,
     pub(crate) ring: Scratch,
     pub(crate) recursive_doubling: Scratch,
-    /// Signals of the low-contention collectives, and of ranks that come to their first calls.
+    /// Signals of the low-contention collectives, and of ranks that reach their first calls.
     pub(crate) aside: Region,
-    /// Symmetric buffers.
     pub(crate) heap: Region,
-    /// Size of the whole.
     pub(crate) bytes: u64,
 }
 
@@ -59,7 +57,7 @@ const PACKET_BYTES: u64 = 16;
 const LL_DATA_BYTES: u64 = 8;
 const SENTINEL_DATA_BYTES: u64 = 16;
 
-/// Lays regions one after the other.
+/// Places regions one after the other.
 struct Cursor(u64);
 
 impl Cursor {
@@ -75,15 +73,15 @@ impl Cursor {
         self.take(u64::from(args::kMaxBlocks) * size_of::<args::BlockState>() as u64)
     }
 
-    /// `buffers` rotating buffers, each with a slot for every source of every hop.
+    /// Reserves `buffers` rotating buffers, each with a slot for every source of every hop.
     fn scratch(&mut self, buffers: u64, sources: u64, slot_packets: u64, max_bytes: u64) -> Result<Scratch> {
         let state = self.state()?;
         let region = self.take(buffers * sources * slot_packets * PACKET_BYTES)?;
         Ok(Scratch { region, state, slot_packets, max_bytes })
     }
 
-    /// What a ring has: flags, counts and queues of slots as large as `bytes` allow. Messages of any
-    /// size go through them.
+    /// Reserves a ring's flags, counters, and queues with slots as large as `bytes` allow. A message of any size passes
+    /// through the queues.
     fn ring(&mut self, bytes: u64) -> Result<Scratch> {
         let slots = u64::from(args::kRingChannels * args::kRingSlots);
         let slot_packets = bytes / PACKET_BYTES / slots;
@@ -94,7 +92,7 @@ impl Cursor {
 }
 
 impl ArenaLayout {
-    /// The layout for `world_size` ranks. Pure.
+    /// Computes the layout for `world_size` ranks. A pure function.
     pub(crate) fn new(world_size: usize, config: &Config) -> Result<Self> {
         let world = world_size as u64;
         let mut cursor = Cursor(0);
@@ -106,7 +104,7 @@ impl ArenaLayout {
         let agree = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
         let counts = cursor.scratch(2, u64::from(args::kMaxWorld), 4, u64::MAX)?;
         let learned = cursor.take(size_of::<args::Learned>() as u64)?;
-        // One shot: a source sends the message. Two shot: a share of it, once a hop.
+        // One-shot: a source sends the whole message. Two-shot: a share of it in each hop.
         let share = |bytes: u64, data: u64| bytes.div_ceil(data).div_ceil(world);
         let max = config.one_shot_ll_bytes;
         let one_shot_ll = cursor.scratch(2, world, max.div_ceil(LL_DATA_BYTES), max)?;
@@ -143,15 +141,14 @@ impl ArenaLayout {
         })
     }
 
-    /// Regions whose packets are absent when all bits are set; everything else starts as zero.
+    /// Regions whose packets are absent when all bits are set. Every other region starts as zeros.
     pub(crate) fn sentinel_regions(&self) -> [Region; 2] {
         [self.one_shot_sentinel.region, self.two_shot_sentinel.region]
     }
 }
 
-/// Bytes of device memory that a communicator of `world_size` ranks takes on each rank, before
-/// rounding up to the device's granularity (2 MiB on current GPUs, a page on the host). Exact:
-/// nothing grows after opening.
+/// Device memory in bytes that a communicator of `world_size` ranks takes on each rank, before rounding up to the
+/// device's granularity (2 MiB on current GPUs, a page on the host). Exact: nothing grows after opening.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a world size or a setting outside its limits.

@@ -1,4 +1,4 @@
-//! *Where*: memory that devices and peers address. Rust never forms a reference to any of it.
+//! Memory that devices and peers address. Rust never forms a reference to any of it.
 
 mod adopted;
 mod arena;

@@ -1,4 +1,4 @@
-//! Who keeps memory allocated, and how ranks that are threads of one process keep that of each other.
+//! Owners of memory, and how ranks that are threads of one process share them.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 
-/// Memory is given back when the last owner is dropped.
+/// Owner of an allocation. The memory is freed when the last owner is dropped.
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
-/// What a rank keeps so that it may address memory of another: a mapping, or an owner of the same process.
+/// What keeps a peer's memory addressable here: a mapping, or an owner in this process.
 pub(super) struct Borrowed {
-    /// The rank, and by which token it lent the memory; 0 where nobody there knows the owner.
+    /// The lending rank and its token for the memory; token 0 when that rank does not know the owner.
     pub(super) from: (usize, u64),
     pub(super) _owner: Owner,
 }
@@ -21,7 +21,7 @@ pub(super) struct Borrowed {
 static OFFERS: Lazy<Mutex<HashMap<u64, Owner>>> = Lazy::new(Mutex::default);
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
-/// An owner that other threads of this process may share, who were told its token, as long as this lives.
+/// Offers an owner to other threads of this process that know its token, until this is dropped.
 pub(super) struct Offer(u64);
 
 impl Offer {
@@ -31,7 +31,7 @@ impl Offer {
         Self(token)
     }
 
-    /// Never 0.
+    /// The token; never 0.
     pub(super) fn token(&self) -> u64 {
         self.0
     }
@@ -40,12 +40,11 @@ impl Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         let owner = OFFERS.lock().remove(&self.0);
-        // Perhaps the last: what it frees waits for a device, and nobody should for the lock meanwhile.
+        // The owner may be the last and wait for a device when dropped, so it is dropped without the lock.
         drop(owner);
     }
 }
 
-/// What is offered by this token.
 pub(super) fn offered(token: u64) -> Option<Owner> {
     OFFERS.lock().get(&token).cloned()
 }

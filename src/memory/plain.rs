@@ -1,4 +1,4 @@
-//! Memory of one rank: allocated here, or the caller's.
+//! Plain memory of one rank: allocated here, or the caller's.
 #![allow(unsafe_code)]
 
 use std::fmt::{self, Debug};
@@ -16,13 +16,13 @@ use crate::types::Element;
 
 /// Device memory for `len` elements that no peer can address. Contents start undefined.
 ///
-/// Dropping waits for the device, as the runtime's own free does. Peers address it once a graph that captured it is
-/// registered, or it is adopted: from there on it stays allocated when it is dropped, which then waits for nothing,
-/// until none of them can reach it ([`Graph::register`](crate::Graph::register) says when).
+/// Dropping it waits for the device, as the runtime's own free does. Peers address it once it is adopted, or a graph
+/// that captured it is registered. After that, dropping it waits for nothing, and the memory stays allocated until no
+/// peer can reach it; [`Graph::register`](crate::Graph::register) says when.
 pub struct DeviceBuffer<T: Element>(Ref<'static, T>);
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Allocates `len` elements on `device`.
+    /// Allocates `len` elements on `device`, contents undefined.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or [`Error::InvalidArgument`] when the size overflows.
@@ -34,27 +34,27 @@ impl<T: Element> DeviceBuffer<T> {
         Ok(Self(Ref { address, len, device: device.clone(), owner, _memory: PhantomData }))
     }
 
-    /// Allocates and copies `values`. Blocks.
+    /// Allocates memory on the stream's device and copies `values` there. Blocks.
     ///
     /// # Errors
-    /// As [`new`](Self::new) and [`write`](Self::write).
+    /// The errors of [`new`](Self::new) and [`write`](Self::write).
     pub fn from_slice(values: &[T], stream: &Stream) -> Result<Self> {
         let buffer = Self::new(stream.device(), values.len())?;
         buffer.write(values, stream)?;
         Ok(buffer)
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// Whether there are none.
+    /// Whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
 
-    /// Its address, for the device; null when empty.
+    /// The buffer's device address; null when empty.
     pub fn as_raw(&self) -> *mut T {
         self.0.address
     }
@@ -64,7 +64,7 @@ impl<T: Element> DeviceBuffer<T> {
         self.0.clone()
     }
 
-    /// Copies `values` in after what `stream` does so far. Blocks until they are there.
+    /// Copies `values` into the buffer, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
@@ -73,10 +73,11 @@ impl<T: Element> DeviceBuffer<T> {
         self.borrow().write(values, stream)
     }
 
-    /// Copies the elements out after what `stream` does so far. Blocks.
+    /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
+    /// device; [`Error::Device`] when the copy fails.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.borrow().read(stream)
     }
@@ -88,34 +89,34 @@ impl<T: Element> fmt::Debug for DeviceBuffer<T> {
     }
 }
 
-/// A borrowed stretch of memory that a device addresses.
+/// A borrowed range of memory that a device addresses.
 #[derive(Clone)]
 pub struct Ref<'a, T: Element> {
     address: *mut T,
     len: usize,
     device: Device,
-    /// Who keeps the memory, where that is known: whoever peers are to address it asks that.
+    /// The memory's owner, when this crate knows it. A registration that gives peers access keeps it.
     owner: Option<Owner>,
     _memory: PhantomData<&'a ()>,
 }
 
-// SAFETY: an address and a length, never followed by Rust; devices may follow it from any thread.
+// SAFETY: an address and a length that Rust never follows; devices may follow it from any thread.
 unsafe impl<T: Element> Send for Ref<'_, T> {}
-// SAFETY: as above.
+// SAFETY: an address and a length that Rust never follows.
 unsafe impl<T: Element> Sync for Ref<'_, T> {}
 
 impl<'a, T: Element> Ref<'a, T> {
-    /// The caller's memory: `len` elements at `address`, which `device` can read and write.
+    /// Borrows the caller's memory: `len` elements at `address`, which `device` can read and write.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a null or misaligned address, a length that overflows, or
     /// memory of another device.
     ///
     /// # Safety
-    /// The memory is valid for reads and writes by `device` for `'a` and until all work that was
-    /// enqueued with the result is done; Rust holds no reference to it meanwhile. Contents are
-    /// whatever the streams' order makes them. What peers come to address, for it was captured and
-    /// [registered](crate::Graph::register), lives on as [`Communicator::adopt`](crate::Communicator::adopt) asks.
+    /// The memory is valid for reads and writes by `device` for `'a` and until all work enqueued with the result is
+    /// done; Rust holds no reference to it meanwhile. Stream order determines the contents. Memory that was captured
+    /// and [registered](crate::Graph::register) is addressed by peers and must live on as
+    /// [`Communicator::adopt`](crate::Communicator::adopt) asks.
     pub unsafe fn from_raw(device: &Device, address: *mut T, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len)?;
         if bytes > 0 {
@@ -126,7 +127,7 @@ impl<'a, T: Element> Ref<'a, T> {
                 let limit = format!("{} must be aligned to {} bytes", T::DTYPE, align_of::<T>());
                 return Err(Error::invalid("the address", format!("{address:p}"), limit));
             }
-            // SAFETY: only looked up in the runtime's tables, not followed.
+            // SAFETY: the runtime only looks the address up in its tables.
             let info = unsafe { device.raw().classify(address.cast_const().cast()) }?;
             if info.device >= 0 && info.device != device.ordinal() {
                 let limit = format!("this rank works on device {}", device.ordinal());
@@ -144,33 +145,32 @@ impl<'a, T: Element> Ref<'a, T> {
         Self { address, len, device: device.clone(), owner: None, _memory: PhantomData }
     }
 
-    /// The same memory, of which this is an owner.
     pub(crate) fn owned_by(self, owner: Option<Owner>) -> Self {
         Self { owner, ..self }
     }
 
-    /// The same memory as elements of another type, as many as fit.
+    /// This memory as elements of another type; a remainder is cut off.
     pub(crate) fn cast<U: Element>(&self) -> Ref<'a, U> {
         let len = self.len * size_of::<T>() / size_of::<U>();
         Ref::new(self.address.cast(), len, &self.device).owned_by(self.owner.clone())
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the memory has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its address, for the device.
+    /// The device address.
     pub fn as_raw(&self) -> *mut T {
         self.address
     }
 
-    /// Elements `range` of it, borrowed from the same memory for as long:
+    /// Elements `range`, with an equal lifetime. The owner cannot be dropped before their use:
     /// ```compile_fail,E0505
     /// # use symmetra::*;
     /// fn outlive(buffer: DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -179,7 +179,7 @@ impl<'a, T: Element> Ref<'a, T> {
     ///     communicator.all_reduce_in_place(&part, stream)
     /// }
     /// ```
-    /// while this is fine:
+    /// This compiles:
     /// ```
     /// # use symmetra::*;
     /// fn within(buffer: DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -191,7 +191,7 @@ impl<'a, T: Element> Ref<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a range outside.
+    /// [`Error::InvalidArgument`] for a range outside the memory.
     pub fn slice(&self, range: impl RangeBounds<usize> + Debug) -> Result<Self> {
         let range = within(range, self.len)?;
         let len = range.end - range.start;
@@ -202,7 +202,7 @@ impl<'a, T: Element> Ref<'a, T> {
         &self.device
     }
 
-    /// Copies `values` in after what `stream` does so far. Blocks until they are there.
+    /// Copies `values` into the memory, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
@@ -220,10 +220,10 @@ impl<'a, T: Element> Ref<'a, T> {
         stream.run("copy to the device", |raw| unsafe { raw.copy(to, values.as_ptr().cast(), bytes) })
     }
 
-    /// Copies the elements out after what `stream` does so far. Blocks.
+    /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// The errors of [`write`](Self::write), except for the length.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.device.check_same("stream", stream.device())?;
         let mut values = vec![T::zeroed(); self.len];
@@ -231,7 +231,7 @@ impl<'a, T: Element> Ref<'a, T> {
             return Ok(values);
         }
         let (to, bytes) = (values.as_mut_ptr().cast(), size_of_val(values.as_slice()));
-        // SAFETY: as in `write`.
+        // SAFETY: `self` is valid for `bytes` (liveness, bounds); the host memory until the copy is done.
         stream.run("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) })?;
         Ok(values)
     }
@@ -243,7 +243,7 @@ impl<T: Element> fmt::Debug for Ref<'_, T> {
     }
 }
 
-/// Size of `len` elements.
+/// Size in bytes of `len` elements; an error on overflow.
 pub(crate) fn size_bytes<T: Element>(len: usize) -> Result<usize> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
     bytes.ok_or_else(|| {

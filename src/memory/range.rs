@@ -1,11 +1,10 @@
-//! Parts of a buffer.
+//! Element ranges of buffers.
 
 use std::fmt::Debug;
 use std::ops::{Bound, Range, RangeBounds};
 
 use crate::error::{Error, Result};
 
-/// Which of `len` elements `bounds` are, as a slice takes them.
 pub(super) fn within(bounds: impl RangeBounds<usize> + Debug, len: usize) -> Result<Range<usize>> {
     let start = match bounds.start_bound() {
         Bound::Included(start) => Some(*start),

@@ -1,5 +1,5 @@
-//! Makes pointers of all ranks known to all ranks. Each is classified before anything is
-//! exported, and exported by the base of its allocation, with the offset beside it.
+//! Registration: exchanges pointers of all ranks. Each pointer is classified before it is exported. The export names
+//! the base of the allocation and the pointer's offset.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,15 +14,14 @@ use crate::device::{DeviceKind, IpcHandle, Memory, POINTER_DEVICE, POINTER_FILE,
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
 
-/// A pointer of every rank, in a peer table. Dropped, table and mappings go back when no kernel
-/// can use them any more.
+/// A pointer of every rank, in a peer table. After it is dropped, table and mappings are freed once no kernel can use
+/// them.
 pub(crate) struct Registration {
     arena: Arc<Arena>,
     slot: u32,
 }
 
 impl Registration {
-    /// A table to be filled later.
     pub(crate) fn reserve(arena: &Arc<Arena>) -> Result<Self> {
         Ok(Self { arena: arena.clone(), slot: arena.take_slot()? })
     }
@@ -35,7 +34,7 @@ impl Registration {
         self.arena.group().id()
     }
 
-    /// Where this rank's device finds a rank's memory.
+    /// The address of a rank's memory for this rank's device.
     pub(crate) fn address(&self, rank: usize) -> Result<*mut u8> {
         let world = self.arena.group().world_size();
         if rank >= world {
@@ -52,22 +51,20 @@ impl Drop for Registration {
     }
 }
 
-/// What a rank tells of one pointer.
+/// A rank's statement on one pointer.
 #[derive(Serialize, Deserialize)]
 struct Export {
     bytes: u64,
-    /// For ranks of the same process.
     address: u64,
-    /// Whether peers of this process may follow `address`.
+    /// Whether ranks of this process may use `address`.
     in_process: bool,
-    /// By which they share the memory's owner; 0 where nobody here knows it.
+    /// Token by which ranks of this process share the owner; 0 when the owner is unknown.
     token: u64,
     device: i32,
-    /// For other processes.
     handle: Option<Handle>,
 }
 
-/// How another process maps an allocation, and where in it the pointer is.
+/// How another process maps the allocation, and the pointer's offset in it.
 #[derive(Serialize, Deserialize)]
 struct Handle {
     way: Way,
@@ -77,44 +74,42 @@ struct Handle {
 
 #[derive(Serialize, Deserialize)]
 enum Way {
-    /// The allocation's legacy handle.
     Ipc(Vec<u8>),
-    /// Where the allocation starts in a file, whose descriptor follows.
+    /// Offset of the allocation in a file; the file's descriptor is sent later.
     File(u64),
 }
 
-/// What of an export stays here: the file to hand out, and the owner until peers have it.
+/// An export, the file to send, and the offer that keeps the owner until peers have it.
 type Exported = (Export, (Option<OwnedFd>, Option<Offer>));
 
-/// A pointer of this rank, and the table that will hold it and its peers.
+/// A pointer of this rank, and the table for it and its peers.
 pub(crate) struct Pointer<'a> {
     pub(crate) registration: &'a Registration,
     pub(crate) address: *mut u8,
     pub(crate) bytes: usize,
-    /// Who keeps the memory, where that is known: peers then keep it too. Else it is the caller's duty.
+    /// The memory's owner when known; peers keep it too. Otherwise the caller keeps the memory.
     pub(crate) owner: Option<Owner>,
 }
 
-/// Where one of several pointers is used.
+/// The place where a graph uses one of several pointers.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) call: usize,
-    /// Of the call.
     pub(crate) operand: usize,
     pub(crate) pointer: usize,
 }
 
-/// What a rank tells of all its pointers.
+/// A rank's statement on all its pointers.
 #[derive(Serialize, Deserialize)]
 struct Told {
     exports: Vec<Export>,
     uses: Vec<Use>,
-    /// What it still has mapped of others.
+    /// Memory of others that the rank still has mapped.
     borrowed: Vec<(usize, u64)>,
 }
 
-/// Fills the tables of the same number of pointers on every rank, in order. Says of each whether
-/// it can be shared, the same on every rank. Refused where `uses` differ. Collective.
+/// Fills the tables for an equal number of pointers on every rank, in order. Returns for each whether it can be shared;
+/// the answer is equal on every rank. Fails when `uses` differ. Collective; blocks.
 pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use]) -> Result<Vec<bool>> {
     let group = arena.group();
     let exports = arena
@@ -160,7 +155,7 @@ pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use
 fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
     let (address, bytes) = (pointer.address, pointer.bytes);
     let device = arena.group().device();
-    // SAFETY: only looked up in the runtime's tables.
+    // SAFETY: the runtime only looks the address up in its tables.
     let info = unsafe { device.raw().classify(address.cast_const()) }?;
     let (way, file) = match info.kind {
         POINTER_DEVICE if device.exports_plain_memory() && bytes > 0 => (Some(Way::Ipc(ipc(arena, &info)?)), None),
@@ -172,7 +167,7 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
     };
     let handle =
         way.map(|way| Handle { way, allocation_bytes: info.bytes, offset: (address as u64).wrapping_sub(info.base) });
-    // Threads share an address space; GPUs only what plain allocation gave them.
+    // Threads share an address space, but GPUs reach only memory of plain allocation.
     let in_process = device.kind() == DeviceKind::Host || info.kind == POINTER_DEVICE;
     let offer = pointer.owner.clone().map(Offer::new);
     let token = offer.as_ref().map_or(0, Offer::token);
@@ -181,12 +176,12 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
 }
 
 fn ipc(arena: &Arena, info: &PointerInfo) -> Result<Vec<u8>> {
-    // SAFETY: `base` starts an allocation of the runtime, says `classify`.
+    // SAFETY: `classify` says that `base` starts an allocation of the runtime.
     let handle = unsafe { arena.group().device().raw().export_ipc(info.base as *const u8) }?;
     Ok(handle.bytes.to_vec())
 }
 
-/// Refuses exports that are not equal in number and sizes on every rank.
+/// Refuses exports whose number or sizes differ between ranks.
 fn check_sizes(all: &[Vec<Export>]) -> Result<()> {
     let sizes = |exports: &[Export]| exports.iter().map(|export| export.bytes).collect::<Vec<_>>();
     let mut all = all.iter().map(|exports| sizes(exports)).enumerate();
@@ -201,7 +196,7 @@ fn check_sizes(all: &[Vec<Export>]) -> Result<()> {
     }
 }
 
-/// Refuses operands that are one pointer here and another there: tables hold the pointers of equal number.
+/// Refuses operands that are one pointer on one rank and two on another: one table holds the pointers of one number.
 fn check_uses(all: &[Vec<Use>]) -> Result<()> {
     let Some((first, others)) = all.split_first() else { return Ok(()) };
     for (theirs, rank) in others.iter().zip(1..) {
@@ -220,8 +215,8 @@ fn check_uses(all: &[Vec<Use>]) -> Result<()> {
     Ok(())
 }
 
-/// Whether every rank can address one pointer of every other. The pairs differ, the answer must not: each
-/// rank looks at all pairs.
+/// Whether every rank can address this pointer of every other rank. Each rank checks all pairs, so that all get the
+/// same answer.
 fn is_shared(group: &Group, all: &[Vec<Export>], item: usize) -> bool {
     let processes = group.processes();
     let reachable = |from: usize, to: usize| {
@@ -232,8 +227,8 @@ fn is_shared(group: &Group, all: &[Vec<Export>], item: usize) -> bool {
     ranks.clone().all(|from| ranks.clone().all(|to| from == to || reachable(from, to)))
 }
 
-/// Where one pointer of every rank lies in a file, and some rank is another process: the files, by rank. Collective,
-/// and no rank takes part unless all do: the answer follows from what all have told.
+/// The files, by rank, that hold one pointer of every rank, when some rank is another process. Collective. Either all
+/// ranks take part or none does: the decision follows from what all ranks exchanged.
 fn exchange_files(
     group: &Group,
     all: &[Vec<Export>],
@@ -249,7 +244,7 @@ fn exchange_files(
     }
 }
 
-/// Maps one pointer of every rank, which is shared, and fills its table.
+/// Maps one shared pointer of every rank and fills its table.
 fn map(
     arena: &Arc<Arena>,
     all: &[Vec<Export>],
@@ -288,7 +283,6 @@ fn map(
     arena.write_table(slot, &addresses)
 }
 
-/// An allocation of another process.
 fn import(group: &Group, rank: usize, handle: &Handle, file: Option<OwnedFd>) -> Result<Memory> {
     let bytes = handle.allocation_bytes as usize;
     match (&handle.way, file) {

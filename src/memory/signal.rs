@@ -1,4 +1,4 @@
-//! The signal pad of a symmetric buffer: where its words are.
+//! The signal array of a symmetric buffer, and the offsets of its words.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use super::arena::Arena;
 use crate::error::{Error, Result};
 use crate::kernel::args;
 
-/// Independent channels of a pad.
+/// Number of independent channels of a signal pad.
 pub const SIGNAL_CHANNELS: usize = 16;
 
-/// One word for every channel and rank.
+/// Bytes of one word for every channel and rank.
 const WORDS_BYTES: u64 = (SIGNAL_CHANNELS * args::kMaxWorld as usize * 4) as u64;
-/// The pad itself, and what this rank has sent and awaited.
+/// Bytes of the pad: received signals, and this rank's counts of sent and awaited ones.
 pub(crate) const PAD_BYTES: u64 = 3 * WORDS_BYTES;
 
-/// Signals between the ranks of a symmetric buffer, borrowed from it.
+/// Signals between the ranks of a symmetric buffer, borrowed from the buffer.
 ///
-/// A signal is a count in the receiver's memory, one for every channel and sender. `put` raises
-/// it after all earlier work of its stream, with release order at system scope; `wait` blocks
-/// its stream until one more has come, with acquire order. Counts only grow and live in device
-/// memory, so both may be captured and replayed.
+/// A signal is a counter in the receiver's memory, one for every channel and sender. `put` raises the counter after all
+/// earlier work of its stream, with release order at system scope. `wait` blocks its stream until the counter was
+/// raised once more, with acquire order. Counters only grow and live in device memory, so both calls may be captured
+/// and replayed.
 #[derive(Clone, Copy)]
 pub struct SignalPad<'buffer> {
     arena: &'buffer Arc<Arena>,
@@ -36,7 +36,7 @@ impl<'buffer> SignalPad<'buffer> {
         self.arena
     }
 
-    /// The block for an action on a channel, towards `peer` where it has one.
+    /// The argument block for an action on a channel, with `peer` when the action has one.
     pub(crate) fn args(&self, action: u32, channel: usize, peer: usize) -> Result<args::SignalArgs> {
         let group = self.arena.group();
         if channel >= SIGNAL_CHANNELS {

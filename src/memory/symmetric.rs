@@ -1,4 +1,4 @@
-//! Buffers cut from the arena: every rank has one at the same offset, and addresses all of them.
+//! Symmetric buffers: every rank has one at the same offset of its arena, and can address all of them.
 
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::types::Element;
 
-/// `len` elements of symmetric memory: collectives on it copy nothing and register nothing.
+/// `len` elements of symmetric memory. Collectives on it are zero-copy and need no registration.
 ///
-/// Made by every rank at once; starts as zeros. Dropping is free and immediate: the space is
-/// used again once every rank has dropped its buffer and allocates another.
+/// Every rank makes the buffer at once; it starts as zeros. Dropping it is immediate and does not block. Its space is
+/// reused once every rank has dropped its buffer and makes another.
 pub struct SymmetricBuffer<T: Element> {
     arena: Arc<Arena>,
     block: Arc<Block>,
@@ -29,19 +29,19 @@ pub struct SymmetricBuffer<T: Element> {
 }
 
 impl<T: Element> SymmetricBuffer<T> {
-    /// Collective; the elements lie before the signal pad in one block.
+    /// Makes the buffer. Collective. One block holds the elements and then the signal pad.
     pub(crate) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len).map(|bytes| bytes as u64);
         let (block, region) = arena.allocate(bytes, PAD_BYTES)?;
         Ok(Self { arena: arena.clone(), block, offset_bytes: region.offset, len, _type: PhantomData })
     }
 
-    /// Elements.
+    /// Number of elements on each rank.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -51,7 +51,7 @@ impl<T: Element> SymmetricBuffer<T> {
         self.arena.own(self.offset_bytes).cast()
     }
 
-    /// The address of a peer's elements, for the device of this rank. Valid until the communicator is closed. Does not
+    /// The address of rank `rank`'s elements, for this rank's device. Valid until the communicator is closed. Does not
     /// block.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl<T: Element> SymmetricBuffer<T> {
         Ok(address)
     }
 
-    /// The same for a call that has entered the group, which stays open for so long.
+    /// The address of rank `rank`'s elements, for a call that has entered the group and so keeps it open.
     pub(crate) fn at(&self, rank: usize) -> Result<*mut T> {
         let world = self.arena.group().world_size();
         if rank >= world {
@@ -80,9 +80,7 @@ impl<T: Element> SymmetricBuffer<T> {
         Ok(SymmetricSlice { buffer: self, start: range.start, len: range.end - range.start })
     }
 
-    /// The signal pad that belongs to the buffer.
-    ///
-    /// It cannot outlive it:
+    /// The buffer's signal pad. It cannot outlive the buffer:
     /// ```compile_fail,E0597
     /// # use symmetra::*;
     /// fn outlive(communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -93,7 +91,7 @@ impl<T: Element> SymmetricBuffer<T> {
     ///     pad.barrier(0, stream)
     /// }
     /// ```
-    /// while this is fine:
+    /// This compiles:
     /// ```
     /// # use symmetra::*;
     /// fn within(communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -102,7 +100,7 @@ impl<T: Element> SymmetricBuffer<T> {
     ///     pad.barrier(0, stream)
     /// }
     /// ```
-    /// Nor can a graph that uses it outlive the buffer:
+    /// A graph that uses the pad cannot outlive the buffer either:
     /// ```compile_fail,E0597
     /// # use symmetra::*;
     /// fn captured(communicator: &Communicator, stream: &Stream) -> Result<Graph<'static>> {
@@ -111,7 +109,7 @@ impl<T: Element> SymmetricBuffer<T> {
     ///     stream.capture(move |capture| pad.barrier(0, capture))
     /// }
     /// ```
-    /// as here, where both go together:
+    /// Here buffer and graph go together:
     /// ```
     /// # use symmetra::*;
     /// fn captured(communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -125,7 +123,7 @@ impl<T: Element> SymmetricBuffer<T> {
         SignalPad::new(&self.arena, self.offset_bytes + bytes.next_multiple_of(ALIGN))
     }
 
-    /// Copies `values` into this rank's elements after what `stream` does so far. Blocks.
+    /// Copies `values` into this rank's elements, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when the length differs or the stream is of another device,
@@ -134,16 +132,17 @@ impl<T: Element> SymmetricBuffer<T> {
         self.borrow().write(values, stream)
     }
 
-    /// Copies this rank's elements out after what `stream` does so far. Blocks.
+    /// Copies this rank's elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
+    /// device; [`Error::Device`] when the copy fails.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.borrow().read(stream)
     }
 
-    /// The memory of this rank alone, as a [`Ref`]: plain memory, to collectives. Where it is adopted, or registered by
-    /// a graph, its space is not used again before those who reach it so cannot any more.
+    /// This rank's elements as a [`Ref`], which collectives treat as plain memory. After it was registered, its space
+    /// is reused only once no rank can address it through that registration.
     pub fn borrow(&self) -> Ref<'_, T> {
         let memory = Ref::new(self.as_raw(), self.len, self.arena.group().device());
         memory.owned_by(Some(self.block.clone()))
@@ -156,7 +155,7 @@ impl<T: Element> fmt::Debug for SymmetricBuffer<T> {
     }
 }
 
-/// Some elements of a [`SymmetricBuffer`].
+/// A range of elements of a [`SymmetricBuffer`].
 #[derive(Clone, Copy, Debug)]
 pub struct SymmetricSlice<'a, T: Element> {
     buffer: &'a SymmetricBuffer<T>,
@@ -165,12 +164,12 @@ pub struct SymmetricSlice<'a, T: Element> {
 }
 
 impl<T: Element> SymmetricSlice<'_, T> {
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the slice has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

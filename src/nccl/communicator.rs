@@ -10,11 +10,12 @@ use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
 use super::library::Library;
 use super::session::Session;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::types::{Dtype, Reduction};
 
-/// As the header numbers it.
+/// The reduction's number in NCCL's header.
 fn operation(reduction: Reduction) -> i32 {
     (match reduction {
         Reduction::Sum => ncclRedOp_t::ncclSum,
@@ -40,48 +41,52 @@ fn number(dtype: Dtype) -> i32 {
     }) as i32
 }
 
-/// One rank of an NCCL communicator. Dropped, it is aborted; [`close`](Self::close) is the orderly way.
+/// One rank of an NCCL communicator. Dropping it aborts it; [`close`](Self::close) ends it in order.
 ///
-/// Operations enqueue on a stream of the rank's device, also while that is captured, and return.
-/// Sums are rounded as NCCL pleases: neither bits nor order are promised. Minima and maxima of floating types lose
-/// NaN, and averages of integers wrap as their sums do. Calls of several threads follow each other.
+/// Operations enqueue on a stream of the rank's device, also while the stream is captured, and return. NCCL decides how
+/// sums are rounded: neither bits nor order are promised. Minima and maxima of floating types lose NaN, and averages of
+/// integers wrap as their sums do. Calls from several threads run one after the other.
 ///
-/// An error that says more than that a call was refused ends it: it is aborted, so that the ranks that wait
-/// for this one learn it, and all later calls give the same error.
+/// An error other than a refused call ends the communicator. It is aborted, so that the ranks that wait for this one
+/// learn of it, and all later calls return that error.
 pub struct Communicator(pub(super) Arc<Session>);
 
 impl Communicator {
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
     /// This rank.
     pub fn rank(&self) -> usize {
         self.0.place.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn world_size(&self) -> usize {
         self.0.place.world_size
     }
 
-    /// The library it is of.
+    /// The library of this communicator.
     pub fn library(&self) -> &Library {
         &self.0.library
     }
 
-    /// Whether all is well with what was enqueued so far, here and, where NCCL has noticed, elsewhere. Does
-    /// not block; to be asked now and then while work is awaited, which may never end otherwise:
+    /// Whether everything enqueued so far is well, here and, as far as NCCL has noticed, on other ranks. Does not
+    /// block. Call it now and then while waiting for work, which otherwise may never end;
     /// [`synchronize`](Self::synchronize) does.
     ///
     /// # Errors
-    /// [`Error::Nccl`] with what went wrong, or what ended it before.
+    /// [`Error::Nccl`] with what went wrong, or the error that ended the communicator before.
     pub fn check(&self) -> Result<()> {
         self.0.check()
     }
 
-    /// Blocks until all work of `stream` is done, for at most `limit`: a kernel of NCCL's waits for lost ranks
-    /// for good. Meanwhile it asks NCCL, and `well` for what else is known of the ranks.
+    /// Blocks until all work of `stream` is done, for at most `limit`, because an NCCL kernel waits for lost ranks for
+    /// good. Meanwhile it polls NCCL, and polls `well` for what else is known of the ranks.
     ///
     /// # Errors
-    /// That of `well`; [`Error::Nccl`]; [`Error::Device`]; what `late` makes of the time that was waited. By
-    /// any of them it has been aborted, so that the stream comes free.
+    /// The error of `well`; [`Error::Nccl`]; [`Error::Device`]; after `limit`, the error that `late` makes of the time
+    /// waited. Any of them aborts the communicator, so that the stream becomes free.
     pub fn synchronize(
         &self,
         stream: &Stream,
@@ -92,18 +97,18 @@ impl Communicator {
         self.0.watch(limit, || stream.is_done(), well, late)
     }
 
-    /// Ends it at once: what it has enqueued ends with undefined results, and later calls fail with
-    /// [`Error::Aborted`]. Does nothing after its end.
+    /// Aborts the communicator. Its enqueued operations end with undefined results, and later calls fail with
+    /// [`Error::Aborted`]. Does nothing once the communicator has ended.
     pub fn abort(&self) {
         self.0.abort(Error::Aborted { detail: ": by this rank, in NCCL".to_owned() });
     }
 
-    /// Leaves in good order: waits for its operations. Collective; blocks. Windows must be gone, and graphs that
-    /// hold its operations: NCCL waits for the end of these too.
+    /// Waits for the enqueued operations and closes the communicator. Collective; blocks. Windows, and graphs that hold
+    /// its operations, must be dropped first: NCCL waits for the end of these too.
     ///
     /// # Errors
-    /// [`Error::Nccl`], [`Error::Timeout`], or what ended it before; [`Error::Unsupported`] while a window is
-    /// left. It is aborted by any of them.
+    /// [`Error::Nccl`], [`Error::Timeout`], or the error that ended the communicator before; [`Error::Unsupported`]
+    /// while a window is left. Any of them aborts it.
     pub fn close(self) -> Result<()> {
         if Arc::strong_count(&self.0) > 1 {
             self.abort();
@@ -112,13 +117,13 @@ impl Communicator {
         self.finish()
     }
 
-    /// As [`close`](Self::close), where no window was made.
+    /// Closes a communicator without windows: waits for its operations. Collective; blocks.
     pub(crate) fn finish(&self) -> Result<()> {
         self.0.finish()
     }
 
-    /// The same where graphs of any rank may hold its operations, when those of all ranks are done: ends it by abort,
-    /// which goes on for as long as graphs do, and is waited for a moment.
+    /// Ends the communicator by abort, once the operations of all ranks are done, because graphs of any rank may still
+    /// hold its operations. The abort goes on as long as such graphs exist; this call waits for it briefly.
     pub(crate) fn leave(&self) -> Result<()> {
         match self.0.abort(Error::Closed) {
             Error::Closed => Ok(()),
@@ -126,16 +131,15 @@ impl Communicator {
         }
     }
 
-    /// Enqueues a reduction of `elems` elements of every rank into every rank.
+    /// Enqueues a reduction of `elems` elements of every rank; every rank receives the result. Does not block.
     ///
     /// # Safety
-    /// For this and the other operations: both addresses have room for what is named, in memory of this
-    /// rank's device, until the stream, also of this device, has done the work; all ranks make the same
-    /// calls in the same order.
+    /// For every operation here: both addresses have room for the named elements, in memory of this rank's device,
+    /// until the stream, which is of this device too, has done the work. All ranks make equal calls in equal order.
     ///
     /// # Errors
-    /// [`Error::Nccl`], [`Error::Timeout`] when ranks that have to connect for it do not come, or what ended
-    /// the communicator before.
+    /// [`Error::Nccl`], [`Error::Timeout`] when ranks that must connect for the call do not come, or the error that
+    /// ended the communicator before.
     pub unsafe fn all_reduce(
         &self,
         from: *const u8,
@@ -152,13 +156,13 @@ impl Communicator {
             .call("ncclAllReduce", |comm| unsafe { call(from.cast(), to.cast(), elems, dtype, op, comm, raw(stream)) })
     }
 
-    /// Enqueues a reduction of which every rank receives its `elems` elements; `from` has so many for each.
+    /// Enqueues a reduction. Every rank receives its own part of `elems` elements; `from` holds one part for each rank.
     ///
     /// # Safety
-    /// As [`all_reduce`](Self::all_reduce).
+    /// The conditions of [`all_reduce`](Self::all_reduce).
     ///
     /// # Errors
-    /// As [`all_reduce`](Self::all_reduce).
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub unsafe fn reduce_scatter(
         &self,
         from: *const u8,
@@ -176,13 +180,13 @@ impl Communicator {
         })
     }
 
-    /// Enqueues a gather of `elems` elements of every rank, in order, into `to` of every rank.
+    /// Enqueues a gather of `elems` elements of every rank, in rank order, into `to` of every rank.
     ///
     /// # Safety
-    /// As [`all_reduce`](Self::all_reduce).
+    /// The conditions of [`all_reduce`](Self::all_reduce).
     ///
     /// # Errors
-    /// As [`all_reduce`](Self::all_reduce).
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub unsafe fn all_gather(
         &self,
         from: *const u8,
@@ -197,14 +201,14 @@ impl Communicator {
         self.0.call("ncclAllGather", |comm| unsafe { call(from.cast(), to.cast(), elems, dtype, comm, raw(stream)) })
     }
 
-    /// Enqueues a reduction of `elems` elements of every rank into `to` of the rank that is named with it; the
-    /// others' is not touched and may be null.
+    /// Enqueues a reduction of `elems` elements of every rank into `to` of the root. `to` of other ranks is not touched
+    /// and may be null.
     ///
     /// # Safety
-    /// As [`all_reduce`](Self::all_reduce).
+    /// The conditions of [`all_reduce`](Self::all_reduce).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a root there is not; as [`all_reduce`](Self::all_reduce).
+    /// [`Error::InvalidArgument`] for a root outside the world size; the errors of [`all_reduce`](Self::all_reduce).
     pub unsafe fn reduce(
         &self,
         from: *const u8,
@@ -225,10 +229,10 @@ impl Communicator {
     /// Enqueues a copy of `root`'s `elems` elements at `from` into `to` of every rank.
     ///
     /// # Safety
-    /// As [`all_reduce`](Self::all_reduce).
+    /// The conditions of [`all_reduce`](Self::all_reduce).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a root there is not; as [`all_reduce`](Self::all_reduce).
+    /// [`Error::InvalidArgument`] for a root outside the world size; the errors of [`all_reduce`](Self::all_reduce).
     pub unsafe fn broadcast(
         &self,
         from: *const u8,
@@ -246,13 +250,14 @@ impl Communicator {
         })
     }
 
-    /// Enqueues a message to `peer`, which receives it. Inside [`group`](Self::group) several of them run at once.
+    /// Enqueues a message to `peer`, which receives it with `recv`. Messages inside one [`group`](Self::group) run at
+    /// once.
     ///
     /// # Safety
-    /// As [`all_reduce`](Self::all_reduce), where the calls of a pair correspond.
+    /// The conditions of [`all_reduce`](Self::all_reduce), except that the calls of a pair of ranks correspond.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a peer there is not; as [`all_reduce`](Self::all_reduce).
+    /// [`Error::InvalidArgument`] for a peer outside the world size; the errors of [`all_reduce`](Self::all_reduce).
     pub unsafe fn send(&self, from: *const u8, elems: usize, dtype: Dtype, peer: usize, stream: &Stream) -> Result<()> {
         let call = self.0.library.symbols().ncclSend;
         let (dtype, peer) = (number(dtype), self.peer("peer", peer)?);
@@ -260,13 +265,13 @@ impl Communicator {
         self.0.call("ncclSend", |comm| unsafe { call(from.cast(), elems, dtype, peer, comm, raw(stream)) })
     }
 
-    /// Enqueues the receipt of a message that `peer` sends.
+    /// Enqueues the receipt of a message that `peer` sends with `send`.
     ///
     /// # Safety
-    /// As [`send`](Self::send).
+    /// The conditions of [`send`](Self::send).
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub unsafe fn recv(&self, to: *mut u8, elems: usize, dtype: Dtype, peer: usize, stream: &Stream) -> Result<()> {
         let call = self.0.library.symbols().ncclRecv;
         let (dtype, peer) = (number(dtype), self.peer("peer", peer)?);
@@ -274,11 +279,11 @@ impl Communicator {
         self.0.call("ncclRecv", |comm| unsafe { call(to.cast(), elems, dtype, peer, comm, raw(stream)) })
     }
 
-    /// Makes the operations of this communicator that `calls` enqueues one; the group is closed also when it fails.
-    /// Meanwhile calls of other threads wait, and so does an [`abort`](Self::abort).
+    /// Joins the operations of this communicator that `calls` enqueues into one. The group is closed also when `calls`
+    /// fails. Meanwhile calls of other threads wait, and so does an [`abort`](Self::abort).
     ///
     /// # Errors
-    /// That of `calls`, else as [`all_reduce`](Self::all_reduce).
+    /// The error of `calls`, else the errors of [`all_reduce`](Self::all_reduce).
     pub fn group(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
         self.0.group(calls)
     }
@@ -291,7 +296,6 @@ impl Communicator {
     }
 }
 
-/// The stream as NCCL takes it.
 fn raw(stream: &Stream) -> *mut c_void {
     stream.as_raw() as *mut c_void
 }

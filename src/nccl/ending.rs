@@ -1,5 +1,5 @@
-//! Aborts that go on when their callers have stopped waiting. A process that ends waits for them, since libraries
-//! take down what they work with while it does.
+//! Aborts that go on after their callers have stopped waiting. The end of the process waits for them, because libraries
+//! release what an abort uses when the process ends.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,15 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::exit;
 
-/// How long the end of the process is put off. Aborts whose graphs are never dropped do not end.
+/// How long the end of the process waits. An abort whose graphs are never dropped does not end.
 const LIMIT: Duration = Duration::from_secs(5);
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
-/// Whether `wait` is still to be called. What ends while the process does may abort after it was: then once more.
+/// Whether `wait` is registered to run. Aborts that begin during the process's end, after it ran, register it again.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Runs `work` in a thread, and waits for it for a while. Whether it has ended.
+/// Runs `work` in a thread and waits for it for at most `patience`. Returns whether it has ended.
 pub(super) fn begin(work: impl FnOnce() + Send + 'static, patience: Duration) -> io::Result<bool> {
     *RUNNING.lock() += 1;
     if !REGISTERED.swap(true, Ordering::SeqCst) {
@@ -29,14 +29,14 @@ pub(super) fn begin(work: impl FnOnce() + Send + 'static, patience: Duration) ->
     let run = move || {
         let _running = running;
         work();
-        // Perhaps nobody waits any more.
+        // Nobody may be waiting any more.
         let _ = done.send(());
     };
     std::thread::Builder::new().name("symmetra-abort".to_owned()).spawn(run)?;
     Ok(ended.recv_timeout(patience).is_ok())
 }
 
-/// One of those that are counted, dropped also where its thread did not start.
+/// Counts one abort in progress. Dropped, and so uncounted, also when its thread did not start.
 struct Running;
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! The library itself.
+//! The loaded NCCL or RCCL library.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_char};
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// `ncclSuccess`.
 pub(super) const SUCCESS: i32 = 0;
 
-/// The first whose communicators open without blocking the caller.
+/// The first version whose communicators open without blocking the caller.
 const OLDEST: Version = Version { major: 2, minor: 14, patch: 0 };
 
 /// NCCL or RCCL, loaded. Cheap to clone.
@@ -29,19 +29,19 @@ struct Inner {
     name: String,
 }
 
-/// A version of NCCL, like 2.28.9.
+/// A version of NCCL, for example 2.28.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// The first number.
+    /// Major number.
     pub major: u32,
-    /// The second.
+    /// Minor number.
     pub minor: u32,
-    /// The third.
+    /// Patch number.
     pub patch: u32,
 }
 
 impl Version {
-    /// From NCCL's number, in which the minor got a third digit with 2.9.
+    /// Decodes NCCL's version number, in which the minor number got a third digit with 2.9.
     fn from_number(number: u32) -> Self {
         match number {
             0..10_000 => Self { major: number / 1000, minor: number / 100 % 10, patch: number % 100 },
@@ -56,20 +56,20 @@ impl fmt::Display for Version {
     }
 }
 
-/// What the ranks of a communicator have in common: made by one, brought to all by the caller.
+/// The identity of a communicator. One rank makes it; the caller brings it to all ranks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId(pub(super) ncclUniqueId);
 
 impl UniqueId {
-    /// Its size.
+    /// Size in bytes.
     pub const BYTES: usize = 128;
 
-    /// To be sent.
+    /// The bytes to send to other ranks.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         self.0.internal.map(|byte| byte as u8)
     }
 
-    /// As it was sent.
+    /// The identity with these bytes, as [`to_bytes`](Self::to_bytes) gave them.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         Self(ncclUniqueId { internal: bytes.map(|byte| byte as c_char) })
     }
@@ -77,19 +77,19 @@ impl UniqueId {
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whoever knows it may join.
+        // Not printed: whoever knows the identity may join.
         out.write_str("UniqueId")
     }
 }
 
 impl Library {
-    /// Loads the library at `path`, or else the one that the dynamic loader finds: NCCL for NVIDIA GPUs, RCCL,
-    /// which has the same functions, for AMD's. **RCCL has not been run.** Once loaded it stays: threads of
-    /// its own may outlive the last communicator.
+    /// Loads the library at `path`, or else the library that the dynamic loader finds: NCCL for NVIDIA GPUs, RCCL,
+    /// which has equal functions, for AMD GPUs. **RCCL has not been run.** The library is never unloaded, because its
+    /// threads may outlive the last communicator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for ranks on the CPU; where the library is missing (it names all that was tried,
-    /// with the loader's words), lacks a function (which it names) or is older than 2.14; [`Error::Nccl`].
+    /// [`Error::Unsupported`] for ranks on the CPU; when the library is missing (with all names that were tried), lacks a
+    /// function (with its name) or is older than 2.14. [`Error::Nccl`] when the library does not tell its version.
     pub fn find(kind: DeviceKind, path: Option<&OsStr>) -> Result<Self> {
         let (what, usual) = match kind {
             DeviceKind::Cuda => ("NCCL", ["libnccl.so.2", "libnccl.so"]),
@@ -112,8 +112,8 @@ impl Library {
 
     fn open(what: &str, path: &OsStr) -> Result<Self> {
         let shown = Path::new(path).display().to_string();
-        // SAFETY: NCCL's initialisers ask nothing of the process; that the file is an NCCL is the
-        // caller's word, as for every library.
+        // SAFETY: NCCL's initialisers ask nothing of the process. The caller promises, as for every library, that the
+        // file is an NCCL.
         let library = unsafe { libloading::Library::new(path) };
         let library = library.map_err(|error| {
             let words = symbols::words(&error);
@@ -128,30 +128,30 @@ impl Library {
             let reason = format!("{shown} is version {version}, but it must be {OLDEST} or newer");
             return Err(Error::unsupported(what, reason));
         }
-        // SAFETY: as above.
+        // SAFETY: the library stays loaded.
         let symbols = unsafe { Symbols::load(&library) }.map_err(lacks)?;
         let this = Self(Arc::new(Inner { symbols, version, name: format!("{what} {version}, {shown}") }));
         this.check("ncclGetVersion", code, std::ptr::null_mut())?;
         Ok(this)
     }
 
-    /// Its version.
+    /// The library's version.
     pub fn version(&self) -> Version {
         self.0.version
     }
 
-    /// Which it is, for people: its version and what it was loaded as.
+    /// A description for people: the version, and the name it was loaded by.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// A new identity for one communicator; listens for its ranks in this process.
+    /// Creates an identity for one communicator. A thread of this process listens for its ranks.
     ///
     /// # Errors
     /// [`Error::Nccl`].
     pub fn unique_id(&self) -> Result<UniqueId> {
         let mut id = ncclUniqueId { internal: [0; UniqueId::BYTES] };
-        // SAFETY: writes the one id.
+        // SAFETY: writes one id.
         let code = unsafe { (self.symbols().ncclGetUniqueId)(&raw mut id) };
         self.check("ncclGetUniqueId", code, std::ptr::null_mut())?;
         Ok(UniqueId(id))
@@ -161,7 +161,7 @@ impl Library {
         &self.0.symbols
     }
 
-    /// Turns a result into an error, with what `comm`, which is null or live, has to say.
+    /// Turns a result into an error, with NCCL's own description of `comm`, which is null or live.
     pub(super) fn check(&self, call: &str, code: i32, comm: ncclComm_t) -> Result<()> {
         if code == SUCCESS {
             return Ok(());

@@ -1,4 +1,4 @@
-//! How the ranks of a communicator come together.
+//! Opening a communicator with all ranks.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -13,29 +13,28 @@ use super::session::{Handle, Place, Session};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 
-/// What a rank tells the others before they join.
+/// A rank's statement to the others before they join.
 #[derive(Serialize, Deserialize)]
 struct Card {
-    /// Why it cannot take part.
     error: Option<String>,
     version: String,
-    /// Of rank 0 alone.
+    /// The communicator's identity, from rank 0 alone.
     id: Vec<u8>,
 }
 
 impl Communicator {
-    /// Opens a communicator of all ranks that call it, over `exchange`, which gives bytes to every rank and
-    /// returns those of all, in rank order, such as [`Group::all_gather_bytes`](crate::Group::all_gather_bytes).
-    /// `library` is what this rank found: also one without takes part, to say so. Collective; blocks. All ranks
-    /// succeed or all fail, as far as `exchange` reaches them.
+    /// Opens a communicator of all ranks that call it. `exchange` gathers bytes from every rank in rank order, as
+    /// [`Group::all_gather_bytes`](crate::Group::all_gather_bytes) does. `library` is what this rank found; a rank
+    /// without a library takes part too, to report that. Collective; blocks. All ranks succeed or all fail, as far as
+    /// `exchange` reaches them.
     ///
-    /// Nothing waits longer than `limit`: NCCL does not block, and what is not done by then is aborted, here
-    /// and in later calls. The price is that newer releases start a thread for each operation outside a graph.
+    /// No call waits longer than `limit`. NCCL does not block, and a call that is not done by then is aborted, here and
+    /// later. The price: newer releases of NCCL start a thread for each operation outside a graph.
     ///
     /// # Errors
-    /// Why this rank cannot take part: that of `library`, [`Error::Unsupported`] for a device that is no GPU,
-    /// [`Error::Nccl`], [`Error::Timeout`] when the others do not come. [`Error::Peer`] with another rank's
-    /// error, [`Error::Mismatch`] for another version of NCCL; that of `exchange`.
+    /// Why this rank cannot take part: the error of `library`, [`Error::Unsupported`] for a device that is no GPU,
+    /// [`Error::Nccl`], [`Error::Timeout`] when other ranks do not come. [`Error::Peer`] with another rank's error,
+    /// [`Error::Mismatch`] for different versions of NCCL, or the error of `exchange`.
     pub fn open(
         library: Result<Library>,
         device: &Device,
@@ -49,15 +48,15 @@ impl Communicator {
         meet(library, device, place, limit, &mut exchange).map(|session| Self(Arc::new(session)))
     }
 
-    /// Joins the other ranks with the same `id` in NCCL's blocking way, which is its fastest: for comparisons.
+    /// Joins the other ranks with equal `id` through NCCL's blocking calls, its fastest mode, for comparisons.
     /// Collective; blocks.
     ///
-    /// It is made in a thread of its own, which is left behind when `limit` passes first. A later call that
-    /// waits for a lost rank may block for good.
+    /// A separate thread opens the communicator and is left behind when `limit` passes first. A later call that waits
+    /// for a lost rank may block for good.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a rank outside the world, [`Error::Unsupported`] for a device that
-    /// is no GPU, [`Error::Timeout`] when the others do not come, [`Error::Nccl`].
+    /// [`Error::InvalidArgument`] for a rank outside the world size, [`Error::Unsupported`] for a device that is no
+    /// GPU, [`Error::Timeout`] when other ranks do not come, [`Error::Nccl`].
     pub fn init(
         library: &Library,
         device: &Device,
@@ -79,10 +78,10 @@ fn served(device: &Device) -> Result<()> {
     }
 }
 
-/// Gives bytes to every rank and returns those of all, in rank order.
+/// Gathers bytes from every rank, in rank order.
 type Exchange<'a> = dyn FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + 'a;
 
-/// Agrees on an identity, joins, and agrees that all have.
+/// Agrees on an identity, joins, and agrees that all ranks have joined.
 pub(super) fn meet(
     library: Result<Library>,
     device: &Device,
@@ -101,7 +100,7 @@ pub(super) fn meet(
     }
 }
 
-/// Every rank's library is there and of one version, and all know rank 0's identity.
+/// Checks that every rank has a library of one version, and gives all ranks rank 0's identity.
 fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) -> Result<(Library, UniqueId)> {
     let own = library.and_then(|library| {
         place.numbers()?;
@@ -139,12 +138,12 @@ fn join_blocking(library: &Library, device: &Device, place: Place, id: UniqueId,
     let join = move || {
         let made = bound.make_current().and_then(|()| {
             let mut comm = std::ptr::null_mut();
-            // SAFETY: writes the one handle; the rank's device is current.
+            // SAFETY: writes one handle; the rank's device is current.
             let code = unsafe { (theirs.symbols().ncclCommInitRank)(&raw mut comm, ranks, id.0, rank) };
             theirs.check("ncclCommInitRank", code, std::ptr::null_mut()).map(|()| Handle(comm))
         });
         if let Err(mpsc::SendError(Ok(late))) = sender.send(made) {
-            // SAFETY: made a moment ago and known to nobody else.
+            // SAFETY: made a moment ago and known to no other thread.
             unsafe { (theirs.symbols().ncclCommAbort)(late.0) };
         }
     };

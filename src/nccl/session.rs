@@ -1,4 +1,4 @@
-//! The life of a communicator: opened, waited for, watched, and ended in good order or by abort.
+//! The life of a communicator: opening, waiting, polling, and the end in order or by abort.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -14,20 +14,20 @@ use super::symbols::Config;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// `ncclInvalidArgument` and `ncclInvalidUsage`: a call was refused before it began anything.
+/// `ncclInvalidArgument` and `ncclInvalidUsage`: a call was refused and had no effect.
 const REFUSED: [i32; 2] = [4, 5];
-/// `ncclInProgress`: threads of NCCL's go on with the call.
+/// `ncclInProgress`: NCCL's threads go on with the call.
 const IN_PROGRESS: i32 = 7;
 /// How long a wait only yields, and how long it sleeps at a time after that, at most.
 const YIELDS: Duration = Duration::from_micros(200);
 const SLEEP: Duration = Duration::from_millis(1);
-/// How long an abort is waited for. Its operations are told to end at once; the rest of it NCCL does when
+/// How long a call waits for an abort. Aborted operations are told to end at once; the rest of the abort ends when
 /// every graph that holds one of them is gone.
 const ABORTING: Duration = Duration::from_millis(200);
 /// How long aborted operations may take to leave their stream.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// A rank among those of a communicator.
+/// A rank's number in a communicator, and the world size.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) rank: usize,
@@ -35,7 +35,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// As NCCL takes them: the rank, and how many there are.
+    /// The rank and the world size, as NCCL takes them.
     pub(super) fn numbers(self) -> Result<(i32, i32)> {
         let Self { rank, world_size } = self;
         if rank >= world_size {
@@ -48,41 +48,41 @@ impl Place {
     }
 }
 
-/// A communicator of NCCL's as one rank has it. The lock makes calls, looks and the abort of several
-/// threads follow each other; it is not held while anything is waited for. A thread holds it from the start of a
-/// group to its end, for what the group lists must live until then, and calls within take it once more.
+/// One rank's NCCL communicator. The lock serialises calls, polls and aborts of several threads. It is released while a
+/// thread waits. A thread holds it from the start of a group to its end, because what the group lists must live until
+/// then; calls inside the group lock it again.
 pub(super) struct Session {
     pub(super) library: Library,
     pub(super) device: Device,
     pub(super) place: Place,
-    /// How long a call may go on in the background.
+    /// The longest time that a call may go on in the background.
     limit: Duration,
     life: ReentrantMutex<RefCell<Life>>,
 }
 
 struct Life {
     state: State,
-    /// Groups of the thread with the lock that are open, one in the other.
+    /// Number of nested open groups of the thread that holds the lock.
     groups: usize,
-    /// What ends it when they are closed.
+    /// The error that ends the communicator once the groups are closed.
     doom: Option<Error>,
 }
 
 enum State {
     Live(Handle),
-    /// It was aborted or closed; what later calls are told.
+    /// Aborted or closed, with the error for later calls.
     Ended(Error),
 }
 
-/// A communicator's address. Handed between threads, which NCCL allows.
+/// A communicator's address, which may be passed between threads.
 #[derive(Clone, Copy)]
 pub(super) struct Handle(pub(super) ncclComm_t);
-// SAFETY: NCCL allows any thread to use a communicator, one at a time, which the lock around it keeps.
+// SAFETY: NCCL lets any thread use a communicator, one at a time, which the lock around it ensures.
 unsafe impl Send for Handle {}
 
 impl Session {
-    /// Joins the other ranks with the same `id`. Each call, this one included, returns when it is done, or is
-    /// aborted when `limit` has passed. Collective; blocks.
+    /// Joins the other ranks with equal `id`. This and every later call returns when it is done, or is aborted after
+    /// `limit`. Collective; blocks.
     pub(super) fn open(
         library: &Library,
         device: &Device,
@@ -96,7 +96,7 @@ impl Session {
         let mut comm = std::ptr::null_mut();
         let config = Config::NON_BLOCKING;
         let call = library.symbols().ncclCommInitRankConfig;
-        // SAFETY: writes the one handle and reads the config; the rank's device is current.
+        // SAFETY: writes one handle and reads the config; the rank's device is current.
         let code = unsafe { call(&raw mut comm, ranks, id.0, rank, &raw const config) };
         if comm.is_null() {
             library.check(NAME, code, comm)?;
@@ -107,38 +107,38 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes charge of an open communicator of this rank.
+    /// Takes ownership of an open communicator of this rank.
     pub(super) fn adopt(library: &Library, device: &Device, place: Place, comm: Handle, limit: Duration) -> Self {
         let life = Life { state: State::Live(comm), groups: 0, doom: None };
         let life = ReentrantMutex::new(RefCell::new(life));
         Self { library: library.clone(), device: device.clone(), place, limit, life }
     }
 
-    /// Makes a call of NCCL's on the rank's device, and waits until nothing of it goes on in the background.
+    /// Makes an NCCL call on the rank's device, and waits until none of it goes on in the background.
     ///
     /// # Errors
-    /// [`Error::Nccl`], and [`Error::Timeout`] after the limit: for good, unless the call was refused before
-    /// it began; later calls get the same.
+    /// [`Error::Nccl`], or [`Error::Timeout`] after the limit. Later calls return it too, unless the call was refused
+    /// before it began.
     pub(super) fn call(&self, name: &str, call: impl FnOnce(ncclComm_t) -> i32) -> Result<()> {
         self.device.make_current()?;
         let code = self.with(|comm| Ok(call(comm)))?;
         self.settle(name, code)
     }
 
-    /// Makes the calls within `calls`, all of this communicator, one. The group is closed whatever becomes of
-    /// them: NCCL counts open groups by thread, and only lists calls while there is one. What ends the communicator
-    /// meanwhile, also by other threads, does so after that.
+    /// Joins the calls within `calls`, all of this communicator, into one. The group is closed even if they fail,
+    /// because NCCL counts open groups by thread and only lists calls while one is open. An error that ends the
+    /// communicator meanwhile, also from another thread, takes effect after that.
     pub(super) fn group(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
         self.device.make_current()?;
         let symbols = self.library.symbols();
         let (called, code, doom) = {
             let life = self.life.lock();
-            // SAFETY: opens a group of this thread, closed below.
+            // SAFETY: opens a group of this thread, which is closed below.
             let code = self.with(|_| Ok(unsafe { (symbols.ncclGroupStart)() }))?;
             self.library.check("ncclGroupStart", code, std::ptr::null_mut())?;
             life.borrow_mut().groups += 1;
             let called = catch_unwind(AssertUnwindSafe(calls));
-            // SAFETY: one was opened.
+            // SAFETY: a group was opened.
             let code = unsafe { (symbols.ncclGroupEnd)() };
             let mut life = life.borrow_mut();
             life.groups -= 1;
@@ -151,7 +151,7 @@ impl Session {
         called.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)
     }
 
-    /// Whether nothing has gone wrong so far.
+    /// Returns the first error so far. Does not block.
     pub(super) fn check(&self) -> Result<()> {
         match self.background()? {
             SUCCESS | IN_PROGRESS => Ok(()),
@@ -159,8 +159,8 @@ impl Session {
         }
     }
 
-    /// Ends it at once, whatever is under way, but not within a group; later calls get `error`, or what ended it
-    /// before.
+    /// Aborts the communicator at once, whatever is running, but not within a group. Later calls get `error`, or the
+    /// error that ended it before.
     pub(super) fn abort(&self, error: Error) -> Error {
         let comm = {
             let life = self.life.lock();
@@ -189,7 +189,7 @@ impl Session {
         error
     }
 
-    /// Ends it in good order: waits for what was enqueued. Collective.
+    /// Waits for the enqueued operations and closes the communicator. Collective.
     pub(super) fn finish(&self) -> Result<()> {
         let symbols = self.library.symbols();
         // SAFETY: the communicator is live.
@@ -215,16 +215,15 @@ impl Session {
         }
     }
 
-    /// Whether this thread has a group open.
     fn in_group(&self) -> bool {
         self.life.lock().borrow().groups > 0
     }
 
-    /// How what was called stands: a result.
+    /// The state of calls in the background: a result code.
     fn background(&self) -> Result<i32> {
         let mut state = SUCCESS;
         let call = self.library.symbols().ncclCommGetAsyncError;
-        // SAFETY: the communicator is live; writes the one number.
+        // SAFETY: the communicator is live; writes one number.
         let code = self.with(|comm| Ok(unsafe { call(comm, &raw mut state) }))?;
         match code {
             SUCCESS => Ok(state),
@@ -235,7 +234,7 @@ impl Session {
     fn settle(&self, name: &str, code: i32) -> Result<()> {
         match code {
             SUCCESS => Ok(()),
-            // Nothing ends before the group.
+            // Inside a group no call completes.
             IN_PROGRESS if self.in_group() => Ok(()),
             IN_PROGRESS => self.wait(name),
             refused if REFUSED.contains(&refused) => self.with(|comm| self.library.check(name, refused, comm)),
@@ -261,9 +260,9 @@ impl Session {
         }
     }
 
-    /// Waits until what was enqueued is `done`, as long as this rank's operations and, by the word of `well`,
-    /// the group are. After `limit` the error is what `late` makes of the time. Any error aborts it, and is
-    /// given when the operations have left their stream.
+    /// Waits until the enqueued work is `done`, as long as this rank's operations and, as `well` tells, the group are
+    /// well. After `limit` the error is what `late` makes of the time waited. Any error aborts the communicator and is
+    /// returned when the operations have left their stream.
     pub(super) fn watch(
         &self,
         limit: Duration,
@@ -274,13 +273,13 @@ impl Session {
         let start = Instant::now();
         let error = loop {
             match done() {
-                // Perhaps because it was aborted.
+                // The communicator may have been aborted, which also ends the work.
                 Ok(true) => return self.check(),
                 Ok(false) => {}
                 Err(error) => return Err(self.abort(error)),
             }
             let waited = start.elapsed();
-            // The group knows better than NCCL who is to blame.
+            // The group knows better than NCCL which rank is to blame.
             match well().and_then(|()| self.check()) {
                 Err(error) => break self.abort(error),
                 Ok(()) if waited >= limit => break self.abort(late(waited)),
@@ -298,7 +297,6 @@ impl Session {
         Err(error)
     }
 
-    /// Aborts it for this result.
     fn fail(&self, name: &str, code: i32) -> Error {
         match self.with(|comm| self.library.check(name, code, comm)) {
             Ok(()) => Error::Internal { message: format!("{name} failed without a reason") },
@@ -307,7 +305,7 @@ impl Session {
     }
 }
 
-/// Aborts a communicator that nobody uses from here on. Blocks while graphs hold its operations.
+/// Aborts a communicator that nobody uses any more. Blocks while graphs hold its operations.
 fn last_use(library: &Library, device: &Device, comm: Handle) -> Result<()> {
     device.make_current()?;
     // SAFETY: the last use.
@@ -315,7 +313,7 @@ fn last_use(library: &Library, device: &Device, comm: Handle) -> Result<()> {
     library.check("ncclCommAbort", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
 }
 
-/// Between two looks at something that is awaited: short at first, a sixteenth of the time so far later on.
+/// Sleeps between two polls: briefly at first, later a sixteenth of the time waited so far.
 fn pause(waited: Duration, limit: Duration) {
     match waited < YIELDS {
         true => std::thread::yield_now(),

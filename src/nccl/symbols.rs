@@ -1,5 +1,5 @@
-//! The functions of the library. Results are integers: a closed enumeration would be undefined
-//! behaviour with a newer library.
+//! The library's functions. Results are integers: a closed enumeration would be undefined behaviour with a newer
+//! library.
 #![allow(unsafe_code, non_snake_case)]
 
 use std::error::Error;
@@ -13,7 +13,7 @@ pub(super) type Stream = *mut c_void;
 /// An `ncclWindow_t`.
 pub(super) type Handle = *mut c_void;
 
-/// An `ncclConfig_t` of 2.14, the first there was: newer libraries read as much as `size` says.
+/// An `ncclConfig_t` of NCCL 2.14, the first version that has one. Newer libraries read as many bytes as `size` says.
 #[repr(C)]
 pub(super) struct Config {
     size: usize,
@@ -23,26 +23,26 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Calls return at once, and what they began goes on in threads of NCCL's.
+    /// Calls return at once; NCCL's threads go on with them.
     pub(super) const NON_BLOCKING: Self =
         Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21400, blocking: 0 };
 }
 
-/// Asks for the version, before anything that not all versions have. Gives the result, and the number.
+/// Asks for the version, before functions that only newer versions have. Returns the result and the version number.
 ///
 /// # Safety
 /// `library` is an NCCL.
 pub(super) unsafe fn version(library: &Library) -> Result<(i32, i32), String> {
-    // SAFETY: NCCL's header declares it so.
+    // SAFETY: this is the type in NCCL's header.
     let found = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> i32>(b"ncclGetVersion\0") };
     let call = found.map_err(|error| words(&error))?;
     let mut number = 0;
-    // SAFETY: writes the one number.
+    // SAFETY: writes one number.
     let code = unsafe { call(&raw mut number) };
     Ok((code, number))
 }
 
-/// The loader's own words are behind the error's.
+/// The loader's description of an error, without its prefix.
 pub(super) fn words(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -52,7 +52,7 @@ macro_rules! symbols {
         always { $($name:ident: fn($($arg:ty),*) -> $result:ty;)* }
         since_2_27 { $($newer:ident: fn($($newer_arg:ty),*) -> $newer_result:ty;)* }
     ) => {
-        /// Looked up once. What older libraries lack is `None`.
+        /// The functions, looked up once. A function that older libraries lack is `None`.
         pub(super) struct Symbols {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> $result,)*
             $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_arg),*) -> $newer_result>,)*
@@ -63,16 +63,16 @@ macro_rules! symbols {
             /// `library` is an NCCL, and outlives every use of the result.
             ///
             /// # Errors
-            /// The loader's words, which name the function.
+            /// The loader's description, which names the missing function.
             pub(super) unsafe fn load(library: &Library) -> Result<Self, String> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: NCCL's header declares it so.
+                        // SAFETY: this is the type in NCCL's header.
                         let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
                         *found.map_err(|error| words(&error))?
                     },)*
                     $($newer: {
-                        // SAFETY: as above.
+                        // SAFETY: this is the type in NCCL's header.
                         let found = unsafe { library.get(concat!(stringify!($newer), "\0").as_bytes()) };
                         found.ok().map(|found| *found)
                     },)*

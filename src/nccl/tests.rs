@@ -1,4 +1,4 @@
-//! The life of a communicator over a library that has NCCL's names and no devices (`tests/nccl/fake.cc`).
+//! The life of a communicator, over a fake library with NCCL's functions and no devices (`tests/nccl/fake.cc`).
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const ENOUGH: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(80);
 const PLACE: Place = Place { rank: 1, world_size: 4 };
 
-/// A library in a folder of its own.
+/// A fake library in a folder of its own.
 pub(crate) struct Fake(TempDir);
 
 impl Fake {
@@ -42,7 +42,7 @@ impl Fake {
         Library::find(DeviceKind::Cuda, Some(self.path().as_os_str()))
     }
 
-    /// What functions return from now on.
+    /// Sets what its functions return from now on.
     pub(crate) fn answers(&self, lines: &str) {
         let fresh = self.0.path().join("fresh");
         std::fs::write(&fresh, lines).unwrap();
@@ -66,7 +66,7 @@ impl Fake {
 
 const JOINED: &str = "ncclCommInitRankConfig 1 of 4 by x, not blocking";
 
-/// Whether an error is NCCL's own, with this code, and says all of `words`.
+/// Whether an error is NCCL's own, with this code and all of `words`.
 fn is_nccl(error: &Error, expected: i32, words: &[&str]) -> bool {
     let text = error.to_string();
     matches!(error, Error::Nccl { code, .. } if *code == expected) && words.iter().all(|word| text.contains(word))
@@ -114,7 +114,7 @@ fn pitfall_06_what_does_not_end_is_aborted_at_the_deadline() {
     assert!(error.to_string().ends_with(&words), "{error}");
     assert_eq!(fake.calls(), [JOINED, "ncclCommAbort"]);
 
-    // The end of an open one, and an operation.
+    // Once at the end of an open communicator, once in an operation.
     for what in ["ncclCommFinalize", "ncclAllReduce"] {
         let fake = Fake::new(&[]);
         let session = fake.open(SHORT).unwrap();
@@ -134,7 +134,7 @@ fn pitfall_06_what_does_not_end_is_aborted_at_the_deadline() {
 fn all_reduce(session: &Session) -> Result<()> {
     let call = session.library.symbols().ncclAllReduce;
     let none = std::ptr::null_mut();
-    // SAFETY: the library under test looks at none of these.
+    // SAFETY: the fake library uses none of these.
     #[allow(unsafe_code)]
     session.call("ncclAllReduce", |comm| unsafe { call(none, none, 0, 0, 0, comm, none) })
 }
@@ -207,10 +207,9 @@ fn pitfall_03_aborted_from_another_thread_while_it_waits() {
     assert_eq!(fake.calls(), [JOINED, "ncclAllReduce", "ncclCommAbort"]);
 }
 
-/// One of a communicator of which the library under test is.
 fn sum(communicator: &Communicator) -> Result<()> {
     let (none, stream) = (std::ptr::null_mut(), Stream::new(&Device::host()?)?);
-    // SAFETY: the library looks at none of these.
+    // SAFETY: the fake library uses none of these.
     #[allow(unsafe_code)]
     unsafe {
         communicator.all_reduce(none, none, 0, Dtype::F32, Reduction::Sum, &stream)
@@ -256,7 +255,7 @@ fn pitfall_03_an_abort_waits_for_the_end_of_a_group() {
     assert!(matches!(communicator.check(), Err(Error::Aborted { .. })));
     assert_eq!(fake.calls(), [JOINED, "ncclGroupStart", SUM_IN_GROUP, "ncclGroupEnd", "ncclCommAbort"]);
 
-    // By its own.
+    // By the group's own thread.
     let fake = Fake::new(&[]);
     let communicator = fake.communicator(ENOUGH).unwrap();
     let grouped = communicator.group(|| {
@@ -268,7 +267,7 @@ fn pitfall_03_an_abort_waits_for_the_end_of_a_group() {
     assert_eq!(fake.calls(), [JOINED, "ncclGroupStart", "ncclGroupEnd", "ncclCommAbort"]);
 }
 
-/// What a group began goes on in the background after its end.
+/// The calls of a group go on in the background after the group's end.
 #[test]
 fn a_group_is_waited_for_at_its_end() {
     let fake = Fake::new(&[]);
@@ -305,7 +304,7 @@ fn what_a_window_that_is_given_up_was_to_have_is_left_to_nccl() {
     assert_eq!(fake.calls(), [JOINED, "ncclMemAlloc", "ncclCommWindowRegister", "ncclCommAbort"]);
 }
 
-/// NCCL's abort waits for the graphs that hold its operations, which may be the caller's to drop.
+/// NCCL's abort waits for graphs that hold its operations; the caller may own them.
 #[test]
 fn pitfall_03_an_abort_does_not_wait_for_graphs() {
     let fake = Fake::new(&[]);
@@ -320,7 +319,7 @@ fn pitfall_03_an_abort_does_not_wait_for_graphs() {
     fake.answers("");
 }
 
-/// What an abort works with, the libraries take down when the process ends.
+/// Libraries release what an abort uses when the process ends.
 #[test]
 fn pitfall_03_the_end_of_the_process_waits_for_aborts() {
     const LIBRARY: &str = "SYMMETRA_TEST_NCCL_LIBRARY";
@@ -354,7 +353,7 @@ fn pitfall_03_the_end_of_the_process_waits_for_aborts() {
     }
 }
 
-/// Waits for a kernel that ends when it is aborted, and not before.
+/// Waits for a kernel that ends only when it is aborted.
 fn watch(fake: &Fake, session: &Session, limit: Duration, well: impl Fn() -> Result<()>) -> Result<()> {
     let late = |waited| Error::exchange_timeout(Some(2), waited, "a kernel");
     session.watch(limit, || Ok(fake.calls().contains(&"ncclCommAbort".to_owned())), well, late)
@@ -440,7 +439,7 @@ fn what_is_no_library_of_use_is_named() {
     assert!(other.contains("ncclGetVersion"), "{other}");
     let cpu = Library::find(DeviceKind::Host, None).unwrap_err();
     assert!(matches!(cpu, Error::Unsupported { .. }), "{cpu}");
-    // Where nothing is named, all usual names are tried; a machine with RCCL does not say so.
+    // Without a path all usual names are tried; on a machine with RCCL this finds it.
     if let Err(error) = Library::find(DeviceKind::Hip, None) {
         let words = error.to_string();
         assert!(words.contains("librccl.so.1 cannot be loaded") && words.contains("; librccl.so cannot"), "{words}");
@@ -449,13 +448,12 @@ fn what_is_no_library_of_use_is_named() {
     let fake = Fake::new(&["-DWITHOUT_FINALIZE"]);
     let lacks = fake.library().unwrap_err().to_string();
     assert!(lacks.contains(&fake.path().display().to_string()) && lacks.contains("ncclCommFinalize"), "{lacks}");
-    // Said also of one that lacks what came later.
+    // The version is reported also for a library that lacks newer functions.
     fake.answers("version 2708\n");
     let old = fake.library().unwrap_err().to_string();
     assert!(old.contains("is version 2.7.8, but it must be 2.14.0 or newer"), "{old}");
 }
 
-/// Runs each rank of a world with its own library.
 fn everybody(libraries: Vec<Result<Library>>, limit: Duration) -> Vec<Result<()>> {
     let world_size = libraries.len();
     let (told, all_told) = (Mutex::new(vec![Vec::new(); world_size]), Barrier::new(world_size));
@@ -512,7 +510,7 @@ fn pitfall_05_one_rank_cannot_take_part() {
         assert_eq!(error.to_string(), "ranks 0 and 1 disagree on the version of NCCL: 2.28.9 and 2.20.0");
     }
 
-    // It does not come to an end on one rank: the others leave as well.
+    // One rank does not finish closing: the others leave as well.
     let fakes = [Fake::new(&[]), Fake::new(&[])];
     fakes[0].answers("ncclCommInitRankConfig 7\nstate 7\n");
     let outcomes = everybody(fakes.iter().map(Fake::library).collect(), SHORT);

@@ -1,4 +1,4 @@
-//! Closure-scoped capture of a stream's work.
+//! Capture of a stream's work within a closure.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 
 /// A capture in progress, handed to the closure of [`Stream::capture`].
 ///
-/// What is enqueued here is recorded, not run. As with the scopes of [`std::thread::scope`], `'env` is the life of what
-/// the closure borrows, and of the graph; `'scope` is a life within, that of operands: what is borrowed for `'env`, and
-/// what the graph owns ([`keep`](Self::keep)). It cannot leave the closure, nor its thread:
+/// Work enqueued here is recorded, not run. The lifetimes are those of [`std::thread::scope`]: `'env` is the life of
+/// the graph and of what the closure borrows. `'scope`, within it, is the life of operands: what is borrowed for
+/// `'env`, and what the graph owns ([`keep`](Self::keep)). A capture cannot leave the closure or its thread:
 /// ```compile_fail,E0277
 /// # use symmetra::*;
 /// fn elsewhere<'scope>(
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 ///     });
 /// }
 /// ```
-/// while communicator and operands can:
+/// Communicator and operands can be used from other threads:
 /// ```
 /// # use symmetra::*;
 /// fn elsewhere(buffer: &SymmetricBuffer<f32>, communicator: &Communicator, stream: &Stream) {
@@ -41,7 +41,7 @@ use crate::error::{Error, Result};
 /// ```
 pub struct Capture<'scope, 'env: 'scope> {
     recording: Recording,
-    /// Invariant in both, so that no operand with a shorter life is accepted; not Send, not Sync.
+    /// Invariant in both lifetimes, so that no operand with a shorter life is accepted; neither Send nor Sync.
     _lives: PhantomData<(Cell<&'scope ()>, Cell<&'env ()>, *const ())>,
 }
 
@@ -50,13 +50,12 @@ impl<'scope> Capture<'scope, '_> {
         &self.recording
     }
 
-    /// Nothing more is recorded.
     fn end(&self) -> Result<()> {
         self.recording.parts.lock().iter().try_for_each(|(_, part)| part.end(self))
     }
 
-    /// Makes the graph an owner of a buffer, or of whatever operands are borrowed from, and lends it to the operations
-    /// that are recorded here. So a struct can hold buffers and the graphs that use them:
+    /// Makes the graph an owner of `owner`, a buffer or anything that operands are borrowed from, and lends it to the
+    /// operations recorded here. So a struct can hold buffers and the graphs that use them:
     /// ```
     /// # use std::sync::Arc;
     /// # use symmetra::*;
@@ -73,7 +72,7 @@ impl<'scope> Capture<'scope, '_> {
     ///     Ok(Layer { activations, graph })
     /// }
     /// ```
-    /// What is lent stays in the closure, and is not for the graphs of other captures:
+    /// The loan cannot leave the closure or be used in another capture's graph:
     /// ```compile_fail,E0521
     /// # use std::sync::Arc;
     /// # use symmetra::*;
@@ -98,14 +97,14 @@ impl<'scope> Capture<'scope, '_> {
     ///     outer.map(drop)
     /// }
     /// ```
-    /// It is given back when the graph is dropped, which then waits for launches in flight as the buffer does.
+    /// Dropping the graph releases it, after launches in flight, with the wait that the buffer's own drop has.
     pub fn keep<T: Send + Sync + 'static>(&self, owner: Arc<T>) -> &'scope T {
         let lent = Arc::as_ptr(&owner);
         self.recording.keep(owner);
-        // SAFETY: the recording, and the graph after it, own it, and it does not move. Whoever has the reference is
-        // inside of the closure, for which `'scope` can be any life (`Stream::capture`), and recordings last longer.
-        // What is recorded of it here is in the graph; another capture accepts it for a graph that ends inside of
-        // the closure alone.
+        // SAFETY: the recording, and then the graph, owns the value, and the value does not move. The reference is used
+        // only inside the closure, for which `'scope` can be any life (`Stream::capture`), and recordings last longer.
+        // Work recorded on it here is in the graph; another capture accepts it only for a graph that ends inside the
+        // closure.
         #[allow(unsafe_code)]
         unsafe {
             &*lent
@@ -124,13 +123,11 @@ impl fmt::Debug for Capture<'_, '_> {
     }
 }
 
-/// What a capture has recorded beside the work itself.
+/// What a capture records beside the work itself.
 pub struct Recording {
-    /// No other recording has it.
     id: u64,
     stream: Stream,
     parts: Mutex<Vec<(u64, Arc<dyn Part>)>>,
-    /// What the graph is to own.
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -143,12 +140,11 @@ impl Recording {
         self.id
     }
 
-    /// Makes the graph own this.
     pub(crate) fn keep(&self, kept: Kept) {
         self.kept.lock().push(kept);
     }
 
-    /// The part of this kind that the group with this id has here, made by `make` the first time.
+    /// The part of type `P` of the group with this id. `make` creates it on first use.
     pub(crate) fn part<P: Part>(&self, id: u64, make: impl FnOnce() -> P) -> Arc<P> {
         let mut parts = self.parts.lock();
         let known = parts.iter().filter(|(owner, _)| *owner == id).find_map(|(_, part)| {
@@ -163,7 +159,7 @@ impl Recording {
     }
 }
 
-/// Marks a stream as captured for as long as it lives.
+/// Marks a stream as captured while this value lives.
 struct Mark<'a>(&'a Stream);
 
 impl<'a> Mark<'a> {
@@ -184,17 +180,17 @@ impl Drop for Mark<'_> {
 }
 
 impl Stream {
-    /// Records what the closure enqueues on the [`Capture`] into a [`Graph`].
+    /// Records the work that the closure enqueues on the [`Capture`] into a [`Graph`].
     ///
-    /// Nothing runs until [`Graph::launch`]. When the closure returns an error or panics the
-    /// capture ends, what was recorded is dropped and the stream is as before. Graphs that
-    /// hold plain or foreign pointers of large operands need [`Graph::register`] once.
+    /// Nothing runs until [`Graph::launch`]. When the closure returns an error or panics, the capture ends, its work is
+    /// dropped, and the stream is as before. A graph that holds plain or foreign pointers of large operands needs
+    /// [`Graph::register`] once before its launch.
     ///
     /// # Errors
     /// The closure's error; [`Error::Unsupported`] for a capture inside a capture;
     /// [`Error::Device`] when the runtime refuses.
     ///
-    /// The operands must outlive the graph, or be [kept](Capture::keep) by it:
+    /// The operands must outlive the graph, or the graph must [keep](Capture::keep) them:
     /// ```compile_fail,E0373
     /// # use symmetra::*;
     /// fn leak(device: &Device, communicator: &Communicator, stream: &Stream) -> Result<Graph<'static>> {
@@ -202,7 +198,7 @@ impl Stream {
     ///     stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture))
     /// }
     /// ```
-    /// as it does here:
+    /// Here the operand outlives the graph:
     /// ```
     /// # use symmetra::*;
     /// fn keep<'env>(buffer: &'env DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<Graph<'env>> {

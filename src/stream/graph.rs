@@ -1,4 +1,4 @@
-//! Captured work that can be launched any number of times.
+//! Graphs: captured work that can be launched any number of times.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -12,30 +12,29 @@ use cxx::UniquePtr;
 use super::{Capture, Stream, reaper};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
-/// What a communicator adds to a graph: it is asked before every launch and lives as long as
-/// the graph or a launch of it.
+/// A communicator's part of a graph. It is asked before every launch, and lives as long as the graph or a launch of it.
 pub(crate) trait Part: Any + Send + Sync {
-    /// The capture ends: what was recorded on other streams is brought back to the captured one.
+    /// Called when the capture ends: joins work recorded on other streams to the captured stream.
     fn end(&self, _capture: &Capture<'_, '_>) -> Result<()> {
         Ok(())
     }
-    /// Runs `launch` while what the graph uses stays there; refuses where it may not be launched now.
+    /// Runs `launch` while keeping the memory that the graph uses. Refuses when the graph may not be launched now.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         launch()
     }
-    /// Orders the launch on `stream` after other work. No part refuses any more: what is noted will run.
+    /// Orders the launch on `stream` after other work. No part refuses after this: the noted calls will run.
     fn before_launch(&self, stream: &Stream) -> Result<()>;
-    /// Exchanges pointers captured for the first time. Collective.
+    /// Exchanges pointers that were captured for the first time. Collective.
     fn register(&self) -> Result<()>;
 }
 
 /// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
 ///
-/// `'env` is the life of the operands that are borrowed: the borrow checker keeps them until the graph is gone,
-/// and a keepalive inside the graph keeps their memory until the last launch is done. A graph that owns all of its
-/// operands ([`Capture::keep`]) is a `Graph<'static>`.
+/// `'env` is the life of the borrowed operands. The borrow checker keeps them until the graph is dropped, and the graph
+/// keeps their memory until its last launch is done. A graph that owns all its operands ([`Capture::keep`]) is a
+/// `Graph<'static>`.
 pub struct Graph<'env> {
     raw: UniquePtr<sys::Graph>,
     parts: Arc<Vec<(u64, Arc<dyn Part>)>>,
@@ -45,7 +44,7 @@ pub struct Graph<'env> {
     _env: PhantomData<&'env ()>,
 }
 
-/// What a graph owns of the caller's.
+/// A value of the caller's that a graph owns.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 impl Graph<'_> {
@@ -59,7 +58,7 @@ impl Graph<'_> {
         let keepalive = match keepalive(parts.clone()) {
             Ok(keepalive) => keepalive,
             Err(error) => {
-                // First: devices free nothing while they record.
+                // Dropped first: devices free nothing while they record.
                 drop(native);
                 return Err(error);
             }
@@ -75,32 +74,30 @@ impl Graph<'_> {
         Ok(Self { raw, parts, device: device.clone(), _kept: kept, _env: PhantomData })
     }
 
-    /// Exchanges between all ranks the pointers that were captured for the first time, so that
-    /// the graph can be launched. Collective over every communicator in the graph; blocks. A
-    /// graph without such pointers needs no call, and one more call does no harm: on the CPU those of ranks that
-    /// are processes are none.
+    /// Exchanges between all ranks the pointers that were captured for the first time. Collective over every
+    /// communicator in the graph; blocks. A graph without such pointers needs no call, and further calls do no harm. On
+    /// the CPU, ranks in separate processes share no plain pointers.
     ///
-    /// From here on peers have the memory mapped, and after a launch that failed they may still write there. So a
-    /// [`DeviceBuffer`](crate::DeviceBuffer) stays allocated, also when it and the graph are dropped, until they have
-    /// dropped their graphs too. That is seen when something is registered or adopted next, which then waits for the
-    /// devices of the ranks, and when the communicator is closed. Where it is dropped instead, or closing it fails,
-    /// nothing tells what other processes still use, and memory that they had mapped is leaked. For memory of others
-    /// ([`Ref::from_raw`](crate::Ref::from_raw)) the caller sees to it, as
-    /// [`Communicator::adopt`](crate::Communicator::adopt) asks.
+    /// Peers have the memory mapped from now on, and after a failed launch they may still write to it. A
+    /// [`DeviceBuffer`](crate::DeviceBuffer) therefore stays allocated, even when it and the graph are dropped, until
+    /// peers have dropped their graphs too. The next registration or adoption detects that, and then waits for the
+    /// devices of the ranks; so does closing the communicator. When the communicator is dropped instead, or closing it
+    /// fails, memory that other processes had mapped is leaked. For memory from [`Ref::from_raw`](crate::Ref::from_raw)
+    /// the caller has the duty that [`Communicator::adopt`](crate::Communicator::adopt) states.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] when the ranks captured different numbers or sizes of pointers, or not the same ones
-    /// again at the same places: what is one buffer here is one buffer on every rank.
+    /// [`Error::Mismatch`] when the ranks captured different numbers or sizes of pointers, or reused pointers at
+    /// different places: one buffer on one rank is one buffer on every rank.
     pub fn register(&self) -> Result<()> {
         self.parts.iter().try_for_each(|(_, part)| part.register())
     }
 
-    /// Enqueues all of the captured work on `stream`. Does not block.
+    /// Enqueues all captured work on `stream`. Does not block.
     ///
     /// # Errors
-    /// [`Error::NotRegistered`] before [`register`](Self::register) where it is needed,
-    /// [`Error::Closed`] after the communicator was closed, the group's error when it failed,
-    /// [`Error::InvalidArgument`] for a stream of another device, [`Error::Unsupported`] for one that is being captured.
+    /// [`Error::NotRegistered`] before [`register`](Self::register) where it is needed. [`Error::Closed`] after the
+    /// communicator was closed; the group's error when it failed. [`Error::InvalidArgument`] for a stream of another
+    /// device. [`Error::Unsupported`] for a stream that is being captured.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_same("stream", stream.device())?;
         stream.refuse_captured("launch a graph")?;
@@ -111,7 +108,7 @@ impl Graph<'_> {
     }
 }
 
-/// Runs `launch` while what every part uses stays there.
+/// Runs `launch` while every part keeps the memory that it uses.
 fn keep(parts: &[(u64, Arc<dyn Part>)], launch: &dyn Fn() -> Result<()>) -> Result<()> {
     match parts.split_first() {
         Some(((_, part), others)) => part.keep(&|| keep(others, launch)),
@@ -125,7 +122,7 @@ impl fmt::Debug for Graph<'_> {
     }
 }
 
-/// A bundle that C++ gives back through `release` when graph and launches are gone.
+/// The parts of a graph, which C++ returns through `release` when the graph and its launches are gone.
 type Bundle = Arc<Vec<(u64, Arc<dyn Part>)>>;
 
 fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
@@ -133,7 +130,7 @@ fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
     Ok(sys::Keepalive { data: Box::into_raw(Box::new(bundle)).cast(), release })
 }
 
-/// Called from any thread, where no device call is allowed: so only hands the bundle on.
+/// Called from any thread, where device calls are not allowed. It only hands the bundle to the reaper.
 extern "C" fn release(data: *mut c_void) {
     // SAFETY: `data` came from `keepalive`, and C++ calls this once.
     let bundle = unsafe { Box::from_raw(data.cast::<Bundle>()) };

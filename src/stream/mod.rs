@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cxx::UniquePtr;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
 pub use capture::Capture;
 pub use graph::Graph;
@@ -24,29 +24,32 @@ pub use queue::Queue;
 pub(crate) use graph::{Kept, Part};
 pub(crate) use queue::Enqueue;
 
-/// Work in order on a device. Cheap to clone; clones are the same stream.
+/// A queue of work that runs in order on a device. Cheap to clone; clones are the same stream.
 ///
-/// Enqueueing returns at once; [`synchronize`](Self::synchronize) blocks. Dropping the last
-/// clone waits for work in flight on the host device and not on a GPU, as the runtime does.
+/// Enqueueing returns at once; [`synchronize`](Self::synchronize) blocks. Dropping the last clone waits for work in
+/// flight on the host device but not on a GPU, as the runtime does.
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 
 struct Inner {
     raw: UniquePtr<sys::Stream>,
-    /// Whose handle it is, where that is shared with another crate; released after `raw`.
+    /// The owner of a handle that is shared with another crate; released after `raw`.
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     device: Device,
     id: u64,
+    /// The runtime's, where streams have one.
+    handle: Option<u64>,
     /// Whether the stream is being captured. Read while something is enqueued, so that a capture starts
     /// between calls; enqueueing never waits for it.
     capturing: RwLock<bool>,
 }
 
-/// Numbers streams and recordings, so that two can be told apart after one is gone.
+/// Source of numbers of streams and recordings, unique in the process, so that a dropped one is never mistaken for a
+/// new one.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
-    /// A new stream of `device`.
+    /// Creates a stream of `device`.
     ///
     /// # Errors
     /// [`Error::Device`] or [`Error::System`] when the runtime refuses.
@@ -54,12 +57,12 @@ impl Stream {
         Self::wrap(device, device.raw().create_stream(false)?)
     }
 
-    /// One whose kernels get the next multiprocessor that is free.
+    /// Creates a stream of high priority: its kernels get the next free multiprocessor.
     pub(crate) fn urgent(device: &Device) -> Result<Self> {
         Self::wrap(device, device.raw().create_stream(true)?)
     }
 
-    /// A stream of the caller's: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
+    /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on the host device, whose streams have no handle.
@@ -67,7 +70,7 @@ impl Stream {
     /// # Safety
     /// The handle belongs to `device` and stays valid until every clone of the result is
     /// dropped, and until every communicator it was used with is closed, was used with
-    /// another stream or has [left](crate::Communicator::leave) it. While one `Stream` of a handle is being captured no other is used.
+    /// another stream or has [left](crate::Communicator::leave) it, as [coordinators](crate::environment::Coordinator::leave) do. While one `Stream` of a handle is being captured no other is used.
     /// A handle that is another stream on each thread, such as `cudaStreamPerThread`, is used from one thread: calls are
     /// ordered by their streams.
     #[allow(unsafe_code)]
@@ -77,14 +80,13 @@ impl Stream {
         Self::wrap(device, stream)
     }
 
-    /// As [`borrow_raw`](Self::borrow_raw) for a handle that is valid as long as `owner`, which the
-    /// result keeps.
+    /// Wraps the caller's stream with a handle that is valid as long as `owner`, which the result keeps.
     ///
     /// # Errors
-    /// As [`borrow_raw`](Self::borrow_raw).
+    /// [`Error::Unsupported`] on the host device, whose streams have no handle.
     ///
     /// # Safety
-    /// As [`borrow_raw`](Self::borrow_raw), but for the handle's life.
+    /// The caller promises what [`borrow_raw`](Self::borrow_raw) asks, except for the handle's life.
     #[cfg(feature = "cudarc")]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
@@ -102,10 +104,25 @@ impl Stream {
             return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, capturing: RwLock::new(false) })))
+        let handle = (device.kind() != DeviceKind::Host).then(|| raw.raw());
+        let capturing = RwLock::new(false);
+        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, handle, capturing })))
     }
 
-    /// The device it belongs to.
+    /// A new stream that says it has this handle, as one that was borrowed.
+    #[cfg(test)]
+    pub(crate) fn with_handle(device: &Device, handle: u64) -> Result<Self> {
+        let mut stream = Self::new(device)?;
+        Arc::get_mut(&mut stream.0).into_iter().for_each(|inner| inner.handle = Some(handle));
+        Ok(stream)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+
+    /// The stream's device.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -123,8 +140,8 @@ impl Stream {
         Ok(self.0.raw.done()?)
     }
 
-    /// Blocks until all work enqueued so far is done. A collective that gave up counts as
-    /// done: ask its communicator.
+    /// Blocks until all work enqueued so far is done. A collective that gave up counts as done: ask its communicator
+    /// for the error.
     ///
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
@@ -132,7 +149,7 @@ impl Stream {
         Ok(self.0.raw.synchronize()?)
     }
 
-    /// Marks this point of the stream in `event`.
+    /// Records this point of the stream in `event`. Does not block.
     ///
     /// # Errors
     /// [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
@@ -140,39 +157,42 @@ impl Stream {
         self.enqueue("record an event", |raw| raw.record(&event.raw))
     }
 
-    /// Makes work enqueued from here on wait for `event`'s last recorded point.
+    /// Makes work enqueued from now on wait for `event`'s last recorded point. Does not block.
     ///
     /// # Errors
-    /// As [`record`](Self::record).
+    /// [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
     }
 
-    /// Drops this clone and waits for nothing: where it is the last, another thread waits for the work in flight.
+    /// Drops this clone without waiting. If it is the last, another thread waits for the work in flight.
     pub(crate) fn let_go(self) {
         if let Some(last) = Arc::into_inner(self.0) {
             reaper::hand_over(Arc::new(last));
         }
     }
 
+    /// Whether both are clones, or have one handle of the runtime's. A handle that was destroyed may come again as
+    /// another stream: who keeps a borrowed one must have left it by then, as [`borrow_raw`](Self::borrow_raw) asks.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.0.id == other.0.id
+            || self.0.handle.is_some() && self.0.handle == other.0.handle && self.0.device.same(&other.0.device)
     }
 
-    /// Whether anybody captures this stream, the caller's own native capture included.
+    /// Whether the stream is being captured, by this library or by the caller's own native capture.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
         Ok(self.0.raw.capturing()?)
     }
 
-    /// Enqueues eagerly; refused while the stream is being captured, because what is captured
-    /// must be covered by the capture's lifetime.
+    /// Enqueues eager work. Refused while the stream is being captured, because the capture's lifetime must cover what
+    /// it records.
     pub(crate) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
         let _eager = self.eager(call)?;
         self.0.device.check(call, work(&self.0.raw))
     }
 
-    /// The same, and blocks until it is done, whatever comes of it: for work on memory that is the caller's
-    /// for that long. A capture that another thread starts meanwhile waits.
+    /// Enqueues eager work and blocks until it is done, even after an error, because the work uses memory that is the
+    /// caller's for that long. A capture that another thread starts meanwhile waits.
     pub(crate) fn run(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
         let _eager = self.eager(call)?;
         let enqueued = self.0.device.check(call, work(&self.0.raw));
@@ -180,8 +200,8 @@ impl Stream {
         enqueued
     }
 
-    /// Runs `work` in a capture that the library does not know of, as a stream's owner may begin one; what is recorded
-    /// is dropped.
+    /// Runs `work` in a capture that the library does not know of, like one that a stream's owner begins, and drops the
+    /// recording.
     #[cfg(test)]
     #[allow(unsafe_code)]
     pub(crate) fn capture_natively<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
@@ -192,14 +212,20 @@ impl Stream {
         Ok(result)
     }
 
+    /// How many clones there are.
+    #[cfg(all(test, feature = "nccl"))]
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// Refuses what `enqueue` would, ahead of what leaves a trace.
     pub(crate) fn refuse_captured(&self, call: &'static str) -> Result<()> {
         self.eager(call).map(drop)
     }
 
-    /// Keeps captures from starting.
+    /// Keeps captures from starting while the result lives.
     fn eager(&self, call: &'static str) -> Result<RwLockReadGuard<'_, bool>> {
-        // Not to be had: a capture is about to start or has just ended.
+        // The lock is taken when a capture is about to start or has just ended.
         self.0.capturing.try_read().filter(|capturing| !**capturing).ok_or_else(|| {
             Error::unsupported(
                 format!("to {call} on a stream that is being captured"),
@@ -208,7 +234,7 @@ impl Stream {
         })
     }
 
-    /// Enqueues for the capture that holds the stream.
+    /// Enqueues work for the capture that holds the stream.
     fn enqueue_captured(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
         self.0.device.check(call, work(&self.0.raw))
     }
@@ -227,7 +253,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// A new event of `device`, not recorded yet.
+    /// Creates an event of `device` with no recorded point.
     ///
     /// # Errors
     /// [`Error::Device`] when the runtime refuses.
@@ -239,7 +265,7 @@ impl Event {
         Ok(Self { raw, device: device.clone() })
     }
 
-    /// Whether the last recorded point was reached; true when none was recorded.
+    /// Whether the last recorded point was reached; true when none was recorded. Does not block.
     ///
     /// # Errors
     /// [`Error::Device`] when work before it failed.
@@ -255,10 +281,10 @@ impl Event {
         Ok(self.raw.synchronize()?)
     }
 
-    /// Microseconds from `start` to this event; both must have been reached.
+    /// Time in microseconds from `start` to this event. Both must have been reached.
     ///
     /// # Errors
-    /// [`Error::Device`] when one has not.
+    /// [`Error::Device`] when one of the two was not reached.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         Ok(self.raw.elapsed_us(&start.raw)?)
     }

@@ -1,21 +1,21 @@
-//! Where an operation may be enqueued: a stream, or a capture of one.
+//! The places where an operation may be enqueued: a stream, or a capture of one.
 
 use super::capture::Recording;
 use super::{Capture, Event, Stream};
 use crate::error::Result;
-use crate::ffi::device as sys;
+use crate::sys::device as sys;
 
 mod sealed {
-    /// Says what a queue is; unnameable outside, so that no other type can be one.
+    /// Gives the queue's kind. Not nameable outside the crate, so no other type can implement it.
     pub trait Sealed {
         fn target(&self) -> super::Target<'_>;
     }
 }
 
-/// Something work can be enqueued on whose operands are borrowed for `'op`.
+/// A place to enqueue work whose operands are borrowed for `'op`.
 ///
-/// `&Stream` takes operands of any lifetime, because memory waits for the device before it is
-/// freed; `&Capture<'scope, 'env>` only such as live for `'scope`, as long as the graph. Sealed.
+/// `&Stream` takes operands of any lifetime, because memory waits for the device before it is freed. `&Capture<'scope,
+/// 'env>` takes operands that live for `'scope`, as long as the graph. Sealed.
 pub trait Queue<'op>: sealed::Sealed {}
 
 impl Queue<'_> for &Stream {}
@@ -33,27 +33,24 @@ impl sealed::Sealed for &Capture<'_, '_> {
     }
 }
 
-/// What a [`Queue`] is.
+/// The kind of a [`Queue`].
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
-    /// Work that runs now.
     Eager(&'a Stream),
-    /// Work that is recorded.
     Captured(&'a Recording),
 }
 
-/// Crate-side view of a queue.
 pub(crate) trait Enqueue {
     fn stream(&self) -> &Stream;
     fn recording(&self) -> Option<&Recording>;
     fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()>;
 
-    /// Marks this point of the work in `event`.
+    /// Records this point of the work in `event`.
     fn record(&self, event: &Event) -> Result<()> {
         self.enqueue("record an event", |raw| raw.record(&event.raw))
     }
 
-    /// Makes what is enqueued from here on wait for `event`'s last recorded point.
+    /// Makes work enqueued from now on wait for `event`'s last recorded point.
     fn wait(&self, event: &Event) -> Result<()> {
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
     }

@@ -1,5 +1,5 @@
-//! The thread that drops what must not be dropped where its last user is: a callback may call no device, and a call
-//! waits for no work of another stream.
+//! A thread that drops values in place of their last user: a callback must not call a device, and a call must not wait
+//! for another stream's work.
 
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
@@ -11,17 +11,16 @@ use super::Kept;
 use crate::error::{Error, Result};
 use crate::exit;
 
-/// Whether the process is at its end. Held while something is dropped.
+/// Whether the process is ending. Held while a value is dropped.
 static ENDS: Mutex<bool> = Mutex::new(false);
 /// How long the end of the process waits for a drop.
 const LAST_DROP: Duration = Duration::from_secs(5);
 
-/// Starts the thread where it does not run yet.
 pub(super) fn start() -> Result<()> {
     reaper().map(drop)
 }
 
-/// Leaves the drop to the thread. Does not block, unless the thread cannot be started.
+/// Hands a value to the thread to drop. Does not block, unless the thread cannot be started.
 pub(super) fn hand_over(last: Kept) {
     if let Ok(reaper) = reaper() {
         // A send fails only when the reaper is gone with its process.
@@ -46,12 +45,12 @@ fn reap(last: Kept) {
     let ends = ENDS.lock();
     match *ends {
         false => drop(last),
-        // The process gives it back; a device runtime that is going away cannot.
+        // The process returns the memory; a device runtime that is unloading cannot.
         true => std::mem::forget(last),
     }
 }
 
-/// Lets the reaper finish what it drops, and drop nothing more.
+/// Waits for the drop in progress and stops further ones.
 extern "C" fn end() {
     if let Some(mut ends) = ENDS.try_lock_for(LAST_DROP) {
         *ends = true;

@@ -6,6 +6,7 @@ mod addresses;
 mod deaths;
 mod local;
 mod processes;
+mod relay;
 mod strangers;
 mod threads;
 

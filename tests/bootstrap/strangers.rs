@@ -95,9 +95,11 @@ fn pitfall_35_a_wrong_secret_is_refused_and_the_group_goes_on() {
     let address = free_address();
     on_threads(3, |number| match number {
         2 => {
-            let stranger = TcpConfig { secret: [0; 16], ..config(address, 1, 2, 10.0) };
-            let message = words(Tcp::connect(stranger));
-            assert!(message.contains("its secret differs from this rank's"), "{message}");
+            for secret in [[0; 16], [7; 16]] {
+                let stranger = TcpConfig { secret, ..config(address, 1, 2, 10.0) };
+                let message = words(Tcp::connect(stranger));
+                assert!(message.contains("its secret differs from this rank's"), "{message}");
+            }
             // Only now may the group form.
             converse(&mut Tcp::connect(config(address, 1, 2, 10.0)).unwrap());
         }
@@ -116,7 +118,7 @@ fn pitfall_35_a_listener_that_does_not_know_the_secret_is_not_believed() {
         scope.spawn(move || {
             for reply in replies {
                 let (mut socket, _) = listener.accept().unwrap();
-                let mut hello = [0; 44];
+                let mut hello = [0; 24 + 4 + 32 + 16]; // header, version, key and tag
                 socket.read_exact(&mut hello).unwrap();
                 socket.write_all(if reply.is_empty() { &hello } else { reply }).unwrap();
                 let _ = socket.read(&mut hello);

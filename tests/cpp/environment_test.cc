@@ -395,6 +395,17 @@ void refused() {
     CHECK_THROWS(kInvalidArgument, moved.from_previous(six));
     CHECK_THROWS(kInvalidArgument, moved.send_next(six, stream));
     moved_tensors(taken, stream);
+    CHECK_THROWS(kInvalidArgument, moved.leave(stream));
+    {
+      const Stream brief(device);
+      taken.all_reduce(ints, brief);
+      taken.leave(brief);
+      // Nothing to leave: the last call was not on it.
+      taken.leave(stream);
+    }
+    taken.all_reduce(ints, stream);
+    taken.synchronize(stream);
+    CHECK_EQ(others[5], 4);
     taken.all_reduce(six, stream);
     taken.synchronize(stream);
     environment.close();

@@ -179,14 +179,14 @@ void launches() {
   signal.world = 2;
   signal.action = kernels::kSignalBarrier;
   signal.pads[1] = reinterpret_cast<uint32_t*>(0x1234);
-  CHECK(stream->launch_signal(signal, {1, 64, 48, 1}) == 0);
+  CHECK(stream->launch(signal, {1, 64, 48, 1}) == 0);
   const auto& launch = ledger().launch;
   CHECK(std::strstr(launch.kernel, "6signal") != nullptr && launch.device == 1);
   CHECK(launch.blocks == 1 && launch.threads == 64 && launch.shared_bytes == 48);
   CHECK(reinterpret_cast<uint64_t>(launch.stream) == stream->raw());
   CHECK(std::memcmp(launch.args, &signal, sizeof(launch.args)) == 0);
   signal.world = 17;
-  CHECK(stream->launch_signal(signal, {1, 64, 48, 1}) == hipErrorInvalidValue);
+  CHECK(stream->launch(signal, {1, 64, 48, 1}) == hipErrorInvalidValue);
 
   kernels::AllReduceArgs reduce{};
   reduce.count = 1000;
@@ -195,10 +195,10 @@ void launches() {
   reduce.algorithm = kernels::kOneShotSentinel;
   reduce.lanes_log2 = 5;
   reduce.slot_packets = 1000;
-  CHECK(stream->launch_all_reduce(reduce, {4, 128, 16 + 128 * 16, 1}) == 0);
+  CHECK(stream->launch(reduce, {4, 128, 16 + 128 * 16, 1}) == 0);
   CHECK(std::strstr(launch.kernel, "8one_shotINS0_8SentinelINS0_3SumINS0_4BF16EEEEELj4E") != nullptr);
   CHECK(launch.blocks == 4 && launch.threads == 128);
-  CHECK(stream->launch_all_reduce(reduce, {4, 64, 16 + 128 * 16, 1}) == hipErrorInvalidValue);  // fewer threads than items
+  CHECK(stream->launch(reduce, {4, 64, 16 + 128 * 16, 1}) == hipErrorInvalidValue);  // fewer threads than items
   CHECK(std::string(device->describe(hipErrorInvalidValue)) == "words");
 }
 

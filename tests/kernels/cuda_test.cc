@@ -177,7 +177,7 @@ struct Ranks {
     args.lanes_log2 = call.c.lanes_log2;
     const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes(algorithm, world, call.c.lanes_log2), programmatic};
     MUST(cudaSetDevice(static_cast<int>(rank)));
-    MUST(static_cast<cudaError_t>(cuda::launch_all_reduce(streams[rank], args, geometry)));
+    MUST(static_cast<cudaError_t>(cuda::launch(streams[rank], kind_of(args), &args, geometry)));
   }
   void join() const {
     for (cudaStream_t stream : streams) MUST(cudaStreamSynchronize(stream));
@@ -285,7 +285,7 @@ void test_signals(uint32_t world) {
     args.peer = peer;
     args.action = action;
     MUST(cudaSetDevice(static_cast<int>(rank)));
-    MUST(static_cast<cudaError_t>(cuda::launch_signal(streams[rank], args, Geometry{1, 32, kSharedBytes, 1})));
+    MUST(static_cast<cudaError_t>(cuda::launch(streams[rank], kind_of(args), &args, Geometry{1, 32, kSharedBytes, 1})));
   };
   for (uint32_t rank = 0; rank < world; ++rank) {
     MUST(cudaSetDevice(static_cast<int>(rank)));
@@ -367,7 +367,7 @@ void test_agree(uint32_t world) {
       args.rank = rank;
       args.world = world;
       MUST(cudaSetDevice(static_cast<int>(rank)));
-      MUST(static_cast<cudaError_t>(cuda::launch_agree(nullptr, args, Geometry{1, 32, kSharedBytes, 0})));
+      MUST(static_cast<cudaError_t>(cuda::launch(nullptr, kind_of(args), &args, Geometry{1, 32, kSharedBytes, 0})));
     }
   }
   for (uint32_t rank = 0; rank < world; ++rank) {

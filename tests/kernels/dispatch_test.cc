@@ -10,6 +10,7 @@ using namespace symmetra::kernels;
 
 struct Backend {
   using Entry = const void*;
+  static constexpr bool kThreadAnItem = false;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
@@ -45,6 +46,9 @@ void check_exchanges(ExchangeArgs args, const Learned* learned) {
 }
 
 void check_all() {
+#define LAUNCH(name, Args, bytes) check(kernel<Backend>(Args{}), #name, 0, 0, 0);
+#include "kernels/launches.def"
+#undef LAUNCH
   const Learned learned{};
   constexpr uint32_t kMoreThanThereAre = 32;
   for (uint32_t world = 2; world <= kMaxWorld; ++world) {

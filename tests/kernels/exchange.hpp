@@ -208,7 +208,7 @@ class ExchangeGroup {
   static Launch run(const ExchangeArgs& args, const ExchangeCase& c) {
     const uint32_t shared = kSharedBytes + (args.algorithm == kReducePackets ? items(args) * 8 : 0);
     const Geometry geometry{c.blocks, c.threads, shared, 0};
-    const host::Entry entry = host::exchange(args, geometry);
+    const host::Entry entry = entry_of(args, geometry);
     if (entry == nullptr) return {nullptr, geometry};
     return {[args, entry] { entry(&args); }, geometry};
   }
@@ -231,7 +231,7 @@ class ExchangeGroup {
     counts.direct = 1;
     counts.direct_from_bytes = 100;
     const Geometry geometry{1, c.threads, kCountsSharedBytes, 0};
-    return {[counts, entry = host::counts(counts, geometry)] { entry(&counts); }, geometry};
+    return {[counts, entry = entry_of(counts, geometry)] { entry(&counts); }, geometry};
   }
 
   uint32_t world_;

@@ -14,6 +14,12 @@ using reference::Bits;
 
 constexpr size_t kGuardBytes = 64;
 
+/// The kernel of a launch on the host; null where there is none.
+template <class Args>
+host::Entry entry_of(const Args& args, const Geometry& geometry) {
+  return host::kernel(kind_of(args), &args, geometry);
+}
+
 /// One call: what all ranks do together.
 struct Case {
   uint64_t count;
@@ -207,7 +213,7 @@ class Group {
     args.reduction = c.reduction;
     args.lanes_log2 = c.lanes_log2;
     const Geometry geometry{c.blocks, c.threads, shared_bytes(algorithm_, world_, c.lanes_log2), 0};
-    const host::Entry entry = host::all_reduce(args, geometry);
+    const host::Entry entry = entry_of(args, geometry);
     if (entry == nullptr) return {nullptr, geometry};
     return {[args, entry] { entry(&args); }, geometry};
   }

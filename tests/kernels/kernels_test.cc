@@ -93,7 +93,7 @@ AllReduceArgs nothing(uint32_t algorithm, uint32_t dtype, uint32_t reduction, ui
 /// Whether there is a kernel.
 bool kernel(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) {
   const Geometry geometry{1, 1, shared_bytes(algorithm, world, 0), 0};
-  return host::all_reduce(nothing(algorithm, dtype, reduction, world), geometry) != nullptr;
+  return entry_of(nothing(algorithm, dtype, reduction, world), geometry) != nullptr;
 }
 
 void test_all_reduce(uint64_t seed) {
@@ -206,12 +206,12 @@ void test_no_kernel() {
 void test_fits() {
   AllReduceArgs args = nothing(kOneShotLL, kF32, kSum, 16);
   const Geometry geometry{1, 1, shared_bytes(kOneShotLL, 16, 0), 0};
-  check(host::all_reduce(args, geometry) != nullptr, "a launch that fits");
-  check(host::all_reduce(args, {1, 1, 0, 0}) == nullptr, "too little shared memory");
+  check(entry_of(args, geometry) != nullptr, "a launch that fits");
+  check(entry_of(args, {1, 1, 0, 0}) == nullptr, "too little shared memory");
   args.count = 3;
-  check(host::all_reduce(args, geometry) == nullptr, "more than a slot");
+  check(entry_of(args, geometry) == nullptr, "more than a slot");
   args.slot_packets = uint64_t{1} << 28;
-  check(host::all_reduce(args, geometry) == nullptr, "a region of more packets than 32 bits count");
+  check(entry_of(args, geometry) == nullptr, "a region of more packets than 32 bits count");
 }
 
 /// A packet of an epoch that comes much later.
@@ -395,7 +395,7 @@ struct Pads {
   Launch launch(uint32_t rank, uint32_t action, uint32_t peer, uint32_t threads, uint64_t timeout_ns = 60'000'000'000) const {
     const SignalArgs a = args(rank, action, peer, timeout_ns);
     const Geometry geometry{1, threads, kSharedBytes, 0};
-    return {[a, entry = host::signal(a, geometry)] { entry(&a); }, geometry};
+    return {[a, entry = entry_of(a, geometry)] { entry(&a); }, geometry};
   }
 };
 
@@ -464,7 +464,7 @@ void test_agree() {
         args.rank = rank;
         args.world = kWorld;
         const Geometry geometry{1, rank + 1, kSharedBytes, 0};
-        launches[rank].push_back({[args, entry = host::agree(args, geometry)] { entry(&args); }, geometry});
+        launches[rank].push_back({[args, entry = entry_of(args, geometry)] { entry(&args); }, geometry});
       }
     }
     launcher::run(launches);

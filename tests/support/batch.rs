@@ -1,5 +1,5 @@
-//! Calls against an independent reference: many at once, each into its own part of one buffer, so that
-//! calls follow each other without a pause, and what lies between the parts must stay as it was.
+//! Checks batches of calls against an independent reference. Each call writes its own part of one buffer, so calls
+//! follow each other without a pause; the gaps between the parts must stay unchanged.
 
 use symmetra::{
     Adopted, Algorithm, AllReduceOptions, Capture, DeviceBuffer, Error, Graph, Operand, Reduction, Ref, Result, Stream,
@@ -9,14 +9,11 @@ use symmetra::{
 use super::data::{Data, Random, Sample, assert_same, mix};
 use super::world::Rank;
 
-/// Elements of the buffers behind the operands.
 pub const ROOM: usize = 48_000;
-/// Largest number of elements of a call.
 pub const MOST: usize = 12_000;
-/// Most elements that an operand starts behind an aligned address.
+/// Largest distance, in elements, of an operand from an aligned address.
 const OFFSETS: usize = 16;
 
-/// Whose memory the operands are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Memory {
     Symmetric,
@@ -24,7 +21,7 @@ pub enum Memory {
     Adopted,
 }
 
-/// One call; `from` and `to` are where its operands start in their buffers.
+/// One call. `from` and `to` are the starts of its operands in their buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub reduction: Reduction,
@@ -36,15 +33,15 @@ pub struct Case {
     pub in_place: bool,
 }
 
-/// Calls that are enqueued one after the other, eagerly or in one graph.
+/// Calls that are enqueued in sequence, eagerly or in one graph.
 #[derive(Debug)]
 pub struct Batch {
     pub captured: bool,
     pub cases: Vec<Case>,
 }
 
-/// Cuts a list of calls into batches; everything that is not given follows from `seed`. `registers`:
-/// whether graphs make peers address plain memory.
+/// Divides a list of calls into batches. `seed` determines everything else. `registers`: whether graphs make plain
+/// memory addressable for peers.
 pub fn batches(seed: u64, registers: bool, calls: &[(Algorithm, usize)]) -> Vec<Batch> {
     let mut random = Random(mix(seed));
     let mut batches: Vec<Batch> = Vec::new();
@@ -75,7 +72,7 @@ pub fn batches(seed: u64, registers: bool, calls: &[(Algorithm, usize)]) -> Vec<
     batches
 }
 
-/// The buffers of one rank, used by batch after batch. [0] is only read; [1] is written.
+/// The buffers of one rank, reused by all batches. [0] is only read; [1] is written.
 pub struct Bench<'a, T: Sample> {
     rank: &'a Rank,
     data: &'a Data<T>,
@@ -94,13 +91,13 @@ impl<'a, T: Sample> Bench<'a, T> {
         Self { rank, data, symmetric, plain }
     }
 
-    /// The buffers that calls have adopted and graphs registered. Of ranks that are processes they live until
-    /// every rank has closed.
+    /// The buffers that calls adopted and graphs registered. Ranks that are processes must keep them until every rank
+    /// has closed.
     pub fn plain(self) -> [DeviceBuffer<T>; 2] {
         self.plain
     }
 
-    /// Runs a batch and compares all of what it left behind.
+    /// Runs a batch and compares the whole buffers afterwards.
     pub fn check(&self, batch: &Batch) {
         let own = &self.data.inputs[self.rank.rank()];
         let mut symmetric = own.clone();
@@ -131,7 +128,6 @@ impl<'a, T: Sample> Bench<'a, T> {
         }
     }
 
-    /// Enqueues a batch and waits for it.
     fn run(&self, batch: &Batch) -> Result<()> {
         let adopted = self.adopt(batch)?;
         let Rank { communicator, stream, .. } = self.rank;
@@ -141,7 +137,7 @@ impl<'a, T: Sample> Bench<'a, T> {
                 graph.register()?;
             }
             graph.launch(stream)?;
-            // Dropped while it may be in flight.
+            // Dropped while the work may be in flight.
         } else {
             for (case, adopted) in batch.cases.iter().zip(&adopted) {
                 self.enqueue(case, adopted, &On::Stream(stream))?;
@@ -159,7 +155,7 @@ impl<'a, T: Sample> Bench<'a, T> {
         })
     }
 
-    /// What a case reduces to, if its algorithm can.
+    /// The case's reduction, or the sum when the algorithm cannot compute it.
     fn reduction(case: &Case) -> Reduction {
         if case.algorithm.reduces(T::DTYPE, case.reduction) { case.reduction } else { Reduction::Sum }
     }
@@ -179,10 +175,10 @@ impl<'a, T: Sample> Bench<'a, T> {
                 if case.in_place { self.window(1, case.to, case.count) } else { self.window(0, case.from, case.count) };
             let output = self.window(1, case.to, case.count);
             let communicator = &self.rank.communicator;
-            // SAFETY: inside `self.plain`, which threads drop after calls that ended well, processes
-            // when every rank has closed.
+            // SAFETY: inside `self.plain`. Ranks that are threads drop it after successful calls; ranks that are
+            // processes drop it when every rank has closed.
             let input = unsafe { communicator.adopt(input) }?;
-            // SAFETY: as above.
+            // SAFETY: inside `self.plain`, which is kept as for the input.
             let output = unsafe { communicator.adopt(output) }?;
             Ok([input, output])
         };
@@ -229,7 +225,7 @@ impl<'a, T: Sample> Bench<'a, T> {
     }
 }
 
-/// Where calls go.
+/// The queue of a batch's calls.
 enum On<'a, 'op, 'env> {
     Stream(&'a Stream),
     Capture(&'a Capture<'op, 'env>),

@@ -1,13 +1,13 @@
-//! Random inputs that depend on rank and index, and what they must be reduced to: computed here from
-//! the rule alone (rank order, single precision but for f64, one rounding, wrapping integers; for a
-//! ring and recursive doubling their own orders, rounded at every rank).
+//! Random inputs that depend on rank and index, and their expected reductions. The reference uses only the rule: rank
+//! order, single precision except f64, one rounding, wrapping integers. The ring and recursive doubling have their own
+//! orders and round at every rank.
 
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
 use symmetra::{Algorithm, Element, Reduction};
 
-/// A generator that gives the same numbers everywhere (SplitMix64).
+/// A generator with equal numbers on every platform (SplitMix64).
 pub fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Puts items in a random order, the same for the same seed.
+/// Shuffles items; equal seeds give equal orders.
 pub fn shuffle<T>(seed: u64, items: &mut [T]) {
     let mut random = Random(mix(seed));
     for last in (1..items.len()).rev() {
@@ -42,20 +42,20 @@ pub fn shuffle<T>(seed: u64, items: &mut [T]) {
     }
 }
 
-/// An element type as the tests see it.
+/// An element type of the tests.
 pub trait Sample: Element + PartialEq + std::fmt::Debug {
-    /// An ordinary value made of random bits: finite, of mixed size and sign, so that sums round
-    /// and their order shows.
+    /// An ordinary value from random bits: finite, of varied size and sign, so that sums round and depend on their
+    /// order.
     fn sample(bits: u64) -> Self;
-    /// The reduction over ranks.
+    /// The reference reduction over ranks.
     fn reduce(reduction: Reduction, inputs: impl ExactSizeIterator<Item = Self>) -> Self;
-    /// The average over `ranks` whose last two partial sums these are.
+    /// The average over `ranks`, given the last two partial sums.
     fn average(last: [Self; 2], ranks: usize) -> Self;
     fn bits(self) -> u64;
     fn is_nan(self) -> bool;
 }
 
-/// Sign, 24 random bits, and a size from 2^-6 to 2^6.
+/// A value with a sign, 24 random bits, and a size from 2^-6 to 2^6.
 fn ordinary(bits: u64) -> f64 {
     let fraction = 1.0 + (bits & 0xFF_FFFF) as f64 / f64::from(1 << 24);
     let size = f64::from((bits >> 24 & 15) as i32 - 6).min(6.0).exp2();
@@ -70,7 +70,7 @@ macro_rules! floating {
             }
             fn reduce(reduction: Reduction, inputs: impl ExactSizeIterator<Item = Self>) -> Self {
                 let ranks = inputs.len() as $wide;
-                // The order that min and max go by, zeros by their sign, but for NaNs, which win.
+                // The order of min and max: zeros by their sign; NaNs win.
                 let picked = |a: $wide, b: $wide, order: Ordering| match a.total_cmp(&b) {
                     _ if a.is_nan() || b.is_nan() => <$wide>::NAN,
                     found if found == order => a,
@@ -113,7 +113,7 @@ macro_rules! integer {
                     Reduction::Max => inputs.max().unwrap(),
                     Reduction::Average => {
                         let sum = inputs.try_fold(0, |sum: $wide, value| sum.checked_add(value.into()));
-                        // Only 64-bit integers are as wide as their sum, and these wrap.
+                        // Only 64-bit integers are as wide as their sum, which wraps.
                         (sum.unwrap() as $wrapped / ranks as $wrapped) as Self
                     }
                     _ => inputs.fold(0, Self::wrapping_add),
@@ -147,11 +147,11 @@ integer! {
     u64, u64, u128, u64;
 }
 
-/// A long random input for every rank and its reductions; a case takes a window of it.
+/// A long random input for every rank, and its reductions. A case uses a window of it.
 pub struct Data<T> {
     pub inputs: Vec<Vec<T>>,
     pub sums: Vec<T>,
-    /// The other reductions, in the order of their numbers.
+    /// The reductions other than the sum, in the order of their numbers.
     others: Vec<Vec<T>>,
 }
 
@@ -161,7 +161,6 @@ impl<T: Sample> Data<T> {
         Self::of((0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect())
     }
 
-    /// Of given inputs.
     pub fn of(inputs: Vec<Vec<T>>) -> Self {
         let element = |reduction, index: usize| T::reduce(reduction, inputs.iter().map(|input| input[index]));
         let all = |reduction| (0..inputs[0].len()).map(|index| element(reduction, index)).collect();
@@ -170,12 +169,11 @@ impl<T: Sample> Data<T> {
         Self { inputs, sums, others }
     }
 
-    /// What the inputs must be reduced to.
     pub fn result(&self, reduction: Reduction) -> &[T] {
         (reduction as usize).checked_sub(1).map_or(&self.sums, |other| &self.others[other])
     }
 
-    /// What an algorithm must give for a message of the `count` elements from `start` on.
+    /// The expected result of an algorithm for a message of `count` elements from `start`.
     pub fn expected(&self, algorithm: Algorithm, reduction: Reduction, start: usize, count: usize) -> Vec<T> {
         let world = self.inputs.len();
         let of = |index: usize| self.inputs.iter().map(move |input| input[start + index]);
@@ -185,7 +183,7 @@ impl<T: Sample> Data<T> {
         if algorithm == Algorithm::RecursiveDoubling {
             return (0..count).map(|index| doubled(reduction, of(index).collect())).collect();
         }
-        // Chunks are of whole packets of 16 bytes; the result of one starts at the rank of its number.
+        // Chunks are whole packets of 16 bytes; the reduction of chunk c starts at rank c.
         let packet = 16 / size_of::<T>();
         let share = count.div_ceil(packet).div_ceil(world);
         let around = |index: usize| of(index).cycle().skip(index / packet / share);
@@ -194,25 +192,24 @@ impl<T: Sample> Data<T> {
         (0..count).map(|index| last_pair(reduction, last(index), world)).collect()
     }
 
-    /// Where a window of `count` may start, for the case with this number.
+    /// The start of the window of `count` elements for a case.
     pub fn start(&self, case: u64, count: usize) -> usize {
         (mix(case) % (self.sums.len() - count + 1) as u64) as usize
     }
 }
 
-/// Two of several, rounded: a partial sum is not an average yet.
+/// Reduces two values of several and rounds: a partial sum is not yet an average.
 fn pair<T: Sample>(reduction: Reduction, both: [T; 2]) -> T {
     let reduction = if reduction == Reduction::Average { Reduction::Sum } else { reduction };
     T::reduce(reduction, both.into_iter())
 }
 
-/// The last two of `world`.
 fn last_pair<T: Sample>(reduction: Reduction, both: [T; 2], world: usize) -> T {
     if reduction == Reduction::Average { T::average(both, world) } else { pair(reduction, both) }
 }
 
-/// The result by recursive doubling: ranks beyond a power of two join the first ones, then
-/// neighbours, neighbouring pairs and so on.
+/// The result of recursive doubling: ranks beyond a power of two join the first ranks, then neighbours, neighbouring
+/// pairs and so on.
 fn doubled<T: Sample>(reduction: Reduction, mut values: Vec<T>) -> T {
     let world = values.len();
     let beyond = values.split_off(1 << world.ilog2());
@@ -223,7 +220,7 @@ fn doubled<T: Sample>(reduction: Reduction, mut values: Vec<T>) -> T {
     last_pair(reduction, [values[0], values[1]], world)
 }
 
-/// Equal bits, any NaN for a NaN. Names the first difference.
+/// Asserts equal bits, where any NaN equals any NaN. Names the first difference.
 pub fn assert_same<T: Sample>(got: &[T], expected: &[T], context: &dyn std::fmt::Debug) {
     assert_eq!(got.len(), expected.len(), "{context:?}");
     if bytemuck::cast_slice::<T, u8>(got) == bytemuck::cast_slice::<T, u8>(expected) {

@@ -1,11 +1,11 @@
-//! Which device a rank works on.
+//! The device of a rank.
 
 use symmetra::{Device, DeviceKind, HostShape};
 
-/// Set where every rank works on the first GPU it sees.
+/// Environment variable: set when every rank uses the first GPU that it sees.
 pub const FIRST: &str = "SYMMETRA_TEST_FIRST_GPU";
 
-/// The kind chosen by `SYMMETRA_TEST_DEVICE`.
+/// The kind of device that `SYMMETRA_TEST_DEVICE` chooses.
 pub fn kind() -> DeviceKind {
     match std::env::var("SYMMETRA_TEST_DEVICE").as_deref() {
         Err(_) | Ok("" | "host") => DeviceKind::Host,
@@ -15,12 +15,12 @@ pub fn kind() -> DeviceKind {
     }
 }
 
-/// Whether the tests run on the CPU, where the process itself shows what the device does.
+/// Whether the tests run on the CPU, where this process shows the device's resources.
 pub fn is_host() -> bool {
     kind() == DeviceKind::Host
 }
 
-/// The device of a rank: GPUs are dealt out in turn.
+/// The device of a rank; ranks get GPUs in turn.
 pub fn device(rank: usize) -> Device {
     match kind() {
         DeviceKind::Cuda if std::env::var_os(FIRST).is_some() => Device::cuda(0).unwrap(),
@@ -29,7 +29,7 @@ pub fn device(rank: usize) -> Device {
     }
 }
 
-/// Whether a world can run here: GPUs cannot wait for each other on one device. Says when not.
+/// Whether a world of this size can run here: ranks on one GPU cannot wait for each other. Prints when not.
 pub fn fits(world: usize) -> bool {
     let fits = is_host() || world <= gpus();
     if !fits {
@@ -44,7 +44,7 @@ fn gpus() -> usize {
     count
 }
 
-/// Blocks and threads of host launches, as `SYMMETRA_TEST_SHAPE` says.
+/// Blocks and threads of host launches, from `SYMMETRA_TEST_SHAPE`.
 pub fn shape() -> HostShape {
     let Ok(shape) = std::env::var("SYMMETRA_TEST_SHAPE") else { return HostShape::default() };
     let numbers =

@@ -1,7 +1,7 @@
-//! What the suites share: ranks as threads or processes, data, and what the system says of us.
+//! Code that the suites share: ranks as threads or processes, data, and resources of this process.
 //!
-//! `SYMMETRA_TEST_DEVICE=host|cuda` picks the device, `SYMMETRA_TEST_SHAPE=2x3` the host's blocks
-//! and threads a block. Nothing here needs the machine the tests were built on.
+//! `SYMMETRA_TEST_DEVICE=host|cuda` picks the device; `SYMMETRA_TEST_SHAPE=2x3` sets blocks and threads per block on
+//! the host. Nothing here needs the machine that built the tests.
 #![allow(dead_code, unused_imports, missing_docs, unreachable_pub, unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,7 +1,7 @@
 //! Ranks as processes: the test executable runs itself again, for one test and one rank.
 //!
-//! A test of this kind asks [`this`] first. In a rank it gets a [`Child`] and plays its part; in
-//! the test itself it starts [`Ranks`] and speaks with them, a line at a time.
+//! Such a test calls [`this`] first. In a rank it gets a [`Child`] and runs the rank's part; in the test itself it
+//! starts [`Ranks`] and exchanges lines of text with them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ const RANK: &str = "SYMMETRA_TEST_RANK";
 const WORLD: &str = "SYMMETRA_TEST_WORLD";
 const DIRECTORY: &str = "SYMMETRA_TEST_DIRECTORY";
 const PART: &str = "SYMMETRA_TEST_PART";
-/// What lines to the test begin with; the harness writes lines of its own.
+/// Prefix of lines for the test; the harness writes lines of its own.
 const MARK: &str = "@@";
-/// No conversation takes longer.
+/// Longest wait for a line.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A rank, as its process knows itself.
+/// A rank, seen from its own process.
 pub struct Child {
     pub rank: usize,
     pub world: usize,
-    /// Which part it plays, in the test's words.
+    /// The rank's part, as the test names it.
     pub part: String,
     directory: PathBuf,
 }
@@ -39,7 +39,7 @@ pub struct Child {
 pub fn this() -> Option<Child> {
     let variable = |name: &str| std::env::var(name).ok();
     let rank = variable(RANK)?.parse().unwrap();
-    // Whatever becomes of the test, no rank is left behind.
+    // No rank outlives the test, however the test ends.
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let world = variable(WORLD).unwrap().parse().unwrap();
     let directory = PathBuf::from(variable(DIRECTORY).unwrap());
@@ -47,7 +47,7 @@ pub fn this() -> Option<Child> {
 }
 
 impl Child {
-    /// Meets the ranks of a new world under a name that all of them use.
+    /// Meets the ranks of a new world under a name that all ranks pass.
     pub fn meet(&self, name: &str, rank: usize, world: usize) -> symmetra::Result<Local> {
         Local::connect(self.directory.join(name), rank, world, Instant::now() + PATIENCE)
     }
@@ -57,14 +57,14 @@ impl Child {
         open(self.meet("all", self.rank, self.world).unwrap(), config).unwrap()
     }
 
-    /// Says a line to the test.
+    /// Sends a line to the test.
     pub fn say(&self, words: &str) {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{MARK}{}", words.replace('\n', " ")).unwrap();
         out.flush().unwrap();
     }
 
-    /// The next line of the test.
+    /// Waits for the next line of the test.
     pub fn hear(&self) -> String {
         let mut line = String::new();
         assert!(std::io::stdin().lock().read_line(&mut line).unwrap() > 0, "the test is gone");
@@ -72,13 +72,13 @@ impl Child {
     }
 }
 
-/// A line of a rank, and when it came.
+/// A line of a rank and its arrival time.
 pub struct Said {
     pub words: String,
     pub at: Instant,
 }
 
-/// The ranks of one test.
+/// The rank processes of one test.
 pub struct Ranks {
     processes: Vec<Process>,
     directory: TempDir,
@@ -90,12 +90,12 @@ struct Process {
 }
 
 impl Ranks {
-    /// Starts a process for every rank of `world`, for the test of this name; `part` is for them.
+    /// Starts a process per rank of `world` for the test of this name. `part` is passed to the ranks.
     pub fn start(test: &str, world: usize, part: &str) -> Self {
         Self::start_in(tempfile::Builder::new().prefix("ranks-").tempdir().unwrap(), test, world, part, |_| Vec::new())
     }
 
-    /// The same, in a directory with a past, and with variables for each rank.
+    /// Starts the processes in an existing directory, with variables for each rank.
     pub fn start_in(
         directory: TempDir,
         test: &str,
@@ -125,12 +125,11 @@ impl Ranks {
         Self { processes: (0..world).map(start).collect(), directory }
     }
 
-    /// The directory the ranks meet in.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The next line of a rank.
+    /// Waits for the next line of a rank.
     pub fn hear(&self, rank: usize) -> Said {
         match self.processes[rank].lines.recv_timeout(PATIENCE) {
             Ok(said) => said,
@@ -139,14 +138,13 @@ impl Ranks {
         }
     }
 
-    /// Waits for a word of these ranks.
+    /// Waits until these ranks have sent this line.
     pub fn expect(&self, ranks: &[usize], words: &str) {
         for &rank in ranks {
             assert_eq!(self.hear(rank).words, words, "rank {rank}");
         }
     }
 
-    /// Says a line to these ranks.
     pub fn tell(&mut self, ranks: &[usize], words: &str) {
         for &rank in ranks {
             let input = self.processes[rank].child.stdin.as_mut().unwrap();
@@ -154,12 +152,11 @@ impl Ranks {
         }
     }
 
-    /// Sends a signal.
     pub fn signal(&self, rank: usize, signal: Signal) {
         kill_process(self.pid(rank), signal).unwrap();
     }
 
-    /// Blocks until a rank has stopped itself.
+    /// Blocks until a rank's process has stopped itself.
     pub fn wait_stopped(&self, rank: usize) {
         super::world::until(PATIENCE, "the rank stops", || {
             let status = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
@@ -171,7 +168,7 @@ impl Ranks {
         Pid::from_child(&self.processes[rank].child)
     }
 
-    /// Waits until these ranks have ended well.
+    /// Waits until these ranks' processes have ended without an error.
     pub fn finish(mut self, ranks: &[usize]) {
         for &rank in ranks {
             let child = &mut self.processes[rank].child;
@@ -194,7 +191,7 @@ impl Drop for Ranks {
     }
 }
 
-/// CUDA_VISIBLE_DEVICES with the GPUs of this machine in another order for every rank, whose own is first.
+/// A CUDA_VISIBLE_DEVICES per rank: the GPUs of this machine in another order, the rank's own first.
 pub fn permuted_gpus(rank: usize) -> Vec<(String, String)> {
     if is_host() {
         return Vec::new();

@@ -1,14 +1,14 @@
-//! Numbers at the edges of their types, in random company.
+//! Inputs at the edges of their types, mixed with random ones.
 
 use half::{bf16, f16};
 
 use super::data::{Data, Random, Sample, mix};
 
-/// A floating type, from its bits.
+/// A floating type that is made from its bits.
 pub trait Bits: Sample {
     const WIDTH: u32;
     fn of_bits(bits: u64) -> Self;
-    /// All ones but for the sign and the leading bit of the fraction: every exponent bit, no fraction.
+    /// Bits of positive infinity: every exponent bit, no fraction.
     const INFINITY: u64;
 }
 
@@ -31,7 +31,6 @@ bits! {
     bf16, u16, 0x7F80;
 }
 
-/// Everything that is somehow special, as bits.
 fn specials<T: Bits>() -> Vec<u64> {
     let sign = 1u64 << (T::WIDTH - 1);
     let least_normal = T::INFINITY & T::INFINITY.wrapping_neg();
@@ -56,7 +55,7 @@ fn specials<T: Bits>() -> Vec<u64> {
     specials
 }
 
-/// Inputs of special values in random company, most positions with ordinary values on other ranks.
+/// Inputs of special values in random positions; most of these have ordinary values on other ranks.
 pub fn special_data<T: Bits>(world: usize, len: usize) -> Data<T> {
     let specials = specials::<T>();
     let input = |rank: usize| {
@@ -71,7 +70,7 @@ pub fn special_data<T: Bits>(world: usize, len: usize) -> Data<T> {
     Data::of((0..world).map(input).collect())
 }
 
-/// The same for integers: the ends of the type and what lies beside zero.
+/// Integer inputs at the ends of the type and next to zero, in random positions.
 pub fn extreme_data<T: Sample>(world: usize, len: usize) -> Data<T> {
     let highest = 1u64 << (8 * size_of::<T>() - 1);
     let extremes = [0, 1, u64::MAX, highest, highest - 1, highest + 1, highest - 2];

@@ -1,4 +1,4 @@
-//! What the system knows of this process.
+//! Resources of this process, as the system reports them.
 
 use std::fs;
 use std::ops::Range;
@@ -9,27 +9,26 @@ use rustix::time::{ClockId, clock_gettime};
 use super::device::is_host;
 use super::world::Rank;
 
-/// Open descriptors, the one that counts them not among them.
+/// Number of open descriptors, without the one that counts them.
 pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// Lines of the memory map.
 pub fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Bytes of mappings whose line contains `name`.
+/// Total bytes of mappings whose line contains `name`.
 pub fn mapped_bytes(name: &str) -> usize {
     spans(name).iter().map(Range::len).sum()
 }
 
-/// Whether a file in memory is mapped at this address.
+/// Whether a memory file is mapped at this address.
 pub fn is_mapped(address: usize) -> bool {
     spans("memfd:").iter().any(|span| span.contains(&address))
 }
 
-/// Addresses of the mappings whose line contains `name`.
+/// Address ranges of mappings whose line contains `name`.
 fn spans(name: &str) -> Vec<Range<usize>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let span = |line: &str| {
@@ -39,7 +38,6 @@ fn spans(name: &str) -> Vec<Range<usize>> {
     maps.lines().filter(|line| line.contains(name)).map(span).collect()
 }
 
-/// Threads of this process.
 pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -51,13 +49,11 @@ pub fn resident_kib() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Processor time of all threads so far.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What this process holds.
 pub struct Usage {
     descriptors: usize,
     mappings: usize,
@@ -65,8 +61,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Read by rank 0 while no rank does anything; nothing on other ranks, nor on a GPU, whose
-    /// driver holds what it likes. Collective.
+    /// Measured on rank 0 while no rank is active. `None` on other ranks, and on GPUs, whose drivers hold memory of
+    /// their own. Collective.
     pub fn of(rank: &Rank) -> Option<Self> {
         rank.finish();
         rank.communicator.group().barrier().unwrap();
@@ -79,7 +75,7 @@ impl Usage {
         Self { descriptors: descriptors(), mappings: mappings(), resident_kib: resident_kib() }
     }
 
-    /// Nothing has grown but by what the allocator and the test harness may keep.
+    /// Asserts that nothing has grown, except for what the allocator and the test harness may keep.
     pub fn assert_flat(&self, before: &Self) {
         assert_eq!(self.descriptors, before.descriptors, "descriptors");
         assert!(self.mappings <= before.mappings + 8, "mappings: {}, before {}", self.mappings, before.mappings);
@@ -88,8 +84,8 @@ impl Usage {
     }
 }
 
-/// Free memory of this rank's GPU while no rank does anything; none on the CPU, nor without the feature
-/// `cudarc`, which asks for it. Collective.
+/// Free memory of this rank's GPU while no rank is active. `None` on the CPU and without the feature `cudarc`.
+/// Collective.
 pub fn free_device_bytes(rank: &Rank) -> Option<usize> {
     rank.finish();
     rank.communicator.group().barrier().unwrap();
@@ -109,7 +105,7 @@ fn ask_free_bytes(_: &Rank) -> Option<usize> {
     None
 }
 
-/// As much of the GPU's memory is free as before, but for one piece by which its driver grows its own.
+/// Asserts that the GPU has as much free memory as before, except for one piece by which its driver grows.
 pub fn assert_device_flat(before: Option<usize>, after: Option<usize>) {
     const PIECE_BYTES: usize = 2 << 20;
     if let (Some(before), Some(after)) = (before, after) {

@@ -1,4 +1,4 @@
-//! Ranks as threads, and bounds on how long a test may take.
+//! Ranks as threads, and limits on the time of a test.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,7 +10,7 @@ use symmetra::{Communicator, Config, Deadlines, Device, Stream};
 
 use super::device::{device, fits};
 
-/// One rank with what it needs to work.
+/// One rank with everything it works with.
 pub struct Rank {
     pub communicator: Communicator,
     pub stream: Stream,
@@ -26,13 +26,13 @@ impl Rank {
         self.communicator.world_size()
     }
 
-    /// Waits for the stream and for a verdict on its work.
+    /// Waits for the stream and fails if its work did.
     pub fn finish(&self) {
         self.communicator.synchronize(&self.stream).unwrap();
     }
 }
 
-/// Small scratch, deadlines that a slow machine keeps.
+/// Small scratch, and deadlines that a slow machine meets.
 pub fn config() -> Config {
     let minute = Duration::from_secs(60);
     let mut config = Config::default();
@@ -54,8 +54,8 @@ pub fn open_on(device: &Device, bootstrap: impl Bootstrap, config: &Config) -> s
     Ok(Rank { communicator, stream, device: device.clone() })
 }
 
-/// Runs `body` as every rank of a world of threads, in an open group that is closed in the end.
-/// Empty when the world does not fit this machine.
+/// Runs `body` as every rank of a world of threads, in an open group that is closed at the end. Returns nothing when
+/// the world does not fit this machine.
 pub fn threads<R: Send>(world: usize, config: &Config, body: impl Fn(&Rank) -> R + Sync) -> Vec<R> {
     meet(world, |bootstrap| {
         let rank = open(bootstrap, config).unwrap();
@@ -65,7 +65,7 @@ pub fn threads<R: Send>(world: usize, config: &Config, body: impl Fn(&Rank) -> R
     })
 }
 
-/// Runs `body` as every rank of a world of threads that have not opened anything yet.
+/// Runs `body` as every rank of a world of threads, before any group is open.
 pub fn meet<R: Send>(world: usize, body: impl Fn(Threads) -> R + Sync) -> Vec<R> {
     if !fits(world) {
         return Vec::new();
@@ -81,14 +81,14 @@ pub fn meet<R: Send>(world: usize, body: impl Fn(Threads) -> R + Sync) -> Vec<R>
     })
 }
 
-/// One world at a time: ranks that spin for each other need the processors. A test that measures
-/// the process holds this from the first world to the last.
+/// Runs one world at a time, because ranks that spin for each other need the processors. A test that measures the
+/// process holds this for its whole length.
 pub fn alone() -> ReentrantMutexGuard<'static, ()> {
     static ALONE: ReentrantMutex<()> = ReentrantMutex::new(());
     ALONE.lock()
 }
 
-/// Ends the process when `body` takes longer than `limit`: a test that hangs says so.
+/// Aborts the process, with a message, when `body` takes longer than `limit`.
 pub fn bounded<R>(limit: Duration, body: impl FnOnce() -> R) -> R {
     let (done, watched) = channel::<()>();
     let name = std::thread::current().name().unwrap_or("?").to_owned();
@@ -103,7 +103,7 @@ pub fn bounded<R>(limit: Duration, body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Asks until it is so, or fails after `limit`.
+/// Polls until `so` is true; fails after `limit`.
 pub fn until(limit: Duration, what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -112,8 +112,8 @@ pub fn until(limit: Duration, what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Where threads of a test meet, whatever became of their group. A thread that does not come in
-/// time makes the others fail.
+/// A barrier of a test's threads that does not depend on their group. When one thread does not come in time, the others
+/// fail.
 pub struct Gate {
     size: usize,
     arrived: Mutex<usize>,

@@ -5,36 +5,9 @@
 
 namespace symmetra::device::cuda {
 
-int32_t Stream::launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept {
+int32_t Stream::launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept {
   const Current current(context_);
-  return settle(static_cast<cudaError_t>(kernels::cuda::launch_all_reduce(handle_, args, geometry)));
-}
-
-int32_t Stream::launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept {
-  const Current current(context_);
-  return settle(static_cast<cudaError_t>(kernels::cuda::launch_exchange(handle_, args, geometry)));
-}
-
-int32_t Stream::launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept {
-  const Current current(context_);
-  return settle(static_cast<cudaError_t>(kernels::cuda::launch_counts(handle_, args, geometry)));
-}
-
-int32_t Stream::launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept {
-  const Current current(context_);
-  return settle(static_cast<cudaError_t>(kernels::cuda::launch_signal(handle_, args, geometry)));
-}
-
-int32_t Stream::launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept {
-  const Current current(context_);
-  return settle(static_cast<cudaError_t>(kernels::cuda::launch_agree(handle_, args, geometry)));
-}
-
-int32_t Stream::launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept {
-  const Current current(context_);
-  int32_t code = cudaSuccess;
-  for (uint32_t i = 0; i < launches && code == cudaSuccess; ++i) code = kernels::cuda::launch_probe(handle_, args, geometry);
-  return settle(static_cast<cudaError_t>(code));
+  return settle(static_cast<cudaError_t>(kernels::cuda::launch(handle_, kind, args, geometry)));
 }
 
 }  // namespace symmetra::device::cuda

@@ -54,12 +54,7 @@ class Stream final : public device::Stream {
   int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept override;
   int32_t record(const device::Event& event) const noexcept override;
   int32_t wait(const device::Event& event) const noexcept override;
-  int32_t launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept override;
+  int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept override;
   bool capturing() const override;
   std::unique_ptr<Capture> begin_capture() const override;
 

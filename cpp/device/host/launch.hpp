@@ -11,7 +11,6 @@
 #include <mutex>
 #include <new>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/args.hpp"
@@ -26,13 +25,11 @@ constexpr uint64_t kMaxLaunchThreads = 4096;
 struct Kernel {
   kernels::host::Entry entry;
   kernels::Geometry geometry;
-  alignas(16) std::byte args[sizeof(kernels::ExchangeArgs)];
+  alignas(16) std::byte args[kernels::host::kMostArgsBytes];
 
-  template <typename Args>
-  Kernel(kernels::host::Entry kernel_entry, const kernels::Geometry& kernel_geometry, const Args& kernel_args) noexcept
+  Kernel(kernels::host::Entry kernel_entry, const kernels::Geometry& kernel_geometry, const void* kernel_args, size_t bytes) noexcept
       : entry(kernel_entry), geometry(kernel_geometry) {
-    static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= sizeof(args) && alignof(Args) <= 16);
-    std::memcpy(args, &kernel_args, sizeof(Args));
+    std::memcpy(args, kernel_args, bytes);
   }
 };
 

@@ -70,37 +70,11 @@ int32_t Stream::wait(const device::Event& event) const noexcept {
   return push(Wait{own->marker(), {}});
 }
 
-template <typename Args>
-int32_t Stream::launch(kernels::host::Entry entry, const kernels::Geometry& geometry, const Args& args) const noexcept {
+int32_t Stream::launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept {
+  const kernels::host::Entry entry = kernels::host::kernel(kind, args, geometry);
   if (!entry) return EINVAL;
   if (const int32_t code = check_geometry(geometry); code != 0) return code;
-  return push(Kernel(entry, geometry, args));
-}
-
-int32_t Stream::launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::all_reduce(args, geometry), geometry, args);
-}
-
-int32_t Stream::launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::exchange(args, geometry), geometry, args);
-}
-
-int32_t Stream::launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::counts(args, geometry), geometry, args);
-}
-
-int32_t Stream::launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::signal(args, geometry), geometry, args);
-}
-
-int32_t Stream::launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept {
-  return launch(kernels::host::agree(args, geometry), geometry, args);
-}
-
-int32_t Stream::launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept {
-  int32_t code = 0;
-  for (uint32_t i = 0; i < launches && code == 0; ++i) code = launch(kernels::host::probe(args, geometry), geometry, args);
-  return code;
+  return push(Kernel(entry, geometry, args, kernels::host::args_bytes(kind)));
 }
 
 bool Stream::capturing() const { return queue_->recording() != nullptr; }

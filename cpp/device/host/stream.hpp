@@ -28,12 +28,7 @@ class Stream final : public device::Stream {
   int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept override;
   int32_t record(const device::Event& event) const noexcept override;
   int32_t wait(const device::Event& event) const noexcept override;
-  int32_t launch_all_reduce(const kernels::AllReduceArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_exchange(const kernels::ExchangeArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_counts(const kernels::CountsArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_signal(const kernels::SignalArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_agree(const kernels::AgreeArgs& args, const kernels::Geometry& geometry) const noexcept override;
-  int32_t launch_probe(const kernels::ProbeArgs& args, const kernels::Geometry& geometry, uint32_t launches) const noexcept override;
+  int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept override;
 
   bool capturing() const override;
   std::unique_ptr<device::Capture> begin_capture() const override;
@@ -42,8 +37,6 @@ class Stream final : public device::Stream {
 
  private:
   int32_t push(const Command& command) const noexcept;
-  template <typename Args>
-  int32_t launch(kernels::host::Entry entry, const kernels::Geometry& geometry, const Args& args) const noexcept;
   void refuse_in_capture(const char* doing) const;
 
   /// The queue's place among those that freeing memory waits for.

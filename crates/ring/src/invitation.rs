@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What a program that is no rank needs to read a ring in the place of one, by ZeroMQ 4.
 ///
 /// It makes a DEALER with these CURVE keys (text form Z85) and no limit on what it receives,
-/// connects, and speaks as `ARCHITECTURE.md` says under *Metadata ring*: in Python,
+/// connects, and speaks as `docs/protocols.md` says under *Metadata ring*: in Python,
 ///
 /// ```text
 /// socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = server_key, public_key, secret_key

@@ -42,7 +42,7 @@
 //! builds and runs without it, and says [`Error::Unsupported`] where it is missing. The writer binds one
 //! interface, speaks CURVE, and lets in only keys that the ranks drew for this ring and told it through the
 //! bootstrap; public keys alone travel. Whoever else connects is turned away, and the log says so. A
-//! program that is no rank reads a ring by [`BroadcastRing::invite`]; what travels is in `ARCHITECTURE.md`.
+//! program that is no rank reads a ring by [`BroadcastRing::invite`]; `docs/protocols.md` has the wire format.
 //!
 //! ```
 //! use symmetra::bootstrap::Threads;

@@ -1,5 +1,5 @@
 /// \file
-/// A GPU's streams as the library takes them.
+/// A GPU's streams, wrapped for the library.
 #pragma once
 
 #include <mutex>
@@ -11,7 +11,7 @@
 
 namespace p2p_allreduce::detail {
 
-/// The program's streams, borrowed once each, so that a call on a known one allocates nothing.
+/// The program's streams, each borrowed once, so that a call on a known stream allocates nothing.
 template <class Native>
 class BorrowedStreams {
  public:

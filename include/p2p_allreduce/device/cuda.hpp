@@ -1,5 +1,5 @@
 /// \file
-/// NVIDIA GPUs: the names of HIP stand for those of the CUDA runtime.
+/// NVIDIA GPUs: HIP's names as aliases of the CUDA runtime's.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -101,7 +101,7 @@ inline hipError_t hipEventElapsedTime(float* elapsed_ms, hipEvent_t start, hipEv
 namespace p2p_allreduce::detail {
 inline namespace P2P_ALLREDUCE_ROOM {
 
-/// The device that is current to the calling thread. Throws kDevice.
+/// The calling thread's current device. Throws kDevice.
 inline int current_ordinal() {
   int ordinal = 0;
   const cudaError_t error = cudaGetDevice(&ordinal);

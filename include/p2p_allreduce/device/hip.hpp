@@ -1,5 +1,5 @@
 /// \file
-/// AMD GPUs: the names are HIP's own.
+/// AMD GPUs: HIP's own names.
 #pragma once
 
 #include <hip/hip_runtime_api.h>
@@ -13,7 +13,7 @@
 #include "symmetra/error.hpp"
 
 #if HIP_VERSION_MAJOR < 6
-// Older releases name no types but three floats; these numbers are those of later ones.
+// Older releases define only three floating types; these numbers are those of later releases.
 const hipDataType HIP_R_8I = static_cast<hipDataType>(3);
 const hipDataType HIP_R_8U = static_cast<hipDataType>(8);
 const hipDataType HIP_R_32I = static_cast<hipDataType>(10);
@@ -26,7 +26,7 @@ const hipDataType HIP_R_64U = static_cast<hipDataType>(26);
 namespace p2p_allreduce::detail {
 inline namespace P2P_ALLREDUCE_ROOM {
 
-/// The device that is current to the calling thread. Throws kDevice.
+/// The calling thread's current device. Throws kDevice.
 inline int current_ordinal() {
   int ordinal = 0;
   const hipError_t error = hipGetDevice(&ordinal);

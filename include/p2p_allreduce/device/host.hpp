@@ -1,12 +1,11 @@
 /// \file
-/// The CPU: enough of HIP's names that a program of this API runs without a GPU. A device is
-/// a set of streams; there are as many as a group has ranks at most, so that ranks that are threads
-/// can have one each. Memory of hipMalloc can be registered with other processes; that of
-/// hipHostMalloc, malloc and the stack cannot.
+/// The CPU: enough of HIP's names that a program of this API runs without a GPU. A device is a set of streams. There
+/// are as many devices as a group has ranks at most, so that ranks that are threads can have one each. Memory from
+/// hipMalloc can be registered with other processes; memory from hipHostMalloc, malloc and the stack cannot.
 ///
-/// Not HIP's meaning: only Execute enqueues and returns. hipMemcpyAsync, hipMemsetAsync and hipEventRecord block until
-/// their stream is done, an Execute before them included. A rank that calls one of them there before it does what the
-/// others wait for, such as a barrier ahead of their Execute, holds all up until the deadline.
+/// Different from HIP: only Execute enqueues and returns. hipMemcpyAsync, hipMemsetAsync and hipEventRecord block until
+/// their stream is done, including an earlier Execute. A rank that calls one of them before it does what other ranks
+/// wait for, such as a barrier ahead of their Execute, blocks all ranks until the deadline.
 #pragma once
 
 #include <array>
@@ -84,7 +83,7 @@ struct hipDeviceProp_t {
 namespace p2p_allreduce::detail {
 inline namespace P2P_ALLREDUCE_ROOM {
 
-/// A device of the CPU and its default stream.
+/// A CPU device and its default stream.
 struct HostDevice {
   symmetra::Device device = symmetra::Device::host();
   symmetra::Stream default_stream{device};
@@ -92,7 +91,7 @@ struct HostDevice {
 
 constexpr int kHostDevices = 16;
 
-/// The device that is current to the calling thread.
+/// The calling thread's current device.
 inline int& current_ordinal() {
   thread_local int ordinal = 0;
   return ordinal;
@@ -103,7 +102,7 @@ struct HostDevices {
   std::array<std::unique_ptr<HostDevice>, kHostDevices> devices;
 };
 
-/// Made when it is used first.
+/// The device with this ordinal, opened on first use.
 inline const HostDevice& host_device(int ordinal) {
   // Never destroyed: the program may use one in a destructor that runs later.
   static HostDevices* const all = new HostDevices;
@@ -112,10 +111,10 @@ inline const HostDevice& host_device(int ordinal) {
   return *all->devices[index];
 }
 
-/// The program's, so that memory of hipMalloc is known to the library as that of its device.
+/// The program's own device, so that the library knows memory from hipMalloc as memory of that device.
 inline const symmetra::Device& open_device(int ordinal) { return host_device(ordinal).device; }
 
-/// What hipMalloc gave, by address.
+/// Memory from hipMalloc, by address.
 struct Allocations {
   std::mutex mutex;
   std::unordered_map<void*, symmetra::DeviceBuffer> buffers;
@@ -126,14 +125,14 @@ inline Allocations& allocations() {
   return *all;
 }
 
-/// A point in a stream's work. It has been reached when hipEventRecord returns, which the stream alone says of all
-/// that came before.
+/// A point in a stream's work. It has been reached when hipEventRecord returns, because that waits for all earlier work
+/// of the stream.
 struct HostEvent {
   std::chrono::steady_clock::time_point reached;
   bool recorded = false;
 };
 
-/// Runs what may throw, as a call that returns a code.
+/// Runs work that may throw, and returns its error code.
 template <class Work>
 hipError_t code_of(Work work) noexcept {
   try {
@@ -179,7 +178,7 @@ inline const char* hipGetErrorString(hipError_t error) {
   }
   return "unknown error";
 }
-/// Calls return their errors and keep none.
+/// Calls return their errors; none is stored.
 inline hipError_t hipGetLastError() { return hipSuccess; }
 inline hipError_t hipPeekAtLastError() { return hipSuccess; }
 
@@ -209,7 +208,7 @@ inline hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int ordina
     return hipSuccess;
   });
 }
-/// All devices are in one address space, where there is nothing to enable.
+/// All devices share one address space, so nothing needs to be enabled.
 inline hipError_t hipDeviceCanAccessPeer(int* can, int ordinal, int peer) {
   const auto valid = [](int number) { return number >= 0 && number < p2p_allreduce::detail::kHostDevices; };
   if (can == nullptr) return hipErrorInvalidValue;
@@ -255,7 +254,7 @@ inline hipError_t hipFree(void* address) {
     return buffer.empty() ? hipErrorInvalidValue : hipSuccess;
   });
 }
-/// Memory of the program alone: Register refuses it.
+/// Memory of the program alone, which Register refuses.
 template <class T>
 hipError_t hipHostMalloc(T** address, std::size_t bytes, unsigned int = hipHostMallocDefault) {
   if (address == nullptr) return hipErrorInvalidValue;
@@ -268,7 +267,7 @@ inline hipError_t hipHostFree(void* address) {
   std::free(address);
   return error;
 }
-/// Blocks, after all that the device does so far.
+/// Blocks. Copies after all earlier work of the device.
 inline hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind) {
   if (bytes > 0 && (to == nullptr || from == nullptr)) return hipErrorInvalidValue;
   const hipError_t error = hipDeviceSynchronize();
@@ -307,7 +306,7 @@ inline hipError_t hipStreamSynchronize(hipStream_t stream) {
     return hipSuccess;
   });
 }
-/// Blocks, after what the stream does so far: a copy that has come early is in time.
+/// Blocks. Copies after earlier work of the stream; a copy that finishes early does no harm.
 inline hipError_t hipMemcpyAsync(void* to, const void* from, std::size_t bytes, hipMemcpyKind, hipStream_t stream = nullptr) {
   if (bytes > 0 && (to == nullptr || from == nullptr)) return hipErrorInvalidValue;
   const hipError_t error = hipStreamSynchronize(stream);
@@ -332,7 +331,7 @@ inline hipError_t hipEventDestroy(hipEvent_t event) {
   delete event;
   return hipSuccess;
 }
-/// Blocks, as hipMemcpyAsync does: the event has been reached when this returns.
+/// Blocks like hipMemcpyAsync: the event has been reached when this returns.
 inline hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream = nullptr) {
   if (event == nullptr) return hipErrorInvalidHandle;
   const hipError_t error = hipStreamSynchronize(stream);
@@ -344,7 +343,7 @@ inline hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream = nullptr)
 inline hipError_t hipEventQuery(hipEvent_t event) { return event == nullptr ? hipErrorInvalidHandle : hipSuccess; }
 inline hipError_t hipEventSynchronize(hipEvent_t event) { return hipEventQuery(event); }
 inline hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t event, unsigned int = 0) { return hipEventQuery(event); }
-/// Milliseconds between two events that were recorded.
+/// Milliseconds between two recorded events.
 inline hipError_t hipEventElapsedTime(float* elapsed_ms, hipEvent_t start, hipEvent_t stop) {
   if (elapsed_ms == nullptr) return hipErrorInvalidValue;
   if (start == nullptr || stop == nullptr || !start->recorded || !stop->recorded) return hipErrorInvalidHandle;

@@ -1,5 +1,4 @@
-// Plain data that kernels and hosts share. Kernels of the library and kernels of
-// its users see the same objects; see kernels/args.hpp for the rest.
+// Plain data that hosts, kernels of the library and kernels of users share. kernels/args.hpp defines the rest.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +7,7 @@ namespace symmetra::kernels {
 /// Most ranks a group may have.
 constexpr uint32_t kMaxWorld = 16;
 
-/// What a waiting kernel was doing; the `op` of Status.
+/// The operation of a waiting kernel; the `op` of Status.
 constexpr uint32_t kOpAllReduce = 0;
 constexpr uint32_t kOpSignalWait = 1;
 constexpr uint32_t kOpSignalBarrier = 2;
@@ -27,44 +26,44 @@ constexpr uint32_t kOpCounts = 12;
 constexpr uint32_t kStatusOk = 0;
 constexpr uint32_t kStatusTimeout = 1;   ///< a wait passed its deadline
 constexpr uint32_t kStatusAborted = 2;   ///< a wait saw the abort word
-constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from ours
+constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from this rank's
 
-/// Why a kernel gave up, one a group, in host memory the device addresses.
-/// The host writes `abort`; the first wait that gives up writes the rest, `code` last.
+/// Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first
+/// wait that gives up writes the other fields, `code` last.
 struct Status {
   uint32_t abort;     ///< nonzero: every wait of the group gives up
   uint32_t code;      ///< kStatus*
   uint32_t op;        ///< kOp*
   uint32_t peer;      ///< the rank that was waited for
-  uint64_t sequence;  ///< collectives of the group finished on this device before
+  uint64_t sequence;  ///< collectives of the group that this device had finished before
   uint32_t epoch;     ///< the epoch that was waited for
   uint32_t reserved;
-  uint64_t timeout_ns;  ///< how long the wait was to last at most
+  uint64_t timeout_ns;  ///< the deadline of the wait
   uint64_t theirs[2];   ///< kStatusMismatch: the peer's descriptor
 };
 
-/// Where a rank's device is; in its arena, so peers can read it when it has died.
+/// Progress of a rank's device. It lies in the arena, so peers can read it after the rank has died.
 struct Progress {
-  uint64_t done;    ///< collectives whose block 0 ended; not what ranks only tell each other, nor signals
-  uint32_t failed;  ///< nonzero once a wait gave up: all others give up too
-  uint32_t looked;  ///< when a wait last looked at the host's abort word, in 1024 ns, modulo 2^32
+  uint64_t done;    ///< collectives whose block 0 ended; not comparisons of calls or counts, nor signals
+  uint32_t failed;  ///< nonzero once a wait gave up: all others then give up too
+  uint32_t looked;  ///< when a wait last read the host's abort word, in 1024 ns, modulo 2^32
 };
 
-/// How a kernel waits: never for ever.
+/// Parameters of a kernel's waits. Every wait is bounded.
 struct Wait {
-  Progress* progress;   ///< own arena
+  Progress* progress;   ///< in this rank's arena
   Status* status;       ///< host memory
   uint64_t timeout_ns;  ///< a wait gives up after this long
 };
 
-/// The same object in every rank's memory, as this rank addresses it.
+/// The addresses of one object on all ranks, as this rank addresses them.
 struct PeerTable {
   void* address[kMaxWorld];
 };
 
 }  // namespace symmetra::kernels
 
-/// What a user's own kernel may call.
+/// Functions and types for kernels of users.
 namespace symmetra::device {
 
 using kernels::kMaxWorld;
@@ -73,8 +72,8 @@ using kernels::Progress;
 using kernels::Status;
 using kernels::Wait;
 
-/// A signal pad as a kernel of this rank addresses it. A pad is channels x kMaxWorld
-/// words, [channel][source]; the counters are laid out alike.
+/// A signal pad as a kernel of this rank addresses it. A pad is channels x kMaxWorld words, [channel][source]; the
+/// counters have an equal layout.
 struct SignalPad {
   uint32_t* pads[kMaxWorld];  ///< the pad of every rank
   uint32_t* sent;             ///< own: signals put so far, [channel][target]

@@ -5,12 +5,11 @@
 
 namespace symmetra::device {
 
-/// A symmetric buffer of T: the same object in every rank's memory. Addressable, and
-/// nothing more: what may be read or written when is for signals to say.
+/// A symmetric buffer of T: one object on every rank. It gives addresses only; signals must order reads and writes.
 template <class T>
 class PeerView {
  public:
-  /// `table` is in device memory; `offset_bytes` is added to every address of it.
+  /// `table` is in device memory; `offset_bytes` is added to each of its addresses.
   SYMMETRA_DEVICE PeerView(const PeerTable* table, uint64_t offset_bytes, uint32_t rank, uint32_t world)
       : table_(table), offset_bytes_(offset_bytes), rank_(rank), world_(world) {}
 

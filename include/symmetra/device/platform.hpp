@@ -1,5 +1,5 @@
-// The platform a kernel is compiled for: the only place with intrinsics, inline PTX,
-// scopes and memory orders. Every platform defines the same names.
+// The platform that a kernel is compiled for: the only files with intrinsics, inline PTX, scopes and memory orders.
+// Every platform defines an equal set of names.
 #pragma once
 #if __cplusplus < 202002L
 #error "the headers of symmetra/device need C++20: -std=c++20"

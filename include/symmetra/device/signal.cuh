@@ -1,19 +1,17 @@
-// Signals between ranks from inside a kernel. A signal is a count that only grows,
-// in the receiver's pad; both ends keep their own count in their own memory, so a
-// graph replays and nothing is ever reset.
+// Signals between ranks from inside a kernel. A signal is a counter in the receiver's pad that only grows. Both ends
+// keep their own count in their own memory, so a graph replays and nothing is ever reset.
 //
-// `Pad` is a SignalPad, or anything with its members. On one channel and between one
-// pair of ranks, puts come from one thread at a time, and so do waits; the counters
-// are plain memory. Counts wrap: at most 2^31 signals may be put and not yet awaited.
+// `Pad` is a SignalPad, or any type with its members. On one channel and between one pair of ranks, only one thread at
+// a time may put, and only one may wait, because the counters are plain memory. Counts wrap: at most 2^31 signals may
+// be put and not yet awaited.
 #pragma once
 #include "symmetra/device/wait.cuh"
 
 namespace symmetra::device {
 
-/// Signals `peer` on `channel`. Called by one thread. What this thread wrote before, and
-/// what others of its block wrote before a sync_block that precedes the call, is visible
-/// to whoever awaits the signal; so is all that came before the kernel on its stream.
-/// A rank that has given up signals nobody: its data cannot be trusted.
+/// Signals `peer` on `channel`. Called by one thread. Whoever awaits the signal sees what this thread wrote before,
+/// what other threads of the block wrote before a sync_block that precedes the call, and all earlier work of the
+/// kernel's stream. A rank that has given up signals no peer, because its data cannot be trusted.
 template <class Pad>
 SYMMETRA_DEVICE void put(const Pad& pad, uint32_t channel, uint32_t peer) {
   const uint32_t row = channel * kMaxWorld;
@@ -24,9 +22,9 @@ SYMMETRA_DEVICE void put(const Pad& pad, uint32_t channel, uint32_t peer) {
   platform::store_release(pad.pads[peer] + row + pad.rank, count);
 }
 
-/// Waits for one more signal of `peer` on `channel`. Called by one thread; others of its
-/// block see what it waited for after a sync_block. False: gave up, the peer's data are
-/// not there, and the host finds the reason in the status block.
+/// Waits for one more signal of `peer` on `channel`. Called by one thread; after a sync_block other threads of the
+/// block see the peer's data too. False: the wait gave up, the peer's data are not there, and the host finds the reason
+/// in the status block.
 template <class Pad>
 SYMMETRA_DEVICE bool wait(const Pad& pad, uint32_t channel, uint32_t peer, uint32_t op = kernels::kOpSignalWait) {
   const uint32_t row = channel * kMaxWorld;
@@ -38,9 +36,9 @@ SYMMETRA_DEVICE bool wait(const Pad& pad, uint32_t channel, uint32_t peer, uint3
   return waiter.until(peer, [&] { return static_cast<int32_t>(platform::load_acquire(slot) - count) >= 0; });
 }
 
-/// A barrier of one block of every rank. Called by all threads of the block, by all ranks:
-/// what they wrote before is visible to all after. On the host the block's shared memory
-/// has platform::host::kReservedSharedBytes at least. False, for all threads alike: gave up.
+/// A barrier of one block of every rank. Called by all threads of the block, on all ranks. What they wrote before is
+/// visible to all of them afterwards. On the host the block needs at least platform::host::kReservedSharedBytes of
+/// shared memory. False, on all threads alike: the wait gave up.
 template <class Pad>
 SYMMETRA_DEVICE bool barrier(const Pad& pad, uint32_t channel, uint32_t op = kernels::kOpSignalBarrier) {
   bool met = true;

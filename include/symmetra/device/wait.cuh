@@ -1,20 +1,19 @@
-// Bounded waits: a wait ends when what it waits for has come, when its deadline
-// has passed, when the host has set the abort word, or when another wait of the
-// same rank has given up. It never traps, so the device's context survives.
+// Bounded waits. A wait ends when its condition holds, its deadline has passed, the host has set the abort word, or
+// another wait of this rank has given up. It never traps, so the device's context survives.
 #pragma once
 #include "symmetra/device/abi.hpp"
 #include "symmetra/device/platform.hpp"
 
 namespace symmetra::device {
 
-/// False in one build alone: bench/safety.cu, which measures what bounds cost.
+/// False in one build only: bench/safety.cu, which measures the cost of bounds.
 #if defined(SYMMETRA_UNBOUNDED_WAITS)
 constexpr bool kBounded = false;
 #else
 constexpr bool kBounded = true;
 #endif
 
-/// Writes why this rank gives up, unless another wait of it was faster.
+/// Writes why this rank gives up, unless another wait of this rank did so first.
 SYMMETRA_DEVICE void report(const Wait& wait, uint32_t code, uint32_t op, uint32_t peer, uint32_t epoch, uint64_t theirs0 = 0,
                             uint64_t theirs1 = 0) {
   if (platform::exchange_relaxed(&wait.progress->failed, 1) != 0) return;
@@ -29,9 +28,8 @@ SYMMETRA_DEVICE void report(const Wait& wait, uint32_t code, uint32_t op, uint32
   platform::store_release(&status->code, code);
 }
 
-/// The waits of one thread in one operation. Once one has given up the others return
-/// at once: the thread runs on to the end of its kernel, past every sync, and sends
-/// nothing more.
+/// The waits of one thread in one operation. After one has given up the others return at once: the thread runs to the
+/// end of its kernel, past every sync, and sends nothing more.
 class Waiter {
  public:
   /// `gave_up`: this rank failed in an earlier operation.
@@ -40,14 +38,14 @@ class Waiter {
 
   SYMMETRA_DEVICE bool gave_up() const { return kBounded && gave_up_; }
 
-  /// Calls `arrived` until it returns true, at least once. False: gave up.
+  /// Calls `arrived` until it returns true, at least once. False: the wait gave up.
   template <class Arrived>
   SYMMETRA_DEVICE bool until(uint32_t peer, Arrived arrived) {
     while (!kBounded && !arrived()) platform::pause();
     if (!kBounded) return true;
     uint32_t spins = gave_up_ ? 1 : platform::kSpinsPerCheck;
     for (uint64_t deadline_ns = 0;; spins = platform::kSpinsPerCheck) {
-      // What has come leaves from here: all that bounds cost is behind looks that were in vain.
+      // What has already arrived returns here, so bounds cost only waits whose first polls failed.
       SYMMETRA_ROLLED
       for (;; platform::pause()) {
         if (arrived()) return true;
@@ -61,7 +59,7 @@ class Waiter {
   }
 
  private:
-  /// The deadline, counted from the first look; 0: give up.
+  /// The deadline, counted from the first check; 0: give up.
   SYMMETRA_DEVICE uint64_t patience(uint64_t deadline_ns, uint32_t peer) const {
     if (gave_up_ || platform::load_relaxed(&wait_.progress->failed) != 0) return 0;
     const uint64_t now_ns = platform::now_ns();
@@ -74,8 +72,8 @@ class Waiter {
     return 0;
   }
 
-  /// The host's word lies behind a slow bus: thousands of waits that all looked would hold up
-  /// each other for longer than what they wait for. So one looks for all, every 64 us.
+  /// The host's word lies behind a slow bus. If thousands of waits read it, they would delay each other for longer than
+  /// their waits last. So one reads it for all, every 64 us.
   SYMMETRA_DEVICE bool aborted(uint64_t now_ns) const {
     const uint32_t now = static_cast<uint32_t>(now_ns >> 10), last = platform::load_relaxed(&wait_.progress->looked);
     if (now - last < 64 || platform::exchange_relaxed(&wait_.progress->looked, now) != last) return false;

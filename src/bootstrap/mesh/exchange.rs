@@ -4,19 +4,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::Mesh;
+use super::{Mesh, Peer};
 use crate::bootstrap::channel::{Broken, Channel, farewell};
 use crate::bootstrap::frame::{Frame, Kind, Outgoing};
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::wait;
 use crate::error::{Error, Result};
-
-/// Another rank.
-pub(super) struct Peer {
-    pub(super) channel: Channel,
-    /// It is gone, having finished an exchange we were still busy with: the next one fails so.
-    pub(super) end: Option<Error>,
-}
 
 /// How often a wait is interrupted to ask what it heeds.
 const LOOK: Duration = Duration::from_millis(20);

@@ -1,10 +1,10 @@
-//! How a mesh comes to be: every rank listens in a directory of its own, tells the others where,
-//! and dials them all.
+//! How a mesh opens: every rank listens in a directory of its own, tells the others where, and dials
+//! them all.
 //!
-//! The connection a higher rank dials to a lower one stays. The one a lower rank dials to a
-//! higher one is a tell-tale: while the lower rank waits to be dialled, it breaks if the higher
-//! rank dies. A rank dials everybody before it stops listening, so a tell-tale that breaks when
-//! its rank has not dialled means that it never will.
+//! A connection that a higher rank dials to a lower one stays. A connection that a lower rank dials
+//! to a higher one is a tell-tale: it breaks if the higher rank dies while the lower rank waits to be
+//! dialled. A rank dials all others before it stops listening. So if the tell-tale of a rank breaks
+//! before that rank has dialled, the rank never will.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,10 +14,9 @@ use std::time::Instant;
 use once_cell::sync::OnceCell;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, bind, listen};
-use subtle::ConstantTimeEq;
 
 use super::{Mesh, Process};
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::all_gather::Bootstrap;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::directory::Directory;
 use crate::bootstrap::endpoint::{BACKLOG, Endpoint, Setback, stream, unix_address};
@@ -58,13 +57,13 @@ impl Mesh {
         }
         let processes = cards.iter().map(|card| card.process).collect();
         let peers = Meeting { rank, deadline, cards: &cards }.connect(&door);
-        drop(door); // who still waits for us to dial sees that we do not
+        drop(door); // ranks that still wait for this rank to dial see that it does not
         conclude(bootstrap, peers, deadline).map(|peers| Self::new(rank, peers, processes))
     }
 }
 
-/// What to make of an attempt to connect, once every rank tells how it went. A rank that died makes
-/// others fail in its wake: the bootstrap knows who it was, and names the same one to everybody.
+/// Compares the outcomes of all ranks. A rank that dies makes other ranks fail too: the bootstrap
+/// knows which rank died, and names that one to every rank.
 fn conclude<T>(bootstrap: &mut dyn Bootstrap, outcome: Result<T>, deadline: Instant) -> Result<T> {
     let own = match &outcome {
         Ok(_) => Vec::new(),
@@ -91,7 +90,7 @@ impl Process {
     }
 }
 
-/// Where this rank listens. Closing it removes the directory.
+/// Where this rank listens. Dropping it removes the directory.
 pub(super) struct Door {
     listener: OwnedFd,
     path: PathBuf,
@@ -112,14 +111,14 @@ impl Door {
         Ok(Self { listener, path, token: random()?, process: Process::current()?, _directory: directory })
     }
 
-    /// What the others must know to dial.
+    /// What the other ranks must know to dial this one.
     pub(super) fn card(&self) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
         [&[OPENED], &self.process.id.to_le_bytes()[..], &self.process.nonce, &self.token, path].concat()
     }
 }
 
-/// What a rank told of itself.
+/// Where a rank listens, and in which process.
 struct Card {
     process: Process,
     token: [u8; TOKEN_BYTES],
@@ -142,7 +141,7 @@ impl Card {
     }
 }
 
-/// Everybody dialling everybody.
+/// The ranks that dial each other.
 struct Meeting<'a> {
     rank: usize,
     deadline: Instant,
@@ -158,7 +157,7 @@ impl Meeting<'_> {
             channel.flush().map_err(|broken| broken.of_rank(peer))?;
             peers[peer] = Some(channel);
         }
-        // A rank that stopped listening has dialled us already, or died: the same as a broken tell-tale.
+        // A rank that stopped listening has dialled this one already, or died.
         let higher = self.rank + 1..self.cards.len();
         let tell_tales = higher.map(|peer| {
             self.dial(peer).map(Some).or_else(|error| match error {
@@ -185,10 +184,11 @@ impl Meeting<'_> {
     /// Accepts until every higher rank dialled.
     fn be_dialled(&self, door: &Door, tell_tales: &[Option<OwnedFd>], peers: &mut [Option<Channel>]) -> Result<()> {
         let start = Instant::now();
+        let tell_tales: Vec<_> = (self.rank + 1..).zip(tell_tales).collect();
+        // Ranks that stopped listening. Each has dialled before, or never will.
+        let mut gone: Vec<usize> = tell_tales.iter().filter(|(_, fd)| fd.is_none()).map(|(peer, _)| *peer).collect();
         let mut callers: Vec<Channel> = Vec::new();
         loop {
-            // Looked at before accepting: who is gone has dialled by now, or never will.
-            let gone = self.gone(tell_tales)?;
             while let Some(socket) = self.accept(door)? {
                 callers.push(Channel::new(socket, TOKEN_BYTES));
             }
@@ -208,10 +208,15 @@ impl Meeting<'_> {
             if Instant::now() >= self.deadline {
                 return Err(Error::exchange_timeout(Some(missing), start.elapsed(), "it did not connect to this rank"));
             }
+            // Of a tell-tale only its breaking says something, and only if its rank has not dialled.
+            let waited = tell_tales.iter().filter(|(peer, _)| peers[*peer].is_none());
+            let watched: Vec<_> = waited.filter_map(|(peer, fd)| Some((*peer, fd.as_ref()?))).collect();
             let mut fds = vec![PollFd::new(&door.listener, PollFlags::IN)];
             fds.extend(callers.iter().map(|caller| caller.interest(PollFlags::IN)));
-            fds.extend(self.watched(tell_tales, peers));
-            wait(&mut fds, self.deadline)?;
+            fds.extend(watched.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::empty())));
+            let ready = wait(&mut fds, self.deadline)?;
+            let broken = watched.iter().zip(&ready[1 + callers.len()..]).filter(|(_, flags)| !flags.is_empty());
+            gone.extend(broken.map(|((peer, _), _)| *peer));
         }
     }
 
@@ -222,42 +227,15 @@ impl Meeting<'_> {
             .map_err(|errno| Error::system("accept", &errno.into()))
     }
 
-    /// Takes a caller that shows our token for the rank it says it is.
+    /// Gives a caller that shows the token of this rank the rank that it claims.
     fn seat(&self, mut caller: Channel, frame: &Frame, door: &Door, peers: &mut [Option<Channel>]) {
         let peer = frame.header.rank as usize;
-        let known: bool = frame.payload.ct_eq(&door.token).into();
+        // Only this user's processes get here: how long this takes tells them nothing that they could not read.
+        let known = frame.payload == door.token;
         let free = peer > self.rank && peers.get(peer).is_some_and(Option::is_none);
         if known && free && frame.header.kind == Kind::Hello {
             caller.set_limit(MAX_FRAME_BYTES);
             peers[peer] = Some(caller);
         }
-    }
-
-    /// The tell-tales of ranks that have not dialled: only their breaking says something.
-    fn watched<'a>(
-        &self,
-        tell_tales: &'a [Option<OwnedFd>],
-        peers: &[Option<Channel>],
-    ) -> impl Iterator<Item = PollFd<'a>> {
-        let missing = tell_tales.iter().zip(&peers[self.rank + 1..]).filter(|(_, peer)| peer.is_none());
-        missing.filter_map(|(tell_tale, _)| Some(PollFd::new(tell_tale.as_ref()?, PollFlags::empty())))
-    }
-
-    /// The higher ranks that stopped listening.
-    fn gone(&self, tell_tales: &[Option<OwnedFd>]) -> Result<Vec<usize>> {
-        let open = tell_tales.iter().zip(self.rank + 1..);
-        let (mut gone, mut fds, mut ranks) = (Vec::new(), Vec::new(), Vec::new());
-        for (tell_tale, peer) in open {
-            match tell_tale {
-                Some(socket) => {
-                    fds.push(PollFd::new(socket, PollFlags::empty()));
-                    ranks.push(peer);
-                }
-                None => gone.push(peer),
-            }
-        }
-        let ready = wait(&mut fds, Instant::now())?;
-        gone.extend(ranks.into_iter().zip(ready).filter(|(_, flags)| !flags.is_empty()).map(|(peer, _)| peer));
-        Ok(gone)
     }
 }

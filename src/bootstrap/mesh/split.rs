@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::{Mesh, received_fd};
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::all_gather::Bootstrap;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::frame::MAX_FRAME_BYTES;
 use crate::error::{Error, Result};

@@ -49,6 +49,13 @@ fn converse(mesh: &mut Mesh) {
     }
 }
 
+/// Sends a frame to one rank alone.
+fn send(mesh: &mut Mesh, to: usize, frame: Outgoing) {
+    let (_, peer) = mesh.others().find(|(rank, _)| *rank == to).unwrap();
+    peer.channel.queue(frame);
+    peer.channel.flush().unwrap();
+}
+
 fn lost(result: Result<impl Sized>) -> usize {
     match result.err().expect("no error") {
         Error::PeerLost { rank, .. } => rank,
@@ -142,9 +149,7 @@ fn pitfall_1_who_died_is_named_even_by_ranks_that_had_all_its_bytes() {
         // Speaks to rank 0 only, then dies.
         2 => {
             let frame = mesh.data(b"half");
-            let (_, peer) = mesh.others().next().unwrap();
-            peer.channel.queue(frame);
-            peer.channel.flush().unwrap();
+            send(&mut mesh, 0, frame);
         }
         _ => {
             // Rank 0 may finish this one, but no further one.
@@ -210,16 +215,11 @@ fn pitfall_5_agreement_gives_every_rank_an_error_if_one_failed() {
 fn a_rank_may_leave_while_others_are_still_busy_with_the_last_exchange() {
     on_meshes(4, |mut mesh| {
         // Rank 0 hears rank 3 late; the others have left by then.
-        let all: Vec<Outgoing> = vec![mesh.data(b"last"); 4];
+        let last = mesh.data(b"last");
         if mesh.rank() == 3 {
-            for (_, peer) in mesh.others().skip(1) {
-                peer.channel.queue(all[0].clone());
-                peer.channel.flush().unwrap();
-            }
+            (1..3).for_each(|rank| send(&mut mesh, rank, last.clone()));
             thread::sleep(Duration::from_millis(200));
-            let (_, peer) = mesh.others().next().unwrap();
-            peer.channel.queue(all[0].clone());
-            peer.channel.flush().unwrap();
+            send(&mut mesh, 0, last);
         } else {
             assert_eq!(mesh.all_gather(b"last", within(5.0)), Ok(vec![b"last".to_vec(); 4]));
             if mesh.rank() == 0 {
@@ -330,9 +330,7 @@ fn who_fails_a_split_that_others_made_says_why() {
                 let nothing = vec![mesh.descriptor(None); 3];
                 mesh.exchange(nothing, within(10.0)).unwrap();
                 let agreed = mesh.data(&[]);
-                let (_, peer) = mesh.others().next().unwrap();
-                peer.channel.queue(agreed);
-                peer.channel.flush().unwrap();
+                send(&mut mesh, 0, agreed);
                 over.wait();
                 Ok(())
             }

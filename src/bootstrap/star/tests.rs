@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::bootstrap::channel::Channel;
+use crate::bootstrap::cipher::{Cipher, TAG_BYTES};
 use crate::bootstrap::endpoint::Setback;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, Kind, MAX_FRAME_BYTES, Outgoing};
-use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Nonces};
+use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES};
 use crate::bootstrap::notice::read_notice;
 
 const SECRET: Secret = [7; 16];
@@ -22,20 +23,25 @@ fn within(seconds: f64) -> Instant {
     Instant::now() + Duration::from_secs_f64(seconds)
 }
 
-fn newcomer(rank: usize, world_size: usize) -> Newcomer {
-    Newcomer { rank, world_size, secret: SECRET }
+fn join(endpoint: &Endpoint, rank: usize, world_size: usize, seconds: f64) -> Star {
+    Star::join(endpoint, SECRET, rank, world_size, within(seconds)).unwrap()
+}
+
+/// Rank 0's door.
+fn door() -> (SocketAddr, Endpoint, OwnedFd) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    (address, Endpoint::Tcp(vec![address]), listener.into())
 }
 
 /// Runs `strangers` while rank 0 of a world of two forms it, then lets rank 1 join.
 fn while_forming(strangers: impl FnOnce(SocketAddr)) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let endpoint = Endpoint::Tcp(vec![address]);
+    let (address, endpoint, listener) = door();
     thread::scope(|scope| {
-        let rank0 = scope.spawn(|| Star::listen(endpoint.clone(), listener.into(), SECRET, 2, within(10.0)).unwrap());
+        let rank0 = scope.spawn(|| Star::listen(endpoint.clone(), listener, SECRET, 2, within(10.0)).unwrap());
         strangers(address);
-        let mut rank1 = Star::join(&endpoint, &newcomer(1, 2), within(10.0)).unwrap();
+        let mut rank1 = join(&endpoint, 1, 2, 10.0);
         let mut rank0 = rank0.join().unwrap();
         let theirs = scope.spawn(move || rank0.all_gather(b"zero", within(10.0)));
         let all = vec![b"zero".to_vec(), b"one".to_vec()];
@@ -58,11 +64,20 @@ impl Forger {
         self.0.receive_by(within(2.0)).ok().flatten()
     }
 
-    /// Says hello without checking who answers.
-    fn greet(&mut self) -> Nonces {
-        let challenge = self.ask(handshake::hello(&[9; 16])).unwrap();
+    /// Says hello, and returns the cipher of the connection.
+    fn greet(&mut self) -> Cipher {
+        let (noise, hello) = handshake::hello(&SECRET).unwrap();
+        let challenge = self.ask(hello).unwrap();
         assert_eq!(challenge.header.kind, Kind::Challenge);
-        Nonces { newcomer: [9; 16], rank0: challenge.payload[4..20].try_into().unwrap() }
+        handshake::read_challenge(&SECRET, noise, &challenge.payload).ok().flatten().unwrap()
+    }
+
+    /// A newcomer that knows the secret, up to its claim.
+    fn proved(address: SocketAddr) -> Self {
+        let mut forger = Self::connect(address);
+        let cipher = forger.greet();
+        forger.0.seal(Some(cipher));
+        forger
     }
 
     fn refused(&mut self, frame: Outgoing) -> String {
@@ -78,47 +93,44 @@ fn pitfall_35_ranks_out_of_range_and_rank_0_are_refused_in_words() {
         for (rank, words) in
             [(2, "rank 2 is not in 0..2"), (1 << 30, "is not in 0..2"), (0, "rank 0 was claimed before")]
         {
-            let mut forger = Forger::connect(address);
-            let nonces = forger.greet();
-            let answer = forger.refused(handshake::claim(&SECRET, &nonces, rank, 2));
+            let answer = Forger::proved(address).refused(handshake::claim(rank, 2));
             assert!(answer.contains(words), "{answer}");
         }
     });
 }
 
 #[test]
-fn pitfall_35_a_claim_without_the_secret_or_of_another_connection_is_refused() {
+fn pitfall_35_a_claim_without_the_secret_or_of_another_connection_ends_it_unanswered() {
     while_forming(|address| {
-        let mut forger = Forger::connect(address);
-        let nonces = forger.greet();
-        let replayed = handshake::claim(&SECRET, &nonces, 1, 2);
-        let words = "a secret that differs from that of rank 0";
-        assert_eq!(forger.refused(handshake::claim(&[0; 16], &nonces, 1, 2)), words);
-
-        let mut forger = Forger::connect(address);
-        assert_ne!(forger.greet().rank0, nonces.rank0);
-        assert_eq!(forger.refused(replayed), words);
+        // Rank 0 reads encrypted frames only.
+        let mut plain = Forger::connect(address);
+        plain.greet();
+        assert!(plain.ask(handshake::claim(1, 2)).is_none());
+        // Bytes that were right in one connection are sent in another.
+        let recorded = Forger::connect(address).greet();
+        let mut replayed = Forger::connect(address);
+        replayed.greet();
+        replayed.0.seal(Some(recorded));
+        assert!(replayed.ask(handshake::claim(1, 2)).is_none());
     });
 }
 
 #[test]
 fn another_version_is_told_both_versions() {
     while_forming(|address| {
-        let mut hello = handshake::hello(&[9; 16]);
+        let mut hello = handshake::hello(&SECRET).unwrap().1;
         hello.payload = [&99u32.to_le_bytes()[..], &[0; 100]].concat().into();
         let answer = Forger::connect(address).refused(hello);
-        assert_eq!(answer, "protocol version 99, but rank 0 speaks version 1");
+        assert_eq!(answer, "protocol version 99, but rank 0 speaks version 2");
     });
 }
 
 #[test]
 fn pitfall_35_frames_out_of_turn_and_out_of_bounds_end_a_connection_unanswered() {
     while_forming(|address| {
-        let early = handshake::claim(&SECRET, &Nonces { newcomer: [0; 16], rank0: [0; 16] }, 1, 2);
-        assert!(Forger::connect(address).ask(early).is_none());
-        let mut twice = Forger::connect(address);
-        twice.greet();
-        assert!(twice.ask(handshake::hello(&[9; 16])).is_none());
+        assert!(Forger::connect(address).ask(handshake::claim(1, 2)).is_none());
+        let again = handshake::hello(&SECRET).unwrap().1;
+        assert!(Forger::proved(address).ask(again).is_none());
         let long = Outgoing::control(Kind::Hello, 0, vec![1; 257]);
         assert!(Forger::connect(address).ask(long).is_none());
         // The first frames of an all-gather, sent before anything was proved.
@@ -128,18 +140,14 @@ fn pitfall_35_frames_out_of_turn_and_out_of_bounds_end_a_connection_unanswered()
 
 #[test]
 fn pitfall_1_a_rank_that_dies_before_the_world_is_complete_is_named() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let endpoint = Endpoint::Tcp(vec![address]);
+    let (address, endpoint, listener) = door();
     let join = |rank| {
-        let mut forger = Forger::connect(address);
-        let nonces = forger.greet();
-        assert_eq!(forger.ask(handshake::claim(&SECRET, &nonces, rank, 4)).unwrap().header.kind, Kind::Verdict);
+        let mut forger = Forger::proved(address);
+        assert_eq!(forger.ask(handshake::claim(rank, 4)).unwrap().header.kind, Kind::Verdict);
         forger
     };
     thread::scope(|scope| {
-        let rank0 = scope.spawn(|| Star::listen(endpoint, listener.into(), SECRET, 4, within(20.0)).map(drop));
+        let rank0 = scope.spawn(|| Star::listen(endpoint, listener, SECRET, 4, within(20.0)).map(drop));
         let mut rank1 = join(1);
         drop(join(2));
         let lost = Error::PeerLost { rank: 2, detail: ": its connection closed".into() };
@@ -150,25 +158,25 @@ fn pitfall_1_a_rank_that_dies_before_the_world_is_complete_is_named() {
     });
 }
 
-/// A world of three whose rank 2 sends `bytes` instead of taking part; what the others get.
-fn with_a_mad_rank(bytes: &[u8]) -> [Error; 2] {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let endpoint = Endpoint::Tcp(vec![address]);
+/// A world of three whose rank 2 sends `bytes` instead of taking part, encrypted or as they are; what the others get.
+fn with_a_mad_rank(bytes: &[u8], encrypted: bool) -> [Error; 2] {
+    let (address, endpoint, listener) = door();
     thread::scope(|scope| {
-        let gather = move |mut star: Star| star.all_gather(b"", within(5.0)).unwrap_err();
-        let door = endpoint.clone();
-        let rank0 = move || gather(Star::listen(door, listener.into(), SECRET, 3, within(5.0)).unwrap());
-        let rank1 = move || gather(Star::join(&endpoint, &newcomer(1, 3), within(5.0)).unwrap());
+        let gather = |mut star: Star| star.all_gather(b"", within(5.0)).unwrap_err();
+        let theirs = endpoint.clone();
+        let rank0 = move || gather(Star::listen(theirs, listener, SECRET, 3, within(5.0)).unwrap());
+        let rank1 = move || gather(join(&endpoint, 1, 3, 5.0));
         let sane: [ScopedJoinHandle<'_, Error>; 2] = [scope.spawn(rank0), scope.spawn(rank1)];
-        let mut mad = Forger::connect(address);
-        let nonces = mad.greet();
-        let claim = handshake::claim(&SECRET, &nonces, 2, 3);
-        assert_eq!(mad.ask(claim).unwrap().header.kind, Kind::Verdict);
+        let mut mad = Forger::proved(address);
+        assert_eq!(mad.ask(handshake::claim(2, 3)).unwrap().header.kind, Kind::Verdict);
         assert_eq!(mad.0.receive_by(within(5.0)).unwrap().unwrap().header.kind, Kind::Start);
+        let mut sent = bytes.to_vec();
+        if encrypted {
+            sent.clear();
+            mad.0.cipher().unwrap().seal(bytes, &mut sent).unwrap();
+        }
         let mut socket = TcpStream::from(mad.0.as_fd().try_clone_to_owned().unwrap());
-        socket.write_all(bytes).unwrap();
+        socket.write_all(&sent).unwrap();
         sane.map(|thread| thread.join().unwrap())
     })
 }
@@ -178,13 +186,15 @@ fn a_rank_that_sends_nonsense_is_named_to_everybody() {
     let frame = |sequence| Outgoing::data(2, sequence, [].into()).header().encode().to_vec();
     let mut huge = frame(0);
     huge[16..24].copy_from_slice(&(MAX_FRAME_BYTES as u64 + 1).to_le_bytes());
-    let cases: [(Vec<u8>, &str); 3] = [
+    let unopened = "rank 2 sent bytes that the connection's key does not open: they were changed on the way";
+    let cases: [(Vec<u8>, &str); 4] = [
+        (vec![b'?'; HEADER_BYTES + TAG_BYTES], unopened),
         (vec![b'?'; HEADER_BYTES], "rank 2 sent bytes [3f, 3f, 3f, 3f] instead of the magic"),
         (frame(5), "expected data of rank 2 in exchange 0, got data of rank 2 in exchange 5"),
         (huge, "rank 2 sent a data frame of 67108865 bytes, at most 67108864 are allowed"),
     ];
     for (bytes, words) in cases {
-        let [at_rank0, at_rank1] = with_a_mad_rank(&bytes);
+        let [at_rank0, at_rank1] = with_a_mad_rank(&bytes, words != unopened);
         assert!(matches!(&at_rank0, Error::Bootstrap { message } if message.contains(words)), "{at_rank0}");
         assert!(matches!(&at_rank1, Error::Peer { rank: 0, message } if message.contains(words)), "{at_rank1}");
     }

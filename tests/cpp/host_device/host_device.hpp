@@ -67,7 +67,7 @@ class Gate {
     args.algorithm = kGate;
     args.input = &word_;
     args.output = &passed_;
-    return stream.launch_all_reduce(args, kOneThread);
+    return stream.launch(args, kOneThread);
   }
 
  private:

@@ -64,7 +64,7 @@ std::shared_ptr<device::Device> open_host(int32_t ordinal) { return device::open
 int32_t append(const device::Stream& stream, uint32_t channel) {
   kernels::SignalArgs args{};
   args.channel = channel;
-  return stream.launch_signal(args, kOneThread);
+  return stream.launch(args, kOneThread);
 }
 
 int32_t launch(const device::Stream& stream, uint32_t algorithm, void* output, uint64_t count, const kernels::Geometry& geometry) {
@@ -72,7 +72,7 @@ int32_t launch(const device::Stream& stream, uint32_t algorithm, void* output, u
   args.algorithm = algorithm;
   args.output = output;
   args.count = count;
-  return stream.launch_all_reduce(args, geometry);
+  return stream.launch(args, geometry);
 }
 
 device::Keepalive keepalive(Word& released) { return device::Keepalive{&released, release_counted}; }
@@ -86,8 +86,11 @@ size_t open_descriptors() {
 
 namespace symmetra::kernels::host {
 
-Entry all_reduce(const AllReduceArgs& args, const Geometry&) noexcept {
-  switch (args.algorithm) {
+Entry kernel(Kind kind, const void* args, const Geometry&) noexcept {
+  if (kind == Kind::signal) return tests::append_channel;
+  if (kind == Kind::agree) return tests::note_thread;
+  if (kind != Kind::all_reduce) return nullptr;
+  switch (static_cast<const AllReduceArgs*>(args)->algorithm) {
     case tests::kGate:
       return tests::gate;
     case tests::kBlockSum:
@@ -98,10 +101,5 @@ Entry all_reduce(const AllReduceArgs& args, const Geometry&) noexcept {
       return nullptr;
   }
 }
-Entry exchange(const ExchangeArgs&, const Geometry&) noexcept { return nullptr; }
-Entry counts(const CountsArgs&, const Geometry&) noexcept { return nullptr; }
-Entry signal(const SignalArgs&, const Geometry&) noexcept { return tests::append_channel; }
-Entry probe(const ProbeArgs&, const Geometry&) noexcept { return nullptr; }
-Entry agree(const AgreeArgs&, const Geometry&) noexcept { return tests::note_thread; }
 
 }  // namespace symmetra::kernels::host

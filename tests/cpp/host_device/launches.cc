@@ -38,8 +38,8 @@ void test_the_threads_of_a_stream_are_reused() {
   const auto host = open_host();
   const auto stream = host->create_stream();
   threads_seen.clear();
-  for (int round = 0; round < 10; ++round) CHECK(stream->launch_agree({}, {2, 3, 0, 0}) == 0);
-  for (int round = 0; round < 10; ++round) CHECK(stream->launch_agree({}, {1, 2, 0, 0}) == 0);
+  for (int round = 0; round < 10; ++round) CHECK(stream->launch(kernels::AgreeArgs{}, {2, 3, 0, 0}) == 0);
+  for (int round = 0; round < 10; ++round) CHECK(stream->launch(kernels::AgreeArgs{}, {1, 2, 0, 0}) == 0);
   stream->synchronize();
   CHECK(threads_seen.size() == 80);
   std::sort(threads_seen.begin(), threads_seen.end());
@@ -59,11 +59,11 @@ void test_ranks_meet_across_streams() {
   args.input = &passed;
   Word last{0};
   args.output = &last;
-  CHECK(first->launch_all_reduce(args, {2, 2, 0, 0}) == 0);  // waits for what the second does
+  CHECK(first->launch(args, {2, 2, 0, 0}) == 0);  // waits for what the second does
   args.output = &passed;
   Word open{1};
   args.input = &open;
-  CHECK(second->launch_all_reduce(args, kOneThread) == 0);
+  CHECK(second->launch(args, kOneThread) == 0);
   first->synchronize();
   second->synchronize();
   CHECK(last.load() == 4);

@@ -1,7 +1,7 @@
 //! Collectives along each dimension of a tensor of three, against tensors that are indexed element by element.
 
 use half::bf16;
-use symmetra::{Reduction, Transport};
+use symmetra::{Error, Reduction, Transport};
 
 use super::{TRANSPORTS, small};
 use crate::support::data::{assert_same, mix};
@@ -79,6 +79,44 @@ fn every_dimension_of_three() {
                 every_dimension::<i64>(world, transport);
                 every_dimension::<u8>(world, transport);
             }
+        }
+    }
+}
+
+/// Each rank would write into the outputs of the others by its own rows.
+#[test]
+fn pitfall_04_ranks_that_cut_differently_are_told_and_write_nothing() {
+    const ELEMS: usize = 64 * 64;
+    for transport in TRANSPORTS {
+        for scatters in [false, true] {
+            let mut config = small(4, transport);
+            config.check_calls = true;
+            crate::support::world::meet(4, |bootstrap| {
+                let rank = crate::support::world::open(bootstrap, &config).unwrap();
+                let Rank { communicator, stream, .. } = &rank;
+                let input = communicator.symmetric::<i32>(4 * ELEMS).unwrap();
+                let output = communicator.symmetric::<i32>(4 * ELEMS).unwrap();
+                input.write(&vec![rank.rank() as i32; 4 * ELEMS], stream).unwrap();
+                output.write(&vec![-1; 4 * ELEMS], stream).unwrap();
+                communicator.group().barrier().unwrap();
+                // As many bytes on every rank, in the rows of another dimension on the last.
+                let dim = usize::from(rank.rank() == 3);
+                let part = || input.slice(0..ELEMS).unwrap();
+                let called = match scatters {
+                    false => communicator.all_gather_along(dim, &[64, 64], part(), &output, stream),
+                    true => {
+                        let output = output.slice(0..ELEMS).unwrap();
+                        communicator.reduce_scatter_along(dim, &[128, 128], &input, output, Reduction::Sum, stream)
+                    }
+                };
+                let error = called.and_then(|()| communicator.synchronize(stream)).unwrap_err();
+                assert!(matches!(error, Error::Mismatch { .. }), "rank {}: {error}", rank.rank());
+                // A rank may have copied its own part, and nobody else has written there.
+                let own = |value: &i32| *value == -1 || *value == rank.rank() as i32;
+                assert!(output.read(stream).unwrap().iter().all(own), "rank {}", rank.rank());
+                // It is lost to the others when all have looked.
+                rank
+            });
         }
     }
 }

@@ -13,8 +13,7 @@
 
 namespace symmetra::platform {
 
-/// Polls between two looks at the deadline. A poll is a read of the second-level cache,
-/// about half a microsecond.
+/// Polls between two checks of the deadline. A poll is a read of the second-level cache, about half a microsecond.
 constexpr uint32_t kSpinsPerCheck = 256;
 
 SYMMETRA_DEVICE uint32_t thread() { return threadIdx.x; }
@@ -25,15 +24,15 @@ SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
 /// Packets a thread reads from all ranks before it waits for the first.
 constexpr uint32_t kLoadsInFlight = 16;
 
-/// Shares items 0, 1, 2... among the threads of the block. A block has a thread an item, at
-/// least: what phases compute from the item alone they compute once.
+/// Distributes items 0, 1, 2... over the threads of the block, which has at least one thread per item. A value that
+/// depends only on the item is computed once.
 template <class Body>
 SYMMETRA_DEVICE void each(uint32_t items, Body body) {
   if (thread() < items) body(thread());
 }
 
-/// The same, where phases need to know more of an item than its number: `make(item)`, which
-/// a thread computes once, when it is made.
+/// Distributes items over the threads of the block, with derived values: a thread computes `make(item)` once, at
+/// construction.
 template <class Make>
 class Items {
  public:
@@ -50,8 +49,7 @@ class Items {
   decltype(std::declval<Make>()(0u)) item_;
 };
 
-/// Computes `value` here, not where it is used first, and uses it no earlier: in the shadow of
-/// a load or a wait it costs nothing.
+/// Forces `value` to be computed here, not at its first use. In the shadow of a load or a wait that costs nothing.
 SYMMETRA_DEVICE void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
 template <class T>
 SYMMETRA_DEVICE void keep(T*& value) {
@@ -65,16 +63,16 @@ SYMMETRA_DEVICE T* shared() {
 }
 
 SYMMETRA_DEVICE void sync_block() { __syncthreads(); }
-/// sync_block that tells every thread whether any of them voted true.
+/// A sync_block that tells every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) { return __syncthreads_or(vote) != 0; }
 
-/// Dependent launch: waits until all kernels before have ended and their writes are visible.
+/// Dependent launch: waits until all earlier kernels have ended and their writes are visible.
 SYMMETRA_DEVICE void wait_prior() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Dependent launch: the next kernel may be set up when all blocks have come here.
+/// Dependent launch: lets the next kernel start its setup once all blocks have called this.
 SYMMETRA_DEVICE void release_next() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -88,9 +86,9 @@ SYMMETRA_DEVICE uint64_t now_ns() {
   return value;
 }
 
-// Memory that peers or the host touch at the same time. Every access is at system scope.
+// Memory that peers or the host access concurrently. Every access is at system scope.
 
-/// A packet: 16 bytes, written and read as two halves, each of which is whole.
+/// A packet: 16 bytes, written and read as two halves, each of which is atomic.
 struct alignas(16) Packet {
   uint64_t half[2];
 };
@@ -119,9 +117,8 @@ SYMMETRA_DEVICE void store_relaxed(uint64_t* p, uint64_t value) {
 SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
-/// Releases what came before this kernel on its stream, and nothing that this kernel did. The
-/// kernel boundary has made that visible where it lies, so no fence is left to pay for: a
-/// fence is half a microsecond.
+/// Releases the work before this kernel on its stream, but nothing that this kernel did. The kernel boundary has
+/// already made that work visible, so no fence is needed; a fence costs half a microsecond.
 SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_relaxed(p, value); }
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   uint32_t before;
@@ -129,7 +126,7 @@ SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return before;
 }
 SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
-  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value));  // a count: orders nothing
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value));  // a counter: orders nothing
 }
 
 SYMMETRA_DEVICE Packet load_packet(const Packet* p) {
@@ -141,7 +138,7 @@ SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(packet.half[0]), "l"(packet.half[1]) : "memory");
 }
 
-// Memory that nobody else touches at the same time.
+// Memory that is not accessed concurrently.
 
 /// `p` is aligned for T.
 template <class T>

@@ -1,18 +1,17 @@
-// The platform of the kernels on AMD GPUs: gfx90a (MI200) and gfx942 (MI300), wavefronts of 64.
-// Needs nothing of ROCm, only clang's builtins for the architecture.
+// The platform of the kernels on AMD GPUs: gfx90a (MI200) and gfx942 (MI300), wavefronts of 64. Needs only clang's
+// builtins for the architecture, nothing of ROCm.
 //
-// Orders are those of LLVM's memory model for the chip (AMDGPUUsage, "Memory Model"). Two rules
-// make inline assembly safe beside code that the compiler schedules: it does not see accesses
-// made there, so whatever must come after them waits for them itself; and a store of 16 bytes
-// is followed by one idle slot before its registers may change.
+// Memory orders follow LLVM's memory model for the chip (AMDGPUUsage, "Memory Model"). Two rules make inline assembly
+// safe beside code that the compiler schedules. The compiler does not see accesses in assembly, so code that must come
+// after them waits for them itself. A store of 16 bytes is followed by one idle slot before its registers may change.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
-// Of the translation unit alone: what host code calls a kernel by would otherwise meet that of
-// another platform's kernel of the same name.
+// Local to the translation unit: otherwise the host-side stub of a kernel would collide with the stub of another
+// platform's kernel of equal name.
 #define SYMMETRA_KERNEL static __attribute__((global))
 #define SYMMETRA_DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #define SYMMETRA_ARGS(Type) const Type
@@ -20,7 +19,7 @@
 #define SYMMETRA_UNROLL _Pragma("unroll")
 #define SYMMETRA_ROLLED _Pragma("unroll 1")
 
-// How far an access goes: past all caches to the memory that every agent of the host sees.
+// Scope bits of an access that goes past all caches to memory that every agent of the host sees.
 #if defined(__gfx942__) || defined(__gfx950__)
 #define SYMMETRA_SYSTEM_SCOPE " sc0 sc1"
 #define SYMMETRA_WRITE_BACK "buffer_wbl2 sc0 sc1\n\t"
@@ -35,25 +34,25 @@ namespace symmetra::platform {
 
 namespace hip {
 
-/// Memory that is surely global: a generic pointer costs a look at which memory it means.
+/// A pointer that is known to be global: accesses through generic pointers first find out which memory is meant.
 template <class T>
 using Global = T __attribute__((address_space(1)))*;
 
-/// What moves 16 bytes at once.
+/// The type that moves 16 bytes at once.
 typedef uint32_t Words4 __attribute__((ext_vector_type(4)));
 
-/// Threads of a wavefront, and most wavefronts of a block.
+/// Threads per wavefront, and most wavefronts per block.
 constexpr uint32_t kWave = 64, kMostWaves = 16;
 
-/// Ticks of the constant clock: 100 MHz on all chips of the GFX9 family.
+/// Nanoseconds per tick of the constant clock: 100 MHz on all chips of the GFX9 family.
 constexpr uint64_t kTickNs = 10;
 
-/// Until all that this wavefront has read and written has arrived.
+/// Waits until all reads and writes of this wavefront have completed.
 SYMMETRA_DEVICE void wait_for_memory() { asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory"); }
 
 }  // namespace hip
 
-/// Polls between two looks at the deadline.
+/// Polls between two checks of the deadline.
 constexpr uint32_t kSpinsPerCheck = 256;
 
 SYMMETRA_DEVICE uint32_t thread() { return __builtin_amdgcn_workitem_id_x(); }
@@ -64,15 +63,15 @@ SYMMETRA_DEVICE uint32_t blocks() { return __builtin_amdgcn_grid_size_x() / __bu
 /// Packets a thread reads from all ranks before it waits for the first.
 constexpr uint32_t kLoadsInFlight = 16;
 
-/// Shares items 0, 1, 2... among the threads of the block. A block has a thread an item, at
-/// least: what phases compute from the item alone they compute once.
+/// Distributes items 0, 1, 2... over the threads of the block, which has at least one thread per item. A value that
+/// depends only on the item is computed once.
 template <class Body>
 SYMMETRA_DEVICE void each(uint32_t items, Body body) {
   if (thread() < items) body(thread());
 }
 
-/// The same, where phases need to know more of an item than its number: `make(item)`, which
-/// a thread computes once, when it is made.
+/// Distributes items over the threads of the block, with derived values: a thread computes `make(item)` once, at
+/// construction.
 template <class Make>
 class Items {
  public:
@@ -89,8 +88,8 @@ class Items {
   decltype(std::declval<Make>()(0u)) item_;
 };
 
-/// On other devices: computes `value` here. A scalar register holds what all lanes share, and the
-/// compiler alone knows which values those are.
+/// Does nothing here; on NVIDIA GPUs it computes `value` early. Values that all lanes share lie in scalar registers,
+/// and only the compiler knows which these are.
 template <class T>
 SYMMETRA_DEVICE void keep(T&) {}
 
@@ -100,19 +99,19 @@ SYMMETRA_DEVICE T* shared() {
   return reinterpret_cast<T*>(block_shared);
 }
 
-/// A fence of the block alone leaves stores of other wavefronts in flight, which one thread's
-/// release behind the barrier would not wait for. So every wavefront waits for its own.
+/// A fence of the block alone leaves stores of other wavefronts in flight, and one thread's release after the barrier
+/// would not wait for them. So every wavefront waits for its own.
 SYMMETRA_DEVICE void sync_block() {
   hip::wait_for_memory();
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-/// sync_block that tells every thread whether any of them voted true.
+/// A sync_block that tells every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   static __attribute__((shared)) uint32_t votes[hip::kMostWaves];
   const uint32_t waves = (threads() + hip::kWave - 1) / hip::kWave;
-  votes[thread() / hip::kWave] = __builtin_amdgcn_uicmp(vote, 0, 33) != 0;  // 33: not equal; a bit a lane
+  votes[thread() / hip::kWave] = __builtin_amdgcn_uicmp(vote, 0, 33) != 0;  // 33: not equal; one bit per lane
   sync_block();
   uint32_t any = 0;
   for (uint32_t i = 0; i < waves; ++i) any |= votes[i];
@@ -120,16 +119,16 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   return any != 0;
 }
 
-/// Dependent launch is not of this platform: a kernel starts when its predecessor has ended.
+/// This platform has no dependent launch: a kernel starts when the previous one has ended.
 SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}
 
 SYMMETRA_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 SYMMETRA_DEVICE uint64_t now_ns() { return __builtin_amdgcn_s_memrealtime() * hip::kTickNs; }
 
-// Memory that peers or the host touch at the same time. Every access is at system scope.
+// Memory that peers or the host access concurrently. Every access is at system scope.
 
-/// A packet: 16 bytes, written and read as two halves, each of which is whole.
+/// A packet: 16 bytes, written and read as two halves, each of which is atomic.
 struct alignas(16) Packet {
   uint64_t half[2];
 };
@@ -145,16 +144,15 @@ SYMMETRA_DEVICE void store_relaxed(T* p, T value) {
 SYMMETRA_DEVICE uint32_t load_acquire(const uint32_t* p) {
   return __hip_atomic_load((hip::Global<const uint32_t>)p, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-/// Writes back what the second-level cache holds, waits for that and for packets stored below,
-/// then stores: in one piece of assembly, since the compiler would leave the wait out where it
-/// sees no store before.
+/// Writes back the second-level cache, waits for that and for packets stored by store_packet, then stores. It is one
+/// piece of assembly, because the compiler omits the wait when it sees no store before.
 SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) {
   asm volatile(SYMMETRA_WRITE_BACK "s_waitcnt vmcnt(0) lgkmcnt(0)\n\tglobal_store_dword %0, %1, off" SYMMETRA_RELEASED_STORE ::"v"(p),
                "v"(value)
                : "memory");
 }
-/// Releases what came before this kernel on its stream. The runtime may end kernels of a stream
-/// with a write-back for this device alone, so the boundary is not enough here.
+/// Releases the work before this kernel on its stream. The runtime may end kernels of a stream with a write-back for
+/// this device only, so the kernel boundary is not enough here.
 SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_release(p, value); }
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return __hip_atomic_exchange((hip::Global<uint32_t>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
@@ -163,7 +161,7 @@ SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
   __hip_atomic_fetch_add((hip::Global<uint64_t>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 
-/// Volatile, which the memory model makes a system-scope access, and which is never split.
+/// Volatile, which the memory model makes a system-scope access that is never split.
 SYMMETRA_DEVICE Packet load_packet(const Packet* p) {
   const hip::Words4 words = *(hip::Global<const volatile hip::Words4>)p;
   return {{uint64_t{words.y} << 32 | words.x, uint64_t{words.w} << 32 | words.z}};
@@ -174,11 +172,11 @@ SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
   asm volatile("global_store_dwordx4 %0, %1, off" SYMMETRA_SYSTEM_SCOPE "\n\ts_nop 0" ::"v"(p), "v"(words) : "memory");
 }
 
-// Memory that nobody else touches at the same time.
+// Memory that is not accessed concurrently.
 
 namespace hip {
 
-/// What moves a T in one access.
+/// The type that moves a T in one access.
 template <class T>
 using Bits = std::conditional_t<
     sizeof(T) == 16, Words4,
@@ -197,7 +195,7 @@ SYMMETRA_DEVICE void store(void* p, const T& value) {
   *(hip::Global<hip::Bits<T>>)p = __builtin_bit_cast(hip::Bits<T>, value);
 }
 
-// Numbers. Conversions round to nearest even and give the NaN that other devices give.
+// Numbers. Conversions round to nearest even and give the NaN that other platforms give.
 
 struct Pair {
   float low, high;

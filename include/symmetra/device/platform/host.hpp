@@ -1,5 +1,5 @@
-// The platform of the kernels on a CPU: a device thread is an OS thread, a block's
-// sync a std::barrier, an atomic a std::atomic_ref with the order the kernel asks for.
+// The platform of the kernels on a CPU: a device thread is an OS thread, a block's sync a std::barrier, an atomic
+// access a std::atomic_ref with the requested order.
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,11 @@
 
 namespace symmetra::platform::host {
 
-/// Who the calling thread is in the launch it works for. Set by the launcher; a thread outside a launch is a block
-/// of its own, without shared memory.
+/// The calling thread's place in its launch. The launcher sets it; a thread outside a launch is a block of its own,
+/// without shared memory.
 struct Thread {
   uint32_t thread;
-  uint32_t threads;  ///< in the block
+  uint32_t threads;  ///< threads of the block
   uint32_t block;
   uint32_t blocks;
   std::barrier<>* barrier;  ///< of the block; may be null when threads == 1
@@ -31,14 +31,14 @@ struct Thread {
 };
 inline thread_local Thread current{0, 1, 0, 1, nullptr, nullptr};
 
-/// The head of a block's shared memory belongs to sync_block_or.
+/// The start of a block's shared memory is reserved for sync_block_or.
 constexpr uint32_t kReservedSharedBytes = 16;
 
 }  // namespace symmetra::platform::host
 
 namespace symmetra::platform {
 
-/// Polls between two looks at the deadline. A poll yields, so it lasts about a microsecond.
+/// Polls between two checks of the deadline. A poll yields, so it lasts about a microsecond.
 constexpr uint32_t kSpinsPerCheck = 64;
 
 SYMMETRA_DEVICE uint32_t thread() { return host::current.thread; }
@@ -46,17 +46,17 @@ SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
 SYMMETRA_DEVICE uint32_t block() { return host::current.block; }
 SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
 
-/// Packets a thread reads from all ranks before it waits for the first. A CPU looks ahead by
-/// itself, and likes to read on where it is.
+/// Packets that a thread reads from all ranks before it waits for the first. A CPU looks ahead by itself and prefers
+/// sequential reads.
 constexpr uint32_t kLoadsInFlight = 1;
 
-/// Shares items 0, 1, 2... among the threads of the block, each in ascending order.
+/// Distributes items 0, 1, 2... over the threads of the block, each thread in ascending order.
 template <class Body>
 SYMMETRA_DEVICE void each(uint32_t items, Body body) {
   for (uint32_t item = thread(); item < items; item += threads()) body(item);
 }
 
-/// The same, where phases need to know more of an item than its number: `make(item)`.
+/// Distributes items over the threads of the block, with derived values from `make(item)`.
 template <class Make>
 class Items {
  public:
@@ -71,7 +71,7 @@ class Items {
   Make make_;
 };
 
-/// On devices: computes `value` here, not where it is used first, and uses it no earlier.
+/// Does nothing here; on NVIDIA GPUs it computes `value` early.
 template <class T>
 SYMMETRA_DEVICE void keep(T&) {}
 
@@ -84,11 +84,11 @@ SYMMETRA_DEVICE void sync_block() {
   if (host::current.threads > 1) host::current.barrier->arrive_and_wait();
 }
 
-/// sync_block that tells every thread whether any of them voted true.
+/// A sync_block that tells every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   if (host::current.threads == 1) return vote;
   std::atomic_ref<uint32_t> any(*reinterpret_cast<uint32_t*>(host::current.shared));
-  sync_block();  // all have read the vote before
+  sync_block();  // all have read the previous vote
   if (host::current.thread == 0) any.store(0, std::memory_order_relaxed);
   sync_block();
   if (vote) any.store(1, std::memory_order_relaxed);
@@ -96,7 +96,7 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   return any.load(std::memory_order_relaxed) != 0;
 }
 
-/// Dependent launch is of devices: on the host a kernel starts when its predecessor has ended.
+/// The host has no dependent launch: a kernel starts when the previous one has ended.
 SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}
 
@@ -106,9 +106,9 @@ SYMMETRA_DEVICE uint64_t now_ns() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-// Memory that peers or the host touch at the same time. Every access is at system scope.
+// Memory that peers or the host access concurrently. Every access is at system scope.
 
-/// A packet: 16 bytes, written and read as two halves, each of which is whole.
+/// A packet: 16 bytes, written and read as two halves, each of which is atomic.
 struct alignas(16) Packet {
   uint64_t half[2];
 };
@@ -125,7 +125,7 @@ SYMMETRA_DEVICE uint32_t load_acquire(const uint32_t* p) {
   return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(p)).load(std::memory_order_acquire);
 }
 SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) { std::atomic_ref<uint32_t>(*p).store(value, std::memory_order_release); }
-/// Releases what came before this kernel on its stream, and nothing that this kernel did.
+/// Releases the work before this kernel on its stream. A full release, which is cheap on a CPU.
 SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_release(p, value); }
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return std::atomic_ref<uint32_t>(*p).exchange(value, std::memory_order_relaxed);
@@ -138,7 +138,7 @@ SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
   store_relaxed(&p->half[1], packet.half[1]);
 }
 
-// Memory that nobody else touches at the same time.
+// Memory that is not accessed concurrently.
 
 /// `p` is aligned for T.
 template <class T>
@@ -152,7 +152,7 @@ SYMMETRA_DEVICE void store(void* p, const T& value) {
   std::memcpy(p, &value, sizeof(T));
 }
 
-// Numbers. Conversions round to nearest even and give the NaN that devices give.
+// Numbers. Conversions round to nearest even and give the NaN that other platforms give.
 
 struct Pair {
   float low, high;

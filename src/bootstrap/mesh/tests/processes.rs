@@ -55,15 +55,21 @@ fn a_child_plays_its_role() {
     }
 }
 
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap()
+}
+
+/// The mesh of ranks that meet in `directory`.
+fn opened(directory: impl AsRef<std::path::Path>, rank: usize, world_size: usize) -> Result<Mesh> {
+    Mesh::open(&mut Local::connect(directory, rank, world_size, within(10.0)).unwrap(), within(10.0))
+}
+
 fn play_rank() {
-    let variable = |name| std::env::var(name).unwrap();
     let (rank, world_size) = (variable("RANK").parse().unwrap(), variable("WORLD_SIZE").parse().unwrap());
-    let mut local = Local::connect(variable("DIRECTORY"), rank, world_size, within(10.0)).unwrap();
-    let mut mesh = match Mesh::open(&mut local, within(10.0)) {
+    let mut mesh = match opened(variable("DIRECTORY"), rank, world_size) {
         Ok(mesh) => mesh,
         Err(error) => return println!("> {error}"),
     };
-    drop(local);
     converse(&mut mesh);
     let own = memfd(rank);
     let fds = mesh.all_gather_fds(own.as_fd(), within(10.0)).unwrap();
@@ -98,9 +104,7 @@ fn pitfall_1_kill_9_of_a_process_is_named_by_all_and_noticed_by_the_monitor() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("ranks");
     let mut children = processes(4, directory.to_str().unwrap(), 3);
-    let mut local = Local::connect(&directory, 0, 4, within(10.0)).unwrap();
-    let mut mesh = Mesh::open(&mut local, within(10.0)).unwrap();
-    drop(local);
+    let mut mesh = opened(&directory, 0, 4).unwrap();
     converse(&mut mesh);
     let fds = mesh.all_gather_fds(memfd(0).as_fd(), within(10.0)).unwrap();
     check_memfds(&mesh, fds);
@@ -136,18 +140,14 @@ fn pitfall_5_a_rank_without_room_for_descriptors_is_named_by_all_and_the_mesh_go
     let directory = directory.path().join("ranks");
     let place = directory.to_str().unwrap();
     let children = ["1", "2"].map(|rank| child("short", &[("RANK", rank), ("DIRECTORY", place)]));
-    let mut local = Local::connect(&directory, 0, 3, within(10.0)).unwrap();
-    run_out(&mut Mesh::open(&mut local, within(10.0)).unwrap());
+    run_out(&mut opened(&directory, 0, 3).unwrap());
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
 }
 
 fn run_short() {
-    let variable = |name| std::env::var(name).unwrap();
-    let rank = variable("RANK").parse().unwrap();
-    let mut local = Local::connect(variable("DIRECTORY"), rank, 3, within(10.0)).unwrap();
-    run_out(&mut Mesh::open(&mut local, within(10.0)).unwrap());
+    run_out(&mut opened(variable("DIRECTORY"), variable("RANK").parse().unwrap(), 3).unwrap());
 }
 
 fn run_out(mesh: &mut Mesh) {
@@ -183,8 +183,7 @@ fn a_rank_that_cannot_listen_is_named_to_all() {
     let directory = directory.path().join("ranks");
     let variables = [("RANK", "1"), ("WORLD_SIZE", "2"), ("TMPDIR", "/nonexistent"), ("STAYS", "idle")];
     let mut child = child("rank", &[&variables[..], &[("DIRECTORY", directory.to_str().unwrap())]].concat());
-    let mut local = Local::connect(&directory, 0, 2, within(10.0)).unwrap();
-    match Mesh::open(&mut local, within(10.0)).err().unwrap() {
+    match opened(&directory, 0, 2).err().unwrap() {
         Error::Peer { rank: 1, message } => assert!(message.contains(NO_DIRECTORY), "{message}"),
         other => panic!("{other}"),
     }

@@ -1,0 +1,159 @@
+// Every operation of a group: the one way of collectives into Rust.
+#include "symmetra/collectives.hpp"
+
+#include "cpp/core/call.hpp"
+#include "symmetra/src/capi/mod.rs.h"
+
+namespace symmetra {
+
+using core::call;
+using core::live;
+using core::operand_of;
+using core::queue_of;
+using core::share;
+
+namespace {
+
+using Numbers = std::vector<std::size_t>;
+
+/// What is asked for beside operands.
+struct How {
+  AllReduceOptions options{};
+  std::size_t parameter = 0;
+  std::optional<std::size_t> dim{};
+};
+
+/// A call of the operation with this name, on its way into Rust.
+struct Call {
+  core::Group group;
+  core::Asked asked{};
+  core::Operand input{}, output{};
+
+  Call(const std::shared_ptr<core::Communicator>& communicator, const std::shared_ptr<core::Coordinator>& coordinator, const char* operation,
+       const std::optional<Operand>& from, const std::optional<Operand>& to, const How& how = {})
+      : group{coordinator == nullptr ? &live(communicator) : nullptr, coordinator.get()} {
+    asked.operation = operation;
+    asked.reduction = static_cast<std::uint32_t>(how.options.reduction);
+    asked.algorithm = static_cast<std::uint32_t>(how.options.algorithm);
+    asked.parameter = how.parameter;
+    asked.has_input = from.has_value();
+    asked.has_output = to.has_value();
+    asked.along = how.dim.has_value();
+    asked.dim = how.dim.value_or(0);
+    if (from) input = operand_of(*from);
+    if (to) output = operand_of(*to);
+  }
+
+  /// `first` is a shape, or the counts that go to each rank; `second` the counts that come from each.
+  void run(const Queue& queue, const Numbers& first = {}, const Numbers& second = {}) const {
+    const auto slice = [](const Numbers& numbers) { return rust::Slice<const std::size_t>(numbers.data(), numbers.size()); };
+    call([&] { core::run(group, asked, input, output, slice(first), slice(second), queue_of(queue)); });
+  }
+
+  std::shared_ptr<core::Pending> run_low_contention(const Queue& queue) const {
+    return share(call([&] { return core::run_low_contention(group, asked, input, output, queue_of(queue)); }));
+  }
+};
+
+How reduced(Reduction reduction, std::size_t root = 0) {
+  How how{};
+  how.options.reduction = reduction;
+  how.parameter = root;
+  return how;
+}
+
+How rooted(std::size_t root) { return reduced(Reduction::kSum, root); }
+
+How along(std::size_t dim, How how = {}) {
+  how.dim = dim;
+  return how;
+}
+
+}  // namespace
+
+void Collectives::all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options) const {
+  Call(communicator_, coordinator_, "all-reduce", input, output, {options}).run(queue);
+}
+
+BoundAllReduce Collectives::bind_all_reduce(Operand input, Operand output, AllReduceOptions options) const {
+  const Call asked(communicator_, coordinator_, "all-reduce", input, output, {options});
+  return BoundAllReduce(share(call([&] { return core::bind(asked.group, asked.asked, asked.input, asked.output); })));
+}
+
+void Collectives::all_gather(Operand input, Operand output, Queue queue) const {
+  Call(communicator_, coordinator_, "all-gather", input, output).run(queue);
+}
+
+void Collectives::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
+                                   Queue queue) const {
+  Call(communicator_, coordinator_, "all-gather", input, output, along(dim)).run(queue, shape);
+}
+
+void Collectives::reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
+  Call(communicator_, coordinator_, "reduce-scatter", input, output, reduced(reduction)).run(queue);
+}
+
+void Collectives::reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
+                                       Reduction reduction, Queue queue) const {
+  Call(communicator_, coordinator_, "reduce-scatter", input, output, along(dim, reduced(reduction))).run(queue, shape);
+}
+
+void Collectives::all_to_all(Operand input, Operand output, Queue queue) const {
+  Call(communicator_, coordinator_, "all-to-all", input, output).run(queue);
+}
+
+void Collectives::all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
+                               const std::vector<std::size_t>& receive_counts, Queue queue) const {
+  Call(communicator_, coordinator_, "all-to-all-v", input, output).run(queue, send_counts, receive_counts);
+}
+
+void Collectives::broadcast(Operand buffer, std::size_t root, Queue queue) const {
+  Call(communicator_, coordinator_, "broadcast", std::nullopt, buffer, rooted(root)).run(queue);
+}
+
+void Collectives::reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
+  Call(communicator_, coordinator_, "reduce", input, output, reduced(reduction, root)).run(queue);
+}
+
+void Collectives::gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
+  Call(communicator_, coordinator_, "gather", input, output, rooted(root)).run(queue);
+}
+
+void Collectives::scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const {
+  Call(communicator_, coordinator_, "scatter", input, output, rooted(root)).run(queue);
+}
+
+void Collectives::batch(const std::vector<Message>& messages, Queue queue) const {
+  const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
+  call([&] {
+    std::vector<core::Message> all;
+    all.reserve(messages.size());
+    for (const Message& message : messages) all.push_back({operand_of(message.operand), message.peer, message.sends});
+    core::run_batch(group, rust::Slice<const core::Message>(all.data(), all.size()), queue_of(queue));
+  });
+}
+
+Pending Collectives::low_contention_all_gather(Operand input, Operand output, Queue queue) const {
+  return Pending(Call(communicator_, coordinator_, "all-gather", input, output).run_low_contention(queue));
+}
+
+Pending Collectives::low_contention_reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
+  return Pending(Call(communicator_, coordinator_, "reduce-scatter", input, output, reduced(reduction)).run_low_contention(queue));
+}
+
+void Collectives::reserve_workspace(std::size_t bytes) const {
+  call([&] {
+    if (coordinator_ != nullptr) return core::coordinator_reserve_workspace(*coordinator_, bytes);
+    core::communicator_reserve_workspace(live(communicator_), bytes);
+  });
+}
+
+void BoundAllReduce::enqueue(Queue queue) const {
+  call([&] { core::bound_enqueue(live(core_), queue_of(queue)); });
+}
+
+void Pending::wait(Queue queue) const {
+  call([&] { core::pending_wait(live(core_), queue_of(queue)); });
+}
+
+}  // namespace symmetra

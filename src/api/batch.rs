@@ -1,0 +1,105 @@
+//! Sends and receives between pairs of ranks.
+
+use super::both;
+use crate::collective::Communicator;
+use crate::environment::Coordinator;
+use crate::error::Result;
+use crate::memory::Operand;
+use crate::op::{Call, Messages, Numbers, SEND_RECEIVE};
+use crate::stream::Queue;
+use crate::types::{Dtype, Element};
+
+both! {
+    /// Sends to and receives from any ranks at once: `fill` says what, and then all messages are enqueued as one
+    /// operation. Every rank of the group takes part, if only with nothing. A rank sends at most one message to each
+    /// rank, itself included, and receives at most one from each. The sizes in bytes are compared on the device before
+    /// anything moves; NCCL does not compare them. Data move directly where all that ranks receive goes to symmetric
+    /// memory.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// /// To the next stage of a pipeline, and from the previous one.
+    /// fn step(communicator: &Communicator, out: &DeviceBuffer<f32>, into: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+    ///     let (rank, world) = (communicator.rank(), communicator.world_size());
+    ///     communicator.batch(stream, |messages| {
+    ///         if rank + 1 < world {
+    ///             messages.send(out, rank + 1);
+    ///         }
+    ///         if rank > 0 {
+    ///             messages.receive(into, rank - 1);
+    ///         }
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// What a batch moves must outlive the batch:
+    /// ```compile_fail,E0597
+    /// # use symmetra::*;
+    /// fn early(communicator: &Communicator, stream: &Stream) -> Result<()> {
+    ///     communicator.batch(stream, |messages| {
+    ///         let out = DeviceBuffer::<f32>::new(communicator.device(), 8)?;
+    ///         messages.send(&out, 0);
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    /// Here it does:
+    /// ```
+    /// # use symmetra::*;
+    /// fn kept(communicator: &Communicator, stream: &Stream) -> Result<()> {
+    ///     let out = DeviceBuffer::<f32>::new(communicator.device(), 8)?;
+    ///     communicator.batch(stream, |messages| {
+    ///         messages.send(&out, 0);
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What `fill` returns; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a peer outside the group,
+    /// several messages of one direction for one peer, operands of another device, a rank that sends itself another
+    /// size than it expects, or memory that is received into and also used otherwise;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
+    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    /// Where what a rank sends is not what its peer expects, later calls of every rank fail with
+    /// [`Error::Mismatch`](crate::Error::Mismatch), which names both; what was to be received is undefined then.
+    pub fn batch<'op>(
+        &self,
+        queue: impl Queue<'op>,
+        fill: impl FnOnce(&mut Messages<'op>) -> Result<()>,
+    ) -> Result<()> {
+        let mut messages = Messages::new(self.rank(), self.world_size());
+        fill(&mut messages)?;
+        let call = Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(messages.as_slice()));
+        self.run(&call, &queue)
+    }
+
+    /// Sends `operand` to the next rank; the last rank sends to the first. This is all that the rank does in a
+    /// [`batch`](Self::batch) in which the next rank receives. Ranks that do neither call `batch` with nothing.
+    ///
+    /// # Errors
+    /// Those of [`batch`](Self::batch).
+    pub fn send_next<'op, T: Element>(&self, operand: impl Operand<'op, T>, queue: impl Queue<'op>) -> Result<()> {
+        self.batch(queue, |messages| {
+            messages.send_next(operand);
+            Ok(())
+        })
+    }
+
+    /// Receives `operand` from the previous rank; the first rank receives from the last. This is all that the rank does
+    /// in a [`batch`](Self::batch) in which the previous rank sends.
+    ///
+    /// # Errors
+    /// Those of [`batch`](Self::batch).
+    pub fn receive_previous<'op, T: Element>(
+        &self,
+        operand: impl Operand<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.batch(queue, |messages| {
+            messages.receive_previous(operand);
+            Ok(())
+        })
+    }
+}

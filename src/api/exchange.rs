@@ -1,0 +1,320 @@
+//! Every other collective. Each enqueues and returns; the operands are used when the queue gets to the call. Any number
+//! of elements, also 0; any element-aligned address.
+
+use super::both;
+use crate::collective::Communicator;
+use crate::environment::Coordinator;
+use crate::error::Result;
+use crate::memory::{Operand, WithView};
+use crate::op::{
+    ALL_GATHER, ALL_TO_ALL, ALL_TO_ALL_V, BROADCAST, Call, GATHER, Numbers, REDUCE, REDUCE_SCATTER, SCATTER,
+};
+use crate::stream::Queue;
+use crate::types::{Element, Reduction};
+
+both! {
+    /// Puts the `input` of every rank, in rank order, into the `output` of every rank. `input` has as many elements on
+    /// every rank and `output` world size times as many. Enqueues and returns; the operands are used when the queue
+    /// gets to the call.
+    ///
+    /// In place: `input` is this rank's part of `output`; otherwise they may not overlap. Any number of elements, also
+    /// 0; any element-aligned address. `output` decides how the data move: peers write into `output` directly where
+    /// they can address it.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn logits(communicator: &Communicator, shard: &DeviceBuffer<f32>, stream: &Stream) -> Result<SymmetricBuffer<f32>> {
+    ///     let all = communicator.symmetric::<f32>(communicator.world_size() * shard.len())?;
+    ///     communicator.all_gather(shard, &all, stream)?;
+    ///     Ok(all)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit each other, operands of
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport`
+    /// asks for what the memory cannot do; the group's error when the group failed before;
+    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    pub fn all_gather<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.run(&Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of()), &queue)
+    }
+
+    /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
+    /// the shape with `shape[dim]` times the world size, and the parts of the ranks lie side by side there. Nothing is
+    /// copied before or after. In place where `dim` is the first dimension of more than one element.
+    ///
+    /// # Errors
+    /// Those of [`all_gather`](Self::all_gather); also for a `dim` that the shape does not have.
+    pub fn all_gather_along<'op, T: Element>(
+        &self,
+        dim: usize,
+        shape: &[usize],
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let call = Call::new(&ALL_GATHER, T::DTYPE).numbers(Numbers::Along(dim, shape));
+        self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
+    }
+
+    /// Reduces `input` over all ranks and puts this rank's part of the result into `output`. `input` holds a part for
+    /// every rank, in rank order: on every rank world size times as many elements as `output`. Enqueues and returns;
+    /// the operands are used when the queue gets to the call.
+    ///
+    /// Values are taken in rank order and rounded once: see [`Reduction`]. In place: `output` is this rank's part of
+    /// `input`; otherwise they may not overlap. Any element-aligned address. `input` decides how the data move: peers
+    /// read `input` directly where they can address it.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn shard(communicator: &Communicator, partial: &SymmetricBuffer<f32>, stream: &Stream) -> Result<DeviceBuffer<f32>> {
+    ///     let shard = DeviceBuffer::new(communicator.device(), partial.len() / communicator.world_size())?;
+    ///     communicator.reduce_scatter(partial, &shard, Reduction::Sum, stream)?;
+    ///     Ok(shard)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit each other, operands of
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport`
+    /// asks for what the memory cannot do; the group's error when the group failed before;
+    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    pub fn reduce_scatter<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        reduction: Reduction,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let call = Call::new(&REDUCE_SCATTER, T::DTYPE).options(reduction);
+        self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
+    }
+
+    /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
+    /// the shape with `shape[dim]` divided by the world size. Nothing is copied before or after. In place where `dim`
+    /// is the first dimension of more than one element.
+    ///
+    /// # Errors
+    /// Those of [`reduce_scatter`](Self::reduce_scatter); also for a `dim` that the shape does not have, or whose
+    /// length is no multiple of the world size.
+    pub fn reduce_scatter_along<'op, T: Element>(
+        &self,
+        dim: usize,
+        shape: &[usize],
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        reduction: Reduction,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let call = Call::new(&REDUCE_SCATTER, T::DTYPE).options(reduction).numbers(Numbers::Along(dim, shape));
+        self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
+    }
+
+    /// Cuts `input` into a part for every rank, in rank order, and fills `output` with the parts that came from every
+    /// rank. Both have as many elements, on every rank equally many, a multiple of the world size. Enqueues and
+    /// returns; the operands are used when the queue gets to the call.
+    ///
+    /// `input` and `output` may not overlap. Any element-aligned address. `output` decides how the data move: peers
+    /// write into `output` directly where they can address it.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn exchange(communicator: &Communicator, tokens: &DeviceBuffer<f32>, stream: &Stream) -> Result<SymmetricBuffer<f32>> {
+    ///     let exchanged = communicator.symmetric::<f32>(tokens.len())?;
+    ///     communicator.all_to_all(tokens, &exchanged, stream)?;
+    ///     Ok(exchanged)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that differ or do not divide, operands of
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport`
+    /// asks for what the memory cannot do; the group's error when the group failed before;
+    /// [`Error::Device`](crate::Error::Device) when the launch fails.
+    pub fn all_to_all<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.run(&Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of()), &queue)
+    }
+
+    /// All-to-all with a count of elements for each rank: the first `send_counts[0]` elements of `input` go to rank 0,
+    /// the next `send_counts[1]` to rank 1, and so on; what comes from rank 0 fills the first `receive_counts[0]` of
+    /// `output`. The rest of either operand is not touched. Ranks tell each other their counts on the device: one small
+    /// kernel more. Data move directly only into symmetric memory. NCCL does not compare what ranks send and expect.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// /// Rank r gives r + 1 elements to each rank.
+    /// fn ragged(communicator: &Communicator, from: &DeviceBuffer<f32>, into: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+    ///     let world = communicator.world_size();
+    ///     let sends = vec![communicator.rank() + 1; world];
+    ///     let receives: Vec<usize> = (1..=world).collect();
+    ///     communicator.all_to_all_v(from, &sends, into, &receives, stream)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`all_to_all`](Self::all_to_all); also for counts that are not one for each rank, or are more than the
+    /// operand has. Where what a rank sends is not what its peer expects, later calls of every rank fail with
+    /// [`Error::Mismatch`](crate::Error::Mismatch), which names both; all outputs are undefined then.
+    pub fn all_to_all_v<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        send_counts: &[usize],
+        output: impl Operand<'op, T>,
+        receive_counts: &[usize],
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let call = Call::new(&ALL_TO_ALL_V, T::DTYPE).numbers(Numbers::Counts([send_counts, receive_counts]));
+        self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
+    }
+
+    /// Copies the `buffer` of rank `root` into the buffer of every other rank; all have as many elements. Enqueues and
+    /// returns; the buffer is used when the queue gets to the call. Any number of elements, also 0; any element-aligned
+    /// address.
+    ///
+    /// All but small messages go in two hops: each rank gets a share of the root's buffer and hands the share on to all
+    /// others, so that the root sends a message once and not once a rank.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn sampled(communicator: &Communicator, token: &DeviceBuffer<i32>, stream: &Stream) -> Result<()> {
+    ///     communicator.broadcast(token, 0, stream)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group or a buffer of another
+    /// device; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory
+    /// cannot do; the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the
+    /// launch fails.
+    pub fn broadcast<'op, T: Element>(
+        &self,
+        buffer: impl Operand<'op, T>,
+        root: usize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.run(&Call::new(&BROADCAST, T::DTYPE).parameter(root).output(buffer.view_of()), &queue)
+    }
+
+    /// Reduces `input` over all ranks into the `output` of rank `root`, which has as many elements; on other ranks
+    /// `output` is not looked at and may be `None`. Enqueues and returns; the operands are used when the queue gets to
+    /// the call.
+    ///
+    /// Values are taken in rank order and rounded once: see [`Reduction`]. The root's operands may be the same memory
+    /// but may not overlap otherwise. Any number of elements, also 0; any element-aligned address. The root reads
+    /// `input` of every rank directly where peers can address `input`.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn loss(communicator: &Communicator, mine: &DeviceBuffer<f32>, all: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+    ///     let output = (communicator.rank() == 0).then_some(all);
+    ///     communicator.reduce(mine, output, Reduction::Average, 0, stream)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without output,
+    /// operands of different lengths, of another device, or that overlap;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
+    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    pub fn reduce<'op, T: Element, O: Operand<'op, T>>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: Option<O>,
+        reduction: Reduction,
+        root: usize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let call = Call::new(&REDUCE, T::DTYPE).options(reduction).parameter(root);
+        self.run(&call.input(input.view_of()).output(output.as_ref().map(WithView::view_of)), &queue)
+    }
+
+    /// Reduces `buffer` over all ranks into the `buffer` of rank `root`; the contents of the other ranks' stay. A rank
+    /// may call [`reduce`](Self::reduce) in place of this: both are one operation.
+    ///
+    /// # Errors
+    /// Those of [`reduce`](Self::reduce).
+    pub fn reduce_in_place<'op, T: Element>(
+        &self,
+        buffer: impl Operand<'op, T>,
+        reduction: Reduction,
+        root: usize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let buffer = buffer.view_of();
+        let call = Call::new(&REDUCE, T::DTYPE).options(reduction).parameter(root);
+        self.run(&call.input(buffer.clone()).output(buffer), &queue)
+    }
+
+    /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`. `input` has as many elements on
+    /// every rank and `output` world size times as many; on other ranks `output` is not looked at and may be `None`.
+    /// Enqueues and returns; the operands are used when the queue gets to the call.
+    ///
+    /// In place: the root's `input` is its part of `output`; otherwise they may not overlap. Any number of elements,
+    /// also 0; any element-aligned address. `output` decides how large messages move: peers write directly into
+    /// symmetric memory.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn collect(communicator: &Communicator, mine: &DeviceBuffer<f32>, all: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+    ///     communicator.gather(mine, (communicator.rank() == 0).then_some(all), 0, stream)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without output,
+    /// lengths that do not fit each other, operands of another device, or that overlap;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
+    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    pub fn gather<'op, T: Element, O: Operand<'op, T>>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: Option<O>,
+        root: usize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let output = output.as_ref().map(WithView::view_of);
+        self.run(&Call::new(&GATHER, T::DTYPE).parameter(root).input(input.view_of()).output(output), &queue)
+    }
+
+    /// Cuts the `input` of rank `root` into a part for every rank, in rank order, and puts each part into that rank's
+    /// `output`. `output` has as many elements on every rank and `input` world size times as many; on other ranks
+    /// `input` is not looked at and may be `None`. Enqueues and returns; the operands are used when the queue gets to
+    /// the call.
+    ///
+    /// In place: the root's `output` is its part of `input`; otherwise they may not overlap. Any number of elements,
+    /// also 0; any element-aligned address. `output` decides how large messages move: the root writes directly into
+    /// symmetric memory.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn deal(communicator: &Communicator, all: &DeviceBuffer<f32>, mine: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+    ///     communicator.scatter((communicator.rank() == 0).then_some(all), mine, 0, stream)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without input,
+    /// lengths that do not fit each other, operands of another device, or that overlap;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the memory cannot do;
+    /// the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when the launch fails.
+    pub fn scatter<'op, T: Element, I: Operand<'op, T>>(
+        &self,
+        input: Option<I>,
+        output: impl Operand<'op, T>,
+        root: usize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let input = input.as_ref().map(WithView::view_of);
+        self.run(&Call::new(&SCATTER, T::DTYPE).parameter(root).input(input).output(output.view_of()), &queue)
+    }
+}

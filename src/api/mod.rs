@@ -1,0 +1,84 @@
+//! The methods of [`Communicator`] and [`Coordinator`] that run operations: one text for both types.
+
+mod all_reduce;
+mod batch;
+mod exchange;
+mod low_contention;
+
+use crate::collective::Communicator;
+use crate::environment::Coordinator;
+use crate::error::Result;
+use crate::memory::{Operand, View, WithView};
+use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, Size};
+use crate::stream::Queue;
+use crate::types::Element;
+
+/// Gives the same methods to both types.
+macro_rules! both {
+    ($($methods:tt)*) => {
+        impl Communicator { $($methods)* }
+        impl Coordinator { $($methods)* }
+    };
+}
+use both;
+
+/// The settings of a call for [`Communicator::perform`]. An operation uses those that it has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How<'a> {
+    /// Reduction and all-reduce algorithm.
+    pub options: AllReduceOptions,
+    /// The root, or the distance between ranks: see [`Parameter`](crate::Parameter).
+    pub parameter: usize,
+    /// A dimension, and the shape of the input, for operations that work along one.
+    pub along: Option<(usize, &'a [usize])>,
+    /// How many elements go to each rank, and how many come from each rank, where each pair has its own count.
+    pub counts: [&'a [usize]; 2],
+}
+
+both! {
+    /// Enqueues an operation by its [description](crate::op::Op): for programs that treat all operations alike, such
+    /// as benchmarks, tests and bindings. Each operation also has a method of its own, which says what operands the
+    /// operation takes.
+    ///
+    /// A rank passes `None` for an operand that it does not have. The operand of a broadcast is the output. A batch of
+    /// sends and receives takes its messages from `how.counts`: the message to rank r starts in the input at r times
+    /// the length of the input over the world size, and likewise the message from rank r in the output.
+    ///
+    /// # Errors
+    /// Those of the operation's own method.
+    pub fn perform<'op, T: Element, O: Operand<'op, T>>(
+        &self,
+        op: &'static Op,
+        how: &How<'_>,
+        [input, output]: [Option<O>; 2],
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let [input, output] = [&input, &output].map(|operand| operand.as_ref().map(WithView::view_of));
+        let messages = match op.input.size {
+            Size::Messages => messages::<T>(how.counts, [input.as_ref(), output.as_ref()]),
+            _ => Vec::new(),
+        };
+        let numbers = match (op.input.size, how.along) {
+            (Size::Counts, _) => Numbers::Counts(how.counts),
+            (Size::Messages, _) => Numbers::Messages(&messages),
+            (_, Some((dim, shape))) if op.along => Numbers::Along(dim, shape),
+            _ => Numbers::None,
+        };
+        let call = Call::new(op, T::DTYPE).options(how.options).parameter(how.parameter).numbers(numbers);
+        self.run(&call.input(input).output(output), &queue)
+    }
+}
+
+/// One message to and one from every rank with a count, each at the rank's part of an operand.
+fn messages<T: Element>(counts: [&[usize]; 2], operands: [Option<&View<'_>>; 2]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for ((counts, operand), sends) in counts.into_iter().zip(operands).zip([true, false]) {
+        for (peer, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            if let Some(view) = operand {
+                let start = peer * (view.elems / counts.len());
+                messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)));
+            }
+        }
+    }
+    messages
+}

@@ -1,0 +1,142 @@
+//! What a rank is about to do by an engine, told before: engines trust sizes, and one ends the process
+//! where they differ.
+
+use std::fmt;
+
+use crate::error::{Error, Operation, Parameter};
+use crate::op::{Call, Op, Size};
+use crate::types::{Dtype, Reduction};
+
+/// A call of an operation, or an exchange of objects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    /// 0 for objects, of which each rank has its own number of bytes; else one more than the operation's number.
+    kind: u64,
+    /// One more than the reduction's number; 0 for none.
+    reduction: u64,
+    /// One more than the root or the distance between ranks; 0 for none.
+    root: u64,
+    /// 0 where there are no bytes: ranks with none need not have equal types.
+    dtype: u64,
+    /// Of every rank alike; 0 where each has its own counts.
+    pub(crate) bytes: u64,
+    /// Rows of a tensor that is cut along a dimension; else 1.
+    rows: u64,
+}
+
+impl Announcement {
+    /// How many words it travels as.
+    pub(crate) const WORDS: usize = 6;
+
+    pub(crate) fn objects(bytes: usize) -> Self {
+        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, rows: 1 }
+    }
+
+    pub(crate) fn call(call: &Call<'_>) -> Self {
+        let (dtype, has_parameter) = (call.common_dtype(), call.op.operation.parameter() != Parameter::None);
+        Self {
+            kind: 1 + u64::from(call.op.operation.number()),
+            reduction: call.reduction().map_or(0, |reduction| 1 + reduction as u64),
+            root: if has_parameter { 1 + call.parameter as u64 } else { 0 },
+            dtype: if call.elems() == 0 { 0 } else { dtype as u64 },
+            bytes: (call.elems() * dtype.bytes()) as u64,
+            rows: call.rows(),
+        }
+    }
+
+    /// As it travels.
+    pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
+        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.rows]
+    }
+
+    pub(crate) fn from_words([kind, reduction, root, dtype, bytes, rows]: [u64; Self::WORDS]) -> Self {
+        Self { kind, reduction, root, dtype, bytes, rows }
+    }
+
+    /// Whether both are calls, or both objects.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        (self.kind == 0) == (other.kind == 0)
+    }
+
+    /// That `rank` is about to do something else than this rank, which is `against`.
+    pub(crate) fn mismatch(&self, against: usize, rank: usize, theirs: &Self) -> Error {
+        Error::Mismatch {
+            what: "the call".to_owned(),
+            against,
+            ours: self.to_string(),
+            rank,
+            theirs: theirs.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Announcement {
+    /// `broadcast of root 0, 24 bytes of f32`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = |number: u64| number.checked_sub(1).and_then(|number| u32::try_from(number).ok());
+        let Some(operation) = before(self.kind).and_then(Operation::from_number) else {
+            return out.write_str("exchange of objects");
+        };
+        write!(out, "{operation}")?;
+        if let Some(reduction) = before(self.reduction).and_then(Reduction::from_number) {
+            write!(out, " ({reduction})")?;
+        }
+        if let Some(number) = before(self.root) {
+            let what = if operation.parameter() == Parameter::Root { "of root" } else { "by" };
+            write!(out, " {what} {number}")?;
+        }
+        let dtype = u32::try_from(self.dtype).ok().and_then(Dtype::from_number).map_or("?", Dtype::name);
+        let sized = Op::of(operation).is_some_and(|op| !matches!(op.input.size, Size::Counts | Size::Messages));
+        match self.bytes {
+            0 if sized => out.write_str(", no bytes"),
+            0 => Ok(()),
+            bytes => write!(out, ", {bytes} bytes of {dtype}"),
+        }?;
+        if self.rows > 1 { write!(out, ", in {} rows", self.rows) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::memory::{Place, View};
+    use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Numbers, SEND_RECEIVE};
+
+    #[test]
+    fn calls_differ_in_all_that_they_are() {
+        let device = Device::host().unwrap();
+        let (address, place, device) = (std::ptr::null_mut(), Place::Plain, &device);
+        let view = |elems| View { address, elems, place, device, owner: None };
+        let reduce = |reduction: Reduction, dtype, elems| {
+            let call = Call::new(&ALL_REDUCE, dtype).options(reduction);
+            Announcement::call(&call.input(view(elems)).output(view(elems)))
+        };
+        let gather = |shape: [usize; 2]| {
+            let call = Call::new(&ALL_GATHER, Dtype::F32).numbers(Numbers::Along(1, &shape));
+            Announcement::call(&call.input(view(6)).output(view(12)))
+        };
+        assert!(gather([2, 3]) != gather([3, 2]) && gather([1, 6]) != gather([6, 1]));
+        assert_eq!(gather([2, 3]).to_string(), "all-gather, 24 bytes of f32, in 2 rows");
+        let broadcast = |root| Announcement::call(&Call::new(&BROADCAST, Dtype::F32).parameter(root).output(view(6)));
+        let sum = reduce(Reduction::Sum, Dtype::F16, 3);
+        assert!(sum == reduce(Reduction::Sum, Dtype::F16, 3) && Announcement::from_words(sum.to_words()) == sum);
+        for other in [
+            reduce(Reduction::Average, Dtype::F16, 3),
+            reduce(Reduction::Sum, Dtype::BF16, 3),
+            reduce(Reduction::Sum, Dtype::F16, 4),
+            broadcast(0),
+            Announcement::objects(6),
+        ] {
+            assert!(sum != other);
+        }
+        assert!(reduce(Reduction::Sum, Dtype::F16, 0) == reduce(Reduction::Sum, Dtype::I8, 0));
+        assert!(sum.is_like(&broadcast(0)) && Announcement::objects(1).is_like(&Announcement::objects(9)));
+        assert!(!sum.is_like(&Announcement::objects(6)) && !Announcement::objects(6).is_like(&sum));
+        assert_eq!(sum.to_string(), "all-reduce (sum), 6 bytes of f16");
+        assert_eq!(broadcast(2).to_string(), "broadcast of root 2, 24 bytes of f32");
+        assert_eq!(Announcement::objects(6).to_string(), "exchange of objects");
+        let batch = Call::new(&SEND_RECEIVE, Dtype::F32).numbers(Numbers::Messages(&[]));
+        assert_eq!(Announcement::call(&batch).to_string(), "send-receive");
+    }
+}

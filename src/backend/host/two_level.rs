@@ -1,0 +1,388 @@
+//! A group whose ranks are on several hosts: its own collectives inside a host, an engine between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+
+use super::announcement::Announcement;
+use super::failure_cause::{Word, aborted, verdict};
+use super::final_exchange::FinalExchange;
+use super::wire::{Across, Engines};
+use crate::backend::hosts::Hosts;
+use crate::collective::Communicator;
+use crate::error::{Error, Result};
+use crate::memory::View;
+use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, REDUCE, REDUCE_SCATTER};
+use crate::stream::{Enqueue, Stream};
+use crate::types::{Dtype, Reduction};
+
+/// Most bytes that a rank gives the others of its host at a time.
+const SLICE_BYTES: usize = 32 << 20;
+/// How long the ranks wait for each other when they ask who is to blame for a failure.
+const INQUEST: Duration = Duration::from_secs(2);
+
+/// This rank's part of a group that spans hosts.
+pub(crate) struct TwoLevel {
+    /// This host's ranks of the group.
+    local: Communicator,
+    /// The group's ranks as the world numbers them.
+    ranks: Vec<usize>,
+    /// The same by host.
+    parts: Vec<Vec<usize>>,
+    /// Which of them is this host.
+    part: usize,
+    /// To the ranks of other hosts that have this one's place in theirs; none after a failure, and
+    /// where sizes differ for all but the first rank of each host.
+    wire: Mutex<Option<Box<dyn Across>>>,
+    world: Arc<FinalExchange>,
+    used: AtomicBool,
+    failure: OnceCell<Error>,
+}
+
+impl TwoLevel {
+    /// Connects the group of ranks `group` by an engine between hosts; none for a group on one host.
+    /// Every rank of the world calls it at once. Blocks.
+    pub(crate) fn open(
+        local: Communicator,
+        group: &[usize],
+        hosts: &Hosts,
+        engines: &Engines,
+        world: &Arc<FinalExchange>,
+        deadline: Instant,
+    ) -> Result<Option<Self>> {
+        let parts = hosts.parts(group);
+        let mut bootstrap = world.lock();
+        let rank = bootstrap.rank();
+        let members = wired(&parts, rank).filter(|_| parts.len() > 1);
+        let wire = Mutex::new(engines.connect(&mut **bootstrap, members.as_deref(), deadline)?);
+        let part = parts.iter().position(|part| part.contains(&rank));
+        Ok(part.filter(|_| parts.len() > 1).map(|part| Self {
+            local,
+            ranks: group.to_vec(),
+            parts,
+            part,
+            wire,
+            world: world.clone(),
+            used: AtomicBool::new(false),
+            failure: OnceCell::new(),
+        }))
+    }
+
+    /// This host's ranks of the group.
+    pub(crate) fn local(&self) -> &Communicator {
+        &self.local
+    }
+
+    /// Tells the other hosts that this rank is about to make a call; where one of them exchanges objects instead, both
+    /// fail. Blocks.
+    pub(crate) fn announce_call(&self, call: &Call<'_>) -> Result<()> {
+        self.announce(Announcement::call(call), self.deadline()).map(drop)
+    }
+
+    /// Whether a call is reduced on two levels: an all-reduce, but no average, since inside a host a sum would be
+    /// rounded, or wrap, before the division.
+    pub(crate) fn serves(call: &Call<'_>) -> bool {
+        *call.op == ALL_REDUCE && call.options.reduction != Reduction::Average
+    }
+
+    /// Runs an all-reduce that all ranks agreed on. Blocks.
+    pub(crate) fn all_reduce(&self, call: &Call<'_>, stream: &Stream) -> Result<()> {
+        let (Some(input), Some(output)) = (&call.input, &call.output) else { return Ok(()) };
+        let reduced = self.two_levels(call.dtype, call.options.reduction, [input, output], &stream);
+        reduced.map_err(|error| self.of_group(error))
+    }
+
+    fn two_levels(
+        &self,
+        dtype: Dtype,
+        reduction: Reduction,
+        operands: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        match self.parts.iter().all(|part| part.len() == self.parts[0].len()) {
+            true => self.by_shares(dtype, reduction, operands, queue)?,
+            false => self.by_first_ranks(dtype, reduction, operands, queue)?,
+        }
+        self.local.synchronize(queue.stream())
+    }
+
+    /// Reduce-scatter inside, all-reduce of a share between, all-gather inside. What is left of a
+    /// message that has no equal shares is reduced between hosts by every rank.
+    fn by_shares(
+        &self,
+        dtype: Dtype,
+        reduction: Reduction,
+        [input, output]: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (rank, ranks) = (self.local.rank(), self.local.world_size());
+        let share = output.elems / ranks;
+        let shares = 0..share * ranks;
+        let (own, rest) = (rank * share..(rank + 1) * share, shares.end..output.elems);
+        let [all, own, tail] = [shares.clone(), own, rest.clone()].map(|range| output.part(range, dtype));
+        let scattered = Call::new(&REDUCE_SCATTER, dtype).options(reduction);
+        self.local.run(&scattered.input(input.part(shares, dtype)).output(own.clone()), queue)?;
+        if tail.elems > 0 {
+            let call = Call::new(&ALL_REDUCE, dtype).options(reduction);
+            self.local.run(&call.input(input.part(rest, dtype)).output(tail.clone()), queue)?;
+        }
+        self.between(dtype, reduction, &own, queue)?;
+        self.between(dtype, reduction, &tail, queue)?;
+        self.local.run(&Call::new(&ALL_GATHER, dtype).input(own).output(all), queue)
+    }
+
+    /// Reduce inside to the first rank of each host, all-reduce between those, broadcast inside.
+    fn by_first_ranks(
+        &self,
+        dtype: Dtype,
+        reduction: Reduction,
+        [input, output]: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let result = (self.local.rank() == 0).then_some(output);
+        let reduce = Call::new(&REDUCE, dtype).options(reduction);
+        self.local.run(&reduce.input(input.clone()).output(result.cloned()), queue)?;
+        if let Some(result) = result {
+            self.between(dtype, reduction, result, queue)?;
+        }
+        self.local.run(&Call::new(&BROADCAST, dtype).output(output.clone()), queue)
+    }
+
+    /// Reduces `memory` over the ranks of the wire, once it is complete here.
+    fn between(&self, dtype: Dtype, reduction: Reduction, memory: &View<'_>, queue: &impl Enqueue) -> Result<()> {
+        if memory.elems == 0 {
+            return Ok(());
+        }
+        self.local.synchronize(queue.stream())?;
+        let deadline = self.deadline();
+        let mut wire = self.wire.lock();
+        let wire = wire.as_mut().ok_or(Error::Closed)?;
+        wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline)
+    }
+
+    /// Tells the other hosts what this rank is about to do, and gives what all of them are. Calls compare what
+    /// they are among all ranks later; objects do not. Nothing for a rank without a wire.
+    fn announce(&self, ours: Announcement, deadline: Instant) -> Result<Vec<Announcement>> {
+        let (own, mut all) = (ours.to_words(), vec![[0; Announcement::WORDS]; self.parts.len()]);
+        match &mut *self.wire.lock() {
+            Some(wire) => wire.all_gather(cast_slice(&own), cast_slice_mut(&mut all), deadline)?,
+            None => return Ok(Vec::new()),
+        }
+        let all: Vec<_> = all.into_iter().map(Announcement::from_words).collect();
+        let Some(part) = all.iter().position(|theirs| !ours.is_like(theirs)) else { return Ok(all) };
+        let place = |part: usize| {
+            let rank = self.parts[part].get(self.local.rank()).and_then(|rank| self.ranks.binary_search(rank).ok());
+            rank.unwrap_or_default()
+        };
+        Err(self.fail(ours.mismatch(place(self.part), place(part), &all[part])))
+    }
+
+    /// Gives `bytes` to every rank of the group and returns those of all, in its order. Blocks.
+    pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.check()?;
+        self.gather(bytes).map_err(|error| self.fail(self.of_group(error)))
+    }
+
+    /// Inside each host, between the first ranks of the hosts, inside each host again.
+    fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let group = self.local.group();
+        let own = pack(&group.all_gather_bytes(bytes)?);
+        let told = match self.local.rank() {
+            0 => self.between_first_ranks(&own),
+            _ => Ok(Vec::new()),
+        };
+        // A first rank that failed says so, instead of leaving the others to wait for it.
+        let words = match &told {
+            Ok(all) => [&[1], all.as_slice()].concat(),
+            Err(error) => [&[0], error.to_string().as_bytes()].concat(),
+        };
+        let first = in_slices(&words, SLICE_BYTES, |slice| {
+            Ok(group.all_gather_bytes(slice)?.into_iter().next().unwrap_or_default())
+        })?;
+        told?;
+        let (success, all) = first.split_first().unwrap_or((&0, &[]));
+        if *success == 0 {
+            let message = String::from_utf8_lossy(all).into_owned();
+            return Err(Error::Peer { rank: 0, message });
+        }
+        let mut of_group = vec![Vec::new(); self.ranks.len()];
+        for (ranks, packed) in self.parts.iter().zip(unpack(all)) {
+            for (rank, bytes) in ranks.iter().zip(unpack(&packed)) {
+                if let Ok(place) = self.ranks.binary_search(rank) {
+                    of_group[place] = bytes;
+                }
+            }
+        }
+        Ok(of_group)
+    }
+
+    /// What the first rank of every host has, packed.
+    fn between_first_ranks(&self, own: &[u8]) -> Result<Vec<u8>> {
+        let deadline = Instant::now() + self.local.group().config().deadlines.open;
+        let all = self.announce(Announcement::objects(own.len()), deadline)?;
+        let lengths: Vec<usize> = all.iter().map(|theirs| theirs.bytes as usize).collect();
+        let mut wire = self.wire.lock();
+        let wire = wire.as_mut().ok_or(Error::Closed)?;
+        let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
+        let mut padded = own.to_vec();
+        padded.resize(longest, 0);
+        let mut all = vec![0; longest * self.parts.len()];
+        wire.all_gather(&padded, &mut all, deadline)?;
+        Ok(pack(&all.chunks(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect::<Vec<_>>()))
+    }
+
+    /// Leaves the group in good order, once every rank is done with it.
+    pub(crate) fn close(&self) -> Result<()> {
+        drop(self.wire.lock().take());
+        let closed = self.local.clone().close();
+        self.failure.get().map_or(closed, |error| Err(error.clone()))
+    }
+
+    /// What went wrong first.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None => self.check_host().map_err(|error| self.fail(error)),
+        }
+    }
+
+    /// Whether the ranks of this host are well, without asking others.
+    pub(crate) fn check_host(&self) -> Result<()> {
+        self.local.group().check().map_err(|error| self.of_group(error))
+    }
+
+    fn deadline(&self) -> Instant {
+        let deadlines = self.local.group().config().deadlines;
+        Instant::now() + if self.used.swap(true, Ordering::Relaxed) { deadlines.steady } else { deadlines.first_use }
+    }
+
+    /// Makes `error` the group's failure, unless nothing had begun, and lets nobody wait for this
+    /// rank: on this host the devices are stopped, on others a connection breaks.
+    fn fail(&self, error: Error) -> Error {
+        if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
+            return error;
+        }
+        self.end(error, || ())
+    }
+
+    /// The same for an error with the group's numbers.
+    /// `cut` ends what else the ranks are connected by, once those of this host are told.
+    pub(crate) fn end(&self, error: Error, cut: impl FnOnce()) -> Error {
+        let failure = self.failure.get_or_init(|| {
+            self.stop(&error);
+            cut();
+            drop(self.wire.lock().take());
+            self.inquest(error)
+        });
+        failure.clone()
+    }
+
+    /// Ends the group on this host, where what this rank does is for this reason.
+    fn stop(&self, error: &Error) {
+        let failure = match error {
+            Error::Aborted { .. } => error.clone(),
+            // Its numbers are those of the group.
+            _ => aborted(error),
+        };
+        self.local.group().fail(failure);
+    }
+
+    /// Asks the ranks of the world what they know. Those that are not of the group may be well, and silent.
+    fn inquest(&self, error: Error) -> Error {
+        let own = Word::of(&error, &self.ranks);
+        let words = self.world.say(&own.to_bytes(), Instant::now() + INQUEST);
+        match words {
+            Some(words) if own.says_nothing() => verdict(&self.ranks, error, words),
+            _ => error,
+        }
+    }
+
+    /// An error of this host's ranks with the group's numbers.
+    fn of_group(&self, error: Error) -> Error {
+        error.of_members(&self.parts[self.part]).among(&self.ranks)
+    }
+}
+
+/// The ranks that a rank's wire connects: where all hosts have as many, those with its place in
+/// their hosts, else the first of each host.
+fn wired(parts: &[Vec<usize>], rank: usize) -> Option<Vec<usize>> {
+    let place = parts.iter().find_map(|part| part.iter().position(|other| *other == rank))?;
+    let equal = parts.iter().all(|part| part.len() == parts[0].len());
+    (equal || place == 0).then(|| parts.iter().map(|part| part[place]).collect())
+}
+
+/// What the first rank has, of any length, over an `exchange` of slices of which it gives that rank's: one that
+/// is not full is the last. The others' words only keep step.
+fn in_slices(words: &[u8], slice_bytes: usize, mut exchange: impl FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    let (mut own, mut all) = (words.chunks(slice_bytes), Vec::new());
+    loop {
+        let slice = exchange(own.next().unwrap_or_default())?;
+        all.extend_from_slice(&slice);
+        if slice.len() < slice_bytes {
+            return Ok(all);
+        }
+    }
+}
+
+/// Several byte strings as one.
+fn pack(strings: &[Vec<u8>]) -> Vec<u8> {
+    strings.iter().flat_map(|bytes| [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()).collect()
+}
+
+/// The strings of [`pack`], as far as there are any.
+fn unpack(mut packed: &[u8]) -> Vec<Vec<u8>> {
+    let mut strings = Vec::new();
+    while let Some((length, rest)) = packed.split_first_chunk::<8>() {
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let Some((bytes, rest)) = rest.split_at_checked(length) else { break };
+        strings.push(bytes.to_vec());
+        packed = rest;
+    }
+    strings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wires_join_ranks_of_one_place() {
+        let parts = [vec![0, 1], vec![4, 6]];
+        assert_eq!(wired(&parts, 6), Some(vec![1, 6]));
+        assert_eq!(wired(&parts, 0), Some(vec![0, 4]));
+        let uneven = [vec![0, 1], vec![4]];
+        assert_eq!(wired(&uneven, 0), Some(vec![0, 4]));
+        assert_eq!((wired(&uneven, 1), wired(&uneven, 9)), (None, None));
+    }
+
+    #[test]
+    fn what_the_first_rank_has_travels_in_slices() {
+        for (bytes, slices) in [(0, 1), (1, 1), (7, 1), (8, 2), (9, 2), (16, 3), (100, 13)] {
+            let words: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
+            let mut sent = Vec::new();
+            let first = in_slices(&words, 8, |slice| {
+                sent.push(slice.to_vec());
+                Ok(slice.to_vec())
+            });
+            assert_eq!((first.unwrap(), sent.len()), (words, slices));
+            // Another rank, with less to say or more.
+            for own in [&[1][..], &[1; 200]] {
+                let mut arriving = sent.iter();
+                let heard = in_slices(own, 8, |_| Ok(arriving.next().unwrap().clone()));
+                assert_eq!((heard.unwrap(), arriving.len()), (sent.concat(), 0));
+            }
+        }
+    }
+
+    #[test]
+    fn strings_unpack_as_packed() {
+        let strings = vec![b"a".to_vec(), Vec::new(), vec![7; 300]];
+        assert_eq!(unpack(&pack(&strings)), strings);
+        assert_eq!(unpack(&pack(&strings)[..12]), strings[..1]);
+        assert_eq!(unpack(&[255; 9]), Vec::<Vec<u8>>::new());
+    }
+}

@@ -1,0 +1,183 @@
+//! Gloo over TCP, for memory that the CPU can copy.
+
+use std::time::{Duration, Instant};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+
+use super::{Across, Hosts, unsupported};
+use crate::bootstrap::Bootstrap;
+use crate::bootstrap::hello::tell;
+use crate::engine::{Interface, Wire, reduce};
+use crate::error::{Error, Result};
+use crate::memory::{Ref, View};
+use crate::stream::Stream;
+use crate::types::{Dtype, Element, Reduction, with_type};
+
+/// How often ranks try to connect. A stranger who dials one of Gloo's ports before its rank takes
+/// that rank's place there, and fails the attempt.
+const ATTEMPTS: u32 = 4;
+/// Ranks begin an attempt together, so it need not wait longer.
+const ATTEMPT: Duration = Duration::from_secs(10);
+const TOKEN_BYTES: usize = 16;
+
+/// The engines of this build, at the interface they speak over.
+pub(crate) struct Engines {
+    interface: Interface,
+}
+
+/// What a rank tells of its end of a wire.
+#[derive(Default, Serialize, Deserialize)]
+struct Card {
+    /// Why it cannot take part.
+    error: Option<String>,
+    /// What it shows to those it connected with.
+    token: [u8; TOKEN_BYTES],
+    /// Where it listens for each rank of the wire.
+    addresses: Vec<Vec<u8>>,
+}
+
+impl Engines {
+    /// Speaks over `interface`, an IP address of this host or the name of an interface.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without an interface, [`Error::InvalidArgument`] for one there is not.
+    pub(crate) fn open(interface: Option<&str>, hosts: &Hosts) -> Result<Self> {
+        let interface = interface.ok_or_else(|| {
+            unsupported(
+                hosts,
+                "which interface they speak over is not known: set EnvConfig::interface or SYMMETRA_INTERFACE",
+            )
+        })?;
+        Ok(Self { interface: Interface::open(interface)? })
+    }
+
+    /// Connects sets of ranks; every rank of `bootstrap` calls it, with the set it belongs to, in
+    /// the order the set is to have, or none. Blocks. The same outcome on every rank.
+    pub(crate) fn connect(
+        &self,
+        bootstrap: &mut dyn Bootstrap,
+        members: Option<&[usize]>,
+        deadline: Instant,
+    ) -> Result<Option<Box<dyn Across>>> {
+        let mut failure = Error::Internal { message: "no attempt to connect was made".to_owned() };
+        for attempt in 1..=ATTEMPTS {
+            let until = deadline.min(Instant::now() + ATTEMPT);
+            let wire = self.attempt(bootstrap, members, until, deadline)?;
+            let words = wire.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            let all = bootstrap.all_gather(words.as_bytes(), deadline)?;
+            let Some(rank) = all.iter().position(|words| !words.is_empty()) else {
+                return Ok(wire?.map(|wire| Box::new(wire) as Box<dyn Across>));
+            };
+            let message = String::from_utf8_lossy(&all[rank]).into_owned();
+            tracing::warn!("attempt {attempt} of {ATTEMPTS} to connect the hosts failed: rank {rank}: {message}");
+            failure = wire.err().unwrap_or(Error::Peer { rank, message });
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        Err(failure)
+    }
+
+    /// Listens, tells where, connects, and checks that who connected is who should have. The outer
+    /// error is the bootstrap's, which no further attempt mends.
+    fn attempt(
+        &self,
+        bootstrap: &mut dyn Bootstrap,
+        members: Option<&[usize]>,
+        until: Instant,
+        deadline: Instant,
+    ) -> Result<Result<Option<Wire>>> {
+        let members = members.unwrap_or_default();
+        let own = members.iter().position(|member| *member == bootstrap.rank());
+        let wire = own.map(|rank| self.listen(rank, members.len(), until)).transpose();
+        let (wire, card) = match wire {
+            Ok(Some((wire, card))) => (Ok(Some(wire)), card),
+            Ok(None) => (Ok(None), Card::default()),
+            Err(error) => {
+                let card = Card { error: Some(error.to_string()), ..Card::default() };
+                (Err(error), card)
+            }
+        };
+        let cards = tell(bootstrap, "to connect hosts", &card, deadline)?;
+        Ok(wire.and_then(|wire| wire.map(|wire| meet(wire, members, &cards, until)).transpose()))
+    }
+
+    fn listen(&self, rank: usize, world_size: usize, until: Instant) -> Result<(Wire, Card)> {
+        let wire = Wire::listen(&self.interface, rank, world_size, until)?;
+        let mut token = [0; TOKEN_BYTES];
+        getrandom(&mut token, GetRandomFlags::empty())
+            .map_err(|errno| Error::system("get random bytes", &errno.into()))?;
+        let card = Card { error: None, token, addresses: wire.addresses()? };
+        Ok((wire, card))
+    }
+}
+
+/// Connects and compares tokens: only a rank knows what it told over the bootstrap.
+fn meet(mut wire: Wire, members: &[usize], cards: &[Card], until: Instant) -> Result<Wire> {
+    let rank = wire.rank();
+    let mut addresses: Vec<&[u8]> = Vec::with_capacity(members.len());
+    for member in members {
+        let card = &cards[*member];
+        if let Some(message) = &card.error {
+            return Err(Error::Peer { rank: *member, message: message.clone() });
+        }
+        let address = card.addresses.get(rank);
+        addresses.push(address.ok_or_else(|| Error::bootstrap(format!("rank {member} listens for others only")))?);
+    }
+    wire.connect(&addresses)?;
+    let mut tokens = vec![0; TOKEN_BYTES * wire.world_size()];
+    wire.all_gather(&cards[members[rank]].token, &mut tokens, until)?;
+    let (tokens, _) = tokens.as_chunks::<TOKEN_BYTES>();
+    match members.iter().zip(tokens).find(|(member, token)| cards[**member].token != **token) {
+        None => Ok(wire),
+        Some((member, _)) => Err(Error::bootstrap(format!("a stranger connected in the place of rank {member}"))),
+    }
+}
+
+impl Across for Wire {
+    fn all_reduce(
+        &mut self,
+        dtype: Dtype,
+        reduction: Reduction,
+        memory: &View<'_>,
+        stream: &Stream,
+        deadline: Instant,
+    ) -> Result<()> {
+        with_type!(dtype, T => through_host::<T>(self, reduction, memory, stream, deadline))
+    }
+
+    fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
+        Self::all_gather(self, own, all, deadline)
+    }
+
+    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> Result<()> {
+        Self::all_to_all(self, send, receive, deadline)
+    }
+
+    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) {
+        with_type!(dtype, T => reduce_bytes::<T>(reduction, blocks, result));
+    }
+}
+
+/// Reduces blocks of bytes at any address.
+fn reduce_bytes<T: Element>(reduction: Reduction, blocks: &[u8], result: &mut [u8]) {
+    let values: Vec<T> = blocks.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+    let mut reduced = vec![T::zeroed(); result.len() / size_of::<T>()];
+    reduce(reduction, &values, &mut reduced);
+    result.copy_from_slice(bytemuck::cast_slice(&reduced));
+}
+
+/// Copies out, reduces, copies back.
+fn through_host<T: Element>(
+    wire: &mut Wire,
+    reduction: Reduction,
+    memory: &View<'_>,
+    stream: &Stream,
+    deadline: Instant,
+) -> Result<()> {
+    let memory = Ref::<T>::new(memory.address.cast(), memory.elems, memory.device);
+    let mut values = memory.read(stream)?;
+    wire.all_reduce(reduction, &mut values, deadline)?;
+    memory.write(&values, stream)
+}

@@ -1,0 +1,121 @@
+//! Which ranks run on which host.
+
+use std::fmt;
+
+/// The hosts of a world, numbered by their lowest rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    names: Vec<String>,
+    /// For every rank the number of its host.
+    nodes: Vec<usize>,
+}
+
+impl Hosts {
+    /// From what every rank, in order, says of its host. Pure.
+    pub fn new(identities: &[String]) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        let mut nodes = Vec::with_capacity(identities.len());
+        for identity in identities {
+            let known = names.iter().position(|name| name == identity);
+            nodes.push(known.unwrap_or(names.len()));
+            if known.is_none() {
+                names.push(identity.clone());
+            }
+        }
+        Self { names, nodes }
+    }
+
+    /// How many hosts there are.
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// What the ranks of host `node` said of it; none for a host there is not.
+    pub fn name(&self, node: usize) -> Option<&str> {
+        self.names.get(node).map(String::as_str)
+    }
+
+    /// The number of a rank's host; none for a rank that is not in the world.
+    pub fn node_rank(&self, rank: usize) -> Option<usize> {
+        self.nodes.get(rank).copied()
+    }
+
+    /// A rank's number among those of its host.
+    pub fn local_rank(&self, rank: usize) -> Option<usize> {
+        let node = self.node_rank(rank)?;
+        Some(self.nodes[..rank].iter().filter(|other| **other == node).count())
+    }
+
+    /// How many ranks a rank's host has, itself among them.
+    pub fn local_size(&self, rank: usize) -> Option<usize> {
+        Some(self.ranks(self.node_rank(rank)?).len())
+    }
+
+    /// The ranks of host `node`, in order.
+    pub fn ranks(&self, node: usize) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|rank| self.nodes[*rank] == node).collect()
+    }
+
+    /// The hosts of a group by name, each with how many of its ranks it has.
+    pub(crate) fn of_group(&self, group: &[usize]) -> Vec<(String, usize)> {
+        let name = |part: &Vec<usize>| part.first().and_then(|rank| self.names.get(self.node_rank(*rank)?)).cloned();
+        self.parts(group).iter().map(|part| (name(part).unwrap_or_default(), part.len())).collect()
+    }
+
+    /// The ranks of a group by host, in the order of the hosts; hosts without any are left out.
+    pub(crate) fn parts(&self, group: &[usize]) -> Vec<Vec<usize>> {
+        let part = |node| group.iter().copied().filter(|rank| self.node_rank(*rank) == Some(node)).collect();
+        (0..self.count()).map(part).filter(|part: &Vec<usize>| !part.is_empty()).collect()
+    }
+}
+
+impl fmt::Display for Hosts {
+    /// `a (ranks 0, 1), b (ranks 2, 3)`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (node, name) in self.names.iter().enumerate() {
+            let ranks = self.ranks(node).iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            write!(out, "{}{name} (ranks {ranks})", if node > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hosts(identities: &[&str]) -> Hosts {
+        Hosts::new(&identities.iter().map(|identity| (*identity).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn ranks_are_counted_within_their_host() {
+        let hosts = hosts(&["b", "a", "b", "a", "a"]);
+        assert_eq!(hosts.count(), 2);
+        assert_eq!(
+            (0..6).map(|rank| hosts.node_rank(rank)).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(0), Some(1), Some(1), None]
+        );
+        assert_eq!((0..5).filter_map(|rank| hosts.local_rank(rank)).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
+        assert_eq!((0..5).filter_map(|rank| hosts.local_size(rank)).collect::<Vec<_>>(), [2, 3, 2, 3, 3]);
+        assert_eq!((hosts.local_rank(5), hosts.local_size(5)), (None, None));
+        assert_eq!(hosts.to_string(), "b (ranks 0, 2), a (ranks 1, 3, 4)");
+        assert_eq!(hosts.parts(&[1, 2, 4]), [vec![2], vec![1, 4]]);
+        assert_eq!(hosts.parts(&[3, 4]), [[3, 4]]);
+    }
+
+    proptest! {
+        #[test]
+        fn node_and_local_rank_name_a_rank(nodes in proptest::collection::vec(0usize..5, 1..40)) {
+            let hosts = Hosts::new(&nodes.iter().map(usize::to_string).collect::<Vec<_>>());
+            for rank in 0..nodes.len() {
+                let (node, local) = (hosts.node_rank(rank).unwrap(), hosts.local_rank(rank).unwrap());
+                prop_assert_eq!(hosts.ranks(node)[local], rank);
+                prop_assert_eq!(hosts.local_size(rank).unwrap(), nodes.iter().filter(|other| **other == nodes[rank]).count());
+            }
+            let firsts: Vec<_> = (0..hosts.count()).map(|node| hosts.ranks(node)[0]).collect();
+            prop_assert!(firsts.is_sorted());
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Backends: what serves the calls of a group. Own kernels come first, then NCCL, then the CPU with an engine between
+//! hosts. Which backend serves a call is one decision of all ranks.
+
+mod dispatch;
+mod explain;
+mod group;
+mod host;
+mod hosts;
+mod nccl;
+#[cfg(feature = "nccl")]
+mod nccl_library;
+
+pub(crate) use dispatch::{Facts, Request};
+pub use explain::{Backend, Explanation, Served};
+pub(crate) use group::{GroupBackends, Reach};
+pub(crate) use host::final_exchange::FinalExchange;
+pub(crate) use host::two_level::TwoLevel;
+pub(crate) use host::wire::Engines;
+pub use hosts::Hosts;
+#[cfg(feature = "nccl")]
+pub use nccl_library::nccl_library;

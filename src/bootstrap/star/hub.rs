@@ -1,0 +1,225 @@
+//! Rank 0's side of a star.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::lobby::{Claim, Lobby};
+use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::endpoint::Endpoint;
+use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::handshake::{self, Secret};
+use crate::bootstrap::notice::{notice, read_notice};
+use crate::bootstrap::wait::wait;
+use crate::error::{Error, Result};
+
+/// What rank 0 waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Every rank to join.
+    Form,
+    /// Every rank's bytes.
+    Gather { sequence: u64 },
+    /// What was queued for the ranks to be sent.
+    Send,
+}
+
+/// A rank that joined.
+struct Member {
+    channel: Channel,
+    /// Its bytes in the all-gather under way.
+    bytes: Option<Arc<[u8]>>,
+}
+
+/// Rank 0: the listener and a channel to every other rank. Serves newcomers whenever it
+/// waits, so that a second claim of a rank is told so, however late.
+pub(super) struct Hub {
+    lobby: Lobby,
+    members: Vec<Option<Member>>, // [rank - 1]
+}
+
+impl Hub {
+    /// Waits at `listener` until every other rank joined.
+    pub(super) fn form(
+        endpoint: Endpoint,
+        listener: OwnedFd,
+        secret: Secret,
+        world_size: usize,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let lobby = Lobby::new(endpoint, listener, secret);
+        let members = (1..world_size).map(|_| None).collect();
+        let mut hub = Self { lobby, members };
+        hub.reporting(|hub| {
+            hub.run(Phase::Form, deadline)?;
+            for (_, member) in hub.joined_mut() {
+                member.channel.queue(Outgoing::control(Kind::Start, 0, Vec::new()));
+            }
+            hub.run(Phase::Send, deadline)
+        })?;
+        Ok(hub)
+    }
+
+    pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        self.reporting(|hub| {
+            hub.run(Phase::Gather { sequence }, deadline)?;
+            let mut all: Vec<Arc<[u8]>> = vec![own.into()];
+            all.extend(hub.joined_mut().map(|(_, member)| member.bytes.take().unwrap_or_default()));
+            for (rank, member) in hub.joined_mut() {
+                for (source, bytes) in all.iter().enumerate().filter(|(source, _)| *source != rank) {
+                    member.channel.queue(Outgoing::data(source, sequence, Arc::clone(bytes)));
+                }
+            }
+            hub.run(Phase::Send, deadline)?;
+            Ok(all.iter().map(|bytes| bytes.to_vec()).collect())
+        })
+    }
+
+    fn world_size(&self) -> usize {
+        1 + self.members.len()
+    }
+
+    fn joined(&self) -> impl Iterator<Item = (usize, &Member)> {
+        self.members.iter().enumerate().filter_map(|(index, member)| Some((index + 1, member.as_ref()?)))
+    }
+
+    fn joined_mut(&mut self) -> impl Iterator<Item = (usize, &mut Member)> {
+        self.members.iter_mut().enumerate().filter_map(|(index, member)| Some((index + 1, member.as_mut()?)))
+    }
+
+    /// Does `work`; if it fails, tells every rank why before giving up.
+    fn reporting<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        work(self).inspect_err(|error| {
+            let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
+            let told = self.joined_mut().filter(|(rank, _)| Some(*rank) != lost);
+            farewell(told.map(|(_, member)| &mut member.channel), &notice(0, error));
+        })
+    }
+
+    /// Serves everybody until the phase is over.
+    fn run(&mut self, phase: Phase, deadline: Instant) -> Result<()> {
+        let start = Instant::now();
+        while !self.missing(phase).is_empty() {
+            if Instant::now() >= deadline {
+                return Err(self.late(phase, start, ""));
+            }
+            let watched: Vec<usize> =
+                self.joined().filter(|(_, member)| interest(member, phase).is_some()).map(|(rank, _)| rank).collect();
+            let mut fds: Vec<PollFd<'_>> = self.lobby.interests().collect();
+            fds.extend(self.joined().filter_map(|(_, member)| interest(member, phase)));
+            let wake = self.lobby.next_expiry().map_or(deadline, |expiry| expiry.min(deadline));
+            let ready = wait(&mut fds, wake)?;
+            let (door, ready) = ready.split_at(self.lobby.interest_count());
+            for claim in self.lobby.serve(door)? {
+                self.admit(claim);
+            }
+            for (rank, flags) in watched.into_iter().zip(ready) {
+                if !flags.is_empty() {
+                    self.serve(rank, phase, start)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The ranks for which the phase is not over.
+    fn missing(&self, phase: Phase) -> Vec<usize> {
+        match phase {
+            Phase::Form => (1..self.world_size()).filter(|rank| self.members[rank - 1].is_none()).collect(),
+            Phase::Gather { .. } => self.joined().filter(|(_, m)| m.bytes.is_none()).map(|(rank, _)| rank).collect(),
+            Phase::Send => self.joined().filter(|(_, m)| !m.channel.is_flushed()).map(|(rank, _)| rank).collect(),
+        }
+    }
+
+    /// The timeout that names who is missing; `whose` deadline it was, if not this rank's.
+    fn late(&self, phase: Phase, start: Instant, whose: &str) -> Error {
+        let missing = self.missing(phase);
+        let what = match phase {
+            Phase::Form => format!("did not connect to {}", self.lobby.endpoint()),
+            Phase::Gather { .. } => "did not take part in the all-gather".to_owned(),
+            Phase::Send => "did not take the result of the all-gather".to_owned(),
+        };
+        let names: Vec<String> = missing.iter().map(usize::to_string).collect();
+        let doing = format!("ranks {{{}}} of {} {what}{whose}", names.join(", "), self.world_size());
+        Error::exchange_timeout(missing.first().copied(), start.elapsed(), doing)
+    }
+
+    /// Gives a newcomer its rank, or tells it why not.
+    fn admit(&mut self, claim: Claim) {
+        let Claim { mut channel, rank, world_size } = claim;
+        let ours = self.world_size();
+        let why = if world_size as usize != ours {
+            format!("rank {rank} was started with world size {world_size}, rank 0 with {ours}")
+        } else if rank as usize >= ours {
+            format!("rank {rank} is not in 0..{ours}")
+        } else if rank == 0 || self.members[rank as usize - 1].is_some() {
+            format!("rank {rank} was claimed before")
+        } else {
+            channel.set_limit(MAX_FRAME_BYTES);
+            channel.queue(handshake::welcome());
+            self.members[rank as usize - 1] = Some(Member { channel, bytes: None });
+            return;
+        };
+        self.lobby.refuse(channel, &why);
+    }
+
+    /// Goes on with one rank.
+    fn serve(&mut self, rank: usize, phase: Phase, start: Instant) -> Result<()> {
+        let Some(member) = self.members.get_mut(rank - 1).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let broken = |broken: Broken| broken.of_rank(rank);
+        match (member.channel.flush(), phase) {
+            // The others may have the result, and went on: so does this rank, and misses it later as they do.
+            (Err(Broken::Closed), Phase::Send) => member.channel.discard(),
+            (flushed, _) => flushed.map_err(broken)?,
+        }
+        let waits = match phase {
+            Phase::Send => return Ok(()),
+            Phase::Gather { sequence } if member.bytes.is_none() => {
+                let Some(frame) = member.channel.receive().map_err(broken)? else { return Ok(()) };
+                member.bytes = Some(check(frame, rank, sequence)?.into());
+                false
+            }
+            Phase::Form | Phase::Gather { .. } => true,
+        };
+        // Nobody leaves before the result is out, or speaks, but to say that it gives up.
+        let Some(Frame { header, payload, .. }) = member.channel.receive().map_err(broken)? else { return Ok(()) };
+        if header.kind != Kind::Notice {
+            return Err(Error::bootstrap(format!("rank {rank} sent a {} out of turn", header.kind.name())));
+        }
+        match read_notice(rank, &payload) {
+            // It waited beside this rank, which knows for whom. If it gave up before, it waited for this one.
+            Error::Timeout { .. } if waits && !self.missing(phase).is_empty() => {
+                Err(self.late(phase, start, &format!(" before rank {rank} gave up")))
+            }
+            error => Err(error),
+        }
+    }
+}
+
+/// What to watch of a rank; none once it has what it needs, since then it may leave.
+fn interest(member: &Member, phase: Phase) -> Option<PollFd<'_>> {
+    match phase {
+        Phase::Send if member.channel.is_flushed() => None,
+        Phase::Send => Some(member.channel.interest(PollFlags::empty())),
+        Phase::Form | Phase::Gather { .. } => Some(member.channel.interest(PollFlags::IN)),
+    }
+}
+
+/// The bytes of a frame that belongs to this exchange.
+pub(super) fn check(frame: Frame, rank: usize, sequence: u64) -> Result<Vec<u8>> {
+    let Frame { header, payload, .. } = frame;
+    match header.kind {
+        Kind::Notice => Err(read_notice(rank, &payload)),
+        Kind::Data if header.rank as usize == rank && header.sequence == sequence => Ok(payload),
+        kind => Err(Error::bootstrap(format!(
+            "expected data of rank {rank} in exchange {sequence}, got {} of rank {} in exchange {}",
+            kind.name(),
+            header.rank,
+            header.sequence
+        ))),
+    }
+}

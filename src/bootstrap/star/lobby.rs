@@ -1,0 +1,171 @@
+//! Rank 0's listener and the newcomers that have not proved yet that they know the secret.
+//!
+//! A newcomer has [`PENDING_TIME`] and a few hundred bytes for its proof. At most
+//! [`MAX_PENDING`] newcomers are served at once: when one more connects, the oldest is dropped.
+//! The poll of the hub serves them too, so that no newcomer holds up the ranks.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::bootstrap::channel::Channel;
+use crate::bootstrap::endpoint::Endpoint;
+use crate::bootstrap::frame::{Frame, Kind};
+use crate::bootstrap::handshake::{self, MAX_PENDING_BYTES, Secret};
+use crate::error::{Error, Result};
+
+/// How long a newcomer may take from connecting to proving itself.
+const PENDING_TIME: Duration = Duration::from_secs(3);
+/// Most newcomers at once.
+const MAX_PENDING: usize = 128;
+
+/// A newcomer that proved that it knows the secret.
+pub(super) struct Claim {
+    pub(super) channel: Channel,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+}
+
+enum Stage {
+    Hello,
+    Claim,
+    /// Refused: dropped when it was told.
+    Leaving,
+}
+
+struct Pending {
+    channel: Channel,
+    until: Instant,
+    stage: Stage,
+}
+
+/// The listening socket and the newcomers.
+pub(super) struct Lobby {
+    endpoint: Endpoint,
+    listener: OwnedFd,
+    secret: Secret,
+    pending: VecDeque<Pending>, // oldest first
+    /// How many connections were dropped that did not speak the protocol.
+    strangers: u64,
+}
+
+impl Lobby {
+    /// Takes a listening, non-blocking socket.
+    pub(super) fn new(endpoint: Endpoint, listener: OwnedFd, secret: Secret) -> Self {
+        Self { endpoint, listener, secret, pending: VecDeque::new(), strangers: 0 }
+    }
+
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// What poll is to watch; [`serve`](Self::serve) takes what is ready of it, in this order.
+    pub(super) fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let pending = self.pending.iter().map(|pending| pending.channel.interest(PollFlags::IN));
+        std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(pending)
+    }
+
+    /// How many [`interests`](Self::interests) there are.
+    pub(super) fn interest_count(&self) -> usize {
+        1 + self.pending.len()
+    }
+
+    /// When the next newcomer runs out of time.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.pending.iter().map(|pending| pending.until).min()
+    }
+
+    /// Serves the newcomers that are ready and lets new ones in.
+    pub(super) fn serve(&mut self, ready: &[PollFlags]) -> Result<Vec<Claim>> {
+        let now = Instant::now();
+        let (door, ready) = ready.split_first().unwrap_or((&PollFlags::IN, &[]));
+        let mut claims = Vec::new();
+        for (index, mut pending) in std::mem::take(&mut self.pending).into_iter().enumerate() {
+            let idle = ready.get(index).is_none_or(|flags| flags.is_empty());
+            let progress = if idle { Ok(None) } else { self.step(&mut pending) };
+            let leaving = matches!(pending.stage, Stage::Leaving);
+            match progress {
+                Ok(Some((rank, world_size))) => claims.push(Claim { channel: pending.channel, rank, world_size }),
+                Ok(None) if leaving && pending.channel.is_flushed() => {}
+                Ok(None) if pending.until > now => self.pending.push_back(pending),
+                Err(why) if !why.is_empty() => self.refuse(pending.channel, &why),
+                Err(_) if leaving => {}
+                Ok(None) | Err(_) => self.turned_away(),
+            }
+        }
+        if !door.is_empty() {
+            self.let_in(now)?;
+        }
+        Ok(claims)
+    }
+
+    /// Tells a newcomer why it may not join.
+    pub(super) fn refuse(&mut self, mut channel: Channel, why: &str) {
+        tracing::warn!("refused a connection to {}: {why}", self.endpoint);
+        channel.queue(handshake::refusal(why));
+        let until = Instant::now() + PENDING_TIME;
+        if channel.flush().is_ok() && !channel.is_flushed() {
+            self.pending.push_back(Pending { channel, until, stage: Stage::Leaving });
+        }
+    }
+
+    /// Counts a connection that is dropped. Logs at every doubling, so that many strangers make few lines.
+    fn turned_away(&mut self) {
+        self.strangers += 1;
+        if self.strangers.is_power_of_two() {
+            tracing::warn!("refused strangers at {}: {} so far", self.endpoint, self.strangers);
+        }
+    }
+
+    /// Accepts at most [`MAX_PENDING`] connections, so that a flood leaves time for the ranks.
+    fn let_in(&mut self, now: Instant) -> Result<()> {
+        for _ in 0..MAX_PENDING {
+            match self.endpoint.accept(self.listener.as_fd()) {
+                Ok(Some(socket)) => {
+                    if self.pending.len() == MAX_PENDING {
+                        self.pending.pop_front();
+                        self.turned_away();
+                    }
+                    let channel = Channel::new(socket, MAX_PENDING_BYTES);
+                    self.pending.push_back(Pending { channel, until: now + PENDING_TIME, stage: Stage::Hello });
+                }
+                Ok(None) => return Ok(()),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) if !self.pending.is_empty() => {
+                    self.pending.pop_front();
+                }
+                Err(errno) => return Err(Error::system(format_args!("accept at {}", self.endpoint), &errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with one newcomer. Returns the rank and the world size that it claims. The newcomer is told an
+    /// error, and dropped without an answer if the error is empty.
+    fn step(&self, pending: &mut Pending) -> Result<Option<(u32, u32)>, String> {
+        let quietly = |_| String::new();
+        pending.channel.flush().map_err(quietly)?;
+        if matches!(pending.stage, Stage::Leaving) {
+            return Ok(None);
+        }
+        let Some(Frame { header, payload, .. }) = pending.channel.receive().map_err(quietly)? else {
+            return Ok(None);
+        };
+        match (&pending.stage, header.kind) {
+            (Stage::Hello, Kind::Hello) => {
+                let (challenge, cipher) = handshake::challenge(&self.secret, &payload)?;
+                pending.channel.queue(challenge);
+                pending.channel.seal(cipher);
+                pending.channel.flush().map_err(quietly)?;
+                pending.stage = Stage::Claim;
+                Ok(None)
+            }
+            (Stage::Claim, Kind::Claim) => {
+                handshake::read_claim(&payload).map(Some).ok_or_else(|| "a claim that is too short".to_owned())
+            }
+            _ => Err(String::new()),
+        }
+    }
+}

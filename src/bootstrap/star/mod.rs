@@ -1,0 +1,86 @@
+//! The one wire protocol of [`Tcp`](crate::bootstrap::Tcp) and [`Local`](crate::bootstrap::Local): everybody connects to
+//! rank 0, and all-gathers go through it.
+
+mod hub;
+mod lobby;
+mod spoke;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use self::hub::Hub;
+use self::spoke::Spoke;
+use super::endpoint::Endpoint;
+use super::frame::check_length;
+use super::handshake::Secret;
+use crate::error::{Error, Result};
+
+enum Side {
+    Alone,
+    Hub(Hub),
+    Spoke(Spoke),
+    /// Why the star is of no further use.
+    Failed(Error),
+}
+
+/// This rank's end of a star.
+pub(super) struct Star {
+    rank: usize,
+    world_size: usize,
+    sequence: u64,
+    side: Side,
+}
+
+impl Star {
+    /// A world of one.
+    pub(super) fn alone() -> Self {
+        Self { rank: 0, world_size: 1, sequence: 0, side: Side::Alone }
+    }
+
+    /// Rank 0: waits at `listener`, a listening socket, for all others.
+    pub(super) fn listen(
+        endpoint: Endpoint,
+        listener: OwnedFd,
+        secret: Secret,
+        world_size: usize,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let hub = Hub::form(endpoint, listener, secret, world_size, deadline)?;
+        Ok(Self { rank: 0, world_size, sequence: 0, side: Side::Hub(hub) })
+    }
+
+    /// Any other rank: dials rank 0.
+    pub(super) fn join(
+        endpoint: &Endpoint,
+        secret: Secret,
+        rank: usize,
+        world_size: usize,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let spoke = Spoke::join(endpoint, &secret, rank, world_size, deadline)?;
+        Ok(Self { rank, world_size, sequence: 0, side: Side::Spoke(spoke) })
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(super) fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    pub(super) fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        check_length(bytes.len())?;
+        let outcome = match &mut self.side {
+            Side::Alone => Ok(vec![bytes.to_vec()]),
+            Side::Hub(hub) => hub.all_gather(self.sequence, bytes, deadline),
+            Side::Spoke(spoke) => spoke.all_gather(self.sequence, bytes, deadline),
+            Side::Failed(error) => Err(error.clone()),
+        };
+        self.sequence += 1;
+        // Closing the sockets at once lets the others know.
+        outcome.inspect_err(|error| self.side = Side::Failed(error.clone()))
+    }
+}

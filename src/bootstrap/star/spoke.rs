@@ -1,0 +1,161 @@
+//! The side of a star of every rank but 0.
+
+use std::time::{Duration, Instant};
+
+use super::hub::check;
+use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::endpoint::{Endpoint, Setback};
+use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Secret};
+use crate::bootstrap::notice::{notice, read_notice};
+use crate::error::{Error, Result};
+
+/// Pause before the second attempt to reach rank 0; it doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// Longest pause between two attempts.
+const LAST_PAUSE: Duration = Duration::from_millis(200);
+/// How long a rank that gives up lets rank 0 say who is missing.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// A rank's channel to rank 0.
+pub(super) struct Spoke {
+    channel: Channel,
+    rank: usize,
+    world_size: usize,
+}
+
+impl Spoke {
+    /// Dials until rank 0 answers, and waits until every rank joined.
+    pub(super) fn join(
+        endpoint: &Endpoint,
+        secret: &Secret,
+        rank: usize,
+        world_size: usize,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let start = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        let channel = loop {
+            let why = match attempt(endpoint, secret, (rank, world_size), deadline) {
+                Ok(channel) => break channel,
+                Err(Setback::Final(error)) => return Err(error),
+                Err(Setback::Again(why)) => why,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::exchange_timeout(Some(0), start.elapsed(), format!("at {endpoint}: {why}")));
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(LAST_PAUSE);
+        };
+        let mut spoke = Self { channel, rank, world_size };
+        let doing = "it did not say that every rank connected, nor who is missing";
+        spoke.reporting(|spoke| match spoke.next(deadline, start, doing)?.header.kind {
+            Kind::Start => Ok(()),
+            kind => Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
+        })?;
+        Ok(spoke)
+    }
+
+    pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        let start = Instant::now();
+        let doing = "it did not gather the bytes of every rank, nor say who is missing";
+        self.reporting(|spoke| {
+            let (rank, world_size) = (spoke.rank, spoke.world_size);
+            spoke.channel.queue(Outgoing::data(rank, sequence, own.into()));
+            let bytes_of = |source| match source == rank {
+                true => Ok(own.to_vec()),
+                false => check(spoke.next(deadline, start, doing)?, source, sequence),
+            };
+            (0..world_size).map(bytes_of).collect()
+        })
+    }
+
+    /// Does `work`; if it fails, tells rank 0 why before giving up.
+    fn reporting<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        work(self).map_err(|error| {
+            farewell(std::iter::once(&mut self.channel), &notice(self.rank, &error));
+            match error {
+                // Rank 0, if it waits too, knows who is late.
+                Error::Timeout { .. } => self.last_words().unwrap_or(error),
+                error => error,
+            }
+        })
+    }
+
+    /// Why rank 0 gives up as well, if it says so in a moment.
+    fn last_words(&mut self) -> Option<Error> {
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            let frame = receive(&mut self.channel, deadline).ok()??;
+            if frame.header.kind == Kind::Notice {
+                return Some(read_notice(0, &frame.payload));
+            }
+        }
+    }
+
+    /// The next frame of rank 0. `doing` goes into the message of a timeout.
+    fn next(&mut self, deadline: Instant, start: Instant, doing: &str) -> Result<Frame> {
+        match receive(&mut self.channel, deadline)? {
+            Some(frame) if frame.header.kind == Kind::Notice => Err(read_notice(0, &frame.payload)),
+            Some(frame) => Ok(frame),
+            None => Err(Error::exchange_timeout(Some(0), start.elapsed(), doing)),
+        }
+    }
+}
+
+/// The next frame of rank 0; none when `deadline` passed first.
+fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
+    match channel.receive_by(deadline) {
+        Ok(frame) => Ok(frame),
+        // Sending failed, but rank 0 may have said why before it went.
+        Err(Broken::Closed) => match channel.receive() {
+            Ok(Some(frame)) if frame.header.kind == Kind::Notice => Ok(Some(frame)),
+            _ => Err(Broken::Closed.of_rank(0)),
+        },
+        Err(broken) => Err(broken.of_rank(0)),
+    }
+}
+
+/// Dials rank 0 once and claims a rank in a world size.
+fn attempt(
+    endpoint: &Endpoint,
+    secret: &Secret,
+    (rank, world_size): (usize, usize),
+    deadline: Instant,
+) -> Result<Channel, Setback> {
+    let mut channel = Channel::new(endpoint.dial(deadline)?, MAX_VERDICT_BYTES);
+    let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
+    let (noise, hello) = handshake::hello(secret)?;
+    channel.queue(hello);
+    let payload = answer(&mut channel, Kind::Challenge, endpoint, deadline)?;
+    channel.seal(handshake::read_challenge(secret, noise, &payload).map_err(stranger)?);
+
+    channel.queue(handshake::claim(rank, world_size));
+    let payload = answer(&mut channel, Kind::Verdict, endpoint, deadline)?;
+    handshake::read_verdict(&payload).map_err(|words| stranger(refused(&words)))?;
+
+    channel.set_limit(MAX_FRAME_BYTES);
+    Ok(channel)
+}
+
+fn refused(words: &str) -> String {
+    format!("rank 0 refused this rank: {words}")
+}
+
+/// The payload of the next frame, which must be of `kind` or a refusal.
+fn answer(channel: &mut Channel, kind: Kind, endpoint: &Endpoint, deadline: Instant) -> Result<Vec<u8>, Setback> {
+    let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
+    match channel.receive_by(deadline) {
+        Ok(Some(frame)) if frame.header.kind == kind => Ok(frame.payload),
+        Ok(Some(Frame { header, payload, .. })) => Err(stranger(match header.kind {
+            Kind::Verdict => refused(&handshake::read_verdict(&payload).err().unwrap_or_default()),
+            other => format!("it sent a {} instead of a {}", other.name(), kind.name()),
+        })),
+        Ok(None) => Err(Setback::Again(format!("connected, but no {} came", kind.name()))),
+        // Rank 0 was overrun by newcomers, or somebody else had the port before it.
+        Err(Broken::Closed) => Err(Setback::Again(format!("it closed the connection before its {}", kind.name()))),
+        Err(Broken::Nonsense(what)) => Err(stranger(format!("what listens there is not symmetra: it sent {what}"))),
+        Err(broken) => Err(Setback::Final(broken.of_rank(0))),
+    }
+}

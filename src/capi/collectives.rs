@@ -1,0 +1,238 @@
+//! Every collective, of a communicator or of a parallel group.
+
+use std::sync::Arc;
+
+use super::bridge::{Asked, Group, Message, Operand, Queue};
+use super::config::{algorithm, reduction};
+use super::report::guard;
+use super::tensor::{Target, resolve, target};
+use super::{Communicator, Coordinator, Report, Tensor};
+use crate::collective;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::op::{self, AllReduceOptions, Call, Numbers, Op, SEND_RECEIVE, Size};
+use crate::stream::{Enqueue, Kept};
+use crate::types::Dtype;
+
+/// Who runs a call.
+enum Caller<'a> {
+    Communicator(&'a Communicator),
+    Coordinator(&'a Coordinator),
+}
+
+impl<'a> Caller<'a> {
+    /// # Safety
+    /// The group's pointers are those of the headers: *borrowing*.
+    unsafe fn new(group: Group) -> Result<Self> {
+        // SAFETY: borrowing.
+        let (one, other) = (unsafe { group.communicator.as_ref() }, unsafe { group.coordinator.as_ref() });
+        let caller = one.map(Self::Communicator).or(other.map(Self::Coordinator));
+        caller.ok_or_else(|| Error::Internal { message: "a call of nobody".to_owned() })
+    }
+
+    fn device(&self) -> &'a Device {
+        match self {
+            Self::Communicator(communicator) => communicator.device(),
+            Self::Coordinator(coordinator) => coordinator.device(),
+        }
+    }
+
+    fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        match self {
+            Self::Communicator(communicator) => communicator.run(call, queue),
+            Self::Coordinator(coordinator) => coordinator.run(call, queue),
+        }
+    }
+
+    fn run_low_contention(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<collective::Pending<'static>> {
+        match self {
+            Self::Communicator(communicator) => communicator.run_low_contention(call, queue),
+            Self::Coordinator(coordinator) => coordinator.run_low_contention(call, queue),
+        }
+    }
+
+    fn bind(&self, call: &Call<'_>, kept: Kept) -> Result<collective::BoundAllReduce<'static>> {
+        match self {
+            Self::Communicator(communicator) => communicator.bind(call, Some(kept)),
+            Self::Coordinator(coordinator) => coordinator.bind(call, Some(kept)),
+        }
+    }
+
+    /// The call that was asked for. `first` is a shape, or the counts that go to each rank; `second` the counts that
+    /// come from each.
+    ///
+    /// # Safety
+    /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
+    unsafe fn call<'v>(
+        &self,
+        asked: &Asked<'_>,
+        [input, output]: [&Operand; 2],
+        [first, second]: [&'v [usize]; 2],
+    ) -> Result<Call<'v>>
+    where
+        'a: 'v,
+    {
+        let unknown = || Error::Internal { message: format!("{} is no operation", asked.operation) };
+        let op = Op::named(asked.operation).ok_or_else(unknown)?;
+        // SAFETY: passed on.
+        let from = asked.has_input.then(|| unsafe { resolve(self.device(), input) }).transpose()?;
+        // SAFETY: passed on.
+        let to = asked.has_output.then(|| unsafe { resolve(self.device(), output) }).transpose()?;
+        if let (Some((_, dtype)), Some((_, other))) = (&from, &to)
+            && dtype != other
+        {
+            return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
+        }
+        let missing = || Error::invalid("the operands", "missing", "a collective needs one");
+        let dtype = from.as_ref().or(to.as_ref()).map(|(_, dtype)| *dtype).ok_or_else(missing)?;
+        let options =
+            AllReduceOptions { reduction: reduction(asked.reduction)?, algorithm: algorithm(asked.algorithm)? };
+        let numbers = match op.input.size {
+            Size::Counts => Numbers::Counts([first, second]),
+            _ if asked.along => Numbers::Along(asked.dim, first),
+            _ => Numbers::None,
+        };
+        let call = Call::new(op, dtype).options(options).parameter(asked.parameter).numbers(numbers);
+        Ok(call.input(from.map(|(view, _)| view)).output(to.map(|(view, _)| view)))
+    }
+}
+
+/// The tensors among operands.
+///
+/// # Safety
+/// The pointers of operands are those of the headers: *borrowing*.
+unsafe fn tensors<'t>(operands: [&Operand; 2]) -> impl Iterator<Item = &'t Tensor> {
+    // SAFETY: borrowing. The pointer of an operand that is not there is null.
+    operands.into_iter().filter_map(|operand| unsafe { operand.tensor.as_ref() }).collect::<Vec<_>>().into_iter()
+}
+
+/// # Safety
+/// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn run(
+    group: Group,
+    asked: &Asked<'_>,
+    input: Operand,
+    output: Operand,
+    first: &[usize],
+    second: &[usize],
+    queue: Queue,
+) -> Result<(), Report> {
+    guard(|| {
+        // SAFETY: passed on.
+        let caller = unsafe { Caller::new(group) }?;
+        // SAFETY: passed on.
+        let call = unsafe { caller.call(asked, [&input, &output], [first, second]) }?;
+        // SAFETY: passed on.
+        match unsafe { target(queue) }? {
+            Target::Stream(stream) => caller.run(&call, &stream),
+            // SAFETY: passed on.
+            Target::Capture(capture) => caller.run(&call, &capture.keep(unsafe { tensors([&input, &output]) })?),
+        }
+    })
+}
+
+/// # Safety
+/// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn run_batch(group: Group, messages: &[Message], queue: Queue) -> Result<(), Report> {
+    guard(|| {
+        // SAFETY: passed on.
+        let caller = unsafe { Caller::new(group) }?;
+        let message = |message: &Message| {
+            // SAFETY: passed on.
+            let (view, dtype) = unsafe { resolve(caller.device(), &message.operand) }?;
+            Ok(op::Message::new(message.peer, message.sends, dtype, &view))
+        };
+        let resolved = messages.iter().map(message).collect::<Result<Vec<_>>>()?;
+        let call = Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&resolved));
+        // SAFETY: passed on.
+        match unsafe { target(queue) }? {
+            Target::Stream(stream) => caller.run(&call, &stream),
+            Target::Capture(capture) => {
+                // SAFETY: borrowing.
+                let tensors = messages.iter().filter_map(|message| unsafe { message.operand.tensor.as_ref() });
+                caller.run(&call, &capture.keep(tensors)?)
+            }
+        }
+    })
+}
+
+/// A collective under way. Operands are borrowed for `'static` in name only: buffers wait for the device before they
+/// are freed, and a capture keeps those it uses (keeping); the rest is the caller's duty.
+pub struct Pending(collective::Pending<'static>);
+
+pub(super) fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<(), Report> {
+    guard(|| communicator.reserve_workspace(bytes))
+}
+
+pub(super) fn coordinator_reserve_workspace(coordinator: &Coordinator, bytes: usize) -> Result<(), Report> {
+    guard(|| coordinator.reserve_workspace(bytes))
+}
+
+/// # Safety
+/// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn run_low_contention(
+    group: Group,
+    asked: &Asked<'_>,
+    input: Operand,
+    output: Operand,
+    queue: Queue,
+) -> Result<Box<Pending>, Report> {
+    guard(|| {
+        // SAFETY: passed on.
+        let caller = unsafe { Caller::new(group) }?;
+        // SAFETY: passed on.
+        let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
+        // SAFETY: passed on.
+        let pending = match unsafe { target(queue) }? {
+            Target::Stream(stream) => caller.run_low_contention(&call, &stream),
+            Target::Capture(capture) => {
+                // SAFETY: passed on.
+                caller.run_low_contention(&call, &capture.keep(unsafe { tensors([&input, &output]) })?)
+            }
+        };
+        Ok(Box::new(Pending(pending?)))
+    })
+}
+
+/// # Safety
+/// The queue's pointers are those of the headers: *borrowing*.
+pub(super) unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<(), Report> {
+    // SAFETY: passed on.
+    guard(|| match unsafe { target(queue) }? {
+        Target::Stream(stream) => pending.0.wait_untyped(&stream),
+        Target::Capture(capture) => pending.0.wait_untyped(&capture.keep([])?),
+    })
+}
+
+/// A bound all-reduce, which owns the tensors among its operands; other operands are borrowed for `'static` in name
+/// only: they are the caller's duty.
+pub struct BoundAllReduce(collective::BoundAllReduce<'static>);
+
+/// # Safety
+/// The pointers of group and operands are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn bind(
+    group: Group,
+    asked: &Asked<'_>,
+    input: Operand,
+    output: Operand,
+) -> Result<Box<BoundAllReduce>, Report> {
+    guard(|| {
+        // SAFETY: passed on.
+        let caller = unsafe { Caller::new(group) }?;
+        // SAFETY: passed on.
+        let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
+        // SAFETY: passed on.
+        let kept: Vec<Tensor> = unsafe { tensors([&input, &output]) }.cloned().collect();
+        Ok(Box::new(BoundAllReduce(caller.bind(&call, Arc::new(kept))?)))
+    })
+}
+
+/// # Safety
+/// The queue's pointers are those of the headers: *borrowing*.
+pub(super) unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<(), Report> {
+    // SAFETY: passed on.
+    guard(|| match unsafe { target(queue) }? {
+        Target::Stream(stream) => bound.0.enqueue(stream),
+        Target::Capture(capture) => bound.0.enqueue(capture.keep([])?),
+    })
+}

@@ -1,0 +1,105 @@
+//! Communicators.
+
+use std::pin::Pin;
+
+use parking_lot::Mutex;
+
+use super::bootstrap::{Borrowed, Ready, scatter};
+use super::bridge::{Color, Row, Settings};
+use super::config::{algorithm_number, dtype};
+use super::report::guard;
+use super::{Communicator, Device, Report, Stream};
+use crate::bootstrap::foreign::Foreign;
+use crate::error::Error;
+use crate::sys::foreign::Bootstrap;
+use crate::group::Config;
+
+pub(super) fn communicator_open(
+    bootstrap: Pin<&mut Bootstrap>,
+    device: &Device,
+    settings: &Settings,
+) -> Result<Box<Communicator>, Report> {
+    guard(|| Communicator::open(Foreign::new(bootstrap)?, device, Config::try_from(settings)?).map(Box::new))
+}
+
+pub(super) fn communicator_open_ready(
+    ready: &mut Ready,
+    device: &Device,
+    settings: &Settings,
+) -> Result<Box<Communicator>, Report> {
+    guard(|| Communicator::open(Borrowed(ready), device, Config::try_from(settings)?).map(Box::new))
+}
+
+/// What a split gave this rank, until C++ takes it.
+pub struct Part(Mutex<Option<Communicator>>);
+
+pub(super) fn communicator_split(communicator: &Communicator, color: Color, key: i32) -> Result<Box<Part>, Report> {
+    let color = color.set.then_some(color.value);
+    guard(|| Ok(Box::new(Part(Mutex::new(communicator.split(color, key)?)))))
+}
+
+pub(super) fn part_is_member(part: &Part) -> bool {
+    part.0.lock().is_some()
+}
+
+pub(super) fn part_take(part: &Part) -> Result<Box<Communicator>, Report> {
+    let absent = || Error::Internal { message: "a split gave this rank no group".to_owned() };
+    guard(|| part.0.lock().take().map(Box::new).ok_or_else(absent))
+}
+
+pub(super) fn communicator_rank(communicator: &Communicator) -> usize {
+    communicator.rank()
+}
+
+pub(super) fn communicator_world_size(communicator: &Communicator) -> usize {
+    communicator.world_size()
+}
+
+pub(super) fn communicator_device(communicator: &Communicator) -> Box<Device> {
+    Box::new(communicator.device().clone())
+}
+
+pub(super) fn communicator_barrier(communicator: &Communicator) -> Result<(), Report> {
+    guard(|| communicator.group().barrier())
+}
+
+pub(super) fn communicator_all_gather(
+    communicator: &Communicator,
+    send: &[u8],
+    receive: &mut [u8],
+) -> Result<(), Report> {
+    guard(|| scatter(&communicator.group().all_gather_bytes(send)?, communicator.rank(), receive))
+}
+
+pub(super) fn communicator_synchronize(communicator: &Communicator, stream: &Stream) -> Result<(), Report> {
+    guard(|| communicator.synchronize(stream))
+}
+
+pub(super) fn communicator_leave(communicator: &Communicator, stream: &Stream) -> Result<(), Report> {
+    guard(|| communicator.leave(stream))
+}
+
+pub(super) fn communicator_check(communicator: &Communicator) -> Result<(), Report> {
+    guard(|| communicator.group().check())
+}
+
+/// Stores flags, which cannot panic.
+pub(super) fn communicator_abort(communicator: &Communicator) {
+    communicator.abort();
+}
+
+pub(super) fn communicator_close(communicator: &Communicator) -> Result<(), Report> {
+    guard(|| communicator.clone().close())
+}
+
+pub(super) fn communicator_explain(communicator: &Communicator, number: u32, direct: bool) -> Result<Vec<Row>, Report> {
+    guard(|| {
+        let ranges = communicator.explain(dtype(number)?, direct);
+        let row = |range: &crate::collective::Range| Row {
+            up_to_bytes: range.up_to_bytes,
+            algorithm: algorithm_number(range.algorithm),
+            reason: range.reason.to_owned(),
+        };
+        Ok(ranges.iter().map(row).collect())
+    })
+}

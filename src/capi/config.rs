@@ -1,0 +1,164 @@
+//! Numbers and settings.
+
+use std::time::Duration;
+
+use super::Report;
+use super::bridge::Settings;
+use super::report::guard;
+use crate::op::Algorithm;
+use crate::error::{Error, Result};
+use crate::group::{Config, Deadlines, Determinism, Tuning};
+use crate::types::{Dtype, Reduction, Transport};
+
+/// The type with this number.
+pub(super) fn dtype(number: u32) -> Result<Dtype> {
+    Dtype::from_number(number).ok_or_else(|| {
+        let limit = format!("it must be less than {}", Dtype::ALL.len());
+        Error::invalid("the number of a Dtype", number, limit)
+    })
+}
+
+/// The reduction with this number.
+pub(super) fn reduction(number: u32) -> Result<Reduction> {
+    Reduction::from_number(number).ok_or_else(|| {
+        let limit = format!("it must be less than {}", Reduction::ALL.len());
+        Error::invalid("the number of a Reduction", number, limit)
+    })
+}
+
+/// The one of `all` with this number, its place among them.
+pub(super) fn numbered<T: Copy>(what: &str, all: &[T], number: u32) -> Result<T> {
+    let limit = || format!("it must be less than {}", all.len());
+    let one = all.get(number as usize).copied();
+    one.ok_or_else(|| Error::invalid(&format!("the number of {what}"), number, limit()))
+}
+
+/// The algorithm with this number: 0 for the table's choice, then in the order of `ALL`.
+pub(super) fn algorithm(number: u32) -> Result<Algorithm> {
+    let Some(index) = number.checked_sub(1) else { return Ok(Algorithm::Auto) };
+    Algorithm::ALL.get(index as usize).copied().ok_or_else(|| {
+        Error::invalid("the number of an Algorithm", number, format!("it must be at most {}", Algorithm::ALL.len()))
+    })
+}
+
+/// The inverse of [`algorithm`].
+pub(super) fn algorithm_number(algorithm: Algorithm) -> u32 {
+    Algorithm::ALL.iter().position(|known| *known == algorithm).map_or(0, |index| index as u32 + 1)
+}
+
+pub(super) fn dtype_bytes(number: u32) -> Result<usize, Report> {
+    guard(|| dtype(number).map(Dtype::bytes))
+}
+
+pub(super) fn dtype_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| dtype(number).map(Dtype::name))
+}
+
+pub(super) fn reduction_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| reduction(number).map(Reduction::name))
+}
+
+pub(super) fn reduction_named(name: &cxx::CxxString) -> Result<u32, Report> {
+    guard(|| name.to_string_lossy().parse().map(|reduction: Reduction| reduction as u32))
+}
+
+pub(super) fn algorithm_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| algorithm(number).map(Algorithm::name))
+}
+
+pub(super) fn algorithm_named(name: &cxx::CxxString) -> Result<u32, Report> {
+    guard(|| name.to_string_lossy().parse().map(algorithm_number))
+}
+
+pub(super) fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64, Report> {
+    guard(|| crate::memory::required_bytes(world_size, &Config::try_from(settings)?))
+}
+
+pub(super) fn settings_default() -> Settings {
+    let Config {
+        deadlines: Deadlines { open, first_use, steady },
+        heap_bytes,
+        one_shot_ll_bytes,
+        one_shot_sentinel_bytes,
+        two_shot_ll_bytes,
+        two_shot_sentinel_bytes,
+        ring_bytes,
+        recursive_doubling_bytes,
+        determinism,
+        transport,
+        registrations,
+        check_calls,
+        tuning: _,
+    } = Config::default();
+    let [open_ms, first_use_ms, steady_ms] = [open, first_use, steady].map(|limit| limit.as_millis() as u64);
+    Settings {
+        open_ms,
+        first_use_ms,
+        steady_ms,
+        heap_bytes,
+        one_shot_ll_bytes,
+        one_shot_sentinel_bytes: one_shot_sentinel_bytes.unwrap_or(0),
+        one_shot_sentinel_set: one_shot_sentinel_bytes.is_some(),
+        two_shot_ll_bytes,
+        two_shot_sentinel_bytes,
+        ring_bytes,
+        recursive_doubling_bytes,
+        exact: determinism == Determinism::Exact,
+        transport: transport as u32,
+        registrations,
+        check_calls,
+        tuning: String::new(),
+    }
+}
+
+impl TryFrom<&Settings> for Config {
+    type Error = Error;
+
+    fn try_from(settings: &Settings) -> Result<Self> {
+        Ok(Self {
+            deadlines: Deadlines {
+                open: Duration::from_millis(settings.open_ms),
+                first_use: Duration::from_millis(settings.first_use_ms),
+                steady: Duration::from_millis(settings.steady_ms),
+            },
+            heap_bytes: settings.heap_bytes,
+            one_shot_ll_bytes: settings.one_shot_ll_bytes,
+            one_shot_sentinel_bytes: settings.one_shot_sentinel_set.then_some(settings.one_shot_sentinel_bytes),
+            two_shot_ll_bytes: settings.two_shot_ll_bytes,
+            two_shot_sentinel_bytes: settings.two_shot_sentinel_bytes,
+            ring_bytes: settings.ring_bytes,
+            recursive_doubling_bytes: settings.recursive_doubling_bytes,
+            determinism: if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm },
+            transport: numbered("a Transport", &Transport::ALL, settings.transport)?,
+            registrations: settings.registrations,
+            check_calls: settings.check_calls,
+            tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_carry_every_default() {
+        assert_eq!(Config::try_from(&settings_default()).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn an_unknown_transport_is_refused() {
+        let transport = Transport::ALL.len() as u32;
+        let error = Config::try_from(&Settings { transport, ..settings_default() }).unwrap_err();
+        let message = format!("the number of a Transport is {transport}, but it must be less than {transport}");
+        assert_eq!(error, Error::InvalidArgument { message });
+    }
+
+    #[test]
+    fn algorithms_are_numbered_as_the_header_says() {
+        for number in 0..=Algorithm::ALL.len() as u32 {
+            assert_eq!(algorithm_number(algorithm(number).unwrap()), number);
+        }
+        assert!(algorithm(Algorithm::ALL.len() as u32 + 1).is_err());
+    }
+}

@@ -1,0 +1,403 @@
+//! What C++ asks of Rust: behind the public headers, one to one with their methods. The top of the library.
+//!
+//! Every function that can fail runs under [`report::guard`]: an error is told as text that
+//! `cpp/core/error.cc` reads back, a panic becomes an internal error. Nothing is allocated where a
+//! call succeeds. The rest read a field.
+//!
+//! Invariants, cited by the SAFETY comments of this room:
+//! * *Borrowing*: references and pointers that C++ passes are to objects its public classes hold,
+//!   which live through the call.
+//! * *Keeping*: what a graph uses of this library is owned by [`Graph`] beside it, and dropped after it.
+//! * *Caller's duty*: memory given by address and native streams live as long as the headers ask.
+#![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block, unreachable_pub, missing_docs)]
+
+mod bootstrap;
+mod capture;
+mod collectives;
+mod communicator;
+mod config;
+mod coordinator;
+mod device;
+mod environment;
+mod named;
+mod report;
+mod tensor;
+
+use crate::collective::Communicator;
+use crate::device::Device;
+use crate::environment::{Coordinator, Environment};
+use crate::stream::Stream;
+use bootstrap::*;
+use capture::*;
+use collectives::*;
+use communicator::*;
+use config::*;
+use coordinator::*;
+use device::*;
+use environment::*;
+use named::*;
+use report::Report;
+use tensor::*;
+
+#[cxx::bridge(namespace = "symmetra::core")]
+mod bridge {
+    /// Mirrors `symmetra::Config`.
+    struct Settings {
+        open_ms: u64,
+        first_use_ms: u64,
+        steady_ms: u64,
+        heap_bytes: u64,
+        one_shot_ll_bytes: u64,
+        one_shot_sentinel_bytes: u64,
+        one_shot_sentinel_set: bool,
+        two_shot_ll_bytes: u64,
+        two_shot_sentinel_bytes: u64,
+        ring_bytes: u64,
+        recursive_doubling_bytes: u64,
+        exact: bool,
+        transport: u32,
+        registrations: u32,
+        check_calls: bool,
+        /// Path of a tuning file; empty: none.
+        tuning: String,
+    }
+
+    /// Mirrors `std::optional<std::size_t>`.
+    #[derive(Clone, Copy)]
+    struct MaybeSize {
+        set: bool,
+        value: usize,
+    }
+
+    /// Mirrors `std::optional<std::string>`.
+    struct MaybeText {
+        set: bool,
+        value: String,
+    }
+
+    /// Mirrors `symmetra::EnvConfig`.
+    struct EnvSettings {
+        tensor_parallel_size: usize,
+        pipeline_parallel_size: usize,
+        data_parallel_size: usize,
+        data_parallel_rank: MaybeSize,
+        rank: MaybeSize,
+        world_size: MaybeSize,
+        local_rank: MaybeSize,
+        init_method: String,
+        /// Null: the default.
+        device: *const Device,
+        host: MaybeText,
+        interface: MaybeText,
+        /// The number of a backend.
+        backend: MaybeSize,
+        communicator: Settings,
+    }
+
+    /// Mirrors `symmetra::Host`.
+    struct Machine {
+        name: String,
+        ranks: Vec<usize>,
+    }
+
+    /// Mirrors `symmetra::Served`.
+    struct ServedCalls {
+        operation: String,
+        reductions: Vec<u32>,
+        dtypes: Vec<u32>,
+        captured: bool,
+    }
+
+    /// Mirrors `symmetra::Explanation`.
+    struct Explained {
+        backend: u32,
+        serves: Vec<ServedCalls>,
+        refuses: Vec<String>,
+        text: String,
+    }
+
+    struct Bytes {
+        bytes: Vec<u8>,
+    }
+
+    /// Mirrors `symmetra::Setting`.
+    struct Entry {
+        name: String,
+        value: String,
+        source: String,
+    }
+
+    /// Mirrors `std::optional<std::uint32_t>`.
+    struct Color {
+        set: bool,
+        value: u32,
+    }
+
+    /// Mirrors `symmetra::Range`.
+    struct Row {
+        up_to_bytes: u64,
+        algorithm: u32,
+        reason: String,
+    }
+
+    /// Where work goes: exactly one is not null.
+    #[derive(Clone, Copy)]
+    struct Queue {
+        stream: *const Stream,
+        capture: *const Capture,
+    }
+
+    /// Elements `start..start + count` of `tensor`; where that is null, `count` of `dtype` at `address`.
+    #[derive(Clone, Copy)]
+    struct Operand {
+        tensor: *const Tensor,
+        address: *mut u8,
+        start: usize,
+        count: usize,
+        dtype: u32,
+    }
+
+    /// Who runs a call: exactly one is not null.
+    #[derive(Clone, Copy)]
+    struct Group {
+        communicator: *const Communicator,
+        coordinator: *const Coordinator,
+    }
+
+    /// A tensor or, where that is not what it is, another value as JSON. Text is what the program gave, UTF-8 or not.
+    struct Named {
+        name: Vec<u8>,
+        is_tensor: bool,
+        /// Why there is no operand; empty where there is.
+        refusal: String,
+        operand: Operand,
+        shape: Vec<usize>,
+        other: Vec<u8>,
+    }
+
+    /// A call of the operation `operation`, by name, but for its operands and numbers.
+    struct Asked<'a> {
+        operation: &'a str,
+        reduction: u32,
+        algorithm: u32,
+        /// The root, or the distance between ranks.
+        parameter: usize,
+        has_input: bool,
+        has_output: bool,
+        /// Whether the operation works along dimension `dim` of a shape.
+        along: bool,
+        dim: usize,
+    }
+
+    /// One message of a batch.
+    struct Message {
+        operand: Operand,
+        peer: usize,
+        sends: bool,
+    }
+
+    unsafe extern "C++" {
+        include!("symmetra/cpp/core/bridge.hpp");
+        include!("symmetra/cpp/core/foreign.hpp");
+        include!("symmetra/cpp/core/recorder.hpp");
+        include!("symmetra/kernels/args.hpp");
+
+        #[namespace = "symmetra"]
+        type Bootstrap = crate::sys::foreign::Bootstrap;
+        #[namespace = "symmetra::kernels"]
+        type SignalArgs = crate::kernel::args::SignalArgs;
+
+        type Recorder;
+        fn record(self: Pin<&mut Recorder>, capture: &Capture) -> Result<()>;
+    }
+
+    extern "Rust" {
+        fn dtype_bytes(dtype: u32) -> Result<usize>;
+        fn dtype_name(dtype: u32) -> Result<&'static str>;
+        fn reduction_name(reduction: u32) -> Result<&'static str>;
+        fn reduction_named(name: &CxxString) -> Result<u32>;
+        fn algorithm_name(algorithm: u32) -> Result<&'static str>;
+        fn algorithm_named(name: &CxxString) -> Result<u32>;
+        fn settings_default() -> Settings;
+        fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64>;
+    }
+
+    extern "Rust" {
+        type Device;
+        fn device_host() -> Result<Box<Device>>;
+        fn device_cuda(ordinal: usize) -> Result<Box<Device>>;
+        fn device_hip(ordinal: usize) -> Result<Box<Device>>;
+        fn device_count(kind: u32) -> Result<usize>;
+        fn device_kind(device: &Device) -> u32;
+        fn device_ordinal(device: &Device) -> i32;
+        fn device_name(device: &Device) -> Result<String>;
+        fn device_synchronize(device: &Device) -> Result<()>;
+
+        type Stream;
+        fn stream_new(device: &Device) -> Result<Box<Stream>>;
+        unsafe fn stream_borrow(device: &Device, raw: u64) -> Result<Box<Stream>>;
+        fn stream_native(stream: &Stream) -> u64;
+        fn stream_done(stream: &Stream) -> Result<bool>;
+        fn stream_synchronize(stream: &Stream) -> Result<()>;
+
+        type Capture;
+        type Graph;
+        fn stream_capture(stream: &Stream, recorder: Pin<&mut Recorder>) -> Result<Box<Graph>>;
+        fn graph_register(graph: &Graph) -> Result<()>;
+        fn graph_launch(graph: &Graph, stream: &Stream) -> Result<()>;
+    }
+
+    extern "Rust" {
+        type World;
+        type Ready;
+        #[cxx_name = "UniqueId"]
+        type Id;
+        fn world_of_threads(world_size: usize) -> Result<Box<World>>;
+        fn world_take(world: &World) -> Result<Box<Ready>>;
+        fn ready_local(directory: &CxxString, rank: usize, world_size: usize, timeout_ms: u64) -> Result<Box<Ready>>;
+        fn ready_tcp_from_env(timeout_ms: u64) -> Result<Box<Ready>>;
+        fn ready_tcp(id: &Id, rank: usize, world_size: usize, timeout_ms: u64) -> Result<Box<Ready>>;
+        fn ready_rank(ready: &Ready) -> usize;
+        fn ready_world_size(ready: &Ready) -> usize;
+        fn ready_all_gather(ready: &mut Ready, send: &[u8], receive: &mut [u8], timeout_ms: u64) -> Result<()>;
+        fn unique_id_listen() -> Result<Box<Id>>;
+        fn unique_id_parse(text: &CxxString) -> Result<Box<Id>>;
+        fn unique_id_text(id: &Id) -> Result<String>;
+    }
+
+    extern "Rust" {
+        type Communicator;
+        type Part;
+        fn communicator_open(
+            bootstrap: Pin<&mut Bootstrap>,
+            device: &Device,
+            settings: &Settings,
+        ) -> Result<Box<Communicator>>;
+        fn communicator_open_ready(
+            ready: &mut Ready,
+            device: &Device,
+            settings: &Settings,
+        ) -> Result<Box<Communicator>>;
+        fn communicator_split(communicator: &Communicator, color: Color, key: i32) -> Result<Box<Part>>;
+        fn part_is_member(part: &Part) -> bool;
+        fn part_take(part: &Part) -> Result<Box<Communicator>>;
+        fn communicator_rank(communicator: &Communicator) -> usize;
+        fn communicator_world_size(communicator: &Communicator) -> usize;
+        fn communicator_device(communicator: &Communicator) -> Box<Device>;
+        fn communicator_barrier(communicator: &Communicator) -> Result<()>;
+        fn communicator_all_gather(communicator: &Communicator, send: &[u8], receive: &mut [u8]) -> Result<()>;
+        fn communicator_synchronize(communicator: &Communicator, stream: &Stream) -> Result<()>;
+        fn communicator_leave(communicator: &Communicator, stream: &Stream) -> Result<()>;
+        fn communicator_check(communicator: &Communicator) -> Result<()>;
+        fn communicator_abort(communicator: &Communicator);
+        fn communicator_close(communicator: &Communicator) -> Result<()>;
+        fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
+        unsafe fn run(
+            group: Group,
+            asked: &Asked,
+            input: Operand,
+            output: Operand,
+            first: &[usize],
+            second: &[usize],
+            queue: Queue,
+        ) -> Result<()>;
+        unsafe fn run_batch(group: Group, messages: &[Message], queue: Queue) -> Result<()>;
+
+        type BoundAllReduce;
+        unsafe fn bind(group: Group, asked: &Asked, input: Operand, output: Operand) -> Result<Box<BoundAllReduce>>;
+        unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<()>;
+
+        type Pending;
+        fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<()>;
+        fn coordinator_reserve_workspace(coordinator: &Coordinator, bytes: usize) -> Result<()>;
+        unsafe fn run_low_contention(
+            group: Group,
+            asked: &Asked,
+            input: Operand,
+            output: Operand,
+            queue: Queue,
+        ) -> Result<Box<Pending>>;
+        unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<()>;
+    }
+
+    extern "Rust" {
+        type Environment;
+        unsafe fn environment_init(settings: &EnvSettings) -> Result<Box<Environment>>;
+        unsafe fn environment_init_on(
+            bootstrap: Pin<&mut Bootstrap>,
+            settings: &EnvSettings,
+        ) -> Result<Box<Environment>>;
+        unsafe fn environment_init_ready(ready: &mut Ready, settings: &EnvSettings) -> Result<Box<Environment>>;
+        unsafe fn environment_init_keeping(
+            bootstrap: UniquePtr<Bootstrap>,
+            settings: &EnvSettings,
+        ) -> Result<Box<Environment>>;
+        unsafe fn environment_init_taking(ready: Box<Ready>, settings: &EnvSettings) -> Result<Box<Environment>>;
+        fn environment_hosts(environment: &Environment) -> Vec<Machine>;
+        fn environment_settings(environment: &Environment) -> Vec<Entry>;
+        fn environment_close(environment: &Environment) -> Result<()>;
+    }
+
+    extern "Rust" {
+        type Coordinator;
+        fn environment_coordinator(environment: &Environment, group: usize) -> Result<Box<Coordinator>>;
+        fn coordinator_name(coordinator: &Coordinator) -> &'static str;
+        fn coordinator_rank(coordinator: &Coordinator) -> usize;
+        fn coordinator_ranks(coordinator: &Coordinator) -> Vec<usize>;
+        fn coordinator_local(coordinator: &Coordinator) -> Box<Communicator>;
+        fn coordinator_abort(coordinator: &Coordinator, reason: &str) -> Result<()>;
+        fn coordinator_is_local(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_through(coordinator: &Coordinator, backend: u32) -> Result<Box<Coordinator>>;
+        fn backend_name(backend: u32) -> Result<&'static str>;
+        fn backend_named(name: &CxxString) -> Result<u32>;
+        fn coordinator_explain(coordinator: &Coordinator) -> Result<Vec<Explained>>;
+        fn coordinator_synchronize(coordinator: &Coordinator, stream: &Stream) -> Result<()>;
+        fn coordinator_leave(coordinator: &Coordinator, stream: &Stream) -> Result<()>;
+        fn coordinator_check(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_barrier(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_capture(
+            coordinator: &Coordinator,
+            stream: &Stream,
+            recorder: Pin<&mut Recorder>,
+        ) -> Result<Box<Graph>>;
+        fn coordinator_broadcast(coordinator: &Coordinator, given: bool, bytes: &[u8], root: usize) -> Result<Vec<u8>>;
+        fn coordinator_gather(coordinator: &Coordinator, bytes: &[u8], root: usize) -> Result<Vec<Bytes>>;
+
+        type Received;
+        unsafe fn coordinator_broadcast_named(
+            coordinator: &Coordinator,
+            given: bool,
+            map: &[Named],
+            root: usize,
+            stream: &Stream,
+        ) -> Result<Box<Received>>;
+        fn received_entries(received: &Received) -> Vec<Named>;
+        fn received_tensor(received: &Received, index: usize) -> Result<Box<Tensor>>;
+    }
+
+    extern "Rust" {
+        type Tensor;
+        fn tensor_symmetric(communicator: &Communicator, count: usize, dtype: u32) -> Result<Box<Tensor>>;
+        unsafe fn tensor_adopt(
+            communicator: &Communicator,
+            address: *mut u8,
+            count: usize,
+            dtype: u32,
+        ) -> Result<Box<Tensor>>;
+        fn tensor_on_device(device: &Device, count: usize, dtype: u32) -> Result<Box<Tensor>>;
+        fn tensor_count(tensor: &Tensor) -> usize;
+        fn tensor_dtype(tensor: &Tensor) -> u32;
+        fn tensor_address(tensor: &Tensor) -> usize;
+        fn tensor_is_shared(tensor: &Tensor) -> bool;
+        fn tensor_peer_address(tensor: &Tensor, rank: usize) -> Result<usize>;
+        fn tensor_peer_table(tensor: &Tensor) -> Result<usize>;
+        fn tensor_offset_bytes(tensor: &Tensor) -> Result<u64>;
+        unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &Stream) -> Result<()>;
+        unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<()>;
+
+        unsafe fn signal_put(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<()>;
+        unsafe fn signal_wait(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<()>;
+        unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queue) -> Result<()>;
+        fn signal_view(tensor: &Tensor) -> Result<SignalArgs>;
+    }
+}

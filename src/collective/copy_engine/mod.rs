@@ -1,0 +1,288 @@
+//! Low-contention collectives: copy engines move the data, beside the caller's stream and between two
+//! barriers, so that multiprocessors stay with the work that runs meanwhile. After the collectives of
+//! that name in PyTorch's symmetric memory.
+#![allow(unsafe_code)]
+
+pub(super) mod aside;
+mod pending;
+mod stream;
+
+use std::sync::Arc;
+
+use super::graph_part::Recorded;
+use super::reach::arena_offset;
+use super::{Communicator, Inner, shape_of};
+use crate::device::DeviceKind;
+use crate::error::{Error, Operation, Result};
+use crate::group::{Call as Noted, MAX_WORLD_SIZE};
+use crate::kernel::args;
+use crate::kernel::geometry;
+use crate::memory::{Place, View};
+use crate::op::{Call, Shape};
+use crate::stream::Enqueue;
+use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
+
+pub use pending::Pending;
+pub(super) use stream::Side;
+use stream::Beside;
+
+/// Parts of a workspace start at multiples of this: packets of the reduction are whole.
+const ALIGN_BYTES: usize = 16;
+
+/// How ranks that compare their calls tell these from others.
+const DIRECT: u32 = WAY_COPY_ENGINES;
+const IN_PLACE: u32 = WAY_COPY_ENGINES | 1;
+const BY_WORKSPACE: u32 = WAY_COPY_ENGINES | 2;
+
+impl Communicator {
+    /// Enqueues the low-contention form of a call.
+    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
+        let inner = &self.0;
+        inner.group.check()?;
+        let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
+        inner.check_device("stream", queue.stream().device())?;
+        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
+        if recorded.is_none() && queue.stream().is_capturing()? {
+            return Err(Error::unsupported(
+                "a low-contention collective on a stream that is being captured",
+                "in Stream::capture call it on the capture; what a caller captures by itself it cannot join",
+            ));
+        }
+        match (call.op.operation, &call.input, &call.output) {
+            (Operation::AllGather, Some(input), Some(output)) => {
+                inner.copy_gather(call, &shape, [input, output], queue, recorded.as_deref())
+            }
+            (Operation::ReduceScatter, Some(input), Some(output)) => {
+                inner.copy_reduce_scatter(call, &shape, [input, output], queue, recorded.as_deref())
+            }
+            (operation, ..) => {
+                Err(Error::unsupported(format!("a low-contention {operation}"), "copy engines have no such form"))
+            }
+        }
+    }
+
+    /// Makes a workspace for low-contention collectives of operands of up to `bytes` bytes, in the heap of
+    /// symmetric memory. Collective; blocks. Without a workspace the first call that needs more than there is makes
+    /// one: that call is collective and blocks; a captured call is refused. A smaller workspace is given back when
+    /// nothing uses it any more.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when the heap has no such gap, [`Error::Mismatch`] when ranks ask for different sizes.
+    pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
+        self.0.group.check()?;
+        // Room for parts that are no multiple of a packet.
+        self.0.workspace(bytes.saturating_add(self.world_size() * ALIGN_BYTES), None).map(drop)
+    }
+}
+
+/// What every rank's copies have in common.
+struct Copies<'a> {
+    call: &'a Call<'a>,
+    /// Bytes of one part.
+    bytes: usize,
+    /// What the ranks compare beside that.
+    way: u32,
+    /// Where peers read, in all ranks' arenas; else 0.
+    offset_bytes: u64,
+    /// Whether this rank's own part is copied, beside the others.
+    apart: bool,
+}
+
+impl Inner {
+    fn copy_gather<'op>(
+        self: &Arc<Self>,
+        call: &Call<'_>,
+        shape: &Shape,
+        [input, output]: [&View<'_>; 2],
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<Pending<'op>> {
+        let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
+        let bytes = shape.bytes() as usize;
+        let part = |rank: usize| output.address.wrapping_add(rank * bytes);
+        let in_place = part(rank) == input.address;
+        // In place inputs lie elsewhere on every rank, and outputs do not.
+        let shared = if in_place { output } else { input };
+        let reached = world == 1 || bytes == 0 || self.copies_reach(shared);
+        let workspace = (!reached).then(|| self.workspace(bytes, recorded)).transpose()?;
+        let way = match reached {
+            true if in_place => IN_PLACE,
+            true => DIRECT,
+            false => BY_WORKSPACE,
+        };
+        let offset_bytes = arena_offset(self.group.id(), shared).filter(|_| reached).unwrap_or(0);
+        let apart = !in_place;
+        let copies = Copies { call, bytes, way, offset_bytes, apart };
+        self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
+            // device's work, or are the caller's duty; so is the workspace, which side and graph own.
+            let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
+            if !in_place {
+                // SAFETY: as above. Apart, so that the barrier starts before what the caller enqueues next,
+                // which may leave it no multiprocessor.
+                unsafe { beside.copy_apart(part(rank), input.address, bytes) }?;
+            }
+            if let Some(workspace) = &workspace {
+                copy(workspace.as_raw(), input.address)?;
+            }
+            if world == 1 {
+                return Ok(());
+            }
+            self.meet_beside(beside, op, fresh)?;
+            // Each rank reads from another one at a time.
+            for peer in (1..world).map(|step| (rank + step) % world) {
+                let from = match &workspace {
+                    Some(workspace) => workspace.at(peer)?,
+                    None => self.of_peer(shared, peer)?.wrapping_add(if in_place { peer * bytes } else { 0 }),
+                };
+                copy(part(peer), from)?;
+            }
+            self.meet_beside(beside, op, fresh)
+        })
+    }
+
+    fn copy_reduce_scatter<'op>(
+        self: &Arc<Self>,
+        call: &Call<'_>,
+        shape: &Shape,
+        [input, output]: [&View<'_>; 2],
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<Pending<'op>> {
+        let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
+        let bytes = shape.bytes() as usize;
+        let pitch = bytes.next_multiple_of(ALIGN_BYTES);
+        let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
+        let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
+        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
+        let part = |rank: usize| input.address.wrapping_add(rank * bytes);
+        self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            let Some(workspace) = &workspace else {
+                if part(0) == output.address {
+                    return Ok(());
+                }
+                // SAFETY: as below; the only rank's part is all of the input.
+                return unsafe { beside.copy(output.address, part(0), bytes) };
+            };
+            // All workspaces are free.
+            self.meet_beside(beside, op, fresh)?;
+            for peer in (1..world).map(|step| (rank + step) % world) {
+                let to = workspace.at(peer)?.wrapping_add(rank * pitch);
+                // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
+                // device's work, or is the caller's duty; workspaces have a place for each rank, and
+                // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
+                unsafe { beside.copy(to, part(peer), bytes) }?;
+            }
+            // All parts are there, and all have left.
+            self.meet_beside(beside, op, fresh)?;
+            let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
+                own if own == rank => part(rank).cast_const(),
+                other if other < world => workspace.as_raw().wrapping_add(other * pitch).cast_const(),
+                _ => std::ptr::null(),
+            });
+            self.reduce_beside(beside, &copies, brought, output.address)
+        })
+    }
+
+    /// Announces a call in the lane's turn and runs it beside the queue. `work` is told whether the call
+    /// is the first there, whatever has run on the callers' streams.
+    fn low_contention<'op, Q: Enqueue>(
+        self: &Arc<Self>,
+        copies: &Copies<'_>,
+        queue: &Q,
+        recorded: Option<&Recorded>,
+        work: impl FnOnce(&Beside<'_, Q>, bool) -> Result<()>,
+    ) -> Result<Pending<'op>> {
+        let _entered = self.group.enter()?;
+        if copies.bytes == 0 {
+            self.announce_empty(copies.call.noted(0, WAY_NOTHING), &mut self.lane.lock(), queue, recorded)?;
+            return self.beside(queue, recorded, false, |_| Ok(()));
+        }
+        let mut lane = self.lane.lock();
+        let mut fresh = false;
+        if self.group.world_size() > 1 {
+            if self.group.config().check_calls {
+                // What compares calls uses the lane's scratch.
+                lane.order_call(queue)?;
+            }
+            let first = self.announce(copies.noted(), &mut lane, queue, recorded)?;
+            // What is enqueued on the caller's stream next does not wait for this call: unless calls are compared
+            // there, its waits are the first.
+            lane.fresh |= first && !self.group.config().check_calls;
+            fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
+        }
+        self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh))
+    }
+
+    /// Whether copy engines may bring an operand from a peer. The same on every rank.
+    ///
+    /// Between GPUs of one process the runtime orders a copy of plainly allocated memory behind what it
+    /// enqueued for the peer's GPU: there a barrier may wait that waits for the copy.
+    fn copies_reach(&self, operand: &View<'_>) -> bool {
+        let plain = !matches!(operand.place, Place::Symmetric { .. });
+        self.reaches(operand, false)
+            && !(plain && self.group.device().kind() != DeviceKind::Host && self.shares_a_process())
+    }
+
+    /// Where a peer's is of an operand that peers reach.
+    fn of_peer(&self, operand: &View<'_>, peer: usize) -> Result<*mut u8> {
+        let address = match operand.place {
+            Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, offset_bytes)),
+            Place::Registered { slot, .. } => self.arena.registered(slot, peer),
+            Place::Plain | Place::Pushed => None,
+        };
+        address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
+    }
+
+    /// Reduces the parts that have been brought to this rank.
+    fn reduce_beside(
+        &self,
+        beside: &Beside<'_, impl Enqueue>,
+        copies: &Copies<'_>,
+        brought: [*const u8; MAX_WORLD_SIZE],
+        output: *mut u8,
+    ) -> Result<()> {
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        let bytes = copies.bytes as u64;
+        let mut launch = geometry::zero_copy(shape_of(self.group.device()), bytes.div_ceil(16));
+        // As the barrier before it.
+        launch.geometry.programmatic = 0;
+        let only_own = |value: u64| std::array::from_fn(|other| if other == rank { value } else { 0 });
+        let mut into = [std::ptr::null_mut(); MAX_WORLD_SIZE];
+        into[rank] = output;
+        let args = args::ExchangeArgs {
+            state: std::ptr::null_mut(),
+            wait: self.arena.wait(false),
+            rank: rank as u32,
+            world: world as u32,
+            lanes_log2: launch.lanes_log2,
+            algorithm: args::kReduceLocal,
+            op: copies.call.op.operation.number(),
+            root: 0,
+            dtype: copies.call.dtype as u32,
+            reduction: copies.call.options.reduction as u32,
+            slot_packets: 0,
+            largest_bytes: bytes,
+            learned: std::ptr::null(),
+            peers: [std::ptr::null_mut(); MAX_WORLD_SIZE],
+            from: brought,
+            into,
+            send_bytes: [0; MAX_WORLD_SIZE],
+            receive_bytes: only_own(bytes),
+            row_bytes: 0,
+            from_pitch_bytes: 0,
+            into_pitch_bytes: 0,
+            table: std::ptr::null(),
+            theirs_bytes: [0; MAX_WORLD_SIZE],
+        };
+        // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
+        beside.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+    }
+}
+
+impl Copies<'_> {
+    /// What ranks compare of the call.
+    fn noted(&self) -> Noted {
+        self.call.noted(self.bytes as u64, self.way).at([self.offset_bytes; 2])
+    }
+}

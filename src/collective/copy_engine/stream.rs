@@ -1,0 +1,188 @@
+//! The stream beside the callers', on which low-contention collectives run, and what they share: a
+//! workspace, and an order of their own. They use no scratch of other calls, and so run beside them.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::aside::Branch;
+use super::pending::Pending;
+use crate::collective::call_order::Lane;
+use crate::collective::graph_part::Recorded;
+use crate::collective::{Inner, shape_of};
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use crate::sys::device as sys;
+use crate::kernel::args;
+use crate::kernel::geometry;
+use crate::memory::{SignalPad, SymmetricBuffer};
+use crate::stream::{Enqueue, Event, Stream};
+
+/// The side of a communicator.
+pub(in crate::collective) struct Side {
+    /// Declared before what waits for work in flight: with the arena's last owner gone, waits give up.
+    workspace: Option<Arc<SymmetricBuffer<u8>>>,
+    pub(in crate::collective) lane: Lane,
+    stream: Option<Stream>,
+    branch: Option<Arc<Branch>>,
+    /// Used before, and free.
+    events: Vec<Event>,
+}
+
+impl Side {
+    pub(in crate::collective) fn new(device: &Device) -> Result<Self> {
+        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None, events: Vec::new() })
+    }
+
+    pub(super) fn give_back(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    fn event(&mut self, device: &Device) -> Result<Event> {
+        self.events.pop().map_or_else(|| Event::new(device), Ok)
+    }
+
+    /// The stream of eager calls, in its turn.
+    fn stream(&mut self, device: &Device) -> Result<Stream> {
+        let stream = match &self.stream {
+            Some(stream) => stream.clone(),
+            None => self.stream.insert(Stream::urgent(device)?).clone(),
+        };
+        self.lane.order(&stream)?;
+        Ok(stream)
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        self.workspace.as_ref().map_or(0, |workspace| workspace.len())
+    }
+}
+
+/// Where the work of one call goes: a stream beside the caller's, or the queue itself.
+pub(super) struct Beside<'a, Q> {
+    queue: &'a Q,
+    stream: Option<Stream>,
+    branch: Option<Arc<Branch>>,
+}
+
+impl<Q: Enqueue> Beside<'_, Q> {
+    pub(super) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        match &self.stream {
+            Some(stream) => stream.enqueue(call, work),
+            None => self.queue.enqueue(call, work),
+        }
+    }
+
+    /// # Safety
+    /// Both addresses have room for `bytes` until the work is done.
+    pub(super) unsafe fn copy(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: passed on.
+        self.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
+    }
+
+    /// A copy that nothing waits for but the end of the call.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy).
+    pub(super) unsafe fn copy_apart(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+        let (Some(stream), Some(branch)) = (&self.stream, &self.branch) else {
+            // SAFETY: passed on.
+            return unsafe { self.copy(to, from, bytes) };
+        };
+        stream.record(&branch.event)?;
+        branch.stream.wait(&branch.event)?;
+        // SAFETY: passed on.
+        branch.stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
+    }
+
+    /// Brings the branch back.
+    fn join(&self) -> Result<()> {
+        let (Some(stream), Some(branch)) = (&self.stream, &self.branch) else { return Ok(()) };
+        branch.stream.record(&branch.event)?;
+        stream.wait(&branch.event)
+    }
+}
+
+impl Inner {
+    /// Runs `work` beside the queue, after what that does so far; `apart` where it copies apart.
+    pub(in crate::collective) fn beside<'op, Q: Enqueue>(
+        self: &Arc<Self>,
+        queue: &Q,
+        recorded: Option<&Recorded>,
+        apart: bool,
+        work: impl FnOnce(&Beside<'_, Q>) -> Result<()>,
+    ) -> Result<Pending<'op>> {
+        let device = self.group.device();
+        let mut side = self.side.lock();
+        // The host device copies on the processor, and captures one stream: what it repeats is in order.
+        let apart = apart && device.kind() != DeviceKind::Host;
+        let (stream, branch) = match recorded {
+            None => (Some(side.stream(device)?), apart.then(|| Branch::of(&mut side.branch, device)).transpose()?),
+            Some(recorded) => {
+                let mut aside = recorded.aside.lock();
+                let stream = aside.begin(device)?;
+                (stream, apart.then(|| aside.branch(device)).transpose()?)
+            }
+        };
+        let event = stream.is_some().then(|| side.event(device)).transpose()?;
+        if let (Some(stream), Some(event)) = (&stream, &event) {
+            queue.record(event)?;
+            stream.wait(event)?;
+        }
+        let beside = Beside { queue, stream, branch };
+        work(&beside)?;
+        beside.join()?;
+        if let (Some(stream), Some(event)) = (&beside.stream, &event) {
+            stream.record(event)?;
+        }
+        Ok(Pending::new(self, event, queue))
+    }
+
+    /// A signal on the communicator's own pad.
+    pub(in crate::collective) fn aside_signal(
+        &self,
+        action: u32,
+        channel: usize,
+        peer: usize,
+        fresh: bool,
+    ) -> Result<args::SignalArgs> {
+        let pad = SignalPad::new(&self.arena, self.arena.layout().aside.offset);
+        Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, channel, peer)? })
+    }
+
+    /// Makes all ranks meet beside their queues: `op` is what waits.
+    pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
+        let barrier = self.aside_signal(args::kSignalBarrier, 0, self.group.rank(), fresh)?;
+        let args = args::SignalArgs { op, ..barrier };
+        let mut launch = geometry::single(shape_of(self.group.device()), args.world);
+        // It follows copies, and in a capture another stream.
+        launch.geometry.programmatic = 0;
+        // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the
+        // side's lane orders their use (exclusion).
+        beside.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+    }
+
+    /// A workspace of so many bytes on every rank. Where there is none yet it is made: collective, blocks.
+    pub(in crate::collective) fn workspace(&self, bytes: usize, recorded: Option<&Recorded>) -> Result<Arc<SymmetricBuffer<u8>>> {
+        let (workspace, has) = {
+            let side = self.side.lock();
+            (side.workspace.clone(), side.workspace_bytes())
+        };
+        if let Some(workspace) = workspace.filter(|_| bytes <= has) {
+            if let Some(recorded) = recorded {
+                recorded.aside.lock().keep(&workspace);
+            }
+            return Ok(workspace);
+        }
+        if recorded.is_some() {
+            return Err(Error::unsupported(
+                format!("a captured collective with a workspace of {bytes} bytes"),
+                format!("there are {has}, and more are made by all ranks together: reserve them before the capture"),
+            ));
+        }
+        // First, so that the new one may have its place; what graphs use stays theirs. Unlocked, since
+        // the other ranks are waited for.
+        self.side.lock().workspace = None;
+        let workspace = Arc::new(SymmetricBuffer::new(&self.arena, bytes)?);
+        self.side.lock().workspace = Some(workspace.clone());
+        Ok(workspace)
+    }
+}

@@ -1,0 +1,190 @@
+//! What a communicator adds to a graph: its memory stays, its pointers are registered once, and
+//! every launch takes its turn in the lane.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::Inner;
+use super::copy_engine::aside::Aside;
+use crate::error::{Error, Result};
+use crate::group::Call;
+use crate::memory::{Pointer, Registration, Use, View, register};
+use crate::stream::{Capture, Part, Stream};
+
+/// The operations of one communicator in one graph.
+pub(super) struct Recorded {
+    inner: Arc<Inner>,
+    /// Held while all ranks register; launches do not wait for that.
+    pointers: Mutex<Vec<Captured>>,
+    /// How many `pointers` there are.
+    captured: AtomicUsize,
+    /// Where `pointers` are used, in order.
+    uses: Mutex<Vec<Use>>,
+    calls: Mutex<Vec<Call>>,
+    registered: AtomicBool,
+    /// What low-contention collectives of the capture are recorded on and use.
+    pub(super) aside: Mutex<Aside>,
+}
+
+/// A pointer captured before its peers' were known: its table is filled by `register`.
+struct Captured {
+    registration: Registration,
+    address: usize,
+    bytes: usize,
+    /// Who keeps the memory, where that is known. Until the ranks have it, it is borrowed for the graph, or kept.
+    owner: Option<Weak<dyn Any + Send + Sync>>,
+}
+
+impl Recorded {
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        Self {
+            inner: inner.clone(),
+            pointers: Mutex::default(),
+            captured: AtomicUsize::new(0),
+            uses: Mutex::default(),
+            calls: Mutex::default(),
+            registered: AtomicBool::new(false),
+            aside: Mutex::default(),
+        }
+    }
+
+    /// A table for plain memory, which is operand number `operand` of the next call: the same one for
+    /// the same memory.
+    pub(super) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
+        let mut pointers = self.pointers.lock();
+        let same = |captured: &Captured| captured.address == memory.address as usize && captured.bytes == bytes;
+        let number = match pointers.iter().position(same) {
+            Some(number) => number,
+            None => {
+                let registration = Registration::reserve(&self.inner.arena)?;
+                let (address, owner) = (memory.address as usize, memory.owner.map(Arc::downgrade));
+                pointers.push(Captured { registration, address, bytes, owner });
+                self.captured.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+        let call = self.calls.lock().len();
+        self.uses.lock().push(Use { call, operand, pointer: number });
+        Ok(pointers[number].registration.slot())
+    }
+
+    pub(super) fn note(&self, call: Call) {
+        self.calls.lock().push(call);
+    }
+}
+
+impl Part for Recorded {
+    fn end(&self, capture: &Capture<'_, '_>) -> Result<()> {
+        self.aside.lock().end(capture)
+    }
+
+    fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _entered = self.inner.group.enter()?;
+        let pointers = self.captured.load(Ordering::Relaxed);
+        if pointers > 0 && !self.registered.load(Ordering::Acquire) {
+            return Err(Error::NotRegistered { pointers });
+        }
+        launch()
+    }
+
+    fn before_launch(&self, stream: &Stream) -> Result<()> {
+        let mut lane = self.inner.lane.lock();
+        let calls = self.calls.lock();
+        lane.order(stream)?;
+        if let Some(first) = calls.first() {
+            self.inner.arrive_together(first.op(), &mut lane, stream)?;
+        }
+        if self.aside.lock().is_used() {
+            self.inner.side.lock().lane.order(stream)?;
+        }
+        calls.iter().for_each(|call| self.inner.group.note(*call));
+        Ok(())
+    }
+
+    fn register(&self) -> Result<()> {
+        self.inner.group.check()?;
+        let pointers = self.pointers.lock();
+        // Another thread may have done it meanwhile: every rank takes part once.
+        if self.registered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let asked: Vec<Pointer<'_>> = pointers
+            .iter()
+            .map(|captured| Pointer {
+                registration: &captured.registration,
+                address: captured.address as *mut u8,
+                bytes: captured.bytes,
+                owner: captured.owner.as_ref().and_then(Weak::upgrade),
+            })
+            .collect();
+        let shared = register(&self.inner.arena, &asked, &self.uses.lock())?;
+        if let Some(item) = shared.iter().position(|shared| !shared) {
+            return Err(Error::unsupported(
+                format!("pointer {item} of {} in a captured collective", shared.len()),
+                "some rank's memory there cannot be shared: adopt it before the capture, and it is pushed, or capture symmetric memory",
+            ));
+        }
+        self.registered.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bootstrap::Threads;
+    use crate::collective::{Algorithm, AllReduceOptions, Communicator};
+    use crate::device::Device;
+    use crate::group::Config;
+    use crate::memory::DeviceBuffer;
+    use crate::types::Reduction;
+
+    /// Rank 0 launches while it registers, for which it waits for rank 1.
+    #[test]
+    fn a_launch_does_not_wait_for_a_registration() {
+        let told = Barrier::new(2);
+        let run = |bootstrap: Threads| {
+            let device = Device::host().unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let config = Config { heap_bytes: 1 << 16, ..Config::default() };
+            let communicator = Communicator::open(bootstrap, &device, config).unwrap();
+            let (input, output) = (DeviceBuffer::from_slice(&[1i32; 64], &stream), DeviceBuffer::new(&device, 64));
+            let (input, output) = (input.unwrap(), output.unwrap());
+            let options = AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::TwoShotZeroCopy };
+            let graph =
+                stream.capture(|capture| communicator.all_reduce_with(options, &input, &output, capture)).unwrap();
+            if communicator.rank() == 0 {
+                std::thread::scope(|scope| {
+                    let registering = scope.spawn(|| graph.register());
+                    // Time to begin.
+                    std::thread::sleep(Duration::from_millis(300));
+                    let (launched, outcome) = std::sync::mpsc::channel();
+                    let (graph, stream) = (&graph, &stream);
+                    scope.spawn(move || launched.send(graph.launch(stream)));
+                    let outcome = outcome.recv_timeout(Duration::from_secs(10));
+                    told.wait();
+                    assert_eq!(outcome, Ok(Err(Error::NotRegistered { pointers: 2 })));
+                    registering.join().unwrap().unwrap();
+                });
+            } else {
+                told.wait();
+                graph.register().unwrap();
+            }
+            graph.launch(&stream).unwrap();
+            communicator.synchronize(&stream).unwrap();
+            assert_eq!(output.read(&stream).unwrap(), [2; 64]);
+            drop(graph);
+            communicator.close().unwrap();
+        };
+        std::thread::scope(|scope| {
+            let run = &run;
+            let ranks = Threads::new(2).unwrap().into_iter().map(|bootstrap| scope.spawn(move || run(bootstrap)));
+            ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
+        });
+    }
+}

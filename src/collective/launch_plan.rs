@@ -1,0 +1,170 @@
+//! An all-reduce of which everything is decided but where it is enqueued: the one way from a plan to
+//! launches, taken once by a call and any number of times by a bound one.
+#![allow(unsafe_code)]
+
+use super::Inner;
+use super::all_reduce::Plan;
+use super::call_order::Lane;
+use super::exchange::copy;
+use super::graph_part::Recorded;
+use super::reach::Peers;
+use crate::error::{Error, Result};
+use crate::group::Call;
+use crate::kernel::args;
+use crate::kernel::geometry::Launch;
+use crate::memory::View;
+use crate::op::{self, Strip};
+use crate::stream::Enqueue;
+use crate::types::WAY_NOTHING;
+
+/// What is to be enqueued.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of a call, which allocates nothing")]
+pub(super) enum Prepared {
+    /// There are no elements; what ranks compare of that.
+    Empty(Call),
+    /// Over one rank.
+    Copy { from: Strip, into: Strip },
+    /// Over several.
+    Calls(Calls),
+}
+
+// SAFETY: addresses for the device; what may use them when is for who enqueues to see to.
+unsafe impl Send for Prepared {}
+// SAFETY: as above; never changed.
+unsafe impl Sync for Prepared {}
+
+/// Calls of equal size, and a last one that may be smaller.
+pub(super) struct Calls {
+    /// Of the first; each other starts where the one before ends.
+    args: args::AllReduceArgs,
+    count: usize,
+    /// Every call but the last.
+    whole: Part,
+    last: Part,
+}
+
+/// What depends on the size of one call.
+struct Part {
+    elems: usize,
+    call: Call,
+    launch: Launch,
+}
+
+impl Inner {
+    /// Enqueues a checked all-reduce.
+    pub(super) fn all_reduce(
+        &self,
+        call: &op::Call<'_>,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let prepared = self.prepare(call, recorded)?;
+        self.enqueue_prepared(&prepared, &mut self.lane.lock(), queue, recorded)
+    }
+
+    /// Decides all that depends on the operands and settings of a checked all-reduce.
+    pub(super) fn prepare(
+        &self,
+        call: &op::Call<'_>,
+        recorded: Option<&Recorded>,
+    ) -> Result<Prepared> {
+        let (Some(input), Some(output)) = (&call.input, &call.output) else {
+            return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
+        };
+        let operands = [input, output];
+        if input.elems == 0 {
+            return Ok(Prepared::Empty(call.noted(0, WAY_NOTHING)));
+        }
+        if self.group.world_size() == 1 {
+            let [from, into] = operands.map(|view| Strip::whole(view, call.dtype));
+            return Ok(Prepared::Copy { from, into });
+        }
+        let plan = self.plan(call.options, call.dtype, operands, recorded)?;
+        let count = input.elems.div_ceil(plan.call_elems);
+        let whole = self.part(&plan, plan.call_elems);
+        let last = self.part(&plan, input.elems - (count - 1) * plan.call_elems);
+        Ok(Prepared::Calls(Calls { args: self.args(&plan, operands), count, whole, last }))
+    }
+
+    fn part(&self, plan: &Plan, elems: usize) -> Part {
+        let bytes = (elems * plan.dtype.bytes()) as u64;
+        let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
+        let call = Call::new(bytes, args::kOpAllReduce, plan.dtype, plan.reduction, way, by_peers);
+        let call = plan.peers.map_or(call, |peers| call.at(peers.map(|peers| peers.offset_bytes)));
+        Part { elems, call, launch: self.geometry(plan, bytes) }
+    }
+
+    /// Those of the first call, but for what depends on its size.
+    fn args(&self, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
+        let scratch = self.scratch(plan.algorithm);
+        let [inputs, outputs] = plan.peers.unwrap_or([Peers::NONE; 2]);
+        args::AllReduceArgs {
+            input: input.address.cast(),
+            output: output.address.cast(),
+            count: 0,
+            peers: self.arena.everywhere(scratch.region.offset),
+            slot_packets: scratch.slot_packets,
+            state: self.arena.own(scratch.state.offset).cast(),
+            inputs: inputs.table,
+            outputs: outputs.table,
+            inputs_offset_bytes: inputs.offset_bytes,
+            outputs_offset_bytes: outputs.offset_bytes,
+            wait: self.arena.wait(false),
+            rank: self.group.rank() as u32,
+            world: self.group.world_size() as u32,
+            dtype: plan.dtype as u32,
+            algorithm: plan.algorithm.number(),
+            lanes_log2: 0,
+            reduction: plan.reduction as u32,
+        }
+    }
+
+    /// Enqueues what is prepared, once, in the lane's order.
+    pub(super) fn enqueue_prepared(
+        &self,
+        prepared: &Prepared,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        match prepared {
+            Prepared::Empty(call) => self.announce_empty(*call, lane, queue, recorded),
+            Prepared::Copy { from, into } => {
+                lane.order_call(queue)?;
+                copy(*from, *into, queue)
+            }
+            Prepared::Calls(calls) => {
+                lane.order_call(queue)?;
+                (0..calls.count).try_for_each(|number| self.launch(calls, number, lane, queue, recorded))
+            }
+        }
+    }
+
+    /// Enqueues one call.
+    fn launch(
+        &self,
+        calls: &Calls,
+        number: usize,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let part = if number + 1 == calls.count { &calls.last } else { &calls.whole };
+        let start_bytes = number as u64 * calls.whole.call.bytes;
+        let first = self.announce(part.call, lane, queue, recorded)?;
+        let args = args::AllReduceArgs {
+            input: calls.args.input.wrapping_byte_add(start_bytes as usize),
+            output: calls.args.output.wrapping_byte_add(start_bytes as usize),
+            count: part.elems as u64,
+            inputs_offset_bytes: calls.args.inputs_offset_bytes + start_bytes,
+            outputs_offset_bytes: calls.args.outputs_offset_bytes + start_bytes,
+            wait: if first { self.arena.wait(true) } else { calls.args.wait },
+            lanes_log2: part.launch.lanes_log2,
+            ..calls.args
+        };
+        // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
+        // (liveness, bounds); the lane orders their use (exclusion); operands are valid for
+        // `part.elems` elements and freed only after the device's work, or are the caller's duty.
+        queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch(&args, &part.launch.geometry) })
+    }
+}

@@ -1,0 +1,198 @@
+//! Control pages: one a rank, shared by all ranks, addressable by the rank's device.
+//!
+//! A page holds the status block that the rank's kernels poll and write, and the history of calls. Peers read the whole
+//! page and write one word, `abort`. Invariants: a mapping is as long as [`Page`] and lives as long as its
+//! `PageMapping`; every field is atomic, so any rank may touch it at any time; an all-zero page is valid.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::history::History;
+use crate::error::{Error, Result};
+use crate::kernel::args;
+
+/// The host's view of `args::Status`, followed by the history.
+#[repr(C)]
+pub(crate) struct Page {
+    pub(super) abort: AtomicU32,
+    pub(super) code: AtomicU32,
+    pub(super) op: AtomicU32,
+    pub(super) peer: AtomicU32,
+    pub(super) sequence: AtomicU64,
+    pub(super) epoch: AtomicU32,
+    /// Nonzero: the rank's device runs calls in other numbers than the history has them. No kernel touches it.
+    pub(super) unnumbered: AtomicU32,
+    pub(super) timeout_ns: AtomicU64,
+    pub(super) theirs: [AtomicU64; 2],
+    pub(crate) history: History,
+}
+
+const _: () = assert!(std::mem::offset_of!(Page, history) == size_of::<args::Status>());
+const _: () = assert!(std::mem::offset_of!(Page, code) == std::mem::offset_of!(args::Status, code));
+const _: () = assert!(std::mem::offset_of!(Page, sequence) == std::mem::offset_of!(args::Status, sequence));
+const _: () = assert!(std::mem::offset_of!(Page, timeout_ns) == std::mem::offset_of!(args::Status, timeout_ns));
+const _: () = assert!(std::mem::offset_of!(Page, theirs) == std::mem::offset_of!(args::Status, theirs));
+
+/// Bytes of a mapping: whole pages of the largest common page size.
+pub(crate) const PAGE_BYTES: usize = size_of::<Page>().next_multiple_of(64 << 10);
+
+/// Why a rank was told to stop; the abort word carries this cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A rank called abort.
+    Abort,
+    /// A rank is gone.
+    Lost,
+    /// A wait for a rank passed its deadline.
+    Failed,
+    /// The calls of two ranks differ.
+    Differed,
+}
+
+/// The fault that a kernel found, and the rank it concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// The kernel waited for this rank until the deadline.
+    Late(usize),
+    /// This rank's call differs.
+    Different(usize),
+}
+
+/// The abort word: the cause, the rank that reported it, and the rank to blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stop {
+    pub(super) cause: Cause,
+    pub(super) by: usize,
+    pub(super) culprit: usize,
+}
+
+impl Stop {
+    fn word(self) -> u32 {
+        let cause = match self.cause {
+            Cause::Abort => 1,
+            Cause::Lost => 2,
+            Cause::Failed => 3,
+            Cause::Differed => 4,
+        };
+        cause | (self.by as u32) << 8 | (self.culprit as u32) << 16
+    }
+
+    fn from_word(word: u32) -> Option<Self> {
+        let cause = match word & 0xff {
+            0 => return None,
+            2 => Cause::Lost,
+            3 => Cause::Failed,
+            4 => Cause::Differed,
+            _ => Cause::Abort,
+        };
+        Some(Self { cause, by: (word >> 8 & 0xff) as usize, culprit: (word >> 16 & 0xff) as usize })
+    }
+}
+
+impl Page {
+    /// Tells the rank of this page to stop. The first stop is kept.
+    pub(super) fn stop(&self, stop: Stop) {
+        let _ = self.abort.compare_exchange(0, stop.word(), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The stop that the rank of this page was told, if any.
+    pub(super) fn stopped(&self) -> Option<Stop> {
+        Stop::from_word(self.abort.load(Ordering::Acquire))
+    }
+
+    /// The fault that kernels of this page's rank found, if any.
+    pub(super) fn finding(&self) -> Option<Finding> {
+        let code = self.code.load(Ordering::Acquire);
+        let peer = self.peer.load(Ordering::Relaxed) as usize;
+        match code {
+            args::kStatusTimeout => Some(Finding::Late(peer)),
+            args::kStatusMismatch => Some(Finding::Different(peer)),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing went wrong. Every call runs this check; it costs two loads.
+    pub(super) fn healthy(&self) -> bool {
+        self.abort.load(Ordering::Relaxed) == 0 && self.code.load(Ordering::Relaxed) == 0
+    }
+}
+
+pub(crate) struct PageMapping {
+    address: NonNull<Page>,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mapping is plain shared memory that any thread may address; every field of the page is atomic.
+unsafe impl Send for PageMapping {}
+// SAFETY: the mapping is shared memory of atomic fields, which any thread may access.
+unsafe impl Sync for PageMapping {}
+
+impl PageMapping {
+    pub(super) fn create() -> Result<Self> {
+        let system = |doing: &str, error: rustix::io::Errno| Error::system(doing, &error.into());
+        let fd = memfd_create("symmetra-page", MemfdFlags::CLOEXEC).map_err(|error| system("memfd_create", error))?;
+        ftruncate(&fd, PAGE_BYTES as u64).map_err(|error| system("ftruncate", error))?;
+        Self::map(fd)
+    }
+
+    pub(super) fn map(fd: OwnedFd) -> Result<Self> {
+        let bytes = rustix::fs::fstat(&fd).map_err(|error| Error::system("fstat", &error.into()))?.st_size;
+        if bytes < PAGE_BYTES as i64 {
+            return Err(Error::invalid("a peer's control page", bytes, format!("it must have {PAGE_BYTES} bytes")));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of Rust's.
+        let address = unsafe {
+            mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)
+        };
+        let address = address.map_err(|error| Error::system("mmap of a control page", &error.into()))?;
+        match NonNull::new(address.cast()) {
+            Some(address) => Ok(Self { address, fd }),
+            None => Err(Error::Internal { message: "mmap returned null".to_owned() }),
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.address.as_ptr().cast()
+    }
+}
+
+impl std::ops::Deref for PageMapping {
+    type Target = Page;
+
+    fn deref(&self) -> &Page {
+        // SAFETY: `self` keeps the page mapped; it is page-aligned, valid for all bit patterns and atomic throughout.
+        unsafe { self.address.as_ref() }
+    }
+}
+
+impl Drop for PageMapping {
+    fn drop(&mut self) {
+        // SAFETY: `map` mapped exactly this, and no reference outlives `self`.
+        let _ = unsafe { munmap(self.address.as_ptr().cast(), PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_abort_word_keeps_what_it_carries() {
+        for cause in [Cause::Abort, Cause::Lost, Cause::Failed, Cause::Differed] {
+            for (by, culprit) in [(0, 0), (3, 15), (15, 1)] {
+                let stop = Stop { cause, by, culprit };
+                assert_eq!(Stop::from_word(stop.word()), Some(stop));
+            }
+        }
+        assert_eq!(Stop::from_word(0), None);
+    }
+}

@@ -1,0 +1,28 @@
+//! Broadcast: what one rank has, in the buffer of every rank.
+
+use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
+use crate::error::Operation;
+
+/// Broadcast. The output of the root is also its input.
+pub static BROADCAST: Op = Op {
+    operation: Operation::Broadcast,
+    summary: "What the root has, in every rank",
+    input: Extent::NONE,
+    output: Extent::ONE,
+    in_place: InPlace::Same,
+    along: false,
+    low_contention: false,
+    bus_factor: all_of_it,
+    kernels: Kernels::Exchange { strips, access: Access::Relay },
+    nccl: Nccl::Broadcast,
+    host: Host::Broadcast,
+    effect: |case, _| case.one(Source::Rank(case.parameter), 0),
+};
+
+fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+    let Some(buffer) = &call.output else { return Strips::default() };
+    let whole = Strip::whole(buffer, shape.dtype);
+    let gives = shape.rank == shape.parameter;
+    let from = |_| if gives { whole } else { Strip::NONE };
+    Strips::each(shape.world, from, |from| if from == shape.parameter { whole } else { Strip::NONE })
+}

@@ -1,0 +1,237 @@
+//! The check of a call: one body for every operation, backend and language.
+
+use std::fmt::Display;
+use std::ops::Range;
+
+use super::{Call, Cut, InPlace, Message, Numbers, Size};
+use crate::device::Device;
+use crate::error::{Error, Parameter, Result};
+use crate::memory::View;
+use crate::types::Dtype;
+
+/// What a checked call is on this rank.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) rank: usize,
+    pub(crate) world: usize,
+    /// The root, or the distance between ranks.
+    pub(crate) parameter: usize,
+    pub(crate) dtype: Dtype,
+    /// How an operand of [`Size::PerRank`] is cut into parts. The part of a rank has the count of elements that the
+    /// ranks agree on.
+    pub(crate) cut: Cut,
+}
+
+impl Shape {
+    /// Bytes of the count that the ranks agree on.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.cut.part_elems().unwrap_or(0) * self.dtype.bytes()) as u64
+    }
+
+    /// From the start of an operand of parts to the part of `rank`.
+    pub(crate) fn offset_bytes(&self, rank: usize) -> u64 {
+        self.cut.offset_bytes(rank, self.dtype)
+    }
+
+    /// The rank `distance` further, modulo the world size.
+    pub(crate) fn after(&self, distance: usize) -> usize {
+        (self.rank + distance) % self.world
+    }
+}
+
+impl Call<'_> {
+    /// Refuses what is outside its limits: nothing has been done then. `device` is this rank's.
+    pub(crate) fn check(&self, rank: usize, world: usize, device: &Device) -> Result<Shape> {
+        let what = match self.op.operation.parameter() {
+            Parameter::None => None,
+            Parameter::Root => Some("root"),
+            Parameter::Distance => Some("distance"),
+        };
+        if let Some(what) = what.filter(|_| self.parameter >= world) {
+            return Err(Error::invalid(what, self.parameter, format!("the world size is {world}")));
+        }
+        let shape = |cut| Shape { rank, world, parameter: self.parameter, dtype: self.dtype, cut };
+        if let Numbers::Messages(messages) = self.numbers {
+            check_messages(messages, rank, world, device)?;
+            return Ok(shape(Cut::line(0, world)));
+        }
+        let input = self.operand("input", self.input.as_ref(), self.op.input, rank, device)?;
+        let output = self.operand("output", self.output.as_ref(), self.op.output, rank, device)?;
+        if let Numbers::Counts([send, receive]) = self.numbers {
+            if let Some((input, output)) = input.zip(output) {
+                self.check_counts([input, output], [send, receive], rank, world)?;
+            }
+            return Ok(shape(Cut::line(0, world)));
+        }
+        let cut = self.cut(input, output, world)?;
+        for (what, view, extent) in [("input", input, self.op.input), ("output", output, self.op.output)] {
+            let needed = if extent.size == Size::PerRank { cut.whole_elems() } else { cut.part_elems() };
+            if let Some(view) = view.filter(|view| Some(view.elems) != needed) {
+                return Err(self.misfit(what, view.elems, needed, world));
+            }
+        }
+        if let Some((input, output)) = input.zip(output) {
+            self.check_overlap([input, output], cut, rank)?;
+        }
+        Ok(shape(cut))
+    }
+
+    /// An operand that this rank has, where it has one.
+    fn operand<'a, 'v>(
+        &self,
+        what: &str,
+        view: Option<&'a View<'v>>,
+        extent: super::Extent,
+        rank: usize,
+        device: &Device,
+    ) -> Result<Option<&'a View<'v>>> {
+        if extent.size == Size::None || (extent.at_root && rank != self.parameter) {
+            return Ok(None);
+        }
+        let Some(view) = view else {
+            let (what, limit) = match extent.at_root {
+                true => (format!("the root's {what}"), format!("rank {rank} is the root")),
+                false => (format!("the {what}"), format!("every {} has one", self.op.operation)),
+            };
+            return Err(Error::invalid(&what, "missing", limit));
+        };
+        device.check_same(what, view.device)?;
+        Ok(Some(view))
+    }
+
+    /// How many elements the ranks agree on: what an operand of one count has, a part of what the others have, or
+    /// what a shape says.
+    fn cut(&self, input: Option<&View<'_>>, output: Option<&View<'_>>, world: usize) -> Result<Cut> {
+        if let Numbers::Along(dim, shape) = self.numbers {
+            return match self.op.input.size {
+                Size::PerRank => Cut::of_whole(shape, dim, world),
+                _ => Cut::of_parts(shape, dim, world),
+            };
+        }
+        let one = |view: Option<&View<'_>>, extent: super::Extent| {
+            view.filter(|_| extent.size == Size::One).map(|view| view.elems)
+        };
+        match one(input, self.op.input).or(one(output, self.op.output)) {
+            Some(elems) => Ok(Cut::line(elems, world)),
+            None => {
+                let elems = input.or(output).map_or(0, |view| view.elems);
+                match elems.is_multiple_of(world) {
+                    true => Ok(Cut::line(elems / world, world)),
+                    false => {
+                        let limit = format!("it must be a multiple of the world size, {world}");
+                        Err(Error::invalid("the input's length", elems, limit))
+                    }
+                }
+            }
+        }
+    }
+
+    fn misfit(&self, what: &str, elems: usize, needed: Option<usize>, world: usize) -> Error {
+        let why = match self.numbers {
+            Numbers::Along(dim, shape) => format!("the shape {shape:?}, cut along {dim} over {world} ranks,"),
+            _ if what == "output" && self.op.output.size == Size::One && self.op.input.size == Size::One => {
+                "the input".to_owned()
+            }
+            _ => format!("{} over {world} ranks", self.op.operation),
+        };
+        let limit = match needed {
+            Some(needed) => format!("{why} makes {needed}"),
+            None => format!("{why} makes more than there can be"),
+        };
+        Error::invalid(&format!("the {what}'s length"), elems, limit)
+    }
+
+    fn check_overlap(&self, [input, output]: [&View<'_>; 2], cut: Cut, rank: usize) -> Result<()> {
+        let (from, into) = (span(input, self.dtype), span(output, self.dtype));
+        let ((part, own), (whole, all)) = match from.len() <= into.len() {
+            true => (("the input", from), ("the output", into)),
+            false => (("the output", into), ("the input", from)),
+        };
+        let start = match self.op.in_place {
+            InPlace::Same => Some(all.start),
+            InPlace::OwnPart if cut.is_line() => Some(all.start + rank * own.len()),
+            InPlace::OwnPart | InPlace::Never => None,
+        };
+        let in_place = start.map(|start| start..start + own.len());
+        check_apart((part, own), (whole, all), in_place)
+    }
+
+    fn check_counts(
+        &self,
+        [input, output]: [&View<'_>; 2],
+        [send, receive]: [&[usize]; 2],
+        rank: usize,
+        world: usize,
+    ) -> Result<()> {
+        for (what, view, counts) in [("input", input, send), ("output", output, receive)] {
+            if counts.len() != world {
+                let what = format!("the number of counts of the {what}");
+                return Err(Error::invalid(&what, counts.len(), format!("the world size is {world}")));
+            }
+            let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+            if sum.is_none_or(|sum| sum > view.elems) {
+                let limit = format!("the {what} has {} elements", view.elems);
+                return Err(Error::invalid(&format!("the sum of the {what}'s counts"), format!("{counts:?}"), limit));
+            }
+        }
+        if send[rank] != receive[rank] {
+            let limit = format!("receive_counts[{rank}] is {}", receive[rank]);
+            return Err(Error::invalid(&format!("send_counts[{rank}] of rank {rank}"), send[rank], limit));
+        }
+        check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+    }
+}
+
+/// Refuses messages to or from ranks that are not there, several of one direction and peer, unequal messages of a
+/// rank with itself, and memory that is received into and used otherwise too.
+fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Device) -> Result<()> {
+    let place = |message: &Message| span(&message.view(), message.dtype);
+    for (number, message) in messages.iter().enumerate() {
+        device.check_same("operand", message.view().device)?;
+        if message.peer >= world {
+            return Err(Error::invalid("the peer", message.peer, format!("the world size is {world}")));
+        }
+        for earlier in &messages[..number] {
+            if (earlier.peer, earlier.sends) == (message.peer, message.sends) {
+                let what = format!("the number of messages {} rank {}", message.direction(), message.peer);
+                return Err(Error::invalid(&what, 2, "a batch holds one at most"));
+            }
+            if !earlier.sends || !message.sends {
+                check_apart((message, place(message)), (earlier, place(earlier)), None)?;
+            }
+        }
+    }
+    let own = |sends: bool| {
+        let message = messages.iter().find(|message| (message.peer, message.sends) == (rank, sends));
+        message.map_or(0, |message| message.strip().bytes)
+    };
+    if own(true) == own(false) {
+        return Ok(());
+    }
+    let limit = format!("it expects {} from itself", own(false));
+    Err(Error::invalid("what a rank sends itself", format!("{} bytes", own(true)), limit))
+}
+
+/// Addresses that an operand covers.
+pub(crate) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
+    let start = view.address as usize;
+    start..start + view.elems * dtype.bytes()
+}
+
+/// Refuses operands that overlap, each with its name, unless the first is where it must be in place.
+pub(crate) fn check_apart(
+    (what, first): (impl Display, Range<usize>),
+    (other, second): (impl Display, Range<usize>),
+    in_place: Option<Range<usize>>,
+) -> Result<()> {
+    let overlap = first.start.max(second.start) < first.end.min(second.end);
+    if !overlap || in_place.as_ref() == Some(&first) {
+        return Ok(());
+    }
+    let place = match in_place {
+        Some(place) => format!("in place they are {:#x} and {:#x}", place.start, second.start),
+        None => "they may not overlap".to_owned(),
+    };
+    let limit = format!("{other} is {} bytes at {:#x}; {place}", second.len(), second.start);
+    Err(Error::invalid(&what.to_string(), format!("{} bytes at {:#x}", first.len(), first.start), limit))
+}

@@ -1,0 +1,113 @@
+//! One dimension of a row-major tensor, cut into a part for every rank.
+
+use crate::error::{Error, Result};
+use crate::types::Dtype;
+
+/// A tensor as a cut along one dimension sees it: `rows` times `parts` parts side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Product of the dimensions before.
+    rows: usize,
+    /// Elements of one part in one row.
+    part_elems: usize,
+    parts: usize,
+}
+
+impl Cut {
+    /// A tensor of one dimension.
+    pub(crate) fn line(part_elems: usize, parts: usize) -> Self {
+        Self { rows: 1, part_elems, parts }
+    }
+
+    /// A tensor whose parts have this shape.
+    pub(crate) fn of_parts(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
+        Self::of(shape, dim, parts, Ok)
+    }
+
+    /// A tensor of this shape, cut into `parts`.
+    pub(crate) fn of_whole(shape: &[usize], dim: usize, parts: usize) -> Result<Self> {
+        Self::of(shape, dim, parts, |len| match len.is_multiple_of(parts) {
+            true => Ok(len / parts),
+            false => {
+                let limit = format!("it must be a multiple of the world size, {parts}");
+                Err(Error::invalid(&format!("dimension {dim} of {shape:?}"), len, limit))
+            }
+        })
+    }
+
+    /// `part` says how long a part is along the dimension that is so long in the shape.
+    fn of(shape: &[usize], dim: usize, parts: usize, part: impl Fn(usize) -> Result<usize>) -> Result<Self> {
+        let Some(len) = shape.get(dim) else {
+            return Err(Error::invalid("the dimension", dim, format!("the shape {shape:?} has {}", shape.len())));
+        };
+        let product = |first: usize, dims: &[usize]| dims.iter().try_fold(first, |all, dim| all.checked_mul(*dim));
+        let sizes = product(1, &shape[..dim]).zip(product(part(*len)?, &shape[dim + 1..]));
+        let cut = sizes.map(|(rows, part_elems)| Self { rows, part_elems, parts });
+        cut.filter(|cut| cut.whole_elems().is_some())
+            .ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has more elements than there can be"))
+    }
+
+    /// Elements of one part.
+    pub(crate) fn part_elems(self) -> Option<usize> {
+        self.rows.checked_mul(self.part_elems)
+    }
+
+    /// Elements of all parts.
+    pub(crate) fn whole_elems(self) -> Option<usize> {
+        self.part_elems()?.checked_mul(self.parts)
+    }
+
+    /// Whether every part is one stretch of the whole.
+    pub(crate) fn is_line(self) -> bool {
+        self.rows <= 1
+    }
+
+    /// How often each part has a stretch in the whole.
+    pub(crate) fn rows(self) -> usize {
+        self.rows
+    }
+
+    /// From the start of the whole to that of a part.
+    pub(crate) fn offset_bytes(self, part: usize, dtype: Dtype) -> u64 {
+        (part * self.part_elems * dtype.bytes()) as u64
+    }
+
+    /// How many parts there are.
+    pub(crate) fn parts(self) -> usize {
+        self.parts
+    }
+
+    /// Bytes of a row of a part, `parts` of which are side by side in the whole; 0 where a part is one stretch.
+    pub(super) fn row_bytes(self, dtype: Dtype) -> u64 {
+        if self.is_line() { 0 } else { (self.part_elems * dtype.bytes()) as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Rows;
+
+    #[test]
+    fn a_cut_along_any_dimension() {
+        let cut = Cut::of_whole(&[3, 8, 5], 1, 4).unwrap();
+        assert_eq!(cut, Cut { rows: 3, part_elems: 10, parts: 4 });
+        assert_eq!(cut, Cut::of_parts(&[3, 2, 5], 1, 4).unwrap());
+        assert_eq!((cut.part_elems(), cut.whole_elems()), (Some(30), Some(120)));
+        assert_eq!(cut.offset_bytes(2, Dtype::F32), 80);
+        let rows = Rows::gathering(cut, Dtype::F32);
+        assert_eq!((rows.row_bytes, rows.from_pitch_bytes, rows.into_pitch_bytes), (40, 40, 160));
+        assert!(Cut::of_whole(&[8, 5], 0, 4).unwrap().is_line());
+        assert!(Cut::of_whole(&[1, 8], 1, 4).unwrap().is_line());
+    }
+
+    #[test]
+    fn shapes_that_cannot_be() {
+        let message = |result: Result<Cut>| result.unwrap_err().to_string();
+        assert!(message(Cut::of_whole(&[3, 7], 1, 4)).contains('7'));
+        assert!(message(Cut::of_whole(&[3, 8], 2, 4)).contains('2'));
+        assert!(message(Cut::of_parts(&[], 0, 4)).contains('0'));
+        assert!(message(Cut::of_parts(&[usize::MAX, 2], 1, 4)).contains("more elements"));
+        assert!(message(Cut::of_parts(&[usize::MAX / 2, 1], 1, 4)).contains("more elements"));
+    }
+}

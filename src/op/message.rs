@@ -1,0 +1,97 @@
+//! Messages between pairs of ranks.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::Strip;
+use crate::device::Device;
+use crate::memory::{Operand, Owner, Place, View, WithView};
+use crate::types::{Dtype, Element};
+
+/// What a rank sends to another, or receives from it.
+pub(crate) struct Message {
+    pub(crate) peer: usize,
+    pub(crate) sends: bool,
+    pub(crate) dtype: Dtype,
+    address: *mut u8,
+    elems: usize,
+    place: Place,
+    device: Device,
+    owner: Option<Owner>,
+}
+
+impl Message {
+    pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
+        let View { address, elems, place, device, owner } = *operand;
+        Self { peer, sends, dtype, address, elems, place, device: device.clone(), owner: owner.cloned() }
+    }
+
+    pub(crate) fn view(&self) -> View<'_> {
+        let owner = self.owner.as_ref();
+        View { address: self.address, elems: self.elems, place: self.place, device: &self.device, owner }
+    }
+
+    pub(crate) fn strip(&self) -> Strip {
+        Strip { address: self.address, bytes: (self.elems * self.dtype.bytes()) as u64 }
+    }
+
+    /// `sent to` or `received from`.
+    pub(crate) fn direction(&self) -> &'static str {
+        if self.sends { "sent to" } else { "received from" }
+    }
+}
+
+/// `what is sent to rank 3`, as errors name a message.
+impl fmt::Display for Message {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "what is {} rank {}", self.direction(), self.peer)
+    }
+}
+
+/// What one rank sends and receives in a batch. What is wrong with a message is the error of the batch.
+pub struct Messages<'op> {
+    rank: usize,
+    world_size: usize,
+    messages: Vec<Message>,
+    _operands: PhantomData<&'op ()>,
+}
+
+impl<'op> Messages<'op> {
+    pub(crate) fn new(rank: usize, world_size: usize) -> Self {
+        Self { rank, world_size, messages: Vec::new(), _operands: PhantomData }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Sends the elements of `operand` to rank `peer` of the group.
+    pub fn send<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) {
+        self.messages.push(Message::new(peer, true, T::DTYPE, &operand.view_of()));
+    }
+
+    /// Receives as many elements as `operand` has from rank `peer` of the group.
+    pub fn receive<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) {
+        self.messages.push(Message::new(peer, false, T::DTYPE, &operand.view_of()));
+    }
+
+    /// Sends the elements of `operand` to the next rank; the last rank sends to the first.
+    pub fn send_next<T: Element>(&mut self, operand: impl Operand<'op, T>) {
+        self.send(operand, (self.rank + 1) % self.world_size);
+    }
+
+    /// Receives as many elements as `operand` has from the previous rank; the first rank receives from the last.
+    pub fn receive_previous<T: Element>(&mut self, operand: impl Operand<'op, T>) {
+        self.receive(operand, (self.rank + self.world_size - 1) % self.world_size);
+    }
+}
+
+impl fmt::Debug for Messages<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peers = |sends: bool| {
+            let some = self.messages.iter().filter(|message| message.sends == sends);
+            some.map(|message| message.peer).collect::<Vec<_>>()
+        };
+        write!(out, "Messages(to {:?}, from {:?})", peers(true), peers(false))
+    }
+}

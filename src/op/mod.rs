@@ -1,0 +1,231 @@
+//! Operations: one description each. A description says what a call takes, what may be in place, which bytes go
+//! from rank to rank, how backends run the call, and what the call leaves. Everything else is derived from it: the
+//! check of a call, the history that ranks compare, the choice of a backend, the command that measures and verifies
+//! the operation, and the tests.
+
+mod algorithm;
+mod all_gather;
+mod all_reduce;
+mod all_to_all;
+mod broadcast;
+mod call;
+mod check;
+mod cut;
+mod effect;
+mod gather;
+mod message;
+mod reduce;
+mod reduce_scatter;
+mod scatter;
+mod send_receive;
+mod strips;
+
+use crate::error::Operation;
+
+pub use algorithm::{Algorithm, AllReduceOptions};
+pub use all_gather::ALL_GATHER;
+pub use all_reduce::ALL_REDUCE;
+pub use all_to_all::{ALL_TO_ALL, ALL_TO_ALL_V};
+pub use broadcast::BROADCAST;
+pub(crate) use call::{Call, Numbers};
+pub(crate) use check::Shape;
+pub(crate) use cut::Cut;
+pub use effect::{Case, Source, Stretch};
+pub use gather::GATHER;
+pub(crate) use message::Message;
+pub use message::Messages;
+pub use reduce::REDUCE;
+pub use reduce_scatter::REDUCE_SCATTER;
+pub use scatter::SCATTER;
+pub use send_receive::SEND_RECEIVE;
+pub(crate) use strips::{Rows, Strip, Strips};
+
+/// Every operation of a group, in the order in which commands and explanations list them.
+pub static OPERATIONS: [&Op; 10] = [
+    &ALL_REDUCE,
+    &ALL_GATHER,
+    &REDUCE_SCATTER,
+    &ALL_TO_ALL,
+    &ALL_TO_ALL_V,
+    &BROADCAST,
+    &REDUCE,
+    &GATHER,
+    &SCATTER,
+    &SEND_RECEIVE,
+];
+
+/// The description of an operation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Op {
+    /// Name, number, and what a call takes beside operands.
+    pub operation: Operation,
+    /// What the ranks hold afterwards, in one line.
+    pub summary: &'static str,
+    /// What a call reads.
+    pub input: Extent,
+    /// What a call writes.
+    pub output: Extent,
+    /// Where input and output may be the same memory.
+    pub in_place: InPlace,
+    /// Whether the operation has a form along one dimension of a row-major tensor.
+    pub along: bool,
+    /// Whether the operation has a low-contention form, which copy engines run.
+    pub low_contention: bool,
+    /// Bus bandwidth over algorithm bandwidth for a world size, as nccl-tests count.
+    pub bus_factor: fn(usize) -> f64,
+    /// What the output of a rank holds after a call. An independent statement: nothing that runs a call uses it.
+    pub effect: fn(&Case<'_>, usize) -> Vec<Stretch>,
+    pub(crate) kernels: Kernels,
+    pub(crate) nccl: Nccl,
+    pub(crate) host: Host,
+}
+
+/// How many elements an operand has. Ranks agree on a count of elements, except where each pair of ranks has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Size {
+    /// There is no such operand.
+    None,
+    /// The count.
+    One,
+    /// The count for each rank: world size times the count, parts in rank order.
+    PerRank,
+    /// A count of its own for each rank, parts in rank order, at most the whole operand together.
+    Counts,
+    /// Any number of messages, at most one for each rank.
+    Messages,
+}
+
+/// An operand: its size, and whether the root alone has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How many elements.
+    pub size: Size,
+    /// Whether only the root has the operand. Other ranks pass nothing, and what they pass is not looked at.
+    pub at_root: bool,
+}
+
+impl Extent {
+    const NONE: Self = Self::of(Size::None);
+    const ONE: Self = Self::of(Size::One);
+    const PER_RANK: Self = Self::of(Size::PerRank);
+    const COUNTS: Self = Self::of(Size::Counts);
+    const MESSAGES: Self = Self::of(Size::Messages);
+
+    const fn of(size: Size) -> Self {
+        Self { size, at_root: false }
+    }
+
+    const fn at_root(self) -> Self {
+        Self { at_root: true, ..self }
+    }
+}
+
+/// Where the input and the output of a call may share memory. Otherwise they may not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InPlace {
+    /// Nowhere.
+    Never,
+    /// Input and output are the same.
+    Same,
+    /// The smaller operand is this rank's part of the larger one.
+    OwnPart,
+}
+
+/// How own kernels run an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kernels {
+    /// By an all-reduce algorithm.
+    AllReduce,
+    /// By an exchange of strips.
+    Exchange { strips: fn(&Call<'_>, &Shape) -> Strips, access: Access },
+}
+
+/// Which operand peers access in an exchange where they can address it, and where this rank's bytes are in there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access {
+    /// Each rank writes into the output of every other, at this offset in bytes.
+    Write(fn(&Shape) -> u64),
+    /// Each rank that receives reads the input of every rank from this offset in bytes on, and reduces what it reads.
+    Reduce(fn(&Shape) -> u64),
+    /// Each rank reads a share of the root's output and writes the share into the output of all others.
+    Relay,
+    /// Receivers alone know where their strips are: they tell the senders on the device before the exchange.
+    Told(Tell),
+}
+
+/// When ranks tell each other where their strips are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tell {
+    /// Where the message is large enough for direct access to pay: all ranks know the size.
+    Large,
+    /// Always: each rank knows its own sizes alone.
+    Always,
+}
+
+/// What NCCL is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nccl {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    Broadcast,
+    Reduce,
+    /// A group of sends and receives, one for each strip.
+    Strips,
+}
+
+/// How the host backend runs an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// An exchange of the strips.
+    Strips,
+    /// An exchange of the strips, of which each rank reduces what arrives.
+    ReducedStrips,
+    /// Every rank reduces a share, all ranks gather the shares, and ranks that have an output write the result.
+    Reduced,
+    /// The root scatters shares, and all ranks gather them.
+    Broadcast,
+}
+
+impl Op {
+    /// The name: that of the command, and of the operation in messages.
+    pub const fn name(&self) -> &'static str {
+        self.operation.name()
+    }
+
+    /// The operation with this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        OPERATIONS.into_iter().find(|op| op.name() == name)
+    }
+
+    /// The description of an operation; `None` for what is no operation of a group.
+    pub fn of(operation: Operation) -> Option<&'static Self> {
+        OPERATIONS.into_iter().find(|op| op.operation == operation)
+    }
+
+    /// The bytes that go from rank to rank. An all-reduce has none: its algorithms decide.
+    pub(crate) fn strips(&self, call: &Call<'_>, shape: &Shape) -> Strips {
+        match self.kernels {
+            Kernels::AllReduce => Strips::default(),
+            Kernels::Exchange { strips, .. } => strips(call, shape),
+        }
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, other: &Self) -> bool {
+        self.operation == other.operation
+    }
+}
+
+/// The part of a message that crosses a rank's link where each rank keeps its own part.
+fn share_of_others(world_size: usize) -> f64 {
+    (world_size as f64 - 1.0) / world_size as f64
+}
+
+fn all_of_it(_world_size: usize) -> f64 {
+    1.0
+}

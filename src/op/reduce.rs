@@ -1,0 +1,32 @@
+//! Reduce: the reduction of all inputs, in the root's output.
+
+use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
+use crate::error::Operation;
+
+/// Reduce. Ranks other than the root call alike, whether the root reduces in place or not, so nothing about the way
+/// the bytes go depends on that.
+pub static REDUCE: Op = Op {
+    operation: Operation::Reduce,
+    summary: "The reduction of all inputs, in the root",
+    input: Extent::ONE,
+    output: Extent::ONE.at_root(),
+    in_place: InPlace::Same,
+    along: false,
+    low_contention: false,
+    bus_factor: all_of_it,
+    kernels: Kernels::Exchange { strips, access: Access::Reduce(|_| 0) },
+    nccl: Nccl::Reduce,
+    host: Host::Reduced,
+    effect: |case, rank| if rank == case.parameter { case.one(Source::Reduced, 0) } else { Vec::new() },
+};
+
+fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+    let mut strips = Strips::default();
+    if let Some(input) = &call.input {
+        strips.from[shape.parameter] = Strip::whole(input, shape.dtype);
+    }
+    if let Some(output) = call.output.as_ref().filter(|_| shape.rank == shape.parameter) {
+        strips.into[shape.parameter] = Strip::whole(output, shape.dtype);
+    }
+    strips
+}

@@ -1,0 +1,75 @@
+//! The bytes that go from rank to rank in a call.
+
+use super::Cut;
+use crate::group::MAX_WORLD_SIZE;
+use crate::memory::View;
+use crate::types::Dtype;
+
+/// What goes to one rank, or comes from one rank.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip {
+    pub(crate) address: *mut u8,
+    pub(crate) bytes: u64,
+}
+
+impl Strip {
+    pub(crate) const NONE: Self = Self { address: std::ptr::null_mut(), bytes: 0 };
+
+    /// All of an operand.
+    pub(crate) fn whole(view: &View<'_>, dtype: Dtype) -> Self {
+        Self { address: view.address, bytes: (view.elems * dtype.bytes()) as u64 }
+    }
+
+    /// Part `number` of an operand that holds parts of `bytes` bytes.
+    pub(crate) fn part(view: &View<'_>, number: usize, bytes: u64) -> Self {
+        Self { address: view.address.wrapping_add(number * bytes as usize), bytes }
+    }
+}
+
+/// Rows of strips that are parts of a tensor. All zero: each strip is one row.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rows {
+    pub(crate) row_bytes: u64,
+    pub(crate) from_pitch_bytes: u64,
+    pub(crate) into_pitch_bytes: u64,
+}
+
+impl Rows {
+    /// From parts by themselves into the whole.
+    pub(crate) fn gathering(cut: Cut, dtype: Dtype) -> Self {
+        let row_bytes = cut.row_bytes(dtype);
+        Self { row_bytes, from_pitch_bytes: row_bytes, into_pitch_bytes: row_bytes * cut.parts() as u64 }
+    }
+
+    /// From the whole into parts by themselves.
+    pub(crate) fn scattering(cut: Cut, dtype: Dtype) -> Self {
+        let Self { row_bytes, from_pitch_bytes, into_pitch_bytes } = Self::gathering(cut, dtype);
+        Self { row_bytes, from_pitch_bytes: into_pitch_bytes, into_pitch_bytes: from_pitch_bytes }
+    }
+}
+
+/// What a rank gives to every rank and gets from every rank.
+#[derive(Clone, Copy)]
+pub(crate) struct Strips {
+    pub(crate) from: [Strip; MAX_WORLD_SIZE],
+    pub(crate) into: [Strip; MAX_WORLD_SIZE],
+    pub(crate) rows: Rows,
+}
+
+impl Default for Strips {
+    fn default() -> Self {
+        Self { from: [Strip::NONE; MAX_WORLD_SIZE], into: [Strip::NONE; MAX_WORLD_SIZE], rows: Rows::default() }
+    }
+}
+
+impl Strips {
+    /// Strips whose rank-to-rank parts `from` and `into` give, one for every rank of the world.
+    pub(crate) fn each(world: usize, from: impl Fn(usize) -> Strip, into: impl Fn(usize) -> Strip) -> Self {
+        let mut strips = Self::default();
+        for peer in 0..world {
+            strips.from[peer] = from(peer);
+            strips.into[peer] = into(peer);
+        }
+        strips
+    }
+}

@@ -1,0 +1,11 @@
+//! What Rust asks of C++, by `#[cxx::bridge]`s.
+//!
+//! Cold calls return `Result` and keep kind, native code and rank of the exception. Hot calls return an `i32` that
+//! [`crate::device::Device::check`] turns into an error.
+#![allow(unsafe_code)]
+
+pub(crate) mod device;
+mod exception;
+pub(crate) mod foreign;
+#[cfg(feature = "gloo")]
+pub(crate) mod gloo;

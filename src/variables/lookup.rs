@@ -1,0 +1,59 @@
+//! Settings that environment variables make.
+
+use std::env::VarError;
+
+use super::setting::Source;
+use crate::error::{Error, Result};
+
+/// Where variables are looked up: the process's environment, or a test's.
+pub(crate) trait Lookup {
+    fn get(&self, name: &'static str) -> Result<Option<String>>;
+}
+
+/// The environment of this process.
+pub(crate) struct Process;
+
+impl Lookup for Process {
+    fn get(&self, name: &'static str) -> Result<Option<String>> {
+        optional(name)
+    }
+}
+
+/// A variable of this process; unset: none.
+pub(crate) fn optional(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
+    }
+}
+
+/// What may name an NCCL, the first before the second.
+pub(crate) const LIBRARY_NAMES: [&str; 2] = ["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"];
+
+/// The NCCL that a variable names, and which.
+pub(crate) fn library_path(lookup: &impl Lookup) -> Result<Option<(String, Source)>> {
+    match text(lookup, None, LIBRARY_NAMES[0])? {
+        None => text(lookup, None, LIBRARY_NAMES[1]),
+        named => Ok(named),
+    }
+}
+
+/// A number: the program's, else the variable's, else none.
+pub(crate) fn number(lookup: &impl Lookup, set: Option<usize>, name: &'static str) -> Result<Option<(usize, Source)>> {
+    if let Some(set) = set {
+        return Ok(Some((set, Source::Program)));
+    }
+    let Some(text) = lookup.get(name)? else { return Ok(None) };
+    let number = text.trim().parse();
+    let number = number.map_err(|_| Error::invalid(name, format_args!("`{text}`"), "it must be a number from 0"))?;
+    Ok(Some((number, Source::Variable(name))))
+}
+
+/// Words: the program's, else the variable's, else none.
+pub(crate) fn text(lookup: &impl Lookup, set: Option<String>, name: &'static str) -> Result<Option<(String, Source)>> {
+    match set {
+        Some(set) => Ok(Some((set, Source::Program))),
+        None => Ok(lookup.get(name)?.map(|text| (text, Source::Variable(name)))),
+    }
+}

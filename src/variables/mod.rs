@@ -1,0 +1,115 @@
+//! Environment variables: the known ones, and suggestions for unknown names.
+
+mod lookup;
+mod setting;
+
+use std::sync::Once;
+
+pub(crate) use lookup::{Lookup, Process, library_path, number, optional, text};
+#[cfg(feature = "nccl")]
+pub(crate) use lookup::LIBRARY_NAMES;
+pub use setting::{Setting, Source};
+
+/// A variable that symmetra reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Variable {
+    /// Name.
+    pub name: &'static str,
+    /// Kind of value.
+    pub kind: &'static str,
+    /// Value when the variable is unset.
+    pub default: &'static str,
+    /// Effect.
+    pub effect: &'static str,
+}
+
+/// Variables that configure AITER's quantised all-reduce.
+const QUICK_REDUCE: [&str; 3] =
+    ["AITER_QUICK_REDUCE_QUANTIZATION", "AITER_QUICK_REDUCE_CAST_BF16_TO_FP16", "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB"];
+const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
+
+/// Every variable that symmetra knows; `docs/environment.md` lists them. A setting made in the program always
+/// beats a variable.
+pub const VARIABLES: [Variable; 17] = [
+    variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
+    variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
+    variable("LOCAL_RANK", "number", "place on the host", "which device of the host this rank works on"),
+    variable("MASTER_ADDR", "host", "required by env://", "where rank 0 listens"),
+    variable("MASTER_PORT", "port", "required by env://", "the port it listens at"),
+    variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
+    variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
+    variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
+    variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the one backend that may serve groups"),
+    variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
+    variable("VLLM_NCCL_SO_PATH", "path", "unset", "the same, where SYMMETRA_NCCL_LIBRARY is unset"),
+    variable(QUICK_REDUCE[0], "regime", "unset", NO_EFFECT),
+    variable(QUICK_REDUCE[1], "flag", "unset", NO_EFFECT),
+    variable(QUICK_REDUCE[2], "number", "unset", NO_EFFECT),
+    variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),
+    variable("HIP_VISIBLE_DEVICES", "list", "all", "which AMD GPUs there are; read by the HIP runtime"),
+    variable("RUST_LOG", "filter", "warn", "what the program `symmetra` logs to standard error"),
+];
+
+const fn variable(name: &'static str, kind: &'static str, default: &'static str, effect: &'static str) -> Variable {
+    Variable { name, kind, default, effect }
+}
+
+static WARNED: Once = Once::new();
+
+/// Warns once a process of unknown `SYMMETRA_*` variables, with the nearest known name, and of variables without
+/// effect. Runs when ranks meet by environment variables and when an [`Environment`](crate::environment::Environment)
+/// opens; a program may call it earlier.
+pub fn warn_of_variables() {
+    WARNED.call_once(|| {
+        let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+        for (name, nearest) in unknown(names.iter().map(String::as_str)) {
+            tracing::warn!("nothing reads the variable {name}; did you mean {nearest}?");
+        }
+        for name in names.iter().filter(|name| QUICK_REDUCE.contains(&name.as_str())) {
+            tracing::warn!("the variable {name} is set and has {NO_EFFECT}");
+        }
+    });
+}
+
+/// Each unknown `SYMMETRA_*` variable among `names`, with the known name that it resembles.
+fn unknown<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(String, &'static str)> {
+    let ours = |name: &&str| name.starts_with("SYMMETRA_") && !name.starts_with("SYMMETRA_TEST_");
+    let known = |name: &str| VARIABLES.iter().chain(&BUILD).any(|variable| variable.name == name);
+    names.into_iter().filter(ours).filter(|name| !known(name)).map(|name| (name.to_owned(), nearest(name))).collect()
+}
+
+/// Variables read when symmetra is built. They are not unknown.
+const BUILD: [Variable; 3] = [
+    variable("SYMMETRA_CUDA_ARCHS", "list", "80,90a,100a", "the GPU architectures to build for"),
+    variable("SYMMETRA_HIP_ARCHS", "list", "gfx90a,gfx942", "the AMD architectures to build for"),
+    variable("SYMMETRA_UPDATE", "flag", "unset", "whether tests write generated files anew"),
+];
+
+fn nearest(name: &str) -> &'static str {
+    let candidates = VARIABLES.iter().chain(&BUILD).filter(|variable| variable.name.starts_with("SYMMETRA_"));
+    candidates.min_by_key(|variable| strsim::levenshtein(name, variable.name)).map_or("", |variable| variable.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitfall_36_a_misspelt_variable_is_not_ignored_in_silence() {
+        let names = ["PATH", "SYMMETRA_SECRETS", "SYMMETRA_SECRET", "SYMMETRA_NCCL_LIB", "SYMMETRA_TEST_DEVICE"];
+        let expected = [
+            ("SYMMETRA_SECRETS".to_owned(), "SYMMETRA_SECRET"),
+            ("SYMMETRA_NCCL_LIB".to_owned(), "SYMMETRA_NCCL_LIBRARY"),
+        ];
+        assert_eq!(unknown(names), expected);
+    }
+
+    #[test]
+    fn the_documentation_lists_every_variable() {
+        let page = include_str!("../../docs/environment.md");
+        for variable in VARIABLES {
+            assert!(page.contains(&format!("| `{}` |", variable.name)), "{}", variable.name);
+        }
+    }
+}
