@@ -129,13 +129,7 @@ impl GroupBackends {
     }
 
     /// Runs a call on the backend that was selected for it.
-    pub(crate) fn run(
-        &self,
-        backend: Backend,
-        facts: &Facts,
-        call: &Call<'_>,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    pub(crate) fn run(&self, backend: Backend, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         if backend == Backend::Own {
             return self.local().run(call, queue);
         }
@@ -269,7 +263,7 @@ impl GroupBackends {
     }
 
     /// Keeps the order of calls without `stream`, in every backend.
-    pub(super) fn leave(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn leave(&self, stream: &Stream) -> Result<()> {
         let nccl = self.nccl.get().map_or(Ok(()), |ranks| ranks.leave(stream));
         self.local().leave(stream).and(nccl)
     }

@@ -26,9 +26,9 @@ const FAREWELL: Duration = Duration::from_millis(250);
 pub(super) enum Broken {
     /// The other side closed it or died.
     Closed,
-    /// The other side sent what is no frame.
+    /// The other side sent bytes that are no frame.
     Nonsense(String),
-    /// The system refused.
+    /// The system returned an error.
     System(Errno),
     /// Waiting failed.
     Wait(Error),
@@ -59,7 +59,7 @@ impl Broken {
     }
 }
 
-/// A frame being sent: part by part, the first with its header.
+/// A frame that is sent part by part. The first part holds the header.
 struct Sending {
     frame: Outgoing,
     /// The header, until it is in `part`.
@@ -121,8 +121,8 @@ struct Receiving {
     fd: Option<OwnedFd>,
 }
 
-/// A socket that carries frames both ways. Never blocks but in the functions that take a deadline,
-/// and never reads past the end of a frame.
+/// A socket that carries frames both ways. Only functions that take a deadline block, and no
+/// function reads past the end of a frame.
 pub(super) struct Channel {
     socket: OwnedFd,
     /// Longest payload accepted.
@@ -220,7 +220,7 @@ impl Channel {
         }
     }
 
-    /// What poll is to watch: room to send, if something is queued, and `other`.
+    /// The events that poll watches: `other`, and room to send if a frame is queued.
     pub(super) fn interest(&self, other: PollFlags) -> PollFd<'_> {
         let sending = if self.is_flushed() { PollFlags::empty() } else { PollFlags::OUT };
         PollFd::new(&self.socket, sending | other)
@@ -247,7 +247,7 @@ impl AsFd for Channel {
     }
 }
 
-/// Tells every channel `notice`, after what is queued; gives up after a short while.
+/// Sends `notice` on every channel, after the frames that are queued. Gives up after [`FAREWELL`].
 pub(super) fn farewell<'a>(channels: impl Iterator<Item = &'a mut Channel>, notice: &Outgoing) {
     let deadline = Instant::now() + FAREWELL;
     let mut open: Vec<&mut Channel> = channels.collect();
@@ -266,7 +266,7 @@ pub(super) fn farewell<'a>(channels: impl Iterator<Item = &'a mut Channel>, noti
     }
 }
 
-/// One read, with the descriptor that came along.
+/// One read. Returns the number of bytes and the descriptor that came with them.
 fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

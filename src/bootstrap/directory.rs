@@ -1,9 +1,9 @@
-//! A directory for sockets that is gone with its process, also when that is killed.
+//! A directory for sockets that does not outlive its process for long.
 //!
-//! It is locked for as long as its process lives: the system takes the lock back, however the process ends. What
-//! nobody holds is swept by the next rank of the same user that makes one. Sockets that leave no file (the
-//! abstract ones of Linux) need no sweeping, but belong to a network namespace: ranks in containers of one host
-//! that share a directory for temporary files and nothing else would not meet.
+//! The directory is locked while its process lives. When the process ends, even by a kill, the system drops the
+//! lock, and the next rank of that user that makes such a directory removes the unlocked ones. Abstract sockets
+//! would leave no files. But they belong to a network namespace, so ranks in containers of one host that share
+//! only a directory for temporary files would not meet.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,17 +17,17 @@ use rustix::process::geteuid;
 use super::handshake::random;
 use crate::error::{Error, Result};
 
-/// What names begin with: nothing else in a directory for temporary files is swept.
+/// How the names begin. Other names are never removed.
 const PREFIX: &str = "symmetra-ranks-";
 
-/// An empty directory that only this user may enter; removed with all in it.
+/// An empty directory that only this user may enter. Dropping it removes the directory and its files.
 pub struct Directory {
     path: PathBuf,
     _lock: Option<OwnedFd>,
 }
 
 impl Directory {
-    /// A new one among the temporary files (TMPDIR).
+    /// Makes one in the directory for temporary files (TMPDIR).
     pub fn new() -> Result<Self> {
         let parent = std::path::absolute(std::env::temp_dir())
             .map_err(|error| Error::system("find the directory for temporary files", &error))?;
@@ -66,7 +66,7 @@ impl Drop for Directory {
     }
 }
 
-/// Removes what ranks of this user left that were killed.
+/// Removes the directories that killed ranks of this user left.
 fn sweep(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes())
@@ -77,7 +77,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Locks a directory; none where somebody else has it, or removed it.
+/// Locks a directory. None if another process holds the lock or has removed the directory.
 fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match openat(CWD, path, flags, Mode::empty()) {

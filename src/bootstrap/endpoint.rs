@@ -1,4 +1,4 @@
-//! Where rank 0 listens and the others dial.
+//! Where rank 0 listens and the other ranks dial.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -29,7 +29,7 @@ const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 pub(super) enum Endpoint {
     /// Any of these addresses.
     Tcp(Vec<SocketAddr>),
-    /// A socket in a directory of ours. Both sides check that the other runs as the same user.
+    /// A unix socket. Both sides check that the other side runs as the same user.
     Unix(PathBuf),
 }
 
@@ -77,7 +77,7 @@ impl Endpoint {
         }
     }
 
-    /// The next connection that waits at `listener`; none when none waits or a stranger was turned away.
+    /// The next connection that waits at `listener`. None if none waits, or if its user is another one.
     pub(super) fn accept(&self, listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
         let socket = match accept_with(listener, FLAGS) {
             Ok(socket) => socket,
@@ -97,12 +97,12 @@ impl Endpoint {
     }
 }
 
-/// A connection that was closed while it waited is found out by the first read.
+/// Passes over a connection that was closed while it waited: the first read finds that out.
 fn ignore_gone(errno: Errno) -> Result<(), Errno> {
     if errno == Errno::INVAL { Ok(()) } else { Err(errno) }
 }
 
-/// Says in words why the other side of a unix socket is not to be trusted.
+/// Checks that the other side of a unix socket runs as this user; else says so in words.
 pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), String> {
     let peer = socket_peercred(socket).map_err(|errno| format!("its user is unknown: {errno}"))?;
     let (ours, theirs) = (geteuid(), peer.uid);

@@ -40,10 +40,10 @@ fn null() -> Error {
     Error::invalid("the bootstrap object", "null", "an environment needs one")
 }
 
-/// The caller's object.
+/// A bootstrap over the caller's object.
 ///
-/// Its all-gather takes equal sizes only: lengths are gathered first, then payloads padded to the
-/// longest.
+/// The object's all-gather takes equal sizes only. So lengths are gathered first, then payloads
+/// padded to the longest.
 pub(crate) struct Foreign<H> {
     raw: H,
     rank: usize,
@@ -59,7 +59,7 @@ impl<H: Hold> Foreign<H> {
         Ok(Self { raw, rank, world_size })
     }
 
-    /// Gathers `own` from all ranks, as long on every rank as here.
+    /// Gathers `own`, which has the same length on every rank.
     fn gather(&mut self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
         let bytes = own.len().checked_mul(self.world_size);
         let bytes = bytes.ok_or_else(|| {

@@ -1,11 +1,11 @@
-//! What travels between two ranks: a header of 24 bytes, then a payload.
+//! Frames, the messages between two ranks: a header of 24 bytes, then a payload.
 //!
 //! | bytes | field | |
 //! |---|---|---|
-//! | 0..4 | magic | what does not start with it is a stranger |
+//! | 0..4 | magic | other bytes are no frame |
 //! | 4..6 | [`Kind`] | |
-//! | 6..8 | rank | whose payload it is |
-//! | 8..16 | sequence | which exchange of the two, from 0 |
+//! | 6..8 | rank | the rank whose payload it is |
+//! | 8..16 | sequence | the number of the exchange, from 0 |
 //! | 16..24 | length | bytes of payload |
 //!
 //! All numbers are little-endian.
@@ -26,7 +26,7 @@ pub(super) const MAX_WORLD_SIZE: usize = 256;
 
 const MAGIC: [u8; 4] = *b"SYMF";
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Kind {
@@ -90,7 +90,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header, or says what is wrong with it. Nothing is allocated before the length passed.
+    /// Reads a header, or says what is wrong with it. The length is checked before a payload is allocated.
     pub(super) fn decode(bytes: &[u8], limit_bytes: usize) -> Result<Self, String> {
         let mut fields = Fields(bytes);
         let magic = fields.array::<4>().unwrap_or_default();
@@ -119,7 +119,7 @@ pub(super) struct Frame {
     pub(super) fd: Option<OwnedFd>,
 }
 
-/// A frame on its way out. Payload and descriptor are shared by the frames to all peers.
+/// A frame to send. The frames to all peers share their payload and their descriptor.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     pub(super) kind: Kind,
@@ -195,7 +195,7 @@ pub(super) fn check_world_size(world_size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks what the caller gives to an all-gather.
+/// Checks the length of what the caller gives to an all-gather.
 pub(super) fn check_length(length_bytes: usize) -> Result<()> {
     if length_bytes > MAX_FRAME_BYTES {
         return Err(Error::invalid(

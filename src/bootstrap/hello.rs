@@ -1,4 +1,4 @@
-//! What ranks tell each other as they meet, and how they compare it: the same outcome on every rank.
+//! What ranks tell each other when they meet. The comparison has one outcome on all ranks.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 /// Settings by name, which must be equal on every rank.
 pub type Agreed = Vec<(String, String)>;
 
-/// Tells every rank `own` and returns what every rank told, in rank order. Collective. `what` this is for, as in
-/// "to split a group", tells apart ranks that do different things.
+/// Gives `own` to every rank and returns what every rank gave, in rank order. Collective. `what` names the purpose,
+/// for example "to split a group": ranks whose purposes differ get an error.
 pub fn tell<T: Serialize + DeserializeOwned>(
     bootstrap: &mut (impl Bootstrap + ?Sized),
     what: &str,
@@ -34,7 +34,7 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     all.iter().enumerate().map(read).collect()
 }
 
-/// Ranks that meet for different things: the group's collective calls came in different orders.
+/// The error of ranks that made different collective calls.
 pub(crate) fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
     let theirs = theirs.unwrap_or("for something else, such as a barrier");
     Error::bootstrap(format!(
@@ -42,8 +42,8 @@ pub(crate) fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
     ))
 }
 
-/// Compares notes after each rank did something on its own: `local` if every rank succeeded; else this
-/// rank's error, or [`Error::Peer`] naming the lowest rank that failed. `all_gather` is called in any case.
+/// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's error, else
+/// [`Error::Peer`] with the lowest rank that failed. Always calls `all_gather`.
 pub(crate) fn together<T>(
     what: &str,
     local: Result<T>,
@@ -61,7 +61,7 @@ pub(crate) fn together<T>(
     }
 }
 
-/// Refuses an all-gather that does not answer for every rank: the bootstrap may be the caller's.
+/// Checks that an all-gather returned the bytes of every rank: the bootstrap may be the caller's.
 pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
     if answers == world_size {
         return Ok(());
@@ -69,7 +69,7 @@ pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
     Err(Error::bootstrap(format!("an all-gather of {world_size} ranks gave {answers}")))
 }
 
-/// The first complaint of another rank than `own`, if there is any.
+/// Fails with the first complaint of a rank other than `own`.
 pub fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = Option<&'a String>>) -> Result<()> {
     for (rank, complaint) in complaints.enumerate() {
         if let (Some(message), true) = (complaint, rank != own) {
@@ -79,7 +79,7 @@ pub fn check_complaints<'a>(own: usize, complaints: impl Iterator<Item = Option<
     Ok(())
 }
 
-/// The first difference to rank 0, if there is any.
+/// Fails with the first difference between rank 0 and another rank.
 pub fn check_agreed<'a>(mut all: impl Iterator<Item = &'a Agreed>) -> Result<()> {
     let Some(first) = all.next() else { return Ok(()) };
     for (theirs, rank) in all.zip(1..) {

@@ -23,15 +23,14 @@ use crate::error::{Error, Result};
 
 /// The socket's name in the directory.
 const SOCKET: &str = "rank0.sock";
-/// Its name until somebody listens at it.
+/// Its name until rank 0 listens at it.
 const UNFINISHED: &str = "rank0.new";
 
 /// Ranks of one host that meet in a directory: processes or threads of the same user.
 ///
-/// Rank 0 listens at a unix socket in the directory, the others connect. Who may join is decided
-/// by the system: the directory is ours alone (mode 0700), and both sides of a connection
-/// check that the other runs as the same user. A socket left by a crash is replaced; rank 0
-/// removes its socket when it is dropped.
+/// Rank 0 listens at a unix socket in the directory, the others connect. Only processes of one user
+/// can join: the directory has mode 0700, and both sides of a connection check the user of the other
+/// side. Rank 0 replaces a socket that a crash left, and removes its socket when it is dropped.
 pub struct Local {
     // Closed before its name is removed.
     star: Star,
@@ -55,8 +54,8 @@ impl Local {
     ///   directory that belongs to another user, is open to others, or is no directory;
     /// * [`Error::Bootstrap`]: rank 0 refused this rank (claimed before, another world size), or a
     ///   rank 0 listens there already;
-    /// * [`Error::Timeout`]: the deadline passed, here or on a rank that came; it names the ranks that are missing, or
-    ///   rank 0 where that does not say who they are;
+    /// * [`Error::Timeout`]: the deadline passed, on this rank or on one that came; the error names the missing ranks,
+    ///   or rank 0 if rank 0 did not say which ranks are missing;
     /// * [`Error::PeerLost`]: a rank came and died;
     /// * [`Error::System`]: the directory cannot be made or opened.
     pub fn connect(directory: impl AsRef<Path>, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
@@ -110,7 +109,7 @@ impl Drop for Name {
     }
 }
 
-/// Opens the directory, made if it is missing, and checks that it is ours alone.
+/// Opens the directory, makes it if it is missing, and checks that only this user can enter it.
 fn private_directory(path: &Path) -> Result<OwnedFd> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -140,7 +139,7 @@ fn private_directory(path: &Path) -> Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Listens, and lets the socket's name appear when that is done, in place of one left by a crash.
+/// Listens, then gives the socket its name, in place of a socket that a crash left.
 fn publish(directory: OwnedFd, path: &Path) -> Result<(Name, OwnedFd)> {
     let system = |doing: &'static str| {
         move |errno: Errno| Error::system(format_args!("{doing} in {}", path.display()), &errno.into())

@@ -1,8 +1,8 @@
-//! The group's own channel: a unix socket between every two ranks of a host.
+//! The sockets of a group: a unix socket between every two ranks of a host.
 //!
-//! After the bootstrap brought the ranks together they speak over this mesh alone: all-gathers of
-//! bytes and of file descriptors, and splits into meshes of some of the ranks. The death of a rank
-//! closes its sockets, which every other rank sees at once.
+//! Once the bootstrap has opened the mesh, a group uses the mesh alone: for all-gathers of bytes and
+//! of file descriptors, and for splits into meshes of some of the ranks. The death of a rank closes
+//! its sockets, which every other rank sees at once.
 
 mod exchange;
 mod open;
@@ -24,14 +24,14 @@ use super::frame::{Frame, Kind, Outgoing, check_length};
 use super::hello::together;
 use crate::error::{Error, Result};
 
-/// What identifies a process, also across a fork and the reuse of its number.
+/// Identifies a process, also across a fork and when the system reuses its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     id: u32,
     nonce: [u8; 16],
 }
 
-/// What tells that an exchange is in vain.
+/// Returns an error if an exchange is in vain.
 pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
 
 /// Another rank.
@@ -48,9 +48,9 @@ pub struct Mesh {
     processes: Vec<Process>,  // [rank]
     sequence: u64,
     failed: Option<Error>,
-    /// Asked now and then during an exchange, which ends with its error.
+    /// Called now and then during an exchange, which ends with the error that it returns.
     heeded: Option<Heeded>,
-    /// Set before we hang up, so that our own monitor does not take it for a death.
+    /// Set before this rank hangs up, so that its own monitor reports no death.
     closing: Arc<AtomicBool>,
 }
 
@@ -60,7 +60,7 @@ impl Mesh {
         Self { rank, peers, processes, sequence: 0, failed: None, heeded: None, closing: Arc::default() }
     }
 
-    /// Sets what else can end an exchange, from the next one on.
+    /// Sets what can end an exchange, from the next exchange on.
     pub(crate) fn heed(&mut self, heeded: Option<Heeded>) {
         self.heeded = heeded;
     }
@@ -70,9 +70,9 @@ impl Mesh {
         self.processes.get(rank) == self.processes.get(self.rank)
     }
 
-    /// Gives every rank a duplicate of `fd` and returns theirs, close-on-exec, in rank order;
-    /// none at our own. Where a rank has no room for them, every rank returns an error, as from
-    /// [`agree`](Self::agree). Blocks until every rank called it.
+    /// Gives every rank a duplicate of `fd` and returns the descriptors of the other ranks,
+    /// close-on-exec, in rank order; none at this rank. If a rank has no room for descriptors, every
+    /// rank returns an error, as from [`agree`](Self::agree). Blocks until every rank called it.
     pub fn all_gather_fds(&mut self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Option<OwnedFd>>> {
         let own = fcntl_dupfd_cloexec(fd, 0).map(Arc::new);
         let frame = self.descriptor(own.as_ref().ok());
@@ -83,9 +83,8 @@ impl Mesh {
         self.agree("share file descriptors", own.and(fds), deadline)
     }
 
-    /// Compares notes after each rank did something on its own: `local` if every rank succeeded.
-    /// If any failed, every rank returns an error: its own, or [`Error::Peer`] naming the lowest
-    /// rank that failed. Blocks until every rank called it.
+    /// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's
+    /// error, else [`Error::Peer`] with the lowest rank that failed. Blocks until every rank called it.
     pub fn agree<T>(&mut self, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
         together(what, local, |words| self.all_gather(words, deadline))
     }
@@ -95,7 +94,7 @@ impl Mesh {
         self.peers.iter().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_ref()?.channel.as_fd())))
     }
 
-    /// Whether this rank hung up itself.
+    /// Whether this rank hung up.
     pub(super) fn closing(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.closing)
     }
@@ -129,8 +128,8 @@ impl Bootstrap for Mesh {
 }
 
 impl Drop for Mesh {
-    /// Says goodbye and hangs up: a duplicate of a socket, in our monitor or in a child, must not
-    /// keep it open.
+    /// Says goodbye and shuts the sockets down: a duplicate in the monitor or in a child process must
+    /// not keep a connection open.
     fn drop(&mut self) {
         self.closing.store(true, Ordering::Release);
         if self.failed.is_none() && !std::thread::panicking() {

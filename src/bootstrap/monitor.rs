@@ -1,4 +1,4 @@
-//! Notices the death of a rank while nobody speaks to it.
+//! Notices the death of a rank between exchanges.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use super::mesh::Mesh;
 use super::wait::wait;
 use crate::error::{Error, Result};
 
-/// Longest sleep: nothing is due then, but a poll must have an end.
+/// Longest sleep of one poll.
 const SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A thread that sleeps until a rank of a mesh hangs up. It never reads from the sockets.
@@ -22,9 +22,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Calls `on_lost` with each rank whose process dies or whose mesh is dropped, once, within
-    /// milliseconds, from the monitor's thread. When this rank drops its own mesh, nobody is
-    /// reported any more.
+    /// Calls `on_lost` once with each rank whose process dies or whose mesh is dropped, within
+    /// milliseconds, on the monitor's thread. Reports no rank after this rank dropped its own mesh.
     pub fn start(mesh: &Mesh, mut on_lost: impl FnMut(usize) + Send + 'static) -> Result<Self> {
         let system = |doing: &'static str| move |errno: rustix::io::Errno| Error::system(doing, &errno.into());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("eventfd"))?;
@@ -46,8 +45,8 @@ impl Monitor {
         Ok(Self { wake, thread: Some(thread) })
     }
 
-    /// Ends the thread and waits for it, and so for an `on_lost` that is running; but may be called
-    /// from within `on_lost`.
+    /// Ends the thread and waits for it, and so for a running `on_lost`. If `on_lost` itself calls
+    /// this, it does not wait.
     pub(crate) fn stop(&mut self) {
         let Some(thread) = self.thread.take() else {
             return;
@@ -68,7 +67,7 @@ impl Drop for Monitor {
     }
 }
 
-/// Sleeps until ranks hang up, and takes them from the list; none when the monitor is to stop.
+/// Sleeps until ranks hang up, and removes them from `sockets`. Returns no rank if the monitor is to stop.
 fn next_lost(woken: &OwnedFd, sockets: &mut Vec<(usize, OwnedFd)>) -> Result<Vec<usize>> {
     let mut fds = vec![PollFd::new(woken, PollFlags::IN)];
     // No events asked for: what remains are hang-ups and errors.

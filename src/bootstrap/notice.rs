@@ -1,4 +1,4 @@
-//! How a rank that gives up tells the others why, so that all name the same rank.
+//! How a rank that gives up tells the others why, so that all ranks name one cause.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const NOBODY: u32 = u32::MAX;
 /// Most bytes of text in a notice.
 const MAX_TEXT_BYTES: usize = 2048;
 
-/// The notice that `sender` gives up because of `error`.
+/// The frame by which `sender` says that it gives up because of `error`.
 pub(super) fn notice(sender: usize, error: &Error) -> Outgoing {
     let failed;
     let (code, rank, waited, text) = match error {

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::variables::optional;
 use crate::variables::warn_of_variables;
 
-/// Where and as whom to meet.
+/// Where ranks meet, and which rank this is.
 #[derive(Clone)]
 pub struct TcpConfig {
     /// Where rank 0 listens: `host:port`, the same on every rank. A host name is resolved.
@@ -33,7 +33,7 @@ pub struct TcpConfig {
     /// The interface rank 0 listens at. `None` means loopback, and is refused if `address` is
     /// not a loopback address. `0.0.0.0` is every interface. Other ranks ignore it.
     pub bind: Option<IpAddr>,
-    /// When to give up, unless every rank is there.
+    /// When to give up if a rank is missing.
     pub deadline: Instant,
 }
 
@@ -52,8 +52,8 @@ impl fmt::Debug for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Reads the variables that torchrun and `symmetra launch` set. Warns once a process of names that
-    /// nothing reads.
+    /// Reads the variables that torchrun and `symmetra launch` set. Warns once in each process of
+    /// `SYMMETRA_` variables that nothing reads.
     ///
     /// | variable | |
     /// |---|---|
@@ -86,7 +86,7 @@ impl TcpConfig {
         }
     }
 
-    /// An address of the caller's; secret and interface as [`from_env`](Self::from_env) reads them.
+    /// Takes an address of the caller's. Reads secret and interface like [`from_env`](Self::from_env).
     pub(crate) fn at(address: String, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         warn_of_variables();
         let secret = match optional("SYMMETRA_SECRET")? {
@@ -125,10 +125,10 @@ impl Tcp {
     /// # Errors
     /// * [`Error::InvalidArgument`]: a field out of its range, or an address that needs
     ///   [`bind`](TcpConfig::bind);
-    /// * [`Error::Bootstrap`]: the port is in use, who listens there does not know the secret or
-    ///   speaks another protocol, or rank 0 refused this rank (claimed before, another world size);
-    /// * [`Error::Timeout`]: the deadline passed, here or on a rank that came; it names the ranks that are missing, or
-    ///   rank 0 where that does not say who they are;
+    /// * [`Error::Bootstrap`]: the port is in use; the listener does not know the secret or speaks
+    ///   another protocol; or rank 0 refused this rank (claimed before, another world size);
+    /// * [`Error::Timeout`]: the deadline passed, on this rank or on one that came; the error names the missing ranks,
+    ///   or rank 0 if rank 0 did not say which ranks are missing;
     /// * [`Error::PeerLost`]: a rank came and died.
     pub fn connect(config: TcpConfig) -> Result<Self> {
         check_rank(config.rank, config.world_size)?;
@@ -143,20 +143,20 @@ impl Tcp {
         Self::serve(address, listener, &config)
     }
 
-    /// [`connect`](Self::connect) with [`TcpConfig::from_env`]; gives up at `deadline`.
+    /// Connects with the variables that [`TcpConfig::from_env`] reads; gives up at `deadline`.
     ///
     /// # Errors
-    /// Those of both.
+    /// Those of [`TcpConfig::from_env`] and of [`connect`](Self::connect).
     pub fn from_env(deadline: Instant) -> Result<Self> {
         Self::connect(TcpConfig::from_env(deadline)?)
     }
 
     /// Meets where `id` says, with its secret; blocks until every rank is there or `deadline` passed.
     ///
-    /// Rank 0 gives the id that it listens with, the others the one they parsed.
+    /// Rank 0 passes the id that it listens with, the others pass the id that they parsed.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub fn from_id(id: UniqueId, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         let UniqueId { address, secret, listener } = id;
         let config = TcpConfig { address: address.to_string(), rank, world_size, secret, bind: None, deadline };
@@ -240,7 +240,7 @@ fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, Tcp
     Err(last)
 }
 
-/// The addresses of `host:port`. The system's resolver knows no deadline, so a thread asks it.
+/// The addresses of `host:port`. The system's resolver takes no deadline, so another thread calls it.
 fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
     let limit = "it must be HOST:PORT with a port in 1..=65535";
     let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());

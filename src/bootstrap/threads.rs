@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), symmetra::Error>(())
 /// ```
 ///
-/// A rank that is dropped, by a panic too, makes the waits of the others fail at once with
+/// When a rank is dropped, by a panic too, the calls of the others fail at once with
 /// [`Error::PeerLost`].
 pub struct Threads {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct Meeting {
     round: u64,
     given: Vec<Option<Vec<u8>>>,
     result: Arc<[Vec<u8>]>,
-    /// Why nobody can meet any more.
+    /// Why every further call fails.
     failed: Option<Error>,
 }
 

@@ -8,26 +8,26 @@ use super::endpoint::listen_tcp;
 use super::handshake::{Secret, random};
 use crate::error::{Error, Result};
 
-/// Where to meet, and the 128-bit secret that lets in: a string to hand to the other ranks.
+/// Where ranks meet, and their 128-bit secret: a string for the caller to give to the other ranks.
 ///
-/// Rank 0 makes it with [`UniqueId::listen`], prints it ([`Display`](fmt::Display)), the caller
-/// gives the text to the other ranks by its own means (environment, pipe, MPI), they parse it
-/// ([`FromStr`]), and all call [`Tcp::from_id`](super::Tcp::from_id).
+/// Rank 0 makes the id with [`UniqueId::listen`] and prints it ([`Display`](fmt::Display)). The
+/// caller gives the text to the other ranks (environment, pipe, MPI), which parse it ([`FromStr`]).
+/// Then every rank calls [`Tcp::from_id`](super::Tcp::from_id).
 ///
 /// The text is `address:port/` and 32 hexadecimal digits, for example
-/// `127.0.0.1:40123/000102030405060708090a0b0c0d0e0f`. Who knows it can join: treat it as a
-/// password. `Debug` hides the secret.
+/// `127.0.0.1:40123/000102030405060708090a0b0c0d0e0f`. Whoever knows the text can join:
+/// treat it as a password. `Debug` hides the secret.
 pub struct UniqueId {
     pub(super) address: SocketAddr,
     pub(super) secret: Secret,
-    /// On the side that listens.
+    /// On rank 0.
     pub(super) listener: Option<TcpListener>,
 }
 
 impl UniqueId {
     /// Listens at a free port of the loopback interface and draws a secret. Does not block.
     ///
-    /// The port stays ours from here on: the others may connect before rank 0 calls
+    /// The port is taken from here on: the others may connect before rank 0 calls
     /// [`Tcp::from_id`](super::Tcp::from_id).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Blocking until something can be read or written, never past a deadline.
+//! Waits for sockets, with a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// No wait is meant to take longer than this: clocks can count it.
+/// The longest limit of a wait. Clocks can count it.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// When a wait that begins now and may take `limit` ends. A day is for ever.
+/// When a wait of at most `limit` that begins now ends. Longer limits count as [`LONGEST`].
 pub fn until(limit: Duration) -> Instant {
     Instant::now() + limit.min(LONGEST)
 }

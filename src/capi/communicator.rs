@@ -11,8 +11,8 @@ use super::report::guard;
 use super::{Communicator, Device, Report, Stream};
 use crate::bootstrap::foreign::Foreign;
 use crate::error::Error;
-use crate::sys::foreign::Bootstrap;
 use crate::group::Config;
+use crate::sys::foreign::Bootstrap;
 
 pub(super) fn communicator_open(
     bootstrap: Pin<&mut Bootstrap>,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Report;
 use super::bridge::Settings;
 use super::report::guard;
-use crate::op::Algorithm;
 use crate::error::{Error, Result};
 use crate::group::{Config, Deadlines, Determinism, Tuning};
+use crate::op::Algorithm;
 use crate::types::{Dtype, Reduction, Transport};
 
 /// The type with this number.

@@ -13,8 +13,8 @@ use super::{Environment, Report};
 use crate::bootstrap::foreign::Foreign;
 use crate::environment::{EnvConfig, InitMethod, Setting};
 use crate::error::Result;
-use crate::sys::foreign::Bootstrap;
 use crate::group::Config;
+use crate::sys::foreign::Bootstrap;
 
 /// # Safety
 /// The device is null or lives through the call.

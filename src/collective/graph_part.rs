@@ -138,10 +138,11 @@ mod tests {
 
     use super::*;
     use crate::bootstrap::Threads;
-    use crate::collective::{Algorithm, AllReduceOptions, Communicator};
+    use crate::collective::Communicator;
     use crate::device::Device;
     use crate::group::Config;
     use crate::memory::DeviceBuffer;
+    use crate::op::{Algorithm, AllReduceOptions};
     use crate::types::Reduction;
 
     /// Rank 0 launches while it registers, for which it waits for rank 1.

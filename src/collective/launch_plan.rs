@@ -63,11 +63,7 @@ impl Inner {
     }
 
     /// Decides all that depends on the operands and settings of a checked all-reduce.
-    pub(super) fn prepare(
-        &self,
-        call: &op::Call<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<Prepared> {
+    pub(super) fn prepare(&self, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Prepared> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
         };

@@ -3,11 +3,11 @@
 
 use super::{Communicator, shape_of};
 use crate::error::{Error, Result};
-use crate::sys::device as sys;
 use crate::kernel::args::{self, Geometry};
 use crate::kernel::geometry::Shape;
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Enqueue, Queue};
+use crate::sys::device as sys;
 use crate::types::Element;
 
 /// Bytes of one store.
@@ -16,6 +16,8 @@ const PACKET_BYTES: usize = 16;
 const STORE_THREADS: u32 = 512;
 const STORE_BLOCKS: u32 = 128;
 
+/// For `symmetra bench` alone.
+#[doc(hidden)]
 impl Communicator {
     /// Enqueues `launches` kernels of `blocks` blocks of `threads` threads that do nothing, one right
     /// after the other. With argument blocks as large as an all-reduce's, they cost what the bare

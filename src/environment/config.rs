@@ -5,10 +5,10 @@ use std::fmt;
 use super::layout::{Layout, Parallelism};
 use super::rendezvous::InitMethod;
 use crate::backend::Backend;
-use crate::variables::{Lookup, Process, Setting, Source, library_path, number, text};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
+use crate::variables::{Lookup, Process, Setting, Source, library_path, number, text};
 
 /// How to set up an [`Environment`](super::Environment). What is set here beats every variable.
 #[derive(Debug)]

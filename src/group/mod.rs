@@ -3,10 +3,10 @@
 mod call;
 mod capabilities;
 mod config;
+mod control_page;
 mod health;
 mod history;
 mod open;
-mod control_page;
 mod tuning;
 
 use std::fmt;

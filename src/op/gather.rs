@@ -1,8 +1,6 @@
 //! Gather: the inputs of all ranks, in rank order, in the root's output.
 
-use super::{
-    Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Strip, Strips, Tell, share_of_others,
-};
+use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Strip, Strips, Tell, share_of_others};
 use crate::error::Operation;
 
 /// Gather.

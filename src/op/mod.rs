@@ -206,6 +206,12 @@ impl Op {
         OPERATIONS.into_iter().find(|op| op.operation == operation)
     }
 
+    /// Whether ranks tell each other on the device where their data go: then direct access needs outputs in symmetric
+    /// memory.
+    pub const fn tells_places(&self) -> bool {
+        matches!(self.kernels, Kernels::Exchange { access: Access::Told(_), .. })
+    }
+
     /// The bytes that go from rank to rank. An all-reduce has none: its algorithms decide.
     pub(crate) fn strips(&self, call: &Call<'_>, shape: &Shape) -> Strips {
         match self.kernels {
@@ -214,6 +220,8 @@ impl Op {
         }
     }
 }
+
+impl Eq for Op {}
 
 impl PartialEq for Op {
     fn eq(&self, other: &Self) -> bool {

@@ -5,9 +5,9 @@ mod setting;
 
 use std::sync::Once;
 
-pub(crate) use lookup::{Lookup, Process, library_path, number, optional, text};
 #[cfg(feature = "nccl")]
 pub(crate) use lookup::LIBRARY_NAMES;
+pub(crate) use lookup::{Lookup, Process, library_path, number, optional, text};
 pub use setting::{Setting, Source};
 
 /// A variable that symmetra reads.

@@ -1,33 +1,24 @@
 //! `symmetra all-reduce`: reductions over ranks, measured and verified, or sums of the user's own tensors.
 
 mod collective;
-mod crew;
-mod job;
-mod processes;
 mod reference;
 mod report;
 mod shards;
 mod sweep;
-mod threads;
 
-use std::path::PathBuf;
+use symmetra::{Algorithm, MAX_WORLD_SIZE};
 
-use clap::ValueEnum;
-use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, Reduction};
-
-use crate::bench;
-use crate::bytes;
-use crate::devices::{self, Choice, RankDevice};
-use crate::exchange;
+use crate::devices::RankDevice;
+use crate::exchange::{self, SweepArgs};
 use crate::failure::Failure;
 use crate::names;
+use crate::ranks::{RankArgs, RanksAs, Run};
 
-pub(crate) use collective::Collective;
-use crew::Crew;
-use job::{Job, Said, Work};
-pub(crate) use processes::rank_process;
+pub(crate) use collective::{Collective, commands};
 pub(crate) use reference::checksum;
-pub(crate) use sweep::{Buffer, sizes_elems};
+use report::Report;
+pub(crate) use shards::Shards;
+pub(crate) use sweep::{Buffer, Sweep};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -52,17 +43,8 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..=MAX))]
     ranks: Option<u64>,
 
-    /// What the ranks work on
-    #[arg(long, value_enum, default_value_t = Choice::Auto)]
-    device: Choice,
-
-    /// Put several ranks on one GPU when there are too few; `--device auto` then takes GPUs where there is one
-    #[arg(long)]
-    share_devices: bool,
-
-    /// What the ranks are
-    #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
-    ranks_as: RanksAs,
+    #[command(flatten)]
+    run: RankArgs,
 
     /// Which way to reduce; `auto` is the library's choice for each size (`symmetra info` prints it)
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
@@ -76,132 +58,82 @@ pub(crate) struct Args {
     sweep: SweepArgs,
 
     #[command(flatten)]
-    files: FileArgs,
-}
-
-/// What the ranks of a run are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RanksAs {
-    /// A process each.
-    Processes,
-    /// Threads of this process.
-    Threads,
-}
-
-#[derive(clap::Args)]
-#[group(id = "sweep", multiple = true)]
-#[command(next_help_heading = "Measuring")]
-pub(crate) struct SweepArgs {
-    /// Element type
-    #[arg(long, default_value = "f32", value_parser = names::dtype_parser())]
-    dtype: Dtype,
-
-    /// What becomes of the values of all ranks
-    #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
-    pub(crate) op: Reduction,
-
-    /// Smallest message, the larger operand of a rank: bytes, or with the unit KiB, MiB or GiB
-    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
-    min_bytes: u64,
-
-    /// Largest message, the larger operand of a rank: sizes double from the smallest up to this
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
-    max_bytes: u64,
-
-    /// Operations timed for each size; more than 10 are timed in 10 equal batches, rounded up [default: by size, 10 to 200 on the CPU, 50 to 1000 on GPUs]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    iterations: Option<u32>,
-
-    /// Run the operations from a captured graph
-    #[arg(long)]
-    pub(crate) graph: bool,
-
-    /// Use one buffer for input and output
-    #[arg(long)]
-    pub(crate) in_place: bool,
-
-    /// Use plain device memory instead of symmetric memory
-    #[arg(long)]
-    pub(crate) plain: bool,
-
-    /// Seed of the random data [default: a new one every run, printed]
-    #[arg(long)]
-    seed: Option<u64>,
-
-    /// Print one JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args)]
-#[command(next_help_heading = "Tensors in files")]
-struct FileArgs {
-    /// Each rank's tensor: a .npy or .safetensors path in which {rank} stands for 0, 1, ...
-    #[arg(long, value_name = "PATH", requires = "output", conflicts_with_all = SWEEP_ONLY)]
-    input: Option<String>,
-
-    /// Where the sum goes, in the same format; replaced if it exists
-    #[arg(long, value_name = "PATH", requires = "input")]
-    output: Option<PathBuf>,
-
-    /// Which tensor of the .safetensors files
-    #[arg(long, value_name = "NAME", requires = "input")]
-    tensor: Option<String>,
-}
-
-/// Flags that mean nothing with `--input`.
-const SWEEP_ONLY: [&str; 10] =
-    ["dtype", "op", "min_bytes", "max_bytes", "iterations", "graph", "in_place", "plain", "seed", "json"];
-
-/// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    match &args.files.input {
-        None => measure(args),
-        Some(template) => shards::reduce(args, template),
-    }
+    files: shards::FileArgs,
 }
 
 /// How many ranks a run without files has.
 const DEFAULT_RANKS: usize = 4;
 
-fn measure(args: &Args) -> Result<(), Failure> {
+/// Longest wait of a probe, in seconds.
+const PROBE_S: u64 = 10;
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let run_args = &args.run;
+    if let Some(template) = &args.files.input {
+        let opened = shards::open(&args.files, template, args.ranks, args.algorithm)?;
+        let mut run = Run::new(&run_args.devices(opened.shards.ranks())?, opened.shards.clone());
+        run.check_calls = args.check_calls;
+        return opened.finish(run.collect(run_args.ranks_as)?);
+    }
     let ranks = args.ranks.map_or(DEFAULT_RANKS, |ranks| ranks as usize);
-    let sweep = sweep::Sweep::new(args)?;
-    let job = args.job(ranks, Work::Sweep(sweep.clone()))?;
-    conduct(&job, &sweep, args.ranks_as, args.sweep.json)
+    let mut run = Run::new(&run_args.devices(ranks)?, args.sweep()?);
+    run.check_calls = args.check_calls;
+    measure(&run, run_args.ranks_as, args.sweep.json)
 }
 
-/// Measures another collective.
-pub(crate) fn measure_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
+/// The operation with this name, if its command is one of [`commands`].
+pub(crate) fn operation(name: &str) -> Option<Collective> {
+    Collective::named(name).filter(|collective| *collective != Collective::AllReduce)
+}
+
+/// Runs the command of another collective.
+pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
     let ranks = args.ranks as usize;
-    let sweep = sweep::Sweep::of(args, collective, ranks)?;
-    let devices = devices::assign(args.device, ranks, args.share_devices)?;
-    let work = Work::Sweep(sweep.clone());
-    let job = Job { devices, check_calls: args.check_calls, deadline_s: None, work };
-    conduct(&job, &sweep, args.ranks_as, args.sweep.json)
+    collective.check(args, ranks)?;
+    let parts = if collective.divides() { ranks } else { 1 };
+    let sweep = Sweep {
+        collective,
+        root: collective.parameter(args),
+        transport: args.transport,
+        in_place: args.sweep.in_place || collective == Collective::Broadcast,
+        ..Sweep::new(&args.sweep, parts, args.run.ranks_as)?
+    };
+    let mut run = Run::new(&args.run.devices(ranks)?, sweep);
+    run.check_calls = args.check_calls;
+    measure(&run, args.run.ranks_as, args.sweep.json)
 }
 
-fn conduct(job: &Job, sweep: &sweep::Sweep, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
-    let ranks = job.ranks();
+fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
+    let (ranks, sweep) = (run.ranks(), &run.task);
     eprintln!(
         "{ranks} {} as {} on {}, {}, {}{}, seed {}",
         if ranks == 1 { "rank" } else { "ranks" },
         ranks_as.name(),
-        job.device_kind(),
+        run.device_kind(),
         if sweep.in_place { "in place" } else { "out of place" },
         if sweep.plain { "plain memory" } else { "symmetric memory" },
         if sweep.graph { ", in graphs" } else { "" },
         sweep.seed,
     );
-    let mut report = report::Report::new(job, sweep, json);
-    ranks_as.start(job)?.attend(|rank, said| report.hear(rank, said))?;
+    let mut report = Report::new(ranks, run.device_kind(), sweep, json);
+    run.attend(ranks_as, |rank, sample| report.hear(rank, sample))?;
     report.finish()
 }
 
 impl Args {
-    fn job(&self, ranks: usize, work: Work) -> Result<Job, Failure> {
-        let devices = devices::assign(self.device, ranks, self.share_devices)?;
-        Ok(Job { devices, check_calls: self.check_calls, deadline_s: None, work })
+    fn sweep(&self) -> Result<Sweep, Failure> {
+        let (asked, algorithm) = (&self.sweep, self.algorithm);
+        if !algorithm.reduces(asked.dtype, asked.op) {
+            return Err(Failure::usage(format!("{algorithm} makes no averages of {}", asked.dtype)));
+        }
+        if !algorithm.carries(asked.dtype) {
+            return Err(Failure::usage(format!("{algorithm} carries floating types only, not {}", asked.dtype)));
+        }
+        if asked.plain && !asked.graph && algorithm.needs_reach() {
+            return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
+        }
+        Ok(Sweep { algorithm, ..Sweep::new(asked, 1, self.run.ranks_as)? })
     }
 }
 
@@ -210,47 +142,12 @@ impl Args {
 pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64>, Failure> {
     let mut wrong = vec![0; devices.len()];
     for algorithm in Algorithm::ALL {
-        let work = Work::Sweep(sweep::Sweep::probe(algorithm));
-        let job = Job { devices: devices.to_vec(), check_calls: true, deadline_s: Some(PROBE_S), work };
-        ranks_as.start(&job)?.attend(|rank, said| {
-            if let Said::Sampled(sample) = said {
-                wrong[rank] += sample.wrong;
-            }
+        let mut run = Run::new(devices, Sweep::probe(algorithm));
+        (run.check_calls, run.deadline_s) = (true, Some(PROBE_S));
+        run.attend(ranks_as, |rank, sample| {
+            wrong[rank] += sample.wrong;
             Ok(())
         })?;
     }
     Ok(wrong)
-}
-
-/// Seconds that a wait of a probe may last.
-const PROBE_S: u64 = 10;
-
-/// Runs a part of `bench` or `tune` on these devices; hands on what every rank finds.
-pub(crate) fn bench(
-    devices: &[RankDevice],
-    ranks_as: RanksAs,
-    task: bench::Task,
-    mut hear: impl FnMut(usize, bench::Found) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let job = Job { devices: devices.to_vec(), check_calls: false, deadline_s: None, work: Work::Bench(task) };
-    ranks_as.start(&job)?.attend(|rank, said| match said {
-        Said::Found(found) => hear(rank, found),
-        other => Err(Failure::failed(format!("rank {rank} said what has no place in a bench: {other:?}"))),
-    })
-}
-
-impl RanksAs {
-    fn start(self, job: &Job) -> Result<Crew, Failure> {
-        match self {
-            Self::Processes => processes::start(job),
-            Self::Threads => threads::start(job),
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Processes => "processes",
-            Self::Threads => "threads",
-        }
-    }
 }

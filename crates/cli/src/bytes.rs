@@ -1,4 +1,8 @@
-//! Sizes in bytes, as people write them.
+//! Sizes in bytes: how people write them, and the sizes of a sweep.
+
+use symmetra::Dtype;
+
+use crate::failure::Failure;
 
 const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
@@ -23,18 +27,26 @@ pub(crate) fn format(bytes: u64) -> String {
     unit.map_or_else(|| format!("{bytes} B"), |(name, scale)| format!("{} {name}", bytes / scale))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_read_and_write() {
-        for (text, bytes) in [("0", 0), ("1000", 1000), ("64KiB", 64 << 10), ("16 MiB", 16 << 20), ("1GiB", 1 << 30)] {
-            assert_eq!(parse(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "KiB", "64KB", "64k", "-1", "1.5MiB", "99999999999999999999", "99999999TiB"] {
-            assert!(parse(text).is_err(), "{text}");
-        }
-        assert_eq!([0, 1000, 1024, 3 << 20].map(format), ["0 B", "1000 B", "1 KiB", "3 MiB"]);
+/// Doubles from the smallest to the largest, in whole multiples of `parts`, each once.
+pub(crate) fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype, parts: usize) -> Result<Vec<usize>, Failure> {
+    let element = dtype.bytes() as u64;
+    if min_bytes < element {
+        return Err(Failure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));
     }
+    if min_bytes > max_bytes {
+        let (min, max) = (format(min_bytes), format(max_bytes));
+        return Err(Failure::usage(format!("--min-bytes is {min}, but --max-bytes is only {max}")));
+    }
+    let limit = 1 << 40;
+    if max_bytes > limit {
+        return Err(Failure::usage(format!("--max-bytes is {max_bytes}, but it must be at most {}", format(limit))));
+    }
+    let sizes = std::iter::successors(Some(min_bytes), |bytes| Some(bytes * 2)).take_while(|bytes| *bytes <= max_bytes);
+    let mut sizes: Vec<usize> = sizes.map(|bytes| ((bytes / element) as usize / parts).max(1) * parts).collect();
+    sizes.dedup();
+    Ok(sizes)
 }
+
+#[cfg(test)]
+#[path = "../../../tests/cli/unit/bytes.rs"]
+mod tests;

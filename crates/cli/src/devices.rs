@@ -65,9 +65,9 @@ pub(crate) const GPUS: [Gpu; 2] = [
 /// A kind of GPU.
 pub(crate) struct Gpu {
     pub(crate) kind: DeviceKind,
-    /// As people write it.
+    /// The name that people use.
     pub(crate) vendor: &'static str,
-    /// Whether this build has it.
+    /// Whether this build supports it.
     pub(crate) built: bool,
     pub(crate) device: fn(usize) -> RankDevice,
 }
@@ -79,8 +79,7 @@ impl Gpu {
 }
 
 /// The devices of all ranks. `share` lets ranks outnumber the GPUs.
-pub(crate) fn assign(choice: Choice, ranks: usize, share: bool) -> Result<Vec<RankDevice>, Failure> {
-    let kind = kind(choice, ranks, share);
+pub(crate) fn assign(kind: DeviceKind, ranks: usize, share: bool) -> Result<Vec<RankDevice>, Failure> {
     let Some(gpu) = GPUS.iter().find(|gpu| gpu.kind == kind) else {
         return Ok(vec![RankDevice::Host; ranks]);
     };
@@ -121,16 +120,5 @@ fn automatic(counts: &[(DeviceKind, usize)], ranks: usize, share: bool) -> Devic
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shared_gpus_need_not_be_as_many_as_ranks() {
-        let found = |cuda, hip, share| automatic(&[(DeviceKind::Cuda, cuda), (DeviceKind::Hip, hip)], 4, share);
-        assert_eq!([found(4, 0, false), found(4, 0, true)], [DeviceKind::Cuda; 2]);
-        assert_eq!([found(1, 0, false), found(1, 0, true)], [DeviceKind::Host, DeviceKind::Cuda]);
-        assert_eq!([found(0, 3, false), found(0, 3, true)], [DeviceKind::Host, DeviceKind::Hip]);
-        assert_eq!([found(1, 4, false), found(1, 4, true)], [DeviceKind::Hip; 2]);
-        assert_eq!([found(0, 0, false), found(0, 0, true)], [DeviceKind::Host; 2]);
-    }
-}
+#[path = "../../../tests/cli/unit/devices.rs"]
+mod tests;

@@ -37,17 +37,20 @@ enum Verdict {
 }
 
 impl Finding {
+    fn new(check: impl Into<String>, verdict: Verdict, detail: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict, detail: detail.into(), remedy: None }
+    }
+
     fn ok(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict: Verdict::Ok, detail: detail.into(), remedy: None }
+        Self::new(check, Verdict::Ok, detail)
     }
 
     fn none(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict: Verdict::None, detail: detail.into(), remedy: None }
+        Self::new(check, Verdict::None, detail)
     }
 
     fn fail(check: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { check: check.into(), verdict: Verdict::Fail, detail: detail.into(), remedy }
+        Self { remedy: Some(remedy.into()), ..Self::new(check, Verdict::Fail, detail) }
     }
 
     fn print(&self) -> Result<(), Failure> {

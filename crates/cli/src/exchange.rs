@@ -1,11 +1,11 @@
-//! `symmetra all-gather` and its neighbours: every collective but all-reduce, measured and verified.
+//! Flags of the commands that measure and verify a collective.
 
-use symmetra::MAX_WORLD_SIZE;
+use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
 
-use crate::all_reduce::{Collective, RanksAs, SweepArgs, measure_exchange};
-use crate::devices::Choice;
+use crate::bytes;
 use crate::failure::Failure;
 use crate::names::{self, Mover};
+use crate::ranks::RankArgs;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -23,17 +23,8 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]
     pub(crate) ranks: u64,
 
-    /// What the ranks work on
-    #[arg(long, value_enum, default_value_t = Choice::Auto)]
-    pub(crate) device: Choice,
-
-    /// Put several ranks on one GPU when there are too few; `--device auto` then takes GPUs where there is one
-    #[arg(long)]
-    pub(crate) share_devices: bool,
-
-    /// What the ranks are
-    #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
-    pub(crate) ranks_as: RanksAs,
+    #[command(flatten)]
+    pub(crate) run: RankArgs,
 
     /// How data move; `auto` is the library's choice for each size (`symmetra info` prints it), `copy-engine`
     /// the low-contention form of all-gather and reduce-scatter
@@ -48,11 +39,63 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) root: Option<usize>,
 
+    /// How many ranks further the operation goes, where it goes round [default: 1]
+    #[arg(long)]
+    pub(crate) by: Option<usize>,
+
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
 }
 
-/// Runs the command of a collective.
-pub(crate) fn run(collective: Collective, args: &Args) -> Result<(), Failure> {
-    measure_exchange(collective, args)
+/// Flags of a sweep of sizes.
+#[derive(clap::Args)]
+#[group(id = "sweep", multiple = true)]
+#[command(next_help_heading = "Measuring")]
+pub(crate) struct SweepArgs {
+    /// Element type
+    #[arg(long, default_value = "f32", value_parser = names::dtype_parser())]
+    pub(crate) dtype: Dtype,
+
+    /// What becomes of the values of all ranks
+    #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
+    pub(crate) op: Reduction,
+
+    /// Smallest message, the larger operand of a rank: bytes, or with the unit KiB, MiB or GiB
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
+    min_bytes: u64,
+
+    /// Largest message, the larger operand of a rank: sizes double from the smallest up to this
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
+    max_bytes: u64,
+
+    /// Operations timed for each size; more than 10 are timed in 10 equal batches, rounded up [default: by size, 10 to 200 on the CPU, 50 to 1000 on GPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) iterations: Option<u32>,
+
+    /// Run the operations from a captured graph
+    #[arg(long)]
+    pub(crate) graph: bool,
+
+    /// Use one buffer for input and output
+    #[arg(long)]
+    pub(crate) in_place: bool,
+
+    /// Use plain device memory instead of symmetric memory
+    #[arg(long)]
+    pub(crate) plain: bool,
+
+    /// Seed of the random data [default: a new one every run, printed]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl SweepArgs {
+    /// Elements of each message, in whole multiples of `parts`.
+    pub(crate) fn sizes_elems(&self, parts: usize) -> Result<Vec<usize>, Failure> {
+        bytes::sizes_elems(self.min_bytes, self.max_bytes, self.dtype, parts)
+    }
 }

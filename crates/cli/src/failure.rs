@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 use std::io::ErrorKind;
+use std::thread::JoinHandle;
 
 use symmetra::Error;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// It was asked for something impossible: exit code 2.
@@ -14,7 +15,7 @@ pub(crate) enum Failure {
     Failed(String),
     /// The library refused: exit code 1.
     Library(Error),
-    /// The program it ran failed, and so it ends with that program's exit code.
+    /// The program that the command ran failed: the program's exit code.
     Program { message: String, code: u8 },
     /// Nobody reads the output any more: exit code 1, without a word.
     Unread,
@@ -42,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// Whether it may only report that another rank failed.
+    /// Whether the failure may only report that another rank failed.
     pub(crate) fn is_echo(&self) -> bool {
         use Error::{Aborted, Peer, PeerLost, Timeout};
         matches!(self, Self::Library(PeerLost { .. } | Peer { .. } | Aborted { .. } | Timeout { .. }))
@@ -63,6 +64,11 @@ impl Failure {
             Self::Failed(_) | Self::Library(_) | Self::Unread => 1,
         }
     }
+}
+
+/// Starts a thread.
+pub(crate) fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>, Failure> {
+    std::thread::Builder::new().spawn(body).map_err(Failure::doing("start a thread"))
 }
 
 impl From<Error> for Failure {

@@ -5,7 +5,6 @@ mod surroundings;
 use std::path::PathBuf;
 
 use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::{
@@ -65,7 +64,7 @@ impl Args {
     }
 }
 
-/// All that is printed.
+/// Everything that `info` prints.
 #[derive(Debug, Serialize)]
 struct Info {
     version: &'static str,
@@ -165,7 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json { output::json(&info) } else { print(&info) }
 }
 
-/// The devices that open, and what the others say instead.
+/// The devices that open, and the errors of those that do not.
 fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<BrokenDevice>) {
     let (mut opened, mut broken) = (Vec::new(), Vec::new());
     for device in devices {
@@ -269,7 +268,7 @@ fn ranges(rows: &[Range]) -> Vec<RangeInfo> {
 fn print(info: &Info) -> Result<(), Failure> {
     let features = if info.features.is_empty() { "none".to_owned() } else { info.features.join(", ") };
     output::line(format_args!("symmetra {}, features: {features}\n\nDevices", info.version))?;
-    let mut devices = table(&["device", "name", "memory", "processors", "capability", "uuid", "versions"]);
+    let mut devices = output::table(&["device", "name", "memory", "processors", "capability", "uuid", "versions"], []);
     for device in &info.devices {
         devices.add_row([
             format!("{} {}", device.kind, device.ordinal),
@@ -289,14 +288,14 @@ fn print(info: &Info) -> Result<(), Failure> {
     }
     output::line(format_args!("\nNCCL: {}", info.nccl))?;
     output::line("\nSettings of an environment here; what a program sets beats them")?;
-    let mut settings = table(&["setting", "value", "from"]);
+    let mut settings = output::table(&["setting", "value", "from"], []);
     settings.add_rows(info.config.iter().map(|(name, value, source)| [*name, value.as_str(), source.as_str()]));
     output::line(settings)?;
     output::line(format_args!("memory on each of {} ranks: {} bytes", info.ranks, info.arena_bytes))?;
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
     output::line(choices(&info.algorithms))?;
     output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
-    let mut rows = table(&["collective", "memory", "bytes", "transport", "why"]);
+    let mut rows = output::table(&["collective", "memory", "bytes", "transport", "why"], []);
     for row in &info.transports {
         let bytes =
             row.up_to_bytes.map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
@@ -311,18 +310,12 @@ fn print(info: &Info) -> Result<(), Failure> {
     output::line(surroundings::variables_table(&info.variables))
 }
 
-fn table(headings: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(headings);
-    table
-}
-
 fn peers(info: &Info) -> Table {
-    let mut peers = Table::new();
     // The first device is the host.
     let names: Vec<String> =
         info.devices.iter().skip(1).map(|device| format!("{} {}", device.kind, device.ordinal)).collect();
-    peers.load_style(NOTHING).set_header(std::iter::once("").chain(names.iter().map(String::as_str)));
+    let headings: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
+    let mut peers = output::table(&headings, []);
     for (from, row) in names.iter().zip(&info.peer_access) {
         let cells = row.iter().map(|reached| if *reached { "yes" } else { "no" });
         peers.add_row(std::iter::once(from.as_str()).chain(cells));
@@ -331,7 +324,7 @@ fn peers(info: &Info) -> Table {
 }
 
 fn choices(all: &[Choices]) -> Table {
-    let mut rows = table(&["dtype", "memory", "bytes", "algorithm", "why"]);
+    let mut rows = output::table(&["dtype", "memory", "bytes", "algorithm", "why"], []);
     for choices in all {
         for range in &choices.ranges {
             let bytes = match range.up_to_bytes {

@@ -14,7 +14,7 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, spawn};
 use crate::signals;
 use relay::Relay;
 
@@ -51,17 +51,17 @@ pub(crate) struct Args {
 
 /// What happens while ranks run.
 enum Event {
-    /// A rank ended and waits to be asked how.
+    /// A rank ended and waits to be reaped.
     Ended { rank: usize, failed: bool },
-    /// One of a rank's two outputs ended: whoever waits for that looks again.
+    /// An output of a rank ended.
     Drained,
     /// This process got a signal.
     Signal(i32),
 }
 
-/// How long an output may be silent once all ranks have ended: their own children may hold the pipe.
+/// How long an output may be silent once all ranks have ended: children of ranks may hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How often it is looked whether that is so.
+/// Time between two looks at the outputs.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the command.
@@ -84,29 +84,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// Turns signals into events, from here on.
 fn watch_signals(sender: Sender<Event>) -> Result<(), Failure> {
     let mut signals = signals::watched()?;
-    let watch = move || {
-        for signal in signals.forever() {
-            if sender.send(Event::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::Builder::new().spawn(watch).map(drop).map_err(Failure::doing("start a thread"))
+    spawn(move || signals.forever().try_for_each(|signal| sender.send(Event::Signal(signal)))).map(drop)
 }
 
-/// Notices a rank's end without asking how it was: until then its number is not used again.
+/// Notices a rank's end without reaping the rank, so that its process number is not used again.
 fn watch_end(rank: usize, pid: Pid, sender: Sender<Event>) -> Result<(), Failure> {
     let watch = move || {
         let ended = retry_on_intr(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
         let failed = !matches!(ended, Ok(Some(status)) if status.exit_status() == Some(0));
         let _ = sender.send(Event::Ended { rank, failed });
     };
-    std::thread::Builder::new().spawn(watch).map(drop).map_err(Failure::doing("start a thread"))
+    spawn(watch).map(drop)
 }
 
 /// The ranks that run.
 struct Ranks {
-    /// `None` once a rank was asked how it ended.
+    /// `None` once a rank is reaped.
     children: Vec<Option<Child>>,
     events: Receiver<Event>,
     grace: Duration,
@@ -117,9 +110,9 @@ impl Ranks {
     /// Blocks until every rank ended; the first failure ends the others.
     fn attend(mut self) -> Result<(), Failure> {
         let mut failure = None;
-        // The last signal that was passed on, and asks for the end.
+        // The last forwarded signal that asks ranks to end.
         let mut told: Option<(i32, Instant)> = None;
-        // What the ranks get next, and when.
+        // The next signal for the ranks, and when to send it.
         let mut next: Option<(Signal, Instant)> = None;
         while self.children.iter().any(Option::is_some) {
             match self.event(next.map(|(_, at)| at)) {
@@ -133,7 +126,7 @@ impl Ranks {
                 Some(Event::Ended { rank, failed }) => {
                     let Some(ended) = self.collect(rank, failed) else { continue };
                     if failure.is_none() {
-                        // Who was told just now is not disturbed as it ends: it has the grace period first.
+                        // Ranks that were just told to end have the grace period first.
                         let signal = match told.filter(|(_, at)| at.elapsed() <= self.grace) {
                             Some((SIGTERM, _)) => Signal::KILL,
                             Some(_) => Signal::TERM,
@@ -166,7 +159,7 @@ impl Ranks {
         }
     }
 
-    /// Sends a signal to every rank that runs, and to what it started itself.
+    /// Sends a signal to the process group of every rank that runs.
     fn signal(&self, signal: Signal) {
         for child in self.children.iter().flatten() {
             // Fails when the rank has just ended.
@@ -174,11 +167,11 @@ impl Ranks {
         }
     }
 
-    /// Asks a rank how it ended: the failure, if it was one. What a failed rank had started itself is told to end.
+    /// Reaps a rank and returns its failure, if it failed. The process group of a failed rank gets SIGTERM.
     fn collect(&mut self, rank: usize, failed: bool) -> Option<Failure> {
         let mut child = self.children.get_mut(rank)?.take()?;
         if failed {
-            // Before it was asked: until then the number is that of its group.
+            // Before the rank is reaped: until then its number is that of its group.
             let _ = kill_process_group(Pid::from_child(&child), Signal::TERM);
         }
         match child.wait() {
@@ -187,7 +180,7 @@ impl Ranks {
         }
     }
 
-    /// Waits for what the ranks wrote last, however slow its reader is.
+    /// Waits until the ranks' last output is passed on, however slow its reader is.
     fn drain(&mut self) {
         let end = Instant::now();
         let passed_bytes: Vec<_> = self.relays.iter().map(|relay| relay.passed_bytes()).collect();
@@ -200,7 +193,7 @@ impl Ranks {
 }
 
 impl Drop for Ranks {
-    /// Where not all could be started, none is left.
+    /// Kills the ranks that run if not all could be started.
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         for child in self.children.iter_mut().flatten() {

@@ -14,7 +14,9 @@ mod launch;
 mod names;
 mod orphan;
 mod output;
+mod ranks;
 mod signals;
+mod statistics;
 mod target;
 mod tensor_file;
 mod tune;
@@ -22,9 +24,13 @@ mod tune;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use all_reduce::Collective;
+use all_reduce::{Collective, Shards, Sweep};
+use bench::{Floor, Overhead, Overlap, Race};
+use failure::Failure;
+use ranks::{RankProcess, Task};
+use tune::Plan;
 
 /// GPU collectives inside one host; the same kernels on a CPU.
 #[derive(Parser)]
@@ -37,35 +43,50 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     AllReduce(all_reduce::Args),
-    /// The inputs of all ranks, one behind the other, in every rank: measure and verify a sweep of sizes
-    AllGather(exchange::Args),
-    /// Each rank's part of the reduction of all inputs: measure and verify a sweep of sizes
-    ReduceScatter(exchange::Args),
-    /// A part of every rank's input for every rank: measure and verify a sweep of sizes
-    AllToAll(exchange::Args),
-    /// What the root has, in every rank: measure and verify a sweep of sizes
-    Broadcast(exchange::Args),
-    /// The reduction of all inputs, in the root: measure and verify a sweep of sizes
-    Reduce(exchange::Args),
-    /// The inputs of all ranks, one behind the other, in the root: measure and verify a sweep of sizes
-    Gather(exchange::Args),
-    /// A part of the root's input for every rank: measure and verify a sweep of sizes
-    Scatter(exchange::Args),
-    /// From every rank to the next: measure and verify a sweep of sizes
-    SendReceive(exchange::Args),
     Bench(bench::Args),
     Tune(tune::Args),
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
-    /// One rank of `all-reduce`, started by it.
+    /// One rank of another command.
     #[command(hide = true)]
     Rank,
+    /// Another operation, whose description makes the command.
+    #[command(skip)]
+    Operation(Collective, Box<exchange::Args>),
 }
 
-/// Whether whoever reads the log wants colours (<https://no-color.org>).
+/// What the command line asks for: one of [`Command`], or an operation by its name.
+fn asked() -> Result<Command, clap::Error> {
+    let operations =
+        all_reduce::commands().map(|(name, about)| exchange::Args::augment_args(clap::Command::new(name)).about(about));
+    let matches = Cli::command().subcommands(operations).try_get_matches()?;
+    match matches.subcommand().and_then(|(name, flags)| Some((all_reduce::operation(name)?, flags))) {
+        Some((collective, flags)) => {
+            Ok(Command::Operation(collective, Box::new(exchange::Args::from_arg_matches(flags)?)))
+        }
+        None => Ok(Cli::from_arg_matches(&matches)?.command),
+    }
+}
+
+/// Whether the log has colours (<https://no-color.org>).
 fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|asked| asked.is_empty())
+}
+
+/// Does the part of one rank of the command that started this process.
+fn rank() -> Result<(), Failure> {
+    let rank = RankProcess::begin()?;
+    match rank.task() {
+        Sweep::NAME => rank.work::<Sweep>(),
+        Shards::NAME => rank.work::<Shards>(),
+        Race::NAME => rank.work::<Race>(),
+        Floor::NAME => rank.work::<Floor>(),
+        Overhead::NAME => rank.work::<Overhead>(),
+        Overlap::NAME => rank.work::<Overlap>(),
+        Plan::NAME => rank.work::<Plan>(),
+        other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
+    }
 }
 
 fn main() -> ExitCode {
@@ -73,27 +94,20 @@ fn main() -> ExitCode {
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours()).init();
-    let command = Cli::parse().command;
-    // Ranks have it from the command that started them.
+    let command = asked().unwrap_or_else(|error| error.exit());
+    // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
     }
     let done = match command {
         Command::AllReduce(args) => all_reduce::run(&args),
-        Command::AllGather(args) => exchange::run(Collective::AllGather, &args),
-        Command::ReduceScatter(args) => exchange::run(Collective::ReduceScatter, &args),
-        Command::AllToAll(args) => exchange::run(Collective::AllToAll, &args),
-        Command::Broadcast(args) => exchange::run(Collective::Broadcast, &args),
-        Command::Reduce(args) => exchange::run(Collective::Reduce, &args),
-        Command::Gather(args) => exchange::run(Collective::Gather, &args),
-        Command::Scatter(args) => exchange::run(Collective::Scatter, &args),
-        Command::SendReceive(args) => exchange::run(Collective::SendReceive, &args),
         Command::Bench(args) => bench::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Rank => all_reduce::rank_process(),
+        Command::Rank => rank(),
+        Command::Operation(collective, args) => all_reduce::run_exchange(collective, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

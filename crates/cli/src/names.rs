@@ -1,24 +1,17 @@
-//! Types, reductions and algorithms by name: on the command line, and in the jobs of rank processes.
+//! Types, reductions, algorithms and transports by name: on the command line, and in the tasks of rank processes.
+
+use std::fmt;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use symmetra::{Algorithm, Dtype, Reduction, Transport};
 
-/// For clap.
-pub(crate) fn dtype_parser() -> impl TypedValueParser<Value = Dtype> {
-    PossibleValuesParser::new(Dtype::ALL.map(Dtype::name)).try_map(|name| name.parse::<Dtype>())
-}
-
-/// For clap.
-pub(crate) fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
-    PossibleValuesParser::new(Reduction::ALL.map(Reduction::name)).try_map(|name| name.parse::<Reduction>())
-}
-
 /// What moves the data of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mover {
-    /// Kernels, in this way.
+    /// Kernels, by this transport.
     Kernels(Transport),
-    /// The copy engines: its low-contention form.
+    /// The copy engines: the collective's low-contention form.
     CopyEngine,
 }
 
@@ -36,78 +29,59 @@ impl Mover {
             Self::CopyEngine => "copy-engine",
         }
     }
+}
 
-    fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mover| mover.name() == name)
+impl fmt::Display for Mover {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
     }
 }
 
-/// For clap.
+impl FromStr for Mover {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mover| mover.name() == name);
+        found.ok_or_else(|| format!("there is no transport {name}"))
+    }
+}
+
+fn parser<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+pub(crate) fn dtype_parser() -> impl TypedValueParser<Value = Dtype> {
+    parser(Dtype::ALL.map(Dtype::name))
+}
+
+pub(crate) fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
+    parser(Reduction::ALL.map(Reduction::name))
+}
+
 pub(crate) fn mover_parser() -> impl TypedValueParser<Value = Mover> {
-    PossibleValuesParser::new(Mover::ALL.map(Mover::name))
-        .try_map(|name| Mover::named(&name).ok_or_else(|| format!("there is no transport {name}")))
+    parser(Mover::ALL.map(Mover::name))
 }
 
-/// For clap.
 pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
-    let names = [Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name);
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Algorithm>())
+    parser([Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name))
 }
 
-/// `#[serde(with = "by_name")]` for [`Dtype`], [`Reduction`], [`Mover`] and [`Algorithm`].
+/// `#[serde(with = "by_name")]` for types that display as their name and parse from it.
 pub(crate) mod by_name {
-    use super::{Algorithm, Dtype, Mover, Reduction};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// What has a name.
-    pub(crate) trait Named: Sized {
-        fn name(&self) -> &'static str;
-        fn from_name(name: &str) -> Option<Self>;
+    pub(crate) fn serialize<N: Display, S: Serializer>(named: &N, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(named)
     }
 
-    impl Named for Dtype {
-        fn name(&self) -> &'static str {
-            (*self).name()
-        }
-        fn from_name(name: &str) -> Option<Self> {
-            name.parse().ok()
-        }
-    }
-
-    impl Named for Reduction {
-        fn name(&self) -> &'static str {
-            (*self).name()
-        }
-        fn from_name(name: &str) -> Option<Self> {
-            name.parse().ok()
-        }
-    }
-
-    impl Named for Mover {
-        fn name(&self) -> &'static str {
-            (*self).name()
-        }
-        fn from_name(name: &str) -> Option<Self> {
-            Self::named(name)
-        }
-    }
-
-    impl Named for Algorithm {
-        fn name(&self) -> &'static str {
-            (*self).name()
-        }
-        fn from_name(name: &str) -> Option<Self> {
-            name.parse().ok()
-        }
-    }
-
-    pub(crate) fn serialize<N: Named, S: Serializer>(named: &N, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(named.name())
-    }
-
-    pub(crate) fn deserialize<'de, N: Named, D: Deserializer<'de>>(from: D) -> Result<N, D::Error> {
-        let name = String::deserialize(from)?;
-        N::from_name(&name).ok_or_else(|| D::Error::custom(format!("unknown name {name}")))
+    pub(crate) fn deserialize<'de, N: FromStr<Err: Display>, D: Deserializer<'de>>(from: D) -> Result<N, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }

@@ -3,13 +3,9 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// Has the system end this process when the thread that started it ends. `parent` is that
-/// thread's process: it may be gone before the system was asked. Safe after a fork: makes
-/// system calls and nothing else.
+/// Asks the system to end this process when the thread that started it ends. `parent` is that thread's process;
+/// fails if the parent is gone. Safe after a fork: makes system calls only.
 pub(crate) fn end_with(parent: Pid) -> Result<(), Errno> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    match getppid() == Some(parent) {
-        true => Ok(()),
-        false => Err(Errno::SRCH),
-    }
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
 }

@@ -1,8 +1,11 @@
-//! Standard output, for data alone.
+//! Standard output, for data alone; tables for it; progress on standard error.
 
 use std::fmt::Display;
 use std::io::Write;
 
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -17,7 +20,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     json_to(&mut std::io::stdout().lock(), value)
 }
 
-/// The same to where standard output was before.
+/// Writes one object as one line to `out`.
 pub(crate) fn json_to(out: &mut impl Write, value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     line_to(out, text)
@@ -27,4 +30,25 @@ fn line_to(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
     // In one piece: a file of ours is not buffered.
     let text = format!("{text}\n");
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
+}
+
+/// A table without lines. Numbers stand to the right: in the columns `right`.
+pub(crate) fn table(headings: &[&str], right: impl IntoIterator<Item = usize>) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(headings);
+    for column in right {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A bar of so many steps, hidden unless standard error is a terminal.
+pub(crate) fn progress(steps: u64) -> ProgressBar {
+    let progress = ProgressBar::new(steps).with_finish(ProgressFinish::AndClear);
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        Ok(style) => progress.with_style(style),
+        Err(_) => progress,
+    }
 }

@@ -5,9 +5,9 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// Keeps them from ending this process, from here on, and for whoever asks.
+/// Keeps these signals from ending this process. The caller reads them instead.
 pub(crate) fn watched() -> Result<Signals, Failure> {
-    // What `nohup` or a shell's background has us ignore is ignored by the ranks as well: they inherit that.
+    // Ranks inherit which signals this process ignores, as under `nohup`.
     let ignored = ignored();
     let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
     Signals::new(watched).map_err(Failure::doing("watch for signals"))

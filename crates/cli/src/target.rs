@@ -1,4 +1,4 @@
-//! Files that are written once the work is done: looked at before it, and left as they were.
+//! Checks of output files before the work. The checks leave the files as they are.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,18 +9,18 @@ use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, stat
 
 use crate::failure::Failure;
 
-/// Refuses what cannot be written where it is: a new file, an old one, or a pipe or device.
+/// Refuses a path that cannot be written in place: a new or old file, a pipe or a device.
 pub(crate) fn check_written(option: &str, path: &Path) -> Result<(), Failure> {
     let refused = |error: io::Error| refused(option, path, error);
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(refused(ErrorKind::IsADirectory.into())),
-        // Opened, a pipe would wait for its reader, and tell it of an end.
+        // A pipe is not opened: that would wait for its reader and end its input.
         Ok(_) => access(path, Access::WRITE_OK).map_err(|error| refused(error.into())),
         Err(_) => resolve(path).and_then(|path| try_new(&path)).map_err(refused),
     }
 }
 
-/// Refuses what cannot be replaced whole by a file of the same name; returns its path, links followed.
+/// Refuses a path that cannot be replaced by a file of the same name. Returns the path with links followed.
 pub(crate) fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failure> {
     if let Ok(there) = fs::metadata(path) {
         if !there.is_file() {
@@ -34,7 +34,7 @@ pub(crate) fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failu
     resolve(path).map_err(Failure::doing(format!("write {}", path.display())))
 }
 
-/// Refuses a file beside which no other can be created, to take its place.
+/// Refuses a file beside which the file that replaces it cannot be created.
 pub(crate) fn check_beside(option: &str, path: &Path) -> Result<(), Failure> {
     let mut name = OsString::from(path);
     // As long as the name that saving takes.
@@ -48,14 +48,14 @@ fn refused(option: &str, path: &Path, why: impl std::fmt::Display) -> Failure {
 
 fn try_new(path: &Path) -> io::Result<()> {
     File::create_new(path)?;
-    // Nobody minds an empty file that cannot be taken away.
+    // A failure leaves an empty file.
     let _ = fs::remove_file(path);
     Ok(())
 }
 
-/// Where a path that leads to no file yet has one created: links are followed.
+/// The path of the file that writing to `path` makes, with links followed.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
-    // Anything but a missing file, a loop of links among them, is refused here.
+    // All errors but a missing file are refused here, also a loop of links.
     match path.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         resolved => return resolved,
@@ -68,7 +68,7 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether a file system or another file is mounted on it; not where the system does not tell.
+/// Whether a file system or another file is mounted at `path`; false if the system does not tell.
 fn is_mount_point(path: &Path) -> bool {
     let told = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
     told.is_ok_and(|told| told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))

@@ -67,23 +67,23 @@ impl Format {
 
     /// Reads a header. Errors name the file.
     pub(crate) fn header(&self, path: &Path) -> Result<Header, Failure> {
-        let mut file = open(path)?;
-        let header = match self {
-            Self::Npy => npy::header(&mut file),
-            Self::Safetensors { tensor } => safetensors::header(&mut file, tensor),
-        };
-        header.map_err(|message| Failure::failed(format!("{}: {message}", path.display())))
+        self.open(path).map(|(header, _)| header)
     }
 
-    /// Reads the elements of a tensor that is as `expected`.
-    pub(crate) fn read<T: Element>(&self, path: &Path, expected: &Header) -> Result<Vec<T>, Failure> {
-        let mut file = open(path)?;
-        // Either leaves the file where the elements begin.
+    /// Reads a header and leaves the file where the elements begin.
+    fn open(&self, path: &Path) -> Result<(Header, File), Failure> {
+        let mut file = File::open(path).map_err(Failure::doing(format!("open {}", path.display())))?;
         let header = match self {
             Self::Npy => npy::header(&mut file),
             Self::Safetensors { tensor } => safetensors::header(&mut file, tensor),
         };
         let header = header.map_err(|message| Failure::failed(format!("{}: {message}", path.display())))?;
+        Ok((header, file))
+    }
+
+    /// Reads the elements of a tensor that is as `expected`.
+    pub(crate) fn read<T: Element>(&self, path: &Path, expected: &Header) -> Result<Vec<T>, Failure> {
+        let (header, mut file) = self.open(path)?;
         if header != *expected || header.dtype != T::DTYPE {
             let message = format!("{}: it was {expected}, and now is {header}", path.display());
             return Err(Failure::failed(message));
@@ -103,10 +103,6 @@ impl Format {
         };
         written.map_err(|message| Failure::failed(format!("cannot write {}: {message}", path.display())))
     }
-}
-
-fn open(path: &Path) -> Result<File, Failure> {
-    File::open(path).map_err(Failure::doing(format!("open {}", path.display())))
 }
 
 impl Header {

@@ -2,22 +2,21 @@
 //! writes the file that `Config::tuning` loads.
 
 mod crossovers;
-mod kind;
-pub(crate) mod lap;
+mod inputs;
+mod measure;
 mod report;
 
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use symmetra::{DeviceKind, Dtype, MAX_WORLD_SIZE, Tuning, explain};
 
-use crate::all_reduce::{self, RanksAs};
-use crate::bench::{Found, Task};
 use crate::devices::{self, Choice, GPUS};
 use crate::failure::Failure;
+use crate::ranks::{RanksAs, Run};
 use crate::{bytes, names, output, target};
-use lap::{Lap, Messages, Plan};
+use measure::Messages;
+pub(crate) use measure::Plan;
 use report::{Report, World};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -27,14 +26,11 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// For every number of ranks, each type, and memory that peers can address (symmetric) or cannot (plain), all
 /// algorithms take turns from captured graphs. A time is the median over the launches of the slowest
 /// rank's time for one operation; all ranks agree on it. Algorithms that send whole messages are no longer timed
-/// once they took four times as long as the fastest at two sizes in a row. Around every size where the choice changes,
-/// those that came near are timed again, there and at three sizes between; the lesser time counts.
+/// once they took four times as long as the fastest at two sizes in a row.
 ///
-/// The built-in table's choice is kept where nothing is faster by more than the noise, what launches of one algorithm
-/// differ by (1 % at least): so at no size that was timed is the tuned choice slower than the built-in one, or by
-/// more than twice the noise slower than the fastest; a range that holds a single size saves twice the noise. Where
-/// the choice is ring or recursive-doubling, sums of floats are rounded at every rank. Messages smaller or larger
-/// than any measured go as the nearest size in the rest of its range of the built-in table, then as that has it.
+/// A choice of the built-in table changes only where another algorithm is more than 2 % faster. Messages smaller or
+/// larger than any measured keep the built-in choice. Where the choice is ring or recursive-doubling, sums of floats are
+/// rounded at every rank.
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
 /// Exit status: 0, or 1 when a rank fails, or 2 for wrong usage.
@@ -98,7 +94,7 @@ impl Args {
                 let kind = if dtype.is_float() { "floating types" } else { "integers" };
                 return Err(Failure::usage(format!("--dtype: {} and {dtype} both stand for {kind}", other.dtype)));
             }
-            messages.push(Messages { dtype, sizes_elems: all_reduce::sizes_elems(min_bytes, max_bytes, dtype, 1)? });
+            messages.push(Messages { dtype, sizes_elems: bytes::sizes_elems(min_bytes, max_bytes, dtype, 1)? });
         }
         Ok(Plan { messages, operations: self.operations, launches: self.launches })
     }
@@ -124,38 +120,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // One kind of device for all.
     let most = args.ranks.iter().max().map_or(2, |ranks| *ranks as usize);
     let kind = devices::kind(args.device, most, false);
-    let choice = match kind {
-        DeviceKind::Cuda => Choice::Cuda,
-        DeviceKind::Hip => Choice::Hip,
-        _ => Choice::Host,
-    };
     let (plan, worlds) = (args.plan(kind)?, args.worlds(kind));
-    // Before anything is measured: whatever is asked for is there.
+    // Refuses a missing folder or device before anything is measured.
     let target = args.output.as_deref().map(check_output).transpose()?;
-    let devices = worlds.iter().map(|world| devices::assign(choice, *world, false)).collect::<Result<Vec<_>, _>>()?;
+    let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
     eprintln!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name());
-    // Hidden unless standard error is a terminal.
-    let progress = ProgressBar::new(worlds.len() as u64 * plan.laps()).with_finish(ProgressFinish::AndClear);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
-        progress.set_style(style);
-    }
+    let progress = output::progress(worlds.len() as u64 * plan.laps());
     let mut measured = Vec::new();
     for devices in &devices {
         let mut laps = Vec::new();
-        all_reduce::bench(devices, args.ranks_as, Task::Tune(plan.clone()), |rank, found| match found {
-            Found::Tuned(lap) => {
-                let repeats =
-                    |known: &Lap| (known.dtype, known.direct) == (lap.dtype, lap.direct) && known.bytes >= lap.bytes;
-                if laps.iter().any(repeats) {
-                    // Not counted before.
-                    progress.inc_length(1);
-                }
-                progress.set_message(format!("{} ranks, {} of {}", devices.len(), bytes::format(lap.bytes), lap.dtype));
-                progress.inc(1);
-                laps.push(lap);
-                Ok(())
-            }
-            other => Err(Failure::failed(format!("rank {rank} found what has no place in a tuning: {other:?}"))),
+        Run::new(devices, plan.clone()).attend(args.ranks_as, |_, lap| {
+            progress.set_message(format!("{} ranks, {} of {}", devices.len(), bytes::format(lap.bytes), lap.dtype));
+            progress.inc(1);
+            laps.push(lap);
+            Ok(())
         })?;
         measured.push(World { ranks: devices.len(), laps });
     }
@@ -170,7 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     target.map_or(Ok(()), |path| write(&report, &path))
 }
 
-/// Refuses a place where no file can be; returns it with links followed.
+/// Refuses a path where no file can be. Returns the path with links followed.
 fn check_output(path: &Path) -> Result<PathBuf, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
@@ -184,7 +162,7 @@ fn check_output(path: &Path) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Writes the file, and reads it as a program will.
+/// Writes the file and reads it back.
 fn write(report: &Report, path: &Path) -> Result<(), Failure> {
     report.tuning.save(path)?;
     let read = Tuning::load(path)?;

@@ -4,34 +4,34 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::mailbox::Mailbox;
-use super::post::{Address, Post};
-use super::seat::Seat;
+use super::member::Member;
 use super::zeromq::Keys;
+use super::zmq_reader::ZmqReader;
+use super::zmq_writer::{Address, ZmqWriter};
 use super::{BroadcastRing, Invitation, Overflow, Reader, RingConfig, Writer};
 use symmetra::bootstrap::Bootstrap;
 use symmetra::internal::{Agreed, Mesh, boot_id, check_agreed, check_complaints, tell, until};
 use symmetra::{Error, Group, Result};
 
-/// What a rank says of itself.
+/// A rank's first message.
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// Why it cannot take part.
+    /// Why the rank cannot take part.
     error: Option<String>,
-    /// What must be equal everywhere, by name.
+    /// Settings that must be equal on all ranks, by name.
     agreed: Agreed,
     host: String,
-    /// Whether it stands in for a guest.
+    /// Whether the rank stands in for a guest.
     guest: bool,
 }
 
-/// What a rank tells the others once it has done its part.
+/// A rank's message after a step.
 #[derive(Default, Serialize, Deserialize)]
 struct Note {
     error: Option<String>,
     /// Where the writer listens.
     address: Option<Address>,
-    /// The key a reader will show.
+    /// The public key of a reader.
     key: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl BroadcastRing {
     }
 }
 
-/// What all ranks know once they said hello.
+/// What all ranks know after their first messages.
 struct Meeting<'a> {
     config: &'a RingConfig,
     deadline: Instant,
@@ -163,59 +163,59 @@ impl<'a> Meeting<'a> {
         mesh
     }
 
-    /// Takes a seat in the shared memory, opens what ZeroMQ needs, and joins.
+    /// Joins the shared memory, opens what ZeroMQ needs, and joins.
     fn finish(&self, bootstrap: &mut dyn Bootstrap, mesh: Result<Option<Mesh>>) -> Result<BroadcastRing> {
         let (config, deadline) = (self.config, self.deadline);
-        let take = |mesh| Seat::take(mesh, self.near.clone(), config, deadline);
-        let seat = mesh.and_then(|mesh| mesh.map(take).transpose().map_err(|error| error.of_members(&self.near)));
-        let keys = seat.and_then(|seat| {
+        let take = |mesh| Member::take(mesh, self.near.clone(), config, deadline);
+        let member = mesh.and_then(|mesh| mesh.map(take).transpose().map_err(|error| error.of_members(&self.near)));
+        let keys = member.and_then(|member| {
             let keys = (self.by_zeromq() && !self.is_writer()).then(Keys::new).transpose()?;
-            let post = (self.by_zeromq() && self.is_writer()).then(|| self.post()).transpose()?;
-            Ok((seat, keys, post))
+            let zmq_writer = (self.by_zeromq() && self.is_writer()).then(|| self.zmq_writer()).transpose()?;
+            Ok((member, keys, zmq_writer))
         });
         let note = keys.as_ref().map_or_else(
             |_| Note::default(),
-            |(_, keys, post)| Note {
+            |(_, keys, zmq_writer)| Note {
                 error: None,
-                address: post.as_ref().map(|post| post.address().clone()),
+                address: zmq_writer.as_ref().map(|zmq_writer| zmq_writer.address().clone()),
                 key: keys.as_ref().map(|keys| keys.public.clone()),
             },
         );
-        let ((seat, keys, mut post), notes) = compare_notes(bootstrap, keys, note, deadline)?;
-        let known = post.as_ref().map_or(Ok(()), |post| {
+        let ((member, keys, mut zmq_writer), notes) = compare_notes(bootstrap, keys, note, deadline)?;
+        let known = zmq_writer.as_ref().map_or(Ok(()), |zmq_writer| {
             let keys = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.key.as_ref()?)));
-            keys.into_iter().try_for_each(|(rank, key)| post.admit(key, rank))
+            keys.into_iter().try_for_each(|(rank, key)| zmq_writer.admit(key, rank))
         });
-        // Nobody connects before the writer knows all keys: who is turned away does not come again.
+        // No reader connects before the writer knows all keys: a refused connection is not tried again.
         compare_notes(bootstrap, known, Note::default(), deadline)?;
-        let mailbox = keys.as_ref().map(|keys| self.connect(keys, &notes)).transpose();
-        // Before the writer waits for those who cannot come, guests among them.
-        let (mut mailbox, _) = compare_notes(bootstrap, mailbox, Note::default(), deadline)?;
+        let zmq_reader = keys.as_ref().map(|keys| self.connect(keys, &notes)).transpose();
+        // A reader that cannot connect ends the making here, before the writer waits for it.
+        let (mut zmq_reader, _) = compare_notes(bootstrap, zmq_reader, Note::default(), deadline)?;
         compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
-        let gathered = match (&mut mailbox, &mut post) {
+        let gathered = match (&mut zmq_reader, &mut zmq_writer) {
             (None, None) => Ok(()),
-            (None, Some(post)) => post.gather(deadline),
-            (Some(mailbox), _) => mailbox.ready(deadline),
+            (None, Some(zmq_writer)) => zmq_writer.gather(deadline),
+            (Some(zmq_reader), _) => zmq_reader.ready(deadline),
         };
-        let (mailbox, _) = compare_notes(bootstrap, gathered.map(|()| mailbox), Note::default(), deadline)?;
-        match (seat, mailbox) {
-            (Some(seat), _) if self.is_writer() => Ok(BroadcastRing::Writer(Writer::new(seat, post, config))),
-            (Some(seat), mailbox) => Ok(BroadcastRing::Reader(Reader::near(seat, mailbox, config))),
-            (None, Some(mailbox)) => Ok(BroadcastRing::Reader(Reader::far(mailbox, config))),
+        let (zmq_reader, _) = compare_notes(bootstrap, gathered.map(|()| zmq_reader), Note::default(), deadline)?;
+        match (member, zmq_reader) {
+            (Some(member), _) if self.is_writer() => Ok(BroadcastRing::Writer(Writer::new(member, zmq_writer, config))),
+            (Some(member), zmq_reader) => Ok(BroadcastRing::Reader(Reader::near(member, zmq_reader, config))),
+            (None, Some(zmq_reader)) => Ok(BroadcastRing::Reader(Reader::far(zmq_reader, config))),
             (None, None) => Err(Error::Internal { message: "a reader without a way to read".to_owned() }),
         }
     }
 
-    fn post(&self) -> Result<Post> {
+    fn zmq_writer(&self) -> Result<ZmqWriter> {
         let own_host = self.near.iter().copied().filter(|rank| *rank != self.rank);
         let near: Vec<usize> = own_host.filter(|_| self.config.overflow == Overflow::ZeroMq).collect();
-        Post::open(self.config, &near, &self.far)
+        ZmqWriter::open(self.config, &near, &self.far)
     }
 
-    fn connect(&self, keys: &Keys, notes: &[Note]) -> Result<Mailbox> {
-        let mut mailbox = Mailbox::open(self.config, self.address(notes)?, self.is_near(), self.rank, keys)?;
-        mailbox.connected(self.deadline)?;
-        Ok(mailbox)
+    fn connect(&self, keys: &Keys, notes: &[Note]) -> Result<ZmqReader> {
+        let mut zmq_reader = ZmqReader::open(self.config, self.address(notes)?, self.is_near(), self.rank, keys)?;
+        zmq_reader.connected(self.deadline)?;
+        Ok(zmq_reader)
     }
 
     /// Where the writer listens.
@@ -225,7 +225,7 @@ impl<'a> Meeting<'a> {
     }
 }
 
-/// All-gathers of a mesh that opens: where to dial, and how it went.
+/// All-gathers of a mesh that opens: one for addresses, one for results.
 const MESH_ROUNDS: usize = 2;
 
 /// The ranks of one host as a world of their own. The ranks of other hosts have to make as many

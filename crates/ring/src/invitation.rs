@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a program that is no rank needs to read a ring in the place of one, by ZeroMQ 4.
 ///
-/// It makes a DEALER with these CURVE keys (text form Z85) and no limit on what it receives,
+/// The program makes a DEALER with these CURVE keys (text form Z85) and no limit on received messages,
 /// connects, and speaks as `docs/protocols.md` says under *Metadata ring*: in Python,
 ///
 /// ```text
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 ///     head, *payload = socket.recv_multipart()  # kind 2: ready, 3: a message, 6: the end
 /// ```
 ///
-/// and answers every message with how many it took. Who has the secret key is this reader: hand it
-/// over as a password. `Debug` hides it.
+/// and answers every message with the number of messages it took. The owner of the secret key is this reader: hand the
+/// key over as a password. `Debug` hides the key.
 #[derive(Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Invitation {

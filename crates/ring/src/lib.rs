@@ -3,7 +3,7 @@
 //! [`BroadcastRing::create`] gives one rank the [`Writer`] and every other a [`Reader`]. A message is
 //! bytes, or any serde value as JSON. Readers on the writer's host read it from shared memory, without
 //! a system call while they are awake; readers on other hosts get it by ZeroMQ. Every wait has a
-//! deadline, and its error names who was waited for, and whether that one never joined, is alive but
+//! deadline. Its error names the awaited rank, and whether that rank never joined, is alive but
 //! behind, left or died. The death of a process is noticed within milliseconds.
 //!
 //! A reader that waits spins for a while ([`RingConfig::spin`]), then sleeps: an idle ring uses no
@@ -25,24 +25,24 @@
 //! acquire: all reads of chunk n happen before it is overwritten. So no slot is ever both read and written,
 //! and messages need no check sum or second look.
 //!
-//! *Sleep.* Two event counts, one for news and one for room. Who sleeps announces itself, passes a
-//! sequentially consistent fence, and looks once more; who changes something passes such a fence and
-//! looks whether anybody announced itself: one of the two sees the other, and the futex sleeps only
-//! while the epoch is that from before the last look.
+//! *Sleep.* There are two event counts, one for news and one for room. A party that is about to sleep counts itself,
+//! passes a sequentially consistent fence, and polls once more. A party that changes something passes such a fence and
+//! looks for sleepers. One of the two sees the other, and the futex sleeps only while the epoch is that of before the
+//! last poll.
 //!
-//! *Death.* Every party watches the sockets it shares with the others; when one hangs up it writes so
-//! into that party's line, after which it rings both bells. A reader looks at the writer's line when it
-//! finds no chunk, and then once more for a chunk: what was sent before the end is received.
+//! *Death.* Every party watches the sockets that it shares with the others. When a socket hangs up, the party marks the
+//! other one as dead and notifies both events. A reader that finds no chunk reads the writer's state, then looks once
+//! more for a chunk: what was sent before the end is received.
 //!
-//! `loom` tries the interleavings of the first three with one and two readers; see `protocol.rs`.
+//! loom explores the interleavings of the first three with one and two readers (`tests/loom`).
 //!
 //! # ZeroMQ
 //!
 //! libzmq is loaded when it is first needed ([`Overflow::ZeroMq`], ranks whose host differs): symmetra
 //! builds and runs without it, and says [`Error::Unsupported`] where it is missing. The writer binds one
 //! interface, speaks CURVE, and lets in only keys that the ranks drew for this ring and told it through the
-//! bootstrap; public keys alone travel. Whoever else connects is turned away, and the log says so. A
-//! program that is no rank reads a ring by [`BroadcastRing::invite`]; `docs/protocols.md` has the wire format.
+//! bootstrap; public keys alone travel. Other connections are refused, and the log says so. A
+//! program that is no rank reads a ring by [`BroadcastRing::invite`]; what travels is in `docs/protocols.md`.
 //!
 //! ```
 //! use symmetra::bootstrap::Threads;
@@ -67,21 +67,21 @@
 //! # Ok::<(), symmetra::Error>(())
 //! ```
 
-mod bell;
+mod backoff;
 mod config;
 mod create;
-mod door;
+mod futex_event;
 mod invitation;
-mod mailbox;
 mod mapping;
-mod post;
+mod member;
 mod protocol;
 mod reader;
-mod seat;
-mod spin;
 mod wire;
 mod writer;
 mod zeromq;
+mod zmq_auth;
+mod zmq_reader;
+mod zmq_writer;
 
 pub use config::{Overflow, RingConfig};
 pub use invitation::Invitation;

@@ -2,8 +2,8 @@
 //!
 //! | offset in bytes | holds |
 //! |---|---|
-//! | 0 | [`Bell`] `news`, for readers |
-//! | 128 | [`Bell`] `room`, for the writer |
+//! | 0 | [`FutexEvent`] `news`, for readers |
+//! | 128 | [`FutexEvent`] `room`, for the writer |
 //! | 256 | [`Losses`]: u32 |
 //! | 384 | [`Party`], one a party: life, process number |
 //! | then | [`Cursor`], one a party: u32, the chunk it reads next |
@@ -14,7 +14,7 @@
 //!
 //! Invariants. *Liveness*: a mapping lives as long as its `Mapping`, and the memfd is sealed against
 //! shrinking. *Bounds*: offsets come from one [`Layout`], whose size the descriptor was checked to have.
-//! *Exclusion*: all but the chunks is atomic; of a chunk the protocol says who may touch it when.
+//! *Exclusion*: everything but the chunks is atomic; the protocol orders all accesses to a chunk.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat,
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::bell::Bell;
+use super::futex_event::FutexEvent;
 use super::protocol::{Board, Cursor, Losses, Party, Slot};
 use symmetra::{Error, Result};
 
@@ -36,7 +36,9 @@ const LOSSES: usize = 256;
 const PARTIES: usize = 384;
 
 const _: () = {
-    assert!(size_of::<Bell>() == LINE_BYTES && size_of::<Losses>() == LINE_BYTES && size_of::<Party>() == LINE_BYTES);
+    assert!(
+        size_of::<FutexEvent>() == LINE_BYTES && size_of::<Losses>() == LINE_BYTES && size_of::<Party>() == LINE_BYTES
+    );
     assert!(size_of::<Cursor>() == LINE_BYTES && size_of::<Slot>() == LINE_BYTES);
 };
 
@@ -130,9 +132,9 @@ impl Mapping {
         let Layout { parties, slots, .. } = self.layout;
         Board {
             // SAFETY: within the layout, aligned, atomic throughout, mapped for as long as `self`; any bits are valid.
-            news: unsafe { self.at(NEWS).cast::<Bell>().as_ref() },
+            news: unsafe { self.at(NEWS).cast::<FutexEvent>().as_ref() },
             // SAFETY: as above.
-            room: unsafe { self.at(ROOM).cast::<Bell>().as_ref() },
+            room: unsafe { self.at(ROOM).cast::<FutexEvent>().as_ref() },
             // SAFETY: as above.
             losses: unsafe { self.at(LOSSES).cast::<Losses>().as_ref() },
             // SAFETY: as above; this many entries follow each other.
@@ -187,40 +189,5 @@ impl Drop for Mapping {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn regions_are_disjoint_and_chunks_hold_what_they_are_given() {
-        for (parties, slots, chunk_bytes) in [(1, 1, 1), (2, 3, 64), (16, 31, 100), (9, 40, 4096)] {
-            let layout = Layout { parties, slots, chunk_bytes };
-            assert!(layout.slots_at() + slots * LINE_BYTES <= layout.chunks());
-            assert!(layout.chunk(slots - 1) + chunk_bytes <= layout.bytes());
-            let mapping = Mapping::create(layout).unwrap();
-            mapping.board().begin(u32::MAX);
-            for slot in 0..slots {
-                // SAFETY: nobody else has the ring.
-                unsafe { mapping.fill(slot, &vec![slot as u8 + 1; chunk_bytes]) };
-            }
-            let mut all = Vec::new();
-            for slot in 0..slots {
-                // SAFETY: as above.
-                unsafe { mapping.append(slot, chunk_bytes, &mut all) };
-            }
-            let expected: Vec<u8> = (0..slots).flat_map(|slot| vec![slot as u8 + 1; chunk_bytes]).collect();
-            assert!(all == expected);
-            assert_eq!(mapping.board().behind(0, u32::MAX), 0);
-        }
-    }
-
-    #[test]
-    fn memory_of_another_size_or_without_seals_is_refused() {
-        let layout = Layout { parties: 2, slots: 2, chunk_bytes: 64 };
-        let mapping = Mapping::create(layout).unwrap();
-        let fd = || mapping.fd().try_clone_to_owned().unwrap();
-        assert!(Mapping::map(fd(), layout).is_ok());
-        assert!(Mapping::map(fd(), Layout { slots: 90, ..layout }).is_err());
-        assert!(Mapping::map(descriptor().unwrap(), layout).is_err());
-        assert!(ftruncate(mapping.fd(), 0).is_err());
-    }
-}
+#[path = "../../../tests/metadata/unit/mapping.rs"]
+mod tests;

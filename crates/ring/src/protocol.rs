@@ -1,33 +1,28 @@
-//! The lock-free part: who may touch which slot when.
+//! The lock-free part: it orders the accesses of writer and readers to the slots.
 //!
-//! Chunks are numbered by a u32 that wraps; chunk n is in slot n mod slots (counted along, so that
-//! any number of slots does). The writer fills a slot and stores the stamp n + 1 with release; a
-//! reader that loads a stamp of at least n + 1 with acquire sees all of chunk n. When it has copied
-//! the chunk it stores n + 1 into its cursor with release; the writer fills the slot again, for
-//! chunk n + slots, only after it loaded at least n + 1 from every cursor with acquire: so every
-//! read of the old chunk happens before the first write of the new one. Comparisons are of
-//! differences, so the wrap is a number like any other.
+//! The crate's documentation says how chunks are numbered and why a slot is never read and written at once. Numbers
+//! are compared by their difference, so the wrap of a u32 is a number like any other.
 //!
-//! A party that left or died says so (or is said so of) in its state, and counts in `losses`,
-//! which the writer looks at for each chunk.
+//! The state of a party says whether the party left or died. `losses` counts such parties; the writer reads the count
+//! for each chunk.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::bell::Bell;
+use super::futex_event::FutexEvent;
 
-/// What is known of a party.
+/// The state of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Life {
-    /// It has not come yet.
+    /// The party has not come yet.
     Absent = 0,
     Alive = 1,
-    /// It dropped its end.
+    /// The party dropped its end.
     Left = 2,
-    /// Its process ended, or its thread without dropping its end.
+    /// The party's process ended, or its thread without dropping its end.
     Dead = 3,
     /// A writer that could not finish a message.
     GaveUp = 4,
@@ -45,7 +40,7 @@ impl Life {
     }
 }
 
-/// Whether a party lives, for the others. All zero is absent.
+/// The state that other parties read. All zero is absent.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct Party {
@@ -54,7 +49,7 @@ pub(super) struct Party {
     process: AtomicU32,
 }
 
-/// How far a reader is: the number of the chunk it reads next.
+/// The number of the chunk that a reader reads next.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct Cursor(AtomicU32);
@@ -81,11 +76,11 @@ pub(super) enum Kind {
     Last,
     /// More chunks of the message follow.
     Part,
-    /// The message comes another way.
+    /// The message comes by ZeroMQ.
     Elsewhere,
 }
 
-/// What is said of a chunk beside its bytes.
+/// A chunk without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
@@ -97,10 +92,10 @@ pub(super) struct Head {
 /// writer's cursor is not used.
 #[derive(Clone, Copy)]
 pub(super) struct Board<'a> {
-    /// Rung when there is a chunk, and when a party is lost.
-    pub(super) news: &'a Bell,
-    /// Rung when a reader is done with a chunk, and when a party is lost.
-    pub(super) room: &'a Bell,
+    /// Notified when there is a chunk, and when a party is lost.
+    pub(super) news: &'a FutexEvent,
+    /// Notified when a reader is done with a chunk, and when a party is lost.
+    pub(super) room: &'a FutexEvent,
     pub(super) losses: &'a Losses,
     pub(super) parties: &'a [Party],
     pub(super) cursors: &'a [Cursor],
@@ -108,7 +103,7 @@ pub(super) struct Board<'a> {
 }
 
 impl Board<'_> {
-    /// Sets a new ring to begin with chunk `first`. Before anybody else has it.
+    /// Sets a new ring to begin with chunk `first`, before any other party has the ring.
     pub(super) fn begin(&self, first: u32) {
         for slot in self.slots {
             slot.stamp.store(first, Ordering::Relaxed);
@@ -118,21 +113,21 @@ impl Board<'_> {
         }
     }
 
-    /// This party is there.
+    /// Marks a party as alive.
     pub(super) fn join(&self, party: usize, process: u32) {
         self.parties[party].process.store(process, Ordering::Relaxed);
         self.parties[party].life.store(Life::Alive as u32, Ordering::Release);
     }
 
-    /// A party is there no more. What was said of it first stays.
+    /// Marks a party as ended. The first mark stays.
     pub(super) fn lose(&self, party: usize, how: Life) {
         let life = &self.parties[party].life;
         let alive = [Life::Alive as u32, Life::Absent as u32];
         let changed = |was| life.compare_exchange(was, how as u32, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if alive.into_iter().any(changed) {
             self.losses.0.fetch_add(1, Ordering::Release);
-            self.news.ring();
-            self.room.ring();
+            self.news.notify();
+            self.room.notify();
         }
     }
 
@@ -159,7 +154,7 @@ impl Board<'_> {
     }
 }
 
-/// Why there is no room for a chunk.
+/// Why the next slot is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     /// This reader has not read the chunk that is in the slot.
@@ -188,7 +183,7 @@ impl WriteCursor {
         self.next
     }
 
-    /// The slot of the next chunk, if it is free. It stays free until it is published.
+    /// The slot of the next chunk, if that slot is free. The slot stays free until the chunk is published.
     pub(super) fn claim(&mut self, board: &Board<'_>) -> Result<usize, Blocked> {
         if let Some(party) = board.lost(self.party) {
             return Err(Blocked::Lost(party));
@@ -217,7 +212,7 @@ impl WriteCursor {
         slot.stamp.store(self.next, Ordering::Release);
         self.slot = (self.slot + 1) % board.slots.len();
         self.free -= 1;
-        board.news.ring();
+        board.news.notify();
     }
 }
 
@@ -234,14 +229,14 @@ impl ReadCursor {
         Self { party, writer, next: first, slot: 0 }
     }
 
-    /// The next chunk and its slot; or how the writer ended, when it did before it wrote one.
+    /// The next chunk and its slot, or how the writer ended if it wrote no next chunk.
     pub(super) fn poll(&self, board: &Board<'_>) -> Option<Result<(Head, usize), Life>> {
         if let Some(found) = self.arrived(board) {
             return Some(Ok(found));
         }
         match board.life(self.writer) {
             Life::Alive | Life::Absent => None,
-            // What it wrote before it ended is there by now.
+            // The writer writes its chunks before its end, so a chunk that it wrote is visible now.
             life => Some(self.arrived(board).ok_or(life)),
         }
     }
@@ -262,156 +257,11 @@ impl ReadCursor {
         Some((Head { kind, chunk_bytes, message_bytes }, self.slot))
     }
 
-    /// This reader is done with the chunk it polled.
+    /// Gives back the slot of the polled chunk.
     pub(super) fn release(&mut self, board: &Board<'_>) {
         self.next = self.next.wrapping_add(1);
         self.slot = (self.slot + 1) % board.slots.len();
         board.cursors[self.party].0.store(self.next, Ordering::Release);
-        board.room.ring();
-    }
-}
-
-#[cfg(all(test, loom))]
-#[allow(unsafe_code)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use loom::cell::UnsafeCell;
-    use loom::sync::Arc;
-    use loom::thread;
-
-    use super::*;
-    use crate::spin::Spin;
-
-    /// So that numbers wrap in the middle.
-    const FIRST: u32 = u32::MAX;
-
-    /// A ring whose chunks are one number each: loom sees every access to them.
-    struct Ring {
-        news: Bell,
-        room: Bell,
-        losses: Losses,
-        parties: Vec<Party>,
-        cursors: Vec<Cursor>,
-        slots: Vec<Slot>,
-        chunks: Vec<UnsafeCell<u64>>,
-    }
-
-    impl Ring {
-        fn new(readers: usize, slots: usize) -> Arc<Self> {
-            let ring = Self {
-                news: Bell::default(),
-                room: Bell::default(),
-                losses: Losses::default(),
-                parties: (0..=readers).map(|_| Party::default()).collect(),
-                cursors: (0..=readers).map(|_| Cursor::default()).collect(),
-                slots: (0..slots).map(|_| Slot::default()).collect(),
-                chunks: (0..slots).map(|_| UnsafeCell::new(0)).collect(),
-            };
-            ring.board().begin(FIRST);
-            (0..=readers).for_each(|party| ring.board().join(party, 0));
-            Arc::new(ring)
-        }
-
-        fn board(&self) -> Board<'_> {
-            let Self { news, room, losses, parties, cursors, slots, .. } = self;
-            Board { news, room, losses, parties, cursors, slots }
-        }
-
-        fn write(&self, messages: u64) {
-            let (board, mut cursor) = (self.board(), WriteCursor::new(0, FIRST));
-            for message in 0..messages {
-                let slot = self.wait(board.room, || cursor.claim(&board).ok());
-                // SAFETY: what the protocol is to make sure of; loom checks it.
-                self.chunks[slot].with_mut(|chunk| unsafe { *chunk = message + 7 });
-                cursor.publish(&board, Head { kind: Kind::Last, chunk_bytes: 8, message_bytes: message });
-            }
-        }
-
-        fn read(&self, party: usize, messages: u64) {
-            let (board, mut cursor) = (self.board(), ReadCursor::new(party, 0, FIRST));
-            for message in 0..messages {
-                let (head, slot) = self.wait(board.news, || cursor.poll(&board)).unwrap();
-                assert_eq!(head.message_bytes, message);
-                // SAFETY: as above.
-                let chunk = self.chunks[slot].with(|chunk| unsafe { *chunk });
-                assert_eq!(chunk, message + 7);
-                cursor.release(&board);
-            }
-        }
-
-        fn wait<T>(&self, bell: &Bell, poll: impl FnMut() -> Option<T>) -> T {
-            let never = Instant::now() + Duration::from_secs(3600);
-            bell.wait(&mut Spin::new(Duration::ZERO), never, poll).unwrap()
-        }
-    }
-
-    /// A lost wake-up is a deadlock and a race on a chunk an error: loom finds both.
-    fn explore(readers: usize, slots: usize, messages: u64, preemptions: usize) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(preemptions);
-        model.check(move || {
-            let ring = Ring::new(readers, slots);
-            let threads: Vec<_> = (1..=readers)
-                .map(|party| {
-                    let ring = ring.clone();
-                    thread::spawn(move || ring.read(party, messages))
-                })
-                .collect();
-            ring.write(messages);
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
-        });
-    }
-
-    #[test]
-    fn one_reader_sees_every_message_whole_over_the_wrap() {
-        explore(1, 2, 3, 3);
-    }
-
-    #[test]
-    fn two_readers_see_every_message_whole_over_the_wrap() {
-        explore(2, 2, 3, 1);
-    }
-
-    #[test]
-    fn a_reader_sees_what_a_writer_wrote_before_it_left() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let ring = Ring::new(1, 2);
-            let reader = ring.clone();
-            let thread = thread::spawn(move || {
-                reader.read(1, 1);
-                let cursor = ReadCursor { slot: 1, ..ReadCursor::new(1, 0, FIRST.wrapping_add(1)) };
-                let board = reader.board();
-                assert_eq!(reader.wait(board.news, || cursor.poll(&board)), Err(Life::Left));
-            });
-            ring.write(1);
-            ring.board().lose(0, Life::Left);
-            thread.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn a_writer_that_waits_for_room_learns_of_a_death() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let ring = Ring::new(1, 2);
-            let monitor = ring.clone();
-            let thread = thread::spawn(move || monitor.board().lose(1, Life::Dead));
-            let (board, mut cursor) = (ring.board(), WriteCursor::new(0, FIRST));
-            let lost = loop {
-                match ring.wait(board.room, || match cursor.claim(&board) {
-                    Err(Blocked::Behind(_)) => None,
-                    other => Some(other),
-                }) {
-                    Ok(_) => cursor.publish(&board, Head { kind: Kind::Last, chunk_bytes: 0, message_bytes: 0 }),
-                    Err(blocked) => break blocked,
-                }
-            };
-            assert_eq!(lost, Blocked::Lost(1));
-            thread.join().unwrap();
-        });
+        board.room.notify();
     }
 }

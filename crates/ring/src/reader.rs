@@ -1,4 +1,4 @@
-//! An end that receives.
+//! The end of a reader.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::RingConfig;
-use super::mailbox::Mailbox;
+use super::backoff::Backoff;
+use super::member::{Member, ending};
 use super::protocol::{Head, Kind, ReadCursor};
-use super::seat::{Seat, ending};
-use super::spin::Spin;
+use super::zmq_reader::ZmqReader;
 use symmetra::internal::until;
 use symmetra::{Error, Result};
 
@@ -22,7 +22,7 @@ pub struct Reader {
     steady: Duration,
     /// Messages so far.
     received: u64,
-    /// The last message, or what has arrived of the next.
+    /// The last message, or the part of the next that has arrived.
     message: Vec<u8>,
 }
 
@@ -31,18 +31,18 @@ enum Source {
     /// The writer's memory.
     Near(Box<Near>),
     /// The writer's host.
-    Far(Mailbox),
+    Far(ZmqReader),
 }
 
 impl Reader {
-    pub(super) fn near(seat: Seat, mailbox: Option<Mailbox>, config: &RingConfig) -> Self {
-        let cursor = ReadCursor::new(seat.party(), seat.writer(), config.first_chunk);
-        let near = Near { mailbox, seat, cursor, spin: Spin::new(config.spin), partial: false };
+    pub(super) fn near(member: Member, zmq_reader: Option<ZmqReader>, config: &RingConfig) -> Self {
+        let cursor = ReadCursor::new(member.party(), member.writer(), config.first_chunk);
+        let near = Near { zmq_reader, member, cursor, backoff: Backoff::new(config.spin), partial: false };
         Self { source: Source::Near(Box::new(near)), steady: config.steady, received: 0, message: Vec::new() }
     }
 
-    pub(super) fn far(mailbox: Mailbox, config: &RingConfig) -> Self {
-        Self { source: Source::Far(mailbox), steady: config.steady, received: 0, message: Vec::new() }
+    pub(super) fn far(zmq_reader: ZmqReader, config: &RingConfig) -> Self {
+        Self { source: Source::Far(zmq_reader), steady: config.steady, received: 0, message: Vec::new() }
     }
 
     /// The next message. Blocks for the `steady` of the ring's settings at most. The bytes are this
@@ -55,14 +55,14 @@ impl Reader {
         self.receive_by(until(self.steady))
     }
 
-    /// The same, but blocks until `deadline` at most.
+    /// The next message. Blocks until `deadline` at most; else like [`receive`](Self::receive).
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
     pub fn receive_by(&mut self, deadline: Instant) -> Result<&[u8]> {
         match &mut self.source {
             Source::Near(near) => near.receive(self.received, &mut self.message, deadline)?,
-            Source::Far(mailbox) => by_zeromq(mailbox, self.received, &mut self.message, deadline)?,
+            Source::Far(zmq_reader) => by_zeromq(zmq_reader, self.received, &mut self.message, deadline)?,
         }
         self.received += 1;
         Ok(&self.message)
@@ -90,10 +90,10 @@ impl Reader {
 
 /// A reader on the writer's host.
 struct Near {
-    mailbox: Option<Mailbox>,
-    seat: Seat,
+    zmq_reader: Option<ZmqReader>,
+    member: Member,
     cursor: ReadCursor,
-    spin: Spin,
+    backoff: Backoff,
     /// Whether a part of the next message was taken.
     partial: bool,
 }
@@ -103,11 +103,11 @@ impl Near {
     fn receive(&mut self, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
         loop {
             let (head, slot) = self.wait(number, deadline)?;
-            match (head.kind, &mut self.mailbox) {
-                (Kind::Elsewhere, Some(mailbox)) => by_zeromq(mailbox, number, message, deadline)?,
+            match (head.kind, &mut self.zmq_reader) {
+                (Kind::Elsewhere, Some(zmq_reader)) => by_zeromq(zmq_reader, number, message, deadline)?,
                 _ => self.take(head, slot, message)?,
             }
-            self.cursor.release(&self.seat.board());
+            self.cursor.release(&self.member.board());
             self.partial = head.kind == Kind::Part;
             if !self.partial {
                 return Ok(());
@@ -116,26 +116,26 @@ impl Near {
     }
 
     fn wait(&mut self, number: u64, deadline: Instant) -> Result<(Head, usize)> {
-        let (seat, cursor) = (&self.seat, &self.cursor);
-        let board = seat.board();
+        let (member, cursor) = (&self.member, &self.cursor);
+        let board = member.board();
         let start = Instant::now();
-        match board.news.wait(&mut self.spin, deadline, || cursor.poll(&board)) {
+        match board.news.wait(&mut self.backoff, deadline, || cursor.poll(&board)) {
             Some(Ok(found)) => Ok(found),
             Some(Err(how)) => {
-                let process = board.process(seat.writer());
+                let process = board.process(member.writer());
                 let detail = format!(": {}, process {process}, after {number} messages", ending(how));
-                Err(Error::PeerLost { rank: seat.rank_of(seat.writer()), detail })
+                Err(Error::PeerLost { rank: member.rank_of(member.writer()), detail })
             }
             None => {
                 let doing = format!("and has sent {number} messages");
-                Err(seat.late(seat.writer(), number, start.elapsed(), &doing))
+                Err(member.late(member.writer(), number, start.elapsed(), &doing))
             }
         }
     }
 
     /// Copies a chunk to the end of the message.
     fn take(&self, head: Head, slot: usize, message: &mut Vec<u8>) -> Result<()> {
-        let limit = self.seat.mapping().layout().chunk_bytes;
+        let limit = self.member.mapping().layout().chunk_bytes;
         let fits = usize::try_from(head.chunk_bytes).ok().filter(|bytes| *bytes <= limit);
         let Some(bytes) = fits else {
             let message = format!("the ring holds a chunk of {} bytes, but chunks have {limit}", head.chunk_bytes);
@@ -146,26 +146,26 @@ impl Near {
             reserve(message, usize::try_from(head.message_bytes).unwrap_or(usize::MAX))?;
         }
         // SAFETY: this reader polled the slot and has not released it; `bytes` are at most a chunk.
-        unsafe { self.seat.mapping().append(slot, bytes, message) };
+        unsafe { self.member.mapping().append(slot, bytes, message) };
         Ok(())
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let mailbox = match &self.source {
-            Source::Far(mailbox) => Some(mailbox),
-            Source::Near(near) => near.mailbox.as_ref(),
+        let zmq_reader = match &self.source {
+            Source::Far(zmq_reader) => Some(zmq_reader),
+            Source::Near(near) => near.zmq_reader.as_ref(),
         };
-        if let Some(mailbox) = mailbox {
-            mailbox.leave();
+        if let Some(zmq_reader) = zmq_reader {
+            zmq_reader.leave();
         }
     }
 }
 
 /// Takes message `number` as it came by ZeroMQ.
-fn by_zeromq(mailbox: &mut Mailbox, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
-    let (theirs, payload) = mailbox.receive(deadline)?;
+fn by_zeromq(zmq_reader: &mut ZmqReader, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
+    let (theirs, payload) = zmq_reader.receive(deadline)?;
     if theirs != number {
         return Err(Error::Internal {
             message: format!("message {theirs} came by ZeroMQ instead of message {number}"),

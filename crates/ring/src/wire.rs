@@ -1,4 +1,4 @@
-//! What travels over ZeroMQ, so that other programs can read a ring.
+//! The wire format over ZeroMQ, for programs in other languages too.
 //!
 //! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own whose public
 //! key the writer was told: the key says which rank it is. A message of ZeroMQ is a head, and for
@@ -21,9 +21,9 @@
 //! | 6 leave | either, at its orderly end; a reader answers the writer's | messages sent or taken |
 //!
 //! The writer has at most as many messages under way to a reader as the ring has slots. Messages
-//! come in order; a reader on the writer's host gets only those that overflow.
+//! come in order; a reader on the writer's host gets only messages that overflow.
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Kind {
@@ -68,23 +68,5 @@ impl Head {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heads_read_back_and_anything_else_does_not() {
-        for kind in KINDS {
-            let head = Head { kind, number: 0x0102_0304_0506_0708 };
-            let bytes = head.encode();
-            assert_eq!(Head::decode(&bytes), Some(head));
-            assert_eq!(bytes[8..], [8, 7, 6, 5, 4, 3, 2, 1]);
-            for byte in 0..7 {
-                let mut other = bytes;
-                other[byte] ^= 0x80;
-                assert_eq!(Head::decode(&other), None, "byte {byte}");
-            }
-            assert_eq!(Head::decode(&bytes[..15]), None);
-            assert_eq!(Head::decode(&[&bytes[..], &[0]].concat()), None);
-        }
-    }
-}
+#[path = "../../../tests/metadata/unit/wire.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! The one end that sends.
+//! The end of the writer.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::post::Post;
+use super::backoff::Backoff;
+use super::member::Member;
 use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
-use super::seat::Seat;
-use super::spin::Spin;
+use super::zmq_writer::ZmqWriter;
 use super::{Overflow, RingConfig};
 use symmetra::internal::until;
 use symmetra::{Error, Result};
@@ -17,7 +17,7 @@ use symmetra::{Error, Result};
 /// Sends messages to every reader of its ring.
 ///
 /// There is one value of this type for a ring, and it sends through `&mut`: two writers, or two
-/// threads that write at once, do not compile. It may move to another thread.
+/// threads that write at once, do not compile. A writer may move to another thread.
 ///
 /// ```compile_fail,E0599
 /// # fn twice(writer: symmetra_ring::Writer) -> symmetra::Result<()> {
@@ -57,28 +57,28 @@ use symmetra::{Error, Result};
 /// ```
 ///
 /// Dropping it ends the ring: readers take what was sent, then get
-/// [`Error::PeerLost`] ("it left the ring"). It waits a second at most until readers have taken what was sent to
+/// [`Error::PeerLost`] ("it left the ring"). The drop waits a second at most until readers have taken what was sent to
 /// them by ZeroMQ, on other hosts and by [`Overflow::ZeroMq`], and one more until the rest is on its way. A reader
 /// that is late by more may lose that.
 pub struct Writer {
-    // Told by ZeroMQ that the ring ends before the seat is left.
-    post: Option<Post>,
-    seat: Seat,
+    // Dropped first: readers hear by ZeroMQ that the ring ends before this party leaves.
+    zmq_writer: Option<ZmqWriter>,
+    member: Member,
     overflow: Overflow,
     cursor: WriteCursor,
-    spin: Spin,
+    backoff: Backoff,
     steady: Duration,
     /// Messages so far.
     sent: u64,
-    /// Why nothing can be sent any more.
+    /// The error of every later send.
     failed: Option<Error>,
 }
 
 impl Writer {
-    pub(super) fn new(seat: Seat, post: Option<Post>, config: &RingConfig) -> Self {
-        let cursor = WriteCursor::new(seat.party(), config.first_chunk);
+    pub(super) fn new(member: Member, zmq_writer: Option<ZmqWriter>, config: &RingConfig) -> Self {
+        let cursor = WriteCursor::new(member.party(), config.first_chunk);
         let RingConfig { overflow, steady, spin, .. } = *config;
-        Self { post, seat, overflow, cursor, spin: Spin::new(spin), steady, sent: 0, failed: None }
+        Self { zmq_writer, member, overflow, cursor, backoff: Backoff::new(spin), steady, sent: 0, failed: None }
     }
 
     /// Sends `message` to every reader; returns when it is in the ring. Blocks while a reader is a
@@ -92,7 +92,7 @@ impl Writer {
         self.send_by(message, until(self.steady))
     }
 
-    /// The same, but blocks until `deadline` at most.
+    /// Sends `message` to every reader. Blocks until `deadline` at most; else like [`send`](Self::send).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -108,7 +108,7 @@ impl Writer {
             Err(Failed { begun: false, error: error @ Error::Timeout { .. } }) => Err(error),
             Err(Failed { begun, error }) => {
                 if begun {
-                    self.seat.leave(Life::GaveUp);
+                    self.member.leave(Life::GaveUp);
                 }
                 Err(self.failed.insert(error).clone())
             }
@@ -131,24 +131,26 @@ impl Writer {
     }
 
     fn send_to_all(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
-        let long = message.len() > self.seat.mapping().layout().chunk_bytes;
+        let long = message.len() > self.member.mapping().layout().chunk_bytes;
         let overflows = long && self.overflow == Overflow::ZeroMq;
-        if let Some(post) = &mut self.post {
-            post.make_room(overflows, self.sent, deadline).map_err(Failed::before)?;
+        if let Some(zmq_writer) = &mut self.zmq_writer {
+            zmq_writer.make_room(overflows, self.sent, deadline).map_err(Failed::before)?;
         }
         match overflows {
             true => self.send_marker(message.len(), deadline)?,
             false => self.send_pieces(message, deadline)?,
         }
-        match &mut self.post {
-            Some(post) => post.send(overflows, self.sent, message).map_err(|error| Failed { begun: true, error }),
+        match &mut self.zmq_writer {
+            Some(zmq_writer) => {
+                zmq_writer.send(overflows, self.sent, message).map_err(|error| Failed { begun: true, error })
+            }
             None => Ok(()),
         }
     }
 
     /// Sends the message through the ring, chunk by chunk.
     fn send_pieces(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
-        let chunk_bytes = self.seat.mapping().layout().chunk_bytes;
+        let chunk_bytes = self.member.mapping().layout().chunk_bytes;
         let pieces = message.len().div_ceil(chunk_bytes).max(1); // an empty message takes a slot as well
         for piece in 0..pieces {
             let rest = &message[piece * chunk_bytes..];
@@ -158,28 +160,28 @@ impl Writer {
             };
             let slot = self.claim(deadline).map_err(|error| Failed { begun: piece > 0, error })?;
             // SAFETY: this writer, the only one, has just claimed the slot; a piece is at most a chunk.
-            unsafe { self.seat.mapping().fill(slot, bytes) };
+            unsafe { self.member.mapping().fill(slot, bytes) };
             let head = Head { kind, chunk_bytes: bytes.len() as u64, message_bytes: message.len() as u64 };
-            self.cursor.publish(&self.seat.board(), head);
+            self.cursor.publish(&self.member.board(), head);
         }
         Ok(())
     }
 
-    /// Puts into the ring that a message comes by ZeroMQ.
+    /// Sends a chunk that says: the next message comes by ZeroMQ.
     fn send_marker(&mut self, message_bytes: usize, deadline: Instant) -> Result<(), Failed> {
         self.claim(deadline).map_err(Failed::before)?;
         let head = Head { kind: Kind::Elsewhere, chunk_bytes: 0, message_bytes: message_bytes as u64 };
-        self.cursor.publish(&self.seat.board(), head);
+        self.cursor.publish(&self.member.board(), head);
         Ok(())
     }
 
     /// Waits for a free slot.
     fn claim(&mut self, deadline: Instant) -> Result<usize> {
-        let (seat, cursor) = (&self.seat, &mut self.cursor);
-        let board = seat.board();
+        let (member, cursor) = (&self.member, &mut self.cursor);
+        let board = member.board();
         let start = Instant::now();
         let mut behind = None;
-        let claimed = board.room.wait(&mut self.spin, deadline, || match cursor.claim(&board) {
+        let claimed = board.room.wait(&mut self.backoff, deadline, || match cursor.claim(&board) {
             Ok(slot) => Some(Ok(slot)),
             Err(Blocked::Lost(party)) => Some(Err(party)),
             Err(Blocked::Behind(party)) => {
@@ -189,12 +191,12 @@ impl Writer {
         });
         match (claimed, behind) {
             (Some(Ok(slot)), _) => Ok(slot),
-            (Some(Err(party)), _) => Err(seat.gone(party)),
+            (Some(Err(party)), _) => Err(member.gone(party)),
             (None, behind) => {
-                let party = behind.unwrap_or(seat.party());
+                let party = behind.unwrap_or(member.party());
                 let chunks = board.behind(party, self.cursor.next());
                 let doing = format!("{chunks} chunks behind");
-                Err(seat.late(party, self.sent, start.elapsed(), &doing))
+                Err(member.late(party, self.sent, start.elapsed(), &doing))
             }
         }
     }
@@ -202,13 +204,13 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if let (Some(post), None) = (&mut self.post, &self.failed) {
-            post.leave(self.sent);
+        if let (Some(zmq_writer), None) = (&mut self.zmq_writer, &self.failed) {
+            zmq_writer.leave(self.sent);
         }
     }
 }
 
-/// Why a message was not sent, and whether anybody got a part of it.
+/// Why a message was not sent, and whether a part of it was.
 struct Failed {
     begun: bool,
     error: Error,

@@ -202,7 +202,8 @@ impl Turn<'_> {
             .collect();
         pieces.sort_unstable_by_key(|((address, _), _)| *address);
         for run in pieces.chunk_by(|((address, bytes), _), ((next, _), _)| address + bytes == *next) {
-            let bytes: Vec<u8> = run.iter().flat_map(|((_, bytes), from)| &arrived[*from..from + bytes]).copied().collect();
+            let bytes: Vec<u8> =
+                run.iter().flat_map(|((_, bytes), from)| &arrived[*from..from + bytes]).copied().collect();
             self.bytes_at(run[0].0.0, bytes.len()).write(&bytes, self.stream)?;
         }
         Ok(())

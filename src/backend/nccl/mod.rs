@@ -47,6 +47,10 @@ impl Ranks {
         match *self {}
     }
 
+    pub(crate) fn leave(&self, _stream: &crate::stream::Stream) -> crate::Result<()> {
+        match *self {}
+    }
+
     pub(crate) fn abort(&self) {
         match *self {}
     }

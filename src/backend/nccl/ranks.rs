@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::bootstrap::hello::together;
 use crate::backend::nccl_library;
+use crate::bootstrap::hello::together;
 use crate::collective::Lane;
 use crate::device::Device;
 use crate::error::{Error, Operation, Result};
@@ -121,7 +121,7 @@ impl Ranks {
     }
 
     /// Keeps the order of calls without `stream`, which may end.
-    pub(in crate::environment) fn leave(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn leave(&self, stream: &Stream) -> Result<()> {
         self.0.lane.lock().leave(stream)
     }
 
@@ -244,9 +244,7 @@ impl Turn<'_> {
             // SAFETY: as above; only the root's output is written.
             Nccl::Reduce => unsafe { nccl.reduce(from, to, elems, dtype, (reduction, parameter), stream) },
             // SAFETY: as above, in place.
-            Nccl::Broadcast => unsafe {
-                nccl.broadcast(to, to, elems * dtype.bytes(), Dtype::U8, parameter, stream)
-            },
+            Nccl::Broadcast => unsafe { nccl.broadcast(to, to, elems * dtype.bytes(), Dtype::U8, parameter, stream) },
             Nccl::ReduceScatter => nccl.group(|| {
                 (0..rows).try_for_each(|number| {
                     let from = row(from, number, row_elems * self.shape.world);
@@ -296,12 +294,13 @@ mod tests {
 
     use super::*;
     use crate::bootstrap::Threads;
-    use crate::collective::{Algorithm, AllReduceOptions, Communicator as Own};
+    use crate::collective::Communicator as Own;
     use crate::group::Config;
     use crate::memory::Place;
+    use crate::memory::View;
     use crate::nccl::tests::Fake;
+    use crate::op::ALL_REDUCE;
     use crate::stream::Graph;
-    use crate::types::Reduction;
 
     const ENOUGH: Duration = Duration::from_secs(20);
     const DEADLINES: Deadlines = Deadlines { open: ENOUGH, first_use: ENOUGH, steady: ENOUGH };
@@ -321,10 +320,10 @@ mod tests {
         }
 
         fn call(&self, queue: &impl Enqueue) -> Result<()> {
-            let options = AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::Auto };
             let (device, address) = (self.stream.device(), std::ptr::without_provenance_mut(64));
             let view = || View { address, elems: 1, place: Place::Plain, device, owner: None };
-            self.ranks.run(Dtype::F32, &Call::AllReduce { options, input: view(), output: view() }, queue)
+            let call = Call::new(&ALL_REDUCE, Dtype::F32).input(view()).output(view());
+            self.ranks.run(&call, &call.check(0, 1, device)?, queue)
         }
 
         fn synchronize(&self) -> Result<()> {

@@ -11,14 +11,14 @@ use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::wait;
 use crate::error::{Error, Result};
 
-/// How often a wait is interrupted to ask what it heeds.
+/// How often a wait is interrupted to call [`Mesh::heeded`](Mesh).
 const LOOK: Duration = Duration::from_millis(20);
 
 const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
 
 impl Mesh {
-    /// Sends each peer its frame, by rank (ours is ignored), and returns that of each; none at our
-    /// own rank. After an error every later exchange returns it too.
+    /// Sends each peer its frame of `outgoing`, by rank, and returns the frame of each peer; none at
+    /// this rank. After an error every later exchange returns that error.
     pub(super) fn exchange(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -31,7 +31,7 @@ impl Mesh {
         outcome
     }
 
-    /// Gives up because of `error`, unless this rank has already: later exchanges return it, and the others are told why.
+    /// Gives up because of `error`, unless this rank has before. Tells the other ranks; later exchanges return `error`.
     pub(crate) fn fail(&mut self, error: &Error) {
         if self.failed.is_some() {
             return;
@@ -46,7 +46,7 @@ impl Mesh {
         self.peers.iter_mut().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_mut()?)))
     }
 
-    /// Sends and receives at once, so that no two ranks wait for each other to read.
+    /// Sends and receives alternately, so that no two ranks wait for each other to read.
     fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
         let (start, own, sequence) = (Instant::now(), self.rank, self.sequence);
         let mut frames: Vec<Option<Frame>> = self.peers.iter().map(|_| None).collect();
@@ -94,8 +94,8 @@ impl Mesh {
         }
     }
 
-    /// Blocks until a missing rank can go on. A rank that is done with us is watched too: it may
-    /// leave in peace, but if it dies, those that wait for it will not come either.
+    /// Blocks until a missing rank can go on. Watches ranks that have finished this exchange too:
+    /// such a rank may leave, but if it dies, ranks that wait for it will not come.
     fn watch(&mut self, missing: &[usize], frames: &[Option<Frame>], deadline: Instant) -> Result<()> {
         let sequence = self.sequence;
         let mut fds: Vec<PollFd<'_>> = Vec::new();
@@ -121,8 +121,8 @@ impl Mesh {
     }
 }
 
-/// Reads on until a peer that hung up says why. A value if what it sent shows that it finished the
-/// exchange under way, number `sequence`; an error if it may have died in it.
+/// Reads on until a peer that hung up says why. `Ok` with that error if the peer had finished
+/// exchange `sequence`, which is under way; `Err` if the peer may have died in it.
 fn last_words(channel: &mut Channel, rank: usize, sequence: u64) -> Result<Error> {
     let mut finished = false;
     let error = loop {
@@ -146,7 +146,7 @@ fn departed(rank: usize) -> Error {
     Error::PeerLost { rank, detail: ": it left the group".into() }
 }
 
-/// Passes a frame of this exchange.
+/// Checks that a frame belongs to this exchange.
 fn check(frame: Frame, own: usize, rank: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
     let header = frame.header;
     match header.kind {

@@ -1,4 +1,4 @@
-//! Meshes of some of the ranks: the sockets are made in pairs and handed over the old mesh.
+//! Meshes of some of the ranks. The new sockets are made in pairs and sent over the old mesh.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::bootstrap::frame::MAX_FRAME_BYTES;
 use crate::error::{Error, Result};
 
 impl Mesh {
-    /// Makes a mesh of each set of ranks; every rank of this mesh calls it, and blocks until all
-    /// did. `members` are the ranks of the set this rank belongs to, in the order they are to have
-    /// in the new mesh, the same on each of them; none if it joins no set.
+    /// Makes a mesh of each set of ranks. Blocks until every rank of this mesh called it. `members`
+    /// are the ranks of the set of this rank, in their order in the new mesh and equal on each member;
+    /// none if this rank joins no set.
     ///
     /// Sets that do not fit together are an error on every rank, and leave this mesh as it was. Errors of
-    /// the new mesh have its numbers: [`Error::of_members`] gives them those of this one. A rank may fail
-    /// where others succeed: those learn why from the new mesh.
+    /// the new mesh have its rank numbers: [`Error::of_members`] maps them to those of this mesh. If some
+    /// ranks fail and others succeed, the others learn why from the new mesh.
     pub fn split(&mut self, members: Option<&[usize]>, deadline: Instant) -> Result<Option<Mesh>> {
         let sets = self.all_gather(&encode(members.unwrap_or_default()), deadline)?;
         let sets: Vec<Vec<usize>> = sets.iter().map(|bytes| decode(bytes)).collect();
@@ -61,7 +61,7 @@ impl Mesh {
         agreed.map(|()| part)
     }
 
-    /// Whether the sets fit together. Every rank sees all of them, so all find the same.
+    /// Checks that the sets fit together. Every rank sees all sets, so all ranks return one outcome.
     fn check_sets(&self, sets: &[Vec<usize>], given: Option<&[usize]>) -> Result<()> {
         let limit = format!("it must hold the calling rank and others in 0..{}, each once", sets.len());
         for (rank, set) in sets.iter().enumerate() {

@@ -33,8 +33,8 @@ struct Member {
     bytes: Option<Arc<[u8]>>,
 }
 
-/// Rank 0: the listener and a channel to every other rank. Serves newcomers whenever it
-/// waits, so that a second claim of a rank is told so, however late.
+/// The listener of rank 0 and its channels to the other ranks. Serves newcomers whenever it waits, so
+/// that a second claim of a rank is refused in words at any time.
 pub(super) struct Hub {
     lobby: Lobby,
     members: Vec<Option<Member>>, // [rank - 1]
@@ -98,7 +98,7 @@ impl Hub {
         })
     }
 
-    /// Serves everybody until the phase is over.
+    /// Serves ranks and newcomers until the phase is over.
     fn run(&mut self, phase: Phase, deadline: Instant) -> Result<()> {
         let start = Instant::now();
         while !self.missing(phase).is_empty() {
@@ -133,7 +133,7 @@ impl Hub {
         }
     }
 
-    /// The timeout that names who is missing; `whose` deadline it was, if not this rank's.
+    /// The timeout that names the missing ranks. `whose` says whose deadline passed, if not this rank's.
     fn late(&self, phase: Phase, start: Instant, whose: &str) -> Error {
         let missing = self.missing(phase);
         let what = match phase {
@@ -200,7 +200,7 @@ impl Hub {
     }
 }
 
-/// What to watch of a rank; none once it has what it needs, since then it may leave.
+/// The events to watch of a rank. None once the rank has all that it needs: then it may leave.
 fn interest(member: &Member, phase: Phase) -> Option<PollFd<'_>> {
     match phase {
         Phase::Send if member.channel.is_flushed() => None,

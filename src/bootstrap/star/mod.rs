@@ -1,4 +1,4 @@
-//! The one wire protocol of [`Tcp`](crate::bootstrap::Tcp) and [`Local`](crate::bootstrap::Local): everybody connects to
+//! The wire protocol of [`Tcp`](crate::bootstrap::Tcp) and [`Local`](crate::bootstrap::Local): everybody connects to
 //! rank 0, and all-gathers go through it.
 
 mod hub;

@@ -1,4 +1,4 @@
-//! The side of a star of every rank but 0.
+//! The other ranks' side of a star.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ impl Spoke {
         })
     }
 
-    /// Why rank 0 gives up as well, if it says so in a moment.
+    /// Why rank 0 gives up too, if it says so within [`ANSWER`].
     fn last_words(&mut self) -> Option<Error> {
         let deadline = Instant::now() + ANSWER;
         loop {

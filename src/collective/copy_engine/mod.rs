@@ -23,8 +23,8 @@ use crate::stream::Enqueue;
 use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
 pub use pending::Pending;
-pub(super) use stream::Side;
 use stream::Beside;
+pub(super) use stream::Side;
 
 /// Parts of a workspace start at multiples of this: packets of the reduction are whole.
 const ALIGN_BYTES: usize = 16;

@@ -11,11 +11,11 @@ use crate::collective::graph_part::Recorded;
 use crate::collective::{Inner, shape_of};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::sys::device as sys;
 use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::{SignalPad, SymmetricBuffer};
 use crate::stream::{Enqueue, Event, Stream};
+use crate::sys::device as sys;
 
 /// The side of a communicator.
 pub(in crate::collective) struct Side {
@@ -103,7 +103,7 @@ impl<Q: Enqueue> Beside<'_, Q> {
 
 impl Inner {
     /// Runs `work` beside the queue, after what that does so far; `apart` where it copies apart.
-    pub(in crate::collective) fn beside<'op, Q: Enqueue>(
+    pub(super) fn beside<'op, Q: Enqueue>(
         self: &Arc<Self>,
         queue: &Q,
         recorded: Option<&Recorded>,
@@ -161,7 +161,11 @@ impl Inner {
     }
 
     /// A workspace of so many bytes on every rank. Where there is none yet it is made: collective, blocks.
-    pub(in crate::collective) fn workspace(&self, bytes: usize, recorded: Option<&Recorded>) -> Result<Arc<SymmetricBuffer<u8>>> {
+    pub(in crate::collective) fn workspace(
+        &self,
+        bytes: usize,
+        recorded: Option<&Recorded>,
+    ) -> Result<Arc<SymmetricBuffer<u8>>> {
         let (workspace, has) = {
             let side = self.side.lock();
             (side.workspace.clone(), side.workspace_bytes())

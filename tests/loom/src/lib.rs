@@ -13,9 +13,11 @@ mod call {
 #[path = "../../../src/group/history.rs"]
 mod history;
 
-#[path = "../../../crates/ring/src/bell.rs"]
-mod bell;
+#[path = "../../../crates/ring/src/backoff.rs"]
+mod backoff;
+mod futex;
+#[path = "../../../crates/ring/src/futex_event.rs"]
+mod futex_event;
 #[path = "../../../crates/ring/src/protocol.rs"]
 mod protocol;
-#[path = "../../../crates/ring/src/spin.rs"]
-mod spin;
+mod ring;

@@ -2,9 +2,10 @@
 
 //! that calls follow each other without a pause, and what lies between the parts must stay as it was.
 
+use symmetra::op::{ALL_GATHER, Case, Extent, InPlace, OPERATIONS, Op, Size, Source};
 use symmetra::{
-    AllReduceOptions, Capture, DeviceBuffer, Graph, Queue, Reduction, Ref, Result, SymmetricBuffer, SymmetricSlice,
-    Transport,
+    AllReduceOptions, Capture, DeviceBuffer, Graph, How, Operand, Queue, Reduction, Ref, Result, SymmetricBuffer,
+    SymmetricSlice, Transport,
 };
 
 use crate::support::data::{Random, assert_same, mix};
@@ -15,48 +16,10 @@ pub(crate) const ROOM: usize = 60_000;
 /// Most elements that an operand starts behind an aligned address.
 const OFFSETS: usize = 16;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Op {
-    AllReduce,
-    AllGather,
-    ReduceScatter,
-    AllToAll,
-    AllToAllV,
-    Broadcast,
-    Reduce,
-    Gather,
-    Scatter,
-    Batch,
-}
-
-pub(crate) const OPS: [Op; 10] = [
-    Op::AllReduce,
-    Op::AllGather,
-    Op::ReduceScatter,
-    Op::AllToAll,
-    Op::AllToAllV,
-    Op::Broadcast,
-    Op::Reduce,
-    Op::Gather,
-    Op::Scatter,
-    Op::Batch,
-];
-
-impl Op {
-    fn has_in_place(self) -> bool {
-        !matches!(self, Self::AllToAll | Self::AllToAllV | Self::Batch)
-    }
-
-    /// Whether ranks tell each other where data go, which is then in symmetric memory or by packets.
-    fn tells(self) -> bool {
-        matches!(self, Self::AllToAllV | Self::Batch | Self::Gather | Self::Scatter)
-    }
-}
-
 /// One call: `count` elements a part; `from` and `to` are where its operands start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
-    pub(crate) op: Op,
+    pub(crate) op: &'static Op,
     pub(crate) count: usize,
     /// Rows of the tensor's parts, for what works along a dimension; 1: without one.
     pub(crate) rows: usize,
@@ -90,7 +53,13 @@ pub(crate) struct Batch {
 
 /// Cuts a list of operations into batches; everything that is not given follows from `seed`.
 /// `shared`: whether a graph can register plain memory.
-pub(crate) fn batches(seed: u64, world: usize, transport: Transport, shared: bool, ops: &[(Op, usize)]) -> Vec<Batch> {
+pub(crate) fn batches(
+    seed: u64,
+    world: usize,
+    transport: Transport,
+    shared: bool,
+    ops: &[(&'static Op, usize)],
+) -> Vec<Batch> {
     let mut random = Random(mix(seed));
     let mut batches: Vec<Batch> = Vec::new();
     let mut end = ROOM;
@@ -104,10 +73,10 @@ pub(crate) fn batches(seed: u64, world: usize, transport: Transport, shared: boo
         }
         end = to + room;
         let batch = batches.last_mut().unwrap();
-        let reached = transport != Transport::Direct || (batch.captured && shared && !op.tells());
+        let reached = transport != Transport::Direct || (batch.captured && shared && !op.tells_places());
         let symmetric = !reached || random.below(2) == 0;
         let rows = [1, 1, 2, 3, 4][random.below(5)];
-        let along = matches!(op, Op::AllGather | Op::ReduceScatter) && rows > 1 && count.is_multiple_of(rows);
+        let along = op.along && rows > 1 && count.is_multiple_of(rows);
         let from = random.below((ROOM - room) / OFFSETS) * OFFSETS + offset(&mut random);
         batch.calls.push(Call {
             op,
@@ -116,7 +85,7 @@ pub(crate) fn batches(seed: u64, world: usize, transport: Transport, shared: boo
             reduction: *random.pick(&Reduction::ALL),
             root: random.below(world),
             symmetric,
-            in_place: op.has_in_place() && !along && random.below(2) == 0,
+            in_place: op.in_place != InPlace::Never && !along && random.below(2) == 0,
             from,
             to,
             seed: random.next(),
@@ -125,112 +94,47 @@ pub(crate) fn batches(seed: u64, world: usize, transport: Transport, shared: boo
     batches
 }
 
-/// What a call leaves in the output buffer of a rank: where, and which elements.
-fn effects<T: Sample>(call: &Call, data: &Data<T>, rank: usize, world: usize) -> Vec<(usize, Vec<T>)> {
-    let Call { count, rows, from, to, root, in_place, .. } = *call;
-    let part = |source: usize, start: usize, len: usize| data.inputs[source][start..start + len].to_vec();
-    let reduced = |start: usize, len: usize| data.result(call.reduction)[start..start + len].to_vec();
-    let start = if in_place { to } else { from };
-    let row = count / rows;
-    match call.op {
-        Op::AllReduce => vec![(to, reduced(start, count))],
-        Op::AllGather | Op::Gather if call.op == Op::AllGather || rank == root => {
-            let source = |source: usize| if in_place { to + source * count } else { from };
-            let pieces = (0..world).flat_map(|peer| (0..rows).map(move |r| (peer, r)));
-            pieces.map(|(peer, r)| (to + (r * world + peer) * row, part(peer, source(peer) + r * row, row))).collect()
+impl Call {
+    /// Elements of an operand.
+    fn elems(&self, extent: Extent, world: usize) -> usize {
+        if extent.size == Size::One { self.count } else { self.count * world }
+    }
+
+    fn has(&self, extent: Extent, rank: usize) -> bool {
+        extent.size != Size::None && (!extent.at_root || rank == self.root)
+    }
+
+    /// Where the input of a rank starts: in place that is in the output buffer.
+    fn input_start(&self, rank: usize) -> usize {
+        match self.in_place {
+            // A broadcast reads its output.
+            _ if self.op.input.size == Size::None => self.to,
+            true if self.op.output.size == Size::PerRank => self.to + rank * self.count,
+            true => self.to,
+            false => self.from,
         }
-        Op::ReduceScatter => {
-            let to = if in_place { to + rank * count } else { to };
-            (0..rows).map(|r| (to + r * row, reduced(start + (r * world + rank) * row, row))).collect()
-        }
-        Op::AllToAll => (0..world).map(|peer| (to + peer * count, part(peer, from + rank * count, count))).collect(),
-        Op::AllToAllV => {
-            let mut end = to;
-            let place = |peer: usize| {
-                let before: usize = call.counts(peer, world, true)[..rank].iter().sum();
-                let len = call.pair(peer, rank);
-                end += len;
-                (end - len, part(peer, from + before, len))
-            };
-            (0..world).map(place).collect()
-        }
-        Op::Broadcast => vec![(to, part(root, to, count))],
-        Op::Reduce if rank == root => vec![(to, reduced(start, count))],
-        Op::Scatter if in_place && rank == root => vec![(to + root * count, part(root, to + root * count, count))],
-        Op::Scatter => vec![(to, part(root, start + rank * count, count))],
-        Op::Batch => {
-            let place = |peer: usize| (to + peer * count, part(peer, from + rank * count, call.pair(peer, rank)));
-            (0..world).map(place).collect()
-        }
-        Op::AllGather | Op::Gather | Op::Reduce => Vec::new(),
+    }
+
+    fn output_start(&self, rank: usize) -> usize {
+        let inside = self.in_place && self.op.input.size == Size::PerRank && self.has(self.op.input, rank);
+        if inside { self.to + rank * self.count } else { self.to }
     }
 }
 
-/// Enqueues a call on operands that `$memory!(buffer, start, length)` makes.
-macro_rules! enqueue {
-    ($self:ident, $call:ident, $queue:ident, $memory:ident) => {{
-        let communicator = &$self.rank.communicator;
-        let Call { op, count, rows, reduction, root, in_place, from, to, .. } = *$call;
-        let (rank, world) = ($self.rank.rank(), $self.rank.world());
-        let (whole, part) = (count * world, to + rank * count);
-        // Where the input lies: in place that is in the output buffer, at `inner`.
-        let side = usize::from(in_place);
-        let at = |inner: usize| if in_place { inner } else { from };
-        let is_root = rank == root;
-        match op {
-            Op::AllReduce => {
-                let options = AllReduceOptions::from(reduction);
-                communicator.all_reduce_with(options, $memory!(side, at(to), count), $memory!(1, to, count), $queue)
-            }
-            Op::AllGather if rows > 1 => {
-                let shape = [rows, count / rows];
-                communicator.all_gather_along(1, &shape, $memory!(0, from, count), $memory!(1, to, whole), $queue)
-            }
-            Op::AllGather => communicator.all_gather($memory!(side, at(part), count), $memory!(1, to, whole), $queue),
-            Op::ReduceScatter if rows > 1 => {
-                let (shape, input) = ([rows, whole / rows, 1], $memory!(0, from, whole));
-                communicator.reduce_scatter_along(1, &shape, input, $memory!(1, to, count), reduction, $queue)
-            }
-            Op::ReduceScatter => {
-                let to_part = if in_place { part } else { to };
-                let (input, output) = ($memory!(side, at(to), whole), $memory!(1, to_part, count));
-                communicator.reduce_scatter(input, output, reduction, $queue)
-            }
-            Op::AllToAll => communicator.all_to_all($memory!(0, from, whole), $memory!(1, to, whole), $queue),
-            Op::AllToAllV => {
-                let (sends, receives) = ($call.counts(rank, world, true), $call.counts(rank, world, false));
-                let (input, output) = ($memory!(0, from, whole), $memory!(1, to, whole));
-                communicator.all_to_all_v(input, &sends, output, &receives, $queue)
-            }
-            Op::Broadcast => communicator.broadcast($memory!(1, to, count), root, $queue),
-            Op::Reduce if in_place => communicator.reduce_in_place($memory!(1, to, count), reduction, root, $queue),
-            Op::Reduce => {
-                let (input, output) = ($memory!(0, from, count), $memory!(1, to, count));
-                communicator.reduce(input, is_root.then_some(output), reduction, root, $queue)
-            }
-            Op::Gather => {
-                let (input, output) = ($memory!(side, at(part), count), $memory!(1, to, whole));
-                communicator.gather(input, is_root.then_some(output), root, $queue)
-            }
-            Op::Scatter => {
-                let to_part = if in_place && is_root { part } else { to };
-                let (input, output) = ($memory!(side, at(to), whole), $memory!(1, to_part, count));
-                communicator.scatter(is_root.then_some(input), output, root, $queue)
-            }
-            Op::Batch => communicator.batch($queue, |batch| {
-                for peer in 0..world {
-                    let (sends, receives) = ($call.pair(rank, peer), $call.pair(peer, rank));
-                    if sends > 0 {
-                        batch.send($memory!(0, from + peer * count, sends), peer)?;
-                    }
-                    if receives > 0 {
-                        batch.receive($memory!(1, to + peer * count, receives), peer)?;
-                    }
-                }
-                Ok(())
-            }),
-        }
-    }};
+/// What a call leaves in the output buffer of a rank: where, and which elements.
+fn effects<T: Sample>(call: &Call, data: &Data<T>, rank: usize, world: usize) -> Vec<(usize, Vec<T>)> {
+    let pair = |from: usize, to: usize| call.pair(from, to);
+    let counts: Option<&dyn Fn(usize, usize) -> usize> =
+        if matches!(call.op.input.size, Size::Counts | Size::Messages) { Some(&pair) } else { None };
+    let case = Case { world_size: world, parameter: call.root, count: call.count, rows: call.rows, counts };
+    let stretch = |stretch: symmetra::op::Stretch| {
+        let elements = match stretch.source {
+            Source::Rank(source) => &data.inputs[source][call.input_start(source) + stretch.start..],
+            Source::Reduced => &data.result(call.reduction)[call.input_start(0) + stretch.start..],
+        };
+        (call.output_start(rank) + stretch.at, elements[..stretch.count].to_vec())
+    };
+    (call.op.effect)(&case, rank).into_iter().map(stretch).collect()
 }
 
 /// The buffers of one rank, used by batch after batch. [0] is only read; [1] is written.
@@ -302,19 +206,73 @@ impl<'a, T: Sample> Bench<'a, T> {
     }
 
     fn enqueue<'op>(&'op self, call: &Call, queue: impl Queue<'op>) -> Result<()> {
-        macro_rules! plain {
-            ($which:expr, $start:expr, $count:expr) => {
-                &self.window($which, $start, $count)
-            };
-        }
-        macro_rules! symmetric {
-            ($which:expr, $start:expr, $count:expr) => {
-                self.slice($which, $start, $count)
-            };
-        }
         match call.symmetric {
-            true => enqueue!(self, call, queue, symmetric),
-            false => enqueue!(self, call, queue, plain),
+            true => self.perform(call, |which, start, count| self.slice(which, start, count), queue),
+            false => self.perform(call, |which, start, count| self.window(which, start, count), queue),
         }
+    }
+
+    /// Enqueues a call on operands that `memory` makes of a buffer's number, a start and a length.
+    fn perform<'op, O: Operand<'op, T>>(
+        &'op self,
+        call: &Call,
+        memory: impl Fn(usize, usize, usize) -> O,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let Call { op, count, rows, reduction, root, in_place, .. } = *call;
+        let (rank, world) = (self.rank.rank(), self.rank.world());
+        let operand = |extent: Extent, which: usize, start: usize| {
+            call.has(extent, rank).then(|| memory(which, start, call.elems(extent, world)))
+        };
+        let input = operand(op.input, usize::from(in_place), call.input_start(rank));
+        let output = operand(op.output, 1, call.output_start(rank));
+        let shape = if *op == ALL_GATHER { [rows, count / rows, 1] } else { [rows, count * world / rows, 1] };
+        let how = How {
+            options: AllReduceOptions::from(reduction),
+            parameter: root,
+            along: (rows > 1).then_some((1, &shape[..])),
+            counts: [&call.counts(rank, world, true), &call.counts(rank, world, false)],
+        };
+        self.rank.communicator.perform(op, &how, [input, output], queue)
+    }
+}
+
+/// A model that is no description's: what every operation leaves, written out for three ranks. Rank r has elements
+/// r0, r1, ... and gives rank t one element more than rank t - 1 where each pair has its own count.
+#[test]
+fn effects_are_what_the_operations_are_by_definition() {
+    let counts = |from: usize, to: usize| (from + to) % 3;
+    let case = Case { world_size: 3, parameter: 1, count: 2, rows: 1, counts: Some(&counts) };
+    let told = |op: &Op, rank: usize| -> Vec<String> {
+        let mut output: Vec<String> = Vec::new();
+        for stretch in (op.effect)(&case, rank) {
+            let source = match stretch.source {
+                Source::Rank(source) => source.to_string(),
+                Source::Reduced => "+".to_owned(),
+            };
+            output.resize(output.len().max(stretch.at + stretch.count), "-".to_owned());
+            for index in 0..stretch.count {
+                output[stretch.at + index] = format!("{source}{}", stretch.start + index);
+            }
+        }
+        output
+    };
+    for op in OPERATIONS {
+        let all: Vec<String> = (0..3).map(|rank| told(op, rank).join(" ")).collect();
+        let expected = match op.name() {
+            "all-reduce" => ["+0 +1", "+0 +1", "+0 +1"],
+            "all-gather" => ["00 01 10 11 20 21"; 3],
+            "reduce-scatter" => ["+0 +1", "+2 +3", "+4 +5"],
+            "all-to-all" => ["00 01 10 11 20 21", "02 03 12 13 22 23", "04 05 14 15 24 25"],
+            // Counts: 0 gives 0 1 2, 1 gives 1 2 0, 2 gives 2 0 1.
+            "all-to-all-v" => ["10 20 21", "00 11 12", "01 02 22"],
+            "broadcast" => ["10 11"; 3],
+            "reduce" => ["", "+0 +1", ""],
+            "gather" => ["", "00 01 10 11 20 21", ""],
+            "scatter" => ["10 11", "12 13", "14 15"],
+            "send-receive" => ["- - 10 - 20 21", "02 - 12 13", "04 05 - - 24"],
+            other => panic!("{other}: write out what it leaves"),
+        };
+        assert_eq!(all, expected, "{}", op.name());
     }
 }

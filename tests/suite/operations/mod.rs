@@ -17,7 +17,8 @@ use crate::support::extent::cases_of;
 use crate::support::specials::{extreme_data, special_data};
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, is_host, threads};
-use calls::{Batch, Bench, OPS, Op, ROOM, batches};
+use calls::{Batch, Bench, ROOM, batches};
+use symmetra::op::{OPERATIONS, Op};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Auto, Transport::Packets, Transport::Direct];
 
@@ -44,7 +45,8 @@ impl<T: Sample> Plan<T> {
     /// `number` counts the types of a world: see [`cases_of`].
     fn new(world: usize, transport: Transport, number: usize) -> Self {
         let seed = world as u64 * 1000 + T::DTYPE as u64 * 10 + transport as u64;
-        let ops: Vec<(Op, usize)> = OPS.iter().flat_map(|op| COUNTS.map(|count| (*op, count))).collect();
+        let ops: Vec<(&'static Op, usize)> =
+            OPERATIONS.iter().flat_map(|op| COUNTS.map(|count| (*op, count))).collect();
         let mut ops = cases_of(world, number + transport as usize, ops);
         shuffle(seed, &mut ops);
         Self { data: Data::new(seed, world, ROOM), batches: batches(seed, world, transport, true, &ops) }
@@ -99,7 +101,7 @@ const FEW: [usize; 8] = [0, 1, 3, 16, 65, 257, 1032, 2064];
 /// Every operation at a few counts on given data.
 fn few<T: Sample>(rank: &Rank, transport: Transport, data: &Data<T>) {
     let seed = rank.world() as u64 * 2000 + T::DTYPE as u64 * 10 + transport as u64;
-    let mut ops: Vec<(Op, usize)> = OPS.iter().flat_map(|op| FEW.map(|count| (*op, count))).collect();
+    let mut ops: Vec<(&'static Op, usize)> = OPERATIONS.iter().flat_map(|op| FEW.map(|count| (*op, count))).collect();
     shuffle(seed, &mut ops);
     let bench = Bench::new(rank, data);
     batches(seed, rank.world(), transport, true, &ops).iter().for_each(|batch| bench.check(batch));
@@ -158,7 +160,7 @@ fn pitfall_23_27_special_values_through_every_operation() {
 }
 
 /// Runs operations of one type in the given order.
-fn run<T: Sample>(world: usize, config: &Config, seed: u64, ops: &[(Op, usize)]) {
+fn run<T: Sample>(world: usize, config: &Config, seed: u64, ops: &[(&'static Op, usize)]) {
     let data = Data::<T>::new(seed, world, ROOM);
     let batches = batches(seed, world, config.transport, true, ops);
     threads(world, config, |rank| {
@@ -178,14 +180,14 @@ proptest! {
         transport in 0..TRANSPORTS.len(),
         check_calls: bool,
         seed: u64,
-        order in prop::collection::vec((0..OPS.len(), prop_oneof![0usize..40, 0usize..2500]), 1..60),
+        order in prop::collection::vec((0..OPERATIONS.len(), prop_oneof![0usize..40, 0usize..2500]), 1..60),
     ) {
         if fits(world) {
             let mut config = config();
             config.one_shot_ll_bytes = slot_bytes;
             config.transport = TRANSPORTS[transport];
             config.check_calls = check_calls;
-            let order: Vec<_> = order.into_iter().map(|(op, count)| (OPS[op], count)).collect();
+            let order: Vec<_> = order.into_iter().map(|(op, count)| (OPERATIONS[op], count)).collect();
             run::<bf16>(world, &config, seed, &order);
         }
     }

@@ -1,10 +1,11 @@
-//! The collectives that a sweep can measure: what each is given, what must come of it, and how its
-//! time becomes a bandwidth (as nccl-tests count).
+//! The operations that a sweep can measure, by their descriptions: which flags they take, what they are given, and what
+//! must come of it.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use symmetra::op::{ALL_REDUCE, Case, Extent, InPlace, OPERATIONS, Op, Size, Source};
 use symmetra::{
-    Algorithm, AllReduceOptions, Communicator, DeviceKind, Queue, Transport, TransportRange, explain_broadcast,
-    explain_exchange,
+    Algorithm, AllReduceOptions, Communicator, DeviceKind, How, Operation, Parameter, Queue, Transport, TransportRange,
+    explain_broadcast, explain_exchange,
 };
 
 use super::reference::Data;
@@ -14,36 +15,36 @@ use crate::exchange;
 use crate::failure::Failure;
 use crate::names::Mover;
 
-/// A collective, by the name of its command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Collective {
-    AllReduce,
-    AllGather,
-    ReduceScatter,
-    AllToAll,
-    Broadcast,
-    Reduce,
-    Gather,
-    Scatter,
-    SendReceive,
+/// An operation with a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Collective(Operation);
+
+/// Those that benchmarks name.
+#[expect(non_upper_case_globals, reason = "they stand in patterns where variants would")]
+impl Collective {
+    pub(crate) const AllReduce: Self = Self(Operation::AllReduce);
+    pub(crate) const AllGather: Self = Self(Operation::AllGather);
+    pub(crate) const ReduceScatter: Self = Self(Operation::ReduceScatter);
+    pub(crate) const AllToAll: Self = Self(Operation::AllToAll);
+    pub(crate) const Broadcast: Self = Self(Operation::Broadcast);
 }
 
 impl Collective {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::AllReduce => "all-reduce",
-            Self::AllGather => "all-gather",
-            Self::ReduceScatter => "reduce-scatter",
-            Self::AllToAll => "all-to-all",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-            Self::SendReceive => "send-receive",
-        }
+    /// The operation of the command with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Op::named(name).map(|op| Self(op.operation))
     }
 
-    /// How the library moves it, by bytes from one rank to another.
+    /// The description. Every command is made from one.
+    pub(crate) fn op(self) -> &'static Op {
+        Op::of(self.0).unwrap_or(&ALL_REDUCE)
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        self.0.name()
+    }
+
+    /// How the library moves the bytes, by bytes from one rank to another.
     pub(crate) fn explain(self, kind: DeviceKind, ranks: usize, direct: bool) -> Vec<TransportRange> {
         match self {
             Self::Broadcast => explain_broadcast(kind, ranks, direct),
@@ -52,47 +53,47 @@ impl Collective {
     }
 
     /// Whether the larger operand is a part for every rank.
-    pub(crate) const fn divides(self) -> bool {
-        !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce | Self::SendReceive)
+    pub(crate) fn divides(self) -> bool {
+        let parts = |extent: Extent| matches!(extent.size, Size::PerRank | Size::Counts);
+        parts(self.op().input) || parts(self.op().output)
     }
 
     pub(crate) const fn reduces(self) -> bool {
-        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
+        self.0.reduces()
     }
 
-    /// Whether all ranks end with the same.
-    pub(crate) const fn equalises(self) -> bool {
-        matches!(self, Self::AllReduce | Self::AllGather | Self::Broadcast)
+    /// Whether all ranks end with equal outputs.
+    pub(crate) fn equalises(self) -> bool {
+        let case = Case { world_size: 3, parameter: 0, count: 3, rows: 1, counts: None };
+        let effect = |rank| (self.op().effect)(&case, rank);
+        effect(0) == effect(1) && effect(1) == effect(2)
     }
 
     /// Bus bandwidth over algorithm bandwidth.
     pub(crate) fn bus_factor(self, ranks: usize) -> f64 {
-        let share = (ranks as f64 - 1.0) / ranks as f64;
-        match self {
-            Self::AllReduce => 2.0 * share,
-            Self::Broadcast | Self::Reduce | Self::SendReceive => 1.0,
-            _ => share,
-        }
+        (self.op().bus_factor)(ranks)
     }
 
-    /// Refuses flags that mean nothing to it.
+    /// Refuses flags that mean nothing to the operation.
     pub(super) fn check(self, args: &exchange::Args, ranks: usize) -> Result<(), Failure> {
-        let name = self.name();
-        if let Some(root) = args.root {
-            if !matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter) {
-                return Err(Failure::usage(format!("--root: {name} has no root")));
-            }
-            if root >= ranks {
-                return Err(Failure::usage(format!("--root is {root}, but there are {ranks} ranks")));
+        let (name, op, parameter) = (self.name(), self.op(), self.0.parameter());
+        for (flag, value, takes) in
+            [("--root", args.root, parameter == Parameter::Root), ("--by", args.by, parameter == Parameter::Distance)]
+        {
+            if value.is_some() && !takes {
+                return Err(Failure::usage(format!("{flag}: {name} has no such number")));
             }
         }
-        if args.sweep.in_place && matches!(self, Self::AllToAll | Self::SendReceive) {
+        if let Some(root) = args.root.filter(|root| *root >= ranks) {
+            return Err(Failure::usage(format!("--root is {root}, but there are {ranks} ranks")));
+        }
+        if args.sweep.in_place && op.in_place == InPlace::Never {
             return Err(Failure::usage(format!("--in-place: {name} has no such form")));
         }
         if args.sweep.op != symmetra::Reduction::Sum && !self.reduces() {
             return Err(Failure::usage(format!("--op is {}, but {name} reduces nothing", args.sweep.op)));
         }
-        if args.transport == Mover::CopyEngine && !matches!(self, Self::AllGather | Self::ReduceScatter) {
+        if args.transport == Mover::CopyEngine && !op.low_contention {
             return Err(Failure::usage(format!("--transport copy-engine: {name} has no such form")));
         }
         let direct = args.transport == Mover::Kernels(Transport::Direct);
@@ -102,10 +103,81 @@ impl Collective {
         Ok(())
     }
 
-    /// Whether ranks must tell each other where data go, so that these go directly into symmetric
-    /// memory alone.
-    pub(super) const fn tells_places(self) -> bool {
-        matches!(self, Self::Gather | Self::Scatter | Self::SendReceive)
+    /// The root or the distance that the flags ask for.
+    pub(super) fn parameter(self, args: &exchange::Args) -> usize {
+        match self.0.parameter() {
+            Parameter::Distance => args.by.unwrap_or(1) % args.ranks as usize,
+            _ => args.root.unwrap_or(0),
+        }
+    }
+
+    /// Whether ranks must tell each other where data go, so that data go directly into symmetric memory alone.
+    pub(super) fn tells_places(self) -> bool {
+        self.op().tells_places()
+    }
+}
+
+impl Serialize for Collective {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Collective {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        Self::named(&name).ok_or_else(|| de::Error::custom(format!("there is no operation {name}")))
+    }
+}
+
+/// Where the operands of a rank are in its buffers, of which the larger one has `elems` elements.
+struct Places {
+    op: &'static Op,
+    rank: usize,
+    world: usize,
+    root: usize,
+    elems: usize,
+    in_place: bool,
+}
+
+impl Places {
+    fn part(&self) -> usize {
+        self.elems / self.world
+    }
+
+    /// Whether `rank` has an operand.
+    fn has(&self, extent: Extent, rank: usize) -> bool {
+        extent.size != Size::None && (!extent.at_root || rank == self.root)
+    }
+
+    /// The elements of an operand of `rank`, in its buffer.
+    fn range(&self, extent: Extent, rank: usize) -> std::ops::Range<usize> {
+        let is_part = extent.size == Size::One
+            && [self.op.input, self.op.output].iter().any(|extent| extent.size == Size::PerRank);
+        // In place, an output is in a larger operand that the rank has; an input has the place in any case.
+        let inside = extent == self.op.input || self.has(self.op.input, rank);
+        match is_part {
+            false => 0..self.elems,
+            true if self.in_place && inside => rank * self.part()..(rank + 1) * self.part(),
+            true => 0..self.part(),
+        }
+    }
+
+    /// How many elements one rank gives another where each pair has its own count: more to every second rank.
+    fn pair(&self, from: usize, to: usize) -> usize {
+        let (part, further) = (self.part(), (to + self.world - from) % self.world);
+        match further {
+            last if last + 1 == self.world && self.world % 2 == 1 => part,
+            even if even % 2 == 0 => part + part / 2,
+            _ => part - part / 2,
+        }
+    }
+}
+
+impl Sweep {
+    fn places(&self, [rank, world]: [usize; 2], elems: usize) -> Places {
+        let (op, root, in_place) = (self.collective.op(), self.root, self.in_place);
+        Places { op, rank, world, root, elems, in_place }
     }
 }
 
@@ -117,48 +189,39 @@ pub(super) fn enqueue<'b, T: Summand, B: Buffer<T>>(
     [input, output]: [&'b B; 2],
     queue: impl Queue<'b>,
 ) -> symmetra::Result<()> {
-    let (rank, world, root) = (communicator.rank(), communicator.world_size(), sweep.root);
-    let (all, first, reduction) = (0..elems, 0..elems / world, sweep.reduction);
-    let mine = rank * first.len()..(rank + 1) * first.len();
-    let own = if sweep.in_place { mine.clone() } else { first.clone() };
-    let is_root = rank == root;
-    match sweep.collective {
-        Collective::AllReduce => {
-            let options = AllReduceOptions { reduction, algorithm: sweep.algorithm };
-            communicator.all_reduce_with(options, input.part(all.clone())?, output.part(all)?, queue)
-        }
-        // Dropped, it is awaited.
-        Collective::AllGather if sweep.transport == Mover::CopyEngine => {
-            communicator.low_contention_all_gather(input.part(own)?, output.part(all)?, queue).map(drop)
-        }
-        Collective::ReduceScatter if sweep.transport == Mover::CopyEngine => {
-            communicator.low_contention_reduce_scatter(input.part(all)?, output.part(own)?, reduction, queue).map(drop)
-        }
-        Collective::AllGather => communicator.all_gather(input.part(own)?, output.part(all)?, queue),
-        Collective::ReduceScatter => communicator.reduce_scatter(input.part(all)?, output.part(own)?, reduction, queue),
-        Collective::AllToAll => communicator.all_to_all(input.part(all.clone())?, output.part(all)?, queue),
-        Collective::Broadcast => communicator.broadcast(output.part(all)?, root, queue),
-        Collective::Reduce if sweep.in_place => communicator.reduce_in_place(output.part(all)?, reduction, root, queue),
-        Collective::Reduce => {
-            let (input, output) = (input.part(all.clone())?, output.part(all)?);
-            communicator.reduce(input, is_root.then_some(output), reduction, root, queue)
-        }
-        Collective::Gather => {
-            let output = output.part(all)?;
-            communicator.gather(input.part(own)?, is_root.then_some(output), root, queue)
-        }
-        Collective::Scatter => {
-            let output = output.part(if sweep.in_place && is_root { mine } else { first })?;
-            communicator.scatter(is_root.then_some(input.part(all)?), output, root, queue)
-        }
-        Collective::SendReceive => communicator.batch(queue, |batch| {
-            batch.send(input.part(all.clone())?, (rank + 1) % world)?;
-            batch.receive(output.part(all)?, (rank + world - 1) % world)
+    let (rank, world, reduction) = (communicator.rank(), communicator.world_size(), sweep.reduction);
+    let places = sweep.places([rank, world], elems);
+    let operand = |buffer: &'b B, extent: Extent| {
+        places.has(extent, rank).then(|| buffer.part(places.range(extent, rank))).transpose()
+    };
+    let operands = [operand(input, places.op.input)?, operand(output, places.op.output)?];
+    // Dropped, a low-contention collective is awaited.
+    match (places.op.operation, operands) {
+        // From every rank to the next.
+        (Operation::SendReceive, [Some(input), Some(output)]) => communicator.batch(queue, |messages| {
+            messages.send_next(input);
+            messages.receive_previous(output);
+            Ok(())
         }),
+        (Operation::AllGather, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
+            communicator.low_contention_all_gather(input, output, queue).map(drop)
+        }
+        (Operation::ReduceScatter, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
+            communicator.low_contention_reduce_scatter(input, output, reduction, queue).map(drop)
+        }
+        (_, operands) => {
+            let counts = |sends: bool| {
+                let pair = |peer| if sends { places.pair(rank, peer) } else { places.pair(peer, rank) };
+                (0..world).map(pair).collect::<Vec<_>>()
+            };
+            let options = AllReduceOptions { reduction, algorithm: sweep.algorithm };
+            let how = How { options, parameter: sweep.root, along: None, counts: [&counts(true), &counts(false)] };
+            communicator.perform(places.op, &how, operands, queue)
+        }
     }
 }
 
-/// How many elements of what it leaves in the output buffer of a rank are wrong.
+/// How many elements of what the operation leaves in the output buffer of a rank are wrong.
 pub(super) fn count_wrong<T: Summand>(
     sweep: &Sweep,
     data: Data,
@@ -167,29 +230,34 @@ pub(super) fn count_wrong<T: Summand>(
     algorithm: Algorithm,
     result: &[T],
 ) -> u64 {
-    let (part, root, reduction) = (result.len() / world, sweep.root, sweep.reduction);
-    let place = |from: usize| from * part..(from + 1) * part;
-    let gathered = || -> u64 {
-        let source =
-            |from: usize| data.count_unlike(from, if sweep.in_place { from * part } else { 0 }, &result[place(from)]);
-        (0..world).map(source).sum()
-    };
-    let own = |in_place: bool| if in_place { place(rank) } else { 0..part };
-    match sweep.collective {
-        Collective::AllReduce => data.count_wrong(reduction, world, algorithm, 0, result),
-        Collective::AllGather => gathered(),
-        Collective::ReduceScatter => {
-            data.count_wrong(reduction, world, Algorithm::Auto, rank * part, &result[own(sweep.in_place)])
-        }
-        Collective::AllToAll => (0..world).map(|from| data.count_unlike(from, rank * part, &result[place(from)])).sum(),
-        Collective::Broadcast => data.count_unlike(root, 0, result),
-        Collective::Scatter => data.count_unlike(root, rank * part, &result[own(sweep.in_place && rank == root)]),
-        Collective::SendReceive => data.count_unlike((rank + world - 1) % world, 0, result),
-        // Others than the root keep what they have.
-        Collective::Reduce | Collective::Gather if rank != root => 0,
-        Collective::Reduce => data.count_wrong(reduction, world, Algorithm::Auto, 0, result),
-        Collective::Gather => gathered(),
+    if sweep.collective.0 == Operation::SendReceive {
+        return data.count_unlike((rank + world - 1) % world, 0, result);
     }
+    let places = sweep.places([rank, world], result.len());
+    let (op, algorithm) = match sweep.collective {
+        Collective::AllReduce => (places.op, algorithm),
+        _ => (places.op, Algorithm::Auto),
+    };
+    let count = if sweep.collective.divides() { places.part() } else { result.len() };
+    let pair = |from: usize, to: usize| places.pair(from, to);
+    let counts: Option<&dyn Fn(usize, usize) -> usize> = if op.input.size == Size::Counts { Some(&pair) } else { None };
+    let case = Case { world_size: world, parameter: sweep.root, count, rows: 1, counts };
+    let given = |source: usize| if op.input.size == Size::None { 0 } else { places.range(op.input, source).start };
+    let start = places.range(op.output, rank).start;
+    let wrong = |stretch: symmetra::op::Stretch| {
+        let elements = &result[start + stretch.at..][..stretch.count];
+        match stretch.source {
+            Source::Rank(source) => data.count_unlike(source, given(source) + stretch.start, elements),
+            Source::Reduced => data.count_wrong(sweep.reduction, world, algorithm, stretch.start, elements),
+        }
+    };
+    (op.effect)(&case, rank).into_iter().map(wrong).sum()
+}
+
+/// The commands of all operations but all-reduce, which has flags of its own: name and what the ranks hold afterwards.
+pub(crate) fn commands() -> impl Iterator<Item = (&'static str, String)> {
+    let others = OPERATIONS.into_iter().filter(|op| **op != ALL_REDUCE);
+    others.map(|op| (op.name(), format!("{}: measure and verify a sweep of sizes", op.summary)))
 }
 
 #[cfg(test)]
@@ -202,5 +270,20 @@ mod tests {
         assert_eq!(Collective::AllGather.bus_factor(4), 0.75);
         assert_eq!(Collective::AllToAll.bus_factor(8), 0.875);
         assert_eq!(Collective::Broadcast.bus_factor(8), 1.0);
+    }
+
+    #[test]
+    fn counts_of_pairs_fill_the_operands_of_every_rank() {
+        for (world, elems) in [(1, 7), (2, 10), (3, 9), (4, 100), (5, 55)] {
+            let sweep = Sweep { collective: Collective(Operation::AllToAllV), ..Sweep::probe(Algorithm::Auto) };
+            let places = sweep.places([0, world], elems);
+            for rank in 0..world {
+                let sums = [0, 1].map(|side| {
+                    let pair = |peer| if side == 0 { places.pair(rank, peer) } else { places.pair(peer, rank) };
+                    (0..world).map(pair).sum::<usize>()
+                });
+                assert!(sums[0] == sums[1] && sums[0] <= elems, "{world} ranks, {elems} elements: {sums:?}");
+            }
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! A sweep's result: a row for each size once every rank has sampled it.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use comfy_table::Table;
+use indicatif::ProgressBar;
 use serde::Serialize;
+use symmetra::DeviceKind;
 
-use super::job::{Job, Said};
 use super::sweep::{Sample, Sweep};
 use crate::failure::Failure;
+use crate::statistics::{busbw_gbps, median, slowest};
 use crate::{bytes, output};
 
 /// One size, as `--json` prints it.
@@ -28,57 +28,48 @@ struct Row {
     wrong: u64,
 }
 
-/// Gathers what the ranks say.
+/// Gathers the samples of all ranks.
 pub(super) struct Report<'a> {
     ranks: usize,
     device: &'static str,
     sweep: &'a Sweep,
     json: bool,
-    /// For each size, what was heard of it.
-    samples: Vec<Vec<(usize, Sample)>>,
+    /// The samples of each size so far.
+    samples: Vec<Vec<Sample>>,
     rows: Vec<Row>,
-    /// Sizes at which ranks ended with different bits.
-    unequal_bytes: Vec<u64>,
+    /// The first size at which ranks ended with different bits.
+    unequal_bytes: Option<u64>,
     progress: ProgressBar,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(job: &Job, sweep: &'a Sweep, json: bool) -> Self {
+    pub(super) fn new(ranks: usize, device: DeviceKind, sweep: &'a Sweep, json: bool) -> Self {
         let sizes = sweep.sizes_elems.len();
-        // Hidden unless standard error is a terminal.
-        let progress = ProgressBar::new(sizes as u64).with_finish(ProgressFinish::AndClear);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
-            progress.set_style(style);
-        }
         Self {
-            ranks: job.ranks(),
-            device: job.device_kind().name(),
+            ranks,
+            device: device.name(),
             sweep,
             json,
             samples: std::iter::repeat_with(Vec::new).take(sizes).collect(),
             rows: Vec::new(),
-            unequal_bytes: Vec::new(),
-            progress,
+            unequal_bytes: None,
+            progress: output::progress(sizes as u64),
         }
     }
 
-    pub(super) fn hear(&mut self, rank: usize, said: Said) -> Result<(), Failure> {
-        let Said::Sampled(sample) = said else {
-            return Err(Failure::failed(format!("rank {rank} said what has no place in a sweep: {said:?}")));
-        };
+    pub(super) fn hear(&mut self, rank: usize, sample: Sample) -> Result<(), Failure> {
         let size = sample.size;
-        let samples = self.samples.get_mut(size);
-        let samples =
-            samples.ok_or_else(|| Failure::failed(format!("rank {rank} measured a size {size} there is not")))?;
-        samples.push((rank, sample));
+        let Some(samples) = self.samples.get_mut(size) else {
+            return Err(Failure::failed(format!("rank {rank} measured a size {size} there is not")));
+        };
+        samples.push(sample);
         if samples.len() < self.ranks {
             return Ok(());
         }
         let samples = std::mem::take(samples);
         let row = self.row(size, &samples);
-        let first = samples.first().map(|(_, sample)| sample.checksum);
-        if self.sweep.collective.equalises() && samples.iter().any(|(_, sample)| Some(sample.checksum) != first) {
-            self.unequal_bytes.push(row.bytes);
+        if self.sweep.collective.equalises() && samples.iter().any(|sample| sample.checksum != samples[0].checksum) {
+            self.unequal_bytes.get_or_insert(row.bytes);
         }
         self.progress.set_message(bytes::format(row.bytes));
         self.progress.inc(1);
@@ -89,12 +80,12 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    fn row(&self, size: usize, samples: &[(usize, Sample)]) -> Row {
+    /// From the samples of all ranks.
+    fn row(&self, size: usize, samples: &[Sample]) -> Row {
         let dtype = self.sweep.dtype;
         let elements = self.sweep.sizes_elems[size];
         let bytes = (elements * dtype.bytes()) as u64;
-        let time_us = median(slowest(samples));
-        let algbw_gbps = if time_us > 0.0 { bytes as f64 / time_us / 1e3 } else { 0.0 };
+        let time_us = median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice())));
         Row {
             ranks: self.ranks,
             device: self.device,
@@ -103,12 +94,12 @@ impl<'a> Report<'a> {
             dtype: dtype.name(),
             bytes,
             elements,
-            algorithm: samples.first().map(|(_, sample)| sample.algorithm.clone()).unwrap_or_default(),
+            algorithm: samples[0].algorithm.clone(),
             graph: self.sweep.graph,
             time_us,
-            algbw_gbps,
-            busbw_gbps: algbw_gbps * self.sweep.collective.bus_factor(self.ranks),
-            wrong: samples.iter().map(|(_, sample)| sample.wrong).sum(),
+            algbw_gbps: busbw_gbps(bytes, 1.0, time_us),
+            busbw_gbps: busbw_gbps(bytes, self.sweep.collective.bus_factor(self.ranks), time_us),
+            wrong: samples.iter().map(|sample| sample.wrong).sum(),
         }
     }
 
@@ -126,7 +117,7 @@ impl<'a> Report<'a> {
                 self.sweep.seed
             )));
         }
-        if let Some(bytes) = self.unequal_bytes.first() {
+        if let Some(bytes) = self.unequal_bytes {
             let seed = self.sweep.seed;
             return Err(Failure::failed(format!(
                 "the ranks' results differ in their bits at {bytes} bytes (seed {seed})"
@@ -136,28 +127,9 @@ impl<'a> Report<'a> {
     }
 }
 
-/// For every batch the time of the slowest rank.
-fn slowest(samples: &[(usize, Sample)]) -> Vec<f64> {
-    let batches = samples.iter().map(|(_, sample)| sample.batches_us.len()).min().unwrap_or(0);
-    (0..batches).map(|batch| samples.iter().map(|(_, sample)| sample.batches_us[batch]).fold(0.0, f64::max)).collect()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    }
-}
-
-const HEADINGS: [&str; 9] =
-    ["bytes", "elements", "dtype", "op", "algorithm", "time us", "algbw GB/s", "busbw GB/s", "wrong"];
-
 fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(HEADINGS);
+    let headings = ["bytes", "elements", "dtype", "op", "algorithm", "time us", "algbw GB/s", "busbw GB/s", "wrong"];
+    let mut table = output::table(&headings, [0, 1, 5, 6, 7, 8]);
     for row in rows {
         table.add_row([
             row.bytes.to_string(),
@@ -171,29 +143,5 @@ fn table(rows: &[Row]) -> Table {
             row.wrong.to_string(),
         ]);
     }
-    for column in [0, 1, 5, 6, 7, 8] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample(batches_us: &[f64]) -> (usize, Sample) {
-        let batches_us = batches_us.to_vec();
-        (0, Sample { size: 0, algorithm: String::new(), batches_us, wrong: 0, checksum: 0 })
-    }
-
-    #[test]
-    fn time_is_the_median_of_the_slowest() {
-        let samples = [sample(&[1.0, 9.0, 2.0]), sample(&[3.0, 1.0, 4.0])];
-        assert_eq!(slowest(&samples), [3.0, 9.0, 4.0]);
-        assert_eq!(median(slowest(&samples)), 4.0);
-        assert_eq!(median(vec![1.0, 2.0]), 1.5);
-        assert_eq!(median(vec![]), 0.0);
-    }
 }

@@ -6,17 +6,38 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use symmetra::{Algorithm, Communicator, MAX_WORLD_SIZE, Stream, SymmetricBuffer};
+use tempfile::TempDir;
 
-use super::Args;
-use super::job::{Said, Say, Work};
 use super::reference::checksum;
 use crate::element::Summand;
-use crate::failure::Failure;
+use crate::failure::{Failure, spawn};
 use crate::names::by_name;
+use crate::ranks::{Say, Task};
 use crate::tensor_file::{Format, Header};
 use crate::{signals, target};
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Tensors in files")]
+pub(super) struct FileArgs {
+    /// Each rank's tensor: a .npy or .safetensors path in which {rank} stands for 0, 1, ...
+    #[arg(long, value_name = "PATH", requires = "output", conflicts_with_all = SWEEP_ONLY)]
+    pub(super) input: Option<String>,
+
+    /// Where the sum goes, in the same format; replaced if it exists
+    #[arg(long, value_name = "PATH", requires = "input")]
+    output: Option<PathBuf>,
+
+    /// Which tensor of the .safetensors files
+    #[arg(long, value_name = "NAME", requires = "input")]
+    tensor: Option<String>,
+}
+
+/// Flags that mean nothing with `--input`.
+const SWEEP_ONLY: [&str; 10] =
+    ["dtype", "op", "min_bytes", "max_bytes", "iterations", "graph", "in_place", "plain", "seed", "json"];
 
 /// What stands for the rank in the path of the inputs.
 const PLACEHOLDER: &str = "{rank}";
@@ -26,7 +47,7 @@ const SEARCHED: usize = 1024;
 
 /// The files of a run, all of one type and shape.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Shards {
+pub(crate) struct Shards {
     format: Format,
     /// One for each rank.
     inputs: Vec<PathBuf>,
@@ -37,59 +58,89 @@ pub(super) struct Shards {
     unfinished: PathBuf,
 }
 
-impl Shards {
+impl Task for Shards {
+    const NAME: &'static str = "shards";
+    /// The rank and the checksum of its sum.
+    type Found = (usize, u64);
+
     /// Room for one tensor, which is summed in place.
-    pub(super) fn heap_bytes(&self) -> u64 {
+    fn heap_bytes(&self) -> u64 {
         self.header.bytes() + (64 << 10)
+    }
+
+    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {
+        with_element!(self.header.dtype, T => self.sum::<T>(communicator, say))
     }
 }
 
-/// Runs the command.
-pub(super) fn reduce(args: &Args, template: &str) -> Result<(), Failure> {
-    let output = args.files.output.as_deref().ok_or_else(|| Failure::usage("--input needs --output"))?;
-    let format = Format::of(Path::new(template), args.files.tensor.as_deref())?;
-    let inputs = inputs(template, args.ranks)?;
+/// A run whose inputs fit, and whose output has a place.
+pub(super) struct Opened {
+    pub(super) shards: Shards,
+    output: PathBuf,
+    /// Holds the sum until it is whole.
+    _unfinished: TempDir,
+}
+
+/// Looks at the files before any rank is started.
+pub(super) fn open(
+    files: &FileArgs,
+    template: &str,
+    ranks: Option<u64>,
+    algorithm: Algorithm,
+) -> Result<Opened, Failure> {
+    let output = files.output.as_deref().ok_or_else(|| Failure::usage("--input needs --output"))?;
+    let format = Format::of(Path::new(template), files.tensor.as_deref())?;
+    let inputs = inputs(template, ranks)?;
     check_output(output, &format, &inputs)?;
-    let output = &target::check_replaced("--output", output)?;
+    let output = target::check_replaced("--output", output)?;
     let header = common_header(&format, &inputs)?;
-    // In the output's own directory, so that renaming it is atomic.
+    // In the output's own directory, so that renaming the sum is atomic.
     let directory = output.parent().unwrap_or(Path::new("/"));
-    // A directory: once it is gone nothing can be created there any more.
+    // A directory: once it is removed, no rank can create a file in it.
     let mut unfinished = tempfile::Builder::new();
     unfinished.prefix(".symmetra-").suffix(".unfinished").permissions(Permissions::from_mode(0o700));
-    let mut signals = signals::watched()?;
+    let signals = signals::watched()?;
     let unfinished = unfinished.tempdir_in(directory);
     let unfinished = unfinished.map_err(Failure::doing(format!("write into {}", directory.display())))?;
-    let sum = unfinished.path().join("sum");
-    let left = unfinished.path().to_owned();
+    clear_at_signal(signals, unfinished.path().to_owned())?;
+    let shards = Shards { format, inputs, header, algorithm, unfinished: unfinished.path().join("sum") };
+    Ok(Opened { shards, output, _unfinished: unfinished })
+}
+
+/// Removes the unfinished sum when a signal ends this command.
+fn clear_at_signal(mut signals: Signals, unfinished: PathBuf) -> Result<(), Failure> {
     let clear = move || {
         if let Some(signal) = signals.forever().next() {
-            // A rank that creates a file just now is in the way only once.
-            while std::fs::remove_dir_all(&left).is_err_and(|error| error.kind() == ErrorKind::DirectoryNotEmpty) {}
+            // A rank that creates a file at this moment makes the removal fail once.
+            while std::fs::remove_dir_all(&unfinished).is_err_and(|error| error.kind() == ErrorKind::DirectoryNotEmpty)
+            {
+            }
             // Ends this process, and so the ranks.
             let _ = emulate_default_handler(signal);
         }
     };
-    std::thread::Builder::new().spawn(clear).map_err(Failure::doing("start a thread"))?;
-    let shards = Shards { format, inputs, header: header.clone(), algorithm: args.algorithm, unfinished: sum.clone() };
-    let ranks = shards.inputs.len();
-    let job = args.job(ranks, Work::Shards(shards))?;
-    let mut checksums = Vec::new();
-    args.ranks_as.start(&job)?.attend(|rank, said| match said {
-        Said::Summed { checksum } => {
-            checksums.push((rank, checksum));
-            Ok(())
+    spawn(clear).map(drop)
+}
+
+impl Opened {
+    /// Gives the sum its name if all ranks have the same.
+    pub(super) fn finish(self, mut checksums: Vec<(usize, u64)>) -> Result<(), Failure> {
+        checksums.sort_unstable();
+        if let Some(pair) = checksums.windows(2).find(|pair| pair[0].1 != pair[1].1) {
+            let (one, other) = (pair[0].0, pair[1].0);
+            return Err(Failure::failed(format!(
+                "ranks {one} and {other} ended with different sums: nothing was written"
+            )));
         }
-        other => Err(Failure::failed(format!("rank {rank} said what has no place here: {other:?}"))),
-    })?;
-    checksums.sort_unstable();
-    if let Some(pair) = checksums.windows(2).find(|pair| pair[0].1 != pair[1].1) {
-        let (one, other) = (pair[0].0, pair[1].0);
-        return Err(Failure::failed(format!("ranks {one} and {other} ended with different sums: nothing was written")));
+        finish(&self.shards.unfinished, &self.output)?;
+        eprintln!(
+            "the sum of {} tensors of {} is in {}",
+            self.shards.ranks(),
+            self.shards.header,
+            self.output.display()
+        );
+        Ok(())
     }
-    finish(&sum, output)?;
-    eprintln!("the sum of {ranks} tensors of {header} is in {}", output.display());
-    Ok(())
 }
 
 /// Gives the sum its name and the permissions of a new file.
@@ -170,22 +221,24 @@ fn common_header(format: &Format, inputs: &[PathBuf]) -> Result<Header, Failure>
     Ok(first.clone())
 }
 
-/// One rank's part.
-pub(super) fn run(shards: &Shards, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
-    with_element!(shards.header.dtype, T => sum::<T>(shards, communicator, say))
-}
-
-fn sum<T: Summand>(shards: &Shards, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
-    let rank = communicator.rank();
-    let stream = Stream::new(communicator.device())?;
-    let buffer: SymmetricBuffer<T> = communicator.symmetric(shards.header.elems())?;
-    let values = shards.format.read::<T>(&shards.inputs[rank], &shards.header)?;
-    buffer.write(&values, &stream)?;
-    communicator.all_reduce_with(shards.algorithm, &buffer, &buffer, &stream)?;
-    communicator.synchronize(&stream)?;
-    let sum = buffer.read(&stream)?;
-    if rank == 0 {
-        shards.format.write(&shards.unfinished, &shards.header, &sum)?;
+impl Shards {
+    pub(super) fn ranks(&self) -> usize {
+        self.inputs.len()
     }
-    say(Said::Summed { checksum: checksum(&sum) })
+
+    /// One rank's part.
+    fn sum<T: Summand>(&self, communicator: &Communicator, say: Say<'_, (usize, u64)>) -> Result<(), Failure> {
+        let rank = communicator.rank();
+        let stream = Stream::new(communicator.device())?;
+        let buffer: SymmetricBuffer<T> = communicator.symmetric(self.header.elems())?;
+        let values = self.format.read::<T>(&self.inputs[rank], &self.header)?;
+        buffer.write(&values, &stream)?;
+        communicator.all_reduce_with(self.algorithm, &buffer, &buffer, &stream)?;
+        communicator.synchronize(&stream)?;
+        let sum = buffer.read(&stream)?;
+        if rank == 0 {
+            self.format.write(&self.unfinished, &self.header, &sum)?;
+        }
+        say((rank, checksum(&sum)))
+    }
 }

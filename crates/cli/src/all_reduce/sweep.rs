@@ -9,20 +9,18 @@ use symmetra::{
 };
 
 use super::collective::{self, Collective};
-use super::job::{Said, Say};
 use super::reference::{Data, checksum};
-use super::{Args, RanksAs};
-use crate::bytes;
 use crate::element::Summand;
-use crate::exchange;
+use crate::exchange::SweepArgs;
 use crate::failure::Failure;
 use crate::names::{Mover, by_name};
+use crate::ranks::{RanksAs, Say, Task};
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Sweep {
+pub(crate) struct Sweep {
     pub(super) collective: Collective,
-    /// Of the collectives that have one.
+    /// The root or the distance, of collectives that have one.
     pub(super) root: usize,
     #[serde(with = "by_name")]
     pub(super) transport: Mover,
@@ -34,18 +32,18 @@ pub(super) struct Sweep {
     pub(super) algorithm: Algorithm,
     /// Elements of each message: of the larger operand.
     pub(super) sizes_elems: Vec<usize>,
-    iterations: Option<u32>,
+    pub(super) iterations: Option<u32>,
     pub(super) graph: bool,
     pub(super) in_place: bool,
     pub(super) plain: bool,
     /// Whether the ranks are threads of one process.
-    one_process: bool,
+    pub(super) one_process: bool,
     pub(super) seed: u64,
 }
 
 /// What a rank found for one size.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) algorithm: String,
@@ -57,57 +55,23 @@ pub(super) struct Sample {
 }
 
 impl Sweep {
-    pub(super) fn new(args: &Args) -> Result<Self, Failure> {
-        let asked = &args.sweep;
-        if !args.algorithm.reduces(asked.dtype, asked.op) {
-            return Err(Failure::usage(format!("{} makes no averages of {}", args.algorithm, asked.dtype)));
-        }
-        if !args.algorithm.carries(asked.dtype) {
-            return Err(Failure::usage(format!("{} carries floating types only, not {}", args.algorithm, asked.dtype)));
-        }
-        if asked.plain && !asked.graph && args.algorithm.needs_reach() {
-            return Err(Failure::usage(format!("--plain: {} needs memory that peers can address", args.algorithm)));
-        }
+    /// An all-reduce of sizes in whole multiples of `parts`.
+    pub(super) fn new(asked: &SweepArgs, parts: usize, ranks_as: RanksAs) -> Result<Self, Failure> {
         Ok(Self {
-            collective: Collective::AllReduce,
-            root: 0,
-            transport: Mover::Kernels(Transport::Auto),
             dtype: asked.dtype,
             reduction: asked.op,
-            algorithm: args.algorithm,
-            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype, 1)?,
+            sizes_elems: asked.sizes_elems(parts)?,
             iterations: asked.iterations,
             graph: asked.graph,
             in_place: asked.in_place,
             plain: asked.plain,
-            one_process: args.ranks_as == RanksAs::Threads,
+            one_process: ranks_as == RanksAs::Threads,
             seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
+            ..Self::probe(Algorithm::Auto)
         })
     }
 
-    /// A sweep of another collective.
-    pub(super) fn of(exchange: &exchange::Args, collective: Collective, ranks: usize) -> Result<Self, Failure> {
-        let asked = &exchange.sweep;
-        collective.check(exchange, ranks)?;
-        let parts = if collective.divides() { ranks } else { 1 };
-        Ok(Self {
-            collective,
-            root: exchange.root.unwrap_or(0),
-            transport: exchange.transport,
-            dtype: asked.dtype,
-            reduction: asked.op,
-            algorithm: Algorithm::Auto,
-            sizes_elems: sizes_elems(asked.min_bytes, asked.max_bytes, asked.dtype, parts)?,
-            iterations: asked.iterations,
-            graph: asked.graph,
-            in_place: asked.in_place || collective == Collective::Broadcast,
-            plain: asked.plain,
-            one_process: exchange.ranks_as == RanksAs::Threads,
-            seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
-        })
-    }
-
-    /// One size, fast: to see whether an algorithm works.
+    /// An all-reduce of one size, fast: to see whether an algorithm works.
     pub(super) fn probe(algorithm: Algorithm) -> Self {
         Self {
             collective: Collective::AllReduce,
@@ -129,35 +93,41 @@ impl Sweep {
     fn largest_bytes(&self) -> usize {
         self.sizes_elems.iter().max().map_or(0, |elems| elems * self.dtype.bytes())
     }
+}
+
+impl Task for Sweep {
+    const NAME: &'static str = "sweep";
+    type Found = Sample;
 
     /// Room for an input and an output of the largest size, and a workspace, each with its signal pad.
-    pub(super) fn heap_bytes(&self) -> u64 {
+    fn heap_bytes(&self) -> u64 {
         let buffers = if self.plain { 0 } else { 2 } + u64::from(self.transport == Mover::CopyEngine);
         buffers * (self.largest_bytes() as u64 + (64 << 10))
     }
-}
 
-/// Doubles from the smallest to the largest, in whole multiples of `parts`, each once.
-pub(crate) fn sizes_elems(min_bytes: u64, max_bytes: u64, dtype: Dtype, parts: usize) -> Result<Vec<usize>, Failure> {
-    let element = dtype.bytes() as u64;
-    if min_bytes < element {
-        return Err(Failure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));
+    fn transport(&self) -> Transport {
+        match self.transport {
+            Mover::Kernels(transport) => transport,
+            Mover::CopyEngine => Transport::Auto,
+        }
     }
-    if min_bytes > max_bytes {
-        let (min, max) = (bytes::format(min_bytes), bytes::format(max_bytes));
-        return Err(Failure::usage(format!("--min-bytes is {min}, but --max-bytes is only {max}")));
+
+    /// Measures every size.
+    fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
+        let stream = Stream::new(communicator.device())?;
+        if self.transport == Mover::CopyEngine {
+            communicator.reserve_workspace(self.largest_bytes())?;
+        }
+        for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
+            let bench = Bench { sweep: self, communicator, stream: &stream, size, elems };
+            let sample = with_element!(self.dtype, T => match self.plain {
+                true => bench.measure::<T, DeviceBuffer<T>>(),
+                false => bench.measure::<T, SymmetricBuffer<T>>(),
+            })?;
+            say(sample)?;
+        }
+        Ok(())
     }
-    let limit = 1 << 40;
-    if max_bytes > limit {
-        return Err(Failure::usage(format!(
-            "--max-bytes is {max_bytes}, but it must be at most {}",
-            bytes::format(limit)
-        )));
-    }
-    let sizes = std::iter::successors(Some(min_bytes), |bytes| Some(bytes * 2)).take_while(|bytes| *bytes <= max_bytes);
-    let mut sizes: Vec<usize> = sizes.map(|bytes| ((bytes / element) as usize / parts).max(1) * parts).collect();
-    sizes.dedup();
-    Ok(sizes)
 }
 
 /// How many batches of how many operations are timed.
@@ -182,24 +152,7 @@ impl Pace {
     }
 }
 
-/// Measures every size.
-pub(super) fn run(sweep: &Sweep, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
-    let stream = Stream::new(communicator.device())?;
-    if sweep.transport == Mover::CopyEngine {
-        communicator.reserve_workspace(sweep.largest_bytes())?;
-    }
-    for (size, elems) in sweep.sizes_elems.iter().copied().enumerate() {
-        let bench = Bench { sweep, communicator, stream: &stream, size, elems };
-        let sample = with_element!(sweep.dtype, T => match sweep.plain {
-            true => bench.measure::<T, DeviceBuffer<T>>(),
-            false => bench.measure::<T, SymmetricBuffer<T>>(),
-        })?;
-        say(Said::Sampled(sample))?;
-    }
-    Ok(())
-}
-
-/// Memory that a sweep can use.
+/// Memory for operands.
 pub(crate) trait Buffer<T: Element>: Sized {
     /// Some of its elements, as an operand.
     type Part<'b>: Operand<'b, T>
@@ -211,37 +164,32 @@ pub(crate) trait Buffer<T: Element>: Sized {
     fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
 }
 
-impl<T: Element> Buffer<T> for SymmetricBuffer<T> {
-    type Part<'b> = SymmetricSlice<'b, T>;
-    fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
-        self.slice(range)
-    }
-    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-        communicator.symmetric(elems)
-    }
-    fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
-        self.write(values, stream)
-    }
-    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
-        self.read(stream)
-    }
+macro_rules! buffer {
+    ($buffer:ident, $part:ident, part $slice:expr, new $new:expr) => {
+        impl<T: Element> Buffer<T> for $buffer<T> {
+            type Part<'b> = $part<'b, T>;
+            fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
+                $slice(self, range)
+            }
+            fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+                $new(communicator, elems)
+            }
+            fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
+                self.write(values, stream)
+            }
+            fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+                self.read(stream)
+            }
+        }
+    };
 }
 
-impl<T: Element> Buffer<T> for DeviceBuffer<T> {
-    type Part<'b> = Ref<'b, T>;
-    fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
-        self.borrow().slice(range)
-    }
-    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-        Self::new(communicator.device(), elems)
-    }
-    fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
-        self.write(values, stream)
-    }
-    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
-        self.read(stream)
-    }
+fn borrow<T: Element>(buffer: &DeviceBuffer<T>, range: Range<usize>) -> symmetra::Result<Ref<'_, T>> {
+    buffer.borrow().slice(range)
 }
+
+buffer!(SymmetricBuffer, SymmetricSlice, part Self::slice, new Communicator::symmetric);
+buffer!(DeviceBuffer, Ref, part borrow, new |of: &Communicator, elems| Self::new(of.device(), elems));
 
 /// One size of a sweep.
 struct Bench<'a> {
@@ -273,7 +221,7 @@ impl<'a> Bench<'a> {
         let data = Data { seed: self.sweep.seed, elems: self.elems };
         input.write(&data.of::<T>(self.communicator.rank()), self.stream)?;
         if separate.is_some() {
-            // What no result is: an element that nobody writes is found.
+            // No result has this value, so an element that was not written is found.
             output.write(&vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); self.elems], self.stream)?;
         }
         self.once(&operation)?;
@@ -340,7 +288,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Microseconds an operation takes in each batch. A batch starts after an operation that is
-    /// not timed: the ranks meet there, so that none is charged for the others' late start.
+    /// not timed, in which the ranks meet: so no rank is charged for another's late start.
     fn time<'b, T: Summand, B: Buffer<T>>(
         &self,
         operation: &Operation<'b, B>,
@@ -377,7 +325,7 @@ impl<'a> Bench<'a> {
         self.communicator.chosen(self.sweep.dtype, self.sweep.reduction, self.is_direct(), self.bytes())
     }
 
-    /// The same for exchanges.
+    /// How an exchange moves: the transport asked for, or the library's choice.
     fn transport(&self) -> &'static str {
         if self.sweep.transport != Mover::Kernels(Transport::Auto) {
             return self.sweep.transport.name();
@@ -398,26 +346,5 @@ impl<'a> Bench<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_double() {
-        assert_eq!(sizes_elems(1024, 8192, Dtype::F32, 1).unwrap(), [256, 512, 1024, 2048]);
-        assert_eq!(sizes_elems(1000, 5000, Dtype::I64, 1).unwrap(), [125, 250, 500]);
-        assert_eq!(sizes_elems(2, 2, Dtype::F16, 1).unwrap(), [1]);
-        assert_eq!(sizes_elems(4, 32, Dtype::F32, 3).unwrap(), [3, 6]);
-        assert!(sizes_elems(2, 8, Dtype::F32, 1).is_err());
-        assert!(sizes_elems(8, 4, Dtype::F32, 1).is_err());
-        assert!(sizes_elems(8, u64::MAX, Dtype::F32, 1).is_err());
-    }
-
-    #[test]
-    fn batches_share_the_iterations() {
-        assert_eq!(Pace::new(Some(1), DeviceKind::Host, 1), Pace { batches: 1, ops: 1 });
-        assert_eq!(Pace::new(Some(25), DeviceKind::Host, 1), Pace { batches: 10, ops: 3 });
-        assert_eq!(Pace::new(None, DeviceKind::Host, 1 << 30), Pace { batches: 10, ops: 1 });
-        assert_eq!(Pace::new(None, DeviceKind::Host, 1 << 10), Pace { batches: 10, ops: 20 });
-        assert_eq!(Pace::new(None, DeviceKind::Cuda, 1 << 10), Pace { batches: 10, ops: 100 });
-    }
-}
+#[path = "../../../../tests/cli/unit/sweep.rs"]
+mod tests;

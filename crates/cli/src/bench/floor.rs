@@ -1,14 +1,15 @@
-//! `symmetra bench floor`: what the hardware gives, below which no collective gets.
+//! `symmetra bench floor`: times of the hardware that no collective can beat.
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
-use super::measured::{median, slowest};
+use super::flags::{BenchRanks, OutputArgs};
 use super::stopwatch::Stopwatch;
-use super::{Found, OutputArgs, RankArgs, Say, Task};
-use crate::all_reduce;
 use crate::failure::Failure;
+use crate::output;
+use crate::ranks::{Run, Say, Task};
+use crate::statistics::{median, slowest};
 
 /// What the hardware gives: an empty graph node, a barrier, copies and stores to peers.
 ///
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    ranks: RankArgs,
+    ranks: BenchRanks,
 
     /// Launches that are timed, of each
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -27,70 +28,67 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What the ranks measure.
+/// The task: every quantity is timed in so many launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct Floor {
     launches: u32,
     bytes: u64,
 }
 
-impl Plan {
-    pub(super) fn heap_bytes(&self) -> u64 {
+impl Task for Floor {
+    const NAME: &'static str = "floor";
+    type Found = Times;
+
+    fn heap_bytes(&self) -> u64 {
         3 * (64 << 10) + 2 * self.bytes
     }
 
-    pub(super) fn run(&self, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, Times>) -> Result<(), Failure> {
         let stream = Stream::new(communicator.device())?;
         let meeting = communicator.symmetric::<f32>(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        say(Found::Floor(Floor::measure(communicator, &meeting, &stopwatch, self.launches)?))
+        say(Times::measure(communicator, &meeting, &stopwatch, self.launches)?)
     }
 }
 
 /// One rank's times of one operation, for every launch.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Floor {
+pub(crate) struct Times {
     bytes: u64,
     /// In the order of [`QUANTITIES`].
     times_us: Vec<Vec<f64>>,
 }
 
-/// What is measured.
+/// What is measured: its name, and how many of the other ranks one operation sends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Quantity {
+struct Quantity {
+    words: &'static str,
+    kind: Kind,
+    all: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
     EmptyNode,
     Barrier,
-    CopyNeighbour,
-    CopyAll,
-    StoreNeighbour,
-    StoreAll,
+    Copy,
+    Store,
 }
 
 const QUANTITIES: [Quantity; 6] = [
-    Quantity::EmptyNode,
-    Quantity::Barrier,
-    Quantity::CopyNeighbour,
-    Quantity::CopyAll,
-    Quantity::StoreNeighbour,
-    Quantity::StoreAll,
+    Quantity { words: "empty kernel, one graph node to the next", kind: Kind::EmptyNode, all: false },
+    Quantity { words: "barrier of all ranks, 1 block", kind: Kind::Barrier, all: false },
+    Quantity { words: "copy engine to the next rank", kind: Kind::Copy, all: false },
+    Quantity { words: "copy engine to all ranks, one after the other", kind: Kind::Copy, all: true },
+    Quantity { words: "16-byte stores to the next rank", kind: Kind::Store, all: false },
+    Quantity { words: "16-byte stores to all ranks at once", kind: Kind::Store, all: true },
 ];
 
 impl Quantity {
-    fn words(self) -> &'static str {
-        match self {
-            Self::EmptyNode => "empty kernel, one graph node to the next",
-            Self::Barrier => "barrier of all ranks, 1 block",
-            Self::CopyNeighbour => "copy engine to the next rank",
-            Self::CopyAll => "copy engine to all ranks, one after the other",
-            Self::StoreNeighbour => "16-byte stores to the next rank",
-            Self::StoreAll => "16-byte stores to all ranks at once",
-        }
-    }
-
     /// In one graph.
-    fn operations(self, kind: DeviceKind) -> usize {
-        match (self, kind) {
-            (Self::EmptyNode | Self::Barrier, _) => 40,
+    fn operations(self, device: DeviceKind) -> usize {
+        match (self.kind, device) {
+            (Kind::EmptyNode | Kind::Barrier, _) => 40,
             (_, DeviceKind::Cuda) => 8,
             _ => 2,
         }
@@ -98,15 +96,20 @@ impl Quantity {
 
     /// Messages that a rank sends in one operation.
     fn messages(self, ranks: usize) -> usize {
-        match self {
-            Self::EmptyNode | Self::Barrier => 0,
-            Self::CopyNeighbour | Self::StoreNeighbour => 1,
-            Self::CopyAll | Self::StoreAll => ranks - 1,
+        match self.kind {
+            Kind::EmptyNode | Kind::Barrier => 0,
+            _ => {
+                if self.all {
+                    ranks - 1
+                } else {
+                    1
+                }
+            }
         }
     }
 }
 
-/// What is written from where to where.
+/// Operands of the measured operations.
 struct Buffers<'a> {
     communicator: &'a Communicator,
     meeting: &'a SymmetricBuffer<f32>,
@@ -119,20 +122,19 @@ impl<'a> Buffers<'a> {
         let (communicator, from, to) = (self.communicator, self.from, self.to);
         let ranks = communicator.world_size();
         // Every rank starts with its right neighbour, so that no two write to the same one.
-        let others: Vec<usize> = (1..ranks).map(|distance| (communicator.rank() + distance) % ranks).collect();
-        match quantity {
-            Quantity::EmptyNode => communicator.probe_launches(1, 32, 1, capture),
-            Quantity::Barrier => self.meeting.signals().barrier(0, capture),
-            Quantity::CopyNeighbour => communicator.put(from, to, others[0], capture),
-            Quantity::CopyAll => others.iter().try_for_each(|peer| communicator.put(from, to, *peer, capture)),
-            Quantity::StoreNeighbour => communicator.probe_stores(from, to, &others[..1], capture),
-            Quantity::StoreAll => communicator.probe_stores(from, to, &others, capture),
+        let right = |distance: usize| (communicator.rank() + distance) % ranks;
+        let peers: Vec<usize> = (1..=quantity.messages(ranks)).map(right).collect();
+        match quantity.kind {
+            Kind::EmptyNode => communicator.probe_launches(1, 32, 1, capture),
+            Kind::Barrier => self.meeting.signals().barrier(0, capture),
+            Kind::Copy => peers.iter().try_for_each(|peer| communicator.put(from, to, *peer, capture)),
+            Kind::Store => communicator.probe_stores(from, to, &peers, capture),
         }
     }
 }
 
-impl Floor {
-    /// Of a message, large enough for bandwidth to show.
+impl Times {
+    /// Size of a message: large enough for bandwidth.
     pub(super) fn bytes(kind: DeviceKind) -> u64 {
         match kind {
             DeviceKind::Cuda => 64 << 20,
@@ -175,34 +177,28 @@ impl Floor {
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) time_us: f64,
-    /// That a rank sends, where it sends.
+    /// What a rank sends, if it sends.
     pub(super) gbps: Option<f64>,
 }
 
 /// Combines what all ranks measured.
-pub(super) fn lines(floors: &[Floor]) -> Vec<Line> {
+pub(super) fn lines(floors: &[Times]) -> Vec<Line> {
     let line = |(number, quantity): (usize, &Quantity)| {
         let times = floors.iter().filter_map(|floor| floor.times_us.get(number)).map(Vec::as_slice);
         let time_us = median(slowest(times));
         let sent = quantity.messages(floors.len()) as f64 * floors.first().map_or(0, |floor| floor.bytes) as f64;
         let gbps = (sent > 0.0 && time_us > 0.0).then(|| sent / time_us / 1e3);
-        Line { name: quantity.words(), time_us, gbps }
+        Line { name: quantity.words, time_us, gbps }
     };
     QUANTITIES.iter().enumerate().map(line).collect()
 }
 
 /// The lines for people.
 pub(super) fn table(lines: &[Line]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["floor", "time us", "GB/s a rank"]);
+    let mut table = output::table(&["floor", "time us", "GB/s a rank"], [1, 2]);
     for line in lines {
         let gbps = line.gbps.map_or_else(|| "-".to_owned(), |gbps| format!("{gbps:.1}"));
         table.add_row([line.name.to_owned(), format!("{:.2}", line.time_us), gbps]);
-    }
-    for column in [1, 2] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
     }
     table
 }
@@ -223,21 +219,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
     let devices = args.ranks.devices()?;
     let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let plan = Plan { launches: args.launches, bytes: Floor::bytes(kind) };
-    let bytes = plan.bytes;
-    let mut floors = Vec::new();
-    all_reduce::bench(&devices, args.ranks.ranks_as, Task::Floor(plan), |rank, found| match found {
-        Found::Floor(floor) => {
-            floors.push(floor);
-            Ok(())
-        }
-        other => Err(Failure::failed(format!("rank {rank} found what has no place in a floor: {other:?}"))),
-    })?;
+    let bytes = Times::bytes(kind);
+    let floors = Run::new(&devices, Floor { launches: args.launches, bytes }).collect(args.ranks.run.ranks_as)?;
     let lines = lines(&floors);
     let report = Report {
         ranks: devices.len(),
         device: kind.name(),
-        ranks_as: args.ranks.ranks_as.name(),
+        ranks_as: args.ranks.run.ranks_as.name(),
         bytes,
         launches: args.launches,
         floor: &lines,
@@ -246,18 +234,5 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_of_the_slowest_rank() {
-        let floor = |scale: f64| Floor {
-            bytes: 1_000_000,
-            times_us: (0..QUANTITIES.len()).map(|number| vec![scale * (number + 1) as f64; 3]).collect(),
-        };
-        let lines = lines(&[floor(1.0), floor(10.0), floor(2.0)]);
-        assert_eq!((lines[0].time_us, lines[0].gbps), (10.0, None));
-        assert_eq!((lines[2].time_us, lines[2].gbps), (30.0, Some(1e6 / 30.0 / 1e3)));
-        assert_eq!((lines[3].time_us, lines[3].gbps), (40.0, Some(2e6 / 40.0 / 1e3)));
-    }
-}
+#[path = "../../../../tests/cli/unit/floor.rs"]
+mod tests;

@@ -7,8 +7,8 @@ use symmetra::environment::nccl_library;
 use symmetra::nccl::{self, UniqueId, Window};
 use symmetra::{Capture, DeviceKind, Element, Reduction, Ref, Stream, SymmetricBuffer};
 
-use super::course::ROOT;
-use super::peer::Peer;
+use super::competitor::Competitor;
+use super::expected::ROOT;
 use super::side::Side;
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ const MULTICAST: &str = "NCCL_NVLS_ENABLE";
 /// How long the ranks have to meet in NCCL.
 const MEET: Duration = Duration::from_secs(120);
 
-/// First of all: turns multicast off for NCCL, unless its user has said what to do.
+/// Turns multicast off for NCCL, unless its user has said what to do.
 pub(super) fn keep_multicast_off() {
     if std::env::var_os(MULTICAST).is_none() {
         // SAFETY: called before this program has opened a device or started a rank, while it has one
@@ -33,7 +33,7 @@ pub(super) fn describe() -> Result<String, Failure> {
     Ok(format!("{}, {MULTICAST}={multicast}", nccl_library(DeviceKind::Cuda)?.name()))
 }
 
-/// NCCL's ranks, and its own memory where it is asked for.
+/// One rank of NCCL, with memory of its own for symmetric windows.
 pub(super) struct Entrant<'a> {
     ours: &'a symmetra::Communicator,
     collective: Collective,
@@ -42,13 +42,16 @@ pub(super) struct Entrant<'a> {
 }
 
 impl<'a> Entrant<'a> {
-    /// Windows are of the largest size. Collective; blocks.
+    /// None without competitors. Windows are of the largest size. Collective; blocks.
     pub(super) fn open(
-        peers: &[Peer],
+        competitors: &[Competitor],
         ours: &'a symmetra::Communicator,
         collective: Collective,
         largest_bytes: usize,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Option<Self>, Failure> {
+        if competitors.is_empty() {
+            return Ok(None);
+        }
         let library = nccl_library(DeviceKind::Cuda)?;
         let (rank, ranks) = (ours.rank(), ours.world_size());
         let own = if rank == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
@@ -57,22 +60,22 @@ impl<'a> Entrant<'a> {
         let id = UniqueId::from_bytes(id.ok_or_else(|| Failure::failed("rank 0 sent no identity for NCCL"))?);
         let communicator = nccl::Communicator::init(&library, ours.device(), rank, ranks, id, MEET)?;
         let window = || Window::new(&communicator, largest_bytes);
-        let windows = match peers.contains(&Peer::NcclSymmetric) {
+        let windows = match competitors.contains(&Competitor::NcclSymmetric) {
             true => Some([window()?, window()?]),
             false => None,
         };
-        Ok(Self { ours, collective, windows, communicator })
+        Ok(Some(Self { ours, collective, windows, communicator }))
     }
 
-    /// The side of one peer. The plain one works on our buffers.
+    /// The side of one competitor. The plain one works on our buffers.
     pub(super) fn side<'s, T: Element>(
         &'s self,
-        peer: Peer,
+        competitor: Competitor,
         input: &'s SymmetricBuffer<T>,
         output: &'s SymmetricBuffer<T>,
-    ) -> symmetra::Result<Nccl<'s, T>> {
-        let [input, output] = match (&self.windows, peer) {
-            (Some([from, to]), Peer::NcclSymmetric) => {
+    ) -> symmetra::Result<Box<dyn Side<'s, T> + 's>> {
+        let [input, output] = match (&self.windows, competitor) {
+            (Some([from, to]), Competitor::NcclSymmetric) => {
                 let device = self.ours.device();
                 // SAFETY: the windows are as large as the largest operand and outlive the side; only NCCL
                 // and the copies of this side use them, on one stream.
@@ -81,12 +84,12 @@ impl<'a> Entrant<'a> {
             }
             _ => [input.borrow(), output.borrow()],
         };
-        Ok(Nccl { communicator: &self.communicator, collective: self.collective, input, output })
+        Ok(Box::new(Nccl { communicator: &self.communicator, collective: self.collective, input, output }))
     }
 }
 
-/// One peer at one size.
-pub(super) struct Nccl<'s, T: Element> {
+/// NCCL at one size.
+struct Nccl<'s, T: Element> {
     communicator: &'s nccl::Communicator,
     collective: Collective,
     input: Ref<'s, T>,

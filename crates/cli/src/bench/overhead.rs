@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use comfy_table::Table;
 use half::bf16;
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, Stream};
 
-use super::measured::{median, slowest};
-use super::{Found, OutputArgs, RankArgs, Say, Task};
-use crate::all_reduce;
+use super::flags::{BenchRanks, OutputArgs};
 use crate::failure::Failure;
+use crate::output;
+use crate::ranks::{Run, Say, Task};
+use crate::statistics::{median, slowest};
 
 /// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape.
 ///
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    ranks: RankArgs,
+    ranks: BenchRanks,
 
     /// Calls of a round
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -33,29 +34,27 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What the ranks measure.
+/// The task: rounds of calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct Overhead {
     calls: u32,
     rounds: u32,
 }
 
-/// One rank's host times of one call, for every round.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Cost {
-    bare_us: Vec<f64>,
-    call_us: Vec<f64>,
-    bound_us: Vec<f64>,
-}
+/// One rank's host times of one call, for every round: of a bare launch, a call and a bound call.
+pub(crate) type Cost = [Vec<f64>; 3];
 
 const BYTES: usize = 1 << 10;
 
-impl Plan {
-    pub(super) fn heap_bytes(&self) -> u64 {
+impl Task for Overhead {
+    const NAME: &'static str = "overhead";
+    type Found = Cost;
+
+    fn heap_bytes(&self) -> u64 {
         4 * (64 << 10)
     }
 
-    pub(super) fn run(&self, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, Cost>) -> Result<(), Failure> {
         let stream = Stream::new(communicator.device())?;
         let input = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
         let output = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
@@ -72,17 +71,17 @@ impl Plan {
             communicator.synchronize(&stream)?;
             Ok::<_, symmetra::Error>(host_us)
         };
-        let mut cost = Cost { bare_us: Vec::new(), call_us: Vec::new(), bound_us: Vec::new() };
+        let mut cost = Cost::default();
         for round in 0..=self.rounds {
-            let (bare_us, call_us, bound_us) = (time(&bare)?, time(&call)?, time(&bound)?);
-            // The first round loads the kernels.
-            if round > 0 {
-                cost.bare_us.push(bare_us);
-                cost.call_us.push(call_us);
-                cost.bound_us.push(bound_us);
+            for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound]) {
+                let host_us = time(enqueue)?;
+                // The first round loads the kernels.
+                if round > 0 {
+                    times.push(host_us);
+                }
             }
         }
-        say(Found::Overhead(cost))
+        say(cost)
     }
 }
 
@@ -104,8 +103,7 @@ struct Report {
 
 impl Report {
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["host time of", "us"]);
+        let mut table = output::table(&["host time of", "us"], [1]);
         for (name, us) in [
             ("bare launch", self.bare_us),
             ("all-reduce", self.call_us),
@@ -115,9 +113,6 @@ impl Report {
         ] {
             table.add_row([name.to_owned(), format!("{us:.3}")]);
         }
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
         table
     }
 }
@@ -126,22 +121,14 @@ impl Report {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
     let devices = args.ranks.devices()?;
-    let plan = Plan { calls: args.calls, rounds: args.rounds };
-    let mut costs = Vec::new();
-    all_reduce::bench(&devices, args.ranks.ranks_as, Task::Overhead(plan), |rank, found| match found {
-        Found::Overhead(cost) => {
-            costs.push(cost);
-            Ok(())
-        }
-        other => Err(Failure::failed(format!("rank {rank} found what has no place in an overhead: {other:?}"))),
-    })?;
-    let bare_us = median(slowest(costs.iter().map(|cost| cost.bare_us.as_slice())));
-    let call_us = median(slowest(costs.iter().map(|cost| cost.call_us.as_slice())));
-    let bound_us = median(slowest(costs.iter().map(|cost| cost.bound_us.as_slice())));
+    let run = Run::new(&devices, Overhead { calls: args.calls, rounds: args.rounds });
+    let costs = run.collect(args.ranks.run.ranks_as)?;
+    let [bare_us, call_us, bound_us] =
+        [0, 1, 2].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
     let report = Report {
         ranks: devices.len(),
         device: devices.first().map_or("host", |device| device.kind().name()),
-        ranks_as: args.ranks.ranks_as.name(),
+        ranks_as: args.ranks.run.ranks_as.name(),
         bytes: BYTES,
         calls: args.calls,
         rounds: args.rounds,

@@ -5,16 +5,18 @@ mod matmul;
 #[cfg(feature = "cudarc")]
 mod rank;
 
-use clap::ValueEnum;
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use clap::builder::PossibleValuesParser;
+use comfy_table::Table;
 use serde::{Deserialize, Serialize};
-use symmetra::DeviceKind;
+use symmetra::{Communicator, DeviceKind};
 
-use super::measured::{median, slowest};
-use super::{Found, OutputArgs, RankArgs, Task};
-use crate::all_reduce::{self, Collective};
+use super::flags::{BenchRanks, OutputArgs};
+use crate::all_reduce::Collective;
 use crate::failure::Failure;
-use crate::{bytes, names::Mover};
+use crate::names::Mover;
+use crate::ranks::{Run, Say, Task};
+use crate::statistics::{median, slowest};
+use crate::{bytes, output};
 
 /// A collective beside a matmul on another stream: each alone, and both together, by kernels and by
 /// copy engines.
@@ -31,11 +33,11 @@ Examples:
   symmetra bench overlap --collective reduce-scatter --ranks 4 --bytes 256MiB --size 4096 --matmuls 8 --json -")]
 pub(super) struct Args {
     #[command(flatten)]
-    ranks: RankArgs,
+    ranks: BenchRanks,
 
     /// What runs beside the matmul
-    #[arg(long, value_enum, default_value_t = What::AllGather)]
-    collective: What,
+    #[arg(long, default_value = "all-gather", value_parser = PossibleValuesParser::new(COLLECTIVES.map(Collective::name)))]
+    collective: String,
 
     /// Size of a rank's input: bytes, or with the unit KiB, MiB or GiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes::parse)]
@@ -61,16 +63,12 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What has a low-contention form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
-    AllGather,
-    ReduceScatter,
-}
+/// Collectives with a low-contention form.
+const COLLECTIVES: [Collective; 2] = [Collective::AllGather, Collective::ReduceScatter];
 
-/// What the ranks measure.
+/// The task: a collective beside matmuls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct Overlap {
     collective: Collective,
     ranks: usize,
     /// Elements of the input.
@@ -103,20 +101,28 @@ struct KindTimes {
 /// The kinds, by name.
 const MOVERS: [&str; 2] = ["kernels", Mover::CopyEngine.name()];
 
-impl Plan {
+impl Task for Overlap {
+    const NAME: &'static str = "overlap";
+    type Found = Times;
+
     /// Both operands of the collective, its workspace, and where the ranks meet.
-    pub(super) fn heap_bytes(&self) -> u64 {
+    fn heap_bytes(&self) -> u64 {
         let larger = if self.collective == Collective::AllGather { self.elems * self.ranks } else { self.elems };
         4 * (64 << 10) + 3 * (2 * larger) as u64
     }
 
+    #[cfg(feature = "cudarc")]
+    fn run(&self, communicator: &Communicator, say: Say<'_, Times>) -> Result<(), Failure> {
+        say(rank::times(self, communicator)?)
+    }
+
     #[cfg(not(feature = "cudarc"))]
-    pub(super) fn run(&self, _: &symmetra::Communicator, _: super::Say<'_>) -> Result<(), Failure> {
+    fn run(&self, _: &Communicator, _: Say<'_, Times>) -> Result<(), Failure> {
         Err(Failure::usage(MISSING))
     }
 }
 
-/// Why it cannot run in some builds.
+/// Why the bench cannot run in this build.
 const MISSING: &str = "bench overlap needs a build with the feature `cudarc` (cargo build --features cudarc)";
 
 /// One kind of collective.
@@ -168,18 +174,12 @@ struct Report {
 
 impl Report {
     fn table(&self) -> Table {
-        let mut table = Table::new();
         let headings = ["kind", "matmul us", "collective us", "together us", "matmul beside us", "hidden %", "wrong"];
-        table.load_style(NOTHING).set_header(headings);
+        let mut table = output::table(&headings, 1..headings.len());
         for row in &self.rows {
             let times = [row.matmul_us, row.collective_us, row.together_us, row.matmul_beside_us, 100.0 * row.hidden];
             let times = times.map(|number| format!("{number:.1}"));
             table.add_row([row.kind.to_owned()].into_iter().chain(times).chain([row.wrong.to_string()]));
-        }
-        for column in 1..headings.len() {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
         }
         table
     }
@@ -195,12 +195,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if devices.iter().any(|device| device.kind() != DeviceKind::Cuda) {
         return Err(Failure::usage("bench overlap needs an NVIDIA GPU for every rank: the matmul is cuBLASLt's"));
     }
-    let collective = match args.collective {
-        What::AllGather => Collective::AllGather,
-        What::ReduceScatter => Collective::ReduceScatter,
-    };
+    let [gather, scatter] = COLLECTIVES;
+    let collective = if args.collective == gather.name() { gather } else { scatter };
     let ranks = devices.len();
-    let plan = Plan {
+    let task = Overlap {
         collective,
         ranks,
         elems: (args.bytes as usize / 2 / ranks).max(1) * ranks,
@@ -209,24 +207,17 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         launches: args.launches,
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
     };
-    eprintln!("{ranks} ranks, {} of {} bytes of bf16, seed {}", collective.name(), 2 * plan.elems, plan.seed);
-    let mut times = Vec::new();
-    all_reduce::bench(&devices, args.ranks.ranks_as, Task::Overlap(plan.clone()), |rank, found| match found {
-        Found::Overlap(found) => {
-            times.push(found);
-            Ok(())
-        }
-        other => Err(Failure::failed(format!("rank {rank} found what has no place in an overlap: {other:?}"))),
-    })?;
+    eprintln!("{ranks} ranks, {} of {} bytes of bf16, seed {}", collective.name(), 2 * task.elems, task.seed);
+    let times = Run::new(&devices, task.clone()).collect(args.ranks.run.ranks_as)?;
     let report = Report {
         ranks,
-        ranks_as: args.ranks.ranks_as.name(),
+        ranks_as: args.ranks.run.ranks_as.name(),
         collective: collective.name(),
-        bytes: 2 * plan.elems as u64,
+        bytes: 2 * task.elems as u64,
         size: args.size,
         matmuls: args.matmuls,
         launches: args.launches,
-        seed: plan.seed,
+        seed: task.seed,
         rows: (0..MOVERS.len()).map(|kind| Row::new(kind, &times)).collect(),
     };
     args.output.write(report.table(), &report)?;
@@ -239,27 +230,5 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_hidden_is_a_share_of_the_shorter() {
-        let kind = |alone: f64, together: f64, wrong| KindTimes {
-            alone_us: vec![alone],
-            together_us: vec![together],
-            beside_us: vec![110.0],
-            wrong,
-        };
-        let rank = |more: f64| Times {
-            matmul_us: vec![100.0 + more],
-            kinds: vec![kind(50.0, 150.0, 1), kind(40.0 + more, 120.0, 2)],
-        };
-        let ranks = [rank(-10.0), rank(0.0)];
-        let (kernels, copies) = (Row::new(0, &ranks), Row::new(1, &ranks));
-        assert_eq!(
-            (kernels.kind, kernels.matmul_us, kernels.collective_us, kernels.hidden),
-            ("kernels", 100.0, 50.0, 0.0)
-        );
-        assert_eq!((copies.kind, copies.collective_us, copies.hidden, copies.wrong), ("copy-engine", 40.0, 0.5, 4));
-    }
-}
+#[path = "../../../../tests/cli/unit/overlap.rs"]
+mod tests;

@@ -26,7 +26,7 @@ struct Panel {
     curves: Vec<(String, Points)>,
     /// Floors: a height, and what it is.
     levels: Vec<(String, f64)>,
-    /// The corner that curves leave free.
+    /// The corner without curves.
     legend: SeriesLabelPosition,
 }
 

@@ -1,27 +1,28 @@
-//! One rank's part of a race: every size on every side verified, then timed in turn.
+//! One rank's part of a race: every side is verified at every size, then the sides are timed in turn.
 
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
 
-use super::course::Course;
+use super::competitor::Competitor;
 use super::data::{Data, Wide};
-use super::floor::Floor;
-use super::peer::{Peer, Peers};
+use super::expected::Shape;
+use super::floor::Times;
+use super::nccl;
 use super::side::{How, Ours, Side, With};
 use super::stopwatch::{Stopwatch, Time};
-use super::{Found, Say};
 use crate::all_reduce::{Collective, checksum};
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
+use crate::ranks::{Say, Task};
 
-/// What is raced, the same for every rank.
+/// The task: which sides race over which sizes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Race {
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
     pub(super) collective: Collective,
-    /// Of an all-reduce.
+    /// The algorithm of an all-reduce.
     #[serde(with = "by_name")]
     pub(super) algorithm: Algorithm,
     pub(super) ranks: usize,
@@ -29,13 +30,13 @@ pub(crate) struct Race {
     pub(super) sizes_elems: Vec<usize>,
     /// What else of ours races.
     pub(super) with: Vec<With>,
-    pub(super) peers: Vec<Peer>,
+    pub(super) competitors: Vec<Competitor>,
     pub(super) modes: Vec<Mode>,
     /// Operations of one launch, where that is not by size.
     pub(super) operations: Option<u32>,
     /// Launches that are timed.
     pub(super) launches: u32,
-    /// Of the messages that the floor is measured with.
+    /// Message size of the floor.
     pub(super) floor_bytes: u64,
     pub(super) seed: u64,
 }
@@ -74,29 +75,53 @@ pub(crate) struct SideLap {
     pub(super) checksum: u64,
 }
 
+/// What a rank found: the floor, then a lap for each size in each mode.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Found {
+    Floor(Times),
+    Lap(Lap),
+}
+
+impl Task for Race {
+    const NAME: &'static str = "race";
+    type Found = Found;
+
+    /// Input and output of the largest size, what copy engines go through, and where the ranks meet.
+    fn heap_bytes(&self) -> u64 {
+        4 * (64 << 10) + 2 * self.largest_bytes().max(self.floor_bytes) + self.workspace_bytes()
+    }
+
+    fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
+        if self.workspace_bytes() > 0 {
+            communicator.reserve_workspace(self.workspace_bytes() as usize)?;
+        }
+        let stream = Stream::new(communicator.device())?;
+        let meeting = communicator.symmetric::<f32>(1)?;
+        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
+        let with_hosts = Stopwatch::after(1, communicator, &meeting, &stream)?;
+        say(Found::Floor(Times::measure(communicator, &meeting, &stopwatch, self.launches)?))?;
+        with_element!(self.dtype, T => self.race::<T>(communicator, [&stopwatch, &with_hosts], say))
+    }
+}
+
 impl Race {
     /// Of the input.
     pub(super) fn bytes(&self, elems: usize) -> u64 {
         (elems * self.dtype.bytes()) as u64
     }
 
-    pub(super) fn course(&self, elems: usize) -> Course {
-        Course { collective: self.collective, elems, ranks: self.ranks }
+    pub(super) fn shape(&self, elems: usize) -> Shape {
+        Shape { collective: self.collective, elems, ranks: self.ranks }
     }
 
     /// Of the larger operand of the largest size.
     fn largest_bytes(&self) -> u64 {
-        let larger = |elems: &usize| self.bytes(self.course(*elems).larger_elems());
+        let larger = |elems: &usize| self.bytes(self.shape(*elems).larger_elems());
         self.sizes_elems.iter().map(larger).max().unwrap_or(0)
     }
 
     fn workspace_bytes(&self) -> u64 {
         if self.with.contains(&With::CopyEngine) { self.largest_bytes() } else { 0 }
-    }
-
-    /// Input and output of the largest size, what copy engines go through, and where the ranks meet.
-    pub(super) fn heap_bytes(&self) -> u64 {
-        4 * (64 << 10) + 2 * self.largest_bytes().max(self.floor_bytes) + self.workspace_bytes()
     }
 
     /// Operations of one launch: 40, fewer on the CPU where they take long.
@@ -108,30 +133,19 @@ impl Race {
         self.operations.unwrap_or(usual)
     }
 
-    pub(super) fn run(&self, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
-        if self.workspace_bytes() > 0 {
-            communicator.reserve_workspace(self.workspace_bytes() as usize)?;
-        }
-        let stream = Stream::new(communicator.device())?;
-        let meeting = communicator.symmetric::<f32>(1)?;
-        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        let with_hosts = Stopwatch::with_hosts(communicator, &meeting, &stream)?;
-        say(Found::Floor(Floor::measure(communicator, &meeting, &stopwatch, self.launches)?))?;
-        with_element!(self.dtype, T => self.race::<T>(communicator, [&stopwatch, &with_hosts], say))
-    }
-
     fn race<T: Summand + Wide>(
         &self,
         communicator: &Communicator,
         [stopwatch, with_hosts]: [&Stopwatch<'_>; 2],
-        say: Say<'_>,
+        say: Say<'_, Found>,
     ) -> Result<(), Failure> {
-        let peers = Peers::open(&self.peers, communicator, self.collective, self.largest_bytes())?;
+        let nccl =
+            nccl::Entrant::open(&self.competitors, communicator, self.collective, self.largest_bytes() as usize)?;
         let plain = self.plain::<T>(communicator)?;
         for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
-            let course = self.course(elems);
+            let shape = self.shape(elems);
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
-            let output: SymmetricBuffer<T> = communicator.symmetric(course.output_elems())?;
+            let output: SymmetricBuffer<T> = communicator.symmetric(shape.output_elems())?;
             let kernels = How::Kernels(self.algorithm);
             let ours = |how, exact| {
                 let (collective, input, output) = (self.collective, &input, &output);
@@ -152,8 +166,10 @@ impl Race {
                     }),
                 });
             }
-            sides.extend(peers.sides(&input, &output)?);
-            let heat = Heat { race: self, communicator, stopwatch, with_hosts, size, course };
+            for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
+                sides.push(nccl.side(*competitor, &input, &output)?);
+            }
+            let heat = Heat { race: self, communicator, stopwatch, with_hosts, size, shape };
             heat.run(&sides, say)?;
         }
         Ok(())
@@ -166,7 +182,7 @@ impl Race {
             let elems = if self.with.contains(&With::Plain) { elems } else { 0 };
             DeviceBuffer::new(communicator.device(), elems)
         };
-        let of_size = |elems: &usize| Ok([buffer(*elems)?, buffer(self.course(*elems).output_elems())?]);
+        let of_size = |elems: &usize| Ok([buffer(*elems)?, buffer(self.shape(*elems).output_elems())?]);
         self.sizes_elems.iter().map(of_size).collect()
     }
 
@@ -201,23 +217,25 @@ struct Heat<'h, 'w> {
     /// Of calls.
     with_hosts: &'h Stopwatch<'w>,
     size: usize,
-    course: Course,
+    shape: Shape,
 }
 
 impl Heat<'_, '_> {
-    fn run<'a, T: Summand + Wide>(&self, sides: &Sides<'a, '_, T>, say: Say<'_>) -> Result<(), Failure> {
-        let Course { collective, elems, ranks } = self.course;
-        let larger_bytes = self.race.bytes(self.course.larger_elems());
+    fn run<'a, T: Summand + Wide>(&self, sides: &Sides<'a, '_, T>, say: Say<'_, Found>) -> Result<(), Failure> {
+        let Shape { collective, elems, ranks } = self.shape;
+        let larger_bytes = self.race.bytes(self.shape.larger_elems());
         let operations = self.race.operations(self.communicator.device().kind(), larger_bytes);
         let data = Data::<T>::new(self.race.seed, elems, ranks);
         let algorithm = match collective {
             Collective::AllReduce => self.race.algorithm(self.communicator, true, larger_bytes).to_string(),
-            _ => self.course.transport(self.communicator, size_of::<T>()),
+            _ => self.shape.transport(self.communicator, size_of::<T>()),
         };
         for mode in &self.race.modes {
             let laps = match mode {
                 Mode::Graph => self.graphs(sides, operations, &data)?,
-                Mode::Eager => self.eager(sides, operations, &data)?,
+                Mode::Eager => self.time(self.with_hosts, sides, operations, &data, |side| {
+                    (0..operations).try_for_each(|_| sides[side].enqueue(self.with_hosts.stream()))
+                })?,
             };
             let algorithm = algorithm.clone();
             say(Found::Lap(Lap { size: self.size, mode: *mode, algorithm, operations, sides: laps }))?;
@@ -244,20 +262,7 @@ impl Heat<'_, '_> {
         self.time(self.stopwatch, sides, operations, data, |side| graphs[side].launch(stream))
     }
 
-    fn eager<'a, T: Summand + Wide>(
-        &self,
-        sides: &Sides<'a, '_, T>,
-        operations: u32,
-        data: &Data<T>,
-    ) -> Result<Vec<SideLap>, Failure> {
-        let stream = self.with_hosts.stream();
-        self.time(self.with_hosts, sides, operations, data, |side| {
-            (0..operations).try_for_each(|_| sides[side].enqueue(stream))
-        })
-    }
-
-    /// `launch` enqueues all operations of a side. The sides take turns, so that whatever drifts
-    /// meets all alike.
+    /// `launch` enqueues all operations of a side. The sides take turns, so that drift affects all alike.
     fn time<'a, T: Summand + Wide>(
         &self,
         stopwatch: &Stopwatch<'_>,
@@ -267,15 +272,15 @@ impl Heat<'_, '_> {
         launch: impl Fn(usize) -> symmetra::Result<()>,
     ) -> Result<Vec<SideLap>, Failure> {
         let (stream, rank) = (stopwatch.stream(), self.communicator.rank());
-        let stretches = self.course.stretches(rank);
+        let stretches = self.shape.stretches(rank);
         let mut laps = Vec::new();
         for (number, side) in sides.iter().enumerate() {
-            let output = match self.course.gives_output(rank) {
+            let output = match self.shape.gives_output(rank) {
                 true => data.of(rank),
-                false => Data::poison(self.course.output_elems()),
+                false => Data::poison(self.shape.output_elems()),
             };
             side.write(&data.of(rank), &output, stream)?;
-            // Nobody may read what another has not written yet.
+            // No rank may read before all have written.
             self.communicator.group().barrier()?;
             launch(number)?;
             self.communicator.synchronize(stream)?;
@@ -286,7 +291,7 @@ impl Heat<'_, '_> {
             };
             laps.push(SideLap { wrong, checksum: checksum(&result), ..SideLap::default() });
         }
-        // All have read their results before anything is summed again.
+        // All ranks have read their results before the next operation.
         self.communicator.group().barrier()?;
         for _ in 0..self.race.launches {
             for (number, lap) in laps.iter_mut().enumerate() {
@@ -303,7 +308,7 @@ impl Race {
     /// The sides by name, ours first.
     pub(super) fn side_names(&self) -> Vec<&'static str> {
         let own = [OURS].into_iter().chain(self.with.iter().map(|with| with.name()));
-        own.chain(self.peers.iter().map(|peer| peer.name())).collect()
+        own.chain(self.competitors.iter().map(|competitor| competitor.name())).collect()
     }
 
     /// How many of them are ours.

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::floor::{self, Floor};
-use super::measured::{busbw_gbps, median, ratio, slowest};
+use super::floor::{self, Times};
 use super::race::{Lap, Mode, OURS, Race, SideLap};
-use crate::all_reduce::RanksAs;
-use crate::bytes;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
+use crate::ranks::RanksAs;
+use crate::statistics::{busbw_gbps, median, ratio, slowest};
+use crate::{bytes, output};
 
 /// One size in one mode.
 #[derive(Debug, Serialize)]
@@ -33,17 +32,16 @@ pub(super) struct Row {
     wrong: BTreeMap<&'static str, u64>,
 }
 
-/// Gathers what the ranks say.
+/// Gathers the laps of all ranks.
 pub(super) struct Hearing<'a> {
     race: &'a Race,
-    sides: Vec<&'static str>,
-    floors: Vec<Floor>,
+    floors: Vec<Times>,
     laps: Vec<(usize, Lap)>,
     progress: ProgressBar,
     report: Report,
 }
 
-/// All of it, as `--json` writes it.
+/// The result, as `--json` writes it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) ranks: usize,
@@ -67,12 +65,7 @@ pub(super) struct Report {
 impl<'a> Hearing<'a> {
     pub(super) fn new(devices: &[RankDevice], ranks_as: RanksAs, race: &'a Race, about_peers: Option<String>) -> Self {
         let steps = race.sizes_elems.len() * race.modes.len();
-        // Hidden unless standard error is a terminal.
-        let progress = ProgressBar::new(steps as u64).with_finish(ProgressFinish::AndClear);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
-            progress.set_style(style);
-        }
-        let sides = race.side_names();
+        let progress = output::progress(steps as u64);
         let report = Report {
             ranks: devices.len(),
             device: devices.first().map_or("host", |device| device.kind().name()),
@@ -82,16 +75,16 @@ impl<'a> Hearing<'a> {
             dtype: race.dtype.name(),
             seed: race.seed,
             launches: race.launches,
-            sides: sides.clone(),
+            sides: race.side_names(),
             own_sides: race.own_sides(),
             about_peers,
             floor: Vec::new(),
             rows: Vec::new(),
         };
-        Self { race, sides, floors: Vec::new(), laps: Vec::new(), progress, report }
+        Self { race, floors: Vec::new(), laps: Vec::new(), progress, report }
     }
 
-    pub(super) fn hear_floor(&mut self, floor: Floor) {
+    pub(super) fn hear_floor(&mut self, floor: Times) {
         self.floors.push(floor);
         if self.floors.len() == self.report.ranks {
             self.report.floor = floor::lines(&self.floors);
@@ -99,7 +92,7 @@ impl<'a> Hearing<'a> {
     }
 
     pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
-        if lap.size >= self.race.sizes_elems.len() || lap.sides.len() != self.sides.len() {
+        if lap.size >= self.race.sizes_elems.len() || lap.sides.len() != self.report.sides.len() {
             return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
         }
         let (size, mode) = (lap.size, lap.mode);
@@ -130,7 +123,7 @@ impl<'a> Hearing<'a> {
                 let (bytes, seed) = (self.race.bytes(self.race.sizes_elems[lap.size]), self.race.seed);
                 return Err(Failure::failed(format!(
                     "{}: the results of ranks {first} and {rank} differ in their bits at {bytes} bytes (seed {seed})",
-                    self.sides[side]
+                    self.report.sides[side]
                 )));
             }
         }
@@ -140,15 +133,15 @@ impl<'a> Hearing<'a> {
     /// From the laps of all ranks, of which there is at least one.
     fn row(&self, laps: &[Lap]) -> Row {
         let elems = self.race.sizes_elems[laps[0].size];
-        let larger_bytes = self.race.bytes(self.race.course(elems).larger_elems());
+        let larger_bytes = self.race.bytes(self.race.shape(elems).larger_elems());
         let factor = self.race.collective.bus_factor(self.report.ranks);
         let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
             median(slowest(laps.iter().filter_map(|lap| lap.sides.get(side)).map(times)))
         };
         let by_side = |value: &dyn Fn(usize) -> f64| -> BTreeMap<&'static str, f64> {
-            self.sides.iter().enumerate().map(|(side, name)| (*name, value(side))).collect()
+            self.report.sides.iter().enumerate().map(|(side, name)| (*name, value(side))).collect()
         };
-        let times_us: Vec<f64> = (0..self.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
+        let times_us: Vec<f64> = (0..self.report.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
         let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
         Row {
             bytes: self.race.bytes(elems),
@@ -159,7 +152,7 @@ impl<'a> Hearing<'a> {
             host_us: by_side(&|side| of_side(side, |lap| &lap.host_us)),
             busbw_gbps: by_side(&|side| busbw_gbps(larger_bytes, factor, times_us[side])),
             ratio: ratio(times_us[0], &times_us[self.race.own_sides()..]),
-            wrong: self.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
+            wrong: self.report.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
         }
     }
 
@@ -192,10 +185,10 @@ impl Report {
 
     /// The rows for people, and the floor below them.
     pub(super) fn table(&self) -> impl Display {
-        let mut table = Table::new();
         let headings = self.headings();
-        let columns = headings.len();
-        table.load_style(NOTHING).set_header(headings);
+        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
+        let mut table = output::table(&headings, right);
         for row in &self.rows {
             let mode = if row.mode == Mode::Graph { "graph" } else { "eager" };
             let mut cells = vec![row.bytes.to_string(), mode.to_owned(), row.algorithm.clone()];
@@ -209,11 +202,6 @@ impl Report {
             cells.extend(self.sides[..self.own_sides].iter().map(|side| format!("{:.2}", row.busbw_gbps[side])));
             cells.push(row.wrong.values().sum::<u64>().to_string());
             table.add_row(cells);
-        }
-        for column in (0..columns).filter(|column| ![1, 2].contains(column)) {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
         }
         format!("{table}\n\n{}", floor::table(&self.floor))
     }
@@ -231,48 +219,5 @@ impl Report {
 }
 
 #[cfg(test)]
-mod tests {
-    use symmetra::{Algorithm, Dtype};
-
-    use super::*;
-    use crate::all_reduce::Collective;
-
-    fn race(collective: Collective) -> Race {
-        Race {
-            dtype: Dtype::F32,
-            collective,
-            algorithm: Algorithm::Auto,
-            ranks: 3,
-            sizes_elems: vec![256],
-            with: Vec::new(),
-            peers: Vec::new(),
-            modes: vec![Mode::Graph],
-            operations: None,
-            launches: 1,
-            floor_bytes: 0,
-            seed: 7,
-        }
-    }
-
-    /// What is heard of ranks whose results have these checksums.
-    fn heard(collective: Collective, checksums: [u64; 3]) -> Result<usize, Failure> {
-        let race = race(collective);
-        let mut hearing = Hearing::new(&[RankDevice::Host; 3], RanksAs::Threads, &race, None);
-        for (rank, checksum) in checksums.into_iter().enumerate() {
-            let side = SideLap { times_us: vec![1.0], host_us: vec![1.0], wrong: 0, checksum };
-            let algorithm = String::new();
-            hearing.hear(rank, Lap { size: 0, mode: Mode::Graph, algorithm, operations: 1, sides: vec![side] })?;
-        }
-        Ok(hearing.finish().rows.len())
-    }
-
-    #[test]
-    fn ranks_with_different_bits_are_named() {
-        assert_eq!(heard(Collective::AllReduce, [5, 5, 5]).unwrap(), 1);
-        let unequal = heard(Collective::AllReduce, [5, 5, 6]).unwrap_err();
-        let words = "ranks 0 and 2 differ in their bits at 1024 bytes (seed 7)";
-        assert!(matches!(&unequal, Failure::Failed(message) if message.contains(words)), "{unequal:?}");
-        // Every rank has a part of its own.
-        assert_eq!(heard(Collective::ReduceScatter, [5, 6, 7]).unwrap(), 1);
-    }
-}
+#[path = "../../../../tests/cli/unit/race_report.rs"]
+mod tests;

@@ -1,10 +1,10 @@
-//! The sides of a race: who does it, on which memory.
+//! The sides of a race: which library, by which means, on which memory.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Capture, Communicator, Element, Operand, Queue, Reduction, Stream};
 
-use super::course::ROOT;
+use super::expected::ROOT;
 use crate::all_reduce::{Buffer, Collective};
 use crate::failure::Failure;
 
@@ -14,7 +14,7 @@ pub(super) trait Side<'a, T> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()>;
     /// Enqueues one operation that a graph holds.
     fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
-    /// Blocks until the values are in the input and in the output.
+    /// Writes input and output. Blocks until both are written.
     fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()>;
     /// Copies the output out. Blocks.
     fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
@@ -22,7 +22,7 @@ pub(super) trait Side<'a, T> {
     fn is_exact(&self) -> bool;
 }
 
-/// What of this library does it.
+/// The means of this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// Kernels, which sum in this way.
@@ -36,7 +36,7 @@ pub(super) enum How {
 pub(super) enum With {
     /// The low-contention form, by the copy engines: all-gather and reduce-scatter
     CopyEngine,
-    /// The same on plain device memory: pushed where called one by one, in a graph registered before the launch
+    /// Kernels on plain device memory: pushed where called one by one, in a graph registered before the launch
     Plain,
 }
 
@@ -49,20 +49,12 @@ impl With {
     }
 }
 
-/// Each once, in the order they were named, of those that a collective has.
-pub(super) fn distinct(with: &[With], collective: Collective) -> Result<Vec<With>, Failure> {
-    let mut found = Vec::new();
-    for with in with {
-        if found.contains(with) {
-            return Err(Failure::usage(format!("--with names {} twice", with.name())));
-        }
-        let has_it = *with == With::Plain || matches!(collective, Collective::AllGather | Collective::ReduceScatter);
-        if !has_it {
-            return Err(Failure::usage(format!("--with {}: {} has no such form", with.name(), collective.name())));
-        }
-        found.push(*with);
+/// Refuses a way that a collective does not have.
+pub(super) fn check(with: With, collective: Collective) -> Result<(), Failure> {
+    match with == With::Plain || matches!(collective, Collective::AllGather | Collective::ReduceScatter) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("--with {}: {} has no such form", with.name(), collective.name()))),
     }
-    Ok(found)
 }
 
 /// This library, on one kind of memory.

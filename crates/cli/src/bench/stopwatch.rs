@@ -1,4 +1,4 @@
-//! Times work of all ranks, which meet on their devices right before it.
+//! Times work of all ranks. The ranks meet on their devices right before the work.
 
 use std::time::Instant;
 
@@ -23,35 +23,20 @@ pub(crate) struct Stopwatch<'a> {
     end: Event,
 }
 
-/// Barriers before a graph: on GPUs about 40 us of them.
-fn barriers(kind: DeviceKind) -> usize {
-    match kind {
-        DeviceKind::Cuda => 16,
-        _ => 1,
-    }
-}
-
 impl<'a> Stopwatch<'a> {
     /// For graphs: after they met, the devices wait until every host has enqueued what is timed, so no rank is
-    /// charged for another's late launch. `meeting` lends its signals.
+    /// charged for another's late launch: on GPUs barriers of about 40 us. `meeting` lends its signals.
     pub(crate) fn new(
         communicator: &'a Communicator,
         meeting: &'a SymmetricBuffer<f32>,
         stream: &'a Stream,
     ) -> symmetra::Result<Self> {
-        Self::after(barriers(communicator.device().kind()), communicator, meeting, stream)
+        let barriers = if communicator.device().kind() == DeviceKind::Cuda { 16 } else { 1 };
+        Self::after(barriers, communicator, meeting, stream)
     }
 
-    /// For calls: the time runs from where the ranks meet, so it has in it what the hosts take.
-    pub(crate) fn with_hosts(
-        communicator: &'a Communicator,
-        meeting: &'a SymmetricBuffer<f32>,
-        stream: &'a Stream,
-    ) -> symmetra::Result<Self> {
-        Self::after(1, communicator, meeting, stream)
-    }
-
-    fn after(
+    /// For calls, with one barrier: the time runs from where the ranks meet, so it has in it what the hosts take.
+    pub(crate) fn after(
         barriers: usize,
         communicator: &'a Communicator,
         meeting: &'a SymmetricBuffer<f32>,

@@ -10,10 +10,11 @@ use rustix::process::{Resource, getrlimit};
 use symmetra::DeviceKind;
 
 use super::Finding;
-use crate::all_reduce::{self, RanksAs};
+use crate::all_reduce;
 use crate::bytes;
 use crate::devices::{GPUS, Gpu, RankDevice};
 use crate::failure::Failure;
+use crate::ranks::RanksAs;
 
 /// Runs every check and reports each as it is done.
 pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Result<(), Failure> {

@@ -1,12 +1,12 @@
-//! What an engine's environment looks like: the groups of a layout, and the variables that are set.
+//! The groups of a layout, the settings of an environment and its variables.
 
 use comfy_table::Table;
 use serde::Serialize;
 use symmetra::environment::{EnvConfig, Layout, Parallelism, VARIABLES};
 use symmetra::{Config, Device};
 
-use super::table;
 use crate::failure::Failure;
+use crate::output;
 
 /// The groups of one parallelism.
 #[derive(Debug, Serialize)]
@@ -32,7 +32,7 @@ pub(super) fn layout(sizes: [usize; 3]) -> Result<Vec<Groups>, Failure> {
 }
 
 pub(super) fn layout_table(layout: &[Groups]) -> Table {
-    let mut rows = table(&["", "groups of ranks"]);
+    let mut rows = output::table(&["", "groups of ranks"], []);
     for groups in layout {
         let words = groups.groups.iter().map(|ranks| format!("{ranks:?}")).collect::<Vec<_>>();
         rows.add_row([groups.parallelism.to_owned(), words.join(" ")]);
@@ -40,8 +40,8 @@ pub(super) fn layout_table(layout: &[Groups]) -> Table {
     rows
 }
 
-/// Settings of an environment in this process: name, value, and who decided it. Where neither a variable nor
-/// an option says more, it has `ranks` ranks. What is refused says why.
+/// Settings of an environment in this process: name, value, and who decided. The environment has `ranks` ranks unless a
+/// variable or an option says otherwise. Refused settings give the reason.
 pub(super) fn settings(
     communicator: &Config,
     sizes: Option<[usize; 3]>,
@@ -59,7 +59,7 @@ pub(super) fn settings(
         Ok(settings) => {
             settings.into_iter().map(|setting| (setting.name, setting.value, setting.source.to_string())).collect()
         }
-        // The rest of what is printed may tell why.
+        // The rest of the output may tell why.
         Err(error) => vec![("none", error.to_string(), "refused".to_owned())],
     }
 }
@@ -77,13 +77,13 @@ pub(super) fn nccl(_gpus: &[Device]) -> String {
     "not built: build with the feature `nccl`".to_owned()
 }
 
-/// A variable as it stands.
+/// A variable and its value.
 #[derive(Debug, Serialize)]
 pub(super) struct Variable {
     name: &'static str,
     /// None: unset.
     value: Option<String>,
-    /// Who decides: the environment, another variable that beats this one, or the default.
+    /// What decides: the environment, another variable, or the default.
     from: &'static str,
     default: &'static str,
     effect: &'static str,
@@ -111,7 +111,7 @@ pub(super) fn variables() -> Vec<Variable> {
 }
 
 pub(super) fn variables_table(variables: &[Variable]) -> Table {
-    let mut rows = table(&["variable", "value", "from", "effect"]);
+    let mut rows = output::table(&["variable", "value", "from", "effect"], []);
     for Variable { name, value, from, default, effect } in variables {
         rows.add_row([*name, value.as_deref().unwrap_or(*default), *from, *effect]);
     }

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Event;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
-/// A line is broken here, so that one without end fills no memory.
+/// Longer lines are broken, so that an endless line fills no memory.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
-/// The most that a pipe holds of what was written before the last rank ended.
+/// Most bytes that a pipe holds when the last rank ends.
 const PIPE_BYTES: u64 = 1 << 20;
 
-/// One of a rank's outputs on its way.
+/// Passes on one output of a rank.
 pub(super) struct Relay {
     /// Since when there has been nothing to pass on; none while there is.
     idle_since: Mutex<Option<Instant>>,
@@ -31,8 +31,8 @@ impl Relay {
         Self { idle_since: Mutex::new(None), passed_bytes: AtomicU64::new(0), ended: AtomicBool::new(false) }
     }
 
-    /// Whether it may still have something of the ranks', who ended at `end`, when it had passed on so much. What
-    /// has held the pipe open since without a word, or talks on and on, are children of theirs.
+    /// Whether output of the ranks may still be under way. The ranks ended at `end`, when `end_bytes` had been passed on.
+    /// Children of ranks may hold the pipe open without output, or go on writing; the launcher does not wait for them.
     pub(super) fn lags(&self, end: Instant, end_bytes: u64, patience: Duration) -> bool {
         let quiet = self.idle_since.lock().is_some_and(|since| since.max(end).elapsed() >= patience);
         !self.ended.load(Ordering::Acquire) && !quiet && self.passed_bytes() - end_bytes <= PIPE_BYTES
@@ -83,35 +83,15 @@ fn spawn<W: Write + 'static>(
     let relay = Arc::new(Relay::new());
     let ours = Arc::clone(&relay);
     let pass_on = move || {
-        // An error of ours ends the pipe, which tells the rank that nobody reads.
+        // After an error the pipe closes, which tells the rank that nobody reads.
         let _ = ours.run(rank, BufReader::new(from), to());
         ours.ended.store(true, Ordering::Release);
         let _ = sender.send(Event::Drained);
     };
-    std::thread::Builder::new().spawn(pass_on).map_err(Failure::doing("start a thread"))?;
+    failure::spawn(pass_on)?;
     Ok(relay)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn relayed(text: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        Relay::new().run(3, text, &mut out).unwrap();
-        out
-    }
-
-    #[test]
-    fn every_line_gets_its_rank() {
-        assert_eq!(relayed(b""), b"");
-        assert_eq!(relayed(b"one\n\ntwo"), b"[3] one\n[3] \n[3] two\n");
-        assert_eq!(relayed(b"\xff\xfe\n"), b"[3] \xff\xfe\n");
-    }
-
-    #[test]
-    fn a_line_without_end_is_broken() {
-        let out = relayed(&vec![b'x'; 3 * MAX_LINE_BYTES as usize / 2]);
-        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 2);
-    }
-}
+#[path = "../../../../tests/cli/unit/relay.rs"]
+mod tests;

@@ -12,10 +12,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::failure::Failure;
 use crate::orphan;
 
-/// What all ranks are told.
+/// The variables that all ranks get.
 pub(super) struct World {
     ranks: usize,
-    /// Free when it was chosen.
+    /// A port that was free when chosen.
     port: u16,
     secret: String,
 }

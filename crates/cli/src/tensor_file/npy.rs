@@ -18,6 +18,19 @@ pub(super) fn header(file: &mut File) -> Result<Header, String> {
     Header::new(dtype, header.shape().to_vec(), fortran)
 }
 
+/// The types that both have, and their codes.
+const TYPES: [(TypeChar, u64, Dtype, &str); 9] = [
+    (TypeChar::Float, 4, Dtype::F32, "<f4"),
+    (TypeChar::Float, 8, Dtype::F64, "<f8"),
+    (TypeChar::Float, 2, Dtype::F16, "<f2"),
+    (TypeChar::Int, 4, Dtype::I32, "<i4"),
+    (TypeChar::Int, 8, Dtype::I64, "<i8"),
+    (TypeChar::Int, 1, Dtype::I8, "|i1"),
+    (TypeChar::Uint, 1, Dtype::U8, "|u1"),
+    (TypeChar::Uint, 4, Dtype::U32, "<u4"),
+    (TypeChar::Uint, 8, Dtype::U64, "<u8"),
+];
+
 fn dtype(dtype: &DType) -> Result<Dtype, String> {
     let shown = dtype.descr();
     let refused = format!("its elements are {shown}, but they must be f4, f8, f2, or i or u of 1, 4 or 8 bytes");
@@ -25,33 +38,13 @@ fn dtype(dtype: &DType) -> Result<Dtype, String> {
     if plain.endianness() == Endianness::Big {
         return Err(format!("its elements are {shown}, big-endian: store them little-endian"));
     }
-    match (plain.type_char(), plain.size_field()) {
-        (TypeChar::Float, 4) => Ok(Dtype::F32),
-        (TypeChar::Float, 8) => Ok(Dtype::F64),
-        (TypeChar::Float, 2) => Ok(Dtype::F16),
-        (TypeChar::Int, 4) => Ok(Dtype::I32),
-        (TypeChar::Int, 8) => Ok(Dtype::I64),
-        (TypeChar::Int, 1) => Ok(Dtype::I8),
-        (TypeChar::Uint, 1) => Ok(Dtype::U8),
-        (TypeChar::Uint, 4) => Ok(Dtype::U32),
-        (TypeChar::Uint, 8) => Ok(Dtype::U64),
-        _ => Err(refused),
-    }
+    let found = TYPES.iter().find(|(letter, size, ..)| (*letter, *size) == (plain.type_char(), plain.size_field()));
+    found.map(|(_, _, dtype, _)| *dtype).ok_or(refused)
 }
 
 pub(super) fn write(path: &Path, header: &Header, bytes: &[u8]) -> Result<(), String> {
-    let code = match header.dtype {
-        Dtype::F32 => "<f4",
-        Dtype::F64 => "<f8",
-        Dtype::F16 => "<f2",
-        Dtype::I32 => "<i4",
-        Dtype::I64 => "<i8",
-        Dtype::I8 => "|i1",
-        Dtype::U8 => "|u1",
-        Dtype::U32 => "<u4",
-        Dtype::U64 => "<u8",
-        other => return Err(format!("the format has no {other}")),
-    };
+    let found = TYPES.iter().find(|(_, _, dtype, _)| *dtype == header.dtype);
+    let code = found.map(|(.., code)| *code).ok_or_else(|| format!("the format has no {}", header.dtype))?;
     let code = code.parse().map_err(|error| format!("{code}: {error}"))?;
     let io = |error: std::io::Error| error.to_string();
     let file = File::create(path).map_err(io)?;

@@ -37,7 +37,7 @@ pub(super) fn header(file: &mut File, tensor: &str) -> Result<Header, String> {
     Header::new(dtype, info.shape.iter().map(|extent| *extent as u64).collect(), false)
 }
 
-/// Names, but not thousands of them.
+/// The first names of a list.
 fn list(names: &[String]) -> String {
     const SHOWN: usize = 20;
     let shown = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");

@@ -1,18 +1,17 @@
-//! The result of a tuning: the file, and tables for people that show what it was made from.
+//! The result of a tuning: the file, and tables of the times.
 
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming, Tuning};
 
-use super::crossovers::{Choice, serves};
-use super::kind::{Kind, noise};
-use super::lap::{Lap, merged};
-use crate::all_reduce::RanksAs;
-use crate::bytes;
+use super::crossovers::{Choice, MARGIN, serves};
+use super::inputs::table;
+use super::measure::Lap;
 use crate::failure::Failure;
+use crate::ranks::RanksAs;
+use crate::{bytes, output};
 
 /// All laps of one number of ranks.
 pub(super) struct World {
@@ -20,7 +19,7 @@ pub(super) struct World {
     pub(super) laps: Vec<Lap>,
 }
 
-/// All of it, as `--json` writes it.
+/// The result, as `--json` writes it.
 #[derive(Serialize)]
 pub(super) struct Report {
     #[serde(skip)]
@@ -38,8 +37,8 @@ struct Section {
     ranks: usize,
     dtype: &'static str,
     memory: &'static str,
-    /// Differences below this share of a time say nothing.
-    noise: f64,
+    /// A choice changes where that saves more than this share of the time.
+    margin: f64,
     rows: Vec<Row>,
 }
 
@@ -47,7 +46,7 @@ struct Section {
 #[derive(Serialize)]
 struct Row {
     bytes: u64,
-    /// By algorithm; what was not timed is not there.
+    /// By algorithm; algorithms that were not timed are left out.
     times_us: Vec<(String, f64)>,
     fastest: String,
     /// What the new table takes, and the one in force took.
@@ -90,15 +89,14 @@ impl Report {
     }
 }
 
-/// Adds what was found of one kind of call to the tuning.
+/// Adds one kind of call to the tuning.
 fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> Result<Section, Failure> {
     let Some(Lap { dtype, direct, .. }) = laps.first() else {
         return Err(Failure::failed("nothing was measured"));
     };
-    let (kind, laps) = (Kind { device, ranks, dtype: *dtype, direct: *direct }, merged(laps));
     let (floating, direct) = (dtype.is_float(), *direct);
-    let table = kind.table(&laps, false)?;
-    for (exact, choices) in [(false, &table), (true, &kind.table(&laps, true)?)] {
+    let (any, exact) = (table(device, ranks, laps, false)?, table(device, ranks, laps, true)?);
+    for (exact, choices) in [(false, &any), (true, &exact)] {
         tuning.tables.push(TunedTable { world_size: ranks, floating, direct, exact, rows: rows(choices) });
     }
     tuning.timings.extend(laps.iter().map(|lap| TunedTiming {
@@ -109,11 +107,10 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
         times_ns: lap.times_ns.clone(),
     }));
     let memory = if direct { "symmetric" } else { "plain" };
-    let rows = laps.iter().map(|lap| row(lap, &table)).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory, noise: noise(&laps), rows })
+    let rows = laps.iter().map(|lap| row(lap, &any)).collect();
+    Ok(Section { ranks, dtype: dtype.name(), memory, margin: MARGIN, rows })
 }
 
-/// As the file has them.
 fn rows(choices: &[Choice]) -> Vec<TunedRow> {
     let limit = |bytes: u64| (bytes < u64::MAX).then_some(bytes);
     let row =
@@ -135,25 +132,18 @@ fn row(lap: &Lap, table: &[Choice]) -> Row {
 
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ranks, dtype, memory, noise, .. } = self;
-        let noise = 100.0 * noise;
-        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce, noise {noise:.1} %")?;
-        // In the order of their numbers, those that were timed at all.
+        let Self { ranks, dtype, memory, .. } = self;
+        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+        // Timed algorithms, in the order of their numbers.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
         let names: Vec<&str> = Algorithm::ALL.map(Algorithm::name).into_iter().filter(|name| timed(name)).collect();
-        let mut table = Table::new();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
-        table.load_style(NOTHING).set_header(headings);
+        let mut table = output::table(&headings.collect::<Vec<_>>(), 0..=names.len());
         for row in &self.rows {
             let time = |name: &&str| row.time_us(name).map_or_else(|| "-".to_owned(), |time| format!("{time:.2}"));
             let size = bytes::format(row.bytes);
             let ends = [row.fastest.clone(), row.chosen.clone(), row.before.to_owned()];
             table.add_row([size].into_iter().chain(names.iter().map(time)).chain(ends));
-        }
-        for column in 0..=names.len() {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
         }
         write!(out, "{table}")
     }

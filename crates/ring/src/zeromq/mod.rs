@@ -89,7 +89,7 @@ impl Context {
         Ok(Socket { context: self.clone(), raw })
     }
 
-    /// Every call that waits or will wait on a socket of the context fails.
+    /// Makes every waiting call on sockets of the context fail, now and later.
     pub(super) fn shut_down(&self) {
         // SAFETY: the context lives; may be called from any thread, more than once.
         unsafe { (self.0.library.ctx_shutdown)(self.0.raw.as_ptr()) };
@@ -165,26 +165,26 @@ impl Socket {
         self.outcome(code, &format!("set ZeroMQ option {option}"))
     }
 
-    /// Nobody may send this socket a frame longer than this.
+    /// Longest frame that this socket receives.
     pub(super) fn limit_messages(&self, bytes: i64) -> Result<()> {
         self.set_bytes(MOST_MESSAGE_BYTES, &bytes.to_ne_bytes())
     }
 
-    /// Lets in whom the context's authenticator lets in.
+    /// Accepts connections that the context's authenticator accepts.
     pub(super) fn serve_with(&self, keys: &Keys) -> Result<()> {
         self.set(Setting::CurveServer, 1)?;
         self.set_bytes(ZAP_DOMAIN, b"symmetra")?;
         self.set_bytes(CURVE_SECRET, &zero_terminated(&keys.secret))
     }
 
-    /// Connects only to who has the secret key of `server`.
+    /// Connects only to the owner of the secret key of `server`.
     pub(super) fn trust(&self, keys: &Keys, server: &str) -> Result<()> {
         self.set_bytes(CURVE_PUBLIC, &zero_terminated(&keys.public))?;
         self.set_bytes(CURVE_SECRET, &zero_terminated(&keys.secret))?;
         self.set_bytes(CURVE_SERVER_KEY, &zero_terminated(server))
     }
 
-    /// Listens at `endpoint`; where in the end, if it left that to the system.
+    /// Listens at `endpoint`, of which a part may be left to the system. Returns the whole.
     pub(super) fn bind(&self, endpoint: &str) -> Result<String> {
         let text = c_string(endpoint)?;
         // SAFETY: the socket lives; the string ends in zero.
@@ -208,7 +208,7 @@ impl Socket {
         self.outcome(code, &format!("connect to {endpoint}"))
     }
 
-    /// A socket that receives what happens to this one.
+    /// A socket that receives the events of this one.
     pub(super) fn monitor(&self, events: u16) -> Result<Socket> {
         let name = format!("inproc://monitor-{:p}", self.raw);
         let text = c_string(&name)?;
@@ -280,11 +280,11 @@ impl Drop for Socket {
     }
 }
 
-/// What became of a message.
+/// The outcome of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     All,
-    /// It cannot be taken now.
+    /// The queue is full.
     Full,
     /// A router's peer is gone.
     Unreachable,
@@ -358,7 +358,7 @@ impl Message {
         unsafe { std::slice::from_raw_parts(data.cast(), bytes) }
     }
 
-    /// Whom the authenticator took the sender for.
+    /// The user that the authenticator named for the sender.
     pub(super) fn user(&self) -> Option<&str> {
         // SAFETY: the message lives; the string ends in zero.
         let text = unsafe { (self.library.msg_gets)(&raw const self.raw, c"User-Id".as_ptr()) };

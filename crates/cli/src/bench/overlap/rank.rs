@@ -4,13 +4,12 @@ use half::bf16;
 use symmetra::{Communicator, Event, Reduction, Stream, SymmetricBuffer};
 
 use super::matmul::Matmul;
-use super::{KindTimes, Plan, Times};
+use super::{KindTimes, Overlap, Times};
 use crate::all_reduce::Collective;
-use crate::bench::course::Course;
 use crate::bench::data::Data;
+use crate::bench::expected::Shape;
 use crate::bench::side::{How, Ours, Side};
 use crate::bench::stopwatch::Stopwatch;
-use crate::bench::{Found, Say};
 use crate::failure::Failure;
 
 /// One kind of collective and the streams of both.
@@ -29,45 +28,44 @@ struct Beside<'a> {
     multiplied: Event,
 }
 
-impl Plan {
-    pub(in crate::bench) fn run(&self, communicator: &Communicator, say: Say<'_>) -> Result<(), Failure> {
-        let course = Course { collective: self.collective, elems: self.elems, ranks: self.ranks };
-        communicator.reserve_workspace(course.larger_elems() * size_of::<bf16>())?;
-        let (matmul, stream) = Matmul::new(communicator.device(), self.size, self.matmuls, self.seed)?;
-        let (meeting, other) = (communicator.symmetric::<f32>(1)?, Stream::new(communicator.device())?);
-        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        let input = communicator.symmetric::<bf16>(self.elems)?;
-        let output = communicator.symmetric::<bf16>(course.output_elems())?;
-        let data = Data::<bf16>::new(self.seed, self.elems, self.ranks);
-        let mut times = Times { matmul_us: Vec::new(), kinds: Vec::new() };
-        for how in [How::Kernels(symmetra::Algorithm::Auto), How::CopyEngine] {
-            let event = || Event::new(communicator.device());
-            let beside = Beside {
-                communicator,
-                collective: self.collective,
-                how,
-                input: &input,
-                output: &output,
-                matmul: &matmul,
-                stopwatch: &stopwatch,
-                other: &other,
-                fork: event()?,
-                join: event()?,
-                multiplied: event()?,
-            };
-            input.write(&data.of(communicator.rank()), &stream)?;
-            output.write(&Data::poison(course.output_elems()), &stream)?;
-            communicator.group().barrier()?;
-            beside.both()?;
-            communicator.synchronize(&stream)?;
-            let wrong = data.count_unequal(&output.read(&stream)?, &course.stretches(communicator.rank()));
-            times.kinds.push(beside.time(self.launches, wrong)?);
-        }
-        for _ in 0..self.launches {
-            times.matmul_us.push(stopwatch.time(|| matmul.enqueue())?.device_us);
-        }
-        say(Found::Overlap(times))
+/// One rank's times.
+pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times, Failure> {
+    let shape = Shape { collective: task.collective, elems: task.elems, ranks: task.ranks };
+    communicator.reserve_workspace(shape.larger_elems() * size_of::<bf16>())?;
+    let (matmul, stream) = Matmul::new(communicator.device(), task.size, task.matmuls, task.seed)?;
+    let (meeting, other) = (communicator.symmetric::<f32>(1)?, Stream::new(communicator.device())?);
+    let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
+    let input = communicator.symmetric::<bf16>(task.elems)?;
+    let output = communicator.symmetric::<bf16>(shape.output_elems())?;
+    let data = Data::<bf16>::new(task.seed, task.elems, task.ranks);
+    let mut times = Times { matmul_us: Vec::new(), kinds: Vec::new() };
+    for how in [How::Kernels(symmetra::Algorithm::Auto), How::CopyEngine] {
+        let event = || Event::new(communicator.device());
+        let beside = Beside {
+            communicator,
+            collective: task.collective,
+            how,
+            input: &input,
+            output: &output,
+            matmul: &matmul,
+            stopwatch: &stopwatch,
+            other: &other,
+            fork: event()?,
+            join: event()?,
+            multiplied: event()?,
+        };
+        input.write(&data.of(communicator.rank()), &stream)?;
+        output.write(&Data::poison(shape.output_elems()), &stream)?;
+        communicator.group().barrier()?;
+        beside.both()?;
+        communicator.synchronize(&stream)?;
+        let wrong = data.count_unequal(&output.read(&stream)?, &shape.stretches(communicator.rank()));
+        times.kinds.push(beside.time(task.launches, wrong)?);
     }
+    for _ in 0..task.launches {
+        times.matmul_us.push(stopwatch.time(|| matmul.enqueue())?.device_us);
+    }
+    Ok(times)
 }
 
 impl Beside<'_> {

@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 
 use symmetra::bootstrap::Threads;
 
-use super::crew::{Crew, Hands, Heard};
-use super::job::{Job, Said};
+use super::listen::{Hands, Heard, Ranks};
+use super::task::{Run, Said, Task};
 use crate::failure::Failure;
 
 struct Team {
     ranks: Vec<JoinHandle<()>>,
-    /// A thread cannot be killed: a rank learns by the next word it says that it is to stop.
+    /// Tells ranks to stop at the next thing they say: a thread cannot be killed.
     stopped: Arc<AtomicBool>,
 }
 
@@ -39,17 +39,17 @@ impl Drop for Team {
 }
 
 /// Starts every rank.
-pub(super) fn start(job: &Job) -> Result<Crew, Failure> {
+pub(super) fn start<T: Task>(run: &Run<T>) -> Result<Ranks<T::Found>, Failure> {
     let (sender, heard) = channel();
     let mut team = Team { ranks: Vec::new(), stopped: Arc::default() };
-    for (rank, bootstrap) in Threads::new(job.ranks())?.into_iter().enumerate() {
-        let (job, sender, stopped) = (job.clone(), sender.clone(), team.stopped.clone());
+    for (rank, bootstrap) in Threads::new(run.ranks())?.into_iter().enumerate() {
+        let (run, sender, stopped) = (run.clone(), sender.clone(), team.stopped.clone());
         let body = move || {
             let mut say = |said| match stopped.load(Ordering::Relaxed) {
                 true => Err(Failure::Unread),
                 false => sender.send((rank, Heard::Said(said))).map_err(|_| Failure::Unread),
             };
-            if catch_unwind(AssertUnwindSafe(|| job.run(rank, Ok(bootstrap), &mut say))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| run.work(rank, Ok(bootstrap), &mut say))).is_err() {
                 let _ = say(Said::Failed { message: "panicked".to_owned(), echo: false });
             }
             let _ = sender.send((rank, Heard::Ended));
@@ -57,5 +57,5 @@ pub(super) fn start(job: &Job) -> Result<Crew, Failure> {
         let thread = std::thread::Builder::new().name(format!("rank-{rank}")).spawn(body);
         team.ranks.push(thread.map_err(Failure::doing("start a thread"))?);
     }
-    Ok(Crew { heard, hands: Box::new(team), ranks: job.ranks() })
+    Ok(Ranks { heard, hands: Box::new(team), ranks: run.ranks() })
 }

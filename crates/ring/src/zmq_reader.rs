@@ -3,31 +3,31 @@
 use std::time::{Duration, Instant};
 
 use super::RingConfig;
-use super::post::{Address, prepare};
-use super::seat::timeout;
+use super::member::timeout;
 use super::wire::{Head, Kind};
 use super::zeromq::{
     CLOSED, CONNECTED, Context, DISCONNECTED, HANDSHAKE_FAILED, Keys, Message, REFUSED, Role, Sent, Setting, Socket,
     poll,
 };
+use super::zmq_writer::{Address, prepare};
 use symmetra::{Error, Result};
 
-/// A reader that lost its connection is lost. (ZeroMQ's own -1 would throw away what has come already.)
+/// A lost connection is not made again. (ZeroMQ's own value for that, -1, would drop what has come already.)
 const NEVER_MS: i32 = i32::MAX;
 
 /// The reader's socket.
-pub(super) struct Mailbox {
+pub(super) struct ZmqReader {
     dealer: Socket,
     events: Socket,
     writer: usize,
     connected: bool,
     taken: u64,
-    /// Why nothing comes any more.
+    /// The error of every later receive.
     ended: Option<Error>,
 }
 
-impl Mailbox {
-    /// Begins to connect to the writer as the rank that `keys` are known for.
+impl ZmqReader {
+    /// Begins to connect to the writer, which knows `keys` as those of `rank`.
     pub(super) fn open(config: &RingConfig, address: &Address, near: bool, rank: usize, keys: &Keys) -> Result<Self> {
         let endpoint = if near { &address.ipc } else { &address.tcp };
         let endpoint = endpoint.as_ref().ok_or_else(|| Error::bootstrap("the writer told no address for this rank"))?;
@@ -39,12 +39,12 @@ impl Mailbox {
         prepare(&dealer, config)?;
         let events = dealer.monitor(CONNECTED | CLOSED | DISCONNECTED | HANDSHAKE_FAILED)?;
         dealer.connect(endpoint)?;
-        let mailbox = Self { dealer, events, writer: config.writer, connected: false, taken: 0, ended: None };
-        mailbox.say(Kind::Join, rank as u64)?;
-        Ok(mailbox)
+        let zmq_reader = Self { dealer, events, writer: config.writer, connected: false, taken: 0, ended: None };
+        zmq_reader.say(Kind::Join, rank as u64)?;
+        Ok(zmq_reader)
     }
 
-    /// Waits until there is a connection. One that is refused is an error at once: nobody tries again.
+    /// Waits until there is a connection. A refused connection is an error at once, since no rank tries again.
     pub(super) fn connected(&mut self, deadline: Instant) -> Result<()> {
         let start = Instant::now();
         while !self.connected {
@@ -132,7 +132,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes note of what happened to the connection, if anything did.
+    /// Notes an event of the connection. Returns false if there was none.
     fn note(&mut self) -> Result<bool> {
         let Some((kind, place)) = self.events.event()? else { return Ok(false) };
         let ended = match kind {
@@ -156,25 +156,5 @@ impl Mailbox {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_writer_that_cannot_be_reached_is_an_error_at_once() {
-        let keys = match Keys::new() {
-            Ok(keys) => keys,
-            Err(error) => return eprintln!("SKIPPED: {error}"),
-        };
-        // Nobody listens at a port that was free a moment ago.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let tcp = Some(format!("tcp://{free}"));
-        let address = Address { tcp, ipc: None, server_key: keys.public.clone() };
-        let mut mailbox = Mailbox::open(&RingConfig::default(), &address, false, 1, &keys).unwrap();
-        let start = Instant::now();
-        let error = mailbox.connected(start + Duration::from_secs(30)).unwrap_err();
-        let words = error.to_string();
-        assert!(matches!(error, Error::Bootstrap { .. }) && words.contains("RingConfig::bind"), "{words}");
-        assert!(words.contains(&format!("cannot connect to tcp://{free}")), "{words}");
-        assert!(start.elapsed() < Duration::from_secs(15));
-    }
-}
+#[path = "../../../tests/metadata/unit/zmq_reader.rs"]
+mod tests;

@@ -1,20 +1,20 @@
-//! How long to spin before sleeping.
+//! How long a waiting party spins before it sleeps.
 
 use std::time::{Duration, Instant};
 
 /// Polls between two looks at the clock.
 const POLLS: u32 = 64;
-/// Who has spun for longer lets others run between looks: what it waits for may need this processor.
+/// After this time a spinning party yields the processor between looks at the clock: the awaited party may need it.
 const ALONE: Duration = Duration::from_micros(20);
 
-/// Spins for as long as spinning has been paying off lately: a wait that ended while spinning
-/// doubles the next limit, one that had to sleep halves it, within 1/32 of the most and the most.
-pub(super) struct Spin {
+/// Spins for as long as spinning has paid off lately. A wait that ends while spinning doubles the next limit, a wait that
+/// sleeps halves it. The limit stays between 1/32 of `most` and `most`.
+pub(super) struct Backoff {
     most: Duration,
     limit: Duration,
 }
 
-impl Spin {
+impl Backoff {
     pub(super) fn new(most: Duration) -> Self {
         Self { most, limit: most }
     }
@@ -56,27 +56,27 @@ mod tests {
     fn waits_that_end_in_sleep_shorten_the_spinning_and_short_waits_restore_it() {
         let most = Duration::from_millis(2);
         let far = Instant::now() + Duration::from_secs(60);
-        let mut spin = Spin::new(most);
+        let mut backoff = Backoff::new(most);
         for _ in 0..10 {
-            assert_eq!(spin.spin(far, &mut || None::<()>), None);
+            assert_eq!(backoff.spin(far, &mut || None::<()>), None);
         }
-        assert_eq!(spin.limit, most / 32);
+        assert_eq!(backoff.limit, most / 32);
         for _ in 0..10 {
             let mut polls = 0;
-            let found = spin.spin(far, &mut || {
+            let found = backoff.spin(far, &mut || {
                 polls += 1;
                 (polls == 2).then_some(())
             });
             assert_eq!(found, Some(()));
         }
-        assert_eq!(spin.limit, most);
+        assert_eq!(backoff.limit, most);
     }
 
     #[test]
     fn no_spinning_is_one_look() {
         let mut polls = 0;
         let far = Instant::now() + Duration::from_secs(60);
-        let found: Option<()> = Spin::new(Duration::ZERO).spin(far, &mut || {
+        let found: Option<()> = Backoff::new(Duration::ZERO).spin(far, &mut || {
             polls += 1;
             None
         });

@@ -1,4 +1,4 @@
-//! What is raced over: a collective of a size. Its operands, and which data end where in them.
+//! What a race works on: a collective of a size, its operands, and which data they must hold afterwards.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::all_reduce::Collective;
 
 /// A collective whose input has so many elements on every rank.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Course {
+pub(super) struct Shape {
     pub(super) collective: Collective,
     pub(super) elems: usize,
     pub(super) ranks: usize,
@@ -33,7 +33,7 @@ pub(super) struct Stretch {
     pub(super) start: usize,
 }
 
-impl Course {
+impl Shape {
     /// What a rank gives each other one, or keeps of what is cut for all.
     fn part_elems(self) -> usize {
         self.elems / self.ranks
@@ -86,40 +86,5 @@ impl Course {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn course(collective: Collective) -> Course {
-        Course { collective, elems: 12, ranks: 3 }
-    }
-
-    #[test]
-    fn every_element_of_an_output_has_one_source() {
-        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
-        for (collective, elems) in
-            [(AllReduce, 12), (AllGather, 36), (ReduceScatter, 4), (AllToAll, 12), (Broadcast, 12)]
-        {
-            let course = course(collective);
-            assert_eq!(course.output_elems(), elems, "{collective:?}");
-            let mut end = 0;
-            for stretch in course.stretches(1) {
-                assert_eq!(stretch.at.start, end, "{collective:?}");
-                end = stretch.at.end;
-                assert!(stretch.start + stretch.at.len() <= 12, "{collective:?}: {stretch:?}");
-            }
-            assert_eq!(end, elems, "{collective:?}");
-        }
-    }
-
-    #[test]
-    fn what_goes_where() {
-        let stretch = |at, source, start| Stretch { at, source, start };
-        let second = |collective| course(collective).stretches(1);
-        assert_eq!(second(Collective::ReduceScatter), [stretch(0..4, Source::Sum, 4)]);
-        assert_eq!(second(Collective::Broadcast), [stretch(0..12, Source::Rank(ROOT), 0)]);
-        assert_eq!(second(Collective::AllToAll)[2], stretch(8..12, Source::Rank(2), 4));
-        assert_eq!(second(Collective::AllGather)[2], stretch(24..36, Source::Rank(2), 0));
-        assert_eq!([0, 1].map(|rank| course(Collective::Broadcast).gives_output(rank)), [true, false]);
-        assert_eq!(course(Collective::AllGather).larger_elems(), 36);
-    }
-}
+#[path = "../../../../tests/cli/unit/expected.rs"]
+mod tests;

@@ -1,5 +1,5 @@
-//! The writer's side of ZeroMQ: to readers of other hosts every message, to those of its own what
-//! overflows.
+//! The writer's side of ZeroMQ: every message for readers on other hosts, and messages that overflow for readers on
+//! this host.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::RingConfig;
-use super::door::Door;
-use super::seat::timeout;
+use super::member::timeout;
 use super::wire::{Head, Kind};
 use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
+use super::zmq_auth::Authenticator;
 use symmetra::internal::Directory;
 use symmetra::{Error, Result};
 
-/// How long a stranger may take to introduce itself, and pings are apart while the writer waits.
+/// Longest handshake of a connection, and time between two pings while the writer waits.
 const HANDSHAKE_MS: i32 = 3000;
 const PING: Duration = Duration::from_millis(100);
 /// Longest frame that a reader sends: of CURVE's handshake. Heads are shorter.
@@ -23,7 +23,7 @@ const MOST_FRAME_BYTES: i64 = 1024;
 /// is sent.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Where the writer is, for its readers.
+/// The addresses of the writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Address {
     pub(super) tcp: Option<String>,
@@ -36,7 +36,7 @@ struct Peer {
     rank: usize,
     /// On another host.
     remote: bool,
-    /// How ZeroMQ calls it, once it joined.
+    /// ZeroMQ's name of the reader, once it joined.
     route: Option<Vec<u8>>,
     sent: u64,
     taken: u64,
@@ -44,23 +44,23 @@ struct Peer {
 }
 
 /// The writer's socket.
-pub(super) struct Post {
-    // Closed before the door ends the context.
+pub(super) struct ZmqWriter {
+    // Closed before the authenticator ends the context.
     router: Socket,
-    door: Door,
+    authenticator: Authenticator,
     peers: Vec<Peer>,
     /// Most messages under way to a reader.
     window: u64,
     address: Address,
-    /// Of the socket that readers of this host connect to, until they have.
+    /// Holds the ipc socket until all readers of this host have connected.
     directory: Option<Directory>,
 }
 
-impl Post {
-    /// Listens for these ranks: those of the writer's host (by ipc), and of others (by tcp).
+impl ZmqWriter {
+    /// Listens for ranks of the writer's host (`near`, by ipc) and of other hosts (`far`, by tcp).
     pub(super) fn open(config: &RingConfig, near: &[usize], far: &[usize]) -> Result<Self> {
         let context = Context::new()?;
-        let (mut door, watch) = Door::open(&context)?;
+        let (mut authenticator, watch) = Authenticator::open(&context)?;
         let router = context.socket(Role::Router)?;
         let keys = Keys::new()?;
         router.serve_with(&keys)?;
@@ -74,7 +74,7 @@ impl Post {
         ];
         settings.into_iter().try_for_each(|(setting, value)| router.set(setting, value))?;
         prepare(&router, config)?;
-        door.watch(watch, &router)?;
+        authenticator.watch(watch, &router)?;
         let (mut tcp, mut ipc, mut directory) = (None, None, None);
         if !far.is_empty() {
             tcp = Some(router.bind(&tcp_endpoint(config.bind)?)?);
@@ -88,20 +88,20 @@ impl Post {
             |remote| move |rank: &usize| Peer { rank: *rank, remote, route: None, sent: 0, taken: 0, left: false };
         let peers = near.iter().map(peer(false)).chain(far.iter().map(peer(true))).collect();
         let address = Address { tcp, ipc, server_key: keys.public };
-        Ok(Self { router, door, peers, window: config.slots as u64, address, directory })
+        Ok(Self { router, authenticator, peers, window: config.slots as u64, address, directory })
     }
 
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Lets in who comes with this key as this rank.
+    /// Lets the owner of this key connect as this rank.
     pub(super) fn admit(&self, key: &str, rank: usize) -> Result<()> {
-        self.door.admit(key_bytes(key)?, rank);
+        self.authenticator.admit(key_bytes(key)?, rank);
         Ok(())
     }
 
-    /// Waits until every reader joined, and tells them.
+    /// Waits until every reader joined, then tells all readers so.
     pub(super) fn gather(&mut self, deadline: Instant) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -112,13 +112,14 @@ impl Post {
             }
             poll(&[&self.router], deadline)?;
         }
-        // Nobody else is to connect, and a writer that is killed leaves nothing.
+        // All have connected, and a killed writer leaves no directory behind.
         self.directory = None;
         let head = Head { kind: Kind::Ready, number: self.peers.len() as u64 };
         (0..self.peers.len()).try_for_each(|peer| self.send_head(peer, head))
     }
 
-    /// Waits until message `number`, which overflows or not, may be sent to all who are to get it.
+    /// Waits until message `number` may be sent to all its receivers: to readers on other hosts, and if the message
+    /// overflows to all.
     pub(super) fn make_room(&mut self, overflows: bool, number: u64, deadline: Instant) -> Result<()> {
         let start = Instant::now();
         let mut ping = start + PING;
@@ -173,7 +174,7 @@ impl Post {
         }
     }
 
-    /// Takes what readers said.
+    /// Takes in what readers sent.
     fn hear(&mut self) -> Result<()> {
         while let Some(frames) = self.router.receive()? {
             let [route, head] = &frames[..] else { continue };

@@ -1,4 +1,4 @@
-//! A party's place at the ring of its host: the memory, and who else is there.
+//! A party of the ring on one host: the shared memory, and whether the other parties live.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra::internal::{Mesh, Monitor};
 use symmetra::{Error, Operation, Result};
 
-/// Held by every party; dropping it tells the others.
-pub(super) struct Seat {
+/// Dropping it tells the other parties that this one left.
+pub(super) struct Member {
     mapping: Arc<Mapping>,
     /// Rank of every party.
     ranks: Vec<usize>,
     party: usize,
     writer: usize,
     _monitor: Monitor,
-    // Hung up after the party said that it leaves.
+    // Dropped last: the others read that this party left before its sockets hang up.
     _mesh: Mesh,
 }
 
-impl Seat {
+impl Member {
     /// Shares the writer's memory with every rank of `mesh`, whose ranks in the world are `ranks`.
     /// Collective over the mesh; blocks.
     pub(super) fn take(mut mesh: Mesh, ranks: Vec<usize>, config: &RingConfig, deadline: Instant) -> Result<Self> {
@@ -97,7 +97,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Member {
     fn drop(&mut self) {
         self.leave(Life::Left);
     }

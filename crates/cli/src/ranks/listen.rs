@@ -1,35 +1,34 @@
-//! Listens to all ranks until they are done, and finds out who failed first.
+//! Listens to all ranks until they are done, and finds out which failed first.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::job::Said;
+use super::task::Said;
 use crate::failure::Failure;
 
-/// How long the others have to end by themselves once a rank failed: long enough that the
-/// one to blame is heard.
+/// How long the other ranks have to end by themselves once a rank failed, so that the rank to blame is heard.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The ranks of a run, started.
-pub(super) struct Crew {
-    pub(super) heard: Receiver<(usize, Heard)>,
+pub(super) struct Ranks<F> {
+    pub(super) heard: Receiver<(usize, Heard<F>)>,
     pub(super) hands: Box<dyn Hands>,
     pub(super) ranks: usize,
 }
 
-/// What comes from a rank.
-pub(super) enum Heard {
-    Said(Said),
-    /// It will say no more.
+/// An event of a rank.
+pub(super) enum Heard<F> {
+    Said(Said<F>),
+    /// The rank will say no more.
     Ended,
 }
 
-/// How to deal with ranks of one sort.
+/// What differs between processes and threads.
 pub(super) trait Hands {
     /// Every rank is in the group.
     fn all_open(&mut self) {}
-    /// A rank says no more: waits for its end, for a bounded time. What is wrong with how it ended; where it was
-    /// not `done` anything is.
+    /// Waits for the end of a rank that says no more, for a bounded time. Returns what is wrong with how the rank ended:
+    /// any end is wrong of a rank that was not `done`.
     fn end(&mut self, rank: usize, done: bool) -> Option<String>;
     /// Ends all ranks that are still there.
     fn stop(&mut self);
@@ -39,16 +38,15 @@ pub(super) trait Hands {
 struct Roll {
     open: usize,
     ended: usize,
-    /// Whether a rank said that all is done, and whether it said that it gave up.
+    /// Whether each rank said that it is done, and whether it said that it gave up.
     done: Vec<bool>,
     gave_up: Vec<bool>,
-    /// What failed, in the order it was heard.
+    /// Failures in the order of their arrival, and whether each may be an echo.
     failures: Vec<(Failure, bool)>,
 }
 
-impl Crew {
-    /// Blocks until every rank ended; hands on what they say. When one fails the others are ended.
-    pub(super) fn attend(mut self, mut hear: impl FnMut(usize, Said) -> Result<(), Failure>) -> Result<(), Failure> {
+impl<F> Ranks<F> {
+    pub(super) fn attend(mut self, mut hear: impl FnMut(usize, F) -> Result<(), Failure>) -> Result<(), Failure> {
         let none = vec![false; self.ranks];
         let mut roll = Roll { open: 0, ended: 0, done: none.clone(), gave_up: none, failures: Vec::new() };
         let mut stop_at: Option<Instant> = None;
@@ -75,9 +73,9 @@ impl Crew {
     fn note(
         &mut self,
         rank: usize,
-        heard: Heard,
+        heard: Heard<F>,
         roll: &mut Roll,
-        hear: &mut impl FnMut(usize, Said) -> Result<(), Failure>,
+        hear: &mut impl FnMut(usize, F) -> Result<(), Failure>,
     ) {
         match heard {
             Heard::Said(Said::Open) => {
@@ -91,8 +89,8 @@ impl Crew {
                 roll.gave_up[rank] = true;
                 roll.failures.push((Failure::failed(format!("rank {rank}: {message}")), echo));
             }
-            Heard::Said(said) => {
-                if let Err(failure) = hear(rank, said) {
+            Heard::Said(Said::Found(found)) => {
+                if let Err(failure) = hear(rank, found) {
                     roll.failures.push((failure, false));
                 }
             }

@@ -1,5 +1,4 @@
-//! Who may connect to the writer: a thread that answers ZeroMQ's authentication requests (ZAP,
-//! rfc.zeromq.org/spec/27) and says in the log who was turned away.
+//! A thread that answers ZeroMQ's authentication requests (ZAP, rfc.zeromq.org/spec/27) and logs refused connections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,18 +15,18 @@ const AUTHENTICATOR: &str = "inproc://zeromq.zap.01";
 /// Frames of a request before the key: version, request, domain, address, identity, mechanism.
 const KEY: usize = 6;
 
-/// The rank of each key that is let in.
+/// The rank of each key that may connect.
 pub(super) type Guests = Arc<Mutex<HashMap<[u8; 32], usize>>>;
 
-/// The thread at the door. Ends when the context is shut down.
-pub(super) struct Door {
+/// The thread, which ends when the context is shut down.
+pub(super) struct Authenticator {
     context: Context,
     thread: Option<JoinHandle<()>>,
     guests: Guests,
 }
 
-impl Door {
-    /// Before any socket of the context listens.
+impl Authenticator {
+    /// To be called before any socket of the context listens.
     pub(super) fn open(context: &Context) -> Result<(Self, Watch)> {
         let requests = context.socket(Role::Reply)?;
         requests.set(Setting::LingerMs, 0)?;
@@ -36,7 +35,7 @@ impl Door {
         Ok((Self { context: context.clone(), thread: None, guests: guests.clone() }, Watch { requests, guests }))
     }
 
-    /// Starts to answer; `router` is the socket whose callers are judged.
+    /// Starts to answer for connections to `router`.
     pub(super) fn watch(&mut self, watch: Watch, router: &Socket) -> Result<()> {
         let events = router.monitor(HANDSHAKE_FAILED)?;
         let run = move || {
@@ -48,27 +47,28 @@ impl Door {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("symmetra-door".into()).spawn(run);
-        self.thread = Some(thread.map_err(|error| Error::system("start the thread at the door", &error))?);
+        let thread = std::thread::Builder::new().name("symmetra-zmq-auth".into()).spawn(run);
+        self.thread =
+            Some(thread.map_err(|error| Error::system("start the thread of the ZeroMQ authenticator", &error))?);
         Ok(())
     }
 
-    /// Lets in who has this key, as this rank.
+    /// Lets the owner of this key connect as this rank.
     pub(super) fn admit(&self, key: [u8; 32], rank: usize) {
         self.guests.lock().insert(key, rank);
     }
 }
 
-impl Drop for Door {
+impl Drop for Authenticator {
     fn drop(&mut self) {
         self.context.shut_down();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread at the door panicked");
+            tracing::error!("the thread of the ZeroMQ authenticator panicked");
         }
     }
 }
 
-/// What the thread looks at.
+/// The thread's sockets and keys.
 pub(super) struct Watch {
     requests: Socket,
     guests: Guests,
@@ -91,7 +91,7 @@ impl Watch {
     }
 }
 
-/// Counts who was turned away, and why: a flood is not to fill the log.
+/// Counts refused connections by reason, so that a flood does not fill the log.
 #[derive(Default)]
 struct Strangers {
     unknown: u64,

@@ -1,8 +1,8 @@
-//! Ranks as processes: this program once more for each, told its part on standard input, saying
-//! how it fares on standard output, a line of JSON each time.
+//! Ranks as processes of this program. A rank reads its task from standard input and writes what it finds to standard
+//! output, in lines of JSON.
 
 use std::fs::{File, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -13,32 +13,34 @@ use std::time::{Duration, Instant};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, getpid};
 use rustix::stdio::{dup2_stdout, stderr, stdout};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::Local;
 use tempfile::TempDir;
 
-use super::crew::{Crew, Hands, Heard};
-use super::job::{Job, Said};
-use crate::failure::Failure;
+use super::listen::{Hands, Heard, Ranks};
+use super::task::{Run, Said, Task};
+use crate::failure::{Failure, spawn};
 use crate::{orphan, output};
 
 /// How long the ranks have to start.
 const MEET: Duration = Duration::from_secs(60);
 
-/// How long a rank has to exit once it has said all: long enough for drivers and libraries to end in.
+/// How long a rank may take to exit after its last line: drivers and libraries need some time.
 const EXIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether it has.
+/// Time between two looks for the exit.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// One rank's part.
+/// A rank's place in a run: the first line that its process reads. The second is the [`Run`].
 #[derive(Serialize, Deserialize)]
-struct Part {
+struct Place {
     rank: usize,
     /// Where the ranks meet.
     directory: PathBuf,
-    /// The process that started this one, without which there is nothing to do.
+    /// The process that started this one. The rank ends with it.
     parent: i32,
-    job: Job,
+    /// The name of the task.
+    task: String,
 }
 
 /// The processes, and the directory that they meet in.
@@ -48,7 +50,7 @@ struct Team {
 }
 
 impl Hands for Team {
-    /// The directory is of no further use: nothing of it is left when we are interrupted.
+    /// Removes the directory, so that an interrupted command leaves nothing behind.
     fn all_open(&mut self) {
         self.directory = None;
     }
@@ -65,7 +67,7 @@ impl Hands for Team {
 
     fn stop(&mut self) {
         for child in &mut self.children {
-            // Fails when it has ended by itself.
+            // Fails when the process has ended by itself.
             let _ = child.kill();
         }
     }
@@ -80,7 +82,7 @@ impl Drop for Team {
     }
 }
 
-/// Waits for a rank that says no more; kills it when that takes too long.
+/// Waits for the exit of a rank; kills a rank that takes too long.
 fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
     let end = Instant::now() + EXIT;
     loop {
@@ -104,22 +106,28 @@ fn describe(status: ExitStatus, done: bool) -> String {
 }
 
 /// Starts every rank.
-pub(super) fn start(job: &Job) -> Result<Crew, Failure> {
+pub(super) fn start<T: Task>(run: &Run<T>) -> Result<Ranks<T::Found>, Failure> {
     let directory = tempfile::Builder::new().prefix("symmetra-").permissions(Permissions::from_mode(0o700)).tempdir();
     let directory = directory.map_err(Failure::doing("make a directory for the ranks to meet in"))?;
     let path = directory.path().to_owned();
     let mut team = Team { children: Vec::new(), directory: Some(directory) };
     let (sender, heard) = channel();
-    for rank in 0..job.ranks() {
-        let part = Part { rank, directory: path.clone(), parent: getpid().as_raw_pid(), job: job.clone() };
-        team.spawn(&part, sender.clone())?;
+    for rank in 0..run.ranks() {
+        let task = T::NAME.to_owned();
+        let place = Place { rank, directory: path.clone(), parent: getpid().as_raw_pid(), task };
+        team.spawn(&place, run, sender.clone())?;
     }
-    Ok(Crew { heard, hands: Box::new(team), ranks: job.ranks() })
+    Ok(Ranks { heard, hands: Box::new(team), ranks: run.ranks() })
 }
 
 impl Team {
-    fn spawn(&mut self, part: &Part, sender: Sender<(usize, Heard)>) -> Result<(), Failure> {
-        let rank = part.rank;
+    fn spawn<T: Task>(
+        &mut self,
+        place: &Place,
+        run: &Run<T>,
+        sender: Sender<(usize, Heard<T::Found>)>,
+    ) -> Result<(), Failure> {
+        let rank = place.rank;
         let program = std::env::current_exe().map_err(Failure::doing("find this program"))?;
         let child = Command::new(program).arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(Failure::doing(format!("start rank {rank}")))?;
@@ -128,17 +136,14 @@ impl Team {
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(Failure::failed(format!("rank {rank} was started without its pipes")));
         };
-        let text = serde_json::to_vec(part).map_err(Failure::doing("write a rank's part"))?;
-        // A rank that died at once is found when its output ends.
-        let _ = stdin.write_all(&text);
-        let listen = move || listen(rank, stdout, &sender);
-        std::thread::Builder::new().spawn(listen).map_err(Failure::doing("start a thread"))?;
-        Ok(())
+        // A write to a rank that died fails; the end of the rank's output reports the death.
+        let _ = output::json_to(&mut stdin, place).and_then(|()| output::json_to(&mut stdin, run));
+        spawn(move || listen(rank, stdout, &sender)).map(drop)
     }
 }
 
 /// Hands on what a rank says until it ends.
-fn listen(rank: usize, stdout: ChildStdout, sender: &Sender<(usize, Heard)>) {
+fn listen<F: DeserializeOwned>(rank: usize, stdout: ChildStdout, sender: &Sender<(usize, Heard<F>)>) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         let said = serde_json::from_str(&line).unwrap_or_else(|error| Said::Failed {
             message: format!("said something else than it should ({error}): {line}"),
@@ -151,20 +156,47 @@ fn listen(rank: usize, stdout: ChildStdout, sender: &Sender<(usize, Heard)>) {
     let _ = sender.send((rank, Heard::Ended));
 }
 
-/// The other side: does the part that standard input names.
-pub(crate) fn rank_process() -> Result<(), Failure> {
-    let mut out = own_output().map_err(Failure::doing("keep standard output to this rank"))?;
-    let part: Part = serde_json::from_reader(std::io::stdin().lock())
-        .map_err(|error| Failure::usage(format!("`rank` is started by `all-reduce` only: {error}")))?;
-    let parent = Pid::from_raw(part.parent).ok_or_else(|| Failure::failed("a rank without a parent"))?;
-    orphan::end_with(parent).map_err(Failure::doing("tie this rank to its parent"))?;
-    let bootstrap = Local::connect(&part.directory, part.rank, part.job.ranks(), Instant::now() + MEET);
-    part.job.run(part.rank, bootstrap.map_err(Failure::from), &mut |said| output::json_to(&mut out, &said));
-    Ok(())
+/// The process of a rank, which other commands start.
+pub(crate) struct RankProcess {
+    out: File,
+    place: Place,
+    run: String,
 }
 
-/// Standard output for this program alone. What libraries write there (NCCL does, when it is asked to talk) goes
-/// to standard error from here on.
+impl RankProcess {
+    /// Reads the rank's place and task from standard input, and ties this process to the one that started it.
+    pub(crate) fn begin() -> Result<Self, Failure> {
+        let out = own_output().map_err(Failure::doing("keep standard output to this rank"))?;
+        let text = std::io::read_to_string(std::io::stdin()).map_err(Failure::doing("read a rank's part"))?;
+        let (place, run) = text.split_once('\n').unwrap_or_default();
+        let place: Place = serde_json::from_str(place).map_err(Self::misled)?;
+        let parent = Pid::from_raw(place.parent).ok_or_else(|| Failure::failed("a rank without a parent"))?;
+        orphan::end_with(parent).map_err(Failure::doing("tie this rank to its parent"))?;
+        Ok(Self { out, run: run.to_owned(), place })
+    }
+
+    /// The name of the task.
+    pub(crate) fn task(&self) -> &str {
+        &self.place.task
+    }
+
+    /// Does the rank's part of a run of `T`.
+    pub(crate) fn work<T: Task>(mut self) -> Result<(), Failure> {
+        let run: Run<T> = serde_json::from_str(&self.run).map_err(Self::misled)?;
+        let Place { rank, directory, .. } = self.place;
+        let bootstrap = Local::connect(&directory, rank, run.ranks(), Instant::now() + MEET);
+        run.work(rank, bootstrap.map_err(Failure::from), &mut |said| output::json_to(&mut self.out, &said));
+        Ok(())
+    }
+
+    /// Somebody else started this process.
+    pub(crate) fn misled(why: impl std::fmt::Display) -> Failure {
+        Failure::usage(format!("`rank` is started by `all-reduce` and its neighbours only: {why}"))
+    }
+}
+
+/// Takes standard output for the rank's own lines. Output of libraries, as of NCCL's debug log, goes to standard error
+/// from here on.
 fn own_output() -> std::io::Result<File> {
     let out = fcntl_dupfd_cloexec(stdout(), 0)?;
     dup2_stdout(stderr())?;

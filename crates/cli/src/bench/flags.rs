@@ -1,0 +1,80 @@
+//! Flags that several benches have.
+
+use std::path::PathBuf;
+
+use clap::ArgAction;
+use serde::Serialize;
+use symmetra::MAX_WORLD_SIZE;
+
+use crate::devices::RankDevice;
+use crate::failure::Failure;
+use crate::ranks::RankArgs;
+use crate::{output, target};
+
+const MAX: u64 = MAX_WORLD_SIZE as u64;
+
+/// Which ranks measure.
+#[derive(clap::Args)]
+pub(super) struct BenchRanks {
+    /// How many ranks
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=MAX))]
+    ranks: u64,
+
+    #[command(flatten)]
+    pub(super) run: RankArgs,
+}
+
+impl BenchRanks {
+    pub(super) fn count(&self) -> usize {
+        self.ranks as usize
+    }
+
+    pub(super) fn devices(&self) -> Result<Vec<RankDevice>, Failure> {
+        self.run.devices(self.count())
+    }
+}
+
+/// Where the numbers go besides the table.
+#[derive(clap::Args)]
+pub(super) struct OutputArgs {
+    /// Write the numbers as one JSON object into this file; `-`: to standard output, in place of the table
+    #[arg(long, value_name = "PATH", action = ArgAction::Set)]
+    json: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// To be called before the work.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match &self.json {
+            Some(path) if path.as_os_str() != "-" => target::check_written("--json", path),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints the table, and writes the object where it was asked for.
+    pub(super) fn write(&self, table: impl std::fmt::Display, object: &impl Serialize) -> Result<(), Failure> {
+        let Some(path) = &self.json else { return output::line(table) };
+        if path.as_os_str() == "-" {
+            return output::json(object);
+        }
+        let text = serde_json::to_string_pretty(object).map_err(Failure::doing("write JSON"))?;
+        output::line(table)?;
+        std::fs::write(path, text + "\n").map_err(Failure::doing(format!("write {}", path.display())))
+    }
+}
+
+/// The values of an option: each once, in the order they were named, if `check` accepts all.
+pub(super) fn distinct<V: Copy + PartialEq>(
+    option: &str,
+    values: &[V],
+    name: fn(V) -> &'static str,
+    check: impl Fn(V) -> Result<(), Failure>,
+) -> Result<Vec<V>, Failure> {
+    for (number, value) in values.iter().enumerate() {
+        if values[..number].contains(value) {
+            return Err(Failure::usage(format!("{option} names {} twice", name(*value))));
+        }
+        check(*value)?;
+    }
+    Ok(values.to_vec())
+}

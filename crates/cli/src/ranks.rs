@@ -1,0 +1,80 @@
+//! Ranks as processes or threads that do one task together.
+
+mod listen;
+mod processes;
+mod task;
+mod threads;
+
+use clap::ValueEnum;
+
+use crate::devices::{self, Choice, RankDevice};
+use crate::failure::Failure;
+pub(crate) use processes::RankProcess;
+pub(crate) use task::{Run, Say, Task};
+
+/// Flags that say what the ranks of a run are and where they work.
+#[derive(clap::Args)]
+pub(crate) struct RankArgs {
+    /// What the ranks work on
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    device: Choice,
+
+    /// Put several ranks on one GPU when there are too few; `--device auto` then takes GPUs where there is one
+    #[arg(long)]
+    share_devices: bool,
+
+    /// What the ranks are
+    #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
+    pub(crate) ranks_as: RanksAs,
+}
+
+impl RankArgs {
+    /// The devices of that many ranks.
+    pub(crate) fn devices(&self, ranks: usize) -> Result<Vec<RankDevice>, Failure> {
+        devices::assign(devices::kind(self.device, ranks, self.share_devices), ranks, self.share_devices)
+    }
+}
+
+/// What the ranks of a run are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RanksAs {
+    /// A process each.
+    Processes,
+    /// Threads of this process.
+    Threads,
+}
+
+impl RanksAs {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "processes",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+impl<T: Task> Run<T> {
+    /// Starts the ranks, blocks until every rank ended, and hands on what each finds. When one fails the others are
+    /// ended.
+    pub(crate) fn attend(
+        &self,
+        ranks_as: RanksAs,
+        hear: impl FnMut(usize, T::Found) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let ranks = match ranks_as {
+            RanksAs::Processes => processes::start(self),
+            RanksAs::Threads => threads::start(self),
+        };
+        ranks?.attend(hear)
+    }
+
+    /// Runs the task and returns what all ranks found, in no order.
+    pub(crate) fn collect(&self, ranks_as: RanksAs) -> Result<Vec<T::Found>, Failure> {
+        let mut all = Vec::new();
+        self.attend(ranks_as, |_, found| {
+            all.push(found);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+}

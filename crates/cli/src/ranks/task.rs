@@ -1,0 +1,110 @@
+//! The task of a run, and one rank's part in it.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::{Communicator, Config, Deadlines, DeviceKind, Transport};
+
+use crate::devices::RankDevice;
+use crate::failure::Failure;
+
+/// What every rank of a run does.
+pub(crate) trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
+    /// The name that tells the process of a rank which task it is given.
+    const NAME: &'static str;
+
+    /// What a rank finds.
+    type Found: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Bytes of symmetric memory that a rank needs.
+    fn heap_bytes(&self) -> u64;
+
+    /// The transport of the group.
+    fn transport(&self) -> Transport {
+        Transport::Auto
+    }
+
+    /// Does one rank's part and says what the rank finds.
+    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure>;
+}
+
+/// Where a rank says what it finds.
+pub(crate) type Say<'a, F> = &'a mut dyn FnMut(F) -> Result<(), Failure>;
+
+/// A task and the ranks that do it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Run<T> {
+    /// The device of every rank.
+    pub(crate) devices: Vec<RankDevice>,
+    pub(crate) check_calls: bool,
+    /// How long any wait may last, in seconds; none: the library's defaults.
+    pub(crate) deadline_s: Option<u64>,
+    pub(crate) task: T,
+}
+
+/// What a rank says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said<F> {
+    /// The group is open.
+    Open,
+    Found(F),
+    /// The rank did its part.
+    Done,
+    /// The rank gave up. An echo may only report that another rank failed.
+    Failed {
+        message: String,
+        echo: bool,
+    },
+}
+
+impl<T> Run<T> {
+    pub(crate) fn new(devices: &[RankDevice], task: T) -> Self {
+        Self { devices: devices.to_vec(), check_calls: false, deadline_s: None, task }
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.devices.len()
+    }
+
+    pub(crate) fn device_kind(&self) -> DeviceKind {
+        self.devices.first().map_or(DeviceKind::Host, |device| device.kind())
+    }
+}
+
+impl<T: Task> Run<T> {
+    /// Does one rank's part and says how it went.
+    pub(super) fn work(&self, rank: usize, bootstrap: Result<impl Bootstrap, Failure>, say: Say<'_, Said<T::Found>>) {
+        let done = bootstrap.and_then(|bootstrap| self.part(rank, bootstrap, say));
+        let last = match done {
+            Ok(()) => Said::Done,
+            Err(failure) => {
+                let message = failure.message().unwrap_or_else(|| "nobody listens".to_owned());
+                Said::Failed { message, echo: failure.is_echo() }
+            }
+        };
+        // Fails when nobody listens any more.
+        let _ = say(last);
+    }
+
+    fn part(&self, rank: usize, bootstrap: impl Bootstrap, say: Say<'_, Said<T::Found>>) -> Result<(), Failure> {
+        let device =
+            self.devices.get(rank).ok_or_else(|| Failure::failed(format!("there is no rank {rank}")))?.open()?;
+        let communicator = Communicator::open(bootstrap, &device, self.config())?;
+        say(Said::Open)?;
+        self.task.run(&communicator, &mut |found| say(Said::Found(found)))?;
+        Ok(communicator.close()?)
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.check_calls |= self.check_calls;
+        if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
+            config.deadlines = Deadlines { open: limit, first_use: limit, steady: limit };
+        }
+        config.transport = self.task.transport();
+        config.heap_bytes = self.task.heap_bytes();
+        config
+    }
+}

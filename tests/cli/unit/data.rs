@@ -1,0 +1,51 @@
+//! Tests of `crates/cli/src/bench/data.rs`, whose module they are.
+
+use super::*;
+
+fn sum_of(elems: usize) -> Vec<Stretch> {
+    vec![Stretch { at: 0..elems, source: Source::Sum, start: 0 }]
+}
+
+#[test]
+fn a_result_is_equal_near_or_far() {
+    let data = Data::<f32>::new(3, 1000, 3);
+    let inputs: Vec<_> = (0..3).map(|rank| data.of(rank)).collect();
+    let counts = |result: &[f32]| (data.count_unequal(result, &sum_of(1000)), data.count_far(result, &sum_of(1000)));
+    assert_ne!(inputs[0], inputs[1]);
+    let mut sum: Vec<f32> = (0..1000).map(|item| inputs[0][item] + inputs[1][item] + inputs[2][item]).collect();
+    assert_eq!(counts(&sum), (0, 0));
+    sum[7] = f32::from_bits(sum[7].to_bits() ^ 1);
+    assert_eq!(counts(&sum), (1, 0));
+    sum[999] = f32::NAN;
+    sum[0] += 1.0;
+    assert_eq!(counts(&sum), (3, 2));
+    assert_eq!(counts(&Data::poison(1000)).1, 1000);
+    assert_eq!(counts(&sum[..999]).1, 2);
+}
+
+#[test]
+fn what_was_moved_is_equal_or_wrong() {
+    let data = Data::<f32>::new(3, 100, 3);
+    let of = |source, at: std::ops::Range<usize>, start| Stretch { at, source: Source::Rank(source), start };
+    let stretches = [of(2, 0..50, 50), of(0, 50..150, 0)];
+    let mut result = [&data.of(2)[50..], &data.of(0)].concat();
+    assert_eq!((data.count_unequal(&result, &stretches), data.count_far(&result, &stretches)), (0, 0));
+    result[60] = f32::from_bits(result[60].to_bits() ^ 1);
+    assert_eq!((data.count_unequal(&result, &stretches), data.count_far(&result, &stretches)), (1, 1));
+    assert_eq!(data.count_far(&result[..100], &stretches), 51);
+}
+
+#[test]
+fn data_repeat_after_their_period() {
+    let elems = PERIOD + 10;
+    let data = Data::<i32>::new(5, elems, 2);
+    let (one, two) = (data.of(0), data.of(1));
+    assert_eq!((one.len(), one[..10].to_vec()), (elems, one[PERIOD..].to_vec()));
+    let mut sum: Vec<i32> = one.iter().zip(&two).map(|(one, two)| one.wrapping_add(*two)).collect();
+    assert_eq!(data.count_unequal(&sum, &sum_of(elems)), 0);
+    let end = [Stretch { at: 0..20, source: Source::Sum, start: PERIOD - 10 }];
+    assert_eq!(data.count_unequal(&sum[PERIOD - 10..], &end), 0);
+    sum[PERIOD + 3] ^= 1;
+    assert_eq!((data.count_unequal(&sum, &sum_of(elems)), data.count_far(&sum, &sum_of(elems))), (1, 1));
+    assert_eq!(data.count_unequal(&sum[PERIOD - 10..], &end), 1);
+}
