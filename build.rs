@@ -132,7 +132,7 @@ impl Plan {
     /// The kernels for the CPU: always optimised, like those of a device.
     fn host_kernels(&self) -> Result<()> {
         let mut build = cc::Build::new();
-        build.cpp(true).opt_level(3).file("kernels/host/kernels.cc");
+        build.cpp(true).opt_level(3).files(sources(&self.root, "kernels/host")?);
         self.cpp(&mut build);
         build.try_compile("symmetra_kernels_host")?;
         Ok(())

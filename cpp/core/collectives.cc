@@ -29,8 +29,8 @@ struct Call {
   core::Asked asked{};
   core::Operand input{}, output{};
 
-  Call(const std::shared_ptr<core::Communicator>& communicator, const std::shared_ptr<core::Coordinator>& coordinator, const char* operation,
-       const std::optional<Operand>& from, const std::optional<Operand>& to, const How& how = {})
+  Call(const std::shared_ptr<core::Communicator>& communicator, const std::shared_ptr<core::Coordinator>& coordinator,
+       const char* operation, const std::optional<Operand>& from, const std::optional<Operand>& to, const How& how = {})
       : group{coordinator == nullptr ? &live(communicator) : nullptr, coordinator.get()} {
     asked.operation = operation;
     asked.reduction = static_cast<std::uint32_t>(how.options.reduction);

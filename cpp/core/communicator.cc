@@ -41,7 +41,8 @@ void Communicator::all_gather(const void* send, void* receive, std::size_t bytes
 }
 
 SymmetricBuffer Communicator::symmetric(std::size_t count, Dtype dtype) const {
-  return SymmetricBuffer(share(call([&] { return core::tensor_symmetric(live(communicator_), count, static_cast<std::uint32_t>(dtype)); })));
+  return SymmetricBuffer(
+      share(call([&] { return core::tensor_symmetric(live(communicator_), count, static_cast<std::uint32_t>(dtype)); })));
 }
 
 Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype) const {
@@ -71,7 +72,8 @@ void Communicator::close() const {
 
 std::vector<Range> Communicator::explain(Dtype dtype, bool direct) const {
   std::vector<Range> ranges;
-  for (const core::Row& row : call([&] { return core::communicator_explain(live(communicator_), static_cast<std::uint32_t>(dtype), direct); })) {
+  for (const core::Row& row :
+       call([&] { return core::communicator_explain(live(communicator_), static_cast<std::uint32_t>(dtype), direct); })) {
     ranges.push_back({row.up_to_bytes, static_cast<Algorithm>(row.algorithm), std::string(row.reason)});
   }
   return ranges;

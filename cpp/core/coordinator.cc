@@ -83,7 +83,7 @@ void Coordinator::synchronize(const Stream& stream) const {
 }
 
 void Coordinator::leave(const Stream& stream) const {
-  call([&] { core::coordinator_leave(live(core_), live(stream.core_)); });
+  call([&] { core::coordinator_leave(live(coordinator_), live(stream.core_)); });
 }
 
 void Coordinator::check() const {

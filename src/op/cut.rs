@@ -63,6 +63,7 @@ impl Cut {
     }
 
     /// How often each part has a stretch in the whole.
+    #[cfg(feature = "nccl")]
     pub(crate) fn rows(self) -> usize {
         self.rows
     }

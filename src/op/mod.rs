@@ -77,6 +77,7 @@ pub struct Op {
     /// What the output of a rank holds after a call. An independent statement: nothing that runs a call uses it.
     pub effect: fn(&Case<'_>, usize) -> Vec<Stretch>,
     pub(crate) kernels: Kernels,
+    #[cfg_attr(not(feature = "nccl"), expect(dead_code, reason = "the build has no such backend"))]
     pub(crate) nccl: Nccl,
     pub(crate) host: Host,
 }

@@ -173,7 +173,7 @@ fn includes(source: &str) -> Vec<(String, bool)> {
 }
 
 /// Folders whose headers a C++ file may include, the most specific rule first.
-const INCLUDES: [(&str, &[&str]); 11] = [
+const INCLUDES: [(&str, &[&str]); 12] = [
     ("include/symmetra/device/platform/", &["symmetra/device/"]),
     ("include/symmetra/device/", &["symmetra/device/"]),
     ("include/p2p_allreduce", &["p2p_allreduce/", "symmetra/"]),
@@ -181,27 +181,14 @@ const INCLUDES: [(&str, &[&str]); 11] = [
     ("kernels/", &["kernels/", "symmetra/device/"]),
     ("cpp/gloo/", &["cpp/gloo/", "symmetra/error.hpp", "rust/cxx.h"]),
     ("cpp/core/", &["cpp/core/", "cpp/device/device.hpp", "symmetra/", "rust/cxx.h"]),
+    ("cpp/device/gpu/", &["cpp/device/gpu/", "cpp/device/device.hpp", "cpp/device/registry.hpp", "symmetra/error.hpp"]),
     (
         "cpp/device/cuda/",
-        &[
-            "cpp/device/cuda/",
-            "cpp/device/device.hpp",
-            "cpp/device/registry.hpp",
-            "kernels/args.hpp",
-            "kernels/cuda/",
-            "symmetra/error.hpp",
-        ],
+        &["cpp/device/cuda/", "cpp/device/gpu/", "cpp/device/device.hpp", "kernels/cuda/", "symmetra/error.hpp"],
     ),
     (
         "cpp/device/hip/",
-        &[
-            "cpp/device/hip/",
-            "cpp/device/device.hpp",
-            "cpp/device/registry.hpp",
-            "kernels/args.hpp",
-            "kernels/hip/",
-            "symmetra/error.hpp",
-        ],
+        &["cpp/device/hip/", "cpp/device/gpu/", "cpp/device/device.hpp", "kernels/hip/", "symmetra/error.hpp"],
     ),
     (
         "cpp/device/host/",
@@ -445,6 +432,8 @@ fn the_checks_of_cpp_can_fail() {
     assert_eq!(found("cpp/device/hip/version.hpp", "#include <hip/hip_runtime_api.h>\n#include <dlfcn.h>"), 0);
     assert_eq!(found("cpp/device/hip/memory.cc", "#include <cuda.h>"), 1);
     assert_eq!(found("cpp/device/hip/memory.cc", "#include \"cpp/device/cuda/memory.hpp\""), 1);
+    assert_eq!(found("cpp/device/hip/graph.cc", "#include \"cpp/device/gpu/graph.hpp\""), 0);
+    assert_eq!(found("cpp/device/gpu/graph.hpp", "#include \"cpp/device/hip/graph.hpp\"\n#include <cuda.h>"), 2);
     assert_eq!(found("cpp/device/cuda/memory.cc", "#include <hip/hip_runtime_api.h>"), 1);
     assert_eq!(found("kernels/hip/kernels.hip", "#include <hip/hip_runtime.h>"), 1);
     assert_eq!(found("kernels/hip/kernels.hip", "#include \"kernels/dispatch.hpp\"\n#include <cstddef>"), 0);

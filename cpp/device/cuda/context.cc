@@ -1,38 +1,47 @@
 #include "cpp/device/cuda/context.hpp"
 
-#include <map>
-#include <mutex>
-
-#include "cpp/device/cuda/error.hpp"
-#include "kernels/cuda/kernels.hpp"
+#include <string>
 
 namespace symmetra::device::cuda {
-namespace {
 
-struct Primaries {
-  std::mutex mutex;
-  std::map<int32_t, Context> contexts;
-};
+// Codes that mean the same have the same number in the runtime and the driver.
+static_assert(int{cudaErrorMemoryAllocation} == int{CUDA_ERROR_OUT_OF_MEMORY});
+static_assert(int{cudaErrorNotSupported} == int{CUDA_ERROR_NOT_SUPPORTED});
+static_assert(int{cudaErrorPeerAccessUnsupported} == int{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED});
 
-// Never destroyed, because objects with static storage may outlive any order of destruction.
-Primaries& primaries() {
-  static Primaries* const all = new Primaries;
-  return *all;
+ErrorKind Api::kind_of(int32_t code) {
+  switch (code) {
+    case cudaErrorMemoryAllocation:
+      return ErrorKind::kOutOfMemory;
+    case cudaErrorNotSupported:
+    case cudaErrorPeerAccessUnsupported:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return ErrorKind::kUnsupported;
+    default:
+      return ErrorKind::kDevice;
+  }
 }
 
-}  // namespace
+void check(CUresult code, const Context& context, Call call) {
+  if (code == CUDA_SUCCESS) return;
+  const char* name = nullptr;
+  const char* words = nullptr;
+  context.driver.cuGetErrorName(code, &name);
+  context.driver.cuGetErrorString(code, &words);
+  gpu::raise(code, name != nullptr ? name : "unknown CUresult", words != nullptr ? words : std::to_string(code).c_str(), context, call);
+}
 
 const Context& primary(int32_t ordinal) {
-  Primaries& all = primaries();
-  const std::lock_guard lock(all.mutex);
-  if (const auto found = all.contexts.find(ordinal); found != all.contexts.end()) return found->second;
-  Context context{driver(), ordinal, nullptr};
-  // First by the runtime, which loads this binary's kernels into it.
-  check(cudaInitDevice(ordinal, 0, 0), context, {"cudaInitDevice"});
-  check(context.driver.cuDevicePrimaryCtxRetain(&context.handle, ordinal), context, {"cuDevicePrimaryCtxRetain"});
-  const Current current(context);
-  check(static_cast<cudaError_t>(kernels::cuda::load_all()), context, {"cudaFuncGetAttributes"});
-  return all.contexts.emplace(ordinal, context).first->second;
+  return gpu::primary<Context>(ordinal, [](int32_t device) {
+    Context context{driver(), device, nullptr};
+    // First by the runtime, which loads this binary's kernels into it.
+    check(cudaInitDevice(device, 0, 0), context, {"InitDevice"});
+    check(context.driver.cuDevicePrimaryCtxRetain(&context.handle, device), context, {"cuDevicePrimaryCtxRetain"});
+    const Current current(context);
+    check(static_cast<cudaError_t>(kernels::cuda::load_all()), context, {"FuncGetAttributes"});
+    return context;
+  });
 }
 
 }  // namespace symmetra::device::cuda

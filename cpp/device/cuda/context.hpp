@@ -6,28 +6,33 @@
 #include <cstdint>
 
 #include "cpp/device/cuda/driver.hpp"
+#include "cpp/device/device.hpp"
+#include "cpp/device/gpu/drain.hpp"
+#include "kernels/cuda/kernels.hpp"
 
 namespace symmetra::device::cuda {
 
-struct Context {
-  const Driver& driver;
-  int32_t ordinal;
-  CUcontext handle;
+/// The runtime.
+struct Api {
+#define SYMMETRA_CUDA_TYPE(name) using name = cuda##name;
+#define SYMMETRA_CUDA_CONSTANT(name) static constexpr auto name = cuda##name;
+#define SYMMETRA_CUDA_FUNCTION(name) decltype(&::cuda##name) name = &::cuda##name;
+  SYMMETRA_GPU_TYPES(SYMMETRA_CUDA_TYPE)
+  SYMMETRA_GPU_CONSTANTS(SYMMETRA_CUDA_CONSTANT)
+  SYMMETRA_GPU_FUNCTIONS(SYMMETRA_CUDA_FUNCTION)
+#undef SYMMETRA_CUDA_TYPE
+#undef SYMMETRA_CUDA_CONSTANT
+#undef SYMMETRA_CUDA_FUNCTION
+  static constexpr const char* kVendor = "CUDA";
+  static constexpr const char* kPrefix = "cuda";
+  static ErrorKind kind_of(int32_t code);
 };
-
-/// The primary context of a device that exists. Retained by the first call and, as the
-/// runtime itself does, never given back: objects may refer to it for ever.
-const Context& primary(int32_t ordinal);
 
 /// Makes a context current; gives the thread its own back at the end, none included.
 /// Contexts are compared instead of ordinals, since the caller's may not be the primary.
 class Current {
  public:
-  explicit Current(const Context& context) noexcept : driver_(context.driver) {
-    driver_.cuCtxGetCurrent(&previous_);
-    switched_ = previous_ != context.handle;
-    if (switched_) driver_.cuCtxSetCurrent(context.handle);
-  }
+  explicit Current(const struct Context& context) noexcept;
   ~Current() {
     if (switched_) driver_.cuCtxSetCurrent(previous_);
   }
@@ -40,18 +45,50 @@ class Current {
   bool switched_;
 };
 
-/// Current for cold entries: also lets the thread allocate, free and query while some
-/// thread captures a stream, which would otherwise fail and spoil that capture.
-class Cold {
- public:
-  explicit Cold(const Context& context) noexcept : current_(context) { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~Cold() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Cold(const Cold&) = delete;
-  Cold& operator=(const Cold&) = delete;
+struct Context {
+  using Api = cuda::Api;
+  using Current = cuda::Current;
+  static constexpr Api api{};
+  const Driver& driver;
+  int32_t ordinal;
+  CUcontext handle;
 
- private:
-  Current current_;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  bool ready() const noexcept { return handle != nullptr; }
+  static cudaStream_t legacy() noexcept { return cudaStreamLegacy; }
+  static cudaStream_t per_thread() noexcept { return cudaStreamPerThread; }
+  static int usual_priority(int least) noexcept { return least; }
+  int32_t device_of(cudaStream_t stream) const {
+    int ordinal_of_stream = -1;
+    gpu::check(cudaStreamGetDevice(stream, &ordinal_of_stream), *this, {"StreamGetDevice"});
+    return ordinal_of_stream;
+  }
+  cudaError_t instantiate(cudaGraphExec_t* exec, cudaGraph_t graph) const noexcept { return cudaGraphInstantiate(exec, graph, 0); }
+  cudaError_t launch(cudaStream_t stream, kernels::Kind kind, const void* args, const kernels::Geometry& geometry) const noexcept {
+    return static_cast<cudaError_t>(kernels::cuda::launch(stream, kind, args, geometry));
+  }
 };
+
+inline Current::Current(const Context& context) noexcept : driver_(context.driver) {
+  driver_.cuCtxGetCurrent(&previous_);
+  switched_ = previous_ != context.handle;
+  if (switched_) driver_.cuCtxSetCurrent(context.handle);
+}
+
+using gpu::Call;
+using gpu::check;
+using gpu::Cold;
+using gpu::Drain;
+
+/// For calls of the driver, by their whole names.
+void check(CUresult code, const Context& context, Call call);
+
+/// The primary context of a device that exists. Retained by the first call and, as the
+/// runtime itself does, never given back: objects may refer to it for ever.
+const Context& primary(int32_t ordinal);
+
+/// Leaves the context as the calling thread's current one.
+void become_current(const Context& context);
+/// What a pointer is. See device.cc.
+PointerInfo find_pointer(const Context& context, const uint8_t* pointer);
 
 }  // namespace symmetra::device::cuda

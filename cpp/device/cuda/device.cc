@@ -5,12 +5,9 @@
 #include <iterator>
 #include <string>
 
-#include "cpp/device/cuda/drain.hpp"
-#include "cpp/device/cuda/error.hpp"
-#include "cpp/device/cuda/ipc.hpp"
-#include "cpp/device/cuda/memory.hpp"
+#include "cpp/device/cuda/graph.hpp"
 #include "cpp/device/cuda/shared.hpp"
-#include "cpp/device/cuda/stream.hpp"
+#include "cpp/device/gpu/device.hpp"
 
 namespace symmetra::device::cuda {
 namespace {
@@ -21,8 +18,8 @@ std::string release(int version) { return std::to_string(version / 1000) + '.' +
 std::string find_versions(const Context& context) {
   int driver_version = 0;
   int runtime_version = 0;
-  check(cudaDriverGetVersion(&driver_version), context, {"cudaDriverGetVersion"});
-  check(cudaRuntimeGetVersion(&runtime_version), context, {"cudaRuntimeGetVersion"});
+  check(cudaDriverGetVersion(&driver_version), context, {"DriverGetVersion"});
+  check(cudaRuntimeGetVersion(&runtime_version), context, {"RuntimeGetVersion"});
   std::string versions = "driver " + release(driver_version);
   // The number people know a driver by; the CUDA API does not tell it.
   std::string package;
@@ -38,7 +35,7 @@ bool has(const Context& context, CUdevice_attribute attribute) {
 
 cudaDeviceProp native_properties(const Context& context) {
   cudaDeviceProp native{};
-  check(cudaGetDeviceProperties(&native, context.ordinal), context, {"cudaGetDeviceProperties"});
+  check(cudaGetDeviceProperties(&native, context.ordinal), context, {"GetDeviceProperties"});
   return native;
 }
 
@@ -60,64 +57,47 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   return found;
 }
 
-class Opened final : public Device {
- public:
-  Opened(const Context& context, const cudaDeviceProp& native)
-      : context_(context), properties_(find_properties(context, native)), name_(native.name), versions_(find_versions(context)) {}
-
-  Properties properties() const noexcept override { return properties_; }
-  const std::string& name() const noexcept override { return name_; }
-  const std::string& versions() const noexcept override { return versions_; }
-  const char* describe(int32_t native_code) const noexcept override { return cudaGetErrorString(static_cast<cudaError_t>(native_code)); }
-
-  std::unique_ptr<Memory> allocate(size_t bytes) const override { return cuda::allocate(context_, bytes); }
-  std::unique_ptr<Memory> pin(uint8_t* address, size_t bytes) const override { return cuda::pin(context_, address, bytes); }
-  std::unique_ptr<Memory> allocate_shared(size_t bytes) const override { return cuda::allocate_shared(context_, bytes); }
-  size_t shared_granularity() const override { return cuda::shared_granularity(context_); }
-  std::unique_ptr<Memory> import_shared(int32_t fd, size_t bytes) const override { return cuda::import_shared(context_, fd, bytes); }
-  std::unique_ptr<Memory> alias_shared(const Memory& memory) const override { return cuda::alias_shared(context_, memory); }
-
-  PointerInfo classify(const uint8_t* pointer) const override { return cuda::classify(context_, pointer); }
-  IpcHandle export_ipc(const uint8_t* base) const override { return cuda::export_ipc(context_, base); }
-  std::unique_ptr<Memory> import_ipc(const IpcHandle& handle, size_t bytes) const override {
-    return cuda::import_ipc(context_, handle, bytes);
-  }
-  void enable_peer(int32_t ordinal) const override { cuda::enable_peer(context_, ordinal); }
-  bool can_access(int32_t ordinal) const override { return cuda::can_access(context_, ordinal); }
-
-  std::unique_ptr<device::Stream> create_stream(bool urgent) const override { return std::make_unique<Stream>(context_, urgent); }
-  std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(context_, raw); }
-  std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(context_); }
-  void make_current() const override { check(context_.driver.cuCtxSetCurrent(context_.handle), context_, {"cuCtxSetCurrent"}); }
-  void synchronize() const override {
-    Drain drain(context_);
-    check(drain.wait(), context_, {"synchronize"});
-  }
-
- private:
-  const Context& context_;
-  Properties properties_;
-  std::string name_;
-  std::string versions_;
-};
-
 }  // namespace
+
+void become_current(const Context& context) { check(context.driver.cuCtxSetCurrent(context.handle), context, {"cuCtxSetCurrent"}); }
+
+PointerInfo find_pointer(const Context& context, const uint8_t* pointer) {
+  // The driver writes booleans of one byte or four: zeroed words read right either way.
+  uint32_t memory_type = 0;
+  uint32_t managed = 0;
+  uint32_t legacy_ipc = 0;
+  int32_t ordinal = -1;
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                 CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* answers[] = {&memory_type, &managed, &ordinal, &legacy_ipc, &pool, &base, &bytes};
+  static_assert(std::size(asked) == std::size(answers));
+
+  const Cold cold(context);
+  const CUdeviceptr address = reinterpret_cast<CUdeviceptr>(pointer);
+  check(context.driver.cuPointerGetAttributes(std::size(asked), asked, answers, address), context, {"cuPointerGetAttributes"});
+  if (managed != 0) return {kPointerManaged, ordinal, base, bytes};
+  if (memory_type == CU_MEMORYTYPE_HOST) return {kPointerPinned, -1, base, bytes};
+  if (memory_type != CU_MEMORYTYPE_DEVICE) return {kPointerUnknown, -1, 0, 0};
+  if (pool != nullptr) return {kPointerPool, ordinal, base, bytes};
+  return {legacy_ipc != 0 ? kPointerDevice : kPointerVmm, ordinal, base, bytes};
+}
 
 uint32_t count() noexcept {
   int devices = 0;
-  return settle(cudaGetDeviceCount(&devices)) == cudaSuccess ? static_cast<uint32_t>(devices) : 0;
+  return gpu::settle(Context::api, cudaGetDeviceCount(&devices)) == cudaSuccess ? static_cast<uint32_t>(devices) : 0;
 }
 
 std::shared_ptr<Device> open(int32_t ordinal) {
-  int devices = 0;
-  const auto code = static_cast<cudaError_t>(settle(cudaGetDeviceCount(&devices)));
-  if (code != cudaSuccess) throw Error(ErrorKind::kDevice, std::string("no CUDA devices: ") + cudaGetErrorString(code), code);
-  if (ordinal < 0 || ordinal >= devices) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "CUDA device " + std::to_string(ordinal) + ", but the ordinal must be in 0.." + std::to_string(devices));
-  }
+  gpu::require_device(Context::api, ordinal);
   const Context& context = primary(ordinal);
-  return std::make_shared<Opened>(context, native_properties(context));
+  const cudaDeviceProp native = native_properties(context);
+  const Properties properties = find_properties(context, native);
+  return std::make_shared<gpu::OpenDevice<Context>>(context, properties, native.name, find_versions(context));
 }
 
 }  // namespace symmetra::device::cuda

@@ -1,16 +1,14 @@
 // Captured work.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <memory>
 
-#include "cpp/device/cuda/stream.hpp"
-#include "cpp/device/device.hpp"
+#include "cpp/device/cuda/context.hpp"
+#include "cpp/device/gpu/graph.hpp"
 
 namespace symmetra::device::cuda {
 
-/// `stream` must outlive the result.
-std::unique_ptr<Capture> begin_capture(const Stream& stream);
+/// Makes recorded work ready to run. Expects the context to be current.
+std::unique_ptr<Graph> make_graph(const Context& context, cudaGraph_t recorded, std::unique_ptr<gpu::Kept> kept);
 
 }  // namespace symmetra::device::cuda

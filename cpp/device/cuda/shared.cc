@@ -6,9 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "cpp/device/cuda/drain.hpp"
-#include "cpp/device/cuda/error.hpp"
-
 namespace symmetra::device::cuda {
 namespace {
 
@@ -128,30 +125,30 @@ class Shared final : public Memory {
   Physical physical_;
   Reservation range_;
   Mapping mapping_;
-  Drain drain_;  ///< unmapping does not wait for work that still uses the addresses, which would then fault
+  Drain<Context> drain_;  ///< unmapping does not wait for work that still uses the addresses, which would then fault
 };
 
 /// On a stream of its own: the default stream would wait for, or be refused by, the caller's.
 void zero(const Context& context, const Memory& memory) {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), context, {"cudaStreamCreateWithFlags"});
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), context, {"StreamCreateWithFlags"});
   cudaError_t code = cudaMemsetAsync(memory.address(), 0, memory.bytes(), stream);
   if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
-  settle(cudaStreamDestroy(stream));
-  check(code, context, {"cudaMemsetAsync", memory.bytes()});
+  gpu::settle(context.api, cudaStreamDestroy(stream));
+  check(code, context, {"MemsetAsync", memory.bytes()});
 }
 
 void require_granularity(const Context& context, size_t bytes) {
-  const size_t granularity = shared_granularity(context);
-  if (bytes == 0 || bytes % granularity != 0) {
-    throw Error(ErrorKind::kInvalidArgument, "shared memory of " + std::to_string(bytes) +
-                                                 " bytes, but it must be a positive multiple of " + std::to_string(granularity));
+  const size_t unit = granularity(context);
+  if (bytes == 0 || bytes % unit != 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "shared memory of " + std::to_string(bytes) + " bytes, but it must be a positive multiple of " + std::to_string(unit));
   }
 }
 
 }  // namespace
 
-size_t shared_granularity(const Context& context) {
+size_t granularity(const Context& context) {
   const Cold cold(context);
   const CUmemAllocationProp properties = allocation(context);
   size_t granularity = 0;
@@ -160,7 +157,7 @@ size_t shared_granularity(const Context& context) {
   return granularity;
 }
 
-std::unique_ptr<Memory> allocate_shared(const Context& context, size_t bytes) {
+std::unique_ptr<Memory> new_shared(const Context& context, size_t bytes) {
   require_granularity(context, bytes);
   const Cold cold(context);
   const CUmemAllocationProp properties = allocation(context);
@@ -171,7 +168,7 @@ std::unique_ptr<Memory> allocate_shared(const Context& context, size_t bytes) {
   return memory;
 }
 
-std::unique_ptr<Memory> import_shared(const Context& context, int32_t fd, size_t bytes) {
+std::unique_ptr<Memory> open_shared(const Context& context, int32_t fd, size_t bytes) {
   const FileDescriptor owner(fd);
   require_granularity(context, bytes);
   const Cold cold(context);
@@ -181,7 +178,7 @@ std::unique_ptr<Memory> import_shared(const Context& context, int32_t fd, size_t
   });
 }
 
-std::unique_ptr<Memory> alias_shared(const Context& context, const Memory& memory) {
+std::unique_ptr<Memory> shared_alias(const Context& context, const Memory& memory) {
   const auto* const shared = dynamic_cast<const Shared*>(&memory);
   if (shared == nullptr) throw Error(ErrorKind::kInvalidArgument, "alias_shared of memory that is not from allocate_shared");
   const Cold cold(context);

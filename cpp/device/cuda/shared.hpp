@@ -10,9 +10,9 @@
 
 namespace symmetra::device::cuda {
 
-size_t shared_granularity(const Context& context);
-std::unique_ptr<Memory> allocate_shared(const Context& context, size_t bytes);
-std::unique_ptr<Memory> import_shared(const Context& context, int32_t fd, size_t bytes);
-std::unique_ptr<Memory> alias_shared(const Context& context, const Memory& memory);
+size_t granularity(const Context& context);
+std::unique_ptr<Memory> new_shared(const Context& context, size_t bytes);
+std::unique_ptr<Memory> open_shared(const Context& context, int32_t fd, size_t bytes);
+std::unique_ptr<Memory> shared_alias(const Context& context, const Memory& memory);
 
 }  // namespace symmetra::device::cuda

@@ -3,28 +3,19 @@
 
 #include <cstdint>
 
+#include "cpp/device/device.hpp"
+#include "cpp/device/gpu/drain.hpp"
 #include "cpp/device/hip/runtime.hpp"
+#include "kernels/hip/kernels.hpp"
 
 namespace symmetra::device::hip {
-
-struct Context {
-  const Runtime& hip;
-  int32_t ordinal;
-};
-
-/// The context of a device that exists, with this library's kernels loaded by the first call.
-/// Never given back: objects may refer to it for ever.
-const Context& primary(int32_t ordinal);
 
 /// Makes a device current; gives the thread its own back at the end.
 class Current {
  public:
-  explicit Current(const Context& context) noexcept : hip_(context.hip) {
-    switched_ = hip_.hipGetDevice(&previous_) != hipSuccess || previous_ != context.ordinal;
-    if (switched_) static_cast<void>(hip_.hipSetDevice(context.ordinal));
-  }
+  explicit Current(const struct Context& context) noexcept;
   ~Current() {
-    if (switched_ && previous_ >= 0) static_cast<void>(hip_.hipSetDevice(previous_));
+    if (switched_ && previous_ >= 0) static_cast<void>(hip_.SetDevice(previous_));
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
@@ -35,21 +26,43 @@ class Current {
   bool switched_;
 };
 
-/// Current for cold entries: also lets the thread allocate, free and query while some
-/// thread captures a stream, which would otherwise fail and spoil that capture.
-class Cold {
- public:
-  explicit Cold(const Context& context) noexcept : hip_(context.hip), current_(context) { exchange(); }
-  ~Cold() { exchange(); }
-  Cold(const Cold&) = delete;
-  Cold& operator=(const Cold&) = delete;
+struct Context {
+  using Api = Runtime;
+  using Current = hip::Current;
+  const Runtime& api;
+  int32_t ordinal;
 
- private:
-  void exchange() noexcept { static_cast<void>(hip_.hipThreadExchangeStreamCaptureMode(&mode_)); }
-
-  const Runtime& hip_;
-  Current current_;
-  hipStreamCaptureMode mode_ = hipStreamCaptureModeRelaxed;
+  static bool ready() noexcept { return true; }
+  static hipStream_t legacy() noexcept { return legacy_stream(); }
+  static hipStream_t per_thread() noexcept { return hipStreamPerThread; }
+  // A stream that is made without a priority has 0; the range may reach to either side of it.
+  static int usual_priority(int) noexcept { return 0; }
+  int32_t device_of(hipStream_t stream) const noexcept { return api.GetStreamDeviceId(stream); }
+  hipError_t instantiate(hipGraphExec_t* exec, hipGraph_t graph) const noexcept {
+    return api.GraphInstantiate(exec, graph, nullptr, nullptr, 0);
+  }
+  static hipError_t launch(hipStream_t stream, kernels::Kind kind, const void* args, const kernels::Geometry& geometry) noexcept {
+    return static_cast<hipError_t>(kernels::hip::launch(stream, kind, args, geometry));
+  }
 };
+
+inline Current::Current(const Context& context) noexcept : hip_(context.api) {
+  switched_ = hip_.GetDevice(&previous_) != hipSuccess || previous_ != context.ordinal;
+  if (switched_) static_cast<void>(hip_.SetDevice(context.ordinal));
+}
+
+using gpu::Call;
+using gpu::check;
+using gpu::Cold;
+using gpu::Drain;
+
+/// The context of a device that exists, with this library's kernels loaded by the first call.
+/// Never given back: objects may refer to it for ever.
+const Context& primary(int32_t ordinal);
+
+/// Leaves the device as the calling thread's current one.
+void become_current(const Context& context);
+/// What a pointer is. See device.cc.
+PointerInfo find_pointer(const Context& context, const uint8_t* pointer);
 
 }  // namespace symmetra::device::hip

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
-#include "cpp/device/hip/drain.hpp"
-#include "cpp/device/hip/error.hpp"
-#include "cpp/device/hip/ipc.hpp"
-#include "cpp/device/hip/memory.hpp"
+#include "cpp/device/gpu/device.hpp"
+#include "cpp/device/hip/graph.hpp"
 #include "cpp/device/hip/shared.hpp"
-#include "cpp/device/hip/stream.hpp"
-#include "symmetra/error.hpp"
 
 namespace symmetra::device::hip {
 namespace {
@@ -23,20 +20,20 @@ std::string release(int version) {
 std::string find_versions(const Context& context) {
   int driver = 0;
   int runtime = 0;
-  check(context.hip.hipDriverGetVersion(&driver), context, {"hipDriverGetVersion"});
-  check(context.hip.hipRuntimeGetVersion(&runtime), context, {"hipRuntimeGetVersion"});
+  check(context.api.DriverGetVersion(&driver), context, {"DriverGetVersion"});
+  check(context.api.RuntimeGetVersion(&runtime), context, {"RuntimeGetVersion"});
   return "driver " + release(driver) + ", runtime " + release(runtime);
 }
 
 std::string find_name(const Context& context) {
   char name[256] = {};
-  check(context.hip.hipDeviceGetName(name, sizeof(name) - 1, context.ordinal), context, {"hipDeviceGetName"});
+  check(context.api.DeviceGetName(name, sizeof(name) - 1, context.ordinal), context, {"DeviceGetName"});
   return name;
 }
 
 uint32_t attribute(const Context& context, hipDeviceAttribute_t asked) {
   int value = 0;
-  check(context.hip.hipDeviceGetAttribute(&value, asked, context.ordinal), context, {"hipDeviceGetAttribute"});
+  check(context.api.DeviceGetAttribute(&value, asked, context.ordinal), context, {"DeviceGetAttribute"});
   return static_cast<uint32_t>(value);
 }
 
@@ -45,7 +42,7 @@ Properties find_properties(const Context& context) {
   found.kind = kKindHip;
   found.ordinal = context.ordinal;
   size_t memory_bytes = 0;
-  check(context.hip.hipDeviceTotalMem(&memory_bytes, context.ordinal), context, {"hipDeviceTotalMem"});
+  check(context.api.DeviceTotalMem(&memory_bytes, context.ordinal), context, {"DeviceTotalMem"});
   found.memory_bytes = memory_bytes;
   found.multiprocessors = attribute(context, hipDeviceAttributeMultiprocessorCount);
   found.major = attribute(context, hipDeviceAttributeComputeCapabilityMajor);
@@ -56,62 +53,46 @@ Properties find_properties(const Context& context) {
   found.warp = attribute(context, hipDeviceAttributeWarpSize);
   hipUUID uuid{};
   static_assert(sizeof(found.uuid) == sizeof(uuid.bytes));
-  check(context.hip.hipDeviceGetUuid(&uuid, context.ordinal), context, {"hipDeviceGetUuid"});
+  check(context.api.DeviceGetUuid(&uuid, context.ordinal), context, {"DeviceGetUuid"});
   std::copy(std::begin(uuid.bytes), std::end(uuid.bytes), std::begin(found.uuid));
   return found;
 }
 
-class Opened final : public Device {
- public:
-  explicit Opened(const Context& context)
-      : context_(context), properties_(find_properties(context)), name_(find_name(context)), versions_(find_versions(context)) {}
-
-  Properties properties() const noexcept override { return properties_; }
-  const std::string& name() const noexcept override { return name_; }
-  const std::string& versions() const noexcept override { return versions_; }
-  const char* describe(int32_t native_code) const noexcept override {
-    return context_.hip.hipGetErrorString(static_cast<hipError_t>(native_code));
-  }
-
-  std::unique_ptr<Memory> allocate(size_t bytes) const override { return hip::allocate(context_, bytes); }
-  std::unique_ptr<Memory> pin(uint8_t* address, size_t bytes) const override { return hip::pin(context_, address, bytes); }
-  std::unique_ptr<Memory> allocate_shared(size_t bytes) const override { return hip::allocate_shared(context_, bytes); }
-  size_t shared_granularity() const override { return hip::shared_granularity(context_); }
-  std::unique_ptr<Memory> import_shared(int32_t fd, size_t bytes) const override { return hip::import_shared(context_, fd, bytes); }
-  std::unique_ptr<Memory> alias_shared(const Memory& memory) const override { return hip::alias_shared(context_, memory); }
-
-  PointerInfo classify(const uint8_t* pointer) const override { return hip::classify(context_, pointer); }
-  IpcHandle export_ipc(const uint8_t* base) const override { return hip::export_ipc(context_, base); }
-  std::unique_ptr<Memory> import_ipc(const IpcHandle& handle, size_t bytes) const override {
-    return hip::import_ipc(context_, handle, bytes);
-  }
-  void enable_peer(int32_t ordinal) const override { hip::enable_peer(context_, ordinal); }
-  bool can_access(int32_t ordinal) const override { return hip::can_access(context_, ordinal); }
-
-  std::unique_ptr<device::Stream> create_stream(bool urgent) const override { return std::make_unique<Stream>(context_, urgent); }
-  std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(context_, raw); }
-  std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(context_); }
-  void make_current() const override { check(context_.hip.hipSetDevice(context_.ordinal), context_, {"hipSetDevice"}); }
-  void synchronize() const override {
-    Drain drain(context_);
-    check(drain.wait(), context_, {"synchronize"});
-  }
-
- private:
-  const Context& context_;
-  Properties properties_;
-  std::string name_;
-  std::string versions_;
-};
+/// Whether the runtime exports the allocation at `base`. Tried, since it does not tell: memory
+/// mapped by address-range calls has no such handle.
+bool is_exportable(const Context& context, const uint8_t* base) {
+  const Cold cold(context);
+  hipIpcMemHandle_t native;
+  return gpu::settle(context.api, context.api.IpcGetMemHandle(&native, const_cast<uint8_t*>(base))) == hipSuccess;
+}
 
 }  // namespace
+
+void become_current(const Context& context) { check(context.api.SetDevice(context.ordinal), context, {"SetDevice"}); }
+
+PointerInfo find_pointer(const Context& context, const uint8_t* pointer) {
+  const Cold cold(context);
+  void* const address = const_cast<uint8_t*>(pointer);
+  hipPointerAttribute_t attributes{};
+  // Older runtimes refuse pointers they do not know, newer ones say so.
+  if (gpu::settle(context.api, context.api.PointerGetAttributes(&attributes, address)) != hipSuccess) return {kPointerUnknown, -1, 0, 0};
+  hipDeviceptr_t base = nullptr;
+  size_t bytes = 0;
+  const bool found = gpu::settle(context.api, context.api.MemGetAddressRange(&base, &bytes, address)) == hipSuccess;
+  const uint64_t start = found ? reinterpret_cast<uint64_t>(base) : 0;
+  if (attributes.isManaged != 0) return {kPointerManaged, attributes.device, start, bytes};
+  if (memory_type(attributes) == hipMemoryTypeHost) return {kPointerPinned, -1, start, bytes};
+  if (memory_type(attributes) != hipMemoryTypeDevice || !found) return {kPointerUnknown, -1, 0, 0};
+  const bool exportable = is_exportable(context, reinterpret_cast<const uint8_t*>(start));
+  return {exportable ? kPointerDevice : kPointerVmm, attributes.device, start, bytes};
+}
 
 uint32_t count() noexcept {
   try {
     const Runtime& hip = runtime();
     int devices = 0;
-    if (hip.hipGetDeviceCount(&devices) == hipSuccess) return static_cast<uint32_t>(devices);
-    static_cast<void>(hip.hipGetLastError());
+    if (hip.GetDeviceCount(&devices) == hipSuccess) return static_cast<uint32_t>(devices);
+    static_cast<void>(hip.GetLastError());
   } catch (...) {
     // No runtime, no devices; open says why.
   }
@@ -119,17 +100,11 @@ uint32_t count() noexcept {
 }
 
 std::shared_ptr<Device> open(int32_t ordinal) {
-  const Runtime& hip = runtime();
-  int devices = 0;
-  if (const hipError_t code = hip.hipGetDeviceCount(&devices); code != hipSuccess) {
-    static_cast<void>(hip.hipGetLastError());
-    throw Error(ErrorKind::kDevice, std::string("no HIP devices: ") + hip.hipGetErrorString(code), code);
-  }
-  if (ordinal < 0 || ordinal >= devices) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "HIP device " + std::to_string(ordinal) + ", but the ordinal must be in 0.." + std::to_string(devices));
-  }
-  return std::make_shared<Opened>(primary(ordinal));
+  gpu::require_device(runtime(), ordinal);
+  const Context& context = primary(ordinal);
+  const Properties properties = find_properties(context);
+  std::string name = find_name(context);
+  return std::make_shared<gpu::OpenDevice<Context>>(context, properties, std::move(name), find_versions(context));
 }
 
 }  // namespace symmetra::device::hip

@@ -7,11 +7,8 @@
 #include <string>
 #include <system_error>
 
+#include "cpp/device/gpu/ipc.hpp"
 #include "cpp/device/hip/descriptor.hpp"
-#include "cpp/device/hip/drain.hpp"
-#include "cpp/device/hip/error.hpp"
-#include "cpp/device/hip/ipc.hpp"
-#include "cpp/device/hip/memory.hpp"
 #include "symmetra/error.hpp"
 
 namespace symmetra::device::hip {
@@ -26,7 +23,7 @@ struct Ticket {
 constexpr uint64_t kMagic = 0x74656B6369742D73;
 
 /// The allocation of another device of this process, at the same address.
-class Alias final : public LocalMemory {
+class Alias final : public gpu::LocalMemory {
  public:
   Alias(const Context& context, uint8_t* address, size_t bytes) : address_(address), bytes_(bytes), drain_(context) {}
   uint8_t* address() const noexcept override { return address_; }
@@ -35,24 +32,24 @@ class Alias final : public LocalMemory {
  private:
   uint8_t* address_;
   size_t bytes_;
-  Drain drain_;
+  Drain<Context> drain_;
 };
 
 class Grained final : public SharedMemory {
  public:
   /// Expects `context` to be current.
   Grained(const Context& context, size_t bytes) : context_(context), bytes_(bytes) {
-    check(context.hip.hipExtMallocWithFlags(&address_, bytes, kSharedFlags), context, {"hipExtMallocWithFlags", bytes});
+    check(context.api.ExtMallocWithFlags(&address_, bytes, kSharedFlags), context, {"ExtMallocWithFlags", bytes});
   }
   ~Grained() override {
     const Cold cold(context_);
-    settle(context_, context_.hip.hipFree(address_));
+    gpu::settle(context_.api, context_.api.Free(address_));
   }
   uint8_t* address() const noexcept override { return static_cast<uint8_t*>(address_); }
   size_t bytes() const noexcept override { return bytes_; }
 
   int32_t export_fd() const override {
-    const Ticket ticket{kMagic, bytes_, export_ipc(context_, address())};
+    const Ticket ticket{kMagic, bytes_, gpu::export_ipc(context_, address())};
     FileDescriptor file(memfd_create("symmetra-hip", MFD_CLOEXEC));
     if (file.get() < 0 || pwrite(file.get(), &ticket, sizeof(ticket), 0) != ssize_t{sizeof(ticket)}) {
       const int code = errno;
@@ -62,7 +59,7 @@ class Grained final : public SharedMemory {
   }
 
   std::unique_ptr<Memory> alias(const Context& context) const override {
-    enable_peer(context, context_.ordinal);
+    gpu::enable_peer(context, context_.ordinal);
     return std::make_unique<Alias>(context, address(), bytes_);
   }
 
@@ -84,7 +81,7 @@ std::unique_ptr<Memory> import_grained(const Context& context, int32_t fd, size_
     throw Error(ErrorKind::kInvalidArgument,
                 "import_shared of " + std::to_string(bytes) + " bytes, but the memory has " + std::to_string(ticket.bytes));
   }
-  return import_ipc(context, ticket.handle, bytes);
+  return gpu::import_ipc(context, ticket.handle, bytes);
 }
 
 }  // namespace symmetra::device::hip

@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "cpp/device/device.hpp"
-#include "cpp/device/hip/stream.hpp"
+#include "cpp/device/gpu/graph.hpp"
+#include "cpp/device/hip/context.hpp"
 
 namespace symmetra::device::hip {
 
-/// `stream` must outlive the result.
-std::unique_ptr<Capture> begin_capture(const Stream& stream);
+/// Makes recorded work ready to run. Expects the context to be current.
+std::unique_ptr<Graph> make_graph(const Context& context, hipGraph_t recorded, std::unique_ptr<gpu::Kept> kept);
 
 }  // namespace symmetra::device::hip

@@ -3,9 +3,8 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <string>
 #include <vector>
-
-#include "cpp/device/hip/error.hpp"
 
 namespace symmetra::device::hip {
 namespace {
@@ -46,11 +45,12 @@ void load_kernels(const Context& context) {
   Kernels& all = kernels();
   const Cold cold(context);
   hipModule_t module = nullptr;
-  check(context.hip.hipModuleLoadData(&module, all.code_objects), context, {"hipModuleLoadData"});
+  check(context.api.ModuleLoadData(&module, all.code_objects), context, {"ModuleLoadData"});
   std::map<const void*, hipFunction_t> functions;
   for (const Kernel& kernel : all.all) {
     hipFunction_t function = nullptr;
-    check(context.hip.hipModuleGetFunction(&function, module, kernel.symbol), context, {kernel.symbol});
+    const std::string call = std::string("ModuleGetFunction(") + kernel.symbol + ')';
+    check(context.api.ModuleGetFunction(&function, module, kernel.symbol), context, {call.c_str()});
     functions.emplace(kernel.host, function);
   }
   const std::lock_guard lock(all.mutex);
@@ -92,11 +92,11 @@ hipError_t symmetra___hipPopCallConfiguration(dim3*, dim3*, size_t*, hipStream_t
 hipError_t symmetra_hipLaunchKernel(const void* host, dim3 blocks, dim3 threads, void** args, size_t shared_bytes, hipStream_t stream) {
   const hip::Runtime& hip = hip::runtime();
   int ordinal = -1;
-  if (const hipError_t code = hip.hipGetDevice(&ordinal); code != hipSuccess) return code;
+  if (const hipError_t code = hip.GetDevice(&ordinal); code != hipSuccess) return code;
   const hipFunction_t function = hip::find(ordinal, host);
   if (function == nullptr) return hipErrorInvalidDeviceFunction;
-  return hip.hipModuleLaunchKernel(function, blocks.x, blocks.y, blocks.z, threads.x, threads.y, threads.z,
-                                   static_cast<unsigned int>(shared_bytes), stream, args, nullptr);
+  return hip.ModuleLaunchKernel(function, blocks.x, blocks.y, blocks.z, threads.x, threads.y, threads.z,
+                                static_cast<unsigned int>(shared_bytes), stream, args, nullptr);
 }
 
 }  // extern "C"

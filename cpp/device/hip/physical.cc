@@ -2,9 +2,6 @@
 
 #include <fcntl.h>
 
-#include "cpp/device/hip/drain.hpp"
-#include "cpp/device/hip/error.hpp"
-
 namespace symmetra::device::hip {
 namespace {
 
@@ -28,10 +25,10 @@ class Handle {
  public:
   /// `acquire` writes the handle and returns the driver's code.
   template <typename Acquire>
-  Handle(const Context& context, Call call, Acquire acquire) : hip_(context.hip) {
+  Handle(const Context& context, Call call, Acquire acquire) : hip_(context.api) {
     check(acquire(&handle_), context, call);
   }
-  ~Handle() { static_cast<void>(hip_.hipMemRelease(handle_)); }
+  ~Handle() { static_cast<void>(hip_.MemRelease(handle_)); }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   hipMemGenericAllocationHandle_t get() const { return handle_; }
@@ -44,10 +41,10 @@ class Handle {
 /// A range of addresses.
 class Reservation {
  public:
-  Reservation(const Context& context, size_t bytes) : hip_(context.hip), bytes_(bytes) {
-    check(hip_.hipMemAddressReserve(&start_, bytes, 0, nullptr, 0), context, {"hipMemAddressReserve", bytes});
+  Reservation(const Context& context, size_t bytes) : hip_(context.api), bytes_(bytes) {
+    check(hip_.MemAddressReserve(&start_, bytes, 0, nullptr, 0), context, {"MemAddressReserve", bytes});
   }
-  ~Reservation() { static_cast<void>(hip_.hipMemAddressFree(start_, bytes_)); }
+  ~Reservation() { static_cast<void>(hip_.MemAddressFree(start_, bytes_)); }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
   void* start() const { return start_; }
@@ -63,9 +60,9 @@ class Reservation {
 class Mapping {
  public:
   Mapping(const Context& context, const Reservation& range, const Handle& memory) : context_(context), range_(range) {
-    check(context.hip.hipMemMap(range.start(), range.bytes(), 0, memory.get(), 0), context, {"hipMemMap", range.bytes()});
+    check(context.api.MemMap(range.start(), range.bytes(), 0, memory.get(), 0), context, {"MemMap", range.bytes()});
   }
-  ~Mapping() { static_cast<void>(context_.hip.hipMemUnmap(range_.start(), range_.bytes())); }
+  ~Mapping() { static_cast<void>(context_.api.MemUnmap(range_.start(), range_.bytes())); }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
@@ -73,7 +70,7 @@ class Mapping {
     hipMemAccessDesc access{};
     access.location = location(context_);
     access.flags = hipMemAccessFlagsProtReadWrite;
-    check(context_.hip.hipMemSetAccess(range_.start(), range_.bytes(), &access, 1), context_, {"hipMemSetAccess", range_.bytes()});
+    check(context_.api.MemSetAccess(range_.start(), range_.bytes(), &access, 1), context_, {"MemSetAccess", range_.bytes()});
   }
 
  private:
@@ -95,8 +92,8 @@ class Physical final : public SharedMemory {
   int32_t export_fd() const override {
     const Cold cold(context_);
     int fd = -1;
-    check(context_.hip.hipMemExportToShareableHandle(&fd, handle_.get(), hipMemHandleTypePosixFileDescriptor, 0), context_,
-          {"hipMemExportToShareableHandle", bytes()});
+    check(context_.api.MemExportToShareableHandle(&fd, handle_.get(), hipMemHandleTypePosixFileDescriptor, 0), context_,
+          {"MemExportToShareableHandle", bytes()});
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     return fd;
   }
@@ -104,8 +101,8 @@ class Physical final : public SharedMemory {
   std::unique_ptr<Memory> alias(const Context& context) const override {
     const Cold cold(context);
     return std::make_unique<Physical>(
-        context, bytes(), Call{"hipMemRetainAllocationHandle", bytes()},
-        [&](hipMemGenericAllocationHandle_t* handle) { return context.hip.hipMemRetainAllocationHandle(handle, address()); });
+        context, bytes(), Call{"MemRetainAllocationHandle", bytes()},
+        [&](hipMemGenericAllocationHandle_t* handle) { return context.api.MemRetainAllocationHandle(handle, address()); });
   }
 
  private:
@@ -113,7 +110,7 @@ class Physical final : public SharedMemory {
   Handle handle_;
   Reservation range_;
   Mapping mapping_;
-  Drain drain_;  ///< unmapping does not wait for work that still uses the addresses, which would then fault
+  Drain<Context> drain_;  ///< unmapping does not wait for work that still uses the addresses, which would then fault
 };
 
 }  // namespace
@@ -122,25 +119,25 @@ size_t physical_granularity(const Context& context) {
   const Cold cold(context);
   const hipMemAllocationProp properties = allocation(context);
   size_t granularity = 0;
-  check(context.hip.hipMemGetAllocationGranularity(&granularity, &properties, hipMemAllocationGranularityRecommended), context,
-        {"hipMemGetAllocationGranularity"});
+  check(context.api.MemGetAllocationGranularity(&granularity, &properties, hipMemAllocationGranularityRecommended), context,
+        {"MemGetAllocationGranularity"});
   return granularity;
 }
 
 std::unique_ptr<Memory> allocate_physical(const Context& context, size_t bytes) {
   const Cold cold(context);
   const hipMemAllocationProp properties = allocation(context);
-  return std::make_unique<Physical>(context, bytes, Call{"hipMemCreate", bytes}, [&](hipMemGenericAllocationHandle_t* handle) {
-    return context.hip.hipMemCreate(handle, bytes, &properties, 0);
+  return std::make_unique<Physical>(context, bytes, Call{"MemCreate", bytes}, [&](hipMemGenericAllocationHandle_t* handle) {
+    return context.api.MemCreate(handle, bytes, &properties, 0);
   });
 }
 
 std::unique_ptr<Memory> import_physical(const Context& context, int32_t fd, size_t bytes) {
   const Cold cold(context);
   return std::make_unique<Physical>(
-      context, bytes, Call{"hipMemImportFromShareableHandle", bytes}, [&](hipMemGenericAllocationHandle_t* handle) {
+      context, bytes, Call{"MemImportFromShareableHandle", bytes}, [&](hipMemGenericAllocationHandle_t* handle) {
         void* const shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
-        return context.hip.hipMemImportFromShareableHandle(handle, shareable, hipMemHandleTypePosixFileDescriptor);
+        return context.api.MemImportFromShareableHandle(handle, shareable, hipMemHandleTypePosixFileDescriptor);
       });
 }
 

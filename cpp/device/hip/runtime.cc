@@ -25,15 +25,31 @@ Runtime load_all() {
   }
   Runtime table{};
 // The name is expanded before it is quoted: headers rename functions whose structures have changed.
-#define SYMMETRA_HIP_QUOTE(name) #name
-#define SYMMETRA_HIP_LOAD(function) load(library, table.function, SYMMETRA_HIP_QUOTE(function));
+#define SYMMETRA_HIP_QUOTED(name) #name
+#define SYMMETRA_HIP_QUOTE(name) SYMMETRA_HIP_QUOTED(name)
+#define SYMMETRA_HIP_LOAD(name) load(library, table.name, SYMMETRA_HIP_QUOTE(hip##name));
+  SYMMETRA_GPU_FUNCTIONS(SYMMETRA_HIP_LOAD)
   SYMMETRA_HIP_FUNCTIONS(SYMMETRA_HIP_LOAD)
 #undef SYMMETRA_HIP_LOAD
 #undef SYMMETRA_HIP_QUOTE
+#undef SYMMETRA_HIP_QUOTED
   return table;
 }
 
 }  // namespace
+
+ErrorKind Runtime::kind_of(int32_t code) {
+  switch (code) {
+    case hipErrorOutOfMemory:
+      return ErrorKind::kOutOfMemory;
+    case hipErrorNotSupported:
+    case hipErrorPeerAccessUnsupported:
+    case hipErrorNoBinaryForGpu:
+      return ErrorKind::kUnsupported;
+    default:
+      return ErrorKind::kDevice;
+  }
+}
 
 const Runtime& runtime() {
   static const Runtime table = load_all();

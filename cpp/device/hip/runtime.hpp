@@ -2,36 +2,38 @@
 // libamdhip64 is never linked.
 #pragma once
 
+#include "cpp/device/gpu/api.hpp"
 #include "cpp/device/hip/version.hpp"
+#include "symmetra/error.hpp"
 
 // clang-format off
-/// Every function of the runtime that this room calls.
+/// Every function of the runtime that this room alone calls; SYMMETRA_GPU_FUNCTIONS has the others.
 #define SYMMETRA_HIP_FUNCTIONS(each) \
-  each(hipDeviceCanAccessPeer) each(hipDeviceEnablePeerAccess) each(hipDeviceGetAttribute) \
-  each(hipDeviceGetName) each(hipDeviceGetStreamPriorityRange) each(hipDeviceGetUuid) each(hipDeviceTotalMem) each(hipDriverGetVersion) \
-  each(hipEventCreateWithFlags) each(hipEventDestroy) each(hipEventElapsedTime) each(hipEventQuery) \
-  each(hipEventRecord) each(hipEventSynchronize) each(hipExtMallocWithFlags) each(hipFree) each(hipGetDevice) \
-  each(hipGetDeviceCount) each(hipGetErrorName) each(hipGetErrorString) each(hipGetLastError) \
-  each(hipGetStreamDeviceId) each(hipGraphDestroy) each(hipGraphExecDestroy) each(hipGraphInstantiate) \
-  each(hipGraphLaunch) each(hipHostGetDevicePointer) each(hipHostRegister) each(hipHostUnregister) \
-  each(hipIpcCloseMemHandle) each(hipIpcGetMemHandle) each(hipIpcOpenMemHandle) each(hipMalloc) \
-  each(hipMemAddressFree) each(hipMemAddressReserve) each(hipMemcpyAsync) each(hipMemCreate) \
-  each(hipMemExportToShareableHandle) each(hipMemGetAddressRange) each(hipMemGetAllocationGranularity) \
-  each(hipMemGetInfo) each(hipMemImportFromShareableHandle) each(hipMemMap) each(hipMemRelease) \
-  each(hipMemRetainAllocationHandle) each(hipMemSetAccess) each(hipMemsetAsync) each(hipMemUnmap) \
-  each(hipModuleGetFunction) each(hipModuleLaunchKernel) each(hipModuleLoadData) each(hipPointerGetAttributes) \
-  each(hipRuntimeGetVersion) each(hipSetDevice) each(hipStreamBeginCapture) each(hipStreamCreateWithFlags) \
-  each(hipStreamCreateWithPriority) each(hipStreamDestroy) each(hipStreamEndCapture) each(hipStreamIsCapturing) \
-  each(hipStreamQuery) each(hipStreamSynchronize) each(hipStreamWaitEvent) each(hipThreadExchangeStreamCaptureMode)
+  each(DeviceGetAttribute) each(DeviceGetName) each(DeviceGetUuid) each(DeviceTotalMem) each(ExtMallocWithFlags) \
+  each(GetDevice) each(GetStreamDeviceId) each(MemAddressFree) each(MemAddressReserve) each(MemCreate) \
+  each(MemExportToShareableHandle) each(MemGetAddressRange) each(MemGetAllocationGranularity) \
+  each(MemImportFromShareableHandle) each(MemMap) each(MemRelease) each(MemRetainAllocationHandle) each(MemSetAccess) \
+  each(MemUnmap) each(ModuleGetFunction) each(ModuleLaunchKernel) each(ModuleLoadData) each(PointerGetAttributes) \
+  each(SetDevice)
 // clang-format on
 
 namespace symmetra::device::hip {
 
-/// Named like the functions they hold.
+/// The runtime. Functions are named like those they hold, without `hip`.
 struct Runtime {
-#define SYMMETRA_HIP_MEMBER(function) decltype(&::function) function;
-  SYMMETRA_HIP_FUNCTIONS(SYMMETRA_HIP_MEMBER)
-#undef SYMMETRA_HIP_MEMBER
+#define SYMMETRA_HIP_TYPE(name) using name = hip##name;
+#define SYMMETRA_HIP_CONSTANT(name) static constexpr auto name = hip##name;
+#define SYMMETRA_HIP_FUNCTION(name) decltype(&::hip##name) name;
+  SYMMETRA_GPU_TYPES(SYMMETRA_HIP_TYPE)
+  SYMMETRA_GPU_CONSTANTS(SYMMETRA_HIP_CONSTANT)
+  SYMMETRA_GPU_FUNCTIONS(SYMMETRA_HIP_FUNCTION)
+  SYMMETRA_HIP_FUNCTIONS(SYMMETRA_HIP_FUNCTION)
+#undef SYMMETRA_HIP_TYPE
+#undef SYMMETRA_HIP_CONSTANT
+#undef SYMMETRA_HIP_FUNCTION
+  static constexpr const char* kVendor = "HIP";
+  static constexpr const char* kPrefix = "hip";
+  static ErrorKind kind_of(int32_t code);
 };
 
 /// The table, loaded by the first call that succeeds and never unloaded. Throws where the runtime

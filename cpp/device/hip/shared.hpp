@@ -15,10 +15,10 @@
 
 namespace symmetra::device::hip {
 
-size_t shared_granularity(const Context& context);
-std::unique_ptr<Memory> allocate_shared(const Context& context, size_t bytes);
-std::unique_ptr<Memory> import_shared(const Context& context, int32_t fd, size_t bytes);
-std::unique_ptr<Memory> alias_shared(const Context& context, const Memory& memory);
+size_t granularity(const Context& context);
+std::unique_ptr<Memory> new_shared(const Context& context, size_t bytes);
+std::unique_ptr<Memory> open_shared(const Context& context, int32_t fd, size_t bytes);
+std::unique_ptr<Memory> shared_alias(const Context& context, const Memory& memory);
 
 /// Memory of this process, which another of its devices can map.
 class SharedMemory : public Memory {

@@ -1,5 +1,7 @@
 //! Tests of `crates/cli/src/bench/expected.rs`, whose module they are.
 
+use symmetra::op::Source;
+
 use super::*;
 
 fn shape(collective: Collective) -> Shape {
@@ -8,15 +10,21 @@ fn shape(collective: Collective) -> Shape {
 
 #[test]
 fn every_element_of_an_output_has_one_source() {
-    use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
-    for (collective, elems) in [(AllReduce, 12), (AllGather, 36), (ReduceScatter, 4), (AllToAll, 12), (Broadcast, 12)] {
+    let sizes = [
+        (Collective::AllReduce, 12),
+        (Collective::AllGather, 36),
+        (Collective::ReduceScatter, 4),
+        (Collective::AllToAll, 12),
+        (Collective::Broadcast, 12),
+    ];
+    for (collective, elems) in sizes {
         let shape = shape(collective);
         assert_eq!(shape.output_elems(), elems, "{collective:?}");
         let mut end = 0;
         for stretch in shape.stretches(1) {
-            assert_eq!(stretch.at.start, end, "{collective:?}");
-            end = stretch.at.end;
-            assert!(stretch.start + stretch.at.len() <= 12, "{collective:?}: {stretch:?}");
+            assert_eq!(stretch.at, end, "{collective:?}");
+            end += stretch.count;
+            assert!(stretch.start + stretch.count <= 12, "{collective:?}: {stretch:?}");
         }
         assert_eq!(end, elems, "{collective:?}");
     }
@@ -24,9 +32,12 @@ fn every_element_of_an_output_has_one_source() {
 
 #[test]
 fn what_goes_where() {
-    let stretch = |at, source, start| Stretch { at, source, start };
-    let second = |collective| shape(collective).stretches(1);
-    assert_eq!(second(Collective::ReduceScatter), [stretch(0..4, Source::Sum, 4)]);
+    let stretch = |at: std::ops::Range<usize>, source, start| (at.start, source, start, at.len());
+    let second = |collective| -> Vec<_> {
+        let stretches = shape(collective).stretches(1).into_iter();
+        stretches.map(|stretch| (stretch.at, stretch.source, stretch.start, stretch.count)).collect()
+    };
+    assert_eq!(second(Collective::ReduceScatter), [stretch(0..4, Source::Reduced, 4)]);
     assert_eq!(second(Collective::Broadcast), [stretch(0..12, Source::Rank(ROOT), 0)]);
     assert_eq!(second(Collective::AllToAll)[2], stretch(8..12, Source::Rank(2), 4));
     assert_eq!(second(Collective::AllGather)[2], stretch(24..36, Source::Rank(2), 0));

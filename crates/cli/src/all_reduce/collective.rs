@@ -133,7 +133,6 @@ impl<'de> Deserialize<'de> for Collective {
 /// Where the operands of a rank are in its buffers, of which the larger one has `elems` elements.
 struct Places {
     op: &'static Op,
-    rank: usize,
     world: usize,
     root: usize,
     elems: usize,
@@ -175,9 +174,9 @@ impl Places {
 }
 
 impl Sweep {
-    fn places(&self, [rank, world]: [usize; 2], elems: usize) -> Places {
+    fn places(&self, world: usize, elems: usize) -> Places {
         let (op, root, in_place) = (self.collective.op(), self.root, self.in_place);
-        Places { op, rank, world, root, elems, in_place }
+        Places { op, world, root, elems, in_place }
     }
 }
 
@@ -190,7 +189,7 @@ pub(super) fn enqueue<'b, T: Summand, B: Buffer<T>>(
     queue: impl Queue<'b>,
 ) -> symmetra::Result<()> {
     let (rank, world, reduction) = (communicator.rank(), communicator.world_size(), sweep.reduction);
-    let places = sweep.places([rank, world], elems);
+    let places = sweep.places(world, elems);
     let operand = |buffer: &'b B, extent: Extent| {
         places.has(extent, rank).then(|| buffer.part(places.range(extent, rank))).transpose()
     };
@@ -233,7 +232,7 @@ pub(super) fn count_wrong<T: Summand>(
     if sweep.collective.0 == Operation::SendReceive {
         return data.count_unlike((rank + world - 1) % world, 0, result);
     }
-    let places = sweep.places([rank, world], result.len());
+    let places = sweep.places(world, result.len());
     let (op, algorithm) = match sweep.collective {
         Collective::AllReduce => (places.op, algorithm),
         _ => (places.op, Algorithm::Auto),
@@ -276,7 +275,7 @@ mod tests {
     fn counts_of_pairs_fill_the_operands_of_every_rank() {
         for (world, elems) in [(1, 7), (2, 10), (3, 9), (4, 100), (5, 55)] {
             let sweep = Sweep { collective: Collective(Operation::AllToAllV), ..Sweep::probe(Algorithm::Auto) };
-            let places = sweep.places([0, world], elems);
+            let places = sweep.places(world, elems);
             for rank in 0..world {
                 let sums = [0, 1].map(|side| {
                     let pair = |peer| if side == 0 { places.pair(rank, peer) } else { places.pair(peer, rank) };

@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use fastrand::Rng;
 use half::{bf16, f16};
 use symmetra::Reduction;
+use symmetra::op::{Source, Stretch};
 
-use super::expected::{Source, Stretch};
 use crate::element::Summand;
 
 /// Data repeat after this many elements, a prime: so a message of a gigabyte is checked within
@@ -59,18 +59,18 @@ impl<T: Summand + Wide> Data<T> {
 
     /// `right` gets the expected element, the actual one, and the values of which the expected element is the sum, if any.
     fn count(&self, result: &[T], stretches: &[Stretch], right: impl Fn(T, T, &[T]) -> bool) -> u64 {
-        let len = stretches.iter().map(|stretch| stretch.at.len()).sum::<usize>();
+        let len = stretches.iter().map(|stretch| stretch.count).sum::<usize>();
         let mut wrong = len.abs_diff(result.len()) as u64;
         let mut summed = Vec::with_capacity(self.ranks.len());
-        for Stretch { at, source, start } in stretches {
-            let here = &result[at.start.min(result.len())..at.end.min(result.len())];
+        for Stretch { at, source, start, count } in stretches {
+            let here = &result[(*at).min(result.len())..(at + count).min(result.len())];
             let period = self.elems.clamp(1, PERIOD);
             for item in 0..period.min(here.len()) {
                 let index = (start + item) % period;
                 summed.clear();
                 let must = match source {
                     Source::Rank(rank) => self.ranks[*rank][index],
-                    Source::Sum => {
+                    Source::Reduced => {
                         summed.extend(self.ranks.iter().map(|values| values[index]));
                         T::reduce(Reduction::Sum, summed.iter().copied())
                     }

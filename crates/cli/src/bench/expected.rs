@@ -1,8 +1,7 @@
 //! What a race works on: a collective of a size, its operands, and which data they must hold afterwards.
 
-use std::ops::Range;
-
 use symmetra::Communicator;
+use symmetra::op::{Case, Size, Stretch};
 
 use crate::all_reduce::Collective;
 
@@ -16,22 +15,6 @@ pub(super) struct Shape {
 
 /// Where data are broadcast from.
 pub(super) const ROOT: usize = 0;
-
-/// Whose data an output holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// The sum of all.
-    Sum,
-    Rank(usize),
-}
-
-/// Elements `at` of an output: those of the source from element `start` on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub(super) at: Range<usize>,
-    pub(super) source: Source,
-    pub(super) start: usize,
-}
 
 impl Shape {
     /// What a rank gives each other one, or keeps of what is cut for all.
@@ -54,18 +37,9 @@ impl Shape {
 
     /// What the output of a rank holds afterwards.
     pub(super) fn stretches(self, rank: usize) -> Vec<Stretch> {
-        let whole = |source, start| vec![Stretch { at: 0..self.output_elems(), source, start }];
-        let from_all = |elems: usize, start: usize| {
-            let of = |source: usize| source * elems..(source + 1) * elems;
-            (0..self.ranks).map(|source| Stretch { at: of(source), source: Source::Rank(source), start }).collect()
-        };
-        match self.collective {
-            Collective::AllGather => from_all(self.elems, 0),
-            Collective::AllToAll => from_all(self.part_elems(), rank * self.part_elems()),
-            Collective::ReduceScatter => whole(Source::Sum, rank * self.part_elems()),
-            Collective::Broadcast => whole(Source::Rank(ROOT), 0),
-            _ => whole(Source::Sum, 0),
-        }
+        let op = self.collective.op();
+        let count = if op.input.size == Size::PerRank { self.part_elems() } else { self.elems };
+        (op.effect)(&Case { world_size: self.ranks, parameter: ROOT, count, rows: 1, counts: None }, rank)
     }
 
     /// Whether the output of a rank is what it gives.

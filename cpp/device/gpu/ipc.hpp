@@ -1,31 +1,31 @@
-#include "cpp/device/hip/ipc.hpp"
+// Memory of the plain allocator shared between processes, and between devices of one.
+#pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "cpp/device/hip/drain.hpp"
-#include "cpp/device/hip/error.hpp"
-#include "cpp/device/hip/memory.hpp"
-#include "cpp/device/registry.hpp"
+#include "cpp/device/gpu/memory.hpp"
 
-namespace symmetra::device::hip {
-namespace {
-
-static_assert(sizeof(IpcHandle) == sizeof(hipIpcMemHandle_t));
+namespace symmetra::device::gpu {
 
 /// A handle opened for a device. Expects its context to be current.
+template <typename Context>
 class Opened {
  public:
   Opened(const Context& context, const IpcHandle& handle, size_t bytes) : context_(context) {
-    hipIpcMemHandle_t native;
+    typename Context::Api::IpcMemHandle_t native;
+    static_assert(sizeof(IpcHandle) == sizeof(native));
     std::memcpy(&native, &handle, sizeof(native));
-    check(context.hip.hipIpcOpenMemHandle(&address_, native, hipIpcMemLazyEnablePeerAccess), context, {"hipIpcOpenMemHandle", bytes});
+    check(context.api.IpcOpenMemHandle(&address_, native, Context::Api::IpcMemLazyEnablePeerAccess), context, {"IpcOpenMemHandle", bytes});
   }
   ~Opened() {
     const Cold cold(context_);
-    settle(context_, context_.hip.hipIpcCloseMemHandle(address_));
+    settle(context_.api, context_.api.IpcCloseMemHandle(address_));
   }
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
@@ -39,12 +39,14 @@ class Opened {
 /// The device that opened it and the handle.
 using Key = std::pair<int32_t, std::array<uint8_t, sizeof(IpcHandle)>>;
 
+template <typename Context>
 Key key(const Context& context, const IpcHandle& handle) {
   Key key{context.ordinal, {}};
   std::memcpy(key.second.data(), &handle, sizeof(handle));
   return key;
 }
 
+template <typename Context>
 class Imported final : public LocalMemory {
  public:
   Imported(const Context& context, const IpcHandle& handle, size_t bytes)
@@ -54,50 +56,46 @@ class Imported final : public LocalMemory {
 
  private:
   size_t bytes_;
-  Use<Key, Opened> opened_;
-  Drain drain_;
+  Use<Key, Opened<Context>> opened_;
+  Drain<Context> drain_;
 };
 
-}  // namespace
-
-bool is_exportable(const Context& context, const uint8_t* base) {
-  const Cold cold(context);
-  hipIpcMemHandle_t native;
-  return settle(context, context.hip.hipIpcGetMemHandle(&native, const_cast<uint8_t*>(base))) == hipSuccess;
-}
-
+template <typename Context>
 IpcHandle export_ipc(const Context& context, const uint8_t* base) {
   const Cold cold(context);
-  hipIpcMemHandle_t native;
-  check(context.hip.hipIpcGetMemHandle(&native, const_cast<uint8_t*>(base)), context, {"hipIpcGetMemHandle"});
+  typename Context::Api::IpcMemHandle_t native;
+  check(context.api.IpcGetMemHandle(&native, const_cast<uint8_t*>(base)), context, {"IpcGetMemHandle"});
   IpcHandle handle;
   std::memcpy(&handle, &native, sizeof(handle));
   return handle;
 }
 
+template <typename Context>
 std::unique_ptr<Memory> import_ipc(const Context& context, const IpcHandle& handle, size_t bytes) {
   const Cold cold(context);
-  return std::make_unique<Imported>(context, handle, bytes);
+  return std::make_unique<Imported<Context>>(context, handle, bytes);
 }
 
+template <typename Context>
 void enable_peer(const Context& context, int32_t ordinal) {
   if (ordinal == context.ordinal) return;
   const Cold cold(context);
-  const hipError_t code = context.hip.hipDeviceEnablePeerAccess(ordinal, 0);
-  if (code == hipErrorPeerAccessAlreadyEnabled) {
-    static_cast<void>(context.hip.hipGetLastError());
+  const auto code = context.api.DeviceEnablePeerAccess(ordinal, 0);
+  if (code == Context::Api::ErrorPeerAccessAlreadyEnabled) {
+    static_cast<void>(context.api.GetLastError());
     return;
   }
-  const std::string call = "hipDeviceEnablePeerAccess(" + std::to_string(ordinal) + ')';
+  const std::string call = "DeviceEnablePeerAccess(" + std::to_string(ordinal) + ')';
   check(code, context, {call.c_str()});
 }
 
+template <typename Context>
 bool can_access(const Context& context, int32_t ordinal) {
   if (ordinal == context.ordinal) return true;
   int answer = 0;
-  const std::string call = "hipDeviceCanAccessPeer(" + std::to_string(ordinal) + ')';
-  check(context.hip.hipDeviceCanAccessPeer(&answer, context.ordinal, ordinal), context, {call.c_str()});
+  const std::string call = "DeviceCanAccessPeer(" + std::to_string(ordinal) + ')';
+  check(context.api.DeviceCanAccessPeer(&answer, context.ordinal, ordinal), context, {call.c_str()});
   return answer != 0;
 }
 
-}  // namespace symmetra::device::hip
+}  // namespace symmetra::device::gpu

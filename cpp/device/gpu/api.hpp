@@ -1,0 +1,34 @@
+// What the code of this folder takes of a vendor's runtime. CUDA and HIP name it alike but for the first letters, so
+// each room makes its `Api` from these lists: a struct with the types, the constants, and the functions as members.
+//
+// A room's `Context` is one device. Beside `Api`, `api` and `ordinal` it has what the vendors do differently:
+//   bool ready() const                  whether the device can be asked for its memory
+//   Stream_t legacy(), per_thread()     the default streams
+//   int usual_priority(int least)       of a stream that is not urgent, given the least there is
+//   int32_t device_of(Stream_t) const   the device of a stream; throws where the runtime refuses
+//   Error_t instantiate(GraphExec_t*, Graph_t) const
+//   Error_t launch(Stream_t, Kind, const void* args, const Geometry&) const
+// and a `Current` that makes the device the thread's own for a while. See also graph.hpp and device.hpp.
+#pragma once
+
+// clang-format off
+#define SYMMETRA_GPU_TYPES(each) \
+  each(Error_t) each(Event_t) each(Graph_t) each(GraphExec_t) each(IpcMemHandle_t) each(Stream_t) each(StreamCaptureMode) \
+  each(StreamCaptureStatus)
+
+#define SYMMETRA_GPU_CONSTANTS(each) \
+  each(ErrorInvalidResourceHandle) each(ErrorNotReady) each(ErrorPeerAccessAlreadyEnabled) each(EventDefault) \
+  each(HostRegisterMapped) each(HostRegisterPortable) each(IpcMemLazyEnablePeerAccess) each(MemcpyDefault) \
+  each(StreamCaptureModeRelaxed) each(StreamCaptureModeThreadLocal) each(StreamCaptureStatusNone) each(StreamNonBlocking) \
+  each(Success)
+
+#define SYMMETRA_GPU_FUNCTIONS(each) \
+  each(DeviceCanAccessPeer) each(DeviceEnablePeerAccess) each(DeviceGetStreamPriorityRange) each(DriverGetVersion) \
+  each(EventCreateWithFlags) each(EventDestroy) each(EventElapsedTime) each(EventQuery) each(EventRecord) \
+  each(EventSynchronize) each(Free) each(GetDeviceCount) each(GetErrorName) each(GetErrorString) each(GetLastError) \
+  each(GraphDestroy) each(GraphExecDestroy) each(GraphInstantiate) each(GraphLaunch) each(HostGetDevicePointer) \
+  each(HostRegister) each(HostUnregister) each(IpcCloseMemHandle) each(IpcGetMemHandle) each(IpcOpenMemHandle) \
+  each(Malloc) each(MemcpyAsync) each(MemGetInfo) each(MemsetAsync) each(RuntimeGetVersion) each(StreamBeginCapture) \
+  each(StreamCreateWithFlags) each(StreamCreateWithPriority) each(StreamDestroy) each(StreamEndCapture) \
+  each(StreamIsCapturing) each(StreamQuery) each(StreamSynchronize) each(StreamWaitEvent) each(ThreadExchangeStreamCaptureMode)
+// clang-format on

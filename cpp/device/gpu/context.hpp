@@ -1,0 +1,44 @@
+// The devices of this process, and how a cold entry works on one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "cpp/device/gpu/api.hpp"
+
+namespace symmetra::device::gpu {
+
+/// The context of a device: what `make(ordinal)` returned the first time. Objects may refer to it for ever.
+template <typename Context, typename Make>
+const Context& primary(int32_t ordinal, Make make) {
+  struct Primaries {
+    std::mutex mutex;
+    std::map<int32_t, Context> contexts;
+  };
+  // Never destroyed, because objects with static storage may outlive any order of destruction.
+  static Primaries* const all = new Primaries;
+  const std::lock_guard lock(all->mutex);
+  if (const auto found = all->contexts.find(ordinal); found != all->contexts.end()) return found->second;
+  return all->contexts.emplace(ordinal, make(ordinal)).first->second;
+}
+
+/// Current for cold entries: also lets the thread allocate, free and query while some
+/// thread captures a stream, which would otherwise fail and spoil that capture.
+template <typename Context>
+class Cold {
+ public:
+  explicit Cold(const Context& context) noexcept : context_(context), current_(context) { exchange(); }
+  ~Cold() { exchange(); }
+  Cold(const Cold&) = delete;
+  Cold& operator=(const Cold&) = delete;
+
+ private:
+  void exchange() noexcept { static_cast<void>(context_.api.ThreadExchangeStreamCaptureMode(&mode_)); }
+
+  const Context& context_;
+  typename Context::Current current_;
+  typename Context::Api::StreamCaptureMode mode_ = Context::Api::StreamCaptureModeRelaxed;
+};
+
+}  // namespace symmetra::device::gpu
