@@ -55,14 +55,12 @@ struct Call {
   }
 };
 
-How reduced(Reduction reduction, std::size_t root = 0) {
+How reduced(Reduction reduction, std::size_t parameter = 0) {
   How how{};
   how.options.reduction = reduction;
-  how.parameter = root;
+  how.parameter = parameter;
   return how;
 }
-
-How rooted(std::size_t root) { return reduced(Reduction::kSum, root); }
 
 How along(std::size_t dim, How how = {}) {
   how.dim = dim;
@@ -80,8 +78,9 @@ BoundAllReduce Collectives::bind_all_reduce(Operand input, Operand output, AllRe
   return BoundAllReduce(share(call([&] { return core::bind(asked.group, asked.asked, asked.input, asked.output); })));
 }
 
-void Collectives::all_gather(Operand input, Operand output, Queue queue) const {
-  Call(communicator_, coordinator_, "all-gather", input, output).run(queue);
+void Collectives::run(const char* operation, const std::optional<Operand>& input, const std::optional<Operand>& output, const Queue& queue,
+                      Reduction reduction, std::size_t parameter) const {
+  Call(communicator_, coordinator_, operation, input, output, reduced(reduction, parameter)).run(queue);
 }
 
 void Collectives::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
@@ -89,38 +88,14 @@ void Collectives::all_gather_along(std::size_t dim, const std::vector<std::size_
   Call(communicator_, coordinator_, "all-gather", input, output, along(dim)).run(queue, shape);
 }
 
-void Collectives::reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
-  Call(communicator_, coordinator_, "reduce-scatter", input, output, reduced(reduction)).run(queue);
-}
-
 void Collectives::reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
                                        Reduction reduction, Queue queue) const {
   Call(communicator_, coordinator_, "reduce-scatter", input, output, along(dim, reduced(reduction))).run(queue, shape);
 }
 
-void Collectives::all_to_all(Operand input, Operand output, Queue queue) const {
-  Call(communicator_, coordinator_, "all-to-all", input, output).run(queue);
-}
-
 void Collectives::all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
                                const std::vector<std::size_t>& receive_counts, Queue queue) const {
   Call(communicator_, coordinator_, "all-to-all-v", input, output).run(queue, send_counts, receive_counts);
-}
-
-void Collectives::broadcast(Operand buffer, std::size_t root, Queue queue) const {
-  Call(communicator_, coordinator_, "broadcast", std::nullopt, buffer, rooted(root)).run(queue);
-}
-
-void Collectives::reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
-  Call(communicator_, coordinator_, "reduce", input, output, reduced(reduction, root)).run(queue);
-}
-
-void Collectives::gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
-  Call(communicator_, coordinator_, "gather", input, output, rooted(root)).run(queue);
-}
-
-void Collectives::scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const {
-  Call(communicator_, coordinator_, "scatter", input, output, rooted(root)).run(queue);
 }
 
 void Collectives::batch(const std::vector<Message>& messages, Queue queue) const {

@@ -111,7 +111,7 @@ class Device {
   virtual size_t shared_granularity() const = 0;
   /// Maps a peer's allocate_shared memory; takes ownership of `fd`, also when it throws.
   virtual std::unique_ptr<Memory> import_shared(int32_t fd, size_t bytes) const = 0;
-  /// The same for memory of this process, which must outlive the result's use.
+  /// Maps allocate_shared memory of this process, which must outlive the result's use.
   virtual std::unique_ptr<Memory> alias_shared(const Memory& memory) const = 0;
 
   virtual PointerInfo classify(const uint8_t* pointer) const = 0;

@@ -70,14 +70,16 @@ class Collectives {
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many
   /// elements. In place: `input` is this rank's part of `output`.
-  void all_gather(Operand input, Operand output, Queue queue) const;
+  void all_gather(Operand input, Operand output, Queue queue) const { run("all-gather", input, output, queue); }
   /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with
   /// shape[dim] times the world size. Nothing is copied before or after.
   void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
 
   /// Reduces `input` over all ranks, in rank order and rounded once, and puts this rank's part of the result into
   /// `output`; `input` has world size times as many elements. In place: `output` is this rank's part of `input`.
-  void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
+  void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
+    run("reduce-scatter", input, output, queue, reduction);
+  }
   /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with
   /// shape[dim] divided by the world size. Nothing is copied before or after.
   void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Reduction reduction,
@@ -85,7 +87,7 @@ class Collectives {
 
   /// Cuts `input` into a part for every rank and fills `output` with the parts that came from every rank, in rank order.
   /// Both have as many elements, a multiple of the world size.
-  void all_to_all(Operand input, Operand output, Queue queue) const;
+  void all_to_all(Operand input, Operand output, Queue queue) const { run("all-to-all", input, output, queue); }
   /// All-to-all with a count of elements for each rank: one strip behind the other in either operand. Where what a rank
   /// sends is not what its peer expects, later calls of every rank throw kMismatch, which names both, and all outputs
   /// are undefined; NCCL does not compare the counts.
@@ -93,20 +95,28 @@ class Collectives {
                     const std::vector<std::size_t>& receive_counts, Queue queue) const;
 
   /// Copies the `buffer` of rank `root` into the buffer of every other rank.
-  void broadcast(Operand buffer, std::size_t root, Queue queue) const;
+  void broadcast(Operand buffer, std::size_t root, Queue queue) const {
+    run("broadcast", std::nullopt, buffer, queue, Reduction::kSum, root);
+  }
 
   /// Reduces `input` over all ranks, in rank order and rounded once, into the `output` of rank `root`; on other ranks
   /// `output` is not looked at. The root's operands may be the same memory.
-  void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const;
+  void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
+    run("reduce", input, output, queue, reduction, root);
+  }
   /// Reduces `buffer` over all ranks into the `buffer` of rank `root`. Ranks may mix this with the other form.
   void reduce(Operand buffer, Reduction reduction, std::size_t root, Queue queue) const { reduce(buffer, buffer, reduction, root, queue); }
 
   /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`, which has world size times as many
   /// elements; on other ranks `output` is not looked at. In place: the root's `input` is its part.
-  void gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const;
+  void gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
+    run("gather", input, output, queue, Reduction::kSum, root);
+  }
   /// Cuts the `input` of rank `root` into a part for every rank and puts each part into that rank's `output`; on other
   /// ranks `input` is not looked at. In place: the root's `output` is its part.
-  void scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const;
+  void scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const {
+    run("scatter", input, output, queue, Reduction::kSum, root);
+  }
 
   /// Sends and receives all of `messages` as one operation, in which every rank of the group takes part, if only with
   /// none. At most one message to, and one from, each rank. Sizes in bytes are compared first: where they differ, later
@@ -142,6 +152,10 @@ class Collectives {
   ~Collectives() = default;
   Collectives(Collectives&&) noexcept = default;
   Collectives& operator=(Collectives&&) noexcept = default;
+
+  /// Runs the operation with this name. `parameter` is the root, or the distance between ranks.
+  void run(const char* operation, const std::optional<Operand>& input, const std::optional<Operand>& output, const Queue& queue,
+           Reduction reduction = Reduction::kSum, std::size_t parameter = 0) const;
 
   /// Exactly one is not null, unless the object was moved from.
   std::shared_ptr<core::Communicator> communicator_;

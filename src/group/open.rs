@@ -20,7 +20,7 @@ use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
 
 /// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
-/// the newer build could not work together; `tests/bindings.rs` pins the sources that decide this.
+/// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
 const PROTOCOL: u32 = 1;
 
 /// A rank's statement before the group exists.

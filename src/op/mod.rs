@@ -43,8 +43,8 @@ pub(crate) use strips::{Rows, Strip, Strips};
 /// Every operation of a group, in the order in which commands and explanations list them.
 pub static OPERATIONS: [&Op; 10] = [
     &ALL_REDUCE,
-    &ALL_GATHER,
     &REDUCE_SCATTER,
+    &ALL_GATHER,
     &ALL_TO_ALL,
     &ALL_TO_ALL_V,
     &BROADCAST,

@@ -180,7 +180,7 @@ macro_rules! any_thread {
     ($($opaque:ty)*) => {$(
         // SAFETY: `cpp/device/device.hpp` promises that every object may be used from any thread.
         unsafe impl Send for $opaque {}
-        // SAFETY: as above; the methods bound here are const and synchronise inside.
+        // SAFETY: `cpp/device/device.hpp` promises it; the methods bound here are const and synchronise inside.
         unsafe impl Sync for $opaque {}
     )*};
 }

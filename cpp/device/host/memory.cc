@@ -95,7 +95,7 @@ class Shared final : public Allocation<Mapping> {
   Descriptor file_;
 };
 
-/// The same addresses, owned by another object.
+/// Addresses that another object owns.
 class Alias final : public Memory {
  public:
   Alias(uint8_t* address, size_t bytes) noexcept : address_(address), bytes_(bytes) {}

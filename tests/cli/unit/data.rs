@@ -3,7 +3,7 @@
 use super::*;
 
 fn sum_of(elems: usize) -> Vec<Stretch> {
-    vec![Stretch { at: 0..elems, source: Source::Sum, start: 0 }]
+    vec![Stretch { at: 0, source: Source::Reduced, start: 0, count: elems }]
 }
 
 #[test]
@@ -26,7 +26,12 @@ fn a_result_is_equal_near_or_far() {
 #[test]
 fn what_was_moved_is_equal_or_wrong() {
     let data = Data::<f32>::new(3, 100, 3);
-    let of = |source, at: std::ops::Range<usize>, start| Stretch { at, source: Source::Rank(source), start };
+    let of = |source, at: std::ops::Range<usize>, start| Stretch {
+        at: at.start,
+        source: Source::Rank(source),
+        start,
+        count: at.len(),
+    };
     let stretches = [of(2, 0..50, 50), of(0, 50..150, 0)];
     let mut result = [&data.of(2)[50..], &data.of(0)].concat();
     assert_eq!((data.count_unequal(&result, &stretches), data.count_far(&result, &stretches)), (0, 0));
@@ -43,7 +48,7 @@ fn data_repeat_after_their_period() {
     assert_eq!((one.len(), one[..10].to_vec()), (elems, one[PERIOD..].to_vec()));
     let mut sum: Vec<i32> = one.iter().zip(&two).map(|(one, two)| one.wrapping_add(*two)).collect();
     assert_eq!(data.count_unequal(&sum, &sum_of(elems)), 0);
-    let end = [Stretch { at: 0..20, source: Source::Sum, start: PERIOD - 10 }];
+    let end = [Stretch { at: 0, source: Source::Reduced, start: PERIOD - 10, count: 20 }];
     assert_eq!(data.count_unequal(&sum[PERIOD - 10..], &end), 0);
     sum[PERIOD + 3] ^= 1;
     assert_eq!((data.count_unequal(&sum, &sum_of(elems)), data.count_far(&sum, &sum_of(elems))), (1, 1));
