@@ -153,7 +153,8 @@ class Collectives {
   Collectives(Collectives&&) noexcept = default;
   Collectives& operator=(Collectives&&) noexcept = default;
 
-  /// Runs the operation with this name. `parameter` is the root, or the distance between ranks.
+  /// Runs the operation with this name. `parameter` is the root, or the distance between ranks, which may be
+  /// negative.
   void run(const char* operation, const std::optional<Operand>& input, const std::optional<Operand>& output, const Queue& queue,
            Reduction reduction = Reduction::kSum, std::size_t parameter = 0) const;
 

@@ -8,6 +8,7 @@ mod exchange;
 mod open;
 mod split;
 #[cfg(test)]
+#[path = "../../tests/unit/bootstrap/mesh/mod.rs"]
 mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -9,7 +9,7 @@ use super::tensor::{Target, resolve, target};
 use super::{Communicator, Coordinator, Report, Tensor};
 use crate::collective;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Parameter, Result};
 use crate::op::{self, AllReduceOptions, Call, Numbers, Op, SEND_RECEIVE, Size};
 use crate::stream::{Enqueue, Kept};
 use crate::types::Dtype;
@@ -34,6 +34,13 @@ impl<'a> Caller<'a> {
         match self {
             Self::Communicator(communicator) => communicator.device(),
             Self::Coordinator(coordinator) => coordinator.device(),
+        }
+    }
+
+    fn world_size(&self) -> usize {
+        match self {
+            Self::Communicator(communicator) => communicator.world_size(),
+            Self::Coordinator(coordinator) => coordinator.world_size(),
         }
     }
 
@@ -92,7 +99,12 @@ impl<'a> Caller<'a> {
             _ if asked.along => Numbers::Along(asked.dim, first),
             _ => Numbers::None,
         };
-        let call = Call::new(op, dtype).options(options).parameter(asked.parameter).numbers(numbers);
+        // A distance may be negative, and goes round the group.
+        let parameter = match op.operation.parameter() {
+            Parameter::Distance => (asked.parameter as isize).rem_euclid(self.world_size() as isize) as usize,
+            _ => asked.parameter,
+        };
+        let call = Call::new(op, dtype).options(options).parameter(parameter).numbers(numbers);
         Ok(call.input(from.map(|(view, _)| view)).output(to.map(|(view, _)| view)))
     }
 }

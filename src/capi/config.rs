@@ -138,27 +138,5 @@ impl TryFrom<&Settings> for Config {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_carry_every_default() {
-        assert_eq!(Config::try_from(&settings_default()).unwrap(), Config::default());
-    }
-
-    #[test]
-    fn an_unknown_transport_is_refused() {
-        let transport = Transport::ALL.len() as u32;
-        let error = Config::try_from(&Settings { transport, ..settings_default() }).unwrap_err();
-        let message = format!("the number of a Transport is {transport}, but it must be less than {transport}");
-        assert_eq!(error, Error::InvalidArgument { message });
-    }
-
-    #[test]
-    fn algorithms_are_numbered_as_the_header_says() {
-        for number in 0..=Algorithm::ALL.len() as u32 {
-            assert_eq!(algorithm_number(algorithm(number).unwrap()), number);
-        }
-        assert!(algorithm(Algorithm::ALL.len() as u32 + 1).is_err());
-    }
-}
+#[path = "../../tests/unit/capi/config.rs"]
+mod tests;

@@ -61,25 +61,5 @@ impl fmt::Display for Report {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(result: Result<(), Report>) -> String {
-        result.unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_panic_becomes_an_internal_error() {
-        assert_eq!(text(guard(|| panic!("on {}", 1))), "0|0|-1|internal error: panicked: on 1");
-        assert_eq!(text(guard(|| std::panic::panic_any(7))), "0|0|-1|internal error: panicked: without words");
-    }
-
-    #[test]
-    fn an_error_keeps_kind_code_and_rank() {
-        let lost = Error::PeerLost { rank: 3, detail: String::new() };
-        assert_eq!(text(guard(|| Err(lost))), "8|0|3|rank 3 is gone");
-        let system = Error::System { errno: 2, message: "open a|b".to_owned() };
-        assert_eq!(text(guard(|| Err(system))), "5|2|-1|system error 2: open a|b");
-        assert_eq!(text(guard(|| Err(Error::bootstrap("as thrown")))), "6|0|-1|as thrown");
-    }
-}
+#[path = "../../tests/unit/capi/report.rs"]
+mod tests;

@@ -101,29 +101,5 @@ pub(crate) fn single(shape: Shape, items: u32) -> Launch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn launches_fit_every_device(world in 2u32..=16, packets in 0u64..1 << 40) {
-            for launch in [
-                push(Shape::Gpu, world, packets, 512),
-                zero_copy(Shape::Gpu, packets),
-                ring(Shape::Gpu, packets, 108),
-                single(Shape::Gpu, 2 * world),
-                relay(Shape::Gpu, world, packets),
-            ] {
-                let geometry = launch.geometry;
-                prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));
-                prop_assert!((1..=1024).contains(&geometry.threads));
-                prop_assert!(geometry.shared_bytes <= 48 << 10);
-            }
-            let launch = push(Shape::Gpu, world, packets, 1024);
-            prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
-            let launch = relay(Shape::Gpu, world, packets);
-            prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
-        }
-    }
-}
+#[path = "../../tests/unit/kernel/geometry.rs"]
+mod tests;

@@ -13,6 +13,7 @@ mod opening;
 mod session;
 mod symbols;
 #[cfg(test)]
+#[path = "../../tests/unit/nccl/mod.rs"]
 pub(crate) mod tests;
 mod window;
 

@@ -99,44 +99,31 @@ impl Call<'_> {
         Ok(Some(view))
     }
 
-    /// How many elements the ranks agree on: what an operand of one count has, a part of what the others have, or
-    /// what a shape says.
+    /// How many elements the ranks agree on: what a shape says, or the operand that every rank has.
     fn cut(&self, input: Option<&View<'_>>, output: Option<&View<'_>>, world: usize) -> Result<Cut> {
-        if let Numbers::Along(dim, shape) = self.numbers {
-            return match self.op.input.size {
-                Size::PerRank => Cut::of_whole(shape, dim, world),
-                _ => Cut::of_parts(shape, dim, world),
-            };
-        }
-        let one = |view: Option<&View<'_>>, extent: super::Extent| {
-            view.filter(|_| extent.size == Size::One).map(|view| view.elems)
+        let (what, view, extent) = match input.filter(|_| !self.op.input.at_root) {
+            Some(input) => ("input", Some(input), self.op.input),
+            None => ("output", output, self.op.output),
         };
-        match one(input, self.op.input).or(one(output, self.op.output)) {
-            Some(elems) => Ok(Cut::line(elems, world)),
-            None => {
-                let elems = input.or(output).map_or(0, |view| view.elems);
-                match elems.is_multiple_of(world) {
-                    true => Ok(Cut::line(elems / world, world)),
-                    false => {
-                        let limit = format!("it must be a multiple of the world size, {world}");
-                        Err(Error::invalid("the input's length", elems, limit))
-                    }
-                }
+        let elems = view.map_or(0, |view| view.elems);
+        match (self.numbers, extent.size) {
+            (Numbers::Along(dim, shape), Size::PerRank) => Cut::of_whole(shape, dim, world),
+            (Numbers::Along(dim, shape), _) => Cut::of_parts(shape, dim, world),
+            (_, Size::PerRank) if !elems.is_multiple_of(world) => {
+                let limit = format!("it must be a multiple of the world size, {world}");
+                Err(Error::invalid(&format!("the {what}'s length"), elems, limit))
             }
+            (_, Size::PerRank) => Ok(Cut::line(elems / world, world)),
+            _ => Ok(Cut::line(elems, world)),
         }
     }
 
     fn misfit(&self, what: &str, elems: usize, needed: Option<usize>, world: usize) -> Error {
-        let why = match self.numbers {
-            Numbers::Along(dim, shape) => format!("the shape {shape:?}, cut along {dim} over {world} ranks,"),
-            _ if what == "output" && self.op.output.size == Size::One && self.op.input.size == Size::One => {
-                "the input".to_owned()
-            }
-            _ => format!("{} over {world} ranks", self.op.operation),
-        };
-        let limit = match needed {
-            Some(needed) => format!("{why} makes {needed}"),
-            None => format!("{why} makes more than there can be"),
+        let needed = needed.map_or_else(|| "more than there can be".to_owned(), |needed| needed.to_string());
+        let limit = match self.numbers {
+            Numbers::Along(dim, shape) => format!("the shape {shape:?} along {dim} over {world} ranks makes {needed}"),
+            _ if self.op.input.size == self.op.output.size => format!("the input has {needed}"),
+            _ => format!("{} over {world} ranks makes {needed}", self.op.operation),
         };
         Error::invalid(&format!("the {what}'s length"), elems, limit)
     }
@@ -148,7 +135,14 @@ impl Call<'_> {
             false => (("the output", into), ("the input", from)),
         };
         let start = match self.op.in_place {
-            InPlace::Same => Some(all.start),
+            InPlace::Same => {
+                let (bytes, apart) = (own.len(), own.start.abs_diff(all.start));
+                if apart == 0 || apart >= bytes {
+                    return Ok(());
+                }
+                let limit = format!("operands of {bytes} bytes must be the same or {bytes} bytes apart");
+                return Err(Error::invalid("the distance of input and output", format!("{apart} bytes"), limit));
+            }
             InPlace::OwnPart if cut.is_line() => Some(all.start + rank * own.len()),
             InPlace::OwnPart | InPlace::Never => None,
         };

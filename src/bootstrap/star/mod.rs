@@ -5,6 +5,7 @@ mod hub;
 mod lobby;
 mod spoke;
 #[cfg(test)]
+#[path = "../../../tests/unit/bootstrap/star.rs"]
 mod tests;
 
 use std::os::fd::OwnedFd;

@@ -6,10 +6,12 @@ mod along;
 #[macro_use]
 mod calls;
 mod empty;
+mod mixed;
 mod refused;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
+use symmetra::op::{OPERATIONS, Op};
 use symmetra::{Config, Device, DeviceBuffer, HostShape, Reduction, Transport};
 
 use crate::support::data::shuffle;
@@ -18,7 +20,6 @@ use crate::support::specials::{extreme_data, special_data};
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, is_host, threads};
 use calls::{Batch, Bench, ROOM, batches};
-use symmetra::op::{OPERATIONS, Op};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Auto, Transport::Packets, Transport::Direct];
 

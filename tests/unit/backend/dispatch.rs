@@ -1,0 +1,217 @@
+//! Tests of `src/backend/dispatch.rs`, whose module they are.
+
+use super::*;
+use crate::device::Device;
+use crate::memory::{Place, View};
+use crate::op::{Extent, Message, Numbers, Size};
+use proptest::prelude::*;
+
+const HAVE: Result<(), String> = Ok(());
+
+fn facts(hosts: &[usize], nccl: bool, host: bool) -> Facts {
+    let lacking = || "it is not here".to_owned();
+    Facts {
+        hosts: hosts.iter().enumerate().map(|(host, ranks)| (format!("host-{host}"), *ranks)).collect(),
+        forced: None,
+        exact: false,
+        nccl: if nccl { HAVE } else { Err(lacking()) },
+        host: if host { Ok(()) } else { Err(lacking()) },
+    }
+}
+
+/// A size of any magnitude up to 2^40, a little off a power of two or not.
+fn sizes() -> impl Strategy<Value = usize> {
+    (0u32..=40, -3i64..=3, 0u64..1 << 40).prop_map(|(power, off, low)| {
+        let size = (1i64 << power) + off + (low & ((1 << power) - 1)) as i64 * (off & 1);
+        size.clamp(0, 1 << 40) as usize
+    })
+}
+
+/// What a rank gives to an operation, as far as it is its own: where its operands are, and which it has.
+struct Own<'a> {
+    rank: usize,
+    world: usize,
+    bytes: usize,
+    offset: usize,
+    device: &'a Device,
+    counts: &'a [usize],
+    messages: &'a [Message],
+}
+
+/// The call of a rank; memory is never touched.
+fn call<'v>(own: &'v Own<'_>, op: &'static crate::op::Op, reduction: Reduction, dtype: Dtype) -> Call<'v> {
+    let view = |elems: usize| View {
+        address: std::ptr::without_provenance_mut((1 << 44) + own.offset * dtype.bytes()),
+        elems,
+        place: if own.rank.is_multiple_of(2) { Place::Plain } else { Place::Symmetric { group: 1, offset_bytes: 64 } },
+        device: own.device,
+        owner: None,
+    };
+    let (elems, root) = (own.bytes / dtype.bytes(), own.world - 1);
+    let operand = |extent: Extent| {
+        let elems = if extent.size == Size::One { elems } else { elems.saturating_mul(own.world) };
+        (extent.size != Size::None && (!extent.at_root || own.rank == root)).then(|| view(elems))
+    };
+    let numbers = match op.input.size {
+        Size::Counts => Numbers::Counts([own.counts; 2]),
+        Size::Messages => Numbers::Messages(&own.messages[..own.rank % 2]),
+        _ => Numbers::None,
+    };
+    let call = Call::new(op, dtype).options(reduction).parameter(root).numbers(numbers);
+    call.input(operand(op.input)).output(operand(op.output))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn every_call_has_one_backend_which_explain_names(
+        hosts in proptest::collection::vec(1usize..=16, 1..5), nccl: bool, exact: bool,
+        bytes in sizes(), offset in 0usize..64, captured: bool,
+    ) {
+        let device = Device::host().unwrap();
+        let facts = Facts { exact, ..facts(&hosts, nccl, true) };
+        let world = facts.world_size();
+        let explained = facts.explain();
+        for op in OPERATIONS {
+            for (reduction, dtype) in Reduction::ALL.into_iter().flat_map(|r| Dtype::ALL.map(|d| (r, d))) {
+                let chosen: Vec<_> = (0..world.min(5)).map(|rank| {
+                    let counts: Vec<usize> = (0..world).map(|peer| peer * rank % 3).collect();
+                    let offset = offset * (rank + 1);
+                    let view = View {
+                        address: std::ptr::without_provenance_mut(64), elems: 1, place: Place::Plain, device: &device,
+                        owner: None,
+                    };
+                    let messages = [Message::new(0, rank % 2 == 0, dtype, &view)];
+                    let own = Own {
+                        rank, world, bytes, offset, device: &device, counts: &counts, messages: &messages,
+                    };
+                    let request = Request::of(&call(&own, op, reduction, dtype), captured);
+                    (request, facts.select(&request))
+                }).collect();
+                let (request, backend) = &chosen[0];
+                prop_assert!(chosen.iter().all(|other| other.1 == *backend), "{:?}", chosen);
+                let named = |explanation: &&Explanation| {
+                    let of = |s: &&Served| s.holds(op.operation, request.reduction, request.dtype, captured);
+                    explanation.serves.iter().filter(of).count() > 0
+                };
+                let twice = |explanation: &Explanation| {
+                    let of = |s: &&Served| s.holds(op.operation, request.reduction, request.dtype, captured);
+                    explanation.serves.iter().filter(of).count() > 1
+                };
+                let names: Vec<_> = explained.iter().filter(named).map(|explanation| explanation.backend).collect();
+                prop_assert!(!explained.iter().any(twice));
+                match backend {
+                    Ok(backend) => prop_assert_eq!(&names, &[*backend]),
+                    // A graph of GPUs on several hosts has nothing but NCCL.
+                    Err(reasons) => {
+                        prop_assert!(captured && hosts.len() > 1 && names.is_empty(), "{}", reasons);
+                        prop_assert!(reasons.contains("host: it blocks the caller and cannot be captured"));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_forced_backend_serves_or_says_why_not(
+        hosts in proptest::collection::vec(1usize..=16, 1..4), nccl: bool, host: bool, exact: bool, forced in 0usize..4,
+    ) {
+        let forced = Backend::ALL[forced];
+        let facts = Facts { forced: Some(forced), exact, ..facts(&hosts, nccl, host) };
+        for request in requests() {
+            match facts.select(&request) {
+                Ok(backend) => prop_assert!(backend == forced || facts.world_size() == 1),
+                Err(reasons) => {
+                    prop_assert!(facts.world_size() > 1);
+                    for other in Backend::ALL.into_iter().filter(|other| *other != forced) {
+                        let words = format!("{other}: {forced} is forced");
+                        prop_assert!(reasons.contains(&words), "{}", reasons);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_on_one_host_are_served_by_the_own_kernels_alone() {
+    let lines: Vec<_> = facts(&[4], true, true).explain().iter().map(ToString::to_string).collect();
+    assert_eq!(lines[0], "quantised: refuses: there is none yet");
+    assert_eq!(lines[1], "own: every operation and type, any size; in graphs every operation and type, any size");
+    assert_eq!(lines[2], "nccl: nothing comes to it");
+    assert_eq!(lines[3], "host: nothing comes to it");
+}
+
+#[test]
+fn groups_on_several_hosts_go_on_to_others() {
+    let lines: Vec<_> = facts(&[2, 1], false, true).explain().iter().map(ToString::to_string).collect();
+    assert_eq!(lines[1], "own: refuses: its ranks are on 2 hosts, host-0 (2 ranks), host-1 (1 ranks)");
+    assert_eq!(lines[2], "nccl: refuses: it is not here");
+    assert_eq!(
+        lines[3],
+        "host: every operation and type, any size; refuses: it blocks the caller and cannot be captured"
+    );
+    let lines: Vec<_> = facts(&[2, 1], true, true).explain().iter().map(ToString::to_string).collect();
+    let (nccl, host) = (
+        "nccl: all-reduce (sum prod) of every type, all-reduce (min max) of i32 i64 i8 u8 u32 u64, \
+         all-reduce (avg) of f32 f64 f16 bf16, reduce-scatter",
+        "host: all-reduce (min max) of f32 f64 f16 bf16, all-reduce (avg) of i32 i64 i8 u8 u32 u64, reduce-scatter",
+    );
+    assert!(lines[2].starts_with(nccl), "{}", lines[2]);
+    assert!(lines[3].starts_with(host), "{}", lines[3]);
+}
+
+/// Whether `Determinism::Exact` rules, and how many ranks there are, matter to floating types alone.
+#[test]
+fn nccl_is_given_nothing_that_it_computes_otherwise() {
+    let served = |exact: bool, ranks: usize, floats: bool| -> Vec<Reduction> {
+        let facts = Facts { exact, ..facts(&[1, ranks - 1], true, true) };
+        let by_nccl = |reduction: &Reduction| {
+            let backends = requests().filter(|request| {
+                !request.captured && request.reduction == Some(*reduction) && request.dtype.is_float() == floats
+            });
+            let backends: Vec<_> = backends.map(|request| facts.select(&request)).collect();
+            let nccl = backends[0] == Ok(Backend::Nccl);
+            let expected = Ok(if nccl { Backend::Nccl } else { Backend::Host });
+            assert!(backends.iter().all(|backend| *backend == expected), "{reduction}: {backends:?}");
+            nccl
+        };
+        Reduction::ALL.into_iter().filter(by_nccl).collect()
+    };
+    use Reduction::{Average, Max, Min, Product, Sum};
+    for (exact, ranks) in [(false, 2), (false, 3), (true, 2), (true, 3)] {
+        assert_eq!(served(exact, ranks, false), [Sum, Product, Min, Max]);
+    }
+    for ranks in [2, 3] {
+        assert_eq!(served(false, ranks, true), [Sum, Product, Average]);
+    }
+    assert_eq!(served(true, 2, true), [Sum, Product]);
+    assert_eq!(served(true, 3, true), []);
+    let captured = Request {
+        operation: Operation::AllReduce,
+        reduction: Some(Max),
+        dtype: Dtype::BF16,
+        named: false,
+        captured: true,
+    };
+    let reasons = facts(&[1, 1], true, true).select(&captured).unwrap_err();
+    assert!(reasons.contains("nccl: its minima and maxima of floating types lose NaN; host: it blocks"), "{reasons}");
+    let average = Request { reduction: Some(Average), ..captured };
+    let reasons = Facts { exact: true, ..facts(&[1, 1], true, true) }.select(&average).unwrap_err();
+    assert!(reasons.contains("nccl: determinism is exact, and it divides before it adds; "), "{reasons}");
+}
+
+#[test]
+fn an_algorithm_by_name_is_for_the_own_kernels() {
+    let request = |named| Request {
+        operation: Operation::AllReduce,
+        reduction: Some(Reduction::Sum),
+        dtype: Dtype::F32,
+        named,
+        captured: false,
+    };
+    assert_eq!(facts(&[2], true, true).select(&request(true)), Ok(Backend::Own));
+    assert_eq!(facts(&[2, 2], true, true).select(&request(false)), Ok(Backend::Nccl));
+    let reasons = facts(&[2, 2], true, true).select(&request(true)).unwrap_err();
+    assert!(reasons.contains("nccl: the call names an algorithm of the own kernels"), "{reasons}");
+}

@@ -1,0 +1,269 @@
+//! Tests of `src/backend/nccl/ranks.rs`, whose module they are.
+
+use std::time::Instant;
+
+use super::*;
+use crate::bootstrap::Threads;
+use crate::collective::Communicator as Own;
+use crate::group::Config;
+use crate::memory::Place;
+use crate::memory::View;
+use crate::nccl::tests::Fake;
+use crate::op::ALL_REDUCE;
+use crate::stream::Graph;
+
+const ENOUGH: Duration = Duration::from_secs(20);
+const DEADLINES: Deadlines = Deadlines { open: ENOUGH, first_use: ENOUGH, steady: ENOUGH };
+
+/// A rank on a device of the CPU, over a library that looks at no memory.
+struct Rank {
+    fake: Fake,
+    ranks: Ranks,
+    stream: Stream,
+}
+
+impl Rank {
+    fn new() -> Self {
+        let (fake, device) = (Fake::new(&[]), Device::host().unwrap());
+        let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), Lane::new(&device).unwrap(), 1);
+        Self { fake, ranks, stream: Stream::new(&device).unwrap() }
+    }
+
+    fn call(&self, queue: &impl Enqueue) -> Result<()> {
+        let (device, address) = (self.stream.device(), std::ptr::without_provenance_mut(64));
+        let view = || View { address, elems: 1, place: Place::Plain, device, owner: None };
+        let call = Call::new(&ALL_REDUCE, Dtype::F32).input(view()).output(view());
+        self.ranks.run(&call, &call.check(0, 1, device)?, queue)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.ranks.synchronize(&self.stream, DEADLINES, || Ok(()), late)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.ranks.0.pending.lock().is_some()
+    }
+}
+
+fn late(operation: Operation, waited: Duration) -> Error {
+    Error::exchange_timeout(None, waited, operation.to_string())
+}
+
+/// The outcome of closing beside ranks of which each says what `others` hold.
+fn close(ranks: &Ranks, others: &[bool]) -> Result<()> {
+    let exchanges = std::cell::Cell::new(0);
+    ranks.close(
+        ENOUGH,
+        || Ok(()),
+        late,
+        |own| {
+            // First whether all is done, then whether graphs hold anything.
+            let others: Vec<_> = match exchanges.replace(exchanges.get() + 1) {
+                0 => others.iter().map(|_| Vec::new()).collect(),
+                _ => others.iter().map(|held| vec![u8::from(*held)]).collect(),
+            };
+            Ok([vec![own.to_vec()], others].concat())
+        },
+    )
+}
+
+const IN_ORDER: [&str; 2] = ["ncclCommFinalize", "ncclCommDestroy"];
+
+#[test]
+fn closing_does_not_wait_for_graphs_of_any_rank() {
+    for (own, other) in [(false, false), (true, false), (false, true)] {
+        let rank = Rank::new();
+        rank.call(&&rank.stream).unwrap();
+        let graph = own.then(|| rank.stream.capture(|capture| rank.call(&capture)).unwrap());
+        rank.fake.answers(if own { "graphs 1\n" } else { "" });
+        close(&rank.ranks, &[other, false]).unwrap();
+        let expected = if own || other { &["ncclCommAbort"][..] } else { &IN_ORDER };
+        assert_eq!(rank.fake.calls()[2 + usize::from(own)..], *expected, "{own} {other}");
+        assert_eq!(rank.call(&&rank.stream), Err(Error::Closed));
+        assert_eq!(rank.ranks.check(), Err(Error::Closed));
+        if let Some(graph) = graph {
+            assert_eq!(graph.launch(&rank.stream), Err(Error::Closed));
+        }
+        rank.fake.answers("");
+        close(&rank.ranks, &[]).unwrap();
+    }
+}
+
+#[test]
+fn closing_waits_for_what_was_enqueued_up_to_a_deadline() {
+    for limit in [ENOUGH, Duration::from_millis(50)] {
+        let rank = Rank::new();
+        let (bootstrap, config) = (Threads::new(1).unwrap().remove(0), Config::default());
+        let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
+        let (buffer, other) = (alone.symmetric::<u8>(1).unwrap(), Stream::new(rank.stream.device()).unwrap());
+        buffer.signals().wait(0, 0, &rank.stream).unwrap();
+        rank.call(&&rank.stream).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                match limit == ENOUGH {
+                    true => std::thread::sleep(Duration::from_millis(50)),
+                    false => until("it is aborted", || rank.fake.calls().contains(&"ncclCommAbort".to_owned())),
+                }
+                buffer.signals().put(0, 0, &other).unwrap();
+            });
+            let told = std::cell::RefCell::new(Vec::new());
+            let closed = rank.ranks.close(
+                limit,
+                || Ok(()),
+                late,
+                |own| {
+                    assert!(rank.stream.is_done().unwrap());
+                    told.borrow_mut().push(String::from_utf8_lossy(own).into_owned());
+                    Ok(vec![own.to_vec()])
+                },
+            );
+            match limit == ENOUGH {
+                true => assert_eq!((closed, told.into_inner()), (Ok(()), vec![String::new(), "\0".to_owned()])),
+                false => {
+                    let Err(error @ Error::Timeout { .. }) = closed else { panic!("{closed:?}") };
+                    assert_eq!(told.into_inner(), [format!("end the work of NCCL: {error}")]);
+                }
+            }
+        });
+    }
+}
+
+/// What the stream does from then on, neither a call nor the end waits for.
+#[test]
+fn a_stream_that_was_left_is_needed_no_more() {
+    for calls in [true, false] {
+        let rank = Rank::new();
+        let (bootstrap, config) = (Threads::new(1).unwrap().remove(0), Config::default());
+        let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
+        let buffer = alone.symmetric::<u8>(1).unwrap();
+        let [next, other] = [(); 2].map(|()| Stream::new(rank.stream.device()).unwrap());
+        rank.call(&&rank.stream).unwrap();
+        assert_eq!(rank.stream.holders(), 2);
+        // Not the one that the last call was on.
+        rank.ranks.leave(&next).unwrap();
+        assert_eq!(rank.stream.holders(), 2);
+        rank.ranks.leave(&rank.stream).unwrap();
+        assert_eq!(rank.stream.holders(), 1);
+        buffer.signals().wait(0, 0, &rank.stream).unwrap();
+        if calls {
+            rank.call(&&next).unwrap();
+            rank.ranks.synchronize(&next, DEADLINES, || Ok(()), late).unwrap();
+        }
+        close(&rank.ranks, &[]).unwrap();
+        assert!(!rank.stream.is_done().unwrap());
+        assert_eq!(rank.stream.holders(), 1);
+        buffer.signals().put(0, 0, &other).unwrap();
+        rank.stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn closing_waits_for_what_was_enqueued_on_a_stream_that_was_left() {
+    for in_time in [true, false] {
+        let rank = Rank::new();
+        let (bootstrap, config) = (Threads::new(1).unwrap().remove(0), Config::default());
+        let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
+        let (buffer, other) = (alone.symmetric::<u8>(1).unwrap(), Stream::new(rank.stream.device()).unwrap());
+        buffer.signals().wait(0, 0, &rank.stream).unwrap();
+        rank.call(&&rank.stream).unwrap();
+        rank.ranks.leave(&rank.stream).unwrap();
+        let limit = if in_time { ENOUGH } else { Duration::from_millis(50) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                match in_time {
+                    true => std::thread::sleep(Duration::from_millis(50)),
+                    false => until("it is aborted", || rank.fake.calls().contains(&"ncclCommAbort".to_owned())),
+                }
+                buffer.signals().put(0, 0, &other).unwrap();
+            });
+            let closed = rank.ranks.close(limit, || Ok(()), late, |own| Ok(vec![own.to_vec()]));
+            match in_time {
+                true => assert_eq!((closed, rank.stream.is_done()), (Ok(()), Ok(true))),
+                false => assert!(matches!(closed, Err(Error::Timeout { .. })), "{closed:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn closing_waits_for_calls_that_have_begun() {
+    let rank = Rank::new();
+    rank.call(&&rank.stream).unwrap();
+    std::thread::scope(|scope| {
+        let entered = rank.ranks.0.enter().unwrap();
+        let closing = scope.spawn(|| close(&rank.ranks, &[]));
+        until("it is closing", || rank.ranks.check() == Err(Error::Closed));
+        assert_eq!(rank.fake.calls()[1..], ["ncclAllReduce"]);
+        drop(entered);
+        closing.join().unwrap().unwrap();
+    });
+    assert_eq!(rank.fake.calls()[2..], IN_ORDER);
+}
+
+#[test]
+fn pitfall_03_aborted_by_another_thread_while_it_closes() {
+    let rank = Rank::new();
+    // Of a graph that nothing here knows of.
+    rank.fake.answers("graphs 1\n");
+    let closed = std::thread::scope(|scope| {
+        let closing = scope.spawn(|| close(&rank.ranks, &[]));
+        until("it waits", || rank.fake.calls().contains(&IN_ORDER[0].to_owned()));
+        rank.ranks.abort();
+        closing.join().unwrap()
+    });
+    assert!(matches!(closed, Err(Error::Aborted { .. })), "{closed:?}");
+    rank.fake.answers("");
+}
+
+#[test]
+fn pitfall_05_a_rank_whose_operations_do_not_end_is_told_of() {
+    let rank = Rank::new();
+    let closed = rank.ranks.close(
+        ENOUGH,
+        || Ok(()),
+        late,
+        |own| Ok(vec![own.to_vec(), b"end the work of NCCL: it took too long".to_vec()]),
+    );
+    assert!(matches!(&closed, Err(Error::Peer { rank: 1, .. })), "{closed:?}");
+    assert_eq!(rank.fake.calls()[1..], ["ncclCommAbort"]);
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < ENOUGH, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// What another thread does between a launch's turn and the launch.
+struct Meanwhile(Arc<Rank>);
+
+impl Part for Meanwhile {
+    fn before_launch(&self, _stream: &Stream) -> Result<()> {
+        assert!(self.0.is_pending());
+        std::thread::scope(|scope| scope.spawn(|| self.0.synchronize()).join().unwrap())
+    }
+
+    fn register(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_wait_beside_a_launch_leaves_its_operation_awaited() {
+    let rank = Arc::new(Rank::new());
+    let graph: Graph<'static> = rank
+        .stream
+        .capture(|capture| {
+            rank.call(&capture)?;
+            capture.recording().unwrap().part(2, || Meanwhile(rank.clone()));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(rank.fake.calls()[1..], ["ncclAllReduce"]);
+    graph.launch(&rank.stream).unwrap();
+    assert!(rank.is_pending(), "a wait from here on has no deadline");
+    rank.synchronize().unwrap();
+    assert!(!rank.is_pending());
+}

@@ -1,0 +1,56 @@
+//! Tests of `src/bootstrap/hello.rs`, whose module they are.
+
+use super::*;
+
+/// A bootstrap of the caller's: its world size, and what it gathers from the ranks after the first.
+struct Caller(usize, Vec<Vec<u8>>);
+
+impl Bootstrap for Caller {
+    fn rank(&self) -> usize {
+        0
+    }
+    fn world_size(&self) -> usize {
+        self.0
+    }
+    fn all_gather(&mut self, bytes: &[u8], _: Instant) -> Result<Vec<Vec<u8>>> {
+        Ok([&[bytes.to_vec()], &self.1[..]].concat())
+    }
+}
+
+#[test]
+fn who_does_not_answer_for_all_is_refused() {
+    let count = |world_size| tell(&mut Caller(world_size, Vec::new()), "to count", &7, Instant::now());
+    assert_eq!(count(1).unwrap(), [7]);
+    let message = count(2).unwrap_err().to_string();
+    assert!(message.contains("of 2 ranks gave 1"), "{message}");
+}
+
+#[test]
+fn who_comes_for_something_else_is_named() {
+    let told = |theirs: &[u8]| {
+        let told = tell(&mut Caller(2, vec![theirs.to_vec()]), "to count", &7, Instant::now());
+        told.map_err(|error| error.to_string())
+    };
+    assert_eq!(told(br#"["to count",8]"#), Ok(vec![7, 8]));
+    let words = told(br#"["to split a group",8]"#).unwrap_err();
+    assert!(words.contains("this rank came to count, rank 1 to split a group: all ranks make"), "{words}");
+    assert!(told(b"").unwrap_err().contains("rank 1 for something else"));
+    let words = together("wait", Ok(()), |_| Ok(vec![Vec::new(), br#"["to count",8]"#.to_vec()])).unwrap_err();
+    assert!(words.to_string().contains("this rank came to wait, rank 1 for something else"), "{words}");
+    let failed = together("wait", Ok(()), |_| Ok(vec![Vec::new(), b"wait: broken".to_vec()]));
+    assert_eq!(failed, Err(Error::Peer { rank: 1, message: "wait: broken".to_owned() }));
+}
+
+#[test]
+fn the_first_complaint_and_the_first_difference() {
+    let complaint = "full".to_owned();
+    let all = || [None, Some(&complaint)].into_iter();
+    assert_eq!(check_complaints(0, all()), Err(Error::Peer { rank: 1, message: complaint.clone() }));
+    assert_eq!(check_complaints(1, all()), Ok(()));
+    let settings =
+        |values: &[&str]| -> Agreed { values.iter().map(|value| ("size".into(), (*value).into())).collect() };
+    let check = |all: &[Agreed]| check_agreed(all.iter()).map_err(|error| error.to_string());
+    assert_eq!(check(&[settings(&["1"]), settings(&["1"])]), Ok(()));
+    assert!(check(&[settings(&["1"]), settings(&["1"]), settings(&["2"])]).unwrap_err().contains("ranks 0 and 2"));
+    assert!(check(&[settings(&["1"]), settings(&["1", "1"])]).unwrap_err().contains("1 settings and 2 settings"));
+}

@@ -1,0 +1,68 @@
+//! Tests of `src/collective/call_order.rs`, whose module they are.
+
+use super::*;
+use crate::bootstrap::Threads;
+use crate::collective::Communicator;
+use crate::group::Config;
+
+#[test]
+fn a_stream_that_nobody_else_has_is_let_go_with_its_work_in_flight() {
+    let device = Device::host().unwrap();
+    let alone = Threads::new(1).unwrap().remove(0);
+    let communicator = Communicator::open(alone, &device, Config::default()).unwrap();
+    let buffer = communicator.symmetric::<u8>(1).unwrap();
+    let [first, next, other] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let mut lane = Lane::new(&device).unwrap();
+    lane.order(&first).unwrap();
+    buffer.signals().wait(0, 0, &first).unwrap();
+    drop(first);
+    lane.order(&next).unwrap();
+    assert!(!next.is_done().unwrap(), "waited for the signal");
+    buffer.signals().put(0, 0, &other).unwrap();
+    communicator.synchronize(&next).unwrap();
+    drop(buffer);
+    communicator.close().unwrap();
+}
+
+#[test]
+fn a_stream_that_is_captured_is_never_the_last() {
+    let device = Device::host().unwrap();
+    let (captured, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+    let mut lane = Lane::new(&device).unwrap();
+    captured
+        .capture(|_| {
+            lane.order(&captured)?;
+            lane.leave(&captured)
+        })
+        .unwrap();
+    assert!(matches!(lane.last, Last::Nowhere));
+    lane.order(&other).unwrap();
+    captured.capture(|_| lane.order(&captured)).unwrap();
+    assert!(matches!(&lane.last, Last::On(last) if last.same(&other)));
+    lane.leave(&other).unwrap();
+    captured.capture(|_| lane.order(&captured)).unwrap();
+    assert!(matches!(lane.last, Last::Left));
+}
+
+/// As calls of which each borrows the caller's stream anew: nothing is recorded, waited for or let go.
+#[test]
+fn streams_of_one_handle_are_one_stream() {
+    let device = Device::host().unwrap();
+    let [first, other] = [1, 2].map(|handle| Stream::with_handle(&device, handle).unwrap());
+    let mut lane = Lane::new(&device).unwrap();
+    lane.order(&first).unwrap();
+    for _ in 0..1000 {
+        lane.order(&Stream::with_handle(&device, 1).unwrap()).unwrap();
+        assert!(matches!(&lane.last, Last::On(last) if last.is_clone_of(&first)), "another one takes its place");
+    }
+    lane.leave(&other).unwrap();
+    assert!(matches!(&lane.last, Last::On(_)));
+    // After which the handle may be another stream's.
+    lane.leave(&Stream::with_handle(&device, 1).unwrap()).unwrap();
+    assert!(matches!(lane.last, Last::Left));
+    lane.order(&other).unwrap();
+    let elsewhere = Stream::with_handle(&Device::host().unwrap(), 2).unwrap();
+    assert!(!other.same(&elsewhere), "of another device");
+    let unlike = [(); 2].map(|()| Stream::new(&device).unwrap());
+    assert!(!unlike[0].same(&unlike[1]) && unlike[0].same(&unlike[0].clone()));
+}

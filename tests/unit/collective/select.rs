@@ -1,0 +1,116 @@
+//! Tests of `src/collective/select.rs`, whose module they are.
+
+use super::*;
+use crate::group::TunedTable;
+use proptest::prelude::*;
+
+fn devices(major: u32) -> Capabilities {
+    Capabilities { name: String::new(), compute_capability: (major, 0), multiprocessors: 100 }
+}
+
+proptest! {
+    #[test]
+    fn every_message_has_an_algorithm_that_carries_it(
+        world in 2usize..=16, bytes in 0u64..1 << 40, direct: bool, exact: bool, major in 6u32..13,
+    ) {
+        let reach = if direct { Reach::Direct } else { Reach::Pushed };
+        let determinism = if exact { Determinism::Exact } else { Determinism::PerAlgorithm };
+        for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
+            let table = Table::new(kind, Some(&devices(major)), world, determinism, None).unwrap();
+            for dtype in Dtype::ALL {
+                for reduction in Reduction::ALL {
+                    let algorithm = table.select(dtype, reduction, reach, bytes);
+                    prop_assert!(algorithm.carries(dtype) && algorithm.reduces(dtype, reduction));
+                    prop_assert!(direct || !algorithm.needs_reach());
+                    prop_assert!(!exact || algorithm.is_exact(dtype, world));
+                }
+                let algorithm = table.select(dtype, Reduction::Sum, reach, bytes);
+                let rows = table.ranges(dtype, reach);
+                prop_assert!(rows.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes));
+                prop_assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
+                let row = rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap();
+                prop_assert_eq!(row.algorithm, algorithm);
+            }
+        }
+    }
+}
+
+fn tuning(algorithm: &str, floating: bool, direct: bool, exact: bool) -> Tuning {
+    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let rows = vec![row(Some(100), "one-shot-ll"), row(None, algorithm)];
+    Tuning {
+        version: Tuning::VERSION,
+        library: String::new(),
+        measured_unix_s: 0,
+        device: String::new(),
+        driver: String::new(),
+        kind: "cuda".to_owned(),
+        tables: vec![TunedTable { world_size: 3, floating, direct, exact, rows }],
+        timings: Vec::new(),
+    }
+}
+
+#[test]
+fn a_tuning_beats_the_table_where_it_has_measured() {
+    let tuning = tuning("two-shot-ll", true, true, false);
+    let table = |kind, world| Table::new(kind, None, world, Determinism::default(), Some(&tuning)).unwrap();
+    let tuned = table(DeviceKind::Cuda, 3);
+    assert_eq!(tuned.select(Dtype::F32, Reduction::Sum, Reach::Direct, 100), Algorithm::OneShotLL);
+    assert_eq!(tuned.select(Dtype::F32, Reduction::Sum, Reach::Direct, 101), Algorithm::TwoShotLL);
+    assert!(tuned.ranges(Dtype::F32, Reach::Direct)[0].reason.contains("symmetra tune"));
+    for (table, dtype, reach) in [
+        (&tuned, Dtype::I32, Reach::Direct),
+        (&tuned, Dtype::F32, Reach::Pushed),
+        (&table(DeviceKind::Cuda, 4), Dtype::F32, Reach::Direct),
+        (&table(DeviceKind::Host, 3), Dtype::F32, Reach::Direct),
+    ] {
+        assert!(table.ranges(dtype, reach)[0].reason.contains("built-in"));
+    }
+    let exact = Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).unwrap();
+    assert!(exact.ranges(Dtype::F32, Reach::Direct)[0].reason.contains("built-in"));
+}
+
+#[test]
+fn a_tuning_of_another_device_says_so() {
+    let tuning = Tuning { device: "A".to_owned(), ..tuning("two-shot-ll", true, true, false) };
+    let reason = |name: &str| {
+        let here = Capabilities { name: name.to_owned(), ..devices(9) };
+        let table = Table::new(DeviceKind::Cuda, Some(&here), 3, Determinism::default(), Some(&tuning)).unwrap();
+        let range = table.ranges(Dtype::F32, Reach::Direct)[1];
+        assert_eq!(range.algorithm, Algorithm::TwoShotLL);
+        range.reason
+    };
+    assert_eq!([reason("A"), reason("B"), reason("")], [TUNED, TUNED_ELSEWHERE, TUNED_ELSEWHERE]);
+}
+
+#[test]
+fn a_tuning_that_cannot_serve_is_refused() {
+    let refused = |algorithm, floating, direct| {
+        let tuning = tuning(algorithm, floating, direct, true);
+        Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).is_err()
+    };
+    assert!(refused("two-shot-sentinel", false, true));
+    assert!(refused("two-shot-zero-copy", true, false));
+    assert!(refused("auto", true, true));
+    assert!(refused("fastest", true, true));
+    assert!(refused("ring", true, true) && !refused("ring", false, false));
+    assert!(!refused("two-shot-zero-copy", true, true));
+}
+
+#[test]
+fn slower_links_move_less_sooner() {
+    let limit = |major| {
+        let table = Table::new(DeviceKind::Cuda, Some(&devices(major)), 8, Determinism::default(), None).unwrap();
+        table.ranges(Dtype::F16, Reach::Direct)[0].up_to_bytes
+    };
+    assert!(limit(7) < limit(8) && limit(8) < limit(9));
+    assert_eq!(limit(9), limit(10));
+}
+
+#[test]
+fn names_read_back() {
+    for algorithm in Algorithm::ALL {
+        assert_eq!(algorithm.name().parse::<Algorithm>().unwrap(), algorithm);
+    }
+    assert!("fastest".parse::<Algorithm>().is_err());
+}

@@ -1,0 +1,51 @@
+//! Tests of `src/error.rs`, whose module they are.
+
+use super::*;
+
+#[test]
+fn an_unknown_number_is_no_operation() {
+    assert_eq!(Operation::from_number(args::kOpAllReduce), Some(Operation::AllReduce));
+    assert_eq!(Operation::from_number(args::kOpCounts), Some(Operation::Counts));
+    assert_eq!(Operation::from_number(0x7f), None);
+    assert_eq!(Operation::from_number(u32::MAX), None);
+}
+
+#[test]
+fn an_error_passes_between_a_group_and_a_part_of_it() {
+    let members = [5, 2, 7];
+    let of_whole = |rank: usize| {
+        let [what, ours, theirs] = ["the sizes", "1", "2"].map(str::to_owned);
+        [
+            Error::PeerLost { rank, detail: ": killed".to_owned() },
+            Error::Peer { rank, message: "full".to_owned() },
+            Error::exchange_timeout(Some(rank), Duration::from_secs(1), "late"),
+            Error::Mismatch { what, against: 2, ours, rank, theirs },
+        ]
+    };
+    for error in (0..9).flat_map(of_whole) {
+        assert_eq!(error.clone().among(&members).of_members(&members), error);
+    }
+    let [lost, .., differs] = of_whole(7).map(|error| error.among(&members));
+    assert_eq!(lost, Error::PeerLost { rank: 2, detail: ": killed".to_owned() });
+    assert!(matches!(differs, Error::Mismatch { against: 1, rank: 2, .. }), "{differs}");
+    let nobody = Error::exchange_timeout(None, Duration::from_secs(1), "late");
+    assert_eq!(nobody.clone().of_members(&members), nobody);
+}
+
+#[test]
+fn an_exception_keeps_its_kind() {
+    let from = |kind, rank, message: &str| Error::from_parts(kind, 0, rank, message);
+    let lost = Error::PeerLost { rank: 3, detail: ": killed".to_owned() };
+    assert_eq!(from(8, 3, "rank 3 is gone: killed"), lost);
+    assert_eq!(from(8, 3, "killed"), lost);
+    assert_eq!(from(9, -1, "by hand"), Error::Aborted { detail: ": by hand".to_owned() });
+    assert!(matches!(from(10, 2, "the sizes"), Error::Mismatch { rank: 2, what, .. } if what == "the sizes"));
+    assert_eq!(from(11, -1, "the group is closed"), Error::Closed);
+    assert!(matches!(from(12, -1, ""), Error::NotRegistered { .. }));
+    let failed = Error::Peer { rank: 1, message: "full".to_owned() };
+    assert_eq!(from(13, 1, "full"), failed);
+    assert_eq!(from(13, 1, &failed.to_string()), failed);
+    assert_eq!(from(8, -1, "who knows"), Error::bootstrap("who knows"));
+    assert!(matches!(from(0, -1, "odd"), Error::Internal { .. }));
+    assert!(matches!(from(14, -1, "odd"), Error::Internal { .. }));
+}

@@ -1,0 +1,39 @@
+//! Tests of `src/group/call.rs`, whose module they are.
+
+use super::*;
+use crate::kernel::args;
+use crate::types::{WAY_COPY_ENGINES, WAY_LEARNED};
+
+#[test]
+fn a_call_reads_as_it_was_packed() {
+    let call = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Max, args::kTwoShotSentinel, 7);
+    assert_eq!(call.to_string(), "all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel");
+    assert_eq!(call.descriptor >> 32, 7);
+    let at = |offsets| call.at(offsets).to_string();
+    assert_eq!(at([64, 128]), at([64, 128]));
+    for others in [[128, 64], [64, 64], [0, 0], [1 << 40, 128]] {
+        assert_ne!(at([64, 128]), at(others), "{others:?}");
+    }
+    assert!(at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, operands "));
+    assert_eq!(call.in_rows(1), call);
+    assert!(call.in_rows(2) != call.in_rows(4) && call.in_rows(2).at([64, 128]) != call.at([64, 128]));
+    let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
+    assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
+    let ways = [
+        (args::kExchangePackets, "packets"),
+        (args::kExchangePush, "direct access"),
+        (args::kExchangeRelay, "direct relay"),
+        (args::kReducePackets, "packets"),
+        (args::kReducePull, "direct access"),
+        (args::kRelayPackets, "relayed packets"),
+        (WAY_LEARNED, "packets or direct access"),
+        (WAY_COPY_ENGINES | 2, "copy engines"),
+        (0x40, "?"),
+    ];
+    for (way, name) in ways {
+        let call = Call::new(8, Operation::AllGather.number(), Dtype::U64, Reduction::Sum, way, 0);
+        assert_eq!(call.to_string(), format!("all-gather of 8 bytes of u64 by {name}"));
+    }
+    let call = Call::new(0, Operation::Reduce.number(), Dtype::I8, Reduction::Min, WAY_NOTHING, 5);
+    assert_eq!(call.to_string(), "reduce (min) of root 5 of 0 bytes of i8");
+}

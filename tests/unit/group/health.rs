@@ -1,0 +1,147 @@
+//! Tests of `src/group/health.rs`, whose module they are.
+
+use super::*;
+use crate::bootstrap::{Bootstrap, Threads};
+use crate::device::Device;
+use crate::group::{Config, Group};
+
+fn threads(world_size: usize, rank: impl Fn(Threads) -> Result<()> + Sync) -> Vec<Result<()>> {
+    let ranks = Threads::new(world_size).unwrap();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = ranks.into_iter().map(|bootstrap| scope.spawn(|| rank(bootstrap))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// Makes an exchange of rank 0 fail with `error`, and returns the failure that rank 1 reads from its own page.
+fn stopped(error: &Error, expected: &Stop) -> Error {
+    let rank = |bootstrap: Threads| -> Result<()> {
+        let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+        let own = group.rank();
+        if own == 0 {
+            assert_eq!(group.exchange(|_, _| Err::<(), _>(error.clone())), Err(error.clone()));
+            assert_eq!(group.check(), Err(error.clone()));
+        }
+        let start = Instant::now();
+        while group.check().is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(20), "rank {own} is not told");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(group.0.health.pages[own].stopped().as_ref(), Some(expected), "the device of rank {own}");
+        let result = group.check();
+        // Both ranks have looked before one leaves.
+        std::thread::sleep(Duration::from_millis(300));
+        result
+    };
+    let results = threads(2, rank);
+    assert_eq!(results[0], Err(error.clone()));
+    results[1].clone().unwrap_err()
+}
+
+#[test]
+fn whatever_fails_a_group_stops_every_device() {
+    let late = Error::exchange_timeout(Some(1), Duration::from_secs(1), "it did not come");
+    let error = stopped(&late, &Stop { cause: Cause::Failed, by: 0, culprit: 1 });
+    assert!(matches!(&error, Error::Aborted { detail } if detail.contains("rank 0 had waited")), "{error}");
+    let lost = Error::PeerLost { rank: 1, detail: String::new() };
+    let error = stopped(&lost, &Stop { cause: Cause::Lost, by: 0, culprit: 1 });
+    assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
+    for error in [Error::bootstrap("nonsense"), Error::exchange_timeout(None, Duration::from_secs(1), "nobody came")] {
+        let error = stopped(&error, &Stop { cause: Cause::Abort, by: 0, culprit: 0 });
+        assert_eq!(error, Error::Aborted { detail: ": by rank 0".to_owned() });
+    }
+}
+
+#[test]
+fn what_a_rank_passes_on_as_its_own_failure_is_the_groups() {
+    let rank = |bootstrap: Threads| -> Result<()> {
+        let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+        let [what, ours, theirs] = ["the call", "a sum", "a product"].map(str::to_owned);
+        let differs = Error::Mismatch { what, against: 0, ours, rank: 2, theirs };
+        let passed_on = Error::Peer { rank: 1, message: differs.to_string() };
+        let exchanged = group.exchange(|_, _| {
+            group.0.health.fail(differs.clone());
+            Err::<(), _>(passed_on.clone())
+        });
+        assert_eq!(exchanged, Err(differs));
+        Ok(())
+    };
+    assert_eq!(threads(1, rank), [Ok(())]);
+}
+
+#[test]
+fn a_rank_that_has_not_called_tells_which_others_differ() {
+    let noted = std::sync::Barrier::new(3);
+    let results = threads(3, |bootstrap| {
+        let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+        if group.rank() < 2 {
+            group.note(Call { bytes: 8 + group.rank() as u64, descriptor: 0 });
+        }
+        noted.wait();
+        let result = Err(group.0.health.mismatch(0, 1));
+        noted.wait();
+        result
+    });
+    for (result, differ) in results[1..].iter().zip([[1, 0], [0, 1]]) {
+        let Err(Error::Mismatch { against, ours, rank, theirs, .. }) = result else { panic!("{result:?}") };
+        assert_eq!([*against, *rank], differ);
+        for (rank, words) in [(*against, ours), (*rank, theirs)] {
+            assert!(words.starts_with(&format!("all-reduce (sum) of {} bytes of f32", 8 + rank)), "{result:?}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_waited_for_nothing_name_no_operation() {
+    let told = std::sync::Barrier::new(3);
+    let config = Config::default();
+    let open = config.deadlines.open;
+    let results = threads(3, |bootstrap| {
+        let group = Group::open(bootstrap, &Device::host()?, config.clone())?;
+        if group.rank() == 0 {
+            let late = Error::exchange_timeout(Some(2), Duration::from_secs(1), "it did not come");
+            assert_eq!(group.exchange(|_, _| Err::<(), _>(late.clone())), Err(late));
+        }
+        told.wait();
+        let result = group.check();
+        told.wait();
+        result
+    });
+    let Err(Error::Timeout { operation, rank, waited, detail, .. }) = &results[1] else { panic!("{results:?}") };
+    assert_eq!((*operation, *rank, *waited), (Operation::Exchange, Some(2), open), "{detail}");
+    assert!(detail.starts_with(": rank 0 gave up first: it had enqueued"), "{detail}");
+}
+
+#[test]
+fn who_leaves_because_of_a_loss_is_not_taken_for_the_lost() {
+    let gone = std::sync::Barrier::new(3);
+    let rank = |bootstrap: Threads| -> Result<()> {
+        let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+        match group.rank() {
+            // Meets no rank, and looks only when both have left, at rank 0 first.
+            1 => group.exchange(|mesh, deadline| {
+                gone.wait();
+                mesh.all_gather(&[], deadline).map(drop)
+            }),
+            0 => {
+                let start = Instant::now();
+                while group.check().is_ok() {
+                    assert!(start.elapsed() < Duration::from_secs(20), "rank 0 misses nobody");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                drop(group);
+                gone.wait();
+                Ok(())
+            }
+            _ => {
+                // Time for rank 1 to begin.
+                std::thread::sleep(Duration::from_millis(200));
+                drop(group);
+                gone.wait();
+                Ok(())
+            }
+        }
+    };
+    let results = threads(3, rank);
+    assert!(matches!(results[1], Err(Error::PeerLost { rank: 2, .. })), "{results:?}");
+}

@@ -1,0 +1,81 @@
+//! Tests of `src/group/tuning.rs`, whose module they are.
+
+use super::*;
+
+fn tuning(limits: &[Option<u64>]) -> Tuning {
+    let rows = limits.iter().map(|limit| TunedRow { up_to_bytes: *limit, algorithm: "two-shot-ll".to_owned() });
+    Tuning {
+        version: Tuning::VERSION,
+        library: "0".to_owned(),
+        measured_unix_s: 1,
+        device: "D".to_owned(),
+        driver: "1".to_owned(),
+        kind: "host".to_owned(),
+        tables: vec![TunedTable { world_size: 4, floating: true, direct: false, exact: false, rows: rows.collect() }],
+        timings: Vec::new(),
+    }
+}
+
+#[test]
+fn files_read_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tuning.json");
+    let good = tuning(&[Some(1024), None]);
+    good.save(&path).unwrap();
+    assert_eq!(Tuning::load(&path).unwrap(), good);
+    assert_eq!(good.rows(4, true, false, false).unwrap().len(), 2);
+    assert_eq!(good.rows(4, true, false, true), None);
+    assert_eq!(good.rows(4, true, true, false), None);
+    assert_eq!(good.rows(3, true, false, false), None);
+    assert_ne!(good.digest(), tuning(&[Some(1025), None]).digest());
+}
+
+#[test]
+fn a_file_is_replaced_whole_or_not_at_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tuning.json");
+    let old = tuning(&[None]);
+    old.save(&path).unwrap();
+    assert!(tuning(&[Some(5), Some(4), None]).save(&path).is_err());
+    assert_eq!(Tuning::load(&path).unwrap(), old);
+    tuning(&[Some(5), None]).save(&path).unwrap();
+    assert_eq!(Tuning::load(&path).unwrap(), tuning(&[Some(5), None]));
+    let folder = directory.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    assert!(matches!(old.save(&folder), Err(Error::System { .. })));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    assert!(matches!(old.save(directory.path().join("none/tuning.json")), Err(Error::System { errno: 2, .. })));
+}
+
+#[test]
+fn what_a_link_leads_to_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, link] = ["tuning.json", "link.json"].map(|name| directory.path().join(name));
+    let good = tuning(&[None]);
+    good.save(&path).unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    tuning(&[Some(5), None]).save(&link).unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(Tuning::load(&path).unwrap(), tuning(&[Some(5), None]));
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    assert!(matches!(good.save(&link), Err(Error::InvalidArgument { .. })));
+    assert!(link.is_symlink());
+}
+
+#[test]
+fn what_is_no_tuning_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tuning.json");
+    let words = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        Tuning::load(&path).unwrap_err().to_string()
+    };
+    assert!(words("[]").contains("malformed"));
+    assert!(words(r#"{"version": 2, "more": 1}"#).contains("of version 2, but it must be 1"));
+    assert!(words(r#"{"version": 1, "more": 1}"#).contains("unknown field `more`"));
+    for limits in [&[Some(1024)][..], &[None, None], &[Some(5), Some(4), None], &[]] {
+        assert!(tuning(limits).save(&path).is_err(), "{limits:?}");
+    }
+    assert!(matches!(Tuning::load(directory.path().join("none")), Err(Error::System { errno: 2, .. })));
+}

@@ -1,0 +1,69 @@
+//! Tests of `src/memory/layout.rs`, whose module they are.
+
+use super::*;
+use proptest::prelude::*;
+
+fn regions(layout: &ArenaLayout) -> Vec<Region> {
+    let scratch = [
+        layout.meet,
+        layout.agree,
+        layout.counts,
+        layout.flags,
+        layout.one_shot_ll,
+        layout.two_shot_ll,
+        layout.one_shot_sentinel,
+        layout.two_shot_sentinel,
+        layout.ring,
+        layout.recursive_doubling,
+    ];
+    let mut all = vec![layout.progress, layout.tables, layout.learned, layout.aside, layout.heap];
+    all.extend(scratch.iter().flat_map(|scratch| [scratch.region, scratch.state]));
+    all.sort_by_key(|region| region.offset);
+    all
+}
+
+proptest! {
+    #[test]
+    fn regions_are_aligned_disjoint_and_inside(
+        world in 1usize..=16,
+        ll in 1024u64..1 << 22,
+        sentinel in 1024u64..1 << 24,
+        heap in 0u64..1 << 30,
+    ) {
+        let config = Config {
+            one_shot_ll_bytes: ll,
+            two_shot_ll_bytes: ll + 1,
+            one_shot_sentinel_bytes: Some(sentinel),
+            two_shot_sentinel_bytes: sentinel + 1,
+            ring_bytes: sentinel + 4096,
+            recursive_doubling_bytes: ll,
+            heap_bytes: heap,
+            ..Config::default()
+        };
+        let layout = ArenaLayout::new(world, &config).unwrap();
+        let all = regions(&layout);
+        for region in &all {
+            prop_assert_eq!(region.offset % ALIGN, 0);
+            prop_assert!(region.offset + region.bytes <= layout.bytes);
+        }
+        for pair in all.windows(2) {
+            prop_assert!(pair[0].offset + pair[0].bytes <= pair[1].offset);
+        }
+        prop_assert!(layout.two_shot_sentinel.slot_packets * 16 * world as u64 >= layout.two_shot_sentinel.max_bytes);
+        prop_assert_eq!(required_bytes(world, &config).unwrap(), layout.bytes);
+    }
+}
+
+#[test]
+fn a_world_there_cannot_be_needs_no_bytes() {
+    for world in [0, 17, usize::MAX] {
+        let message = required_bytes(world, &Config::default()).unwrap_err().to_string();
+        assert!(message.contains(&format!("world size is {world}, but it must be 1 to 16")), "{message}");
+    }
+}
+
+#[test]
+fn default_scratch_of_eight_ranks_is_at_most_64_mib() {
+    let config = Config { heap_bytes: 0, ..Config::default() };
+    assert!(required_bytes(8, &config).unwrap() <= 64 << 20);
+}
