@@ -85,6 +85,8 @@ operations! {
     Counts = args::kOpCounts, "comparison of counts", false, None;
     /// An all-to-all in which each pair of ranks has its own count.
     AllToAllV = 13, "all-to-all-v", false, None;
+    /// A shift.
+    Shift = 14, "shift", false, Distance;
     /// Opening a group, or exchanging something between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.

@@ -118,6 +118,12 @@ class Collectives {
     run("scatter", input, output, queue, Reduction::kSum, root);
   }
 
+  /// Puts the `input` of every rank into the `output` of the rank `by` further, modulo the world size; a negative `by`
+  /// goes the other way round. `by` is the same on every rank. Both operands have as many elements.
+  void shift(Operand input, Operand output, std::ptrdiff_t by, Queue queue) const {
+    run("shift", input, output, queue, Reduction::kSum, static_cast<std::size_t>(by));
+  }
+
   /// Sends and receives all of `messages` as one operation, in which every rank of the group takes part, if only with
   /// none. At most one message to, and one from, each rank. Sizes in bytes are compared first: where they differ, later
   /// calls of every rank throw kMismatch, and what was to be received is undefined. NCCL does not compare sizes.

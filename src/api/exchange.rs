@@ -7,7 +7,7 @@ use crate::environment::Coordinator;
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{
-    ALL_GATHER, ALL_TO_ALL, ALL_TO_ALL_V, BROADCAST, Call, GATHER, Numbers, REDUCE, REDUCE_SCATTER, SCATTER,
+    ALL_GATHER, ALL_TO_ALL, ALL_TO_ALL_V, BROADCAST, Call, GATHER, Numbers, REDUCE, REDUCE_SCATTER, SCATTER, SHIFT,
 };
 use crate::stream::Queue;
 use crate::types::{Element, Reduction};
@@ -316,5 +316,39 @@ both! {
     ) -> Result<()> {
         let input = input.as_ref().map(WithView::view_of);
         self.run(&Call::new(&SCATTER, T::DTYPE).parameter(root).input(input).output(output.view_of()), &queue)
+    }
+
+    /// Puts the `input` of every rank into the `output` of the rank `by` further, modulo the world size: a step of ring
+    /// attention or of a pipeline. `by` is the same on every rank; a negative one goes the other way round. Both
+    /// operands have as many elements, on every rank equally many. Enqueues and returns; the operands are used when the
+    /// queue gets to the call.
+    ///
+    /// `input` and `output` may not overlap. Any number of elements, also 0; any element-aligned address. `output`
+    /// decides how the data move: the peer writes into `output` directly where the peer can address it.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn next(communicator: &Communicator, keys: &DeviceBuffer<f32>, stream: &Stream) -> Result<SymmetricBuffer<f32>> {
+    ///     let received = communicator.symmetric::<f32>(keys.len())?;
+    ///     communicator.shift(keys, &received, 1, stream)?;
+    ///     Ok(received)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another device,
+    /// or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) where `Config::transport` asks for what the
+    /// memory cannot do; the group's error when the group failed before; [`Error::Device`](crate::Error::Device) when
+    /// the launch fails.
+    pub fn shift<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        by: isize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let further = by.rem_euclid(self.world_size() as isize) as usize;
+        let call = Call::new(&SHIFT, T::DTYPE).parameter(further);
+        self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
     }
 }

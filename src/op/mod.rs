@@ -18,6 +18,7 @@ mod reduce;
 mod reduce_scatter;
 mod scatter;
 mod send_receive;
+mod shift;
 mod strips;
 
 use crate::error::Operation;
@@ -38,10 +39,11 @@ pub use reduce::REDUCE;
 pub use reduce_scatter::REDUCE_SCATTER;
 pub use scatter::SCATTER;
 pub use send_receive::SEND_RECEIVE;
+pub use shift::SHIFT;
 pub(crate) use strips::{Rows, Strip, Strips};
 
 /// Every operation of a group, in the order in which commands and explanations list them.
-pub static OPERATIONS: [&Op; 10] = [
+pub static OPERATIONS: [&Op; 11] = [
     &ALL_REDUCE,
     &REDUCE_SCATTER,
     &ALL_GATHER,
@@ -52,6 +54,7 @@ pub static OPERATIONS: [&Op; 10] = [
     &GATHER,
     &SCATTER,
     &SEND_RECEIVE,
+    &SHIFT,
 ];
 
 /// The description of an operation.

@@ -209,6 +209,12 @@ class Round {
     add(
         "scatter", [=, &group](Queue queue) { group.scatter(at_root(from(all)), to(count_), root_, queue); },
         [=] { return each(count_, [=](std::size_t index) { return value(root_, rank * count_ + index); }); });
+    const std::ptrdiff_t by = static_cast<std::ptrdiff_t>(mix(seed_) % 41) - 20;
+    const auto size = static_cast<std::ptrdiff_t>(world), place = static_cast<std::ptrdiff_t>(rank);
+    const auto source = static_cast<std::size_t>(((place - by) % size + size) % size);
+    add(
+        "shift", [=, &group](Queue queue) { group.shift(from(count_), to(count_), by, queue); },
+        [=] { return each(count_, [=](std::size_t index) { return value(source, index); }); });
     add(
         "batch",
         [=, &group](Queue queue) {

@@ -28,6 +28,11 @@ impl Plan {
         Self { seed, count, offset: random.below(9), rows, reduction, root: random.below(world) }
     }
 
+    /// How far a shift goes, in either direction and more than once round.
+    fn by(&self) -> isize {
+        (mix(self.seed) % 41) as isize - 20
+    }
+
     /// How many elements rank `from` gives rank `to` where each pair has its own count.
     fn pair(&self, from: usize, to: usize) -> usize {
         (mix(self.seed ^ ((from * 16 + to) as u64) << 20) % (self.count as u64 + 1)) as usize
@@ -46,7 +51,7 @@ pub(crate) struct Round<'a, T: Sample> {
     receives: Vec<usize>,
 }
 
-const OPERATIONS: usize = 13;
+const OPERATIONS: usize = 14;
 
 impl<'a, T: Sample> Round<'a, T> {
     pub(crate) fn new(group: &'a Coordinator, plan: Plan) -> Self {
@@ -104,6 +109,7 @@ impl<'a, T: Sample> Round<'a, T> {
             messages.receive_previous(self.to(11, count));
             Ok(())
         })?;
+        group.shift(self.from(count), self.to(13, count), self.plan.by(), queue)?;
         group.all_reduce_in_place(self.to(12, count), queue)
     }
 
@@ -142,6 +148,10 @@ impl<'a, T: Sample> Round<'a, T> {
             9 => (0..world * count).map(|index| value(index / count, index % count)).collect(),
             10 => each(&|index| value(root, rank * count + index)),
             11 => each(&|index| value((rank + world - 1) % world, index)),
+            13 => {
+                let source = rank as isize - self.plan.by();
+                each(&|index| value(source.rem_euclid(world as isize) as usize, index))
+            }
             _ => each(&|index| reduced(Reduction::Sum, index)),
         })
     }

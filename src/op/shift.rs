@@ -1,0 +1,28 @@
+//! Shift: every rank's input in the output of the rank some further, round the group.
+
+use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
+use crate::error::Operation;
+
+/// Shift.
+pub static SHIFT: Op = Op {
+    operation: Operation::Shift,
+    summary: "The input of the rank some before, in every rank",
+    input: Extent::ONE,
+    output: Extent::ONE,
+    in_place: InPlace::Never,
+    along: false,
+    low_contention: false,
+    bus_factor: all_of_it,
+    kernels: Kernels::Exchange { strips, access: Access::Write(|_| 0) },
+    nccl: Nccl::Strips,
+    host: Host::Strips,
+    effect: |case, rank| case.one(Source::Rank((rank + case.world_size - case.parameter) % case.world_size), 0),
+};
+
+fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
+    let mut strips = Strips::default();
+    strips.from[shape.after(shape.parameter)] = Strip::whole(input, shape.dtype);
+    strips.into[shape.after(shape.world - shape.parameter)] = Strip::whole(output, shape.dtype);
+    strips
+}
