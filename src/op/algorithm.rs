@@ -97,7 +97,7 @@ impl Algorithm {
         matches!(self, Self::TwoShotZeroCopy)
     }
 
-    /// Whether results have the bits of a sum in rank order, rounded once, as [`Determinism::Exact`] requires. True for
+    /// Whether results have the bits of a sum in rank order, rounded once, as [`Determinism::Exact`](crate::Determinism::Exact) requires. True for
     /// integers and for two ranks, which have one possible sum.
     pub const fn is_exact(self, dtype: Dtype, world_size: usize) -> bool {
         !matches!(self, Self::Ring | Self::RecursiveDoubling) || !dtype.is_float() || world_size <= 2

@@ -148,7 +148,7 @@ fn files(path: PathBuf) -> Vec<PathBuf> {
 
 /// Source without comments, the names that it takes from elsewhere, white space and its module of tests.
 fn essence(source: &str) -> String {
-    let source = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let source = source.split("#[cfg(test)]\n").next().unwrap_or_default();
     let mut essence = String::new();
     let mut used = false; // inside a `use` of several lines
     for line in source.lines() {

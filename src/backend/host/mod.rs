@@ -253,7 +253,7 @@ fn block(blocks: &[u8], count: usize, number: usize) -> &[u8] {
 /// Address and length of every row of a chunk; a chunk without rows is one row.
 fn rows(strip: Strip, row_bytes: u64, pitch_bytes: u64) -> impl Iterator<Item = (usize, usize)> {
     let (row_bytes, pitch_bytes) = if row_bytes == 0 { (strip.bytes, 0) } else { (row_bytes, pitch_bytes) };
-    let count = if row_bytes == 0 { 0 } else { strip.bytes / row_bytes };
+    let count = strip.bytes.checked_div(row_bytes).unwrap_or(0);
     (0..count).map(move |row| (strip.address as usize + (row * pitch_bytes) as usize, row_bytes as usize))
 }
 
