@@ -5,7 +5,7 @@
 //!
 //! Invariants, cited by the SAFETY comments of this folder:
 //! * *Borrowing*: references and pointers from C++ are to objects that its public classes hold, which live through the
-//! call.
+//!   call.
 //! * *Keeping*: [`Graph`] owns the objects of this library that a graph uses, and drops them after the graph.
 //! * *Caller's duty*: memory given by address, and native streams, live as long as the headers require.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block, unreachable_pub, missing_docs)]
