@@ -17,8 +17,8 @@ use crate::sys::device as sys;
 /// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
 ///
 /// `'env` is the life of the borrowed operands. The borrow checker keeps them until the graph is dropped, and the graph
-/// keeps their memory until its last launch is done. A graph that owns all its operands ([`Capture::keep`](super::Capture::keep)) is a
-/// `Graph<'static>`.
+/// keeps their memory until its last launch is done. A graph that owns all its operands
+/// ([`Capture::keep`](super::Capture::keep)) is a `Graph<'static>`.
 pub struct Graph<'env> {
     raw: UniquePtr<sys::Graph>,
     parts: Arc<Parts>,
