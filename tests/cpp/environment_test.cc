@@ -335,6 +335,27 @@ void aborted() {
   });
 }
 
+/// The forms of calls that own kernels alone have.
+void own_kernels(const Coordinator& group, const Stream& stream) {
+  const std::size_t size = group.world_size();
+  const auto first = [](std::size_t rank) { return static_cast<std::int32_t>(rank) + 1; };
+  std::vector<std::int32_t> own(2, first(group.rank())), all(2 * size), part(2);
+  group.reserve_workspace(1024);
+  group.low_contention_all_gather(Operand(own.data(), own.size()), Operand(all.data(), all.size()), stream).wait(stream);
+  group.synchronize(stream);
+  for (std::size_t rank = 0; rank < size; ++rank) CHECK_EQ(all[2 * rank + 1], first(rank));
+  group.low_contention_reduce_scatter(Operand(all.data(), all.size()), Operand(part.data(), part.size()), Reduction::kSum, stream)
+      .wait(stream);
+  group.synchronize(stream);
+  CHECK_EQ(part[1], first(group.rank()) * static_cast<std::int32_t>(size));
+  group.bind_all_reduce(Operand(own.data(), own.size()), Operand(part.data(), part.size())).enqueue(stream);
+  group.synchronize(stream);
+  CHECK_EQ(part[0], static_cast<std::int32_t>(size * (size + 1) / 2));
+  group.reduce(Operand(own.data(), own.size()), Reduction::kMax, 0, stream);
+  group.synchronize(stream);
+  if (group.rank() == 0) CHECK_EQ(own[0], first(size - 1));
+}
+
 /// A tensor that was moved from names no memory, also once the one it became is gone.
 void moved_tensors(const Coordinator& group, const Stream& stream) {
   std::vector<float> values(6, 1);
@@ -406,6 +427,7 @@ void refused() {
     taken.all_reduce(ints, stream);
     taken.synchronize(stream);
     CHECK_EQ(others[5], 4);
+    own_kernels(taken, stream);
     taken.all_reduce(six, stream);
     taken.synchronize(stream);
     environment.close();

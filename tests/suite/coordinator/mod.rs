@@ -2,6 +2,7 @@
 //! there is; groups used in turn; maps of named tensors; calls that are refused.
 
 mod ended;
+mod own_kernels;
 mod refused;
 mod round;
 #[cfg(feature = "gloo")]

@@ -133,6 +133,8 @@ fn refused(group: &Coordinator) {
     let none = None::<&DeviceBuffer<f32>>;
     let rank = group.rank();
     let overlapping = a.borrow().slice(1..6).unwrap();
+    // A rank that sends itself another count than it expects: nobody else could know.
+    let own = [if rank == 0 { 2 } else { 1 }, if rank == 0 { 1 } else { 2 }];
     let cases = [
         ("lengths", group.all_reduce(&a, &short, &stream)),
         ("overlap", group.all_reduce(a.borrow().slice(0..5).unwrap(), overlapping, &stream)),
@@ -145,6 +147,8 @@ fn refused(group: &Coordinator) {
         ("counts", group.all_to_all_v(&a, &[1], &b, &[1, 1], &stream)),
         ("sum of counts", group.all_to_all_v(&a, &[4, 4], &b, &[1, 1], &stream)),
         ("overflow", group.all_to_all_v(&a, &[usize::MAX, 2], &b, &[1, 1], &stream)),
+        ("own count", group.all_to_all_v(&a, &own, &b, &[1, 1], &stream)),
+        ("own message", send(group, &[(&a, rank)], &stream)),
         ("root", group.broadcast(&a, 2, &stream)),
         ("root", group.gather(&a, Some(&b), 7, &stream)),
         ("no output", group.reduce(&a, none, Reduction::Sum, rank, &stream)),
