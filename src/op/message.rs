@@ -3,8 +3,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use smallvec::SmallVec;
+
 use super::Strip;
 use crate::device::Device;
+use crate::group::MAX_WORLD_SIZE;
 use crate::memory::{Operand, Owner, Place, View, WithView};
 use crate::types::{Dtype, Element};
 
@@ -52,13 +55,14 @@ impl fmt::Display for Message {
 pub struct Messages<'op> {
     rank: usize,
     world_size: usize,
-    messages: Vec<Message>,
+    /// One message to and one from every rank need no allocation.
+    messages: SmallVec<[Message; 2 * MAX_WORLD_SIZE]>,
     _operands: PhantomData<&'op ()>,
 }
 
 impl<'op> Messages<'op> {
     pub(crate) fn new(rank: usize, world_size: usize) -> Self {
-        Self { rank, world_size, messages: Vec::new(), _operands: PhantomData }
+        Self { rank, world_size, messages: SmallVec::new(), _operands: PhantomData }
     }
 
     pub(crate) fn as_slice(&self) -> &[Message] {
