@@ -33,9 +33,9 @@ struct Message {
 
 /// The operations of a group: the base of Communicator and Coordinator. Ranks, roots and peers are numbered in the group.
 ///
-/// A collective enqueues and returns, and allocates nothing on success; the operands are used in stream order. Any number of elements, also
-/// 0; any element-aligned address. Operands must not overlap, except as the in-place form says. On Backend::kHost a call blocks until its
-/// result is complete.
+/// A collective enqueues and returns, and allocates nothing on success, but for a batch; the operands are used in stream order. Any number
+/// of elements, also 0; any element-aligned address. Operands must not overlap, except as the in-place form says. On Backend::kHost a call
+/// blocks until its result is complete.
 ///
 /// A collective throws kInvalidArgument for operands of different types, of lengths that do not fit each other or do not divide, of another
 /// device, null or misaligned, or that overlap, for a root or peer outside the group, and for a root without its operand; kUnsupported if

@@ -7,7 +7,7 @@ mod low_contention;
 
 use crate::collective::Communicator;
 use crate::environment::Coordinator;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::{Operand, View, WithView};
 use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, Size};
 use crate::stream::Queue;
@@ -55,7 +55,7 @@ both! {
     ) -> Result<()> {
         let [input, output] = [&input, &output].map(|operand| operand.as_ref().map(WithView::view_of));
         let messages = match op.input.size {
-            Size::Messages => messages::<T>(how.counts, [input.as_ref(), output.as_ref()]),
+            Size::Messages => messages::<T>(how.counts, [input.as_ref(), output.as_ref()], self.world_size())?,
             _ => Vec::new(),
         };
         let numbers = match (op.input.size, how.along) {
@@ -70,15 +70,30 @@ both! {
 }
 
 /// One message to and one from every rank with a count, each at the rank's part of an operand.
-fn messages<T: Element>(counts: [&[usize]; 2], operands: [Option<&View<'_>>; 2]) -> Vec<Message> {
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for counts that are not one for each rank, or more than the part of a rank has.
+fn messages<T: Element>(
+    counts: [&[usize]; 2],
+    operands: [Option<&View<'_>>; 2],
+    world_size: usize,
+) -> Result<Vec<Message>> {
     let mut messages = Vec::new();
     for ((counts, operand), sends) in counts.into_iter().zip(operands).zip([true, false]) {
+        let what = if sends { "input" } else { "output" };
+        if counts.len() != world_size {
+            let what = format!("the number of counts of the {what}");
+            return Err(Error::invalid(&what, counts.len(), format!("the world size is {world_size}")));
+        }
+        let part = operand.map_or(0, |view| view.elems / world_size);
         for (peer, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            if let Some(view) = operand {
-                let start = peer * (view.elems / counts.len());
-                messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)));
-            }
+            let Some(view) = operand.filter(|_| *count <= part) else {
+                let limit = format!("the part of a rank in the {what} has {part} elements");
+                return Err(Error::invalid(&format!("the count of rank {peer}"), count, limit));
+            };
+            let start = peer * part;
+            messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)));
         }
     }
-    messages
+    Ok(messages)
 }

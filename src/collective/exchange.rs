@@ -272,7 +272,7 @@ impl Inner {
             lanes_log2: launch.lanes_log2,
             algorithm: algorithm(transport, way),
             op: call.op.operation.number(),
-            root: call.parameter as u32,
+            root: call.told_apart(),
             dtype: call.dtype as u32,
             reduction: call.options.reduction as u32,
             slot_packets: scratch.slot_packets,

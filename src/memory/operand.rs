@@ -33,6 +33,7 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// Some elements of the operand.
     pub(crate) fn part(&self, range: Range<usize>, dtype: Dtype) -> Self {
+        debug_assert!(range.end <= self.elems, "a part lies inside its operand");
         let start_bytes = range.start * dtype.bytes();
         let place = match self.place {
             Place::Symmetric { group, offset_bytes } => {

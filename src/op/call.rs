@@ -1,7 +1,7 @@
 //! A call of an operation, as every backend takes it.
 
 use super::{Algorithm, AllReduceOptions, Message, Op};
-use crate::error::Parameter;
+use crate::error::{Operation, Parameter};
 use crate::group::{BY_NCCL, Call as Noted};
 use crate::memory::View;
 use crate::types::{Dtype, Reduction};
@@ -29,29 +29,36 @@ pub(crate) enum Numbers<'v> {
     Messages(&'v [Message]),
 }
 
+// The methods of communicators are generic and so belong to the caller's crate: a call is made there, in place.
 impl<'v> Call<'v> {
     /// A call without operands. Its reduction is a sum, unless [`options`](Self::options) sets another.
+    #[inline]
     pub(crate) fn new(op: &'static Op, dtype: Dtype) -> Self {
         let (options, numbers) = (AllReduceOptions::default(), Numbers::None);
         Self { op, dtype, options, parameter: 0, input: None, output: None, numbers }
     }
 
+    #[inline]
     pub(crate) fn input(self, view: impl Into<Option<View<'v>>>) -> Self {
         Self { input: view.into(), ..self }
     }
 
+    #[inline]
     pub(crate) fn output(self, view: impl Into<Option<View<'v>>>) -> Self {
         Self { output: view.into(), ..self }
     }
 
+    #[inline]
     pub(crate) fn options(self, options: impl Into<AllReduceOptions>) -> Self {
         Self { options: options.into(), ..self }
     }
 
+    #[inline]
     pub(crate) fn parameter(self, parameter: usize) -> Self {
         Self { parameter, ..self }
     }
 
+    #[inline]
     pub(crate) fn numbers(self, numbers: Numbers<'v>) -> Self {
         Self { numbers, ..self }
     }
@@ -63,7 +70,7 @@ impl<'v> Call<'v> {
 
     /// Whether the call names an all-reduce algorithm, which own kernels alone have.
     pub(crate) fn names_algorithm(&self) -> bool {
-        self.options.algorithm != Algorithm::Auto
+        self.op.operation == Operation::AllReduce && self.options.algorithm != Algorithm::Auto
     }
 
     /// The type that all ranks have in common. Messages have types of their own.

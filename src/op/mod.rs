@@ -215,6 +215,11 @@ impl Op {
         matches!(self.kernels, Kernels::Exchange { access: Access::Told(_), .. })
     }
 
+    /// Whether every rank knows how many bytes any rank gives another.
+    pub(crate) const fn knows_sizes(&self) -> bool {
+        !matches!(self.kernels, Kernels::Exchange { access: Access::Told(Tell::Always), .. })
+    }
+
     /// The bytes that go from rank to rank. None for an all-reduce, whose algorithms decide.
     pub(crate) fn strips(&self, call: &Call<'_>, shape: &Shape) -> Strips {
         match self.kernels {

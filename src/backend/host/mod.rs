@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::group::Deadlines;
 use crate::memory::{Ref, View};
-use crate::op::{Call, Host, Shape, Strip, Strips};
+use crate::op::{Call, Host, Numbers, Shape, Strip, Strips};
 use crate::stream::Stream;
 
 use announcement::Announcement;
@@ -137,9 +137,18 @@ impl Turn<'_> {
         Ok(whole)
     }
 
-    /// The bytes from each rank, at the start of its block. Ranks exchange lengths first: a block is as long as the
-    /// longest chunk of any pair.
+    /// The bytes from each rank, at the start of its block. A block is as long as the longest chunk of any pair.
     fn exchange(&mut self, strips: &Strips) -> Result<Vec<u8>> {
+        let longest = match self.call.op.knows_sizes() {
+            true => self.shape.bytes() as usize,
+            false => self.exchange_lengths(strips)?,
+        };
+        let parts = self.collect(strips, longest)?;
+        self.all_to_all(&parts)
+    }
+
+    /// The longest chunk of any pair, where each rank knows its own chunks alone.
+    fn exchange_lengths(&mut self, strips: &Strips) -> Result<usize> {
         let world = self.shape.world;
         let lengths = |side: &[Strip]| side[..world].iter().map(|strip| strip.bytes).collect::<Vec<_>>();
         let own = [lengths(&strips.from), lengths(&strips.into)].concat();
@@ -153,9 +162,13 @@ impl Turn<'_> {
             let [ours, theirs] = [sent(from, to), expected(from, to)].map(|bytes| format!("{bytes} bytes"));
             return Err(Error::Mismatch { what, against: from, ours, rank: to, theirs });
         }
-        let longest = pairs.map(|(from, to)| sent(from, to) as usize).max().unwrap_or(0);
-        let parts = self.collect(strips, longest)?;
-        self.all_to_all(&parts)
+        Ok(pairs.map(|(from, to)| sent(from, to) as usize).max().unwrap_or(0))
+    }
+
+    /// Whether chunks that are adjacent in memory are of one operand. Messages have operands of their own, and a copy
+    /// may not cross from one allocation into the next.
+    fn joins_adjacent(&self) -> bool {
+        !matches!(self.call.numbers, Numbers::Messages(_))
     }
 
     /// The bytes for each rank, at the start of a block of `block_bytes`.
@@ -175,7 +188,7 @@ impl Turn<'_> {
             let base = pieces[start].0.0;
             let mut end = base;
             let run = pieces[start..].iter().take_while(|((address, bytes), _)| {
-                let joins = *address <= end;
+                let joins = end == base || *address < end || (*address == end && self.joins_adjacent());
                 end = if joins { end.max(address + bytes) } else { end };
                 joins
             });
@@ -200,9 +213,10 @@ impl Turn<'_> {
             })
             .collect();
         pieces.sort_unstable_by_key(|((address, _), _)| *address);
-        for run in pieces.chunk_by(|((address, bytes), _), ((next, _), _)| address + bytes == *next) {
-            let bytes: Vec<u8> =
-                run.iter().flat_map(|((_, bytes), from)| &arrived[*from..from + bytes]).copied().collect();
+        let joins = self.joins_adjacent();
+        for run in pieces.chunk_by(|((address, bytes), _), ((next, _), _)| joins && address + bytes == *next) {
+            let mut bytes = Vec::with_capacity(run.iter().map(|((_, bytes), _)| bytes).sum());
+            run.iter().for_each(|((_, piece), from)| bytes.extend_from_slice(&arrived[*from..from + piece]));
             self.bytes_at(run[0].0.0, bytes.len()).write(&bytes, self.stream)?;
         }
         Ok(())

@@ -198,8 +198,8 @@ impl Inner {
         let mut lane = self.lane.lock();
         let mut fresh = false;
         if self.group.world_size() > 1 {
-            if self.group.config().check_calls {
-                // The comparison of calls uses the lane's scratch.
+            // The comparison of calls uses the lane's scratch, and the first call signals on the lane's channel.
+            if self.group.config().check_calls || !lane.told {
                 lane.order_call(queue)?;
             }
             let first = self.announce(copies.noted(), &mut lane, queue, recorded)?;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use symmetra::op::{ALL_GATHER, SEND_RECEIVE};
 use symmetra::{
-    Algorithm, Communicator, DeviceBuffer, Error, Operand, Operation, Reduction, Result, SymmetricBuffer,
+    Algorithm, Communicator, DeviceBuffer, Error, How, Operand, Operation, Reduction, Result, SymmetricBuffer,
     SymmetricSlice, Transport,
 };
 
@@ -91,6 +92,18 @@ fn bad_batches_are_refused() {
         let words = ["sent to rank", "received from rank", "is 16 bytes"];
         refused(overlap, &words);
         refused(send(slice(0, 4), own), &["itself", "16", "0"]);
+        // By the description: a message lies in the part of its peer.
+        let by_counts = |send: &[usize], receive: &[usize]| {
+            let how = How { counts: [send, receive], ..How::default() };
+            communicator.perform(&SEND_RECEIVE, &how, [Some(slice(0, 8)), Some(slice(16, 8))], stream)
+        };
+        refused(by_counts(&[0, 5], &[0, 0]), &["count of rank 1 is 5", "4 elements"]);
+        refused(by_counts(&[0, 1 << 20], &[0, 1 << 20]), &["count of rank 1 is 1048576", "4 elements"]);
+        refused(by_counts(&[1], &[1]), &["number of counts of the input is 1", "world size is 2"]);
+        // Settings that an operation does not have change nothing.
+        let how = How { parameter: 5, options: Algorithm::Ring.into(), ..How::default() };
+        let gather = [Some(slice(0, 4)), Some(slice(16, 8))];
+        communicator.perform(&ALL_GATHER, &how, gather, stream).unwrap();
         communicator.batch(stream, |_| Ok(())).unwrap();
         rank.finish();
     });

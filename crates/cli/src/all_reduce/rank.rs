@@ -1,5 +1,6 @@
 //! One rank's part of a measurement: every size verified, then timed.
 
+use symmetra::op::Size;
 use symmetra::{
     Algorithm, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Queue, Stream, SymmetricBuffer, Transport,
 };
@@ -211,7 +212,12 @@ impl<'a> Bench<'a> {
             return self.sweep.transport.name();
         }
         let (collective, world) = (self.sweep.collective, self.communicator.world_size());
-        let bytes = if collective.divides() { self.bytes() / world as u64 } else { self.bytes() };
+        let bytes = match collective.op().input.size {
+            // The largest of the counts.
+            Size::Counts => self.bytes() / world as u64 * 3 / 2,
+            _ if collective.divides() => self.bytes() / world as u64,
+            _ => self.bytes(),
+        };
         let direct = if collective.tells_places() { !self.sweep.plain } else { self.is_direct() };
         let ranges = collective.explain(self.communicator.device().kind(), world, direct);
         let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
