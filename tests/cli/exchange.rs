@@ -2,7 +2,7 @@
 
 use super::symmetra;
 
-const COLLECTIVES: [(&str, f64); 8] = [
+const COLLECTIVES: [(&str, f64); 10] = [
     ("all-gather", 0.75),
     ("reduce-scatter", 0.75),
     ("all-to-all", 0.75),
@@ -11,7 +11,18 @@ const COLLECTIVES: [(&str, f64); 8] = [
     ("gather", 0.75),
     ("scatter", 0.75),
     ("send-receive", 1.0),
+    ("all-to-all-v", 0.75),
+    ("shift", 1.0),
 ];
+
+#[test]
+fn every_operation_has_its_command_here() {
+    let all: Vec<_> =
+        ::symmetra::op::OPERATIONS.iter().map(|op| op.name()).filter(|name| *name != "all-reduce").collect();
+    assert!(
+        all.len() == COLLECTIVES.len() && all.iter().all(|name| COLLECTIVES.iter().any(|(known, _)| known == name))
+    );
+}
 
 /// Runs with these arguments and returns the rows, all of them right.
 fn right(args: &str, sizes: usize) -> Vec<serde_json::Value> {
@@ -43,7 +54,7 @@ fn every_world_memory_and_form() {
         for (collective, _) in COLLECTIVES {
             let form = forms[case % forms.len()];
             case += 1;
-            if form == "--in-place" && ["all-to-all", "send-receive"].contains(&collective) {
+            if form == "--in-place" && ["all-to-all", "all-to-all-v", "send-receive", "shift"].contains(&collective) {
                 continue;
             }
             let dtype = ["f32", "u8", "f16", "i64", "f64"][case % 5];
@@ -104,6 +115,8 @@ fn wrong_usage() {
     for (args, words) in [
         ("broadcast --ranks 2 --root 2", ["--root is 2", "2 ranks"].as_slice()),
         ("all-gather --root 1", &["all-gather has no root"]),
+        ("scatter --by 1", &["scatter has no distance"]),
+        ("shift --root 1", &["shift has no root"]),
         ("all-to-all --in-place", &["--in-place", "all-to-all"]),
         ("scatter --op max", &["max", "scatter reduces nothing"]),
         ("all-gather --plain --transport direct", &["--plain", "direct"]),

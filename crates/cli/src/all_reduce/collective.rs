@@ -70,11 +70,12 @@ impl Collective {
     /// Refuses flags that mean nothing to the operation.
     pub(super) fn check(self, args: &exchange::Args, ranks: usize) -> Result<(), Failure> {
         let (name, op, parameter) = (self.name(), self.op(), self.0.parameter());
-        for (flag, value, takes) in
-            [("--root", args.root, parameter == Parameter::Root), ("--by", args.by, parameter == Parameter::Distance)]
-        {
+        for (flag, what, value, takes) in [
+            ("--root", "root", args.root, parameter == Parameter::Root),
+            ("--by", "distance", args.by, parameter == Parameter::Distance),
+        ] {
             if value.is_some() && !takes {
-                return Err(Failure::usage(format!("{flag}: {name} has no such number")));
+                return Err(Failure::usage(format!("{flag}: {name} has no {what}")));
             }
         }
         if let Some(root) = args.root.filter(|root| *root >= ranks) {
