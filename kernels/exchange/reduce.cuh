@@ -16,8 +16,7 @@ class Pulled {
 
   SYMMETRA_DEVICE explicit Pulled(const ExchangeArgs& args)
       : args_(args),
-        // A rank that keeps no result works for the root.
-        into_(args.into[args.rank] != nullptr ? args.into[args.rank] : theirs(args, args.root)),
+        into_(args.into[args.rank]),
         in_(bytes(), args.row_bytes, args.from_pitch_bytes, addresses()),
         out_(bytes(), args.row_bytes, args.into_pitch_bytes, addresses()) {}
 

@@ -89,11 +89,13 @@ impl Coordinator {
     /// Runs a call on the first backend that serves the call.
     pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         let mut request = Request::of(call, queue.recording().is_some());
+        let mut backend = self.select(&request)?;
         // A blocking backend would end a native capture, and with it the group.
-        if self.facts.select(&request) == Ok(Backend::Host) && queue.stream().is_capturing()? {
+        if backend == Backend::Host && queue.stream().is_capturing()? {
             request.captured = true;
+            backend = self.select(&request)?;
         }
-        self.serving.run(self.select(&request)?, &self.facts, call, queue)
+        self.serving.run(backend, &self.facts, call, queue)
     }
 
     fn select(&self, request: &Request) -> Result<Backend> {

@@ -25,6 +25,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use all_reduce::{Collective, Shards, Sweep};
 use bench::{Floor, Overhead, Overlap, Race};
@@ -89,11 +92,21 @@ fn rank() -> Result<(), Failure> {
     }
 }
 
+/// Logs to standard error what `RUST_LOG` asks for: a level, and levels of modules.
+fn log() {
+    let asked = std::env::var("RUST_LOG").ok().filter(|asked| !asked.is_empty());
+    let parsed = asked.as_deref().map(str::parse::<Targets>).transpose();
+    let filter = parsed.as_ref().ok().cloned().flatten().unwrap_or_default();
+    let filter = if filter.default_level().is_some() { filter } else { filter.with_default(LevelFilter::WARN) };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours());
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    if let Err(error) = parsed {
+        eprintln!("warning: RUST_LOG is left out: {error}");
+    }
+}
+
 fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
-        .from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours()).init();
+    log();
     let command = asked().unwrap_or_else(|error| error.exit());
     // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
