@@ -133,3 +133,35 @@ fn that_there_is_no_nccl_is_said_once_and_the_program_runs() {
         assert!(words.contains("/nowhere/libnccl.so.2"), "{words}");
     }
 }
+
+#[test]
+fn a_rank_that_does_not_call_is_named_long_before_the_deadline() {
+    let test = "a_rank_that_does_not_call_is_named_long_before_the_deadline";
+    let words = logged(test, &[], || {
+        meet(2, |bootstrap| {
+            let own = bootstrap.rank();
+            let mut config = Config::default();
+            config.heap_bytes = 1 << 16;
+            let device = device(own);
+            let communicator = Communicator::open(bootstrap, &device, config).unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let buffer = communicator.symmetric::<f32>(8).unwrap();
+            for call in 0..3 {
+                if own == 1 && call == 2 {
+                    std::thread::sleep(Duration::from_millis(7500));
+                }
+                communicator.all_reduce_in_place(&buffer, &stream).unwrap();
+            }
+            communicator.synchronize(&stream).unwrap();
+            communicator.close().unwrap();
+        });
+    });
+    let Some(words) = words else { return };
+    let line = "call 2 (all-reduce (sum) of 32 bytes of f32 by ";
+    assert_eq!(words.matches(line).count(), 1, "{words}");
+    assert!(words.contains("of a group of 2 waits on rank 0 for rank 1, whose last call is 1: "), "{words}");
+    assert!(
+        words.contains("open group=Group(rank 0 of 2") && words.contains("closed group=Group(rank 1 of 2"),
+        "{words}"
+    );
+}

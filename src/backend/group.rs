@@ -259,7 +259,8 @@ impl GroupBackends {
                 ranks.synchronize(stream, deadlines, || self.members(), late).map_err(|error| self.fail(error))?;
             }
         }
-        self.check()
+        self.check()?;
+        self.own().map_or(Ok(()), |communicator| communicator.group().confirm().map_err(|error| self.fail(error)))
     }
 
     /// Detaches `stream` from every backend: calls stay ordered without it.

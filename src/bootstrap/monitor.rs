@@ -12,10 +12,10 @@ use super::mesh::Mesh;
 use super::wait::wait;
 use crate::error::{Error, Result};
 
-/// Longest sleep of one poll.
-const SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How often the thread wakes to look.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// A thread that sleeps until a rank of a mesh hangs up. It never reads from the sockets.
+/// A thread that sleeps until a rank of a mesh hangs up, and looks around once a second. It never reads from the sockets.
 pub struct Monitor {
     wake: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -23,8 +23,13 @@ pub struct Monitor {
 
 impl Monitor {
     /// Calls `on_lost` once with each rank whose process dies or whose mesh is dropped, within
-    /// milliseconds, on the monitor's thread. Reports no rank after this rank dropped its own mesh.
-    pub fn start(mesh: &Mesh, mut on_lost: impl FnMut(usize) + Send + 'static) -> Result<Self> {
+    /// milliseconds, and `look` once a second, on the monitor's thread. Reports no rank after this rank dropped its own
+    /// mesh.
+    pub fn start(
+        mesh: &Mesh,
+        mut on_lost: impl FnMut(usize) + Send + 'static,
+        mut look: impl FnMut() + Send + 'static,
+    ) -> Result<Self> {
         let system = |doing: &'static str| move |errno: rustix::io::Errno| Error::system(doing, &errno.into());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("eventfd"))?;
         let duplicate = |fd| fcntl_dupfd_cloexec(fd, 0).map_err(system("duplicate a socket"));
@@ -33,7 +38,7 @@ impl Monitor {
         let mut sockets = sockets.collect::<Result<Vec<_>>>()?;
         let closing = mesh.closing();
         let watch = move || {
-            while let Ok(lost) = next_lost(&woken, &mut sockets) {
+            while let Ok(lost) = next_lost(&woken, &mut sockets, &mut look) {
                 if lost.is_empty() || closing.load(Ordering::Acquire) {
                     return;
                 }
@@ -67,16 +72,18 @@ impl Drop for Monitor {
     }
 }
 
-/// Sleeps until ranks hang up, and removes them from `sockets`. Returns no rank if the monitor is to stop.
-fn next_lost(woken: &OwnedFd, sockets: &mut Vec<(usize, OwnedFd)>) -> Result<Vec<usize>> {
+/// Sleeps until ranks hang up, and removes them from `sockets`. Returns no rank if the monitor is to stop. Looks around
+/// meanwhile.
+fn next_lost(woken: &OwnedFd, sockets: &mut Vec<(usize, OwnedFd)>, look: &mut impl FnMut()) -> Result<Vec<usize>> {
     let mut fds = vec![PollFd::new(woken, PollFlags::IN)];
     // No events asked for: what remains are hang-ups and errors.
     fds.extend(sockets.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::empty())));
     let ready = loop {
-        let ready = wait(&mut fds, Instant::now() + SLEEP)?;
+        let ready = wait(&mut fds, Instant::now() + LOOK)?;
         if ready.iter().any(|flags| !flags.is_empty()) {
             break ready;
         }
+        look();
     };
     let (stop, ready) = ready.split_first().unwrap_or((&PollFlags::IN, &[]));
     let mut lost = Vec::new();

@@ -34,6 +34,11 @@ trait Memory: Send + Sync {
     fn peer_address(&self, _rank: usize) -> Result<usize> {
         Err(Error::unsupported("an address of peers", "only symmetric and adopted memory have one"))
     }
+
+    /// Checks what finished calls left, if the memory is of a group.
+    fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl<T: Element> Memory for SymmetricBuffer<T> {
@@ -43,6 +48,10 @@ impl<T: Element> Memory for SymmetricBuffer<T> {
 
     fn peer_address(&self, rank: usize) -> Result<usize> {
         SymmetricBuffer::peer_address(self, rank).map(|address| address as usize)
+    }
+
+    fn confirm(&self) -> Result<()> {
+        SymmetricBuffer::confirm(self)
     }
 }
 
@@ -209,7 +218,10 @@ pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stre
     // SAFETY: as in `tensor_write`.
     let work =
         |from: *mut u8, bytes| stream.run("copy from the device", |raw| unsafe { raw.copy(values, from, bytes) });
-    guard(|| copy(tensor, values.is_null(), stream, work))
+    guard(|| {
+        copy(tensor, values.is_null(), stream, work)?;
+        tensor.owner.confirm()
+    })
 }
 
 fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8, usize) -> Result<()>) -> Result<()> {

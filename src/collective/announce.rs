@@ -17,29 +17,20 @@ impl Inner {
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<bool> {
-        let compared = self.group.config().check_calls;
-        if compared && recorded.is_none() && queue.stream().is_capturing()? {
-            self.group.lose_count();
-        }
-        // Entered before the call can run: a reader of the device's progress looks the entry up.
         let fresh = match recorded {
-            Some(recorded) => {
-                recorded.note(call);
-                false
-            }
-            None => {
-                let fresh = self.arrive(lane, queue)?;
-                self.group.note(call);
-                fresh
-            }
+            Some(_) => false,
+            None => self.arrive(lane, queue)?,
         };
-        if compared {
+        // Entered before the call can run: a reader of the device's progress looks the entry up.
+        self.enter(call, queue, recorded)?;
+        if self.group.config().check_calls {
             self.agree(call, fresh, queue)?;
         }
         Ok(fresh)
     }
 
-    /// With `check_calls`, enqueues the comparison of a call without elements, which launches nothing else.
+    /// Enters a call without elements, which launches nothing, in the history. With `check_calls`, enqueues its
+    /// comparison.
     pub(super) fn announce_empty(
         &self,
         call: Call,
@@ -47,10 +38,24 @@ impl Inner {
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
-        if self.group.world_size() == 1 || !self.group.config().check_calls {
+        if self.group.world_size() == 1 {
             return Ok(());
+        }
+        if !self.group.config().check_calls {
+            return self.enter(call, queue, recorded);
         }
         lane.order_call(queue)?;
         self.announce(call, lane, queue, recorded).map(drop)
+    }
+
+    /// Enters a call in the history, or in that of a graph's launches. A call that the stream's owner captures is in
+    /// neither, because nobody knows how often it will run.
+    fn enter(&self, call: Call, queue: &impl Enqueue, recorded: Option<&Recorded>) -> Result<()> {
+        match recorded {
+            Some(recorded) => recorded.note(call),
+            None if queue.stream().is_captured_natively()? => self.group.lose_count(),
+            None => self.group.note(call),
+        }
+        Ok(())
     }
 }

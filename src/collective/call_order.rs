@@ -58,6 +58,15 @@ impl Lane {
         Ok(())
     }
 
+    /// Whether all calls are done, but for those that a stream's owner captured. Does not block.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        match &self.last {
+            Last::Nowhere => Ok(true),
+            Last::On(stream) => stream.is_done(),
+            Last::Left => self.event.is_done(),
+        }
+    }
+
     /// The stream of the last call, unless the lane has left that stream.
     #[cfg(feature = "nccl")]
     pub(crate) fn last(&self) -> Option<&Stream> {

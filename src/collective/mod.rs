@@ -199,10 +199,12 @@ impl Communicator {
     /// Blocks until all work of `stream` is done, and returns its error if it failed.
     ///
     /// # Errors
-    /// The group's error if a collective gave up, the device's if work failed.
+    /// The group's error if a collective gave up, the device's if work failed;
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if the ranks made different calls.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         stream.synchronize()?;
-        self.0.group.check()
+        self.0.group.check()?;
+        self.0.group.confirm()
     }
 
     /// Stops the group on every rank: see [`Group::abort`].
@@ -287,6 +289,17 @@ fn shape_of(device: &Device) -> Shape {
     match device.kind() {
         DeviceKind::Host => Shape::Host { blocks: device.shape().blocks, threads: device.shape().threads },
         DeviceKind::Cuda | DeviceKind::Hip => Shape::Gpu,
+    }
+}
+
+impl Drop for Inner {
+    /// A rank whose calls are done leaves in good order, also without `close`.
+    fn drop(&mut self) {
+        let Self { group, lane, side, .. } = self;
+        let (lane, side) = (lane.get_mut(), side.get_mut());
+        if !std::thread::panicking() {
+            group.finish(|| Ok(lane.is_done()? && side.lane.is_done()?));
+        }
     }
 }
 

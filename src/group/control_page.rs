@@ -1,8 +1,8 @@
 //! Control pages: one a rank, shared by all ranks, addressable by the rank's device.
 //!
-//! A page holds the status block that the rank's kernels poll and write, and the history of calls. Peers read the whole
-//! page and write one word, `abort`. Invariants: a mapping is as long as [`Page`] and lives as long as its
-//! `PageMapping`; every field is atomic, so any rank may touch it at any time; an all-zero page is valid.
+//! A page holds the status block that the rank's kernels poll and write, the history of calls, and whether the rank has
+//! left. Peers read the whole page and write one word, `abort`. Invariants: a mapping is as long as [`Page`] and lives as
+//! long as its `PageMapping`; every field is atomic, so any rank may touch it at any time; an all-zero page is valid.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +30,8 @@ pub(crate) struct Page {
     pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
     pub(crate) history: History,
+    /// Nonzero: the rank dropped the group in good order, with all its calls done.
+    pub(super) left: AtomicU32,
 }
 
 const _: () = assert!(std::mem::offset_of!(Page, history) == size_of::<args::Status>());
@@ -114,6 +116,11 @@ impl Page {
             args::kStatusMismatch => Some(Finding::Different(peer)),
             _ => None,
         }
+    }
+
+    /// Whether the rank of this page dropped the group in good order.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire) != 0
     }
 
     /// Whether nothing went wrong. Every call runs this check; it costs two loads.

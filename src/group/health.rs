@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::control_page::{Cause, Finding, Page, Stop};
+use super::compare::{Compared, Difference, compare};
+use super::control_page::{Cause, Finding, Page, PageMapping, Stop};
 use super::{Call, Health};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
@@ -13,16 +14,27 @@ use crate::kernel::args;
 const REPORT: Duration = Duration::from_millis(250);
 
 impl Health {
-    fn own(&self) -> &Page {
+    pub(super) fn own(&self) -> &Page {
         &self.pages[self.rank]
+    }
+
+    /// Whether nothing went wrong so far. Does not look for the cause of what did.
+    pub(super) fn is_well(&self) -> bool {
+        self.own().healthy() && self.failure.get().is_none()
     }
 
     /// Returns the group's failure. Costs two loads when all is well.
     pub(super) fn check(&self) -> Result<()> {
-        if self.own().healthy() && self.failure.get().is_none() {
+        if self.is_well() {
             return Ok(());
         }
         Err(self.failure.get_or_init(|| self.diagnose()).clone())
+    }
+
+    /// Returns the group's failure, also where the calls of the ranks are found to differ. Costs some loads a rank.
+    pub(super) fn confirm(&self) -> Result<()> {
+        self.check()?;
+        self.differing().map_or(Ok(()), |error| Err(self.fail(error)))
     }
 
     /// Makes `error` the group's failure unless there is one, and stops every rank. Returns the group's failure.
@@ -47,9 +59,53 @@ impl Health {
         }
     }
 
+    /// Takes note that `rank` hung up: it died, failed, or left in good order. In the last case only calls that it did
+    /// not make fail.
+    pub(super) fn hung_up(&self, rank: usize) {
+        match self.pages[rank].has_left() {
+            true => {
+                self.departed.store(true, Ordering::Relaxed);
+                self.heed_departed();
+            }
+            false => self.lost(rank),
+        }
+    }
+
+    /// Stops the group if this rank has enqueued calls that a rank which left in good order has not.
+    pub(super) fn heed_departed(&self) {
+        if !self.departed.load(Ordering::Relaxed) {
+            return;
+        }
+        let calls = self.own().history.enqueued();
+        let missed = |page: &PageMapping| page.has_left() && page.history.enqueued() < calls;
+        if let Some(rank) = self.pages.iter().position(missed) {
+            self.lost(rank);
+        }
+    }
+
+    /// Fails if a rank has left in good order: a new call would wait for it in vain. Costs one load.
+    pub(super) fn all_here(&self) -> Result<()> {
+        if !self.departed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let left = |page: &PageMapping| page.has_left();
+        self.pages.iter().position(left).map_or(Ok(()), |rank| Err(self.fail(self.gone(rank))))
+    }
+
+    /// The error for a rank that is gone.
+    pub(super) fn gone(&self, rank: usize) -> Error {
+        Error::PeerLost { rank, detail: self.end_of(rank) }
+    }
+
+    /// Whether no rank is behind this one: all calls of this rank can finish.
+    pub(super) fn can_finish(&self) -> bool {
+        let calls = self.own().history.enqueued();
+        self.is_well() && self.pages.iter().all(|page| page.history.enqueued() >= calls)
+    }
+
     /// Records that `rank` is gone and stops every device at once. Peers would notice the loss themselves, but perhaps
     /// only after this rank has left too, and would then blame this rank.
-    pub(super) fn lost(&self, rank: usize) {
+    fn lost(&self, rank: usize) {
         let stop = Stop { cause: Cause::Lost, by: self.rank, culprit: rank };
         self.pages.iter().for_each(|page| page.stop(stop));
     }
@@ -60,7 +116,8 @@ impl Health {
             (_, args::kStatusMismatch) => self.mismatch(self.rank, page.peer.load(Ordering::Relaxed) as usize),
             // A stop says more than another status: the kernel gave up because of the stop.
             (Some(stop), _) => self.stopped(stop),
-            (None, _) => self.timeout(page),
+            // Ranks that call differently may wait for each other in vain.
+            (None, _) => self.differing().unwrap_or_else(|| self.timeout(page)),
         };
         self.tell(&error);
         error
@@ -70,7 +127,7 @@ impl Health {
         let Stop { cause, by, culprit } = stop;
         match cause {
             Cause::Abort => Error::Aborted { detail: format!(": by rank {by}") },
-            Cause::Lost => Error::PeerLost { rank: culprit, detail: self.progress_of(culprit) },
+            Cause::Lost => self.gone(culprit),
             Cause::Differed => self.mismatch(by, culprit),
             Cause::Failed if culprit == self.rank => {
                 let page = self.pages.get(by).filter(|page| page.finding().is_some());
@@ -104,7 +161,13 @@ impl Health {
             0 => self.deadlines.steady,
             timeout_ns => Duration::from_nanos(timeout_ns),
         };
+        let detail = detail + self.advice();
         Error::Timeout { operation, sequence, rank: Some(rank), waited, detail }
+    }
+
+    /// What helps after a timeout, for the end of a message.
+    fn advice(&self) -> &'static str {
+        if self.check_calls { "" } else { "; with SYMMETRA_CHECK_CALLS=1 ranks compare every call before it runs" }
     }
 
     /// The error for another library's operation that exceeded its deadline. The rank whose history is behind is named
@@ -116,7 +179,7 @@ impl Health {
         let detail =
             rank.map_or_else(|| ": each had enqueued as many operations".to_owned(), |rank| self.progress_of(rank));
         let sequence = self.own().history.enqueued().saturating_sub(1);
-        Error::Timeout { operation, sequence, rank, waited, detail }
+        Error::Timeout { operation, sequence, rank, waited, detail: detail + self.advice() }
     }
 
     /// The rank that keeps the group waiting, given that this rank waited for `named`. `named` may itself have waited
@@ -147,6 +210,10 @@ impl Health {
     /// at least one of the two differs from it.
     fn mismatch(&self, by: usize, other: usize) -> Error {
         if let Some(error) = self.counts_mismatch(by) {
+            return error;
+        }
+        let found_by_kernel = self.pages.get(by).is_some_and(|page| page.finding() == Some(Finding::Different(other)));
+        if !found_by_kernel && let Some(error) = self.differing().or_else(|| self.differing_elsewhere(by, other)) {
             return error;
         }
         // Every call is compared: its epoch is its number, where a rank has not lost count.
@@ -194,6 +261,36 @@ impl Health {
         })
     }
 
+    /// The mismatch between this rank's calls and those of the first rank that differs, if any. Compares what was
+    /// enqueued since the last comparison.
+    fn differing(&self) -> Option<Error> {
+        (0..self.pages.len()).filter(|rank| *rank != self.rank).find_map(|rank| {
+            let equal = &self.equal[rank];
+            match compare(&self.own().history, &self.pages[rank].history, equal.load(Ordering::Relaxed)) {
+                Compared::Equal(calls) => {
+                    equal.fetch_max(calls, Ordering::Relaxed);
+                    None
+                }
+                unequal => differ([self.rank, rank], unequal),
+            }
+        })
+    }
+
+    /// The mismatch that rank `by` found between its calls and those of `other`.
+    fn differing_elsewhere(&self, by: usize, other: usize) -> Option<Error> {
+        let (ours, theirs) = (self.pages.get(by)?, self.pages.get(other)?);
+        differ([by, other], compare(&ours.history, &theirs.history, 0))
+    }
+
+    /// What is known of the end of a rank that is gone, for the end of a message.
+    fn end_of(&self, rank: usize) -> String {
+        let progress = self.progress_of(rank);
+        match self.pages.get(rank).is_some_and(|page| page.has_left()) {
+            true => format!(": it dropped its communicator without close(){}", progress.replacen(':', ",", 1)),
+            false => progress,
+        }
+    }
+
     /// What a rank's page says of its progress, for the end of a message.
     fn progress_of(&self, rank: usize) -> String {
         let Some(page) = self.pages.get(rank) else { return String::new() };
@@ -220,6 +317,30 @@ impl Health {
         let stop = Stop { cause, by: self.rank, culprit };
         self.pages.iter().for_each(|page| page.stop(stop));
     }
+}
+
+/// The error of two ranks whose calls were found unequal.
+fn differ([against, rank]: [usize; 2], compared: Compared) -> Option<Error> {
+    let Compared::Unequal { common, first } = compared else { return None };
+    Some(match first {
+        Some(Difference { number, ours, theirs }) => Error::Mismatch {
+            what: format!("call {number}"),
+            against,
+            ours: ours.to_string(),
+            rank,
+            theirs: theirs.to_string(),
+        },
+        None => {
+            let unknown = || "unknown".to_owned();
+            Error::Mismatch {
+                what: format!("one of the first {common} calls"),
+                against,
+                ours: unknown(),
+                rank,
+                theirs: unknown(),
+            }
+        }
+    })
 }
 
 /// The operation in which the kernel of a page gave up.

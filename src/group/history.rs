@@ -1,4 +1,4 @@
-//! The calls that a rank enqueued last: a ring with one writer. Peers read it, also after the writer's death.
+//! The calls that a rank enqueued last: a ring with one writer. Peers read the ring, also after the writer's death.
 //!
 //! Each entry is a seqlock. The writer clears the stamp, writes the fields, then sets the new stamp. A reader accepts
 //! an entry only when the stamp was equal before and after. The two fences make a reader that saw a new field also see
@@ -12,16 +12,27 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::call::Call;
 
+/// How many of the last calls are kept.
 #[cfg(loom)]
-const ENTRIES: usize = 1;
+pub(super) const ENTRIES: usize = 1;
 #[cfg(not(loom))]
-const ENTRIES: usize = 256;
+pub(super) const ENTRIES: usize = 1024;
+
+/// How many digests are kept, one of every `ENTRIES` calls: of the last 256 Ki calls.
+#[cfg(loom)]
+const MARKS: usize = 1;
+#[cfg(not(loom))]
+const MARKS: usize = 256;
 
 /// The last calls of one rank. Lives in memory shared with its peers; all zero is empty.
 #[repr(C)]
 pub(crate) struct History {
     enqueued: AtomicU64,
+    /// The digest of all calls so far.
+    digest: AtomicU64,
     entries: [Entry; ENTRIES],
+    /// Every `ENTRIES`-th call, for peers that are further behind than `entries` reaches.
+    marks: [Entry; MARKS],
 }
 
 #[repr(C)]
@@ -30,6 +41,30 @@ struct Entry {
     stamp: AtomicU64,
     bytes: AtomicU64,
     descriptor: AtomicU64,
+    /// The digest of all calls up to this one.
+    digest: AtomicU64,
+}
+
+impl Entry {
+    fn write(&self, number: u64, call: Call, digest: u64) {
+        self.stamp.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.bytes.store(call.bytes, Ordering::Relaxed);
+        self.descriptor.store(call.descriptor, Ordering::Relaxed);
+        self.digest.store(digest, Ordering::Relaxed);
+        self.stamp.store(number + 1, Ordering::Release);
+    }
+
+    /// Call `number` and its digest, or `None` if the entry is of another call or being written.
+    fn read(&self, number: u64) -> Option<(Call, u64)> {
+        let before = self.stamp.load(Ordering::Acquire);
+        let call =
+            Call { bytes: self.bytes.load(Ordering::Relaxed), descriptor: self.descriptor.load(Ordering::Relaxed) };
+        let digest = self.digest.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let after = self.stamp.load(Ordering::Relaxed);
+        (before == after && before == number + 1).then_some((call, digest))
+    }
 }
 
 impl History {
@@ -40,35 +75,52 @@ impl History {
     /// Adds a call. Only the rank itself writes, from one thread at a time.
     pub(crate) fn push(&self, call: Call) {
         let number = self.enqueued.load(Ordering::Relaxed);
-        let entry = self.entry(number);
-        entry.stamp.store(0, Ordering::Relaxed);
-        fence(Ordering::Release);
-        entry.bytes.store(call.bytes, Ordering::Relaxed);
-        entry.descriptor.store(call.descriptor, Ordering::Relaxed);
-        entry.stamp.store(number + 1, Ordering::Release);
+        let digest = digest(self.digest.load(Ordering::Relaxed), call);
+        self.digest.store(digest, Ordering::Relaxed);
+        self.entry(number).write(number, call, digest);
+        if (number + 1).is_multiple_of(ENTRIES as u64) {
+            self.mark(number).write(number, call, digest);
+        }
         self.enqueued.store(number + 1, Ordering::Release);
     }
 
     /// The call with this number, or `None` if it is overwritten or being written.
     pub(crate) fn get(&self, number: u64) -> Option<Call> {
-        let entry = self.entry(number);
-        let before = entry.stamp.load(Ordering::Acquire);
-        let call =
-            Call { bytes: entry.bytes.load(Ordering::Relaxed), descriptor: entry.descriptor.load(Ordering::Relaxed) };
-        fence(Ordering::Acquire);
-        let after = entry.stamp.load(Ordering::Relaxed);
-        (before == after && before == number + 1).then_some(call)
+        self.entry(number).read(number).map(|(call, _)| call)
+    }
+
+    /// The digest of the first `count` calls, equal for equal calls. `None` for 0 and where no entry is left.
+    pub(crate) fn digest_of(&self, count: u64) -> Option<u64> {
+        let number = count.checked_sub(1)?;
+        let entry = self.entry(number).read(number).or_else(|| self.mark(number).read(number));
+        entry.map(|(_, digest)| digest)
     }
 
     fn entry(&self, number: u64) -> &Entry {
         &self.entries[(number % ENTRIES as u64) as usize]
     }
 
-    #[cfg(test)]
-    fn empty() -> Self {
-        let entry = || Entry { stamp: AtomicU64::new(0), bytes: AtomicU64::new(0), descriptor: AtomicU64::new(0) };
-        Self { enqueued: AtomicU64::new(0), entries: std::array::from_fn(|_| entry()) }
+    fn mark(&self, number: u64) -> &Entry {
+        &self.marks[(number / ENTRIES as u64 % MARKS as u64) as usize]
     }
+
+    #[cfg(test)]
+    pub(super) fn empty() -> Self {
+        let zero = || AtomicU64::new(0);
+        let entry = |_| Entry { stamp: zero(), bytes: zero(), descriptor: zero(), digest: zero() };
+        Self {
+            enqueued: zero(),
+            digest: zero(),
+            entries: std::array::from_fn(entry),
+            marks: std::array::from_fn(entry),
+        }
+    }
+}
+
+/// The digest after one more call. Unequal calls give equal digests once in 2^64 times.
+fn digest(before: u64, call: Call) -> u64 {
+    let mixed = |sum: u64, word: u64| (sum.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed(mixed(before.wrapping_add(1), call.bytes), call.descriptor)
 }
 
 #[cfg(test)]

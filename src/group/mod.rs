@@ -2,16 +2,18 @@
 
 mod call;
 mod capabilities;
+mod compare;
 mod config;
 mod control_page;
 mod health;
 mod history;
 mod open;
+mod silence;
 mod tuning;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
@@ -37,8 +39,10 @@ pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
 /// The ranks of one host that work together. Cheap to clone; usable from any thread.
 ///
 /// Every rank opens the group at once, and the group fails as one. After a rank died, a deadline passed or a rank
-/// called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins. A rank that
-/// drops the group without [`close`](crate::Communicator::close) counts as lost.
+/// called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins.
+///
+/// A rank that drops its communicator without [`close`](crate::Communicator::close) after all its calls are done leaves in
+/// good order: only calls that the rank did not make fail on the others. A rank that drops earlier counts as lost.
 #[derive(Clone)]
 pub struct Group(Arc<Inner>);
 
@@ -56,6 +60,8 @@ struct Inner {
     /// Whether the group was closed. A call holds the read lock from its check until its work is enqueued, so closing
     /// happens before or after a call. No call ever waits for this lock.
     closed: RwLock<bool>,
+    /// Whether all calls of this rank were done when their communicator was dropped.
+    done: AtomicBool,
 }
 
 /// Proof that a call began in an open group. The group closes only after this is dropped.
@@ -70,6 +76,14 @@ struct Health {
     pages: Vec<PageMapping>,
     failure: OnceCell<Error>,
     deadlines: Deadlines,
+    /// Whether kernels compare the calls of all ranks.
+    check_calls: bool,
+    /// For each rank, how many first calls were found to be equal to this rank's.
+    equal: Vec<AtomicU64>,
+    /// Whether a rank has left in good order.
+    departed: AtomicBool,
+    /// The group's name, for messages.
+    name: OnceCell<String>,
 }
 
 /// Source of group numbers that are unique in this process.
@@ -143,16 +157,33 @@ impl Group {
     /// # Errors
     /// [`Error::Closed`], or the group's first failure.
     pub fn check(&self) -> Result<()> {
-        self.enter().map(drop)
+        self.enter_well().map(drop)
     }
 
-    /// Checks that the group is open and well, and keeps it open until the result is dropped. Until then the peers'
-    /// memory stays mapped. Does not block.
-    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+    fn enter_well(&self) -> Result<Entered<'_>> {
         // The lock is taken when the group is about to close.
         let closed = self.0.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)?;
         self.0.health.check()?;
         Ok(Entered(closed))
+    }
+
+    /// Checks for a call that the group is open and well and that no rank has left, and keeps the group open until the
+    /// result is dropped. Until then the peers' memory stays mapped. Does not block.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        let entered = self.enter_well()?;
+        self.0.health.all_here()?;
+        Ok(entered)
+    }
+
+    /// Checks what finished calls left: that none failed, and that the ranks made equal calls, as far as they have made
+    /// them. Also for a group that is closed. Does not block.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        self.0.health.confirm()
+    }
+
+    /// Names the group in messages. The first name stays.
+    pub(crate) fn call_by(&self, name: &str) {
+        self.0.health.name.get_or_init(|| name.to_owned());
     }
 
     /// For each rank, the lowest rank of its process. Ranks with equal values are threads of one process.
@@ -204,10 +235,17 @@ impl Group {
     pub(crate) fn exchange_unchecked<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         let deadline = until(self.0.config.deadlines.open);
         let result = run(&mut self.0.mesh.lock(), deadline);
-        if let Err(error @ (Error::PeerLost { .. } | Error::Timeout { .. } | Error::Bootstrap { .. })) = &result {
-            self.0.health.fail(error.clone());
-        }
-        result
+        let health = &self.0.health;
+        result.map_err(|error| match error {
+            Error::PeerLost { rank, .. } if health.pages.get(rank).is_some_and(|page| page.has_left()) => {
+                health.fail(health.gone(rank))
+            }
+            Error::PeerLost { .. } | Error::Timeout { .. } | Error::Bootstrap { .. } => {
+                health.fail(error.clone());
+                error
+            }
+            error => error,
+        })
     }
 
     /// The fault that kernels of this rank found, unless another rank had stopped them.
@@ -229,6 +267,20 @@ impl Group {
     /// captures is noted once, and runs any number of times.
     pub(crate) fn lose_count(&self) {
         self.0.health.pages[self.0.rank].unnumbered.store(1, Ordering::Relaxed);
+    }
+
+    /// Waits for the own device's calls, which `are_done` asks for, and notes that this rank leaves in good order.
+    /// Gives up where another rank is behind or the group fails: then the calls may never be done.
+    pub(crate) fn finish(&self, are_done: impl Fn() -> Result<bool>) {
+        let until = until(self.0.config.deadlines.steady);
+        loop {
+            match are_done() {
+                Ok(true) if self.0.health.is_well() => return self.0.done.store(true, Ordering::Relaxed),
+                Ok(false) if self.0.health.can_finish() && Instant::now() < until => {}
+                _ => return,
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     /// Makes the waits of the own device give up, for good.
@@ -256,7 +308,10 @@ impl Group {
         // not reached, so a peer that closes first is not taken for dead.
         drop(self.0.monitor.lock().take());
         self.0.health.check()?;
-        self.exchange_heeding(|mesh, deadline| mesh.barrier(deadline))
+        self.exchange_heeding(|mesh, deadline| mesh.barrier(deadline))?;
+        tracing::info!(group = ?self, "closed");
+        // Every rank has made its last call, so every rank finds calls that differ.
+        self.confirm()
     }
 }
 
@@ -264,7 +319,13 @@ impl Drop for Inner {
     /// Announces the failure that makes this rank leave. A mere goodbye would blame this rank for the group's failure.
     fn drop(&mut self) {
         drop(self.monitor.get_mut().take());
-        if let Some(error) = self.health.reason_to_leave() {
+        if !*self.closed.get_mut() && self.world_size > 1 && self.health.is_well() {
+            tracing::warn!("rank {} of {} drops its communicator without close()", self.rank, self.world_size);
+        }
+        if *self.done.get_mut() {
+            // The peers' monitors see the hang-up after this.
+            self.health.own().left.store(1, Ordering::Release);
+        } else if let Some(error) = self.health.reason_to_leave() {
             self.mesh.get_mut().fail(&error);
         }
     }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use once_cell::sync::OnceCell;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::check_world_size;
 use super::control_page::{PAGE_BYTES, PageMapping};
+use super::silence::Silence;
 use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
 use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
 use crate::bootstrap::mesh::Mesh;
@@ -18,10 +19,14 @@ use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
+use crate::variables::{Process, flag};
 
 /// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
 /// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
 const PROTOCOL: u32 = 1;
+
+/// Turns [`Config::check_calls`] on in a program that does not.
+pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";
 
 /// A rank's statement before the group exists.
 #[derive(Serialize, Deserialize)]
@@ -45,14 +50,15 @@ impl Group {
     }
 
     /// Opens a group as a build with this protocol does.
-    fn open_with(mut bootstrap: impl Bootstrap, device: &Device, config: Config, protocol: u32) -> Result<Self> {
+    fn open_with(mut bootstrap: impl Bootstrap, device: &Device, mut config: Config, protocol: u32) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_world_size(world_size)?;
         if rank >= world_size {
             return Err(Error::invalid("rank", rank, format!("it must be below the world size {world_size}")));
         }
         let deadline = until(config.deadlines.open);
-        let fit = config.validate(world_size).and_then(|()| capable(device));
+        let asked = flag(&Process, CHECK_CALLS).map(|asked| config.check_calls |= asked);
+        let fit = asked.and_then(|()| config.validate(world_size)).and_then(|()| capable(device));
         let agreed = agreed(device, &config, world_size, protocol);
         let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed };
         let hellos = tell(&mut bootstrap, "to open a group", &hello, deadline)?;
@@ -112,14 +118,24 @@ impl Group {
         // SAFETY: `pages` keeps the page mapped for PAGE_BYTES and is dropped after the pin, here and in `Health`.
         let pinned = unsafe { Memory::pin(device, pages[rank].address(), PAGE_BYTES) };
         let pinned = mesh.agree("pin the control page", pinned, deadline)?;
-        let health =
-            Arc::new(Health { rank, _pinned: pinned, pages, failure: OnceCell::new(), deadlines: config.deadlines });
-        let watched = health.clone();
-        let monitor = Monitor::start(&mesh, move |lost| watched.lost(lost));
+        let health = Arc::new(Health {
+            rank,
+            _pinned: pinned,
+            pages,
+            failure: OnceCell::new(),
+            deadlines: config.deadlines,
+            check_calls: config.check_calls,
+            equal: (0..world_size).map(|_| AtomicU64::new(0)).collect(),
+            departed: AtomicBool::new(false),
+            name: OnceCell::new(),
+        });
+        let (watched, seen, mut silence) = (health.clone(), health.clone(), Silence::new(Instant::now()));
+        let on_lost = move |lost| watched.hung_up(lost);
+        let monitor = Monitor::start(&mesh, on_lost, move || seen.look(&mut silence));
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
         // From here on the new group's own health counts.
         mesh.heed(None);
-        Ok(Self(Arc::new(Inner {
+        let group = Self(Arc::new(Inner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             rank,
             world_size,
@@ -131,7 +147,10 @@ impl Group {
             mesh: Mutex::new(mesh),
             monitor: Mutex::new(Some(monitor)),
             closed: RwLock::new(false),
-        })))
+            done: AtomicBool::new(false),
+        }));
+        tracing::info!(?group, "open");
+        Ok(group)
     }
 }
 

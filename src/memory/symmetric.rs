@@ -136,9 +136,17 @@ impl<T: Element> SymmetricBuffer<T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
-    /// device; [`Error::Device`] if the copy fails.
+    /// device; [`Error::Device`] if the copy fails; the group's error if a collective gave up, because the elements may
+    /// then be old; [`Error::Mismatch`] if the ranks made different calls.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
-        self.borrow().read(stream)
+        let values = self.borrow().read(stream)?;
+        self.confirm()?;
+        Ok(values)
+    }
+
+    /// Checks that what finished calls left here is good.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        self.arena.group().confirm()
     }
 
     /// This rank's elements as a [`Ref`], which collectives treat as plain memory. After it was registered, its space

@@ -9,7 +9,7 @@ mod recording;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cxx::UniquePtr;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -40,6 +40,8 @@ struct Inner {
     id: u64,
     /// The runtime's, where streams have one.
     handle: Option<u64>,
+    /// Whether others know the handle, and so may capture the stream natively.
+    exposed: AtomicBool,
     /// Whether the stream is being captured. Read while something is enqueued, so that a capture starts
     /// between calls; enqueueing never waits for it.
     capturing: RwLock<bool>,
@@ -78,7 +80,7 @@ impl Stream {
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
         let stream = unsafe { device.raw().borrow_stream(raw) }?;
-        Self::wrap(device, stream)
+        Self::own(device, stream, None).inspect(Self::expose)
     }
 
     /// Wraps the caller's stream with a handle that is valid as long as `owner`, which the result keeps.
@@ -93,7 +95,7 @@ impl Stream {
     pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
         // SAFETY: the caller's promise, and `owner` outlives the handle's last use.
         let stream = unsafe { device.raw().borrow_stream(raw) }?;
-        Self::own(device, stream, Some(owner))
+        Self::own(device, stream, Some(owner)).inspect(Self::expose)
     }
 
     fn wrap(device: &Device, raw: UniquePtr<sys::Stream>) -> Result<Self> {
@@ -106,8 +108,12 @@ impl Stream {
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let handle = (device.kind() != DeviceKind::Host).then(|| raw.raw());
-        let capturing = RwLock::new(false);
-        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, handle, capturing })))
+        let (capturing, exposed) = (RwLock::new(false), AtomicBool::new(false));
+        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, handle, exposed, capturing })))
+    }
+
+    fn expose(&self) {
+        self.0.exposed.store(true, Ordering::Relaxed);
     }
 
     /// A new stream that says it has this handle, as one that was borrowed.
@@ -130,6 +136,7 @@ impl Stream {
 
     /// The runtime's handle as an integer; 0 on the host device.
     pub fn as_raw(&self) -> u64 {
+        self.expose();
         self.0.raw.raw()
     }
 
@@ -185,6 +192,12 @@ impl Stream {
         Ok(self.0.raw.capturing()?)
     }
 
+    /// Whether the stream is being captured by a caller. Asks the runtime only where others know the handle, because a
+    /// call on the way to a launch asks.
+    pub(crate) fn is_captured_natively(&self) -> Result<bool> {
+        if self.0.exposed.load(Ordering::Relaxed) { self.is_capturing() } else { Ok(false) }
+    }
+
     /// Enqueues eager work. Refused while the stream is being captured, because the capture's lifetime must cover what
     /// it records.
     pub(crate) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
@@ -206,6 +219,7 @@ impl Stream {
     #[cfg(test)]
     #[allow(unsafe_code)]
     pub(crate) fn capture_natively<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
+        self.expose();
         // SAFETY: `self` outlives the capture, which ends in this function.
         let native = unsafe { self.0.raw.begin_capture() }?;
         let result = work();

@@ -50,6 +50,15 @@ pub(crate) fn number(lookup: &impl Lookup, set: Option<usize>, name: &'static st
     Ok(Some((number, Source::Variable(name))))
 }
 
+/// Whether a variable is 1. Unset is 0.
+pub(crate) fn flag(lookup: &impl Lookup, name: &'static str) -> Result<bool> {
+    match lookup.get(name)?.as_deref() {
+        None | Some("" | "0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(Error::invalid(name, format_args!("`{other}`"), "it must be 0 or 1")),
+    }
+}
+
 /// A text: the program's, else the variable's, else `None`.
 pub(crate) fn text(lookup: &impl Lookup, set: Option<String>, name: &'static str) -> Result<Option<(String, Source)>> {
     match set {

@@ -7,7 +7,7 @@ use std::sync::Once;
 
 #[cfg(feature = "nccl")]
 pub(crate) use lookup::LIBRARY_NAMES;
-pub(crate) use lookup::{Lookup, Process, library_path, number, optional, text};
+pub(crate) use lookup::{Lookup, Process, flag, library_path, number, optional, text};
 pub use setting::{Setting, Source};
 
 /// A variable that symmetra reads.
@@ -31,7 +31,7 @@ const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 17] = [
+pub const VARIABLES: [Variable; 18] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
     variable("LOCAL_RANK", "number", "place on the host", "which device of the host this rank works on"),
@@ -41,6 +41,7 @@ pub const VARIABLES: [Variable; 17] = [
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
     variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the one backend that may serve groups"),
+    variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the same, where SYMMETRA_NCCL_LIBRARY is unset"),
     variable(QUICK_REDUCE[0], "regime", "unset", NO_EFFECT),

@@ -49,7 +49,7 @@ impl Member {
 
         mapping.board().join(party, std::process::id());
         let watched = Arc::clone(&mapping);
-        let monitor = Monitor::start(&mesh, move |lost| watched.board().lose(lost, Life::Dead));
+        let monitor = Monitor::start(&mesh, move |lost| watched.board().lose(lost, Life::Dead), || ());
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
         Ok(Self { mapping, ranks, party, writer, _monitor: monitor, _mesh: mesh })
     }

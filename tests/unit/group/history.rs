@@ -10,14 +10,31 @@ fn call(number: u64) -> Call {
 #[test]
 fn keeps_the_last_entries() {
     let history = History::empty();
-    for number in 0..1000 {
+    for number in 0..4000 {
         history.push(call(number));
     }
-    assert_eq!(history.enqueued(), 1000);
-    assert_eq!(history.get(999), Some(call(999)));
-    assert_eq!(history.get(744), Some(call(744)));
-    assert_eq!(history.get(743), None);
-    assert_eq!(history.get(1000), None);
+    assert_eq!(history.enqueued(), 4000);
+    assert_eq!(history.get(3999), Some(call(3999)));
+    assert_eq!(history.get(2976), Some(call(2976)));
+    assert_eq!(history.get(2975), None);
+    assert_eq!(history.get(4000), None);
+}
+
+#[cfg(not(loom))]
+#[test]
+fn a_digest_is_of_all_calls_before() {
+    let [one, other] = [(); 2].map(|()| Box::new(History::empty()));
+    for number in 0..5000 {
+        one.push(call(number));
+        other.push(call(if number == 700 { 0 } else { number }));
+    }
+    assert_eq!(one.digest_of(0), None);
+    // In the entries, at a mark, and where neither is left.
+    for (count, kept) in [(5000, true), (4097, true), (4096, true), (1024, true), (2000, false), (5001, false)] {
+        let digests = [&one, &other].map(|history| history.digest_of(count));
+        assert!(digests.iter().all(|digest| digest.is_some() == kept), "{count}: {digests:?}");
+        assert_eq!(digests[0] != digests[1], kept, "{count}");
+    }
 }
 
 #[cfg(loom)]

@@ -7,13 +7,10 @@ use crate::bootstrap::monitor::Monitor;
 
 pub(super) fn reports(mesh: &Mesh) -> (Monitor, Receiver<(usize, Instant)>) {
     let (report, reports) = channel();
-    (
-        Monitor::start(mesh, move |rank| {
-            let _ = report.send((rank, Instant::now()));
-        })
-        .unwrap(),
-        reports,
-    )
+    let on_lost = move |rank| {
+        let _ = report.send((rank, Instant::now()));
+    };
+    (Monitor::start(mesh, on_lost, || ()).unwrap(), reports)
 }
 
 #[test]
@@ -57,7 +54,7 @@ fn a_monitor_may_be_dropped_by_its_own_report() {
             drop(inner.lock().take());
             let _ = report.send(rank);
         };
-        *held = Some(Monitor::start(&mesh, on_lost).unwrap());
+        *held = Some(Monitor::start(&mesh, on_lost, || ()).unwrap());
         drop(held);
         assert_eq!(reports.recv_timeout(Duration::from_secs(5)), Ok(1));
         assert!(slot.lock().is_none());

@@ -76,10 +76,10 @@ fn play_rank() {
     check_memfds(&mesh, fds);
     assert!((0..world_size).all(|peer| mesh.same_process(peer) == (peer == rank)));
     let (report, reports) = channel();
-    let _monitor = Monitor::start(&mesh, move |rank| {
+    let on_lost = move |rank| {
         let _ = report.send(rank);
-    })
-    .unwrap();
+    };
+    let _monitor = Monitor::start(&mesh, on_lost, || ()).unwrap();
     println!("> ready");
     if variable("STAYS") == "gathering" {
         println!("> {}", mesh.barrier(within(10.0)).unwrap_err());
@@ -231,7 +231,7 @@ fn leak_nothing() {
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let round = || {
         on_meshes(4, |mut mesh| {
-            let _monitor = Monitor::start(&mesh, |_| ()).unwrap();
+            let _monitor = Monitor::start(&mesh, |_| (), || ()).unwrap();
             let own = memfd(mesh.rank());
             drop(mesh.all_gather_fds(own.as_fd(), within(10.0)).unwrap());
             let set: &[usize] = if mesh.rank() < 2 { &[0, 1] } else { &[2, 3] };
@@ -263,7 +263,7 @@ fn burn_nothing() {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     };
     on_meshes(4, |mut mesh| {
-        let monitor = Monitor::start(&mesh, |_| ()).unwrap();
+        let monitor = Monitor::start(&mesh, |_| (), || ()).unwrap();
         mesh.barrier(within(10.0)).unwrap();
         if mesh.rank() == 0 {
             thread::sleep(Duration::from_millis(100));

@@ -1,0 +1,88 @@
+//! Says which rank keeps the others waiting, long before a deadline does.
+
+use std::time::{Duration, Instant};
+
+use super::Health;
+use super::call::Call;
+
+/// How long a rank may be behind before it is named.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is named again.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// What a rank has seen of the ranks behind it.
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// How many calls the last of them had made, and when this was first seen.
+    calls: u64,
+    since: Instant,
+    told: Option<Instant>,
+}
+
+/// Ranks that have not made a call that another rank has.
+#[derive(Debug, PartialEq, Eq)]
+struct Behind {
+    /// How many calls the ranks have made, and so the number of the call that waits for them.
+    calls: u64,
+    ranks: Vec<usize>,
+    waited: Duration,
+}
+
+impl Silence {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { calls: 0, since: now, told: None }
+    }
+
+    /// Who is to be named, given how many calls each rank has made. `own` is this rank's place among them.
+    fn look(&mut self, now: Instant, own: usize, calls: &[u64]) -> Option<Behind> {
+        let least = calls.iter().copied().min().unwrap_or(0);
+        if least != self.calls || least == calls[own] {
+            *self = Self { calls: least, since: now, told: None };
+            return None;
+        }
+        let waited = now - self.since;
+        if waited < PATIENCE || self.told.is_some_and(|told| now - told < AGAIN) {
+            return None;
+        }
+        self.told = Some(now);
+        let ranks = calls.iter().enumerate().filter(|(_, calls)| **calls == least).map(|(rank, _)| rank);
+        Some(Behind { calls: least, ranks: ranks.collect(), waited })
+    }
+}
+
+impl Health {
+    /// What the monitor does now and then: finds calls that differ and calls that wait for a rank which has left, and
+    /// warns of ranks that keep this one waiting.
+    pub(super) fn look(&self, silence: &mut Silence) {
+        if self.is_well() && self.confirm().is_ok() {
+            self.heed_departed();
+            self.warn(silence, Instant::now());
+        }
+    }
+
+    fn warn(&self, silence: &mut Silence, now: Instant) {
+        let calls: Vec<u64> = self.pages.iter().map(|page| page.history.enqueued()).collect();
+        let Some(behind) = silence.look(now, self.rank, &calls) else { return };
+        let call = self.own().history.get(behind.calls);
+        tracing::warn!("{}", self.words(&behind, call));
+    }
+
+    fn words(&self, behind: &Behind, call: Option<Call>) -> String {
+        let Behind { calls, ranks, waited } = behind;
+        let call = call.map_or_else(String::new, |call| format!(" ({call})"));
+        let group =
+            self.name.get().map_or_else(|| format!("a group of {}", self.pages.len()), |name| format!("group {name}"));
+        let who = match ranks.as_slice() {
+            [rank] => format!("rank {rank}"),
+            ranks => format!("ranks {ranks:?}"),
+        };
+        let last = calls
+            .checked_sub(1)
+            .map_or_else(|| "without a call so far".to_owned(), |last| format!("whose last call is {last}"));
+        format!("call {calls}{call} of {group} waits on rank {} for {who}, {last}: {} s", self.rank, waited.as_secs())
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/group/silence.rs"]
+mod tests;
