@@ -360,8 +360,8 @@ fn pitfall_01_a_rank_that_leaves_is_lost_within_a_second() {
 #[test]
 fn a_rank_that_leaves_after_good_work_fails_only_what_needs_it() {
     for next in [false, true] {
-        let (gate, survivors) = (Gate::new(3), Gate::new(2));
-        meet(3, |bootstrap| {
+        let gate = Gate::new(2);
+        meet(2, |bootstrap| {
             let own = bootstrap.rank();
             let (rank, buffer) = warm(bootstrap, &short(false));
             if own == 1 {
@@ -375,14 +375,12 @@ fn a_rank_that_leaves_after_good_work_fails_only_what_needs_it() {
             rank.communicator.synchronize(&rank.stream).unwrap();
             assert_eq!(buffer.read(&rank.stream).unwrap(), buffer.borrow().read(&rank.stream).unwrap());
             rank.communicator.group().check().unwrap();
-            survivors.pass();
             let outcome = match next {
                 false => rank.communicator.all_reduce_in_place(&buffer, &rank.stream),
                 true => rank.communicator.group().barrier(),
             };
             let Err(Error::PeerLost { rank: 1, detail }) = &outcome else { panic!("{outcome:?}") };
             assert!(detail.contains("dropped its communicator without close()"), "{detail}");
-            survivors.pass();
         });
     }
 }
@@ -390,7 +388,7 @@ fn a_rank_that_leaves_after_good_work_fails_only_what_needs_it() {
 /// Ranks that all drop after finished work, in any order, end well.
 #[test]
 fn ranks_that_drop_after_finished_work_are_not_lost() {
-    let world = 4;
+    let world = if is_host() { 4 } else { 2 };
     for round in 0..25 {
         meet(world, |bootstrap| {
             let own = bootstrap.rank();
@@ -402,7 +400,7 @@ fn ranks_that_drop_after_finished_work_are_not_lost() {
             }
             std::thread::sleep(Duration::from_micros(((own * 37 + round * 11) % 50) as u64 * 20));
             rank.communicator.synchronize(&rank.stream).unwrap();
-            assert_eq!(buffer.read(&rank.stream).unwrap(), [256; 1000]);
+            assert_eq!(buffer.read(&rank.stream).unwrap(), vec![(world as i32).pow(4); 1000]);
         });
     }
 }
@@ -435,8 +433,8 @@ fn pitfall_04_calls_that_differ_are_found_off_the_device() {
         }),
     ];
     for (what, calls) in differing {
-        let gate = Gate::new(3);
-        meet(3, |bootstrap| {
+        let gate = Gate::new(2);
+        meet(2, |bootstrap| {
             let (rank, buffer) = warm(bootstrap, &short(false));
             calls(&rank, &buffer).unwrap();
             let error = failure(&rank).0;

@@ -156,6 +156,30 @@ fn pitfall_02_16_memory_that_others_have_mapped_outlives_a_group_that_was_not_cl
     });
 }
 
+/// Processes that all drop their communicators after finished work, in any order, end well.
+#[test]
+fn processes_that_drop_after_finished_work_are_not_lost() {
+    let world = if is_host() { 3 } else { 2 };
+    run("processes_that_drop_after_finished_work_are_not_lost", world, |child| {
+        let mut config = config();
+        config.heap_bytes = 1 << 20;
+        for round in 0..25 {
+            let bootstrap = child.meet(&format!("round {round}"), child.rank, child.world).unwrap();
+            let Rank { communicator, stream, .. } = support::world::open(bootstrap, &config).unwrap();
+            let buffer = communicator.symmetric::<i32>(1000).unwrap();
+            buffer.write(&[1; 1000], &stream).unwrap();
+            communicator.group().barrier().unwrap();
+            for _ in 0..4 {
+                communicator.all_reduce_in_place(&buffer, &stream).unwrap();
+            }
+            std::thread::sleep(Duration::from_micros(((child.rank * 37 + round * 11) % 50) as u64 * 20));
+            communicator.synchronize(&stream).unwrap();
+            assert_eq!(buffer.read(&stream).unwrap(), vec![(world as i32).pow(4); 1000], "round {round}");
+        }
+        child.say("done");
+    });
+}
+
 /// Memory that cannot be shared between processes is staged, and never exported blindly.
 #[test]
 fn pitfall_13_memory_of_the_program_is_staged() {

@@ -35,8 +35,8 @@ struct Range {
 /// A group fails as a whole: after a rank died, a deadline passed or a rank called abort(), every call on every rank throws the same error,
 /// and nothing spins.
 ///
-/// Call close() before destroying it. The destructor is not collective and does not throw: if destroyed without close(), the other ranks
-/// report this rank as lost. Buffers, registrations and graphs share ownership of what they need and may be destroyed later.
+/// Call close() before destroying it. The destructor is not collective and does not throw. If it runs after all calls of this rank are
+/// done, only calls that need this rank fail on the others; if it runs earlier, the others report this rank as lost. Buffers, registrations and graphs share ownership of what they need and may be destroyed later.
 class Communicator : public Collectives {
  public:
   using Collectives::all_gather;
@@ -85,7 +85,8 @@ class Communicator : public Collectives {
     return adopt(static_cast<void*>(address), count, DtypeOf<T>::kValue);
   }
 
-  /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed.
+  /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed, kMismatch if
+  /// the ranks made different calls.
   void synchronize(const Stream& stream) const;
   /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before destroying a borrowed
   /// stream. The stream's work need not be done. Does not block. Throws kDevice if the runtime cannot record an event.

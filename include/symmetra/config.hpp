@@ -60,7 +60,7 @@ struct Config {
   /// How many graph nodes and user allocations can be registered at once. Default 1024.
   std::uint32_t registrations;
   /// Whether the ranks compare every call before it runs. Costs one more small kernel a call. Default: on in debug
-  /// builds of the library.
+  /// builds of the library. SYMMETRA_CHECK_CALLS=1 turns it on. Without it calls that differ are found after they ran.
   bool check_calls;
   /// Path of a file of crossovers that `symmetra tune` measured on this machine, instead of the built-in table.
   /// Default: none. Opening throws kSystem when it cannot be read, kInvalidArgument when it is malformed.

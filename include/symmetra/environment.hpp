@@ -84,7 +84,7 @@ struct Setting {
 /// A rank's groups: the world, and its tensor, pipeline, data and expert parallel groups. Ranks are laid out external
 /// data x data x pipeline x tensor, tensor fastest. Move-only.
 ///
-/// Call close() before destroying it. A rank that destroys it without close() counts as lost.
+/// Call close() before destroying it. If a rank destroys it without close(), calls that need the rank fail on the others.
 class Environment {
  public:
   /// Meets the other ranks and opens all groups. Collective; blocks. After close() a process may call it again.

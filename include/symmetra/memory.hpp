@@ -66,7 +66,8 @@ class SymmetricBuffer {
   /// kInvalidArgument for a stream of another device, kUnsupported while it is being captured, kDevice if the copy fails.
   void write(const void* values, const Stream& stream) const;
   /// Copies count() elements to host memory at `values`, after earlier work of `stream`. Blocks until the copy is done.
-  /// Throws the errors of write.
+  /// Throws the errors of write; the group's error if a collective gave up, because the elements may then be old;
+  /// kMismatch if the ranks made different calls.
   void read(void* values, const Stream& stream) const;
   /// Copies from and to vectors. Throw kInvalidArgument for another type or length than the buffer's, and the errors of
   /// write.

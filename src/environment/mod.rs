@@ -58,7 +58,7 @@ pub use rendezvous::InitMethod;
 /// The groups of one rank: the world, and its tensor, pipeline, data and expert parallel groups.
 ///
 /// Groups of the same ranks share one communicator and its memory. If an environment is dropped without
-/// [`close`](Self::close), the other ranks report this rank as lost. Nothing hangs, and NCCL is aborted.
+/// [`close`](Self::close), calls that need this rank fail on the others. Nothing hangs, and NCCL is aborted.
 pub struct Environment {
     layout: Layout,
     hosts: Hosts,

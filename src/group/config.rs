@@ -69,6 +69,7 @@ pub struct Config {
     pub registrations: u32,
     /// Whether the ranks compare every call (bytes, type, operation, algorithm) before it runs. This costs one more
     /// small kernel a call, also for a call that NCCL runs in a group on one host. Default: on in debug builds.
+    /// `SYMMETRA_CHECK_CALLS=1` turns it on. Without it calls that differ are found after they ran.
     pub check_calls: bool,
     /// Crossovers measured on this machine, instead of the built-in table. Default: none.
     pub tuning: Option<Tuning>,
