@@ -13,6 +13,6 @@ unsafe extern "C" {
 /// and register their own end are still usable. Logs `otherwise` when no action can be registered.
 pub(crate) fn before(call: extern "C" fn(), otherwise: &str) {
     if atexit(call) != 0 {
-        tracing::warn!("{otherwise}: the process takes no more exit handlers");
+        crate::log!(WARN, "{otherwise}: the process takes no more exit handlers");
     }
 }

@@ -15,6 +15,7 @@ mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]
 pub mod interop;
 mod kernel;
+mod log;
 mod memory;
 #[cfg(feature = "nccl")]
 pub mod nccl;
@@ -47,6 +48,8 @@ pub mod internal {
     pub use crate::bootstrap::monitor::Monitor;
     pub use crate::bootstrap::wait::{LONGEST, until};
     pub use crate::group::boot_id;
+    pub use crate::log::without_subscriber;
+    pub use tracing;
 }
 
 /// Any thread may use groups, streams, memory and graphs. A [`Capture`] stays on its thread.

@@ -11,17 +11,26 @@ use support::device::device;
 use support::is_host;
 use support::world::meet;
 use symmetra::bootstrap::{Bootstrap, Tcp, TcpConfig};
-use symmetra::environment::{Backend, EnvConfig, Environment, InitMethod};
+use symmetra::environment::{Backend, EnvConfig, Environment, InitMethod, warn_of_variables};
 use symmetra::{Communicator, Config, Device, DeviceBuffer, Error, Stream};
 
 /// Set in a process that plays a part.
 const PLAYS: &str = "SYMMETRA_TEST_PART";
 
-/// What `part` logs in a process of its own with these variables. None in that process, where it has been played.
+/// What `part` logs with a subscriber, in a process of its own with these variables. None in that process, where it has
+/// been played.
 fn logged(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) -> Option<String> {
-    if std::env::var_os(PLAYS).is_some() {
+    said(test, variables, || {
         let log = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false).without_time();
         log.with_writer(std::io::stderr).init();
+        part();
+    })
+}
+
+/// What `part` says on standard error, in a process of its own with these variables. None in that process, where it has
+/// been played.
+fn said(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) -> Option<String> {
+    if std::env::var_os(PLAYS).is_some() {
         part();
         return None;
     }
@@ -64,6 +73,39 @@ fn pitfall_36_a_misspelt_variable_is_warned_of_once_where_ranks_meet_by_variable
         assert_eq!(words.matches(line).count(), 1, "{words}");
     }
     assert!(!words.contains("SYMMETRA_TEST_PART"), "{words}");
+}
+
+#[test]
+fn a_program_without_a_subscriber_reads_the_log_on_standard_error() {
+    let test = "a_program_without_a_subscriber_reads_the_log_on_standard_error";
+    let warning = "]: nothing reads the variable SYMMETRA_SECRTE; did you mean SYMMETRA_SECRET?\n";
+    for (level, warnings, has_groups) in
+        [("", 1, false), ("off", 0, false), ("warn", 1, false), ("info", 1, true), ("all", 1, false)]
+    {
+        let variables = [("SYMMETRA_SECRTE", "ab"), ("SYMMETRA_LOG", level)];
+        let words = said(test, &variables, || {
+            meet(2, |bootstrap| environment(bootstrap).close().unwrap());
+        });
+        let Some(words) = words else { return };
+        assert_eq!(words.matches(warning).count(), warnings, "{level}: {words}");
+        assert_eq!(words.matches("Z WARN symmetra::variables[").count(), warnings, "{level}: {words}");
+        assert_eq!(words.contains("Z INFO symmetra::environment["), has_groups, "{level}: {words}");
+        let complaint = "SYMMETRA_LOG is \"all\" and has no effect: it must be one of off, error, warn, info, ";
+        assert_eq!(words.matches(complaint).count(), usize::from(level == "all"), "{level}: {words}");
+    }
+}
+
+#[test]
+fn a_subscriber_takes_the_lines_from_when_it_is_installed() {
+    let test = "a_subscriber_takes_the_lines_from_when_it_is_installed";
+    let words = said(test, &[("SYMMETRA_SECRTE", "ab"), ("SYMMETRA_LOG", "info")], || {
+        warn_of_variables();
+        tracing_subscriber::fmt().with_writer(std::io::sink).init();
+        meet(2, |bootstrap| environment(bootstrap).close().unwrap());
+    });
+    let Some(words) = words else { return };
+    assert_eq!(words.matches("Z WARN symmetra::variables[").count(), 1, "{words}");
+    assert!(!words.contains("INFO"), "{words}");
 }
 
 #[test]

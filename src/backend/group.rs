@@ -103,10 +103,10 @@ impl GroupBackends {
             facts.nccl = self.agree(Ranks::available(self.local().device()))?;
             match &facts.nccl {
                 Err(reason) if facts.forced == Some(Backend::Nccl) => {
-                    SAID.call_once(|| tracing::warn!("NCCL was asked for and cannot be used: {reason}"));
+                    SAID.call_once(|| crate::log!(WARN, "NCCL was asked for and cannot be used: {reason}"));
                 }
                 Err(reason) if self.local().device().kind() != DeviceKind::Host => {
-                    SAID.call_once(|| tracing::warn!("NCCL cannot be used, others do what it would: {reason}"));
+                    SAID.call_once(|| crate::log!(WARN, "NCCL cannot be used, others do what it would: {reason}"));
                 }
                 _ => {}
             }

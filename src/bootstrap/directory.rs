@@ -101,7 +101,7 @@ fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
 
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_dir_all(path) {
-        tracing::warn!("{} is left: {error}", path.display());
+        crate::log!(WARN, "{} is left: {error}", path.display());
     }
 }
 

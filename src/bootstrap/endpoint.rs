@@ -88,7 +88,7 @@ impl Endpoint {
             Self::Tcp(_) => set_tcp_nodelay(&socket, true).or_else(ignore_gone)?,
             Self::Unix(_) => {
                 if let Err(words) = check_user(socket.as_fd()) {
-                    tracing::warn!("turned away a connection to {self}: {words}");
+                    crate::log!(WARN, "turned away a connection to {self}: {words}");
                     return Ok(None);
                 }
             }

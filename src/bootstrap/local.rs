@@ -104,7 +104,7 @@ impl Drop for Name {
         let removed = unlinkat(&self.directory, SOCKET, AtFlags::empty());
         let unlocked = flock(&self.directory, FlockOperation::Unlock);
         if let Err(errno) = removed.and(unlocked) {
-            tracing::debug!("{SOCKET} was not removed: {errno}");
+            crate::log!(DEBUG, "{SOCKET} was not removed: {errno}");
         }
     }
 }

@@ -57,11 +57,11 @@ impl Monitor {
             return;
         };
         if let Err(errno) = write(&self.wake, &1u64.to_ne_bytes()) {
-            tracing::error!("the monitor's thread cannot be woken: {errno}");
+            crate::log!(ERROR, "the monitor's thread cannot be woken: {errno}");
             return;
         }
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-            tracing::error!("the monitor's thread panicked");
+            crate::log!(ERROR, "the monitor's thread panicked");
         }
     }
 }

@@ -171,7 +171,8 @@ impl Tcp {
 
     fn serve(address: SocketAddr, listener: TcpListener, config: &TcpConfig) -> Result<Self> {
         if !address.ip().is_loopback() && config.secret == NO_SECRET {
-            tracing::warn!(
+            crate::log!(
+                WARN,
                 "rank 0 listens at {address}, beyond this host, without a secret (SYMMETRA_SECRET): \
                  whoever can connect may take a rank's place, and nothing is encrypted"
             );

@@ -18,6 +18,7 @@ mod config;
 mod coordinator;
 mod device;
 mod environment;
+mod log;
 mod named;
 mod report;
 mod tensor;
@@ -34,6 +35,7 @@ use config::*;
 use coordinator::*;
 use device::*;
 use environment::*;
+use log::*;
 use named::*;
 use report::Report;
 use tensor::*;
@@ -198,6 +200,7 @@ mod bridge {
     unsafe extern "C++" {
         include!("symmetra/cpp/core/bridge.hpp");
         include!("symmetra/cpp/core/foreign.hpp");
+        include!("symmetra/cpp/core/log_sink.hpp");
         include!("symmetra/cpp/core/recorder.hpp");
         include!("symmetra/kernels/args.hpp");
 
@@ -208,6 +211,9 @@ mod bridge {
 
         type Recorder;
         fn record(self: Pin<&mut Recorder>, capture: &Capture) -> Result<()>;
+
+        type LogSink;
+        fn tell(self: &LogSink, level: u32, origin: &str, text: &str) -> Result<()>;
     }
 
     extern "Rust" {
@@ -219,6 +225,7 @@ mod bridge {
         fn algorithm_named(name: &CxxString) -> Result<u32>;
         fn settings_default() -> Settings;
         fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64>;
+        fn log_set(sink: UniquePtr<LogSink>);
     }
 
     extern "Rust" {

@@ -111,7 +111,7 @@ impl Environment {
     fn log(&self) {
         for group in &self.coordinators {
             let backends: Vec<_> = group.explain().iter().map(ToString::to_string).collect();
-            tracing::info!("{}: {}", group.name(), backends.join(" | "));
+            crate::log!(INFO, "{}: {}", group.name(), backends.join(" | "));
         }
     }
 

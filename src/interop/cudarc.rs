@@ -142,7 +142,7 @@ impl<T: Element> Drop for Settled<T> {
             // SAFETY: the last use of the slice.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.slice) },
             Err(error) => {
-                tracing::warn!(device = ?self.device, %error, "the device does not settle: a slice is leaked");
+                crate::log!(WARN, "{:?} does not settle, a slice is leaked: {error}", self.device);
             }
         }
     }

@@ -358,7 +358,7 @@ impl Drop for Arena {
     fn drop(&mut self) {
         self.group.stop_own_device();
         if let Err(error) = self.group.device().synchronize() {
-            tracing::warn!(group = ?self.group, %error, "the device does not settle: the arena is leaked");
+            crate::log!(WARN, "the device of {:?} does not settle, the arena is leaked: {error}", self.group);
             std::mem::forget(std::mem::take(self.peers.get_mut()));
             let slots = self.slots.get_mut();
             std::mem::forget((std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired)));
@@ -369,7 +369,11 @@ impl Drop for Arena {
         let lent = std::mem::take(self.lent.get_mut());
         if !lent.is_empty() {
             let buffers = lent.len();
-            tracing::warn!(group = ?self.group, buffers, "not closed by every rank: plain memory that others have mapped is leaked");
+            crate::log!(
+                WARN,
+                "not every rank closed {:?}: {buffers} plain buffers that others map are leaked",
+                self.group
+            );
             std::mem::forget(lent);
         }
     }

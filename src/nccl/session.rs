@@ -178,13 +178,13 @@ impl Session {
         let (library, device, rank) = (self.library.clone(), self.device.clone(), self.place.rank);
         let work = move || {
             if let Err(error) = last_use(&library, &device, comm) {
-                tracing::warn!(rank, %error, "a communicator of NCCL does not end");
+                crate::log!(WARN, "the communicator of rank {rank} does not end: {error}");
             }
         };
         match ending::begin(work, ABORTING) {
             Ok(true) => {}
-            Ok(false) => tracing::debug!(rank, "NCCL's abort waits for graphs"),
-            Err(error) => tracing::warn!(rank, %error, "no thread can be started to abort a communicator of NCCL"),
+            Ok(false) => crate::log!(DEBUG, "the abort of rank {rank} waits for graphs"),
+            Err(error) => crate::log!(WARN, "no thread aborts the communicator of rank {rank}: {error}"),
         }
         error
     }
@@ -289,7 +289,7 @@ impl Session {
         let start = Instant::now();
         while matches!(done(), Ok(false)) {
             if start.elapsed() >= LEAVING {
-                tracing::warn!(rank = self.place.rank, "operations of NCCL go on after its abort");
+                crate::log!(WARN, "the operations of rank {} go on after the abort", self.place.rank);
                 break;
             }
             pause(start.elapsed(), LEAVING);

@@ -56,7 +56,7 @@ impl Window {
         if let (Err(error), Err(_)) = (&registered, session.check()) {
             // The call was given up, not refused: NCCL's threads may still write the handle or use the memory. Both are
             // leaked.
-            tracing::warn!(bytes, %error, "memory that NCCL was registering is leaked");
+            crate::log!(WARN, "{bytes} bytes that NCCL was registering are leaked: {error}");
             return Err(error.clone());
         }
         // SAFETY: made from the box above, which nobody writes any more.
@@ -99,7 +99,7 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         if let Err(error) = self.release() {
-            tracing::warn!(window = ?self, %error, "a window of NCCL is leaked");
+            crate::log!(WARN, "{self:?} of NCCL is leaked: {error}");
         }
     }
 }

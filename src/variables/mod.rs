@@ -40,6 +40,7 @@ pub const VARIABLES: [Variable; 18] = [
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
+    variable("SYMMETRA_LOG", "level", "warn", "what is logged where the program has no subscriber"),
     variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the one backend that may serve groups"),
     variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
@@ -49,7 +50,6 @@ pub const VARIABLES: [Variable; 18] = [
     variable(QUICK_REDUCE[2], "number", "unset", NO_EFFECT),
     variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),
     variable("HIP_VISIBLE_DEVICES", "list", "all", "which AMD GPUs there are; read by the HIP runtime"),
-    variable("RUST_LOG", "filter", "warn", "what the program `symmetra` logs to standard error"),
 ];
 
 const fn variable(name: &'static str, kind: &'static str, default: &'static str, effect: &'static str) -> Variable {
@@ -65,10 +65,10 @@ pub fn warn_of_variables() {
     WARNED.call_once(|| {
         let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
         for (name, nearest) in unknown(names.iter().map(String::as_str)) {
-            tracing::warn!("nothing reads the variable {name}; did you mean {nearest}?");
+            crate::log!(WARN, "nothing reads the variable {name}; did you mean {nearest}?");
         }
         for name in names.iter().filter(|name| QUICK_REDUCE.contains(&name.as_str())) {
-            tracing::warn!("the variable {name} is set and has {NO_EFFECT}");
+            crate::log!(WARN, "the variable {name} is set and has {NO_EFFECT}");
         }
     });
 }

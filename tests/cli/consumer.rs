@@ -200,6 +200,18 @@ fn every_public_class_works() {
 }
 
 #[test]
+fn a_program_gets_the_lines_of_the_log_or_standard_error_does() {
+    let mut program = Command::new(build("tests/cpp/log_test.cc", &["-g"]));
+    let run = program.env("SYMMETRA_LOG", "info").env("SYMMETRA_SECRTE", "ab").output().unwrap();
+    let words = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(String::from_utf8(run.stdout).unwrap(), "ok\n", "{words}");
+    let (with, without) = words.split_once("without a sink:\n").unwrap();
+    assert_eq!(with, "");
+    assert!(without.contains("Z INFO symmetra::environment["), "{without}");
+    assert!(!without.contains("SYMMETRA_SECRTE"), "said once: {without}");
+}
+
+#[test]
 fn parallel_groups_work() {
     let text = run(&mut Command::new(build("tests/cpp/environment_test.cc", &["-g"])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 11, "{text}");

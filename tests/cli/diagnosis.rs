@@ -91,6 +91,9 @@ fn pitfall_36_a_variable_that_nothing_reads_is_warned_of() {
     ] {
         assert_eq!(run.stderr.matches(words).count(), 1, "{}", run.stderr);
     }
+    let mut silent = super::command(["info", "--device", "host"]);
+    let run = super::Run::from(silent.env("SYMMETRA_SECRTE", "ab").env("SYMMETRA_LOG", "off").output().unwrap()).ok();
+    assert_eq!(run.stderr, "");
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Run {
 
 fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
-    command.args(args).stdin(Stdio::null()).env_remove("RUST_LOG");
+    command.args(args).stdin(Stdio::null()).env_remove("SYMMETRA_LOG");
     command
 }
 

@@ -211,7 +211,12 @@ impl Reader {
                 {
                     self.file.items.extend(tokens[at + 1..].iter().take(2).map(|name| (*name).to_owned()));
                 }
-                first if next == "::" && first.starts_with(word) && (at == 0 || tokens[at - 1] != "::") => {
+                // What a macro names by `$crate` is where the macro is used, which may be another package.
+                first
+                    if next == "::"
+                        && first.starts_with(word)
+                        && (at == 0 || !["::", "$"].contains(&tokens[at - 1])) =>
+                {
                     let mut path = vec![first.to_owned()];
                     while tokens.get(at + 1) == Some(&"::")
                         && tokens.get(at + 2).is_some_and(|name| name.starts_with(word))

@@ -12,7 +12,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 54] = [
+const ROOMS: [&str; 56] = [
     // What kernels are made of, for a kernel of a caller too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -34,6 +34,7 @@ const ROOMS: [&str; 54] = [
     "cpp/core/bridge.",
     "cpp/core/foreign.",
     "cpp/core/recorder.",
+    "cpp/core/log_sink.",
     "cpp/gloo/",
     // Devices.
     "cpp/device/",
@@ -44,6 +45,7 @@ const ROOMS: [&str; 54] = [
     "cpp/device/open.",
     // The library.
     "src/kernel/",
+    "src/log.",
     "src/error.",
     "src/exit.",
     "src/types.",

@@ -1,5 +1,5 @@
 //! What no file of the sources may be: long, or named for nothing. And what none may have: many parameters, modules from
-//! elsewhere, and settings that come from variables.
+//! elsewhere, settings that come from variables, and lines for a log that nobody may read.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -192,7 +192,7 @@ fn only_unit_tests_are_elsewhere() {
 }
 
 /// The files that may ask the environment: for what the caller asks them to read there.
-const ENVIRONMENT: [&str; 3] = ["src/bootstrap/tcp.rs", "crates/cli/src/", "src/variables/"];
+const ENVIRONMENT: [&str; 4] = ["src/bootstrap/tcp.rs", "crates/cli/src/", "src/log.rs", "src/variables/"];
 
 /// Where a file reads variables behind its caller's back.
 fn variables(path: &str, source: &str) -> Vec<String> {
@@ -213,4 +213,21 @@ fn pitfall_36_no_variable_overrides_a_setting() {
     let debug = format!("{:?}", symmetra::Config::default());
     let settings = debug.matches(": ").count() - 1; // the deadlines are three, in a struct
     assert_eq!(printed, settings, "{debug}");
+}
+
+/// The only file that logs by `tracing`, and the root, which re-exports `tracing` for that file's macro.
+const LOG: [&str; 2] = ["src/log.rs", "src/lib.rs"];
+
+/// Where a file logs past `log!`: a line would be lost where the program has no subscriber.
+fn lines_past_the_log(path: &str, source: &str) -> Vec<String> {
+    let code = bare(source);
+    let past = tokens(&code).iter().any(|token| token.starts_with("tracing"));
+    (past && !LOG.contains(&path)).then(|| format!("{path}: logs past log!")).into_iter().collect()
+}
+
+#[test]
+fn every_line_of_the_log_reaches_somebody() {
+    assert_eq!(complaints(&["src", "crates"], &["rs"], lines_past_the_log), [""; 0]);
+    assert_eq!(lines_past_the_log("src/group/open.rs", "fn f() { tracing::warn!(\"late\"); }").len(), 1);
+    assert_eq!(lines_past_the_log("src/group/open.rs", "fn f() { crate::log!(WARN, \"late\"); }").len(), 0);
 }

@@ -21,13 +21,9 @@ mod target;
 mod tensor_file;
 mod tune;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 use all_reduce::{Collective, Shards, Sweep};
 use bench::{Floor, Overhead, Overlap, Race};
@@ -72,11 +68,6 @@ fn asked() -> Result<Command, clap::Error> {
     }
 }
 
-/// Whether the log has colours (<https://no-color.org>).
-fn colours() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|asked| asked.is_empty())
-}
-
 /// Does the part of one rank of the command that started this process.
 fn rank() -> Result<(), Failure> {
     let rank = RankProcess::begin()?;
@@ -92,21 +83,7 @@ fn rank() -> Result<(), Failure> {
     }
 }
 
-/// Logs to standard error what `RUST_LOG` asks for: a level, and levels of modules.
-fn log() {
-    let asked = std::env::var("RUST_LOG").ok().filter(|asked| !asked.is_empty());
-    let parsed = asked.as_deref().map(str::parse::<Targets>).transpose();
-    let filter = parsed.as_ref().ok().cloned().flatten().unwrap_or_default();
-    let filter = if filter.default_level().is_some() { filter } else { filter.with_default(LevelFilter::WARN) };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours());
-    tracing_subscriber::registry().with(filter).with(lines).init();
-    if let Err(error) = parsed {
-        eprintln!("warning: RUST_LOG is left out: {error}");
-    }
-}
-
 fn main() -> ExitCode {
-    log();
     let command = asked().unwrap_or_else(|error| error.exit());
     // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {

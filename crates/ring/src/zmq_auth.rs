@@ -63,7 +63,7 @@ impl Drop for Authenticator {
     fn drop(&mut self) {
         self.context.shut_down();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of the ZeroMQ authenticator panicked");
+            symmetra::log!(ERROR, "the thread of the ZeroMQ authenticator panicked");
         }
     }
 }
@@ -107,9 +107,9 @@ impl Strangers {
             };
             *count += 1;
             if count.is_power_of_two() {
-                tracing::warn!("turned away a connection to {place}: {why} ({count} so far)");
+                symmetra::log!(WARN, "turned away a connection to {place}: {why} ({count} so far)");
             } else {
-                tracing::debug!("turned away a connection to {place}: {why} ({count} so far)");
+                symmetra::log!(DEBUG, "turned away a connection to {place}: {why} ({count} so far)");
             }
         }
         Ok(())

@@ -92,7 +92,7 @@ impl ZmqReader {
     /// Tells the writer that this reader ends.
     pub(super) fn leave(&self) {
         if self.say(Kind::Leave, self.taken).is_err() {
-            tracing::debug!("the writer was gone before this reader left");
+            symmetra::log!(DEBUG, "the writer was gone before this reader left");
         }
     }
 

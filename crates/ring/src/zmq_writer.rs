@@ -189,7 +189,7 @@ impl ZmqWriter {
                     peer.taken = head.number.clamp(peer.taken, peer.sent);
                 }
                 Kind::Leave if peer.route.as_deref() == Some(route.bytes()) => peer.left = true,
-                kind => tracing::warn!("rank {}, a reader, said {kind:?} {} out of turn", peer.rank, head.number),
+                kind => symmetra::log!(WARN, "rank {}, a reader, said {kind:?} {} out of turn", peer.rank, head.number),
             }
         }
         Ok(())

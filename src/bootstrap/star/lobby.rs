@@ -104,7 +104,7 @@ impl Lobby {
 
     /// Tells a newcomer why it may not join.
     pub(super) fn refuse(&mut self, mut channel: Channel, why: &str) {
-        tracing::warn!("refused a connection to {}: {why}", self.endpoint);
+        crate::log!(WARN, "refused a connection to {}: {why}", self.endpoint);
         channel.queue(handshake::refusal(why));
         let until = Instant::now() + PENDING_TIME;
         if channel.flush().is_ok() && !channel.is_flushed() {
@@ -116,7 +116,7 @@ impl Lobby {
     fn turned_away(&mut self) {
         self.strangers += 1;
         if self.strangers.is_power_of_two() {
-            tracing::warn!("refused strangers at {}: {} so far", self.endpoint, self.strangers);
+            crate::log!(WARN, "refused strangers at {}: {} so far", self.endpoint, self.strangers);
         }
     }
 

@@ -96,7 +96,7 @@ impl Drop for Pending<'_> {
                 Ok(()) => {}
                 Err(_) if self.awaited.load(Ordering::Acquire) => {}
                 Err(error) => {
-                    tracing::warn!(stream = ?self.stream, %error, "the stream of a call does not wait for it")
+                    crate::log!(WARN, "{:?} does not wait for a call: {error}", self.stream)
                 }
             }
         }

@@ -97,7 +97,7 @@ fn locked_memory() -> Finding {
 fn group(check: &str, devices: [RankDevice; 2], ranks_as: RanksAs) -> Finding {
     match probe(devices, ranks_as) {
         Ok(detail) => Finding::ok(check, detail),
-        Err(detail) => Finding::fail(check, detail, "the message says what was refused; RUST_LOG=debug says more"),
+        Err(detail) => Finding::fail(check, detail, "the message says what was refused; SYMMETRA_LOG=debug says more"),
     }
 }
 

@@ -70,7 +70,7 @@ impl Engines {
                 return Ok(wire?.map(|wire| Box::new(wire) as Box<dyn Across>));
             };
             let message = String::from_utf8_lossy(&all[rank]).into_owned();
-            tracing::warn!("attempt {attempt} of {ATTEMPTS} to connect the hosts failed: rank {rank}: {message}");
+            crate::log!(WARN, "attempt {attempt} of {ATTEMPTS} to connect the hosts failed: rank {rank}: {message}");
             failure = wire.err().unwrap_or(Error::Peer { rank, message });
             if Instant::now() >= deadline {
                 break;

@@ -1,0 +1,33 @@
+//! The log of a C++ program.
+
+use std::sync::Arc;
+
+use cxx::UniquePtr;
+
+use super::bridge::LogSink;
+use crate::log::{self, Level};
+
+// SAFETY: the header requires a function that any thread may call, destroy included.
+unsafe impl Send for LogSink {}
+// SAFETY: the header requires a function that several threads may call at once.
+unsafe impl Sync for LogSink {}
+
+/// Null: standard error.
+pub(super) fn log_set(sink: UniquePtr<LogSink>) {
+    log::set_sink((!sink.is_null()).then(|| -> log::Sink {
+        Arc::new(move |line| {
+            // An exception is the program's own, and a log has nowhere to report it.
+            let _ = sink.tell(number(line.level), line.origin, line.text);
+        })
+    }));
+}
+
+/// The number of a `symmetra::LogLevel`.
+fn number(level: Level) -> u32 {
+    match level {
+        Level::ERROR => 0,
+        Level::WARN => 1,
+        Level::INFO => 2,
+        _ => 3,
+    }
+}
