@@ -30,7 +30,7 @@ struct Call {
   core::Operand input{}, output{};
 
   Call(const std::shared_ptr<core::Communicator>& communicator, const std::shared_ptr<core::Coordinator>& coordinator,
-       const char* operation, const std::optional<Operand>& from, const std::optional<Operand>& to, const How& how = {})
+       const char* operation, const std::optional<ConstOperand>& from, const std::optional<ConstOperand>& to, const How& how = {})
       : group{coordinator == nullptr ? &live(communicator) : nullptr, coordinator.get()} {
     asked.operation = operation;
     asked.reduction = static_cast<std::uint32_t>(how.options.reduction);
@@ -69,31 +69,31 @@ How along(std::size_t dim, How how = {}) {
 
 }  // namespace
 
-void Collectives::all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options) const {
+void Collectives::all_reduce(ConstOperand input, Operand output, Queue queue, AllReduceOptions options) const {
   Call(communicator_, coordinator_, "all-reduce", input, output, {options}).run(queue);
 }
 
-BoundAllReduce Collectives::bind_all_reduce(Operand input, Operand output, AllReduceOptions options) const {
+BoundAllReduce Collectives::bind_all_reduce(ConstOperand input, Operand output, AllReduceOptions options) const {
   const Call asked(communicator_, coordinator_, "all-reduce", input, output, {options});
   return BoundAllReduce(share(call([&] { return core::bind(asked.group, asked.asked, asked.input, asked.output); })));
 }
 
-void Collectives::run(const char* operation, const std::optional<Operand>& input, const std::optional<Operand>& output, const Queue& queue,
-                      Reduction reduction, std::size_t parameter) const {
+void Collectives::run(const char* operation, const std::optional<ConstOperand>& input, const std::optional<Operand>& output,
+                      const Queue& queue, Reduction reduction, std::size_t parameter) const {
   Call(communicator_, coordinator_, operation, input, output, reduced(reduction, parameter)).run(queue);
 }
 
-void Collectives::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
+void Collectives::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output,
                                    Queue queue) const {
   Call(communicator_, coordinator_, "all-gather", input, output, along(dim)).run(queue, shape);
 }
 
-void Collectives::reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output,
+void Collectives::reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output,
                                        Reduction reduction, Queue queue) const {
   Call(communicator_, coordinator_, "reduce-scatter", input, output, along(dim, reduced(reduction))).run(queue, shape);
 }
 
-void Collectives::all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
+void Collectives::all_to_all_v(ConstOperand input, const std::vector<std::size_t>& send_counts, Operand output,
                                const std::vector<std::size_t>& receive_counts, Queue queue) const {
   Call(communicator_, coordinator_, "all-to-all-v", input, output).run(queue, send_counts, receive_counts);
 }
@@ -103,16 +103,16 @@ void Collectives::batch(const std::vector<Message>& messages, Queue queue) const
   call([&] {
     std::vector<core::Message> all;
     all.reserve(messages.size());
-    for (const Message& message : messages) all.push_back({operand_of(message.operand), message.peer, message.sends});
+    for (const Message& message : messages) all.push_back({operand_of(message.operand_), message.peer_, message.sends_});
     core::run_batch(group, rust::Slice<const core::Message>(all.data(), all.size()), queue_of(queue));
   });
 }
 
-Pending Collectives::low_contention_all_gather(Operand input, Operand output, Queue queue) const {
+Pending Collectives::low_contention_all_gather(ConstOperand input, Operand output, Queue queue) const {
   return Pending(Call(communicator_, coordinator_, "all-gather", input, output).run_low_contention(queue));
 }
 
-Pending Collectives::low_contention_reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
+Pending Collectives::low_contention_reduce_scatter(ConstOperand input, Operand output, Reduction reduction, Queue queue) const {
   return Pending(Call(communicator_, coordinator_, "reduce-scatter", input, output, reduced(reduction)).run_low_contention(queue));
 }
 

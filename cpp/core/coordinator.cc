@@ -59,7 +59,7 @@ std::vector<Explanation> Coordinator::explain() const {
   return explanations;
 }
 
-void Coordinator::send_next(Operand operand, Queue queue) const { batch({to_next(operand)}, queue); }
+void Coordinator::send_next(ConstOperand operand, Queue queue) const { batch({to_next(operand)}, queue); }
 
 void Coordinator::receive_previous(Operand operand, Queue queue) const { batch({from_previous(operand)}, queue); }
 

@@ -29,15 +29,16 @@ void read_all(const Tensor& tensor, void* values, const Stream& stream) {
 
 }  // namespace
 
-Operand operand_of(const symmetra::Operand& operand) {
-  using Extent = symmetra::Operand::Extent;
+Operand operand_of(const ConstOperand& operand) {
+  using Extent = ConstOperand::Extent;
   if (operand.extent_ != Extent::kAddress && operand.core_ == nullptr) throw_moved_from();
   const std::size_t count = operand.extent_ == Extent::kWhole ? tensor_count(*operand.core_) : operand.count_;
-  return Operand{operand.core_, static_cast<std::uint8_t*>(operand.address_), operand.start_, count,
-                 static_cast<std::uint32_t>(operand.dtype_)};
+  // Rust writes to outputs alone.
+  auto* const address = static_cast<std::uint8_t*>(const_cast<void*>(operand.address_));
+  return Operand{operand.core_, address, operand.start_, count, static_cast<std::uint32_t>(operand.dtype_)};
 }
 
-symmetra::Dtype operand_dtype(const symmetra::Operand& operand) {
+symmetra::Dtype operand_dtype(const ConstOperand& operand) {
   const Operand core = operand_of(operand);
   return core.tensor == nullptr ? static_cast<Dtype>(core.dtype) : dtype_of(*core.tensor);
 }

@@ -18,12 +18,14 @@ using core::text_of;
 struct Tensor::Held {
   /// Empty if the memory is borrowed.
   std::optional<DeviceBuffer> buffer;
-  Operand operand;
+  ConstOperand input;
+  /// Empty if the memory is only read.
+  std::optional<Operand> output;
   std::vector<std::size_t> shape;
 };
 
 Tensor::Tensor(std::shared_ptr<const Held> held) : held_(std::move(held)) {
-  const std::size_t count = core::operand_of(held_->operand).count;
+  const std::size_t count = core::operand_of(held_->input).count;
   std::size_t elements = 1;
   bool fits = true;
   for (const std::size_t dim : held_->shape) fits = !__builtin_mul_overflow(elements, dim, &elements) && fits;
@@ -35,14 +37,18 @@ Tensor::Tensor(std::shared_ptr<const Held> held) : held_(std::move(held)) {
 Tensor::Tensor(DeviceBuffer buffer, std::vector<std::size_t> shape)
     : Tensor([&] {
         const Operand operand = buffer;
-        return std::make_shared<const Held>(Held{std::move(buffer), operand, std::move(shape)});
+        return std::make_shared<const Held>(Held{std::move(buffer), operand, operand, std::move(shape)});
       }()) {}
 
 Tensor Tensor::borrowed(Operand memory, std::vector<std::size_t> shape) {
-  return Tensor(std::make_shared<const Held>(Held{std::nullopt, memory, std::move(shape)}));
+  return Tensor(std::make_shared<const Held>(Held{std::nullopt, memory, memory, std::move(shape)}));
 }
 
-Dtype Tensor::dtype() const { return core::operand_dtype(live(held_).operand); }
+Tensor Tensor::borrowed_const(ConstOperand memory, std::vector<std::size_t> shape) {
+  return Tensor(std::make_shared<const Held>(Held{std::nullopt, memory, std::nullopt, std::move(shape)}));
+}
+
+Dtype Tensor::dtype() const { return core::operand_dtype(live(held_).input); }
 
 const std::vector<std::size_t>& Tensor::shape() const { return live(held_).shape; }
 
@@ -51,7 +57,12 @@ const DeviceBuffer& Tensor::buffer() const {
   throw Error(ErrorKind::kUnsupported, "the buffer of a tensor in borrowed memory: its owner has it");
 }
 
-Tensor::operator Operand() const { return live(held_).operand; }
+Tensor::operator ConstOperand() const { return live(held_).input; }
+
+Tensor::operator Operand() const {
+  if (live(held_).output) return *held_->output;
+  throw Error(ErrorKind::kInvalidArgument, "the output is a tensor of borrowed_const, whose memory is only read");
+}
 
 namespace {
 

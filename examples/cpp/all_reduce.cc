@@ -15,7 +15,7 @@ struct Board final : Bootstrap {
     std::atomic<std::size_t> arrivals{0};
     char notes[16][4096];
   };
-  Board(Shared& shared, std::size_t rank, std::size_t world) : shared(shared), own(rank), world(world) {}
+  Board(Shared& board, std::size_t rank, std::size_t ranks) : shared(board), own(rank), world(ranks) {}
   std::size_t rank() const override { return own; }
   std::size_t world_size() const override { return world; }
   void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override {

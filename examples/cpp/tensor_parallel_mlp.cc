@@ -130,12 +130,12 @@ struct Shard {
 
 // A rank: its share of the model, and the memory that steps run in.
 struct Worker {
-  Worker(const Environment& env, const Device& device, const Model& model)
+  Worker(const Environment& env, const Device& on, const Model& of)
       : world(env.world()),
         tp(env.tp()),
         pp(env.pp()),
-        device(device),
-        model(model),
+        device(on),
+        model(of),
         width(model.intermediate / tp.world_size()),
         stream(device),
         input(tp.local().symmetric<float>(model.batch * model.hidden)),

@@ -102,10 +102,11 @@ class AllReduce {
   ///
   /// Throws kInvalidArgument for null, misaligned or overlapping buffers or an unknown operation; kUnsupported for another type; the
   /// group's error if the group has failed, because a rank died, was late, or made another call.
-  void Execute(const void* sendbuf, void* recvbuf, std::size_t count, hipDataType datatype, ReduceOp op, hipStream_t stream = 0) {
+  void Execute(const void* sendbuf, void* recvbuf, std::size_t count, hipDataType datatype, ReduceOp op, hipStream_t stream = nullptr) {
     const symmetra::Dtype dtype = detail::dtype_of(datatype);
     const symmetra::Reduction reduction = detail::reduction_of(op);
-    const symmetra::Operand input(const_cast<void*>(sendbuf), count, dtype), output(recvbuf, count, dtype);
+    const symmetra::ConstOperand input(sendbuf, count, dtype);
+    const symmetra::Operand output(recvbuf, count, dtype);
     const symmetra::Stream& queue = manager_.streams_.of(stream);
     try {
       group().all_reduce(input, output, queue, {reduction, algorithm(dtype, reduction, count)});
@@ -122,7 +123,7 @@ class AllReduce {
   }
 
   /// Blocks until the work of `stream` is done, and throws what went wrong with it.
-  void Synchronize(hipStream_t stream = 0) { group().synchronize(manager_.streams_.of(stream)); }
+  void Synchronize(hipStream_t stream = nullptr) { group().synchronize(manager_.streams_.of(stream)); }
 
  private:
   static constexpr std::size_t kSmallBytes = 32 << 10;
@@ -131,7 +132,7 @@ class AllReduce {
 
   /// Leaves the stream, which the program may destroy without notice; the default stream stays.
   void leave(hipStream_t stream) {
-    if (stream != 0) group().leave(manager_.streams_.of(stream));
+    if (stream != nullptr) group().leave(manager_.streams_.of(stream));
   }
 
   symmetra::Algorithm algorithm(symmetra::Dtype dtype, symmetra::Reduction reduction, std::size_t count) const {

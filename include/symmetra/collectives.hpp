@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,20 +23,25 @@ struct Coordinator;
 }  // namespace core
 
 /// One message of a batch.
-struct Message {
-  Operand operand;
-  std::size_t peer;
-  bool sends;
-
-  static Message send(Operand operand, std::size_t peer) { return {operand, peer, true}; }
+class Message {
+ public:
+  static Message send(ConstOperand operand, std::size_t peer) { return {operand, peer, true}; }
   static Message receive(Operand operand, std::size_t peer) { return {operand, peer, false}; }
+
+ private:
+  friend class Collectives;
+  Message(ConstOperand operand, std::size_t peer, bool sends) : operand_(operand), peer_(peer), sends_(sends) {}
+
+  ConstOperand operand_;
+  std::size_t peer_;
+  bool sends_;
 };
 
 /// The operations of a group: the base of Communicator and Coordinator. Ranks, roots and peers are numbered in the group.
 ///
 /// A collective enqueues and returns, and allocates nothing on success, but for a batch; the operands are used in stream order. Any number
-/// of elements, also 0; any element-aligned address. Operands must not overlap, except as the in-place form says. On Backend::kHost a call
-/// blocks until its result is complete.
+/// of elements, also 0; any element-aligned address. Operands must not overlap, except as the in-place form says. An input may be const: no
+/// call writes to a ConstOperand. On Backend::kHost a call blocks until its result is complete.
 ///
 /// A collective throws kInvalidArgument for operands of different types, of lengths that do not fit each other or do not divide, of another
 /// device, null or misaligned, or that overlap, for a root or peer outside the group, and for a root without its operand; kUnsupported if
@@ -50,46 +56,46 @@ class Collectives {
   /// The bits are equal on all ranks and from run to run: Reduction says which bits. The ring and recursive doubling reduce floating types
   /// in another order and round at every rank, unless Config::determinism forbids these algorithms. Over one rank the result is the input.
   /// Both operands may be the same memory. Only own kernels serve a call that names an algorithm.
-  void all_reduce(Operand input, Operand output, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
+  void all_reduce(ConstOperand input, Operand output, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
   /// Reduces `buffer` over all ranks in place.
   void all_reduce(Operand buffer, Queue queue, AllReduceOptions options = AllReduceOptions()) const {
     all_reduce(buffer, buffer, queue, options);
   }
-  /// Reduces `count` elements at `input` over all ranks into `output`; `input` is only read.
-  template <class T>
-  void all_reduce(const T* input, T* output, std::size_t count, Queue queue, AllReduceOptions options = AllReduceOptions()) const {
-    constexpr Dtype kDtype = DtypeOf<T>::kValue;
-    all_reduce(Operand(const_cast<T*>(input), count, kDtype), Operand(output, count, kDtype), queue, options);
+  /// Reduces `count` elements at `input` over all ranks into `output`.
+  template <class In, class Out>
+  void all_reduce(const In* input, Out* output, std::size_t count, Queue queue, AllReduceOptions options = AllReduceOptions()) const {
+    static_assert(std::is_same_v<In, std::remove_const_t<Out>>, "input and output have one element type");
+    all_reduce(ConstOperand(input, count), Operand(output, count), queue, options);
   }
   /// Binds an all-reduce to its operands: checks and plans the call once, for any number of BoundAllReduce::enqueue. Not collective; does
   /// not block. Memory given by address must stay valid as long as the result and all work that the result enqueued. Only own kernels serve
   /// bound calls. Throws what all_reduce throws, except errors of a stream.
-  BoundAllReduce bind_all_reduce(Operand input, Operand output, AllReduceOptions options = AllReduceOptions()) const;
+  BoundAllReduce bind_all_reduce(ConstOperand input, Operand output, AllReduceOptions options = AllReduceOptions()) const;
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many
   /// elements. In place: `input` is this rank's part of `output`.
-  void all_gather(Operand input, Operand output, Queue queue) const { run("all-gather", input, output, queue); }
+  void all_gather(ConstOperand input, Operand output, Queue queue) const { run("all-gather", input, output, queue); }
   /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with shape[dim] times the
   /// world size. Nothing is copied before or after.
-  void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Queue queue) const;
+  void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output, Queue queue) const;
 
   /// Reduces `input` over all ranks, in rank order and rounded once, and puts this rank's part of the result into
   /// `output`; `input` has world size times as many elements. In place: `output` is this rank's part of `input`.
-  void reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const {
+  void reduce_scatter(ConstOperand input, Operand output, Reduction reduction, Queue queue) const {
     run("reduce-scatter", input, output, queue, reduction);
   }
   /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape`, and `output` the shape with shape[dim] divided
   /// by the world size. Nothing is copied before or after.
-  void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, Operand input, Operand output, Reduction reduction,
+  void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output, Reduction reduction,
                             Queue queue) const;
 
   /// Cuts `input` into a part for every rank, and fills `output` with the part from every rank, in rank order. Both have as many elements,
   /// a multiple of the world size.
-  void all_to_all(Operand input, Operand output, Queue queue) const { run("all-to-all", input, output, queue); }
+  void all_to_all(ConstOperand input, Operand output, Queue queue) const { run("all-to-all", input, output, queue); }
   /// All-to-all with a count of elements for each rank; parts follow each other in either operand. If sender and receiver differ in a
   /// count, later calls of every rank throw kMismatch, which names both ranks, and all outputs are undefined; NCCL does not compare the
   /// counts.
-  void all_to_all_v(Operand input, const std::vector<std::size_t>& send_counts, Operand output,
+  void all_to_all_v(ConstOperand input, const std::vector<std::size_t>& send_counts, Operand output,
                     const std::vector<std::size_t>& receive_counts, Queue queue) const;
 
   /// Copies the `buffer` of rank `root` into the buffer of every other rank.
@@ -99,7 +105,7 @@ class Collectives {
 
   /// Reduces `input` over all ranks, in rank order and rounded once, into the `output` of rank `root`; `output` is ignored on other ranks.
   /// The root's operands may be the same memory.
-  void reduce(Operand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
+  void reduce(ConstOperand input, std::optional<Operand> output, Reduction reduction, std::size_t root, Queue queue) const {
     run("reduce", input, output, queue, reduction, root);
   }
   /// Reduces `buffer` over all ranks into the `buffer` of rank `root`. One operation with the form above: ranks may use either.
@@ -107,18 +113,18 @@ class Collectives {
 
   /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`, which has world size times as many elements; `output`
   /// is ignored on other ranks. In place: the root's `input` is its part of `output`.
-  void gather(Operand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
+  void gather(ConstOperand input, std::optional<Operand> output, std::size_t root, Queue queue) const {
     run("gather", input, output, queue, Reduction::kSum, root);
   }
   /// Cuts the `input` of rank `root` into a part for every rank and puts each part into that rank's `output`; `input` is ignored on other
   /// ranks. In place: the root's `output` is its part of `input`.
-  void scatter(std::optional<Operand> input, Operand output, std::size_t root, Queue queue) const {
+  void scatter(std::optional<ConstOperand> input, Operand output, std::size_t root, Queue queue) const {
     run("scatter", input, output, queue, Reduction::kSum, root);
   }
 
   /// Puts the `input` of every rank into the `output` of the rank `by` further, modulo the world size; a negative `by`
   /// goes the other way round. `by` is the same on every rank. Both operands have as many elements.
-  void shift(Operand input, Operand output, std::ptrdiff_t by, Queue queue) const {
+  void shift(ConstOperand input, Operand output, std::ptrdiff_t by, Queue queue) const {
     run("shift", input, output, queue, Reduction::kSum, static_cast<std::size_t>(by));
   }
 
@@ -138,11 +144,11 @@ class Collectives {
   ///
   /// Throws what all_gather throws; kUnsupported for a natively captured stream, and in a capture if the workspace is too small;
   /// kOutOfMemory if the heap has no room for the workspace.
-  Pending low_contention_all_gather(Operand input, Operand output, Queue queue) const;
+  Pending low_contention_all_gather(ConstOperand input, Operand output, Queue queue) const;
   /// reduce_scatter by the copy engines, with equal bits: see low_contention_all_gather. Each rank copies the parts of its `input` to the
   /// ranks that reduce them, into a workspace of as many bytes as the input. A kernel then reduces the parts in rank order: only this step
   /// uses multiprocessors.
-  Pending low_contention_reduce_scatter(Operand input, Operand output, Reduction reduction, Queue queue) const;
+  Pending low_contention_reduce_scatter(ConstOperand input, Operand output, Reduction reduction, Queue queue) const;
   /// Makes a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes. Collective; blocks. Without
   /// a large enough workspace, the next call makes one: that call is collective and blocks; a captured call is refused. Throws kOutOfMemory
   /// if the heap has no such gap, kMismatch if ranks ask for different sizes, kUnsupported for a group that spans hosts.
@@ -157,7 +163,7 @@ class Collectives {
 
   /// Runs the operation with this name. `parameter` is the root, or the distance between ranks, which may be
   /// negative.
-  void run(const char* operation, const std::optional<Operand>& input, const std::optional<Operand>& output, const Queue& queue,
+  void run(const char* operation, const std::optional<ConstOperand>& input, const std::optional<Operand>& output, const Queue& queue,
            Reduction reduction = Reduction::kSum, std::size_t parameter = 0) const;
 
   /// Exactly one pointer is not null, unless the object was moved from.

@@ -73,12 +73,12 @@ class Coordinator : public Collectives {
   std::vector<Explanation> explain() const;
 
   /// A message to the next rank of the group; the last rank's next is the first.
-  Message to_next(Operand operand) const { return Message::send(operand, (rank() + 1) % world_size()); }
+  Message to_next(ConstOperand operand) const { return Message::send(operand, (rank() + 1) % world_size()); }
   /// A message from the previous rank of the group; the first rank's previous is the last.
   Message from_previous(Operand operand) const { return Message::receive(operand, (rank() + world_size() - 1) % world_size()); }
   /// Sends `operand` to the next rank; the last rank sends to the first. This is a whole batch, in which the next rank receives. A rank
   /// that neither sends nor receives calls batch with no message.
-  void send_next(Operand operand, Queue queue) const;
+  void send_next(ConstOperand operand, Queue queue) const;
   /// Receives `operand` from the previous rank; the first rank receives from the last. This is a whole batch.
   void receive_previous(Operand operand, Queue queue) const;
 

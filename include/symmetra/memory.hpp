@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,15 +16,15 @@
 
 namespace symmetra {
 
-class Operand;
+class ConstOperand;
 class SignalPad;
 
 namespace core {
 struct Operand;
 struct Tensor;
 
-Operand operand_of(const symmetra::Operand& operand);
-Dtype operand_dtype(const symmetra::Operand& operand);
+Operand operand_of(const ConstOperand& operand);
+Dtype operand_dtype(const ConstOperand& operand);
 
 // Throws kInvalidArgument unless both are equal.
 void check_dtype(Dtype asked, Dtype actual);
@@ -78,7 +79,7 @@ class SymmetricBuffer {
 
  private:
   friend class Communicator;
-  friend class Operand;
+  friend class ConstOperand;
   friend class SignalPad;
   explicit SymmetricBuffer(std::shared_ptr<core::Tensor> core) : core_(std::move(core)) {}
 
@@ -117,7 +118,7 @@ class DeviceBuffer {
 
  private:
   friend class Coordinator;
-  friend class Operand;
+  friend class ConstOperand;
   explicit DeviceBuffer(std::shared_ptr<core::Tensor> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Tensor> core_;
@@ -145,38 +146,63 @@ class Adopted {
 
  private:
   friend class Communicator;
-  friend class Operand;
+  friend class ConstOperand;
   explicit Adopted(std::shared_ptr<core::Tensor> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Tensor> core_;
 };
 
-/// Memory that a collective reads or writes. Made by conversion in a call; must not outlive its source.
-class Operand {
+/// Memory that a collective reads. Made by conversion in a call; must not outlive its source.
+class ConstOperand {
  public:
-  Operand(const SymmetricBuffer& buffer) : extent_(Extent::kWhole), core_(buffer.core_.get()) {}
+  ConstOperand(const SymmetricBuffer& buffer) : extent_(Extent::kWhole), core_(buffer.core_.get()) {}
   /// `count` elements from element `start`; `start` is equal on every rank.
-  Operand(const SymmetricBuffer& buffer, std::size_t start, std::size_t count)
+  ConstOperand(const SymmetricBuffer& buffer, std::size_t start, std::size_t count)
       : extent_(Extent::kPart), core_(buffer.core_.get()), start_(start), count_(count) {}
-  Operand(const DeviceBuffer& buffer) : extent_(Extent::kWhole), core_(buffer.core_.get()) {}
-  Operand(const Adopted& adopted) : extent_(Extent::kWhole), core_(adopted.core_.get()) {}
-  /// The caller's memory: `count` elements at `address`, which the device can read and write. It stays valid until all
-  /// work enqueued with it is done; in a capture, until the graph and its last launch are gone.
-  Operand(void* address, std::size_t count, Dtype dtype) : extent_(Extent::kAddress), address_(address), count_(count), dtype_(dtype) {}
+  ConstOperand(const DeviceBuffer& buffer) : extent_(Extent::kWhole), core_(buffer.core_.get()) {}
+  ConstOperand(const Adopted& adopted) : extent_(Extent::kWhole), core_(adopted.core_.get()) {}
+  /// The caller's memory: `count` elements at `address`, which the device can read. It stays valid until all work
+  /// enqueued with it is done; in a capture, until the graph and its last launch are gone.
+  ConstOperand(const void* address, std::size_t count, Dtype dtype)
+      : extent_(Extent::kAddress), address_(address), count_(count), dtype_(dtype) {}
   template <class T>
-  Operand(T* address, std::size_t count) : Operand(address, count, DtypeOf<T>::kValue) {}
+  ConstOperand(const T* address, std::size_t count) : ConstOperand(address, count, DtypeOf<T>::kValue) {}
 
  private:
-  friend core::Operand core::operand_of(const Operand& operand);
+  friend core::Operand core::operand_of(const ConstOperand& operand);
   /// What it refers to: the caller's memory, a part of an object, or a whole object.
   enum class Extent { kAddress, kPart, kWhole };
 
   Extent extent_;
   const core::Tensor* core_ = nullptr;
-  void* address_ = nullptr;
+  const void* address_ = nullptr;
   std::size_t start_ = 0;
   std::size_t count_ = 0;
   Dtype dtype_ = Dtype::kF32;
+};
+
+/// Memory that a collective writes, or reads and writes. Made by conversion in a call; must not outlive its source.
+class Operand : public ConstOperand {
+ public:
+  Operand(const SymmetricBuffer& buffer) : ConstOperand(buffer) {}
+  /// `count` elements from element `start`; `start` is equal on every rank.
+  Operand(const SymmetricBuffer& buffer, std::size_t start, std::size_t count) : ConstOperand(buffer, start, count) {}
+  Operand(const DeviceBuffer& buffer) : ConstOperand(buffer) {}
+  Operand(const Adopted& adopted) : ConstOperand(adopted) {}
+  /// The caller's memory: `count` elements at `address`, which the device can read and write. It stays valid until all
+  /// work enqueued with it is done; in a capture, until the graph and its last launch are gone.
+  Operand(void* address, std::size_t count, Dtype dtype) : ConstOperand(address, count, dtype) {}
+  template <class T>
+  Operand(T* address, std::size_t count, Dtype dtype) : Operand(writable(address), count, dtype) {}
+  template <class T>
+  Operand(T* address, std::size_t count) : Operand(writable(address), count, DtypeOf<std::remove_const_t<T>>::kValue) {}
+
+ private:
+  template <class T>
+  static void* writable(T* address) {
+    static_assert(!std::is_const_v<T>, "symmetra writes to this operand, but its memory is const");
+    return const_cast<std::remove_const_t<T>*>(address);
+  }
 };
 
 template <class T>

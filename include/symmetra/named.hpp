@@ -22,6 +22,8 @@ class Tensor {
   /// A tensor in borrowed memory, which must outlive it. Throws kInvalidArgument unless `shape` has as many elements as
   /// `memory`.
   static Tensor borrowed(Operand memory, std::vector<std::size_t> shape);
+  /// A tensor in borrowed memory that is only read: no collective may write to it.
+  static Tensor borrowed_const(ConstOperand memory, std::vector<std::size_t> shape);
 
   Tensor(Tensor&&) noexcept = default;
   Tensor& operator=(Tensor&&) noexcept = default;
@@ -33,6 +35,9 @@ class Tensor {
   /// memory.
   const DeviceBuffer& buffer() const;
   /// The tensor's elements as an operand, which must not outlive the tensor.
+  operator ConstOperand() const;
+  /// The tensor's elements as an operand, which must not outlive the tensor. Throws kInvalidArgument for a tensor of
+  /// borrowed_const.
   operator Operand() const;
 
  private:

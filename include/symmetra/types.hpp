@@ -32,7 +32,9 @@ std::string name(Dtype dtype);
 /// template <> struct symmetra::DtypeOf<__nv_bfloat16> { static constexpr Dtype kValue = Dtype::kBF16; };
 /// \endcode
 template <class T>
-struct DtypeOf;
+struct DtypeOf {
+  static_assert(sizeof(T) == 0, "symmetra knows no Dtype for this type: specialise symmetra::DtypeOf");
+};
 template <>
 struct DtypeOf<float> {
   static constexpr Dtype kValue = Dtype::kF32;
@@ -114,8 +116,8 @@ Algorithm algorithm(const std::string& name);
 /// The reduction and algorithm of an all-reduce. Converts from either alone; the other takes its default.
 struct AllReduceOptions {
   AllReduceOptions() = default;
-  AllReduceOptions(Reduction reduction, Algorithm algorithm = Algorithm::kAuto) : reduction(reduction), algorithm(algorithm) {}
-  AllReduceOptions(Algorithm algorithm) : algorithm(algorithm) {}
+  AllReduceOptions(Reduction combine, Algorithm by = Algorithm::kAuto) : reduction(combine), algorithm(by) {}
+  AllReduceOptions(Algorithm by) : algorithm(by) {}
 
   Reduction reduction = Reduction::kSum;
   Algorithm algorithm = Algorithm::kAuto;

@@ -13,7 +13,20 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const WARNINGS: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
+/// What users compile with: pkg-config gives the headers by -I, so their warnings are the users'.
+const WARNINGS: [&str; 11] = [
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Wshadow",
+    "-Wconversion",
+    "-Wsign-conversion",
+    "-Wold-style-cast",
+    "-Wnon-virtual-dtor",
+    "-Woverloaded-virtual",
+    "-Wzero-as-null-pointer-constant",
+    "-Werror",
+];
 /// The allocator as Rust and the test itself call it, for the test that counts its calls.
 const COUNTED: &str = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign";
 /// What no run of a program or tool here comes near.
@@ -125,13 +138,18 @@ fn build(source: &str, extra: &[&str]) -> PathBuf {
     program
 }
 
-/// Compiles a text by itself, against the headers in the repository.
-fn compiles(compiler: &str, standard: &str, text: &str) {
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{compiler}-{standard}.cc"));
+/// The command that compiles a text by itself, against the headers in the repository.
+fn compilation(compiler: &str, standard: &str, name: &str, text: &str) -> Command {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{compiler}-{name}.cc"));
     fs::write(&source, text).unwrap();
     let mut command = Command::new(compiler);
     command.arg(format!("-std={standard}")).args(WARNINGS).arg("-fsyntax-only");
-    run(command.arg("-I").arg(root().join("include")).arg(&source));
+    command.arg("-I").arg(root().join("include")).arg(&source);
+    command
+}
+
+fn compilers() -> impl Iterator<Item = &'static str> {
+    ["g++", "clang++"].into_iter().filter(|compiler| is_here(compiler))
 }
 
 #[test]
@@ -149,11 +167,65 @@ fn every_public_header_stands_alone() {
     headers.push("p2p_allreduce.hpp".to_owned());
     headers.extend(["all_reduce", "bootstrap", "device", "memory"].map(|name| format!("p2p_allreduce/{name}.hpp")));
     headers.push("p2p_allreduce/shim/hip/hip_runtime.h".to_owned());
-    for compiler in ["g++", "clang++"].into_iter().filter(|compiler| is_here(compiler)) {
-        for header in &headers {
+    let kernels = ["peer.cuh", "platform.hpp", "signal.cuh", "wait.cuh"].map(|name| format!("symmetra/device/{name}"));
+    for compiler in compilers() {
+        let all = headers.iter().map(|header| ("c++17", header)).chain(kernels.iter().map(|header| ("c++20", header)));
+        for (standard, header) in all {
             // Twice: it guards itself.
             let include = format!("#include \"{header}\"\n");
-            compiles(compiler, "c++17", &include.repeat(2));
+            run(&mut compilation(compiler, standard, "header", &include.repeat(2)));
+        }
+    }
+}
+
+/// Inputs may be const, and an output that is const is refused with these words.
+#[test]
+fn const_memory_is_an_input_alone() {
+    let program = |call: &str| {
+        format!(
+            "#include \"symmetra/symmetra.hpp\"\nusing namespace symmetra;\n\
+             void f(const Coordinator& c, const float* in, float* out, const Stream& s) {{\n  \
+             (void)in, (void)out, (void)c, (void)s;\n  {call};\n}}\n"
+        )
+    };
+    let inputs = [
+        "c.all_reduce(in, out, 4, s)",
+        "c.all_reduce({in, 4}, {out, 4}, s)",
+        "c.all_reduce({in, 4, Dtype::kF16}, {out, 4, Dtype::kF16}, s)",
+        "c.bind_all_reduce({in, 4}, {out, 4}).enqueue(s)",
+        "c.all_gather({in, 4}, {out, 8}, s)",
+        "c.all_gather_along(0, {4}, {in, 4}, {out, 8}, s)",
+        "c.reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s)",
+        "c.reduce_scatter_along(0, {8}, {in, 8}, {out, 4}, Reduction::kSum, s)",
+        "c.all_to_all({in, 4}, {out, 4}, s)",
+        "c.all_to_all_v({in, 4}, {2, 2}, {out, 4}, {2, 2}, s)",
+        "c.reduce({in, 4}, Operand(out, 4), Reduction::kSum, 0, s)",
+        "c.gather({in, 4}, std::nullopt, 0, s)",
+        "c.scatter(ConstOperand(in, 8), {out, 4}, 0, s)",
+        "c.shift({in, 4}, {out, 4}, 1, s)",
+        "c.batch({Message::send({in, 4}, 1), c.to_next({in, 4})}, s)",
+        "c.send_next({in, 4}, s)",
+        "c.low_contention_all_gather({in, 4}, {out, 8}, s).wait(s)",
+        "c.low_contention_reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s).wait(s)",
+        "(void)Tensor::borrowed_const({in, 4}, {2, 2})",
+    ];
+    let outputs = [
+        "c.all_reduce(out, in, 4, s)",
+        "c.all_reduce({in, 4}, s)",
+        "c.all_reduce({out, 4}, {in, 4}, s)",
+        "c.all_gather({out, 4, Dtype::kF16}, {in, 8, Dtype::kF16}, s)",
+        "c.broadcast({in, 4}, 0, s)",
+        "c.gather({in, 4}, Operand(in, 8), 0, s)",
+        "c.batch({Message::receive({in, 4}, 1)}, s)",
+        "(void)Tensor::borrowed({in, 4}, {2, 2})",
+    ];
+    for compiler in compilers() {
+        run(&mut compilation(compiler, "c++17", "const", &program(&inputs.join(";\n  "))));
+        for call in outputs {
+            let refused = compilation(compiler, "c++17", "const", &program(call)).output().unwrap();
+            let words = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success(), "{call} compiles");
+            assert!(words.contains("symmetra writes to this operand, but its memory is const"), "{call}: {words}");
         }
     }
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "ranks.hpp"
 
@@ -164,6 +165,10 @@ void bound() {
     by_address.enqueue(stream);
     communicator.synchronize(stream);
     CHECK(plain == std::vector<std::int32_t>(9, 3));
+    const std::vector<std::int32_t> ones(9, 1);
+    communicator.bind_all_reduce({ones.data(), 9}, {plain.data(), 9}).enqueue(stream);
+    communicator.synchronize(stream);
+    CHECK(plain == std::vector<std::int32_t>(9, 3) && ones == std::vector<std::int32_t>(9, 1));
 
     CHECK_THROWS(kInvalidArgument, communicator.bind_all_reduce(input, Operand(*output, 0, 1)));
     CHECK_THROWS(kInvalidArgument, communicator.bind_all_reduce(input, Operand(plain.data(), 9)));
@@ -237,8 +242,10 @@ void exchanges() {
       for (float& offset : offsets) offset += static_cast<float>(100 * of);
       return offsets;
     };
-    std::vector<float> input = numbers(rank, {0, 1, 2, 3}), out4(4), out2(2), out8(8);
-    const Operand from(input.data(), 4), to4(out4.data(), 4), to2(out2.data(), 2), to8(out8.data(), 8);
+    const std::vector<float> input = numbers(rank, {0, 1, 2, 3});
+    std::vector<float> out4(4), out2(2), out8(8);
+    const ConstOperand from(input.data(), 4);
+    const Operand to4(out4.data(), 4), to2(out2.data(), 2), to8(out8.data(), 8);
 
     communicator.all_gather(from, to8, stream);
     communicator.synchronize(stream);
@@ -271,7 +278,7 @@ void exchanges() {
     communicator.gather(to2, rank == 0 ? std::optional<Operand>(to4) : std::nullopt, 0, stream);
     communicator.synchronize(stream);
     if (rank == 0) CHECK((out4 == std::vector<float>{100, 102, 101, 103}));
-    communicator.scatter(rank == 1 ? std::optional<Operand>(from) : std::nullopt, to2, 1, stream);
+    communicator.scatter(rank == 1 ? std::optional<ConstOperand>(from) : std::nullopt, to2, 1, stream);
     communicator.synchronize(stream);
     CHECK(out2 == (rank == 0 ? numbers(1, {0, 1}) : numbers(1, {2, 3})));
     communicator.batch({Communicator::Message::send(to2, peer), Communicator::Message::receive(Operand(buffer, 4, 2), peer)}, stream);
@@ -281,7 +288,7 @@ void exchanges() {
     communicator.reduce(buffer, Reduction::kSum, 0, stream);
     communicator.synchronize(stream);
     CHECK_EQ(buffer.read<float>(stream)[5], rank == 0 ? 206.0f : 103.0f);
-    CHECK_THROWS(kInvalidArgument, communicator.broadcast(from, 2, stream));
+    CHECK_THROWS(kInvalidArgument, communicator.broadcast(to4, 2, stream));
     CHECK_THROWS(kInvalidArgument, communicator.gather(from, std::nullopt, rank, stream));
     CHECK_THROWS(kInvalidArgument, communicator.all_gather(from, to4, stream));
     communicator.close();
@@ -312,7 +319,7 @@ void low_contention() {
 
     const auto gather = [&] {
       return stream.capture([&](Capture& capture) {
-        Pending pending = communicator.low_contention_all_gather(Operand(part.data(), count), all, capture);
+        Pending pending = communicator.low_contention_all_gather({std::as_const(part).data(), count}, all, capture);
         pending.wait(capture);
         CHECK_THROWS(kInvalidArgument, pending.wait(other));
       });

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "round.hpp"
 
@@ -166,7 +167,7 @@ void pipelines() {
     std::int64_t x = first;
     for (std::size_t step = 0; step + 1 < pp.world_size(); ++step) {
       if (pp.rank() == step) {
-        pp.send_next(Operand(&x, 1), stream);
+        pp.send_next({&std::as_const(x), 1}, stream);
       } else if (pp.rank() == step + 1) {
         pp.receive_previous(Operand(&x, 1), stream);
       } else {
@@ -209,12 +210,12 @@ void named_tensors() {
       const std::size_t root = group->world_size() - 1;
       std::vector<float> weights;
       for (std::uint64_t index = 0; index < 600; ++index) weights.push_back(test::sample<float>(test::mix(kSeed ^ index)));
-      std::vector<std::int64_t> ids{1, -2, std::int64_t{3} << 40};
+      const std::vector<std::int64_t> ids{1, -2, std::int64_t{3} << 40};
       DeviceBuffer buffer(device, 600, Dtype::kF32);
       buffer.write(weights, stream);
       NamedValues map;
       map.emplace("weights", Tensor(std::move(buffer), {20, 30}));
-      map.emplace("ids", Tensor::borrowed(Operand(ids.data(), 3), {3}));
+      map.emplace("ids", Tensor::borrowed_const({ids.data(), 3}, {3}));
       map.emplace("empty", Tensor(DeviceBuffer(device, 0, Dtype::kBF16), {4, 0}));
       map.emplace("config", R"({"activation":"relu","layers":[1,2]})");
       const auto received = group->broadcast_named(group->rank() == root ? &map : nullptr, root, stream);
@@ -241,6 +242,13 @@ void named_tensors() {
     if (received) CHECK(std::get<Tensor>(received->at("x")).buffer().read<float>(stream) == std::vector<float>(5, 4));
     CHECK_THROWS(kUnsupported, std::get<Tensor>(map.at("x")).buffer());
     CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {2, 2}));
+    // What is only read is an input, and no output.
+    const std::vector<float> read_only(5, 2);
+    const Tensor input = Tensor::borrowed_const({read_only.data(), 5}, {5});
+    world.all_reduce(input, Operand(ones.data(), 5), stream);
+    world.synchronize(stream);
+    CHECK(ones == std::vector<float>(5, 8));
+    CHECK(contains(CHECK_THROWS(kInvalidArgument, world.all_reduce(input, stream)).what(), "borrowed_const"));
     CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {std::size_t{1} << 40, std::size_t{1} << 40}));
     // What the root cannot send, the others are told of.
     const auto refused = [&](const char* name, Value value) {
@@ -437,13 +445,13 @@ void refused() {
 
 /// Ranks that name different hosts share nothing but loopback.
 void hosts() {
-  const auto config = [](std::size_t rank) {
+  const auto on_host = [](std::size_t rank) {
     EnvConfig config = sizes(2, 1, 2);
     config.host = "host-" + std::to_string(rank / 2);
     return config;
   };
   test::ranks(4, [&](Bootstrap& bootstrap) {
-    CHECK(contains(CHECK_THROWS(kUnsupported, Environment::init(bootstrap, config(bootstrap.rank()))).what(), "host-1 (ranks 2, 3)"));
+    CHECK(contains(CHECK_THROWS(kUnsupported, Environment::init(bootstrap, on_host(bootstrap.rank()))).what(), "host-1 (ranks 2, 3)"));
   });
   for (const bool own : {false, true}) {
     kept(4, [&](std::unique_ptr<Bootstrap> bootstrap) {
@@ -452,7 +460,7 @@ void hosts() {
       if (own) bootstrap = std::make_unique<Owning>(std::move(bootstrap));
       std::optional<Environment> opened;
       try {
-        opened.emplace(Environment::init(std::move(bootstrap), config(rank)));
+        opened.emplace(Environment::init(std::move(bootstrap), on_host(rank)));
       } catch (const Error& error) {
         CHECK_EQ(error.kind(), ErrorKind::kUnsupported);
         CHECK(contains(error.what(), "host-0 (ranks 0, 1), host-1 (ranks 2, 3)") && contains(error.what(), "feature `gloo`"));

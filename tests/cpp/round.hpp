@@ -129,7 +129,10 @@ class Round {
     in_place_.assign(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(count_));
   }
 
-  symmetra::Operand from(std::size_t count) const { return {device_.template data<T>(), count}; }
+  symmetra::ConstOperand from(std::size_t count) const {
+    const T* const input = device_.template data<T>();
+    return {input, count};
+  }
   symmetra::Operand to(std::size_t count) { return {output_.data(), count}; }
   symmetra::Operand in_place() { return {in_place_.data(), count_}; }
 
@@ -148,11 +151,10 @@ class Round {
   }
 
   std::vector<Operation> operations(const symmetra::Coordinator& group) {
-    using symmetra::Operand;
     using symmetra::Queue;
     const std::size_t world = group.world_size(), rank = group.rank(), all = count_ * world, width = count_ / rows_;
     const bool mine = rank == root_;
-    const auto at_root = [mine](Operand operand) { return mine ? std::optional<Operand>(operand) : std::nullopt; };
+    const auto at_root = [mine](auto operand) { return mine ? std::optional(operand) : std::nullopt; };
     const auto if_mine = [mine](std::vector<T> values) { return mine ? values : std::vector<T>(); };
     const auto part_of = [this](std::size_t index) { return value(index / count_, index % count_); };
     std::vector<Operation> all_of;

@@ -53,7 +53,7 @@ void sizes_that_cannot_be(const Rank& self) {
 /// A bootstrap of other ranks than the manager's.
 void another_bootstrap(const Rank& self) {
   struct Other : Bootstrap {
-    Other(int rank, int ranks) : rank(rank), ranks(ranks) {}
+    Other(int number, int world) : rank(number), ranks(world) {}
     void Initialize() override {}
     void Finalize() override {}
     int GetWorldSize() const override { return ranks; }
@@ -171,7 +171,7 @@ void growth(const Rank& self) {
   std::vector<SymmMemObj*> objects;
   for (size_t i = 0; i < kObjects; ++i) {
     objects.push_back(manager.Malloc(kBytes));
-    std::vector<uint8_t> mark(kBytes, static_cast<uint8_t>(16 * self.rank + i));
+    std::vector<uint8_t> mark(kBytes, static_cast<uint8_t>(16 * static_cast<size_t>(self.rank) + i));
     upload(objects[i]->Get(), mark.data(), kBytes);
   }
   const Footprint after = Footprint::now();
@@ -184,7 +184,7 @@ void growth(const Rank& self) {
     for (int peer = 0; peer < self.ranks; ++peer) {
       std::vector<uint8_t> found(kBytes);
       HIP(hipMemcpy(found.data(), objects[i]->GetPeer(peer), kBytes, hipMemcpyDeviceToHost));
-      CHECK(found == std::vector<uint8_t>(kBytes, static_cast<uint8_t>(16 * peer + i)));
+      CHECK(found == std::vector<uint8_t>(kBytes, static_cast<uint8_t>(16 * static_cast<size_t>(peer) + i)));
     }
   }
   self.bootstrap.Barrier();
@@ -228,7 +228,7 @@ void short_of_memory(const Rank& self) {
   CHECK(more->size == 2 << 20);
   try {
     manager.Malloc(300 << 20);
-    CHECK(!"there is no room");
+    fail(__LINE__, "there is no room");
   } catch (const symmetra::Error& error) {
     // Rank 0 says why and is gone from that group: who hears the others late may see only the latter.
     const bool told = error.kind() == symmetra::ErrorKind::kPeer || error.kind() == symmetra::ErrorKind::kPeerLost;
