@@ -309,7 +309,7 @@ impl Group {
         drop(self.0.monitor.lock().take());
         self.0.health.check()?;
         self.exchange_heeding(|mesh, deadline| mesh.barrier(deadline))?;
-        tracing::info!(group = ?self, "closed");
+        crate::log!(INFO, "closed: {self:?}");
         // Every rank has made its last call, so every rank finds calls that differ.
         self.confirm()
     }
@@ -320,7 +320,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         drop(self.monitor.get_mut().take());
         if !*self.closed.get_mut() && self.world_size > 1 && self.health.is_well() {
-            tracing::warn!("rank {} of {} drops its communicator without close()", self.rank, self.world_size);
+            crate::log!(WARN, "rank {} of {} drops its communicator without close()", self.rank, self.world_size);
         }
         if *self.done.get_mut() {
             // The peers' monitors see the hang-up after this.

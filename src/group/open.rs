@@ -149,7 +149,7 @@ impl Group {
             closed: RwLock::new(false),
             done: AtomicBool::new(false),
         }));
-        tracing::info!(?group, "open");
+        crate::log!(INFO, "open: {group:?}");
         Ok(group)
     }
 }

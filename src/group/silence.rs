@@ -64,7 +64,7 @@ impl Health {
         let calls: Vec<u64> = self.pages.iter().map(|page| page.history.enqueued()).collect();
         let Some(behind) = silence.look(now, self.rank, &calls) else { return };
         let call = self.own().history.get(behind.calls);
-        tracing::warn!("{}", self.words(&behind, call));
+        crate::log!(WARN, "{}", self.words(&behind, call));
     }
 
     fn words(&self, behind: &Behind, call: Option<Call>) -> String {
