@@ -113,7 +113,7 @@ fn pitfall_04_ranks_that_cut_differently_are_told_and_write_nothing() {
                 assert!(matches!(error, Error::Mismatch { .. }), "rank {}: {error}", rank.rank());
                 // A rank may have copied its own part, and nobody else has written there.
                 let own = |value: &i32| *value == -1 || *value == rank.rank() as i32;
-                assert!(output.read(stream).unwrap().iter().all(own), "rank {}", rank.rank());
+                assert!(output.borrow().read(stream).unwrap().iter().all(own), "rank {}", rank.rank());
                 // It is lost to the others when all have looked.
                 rank
             });
