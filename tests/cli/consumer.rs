@@ -99,25 +99,33 @@ fn archive() -> PathBuf {
         .expect("no libsymmetra.a beside the test")
 }
 
-/// The tree that the documented command installs, made once.
+/// A tree that the documented command installs.
+fn install(name: &str, options: &[&str]) -> PathBuf {
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&prefix);
+    let mut command = Command::new(root().join("install.sh"));
+    command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive()).args(options);
+    if cfg!(feature = "gloo") {
+        command.args(["--features", "gloo"]);
+    }
+    run(&mut command);
+    prefix
+}
+
+/// The tree without options, made once.
 fn installed() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| {
-        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
-        let _ = fs::remove_dir_all(&prefix);
-        let mut command = Command::new(root().join("install.sh"));
-        command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive());
-        if cfg!(feature = "gloo") {
-            command.args(["--features", "gloo"]);
-        }
-        run(&mut command);
-        prefix
-    })
+    PREFIX.get_or_init(|| install("installed", &[]))
+}
+
+/// The shared library's tree, made once.
+fn installed_shared() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| install("installed-shared", &["--shared"]))
 }
 
 /// What a program is built with: pkg-config's words, or the same where there is none.
-fn flags() -> Vec<String> {
-    let prefix = installed();
+fn flags(prefix: &Path) -> Vec<String> {
     let words = if is_here("pkg-config") {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
@@ -134,7 +142,7 @@ fn build(source: &str, extra: &[&str]) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(Path::new(source).file_stem().unwrap());
     let mut command = Command::new(compiler());
     command.current_dir(env!("CARGO_TARGET_TMPDIR")).arg("-std=c++17").args(WARNINGS);
-    run(command.arg(root().join(source)).args(flags()).args(extra).arg("-o").arg(&program));
+    run(command.arg(root().join(source)).args(flags(installed())).args(extra).arg("-o").arg(&program));
     program
 }
 
@@ -341,6 +349,23 @@ fn the_engine_is_right_in_every_layout() {
     }
 }
 
+/// Its words, in another folder, and with the tree that is installed already.
+#[test]
+fn the_readme_builds_a_program() {
+    if !is_here("pkg-config") {
+        return;
+    }
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, words) = readme.split_once("./install.sh --prefix /tmp/symmetra\n").unwrap();
+    let (words, _) = words.split_once("```").unwrap();
+    let words = words.replace("/tmp/symmetra", installed().to_str().unwrap());
+    let words = words.replace("examples/", &format!("{}/examples/", root().display()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
+    fs::create_dir_all(&folder).unwrap();
+    let text = run(Command::new("sh").current_dir(folder).args(["-e", "-c", &words]));
+    assert_eq!(text.matches(": 9.000000").count(), 3, "{words}\n{text}");
+}
+
 #[test]
 fn the_examples_are_as_short_as_promised() {
     for (name, most) in [("twenty_lines", 20), ("all_reduce", 60)] {
@@ -360,25 +385,105 @@ fn the_readme_shows_what_an_engine_adds() {
     assert!(readme.contains(&example[start..end]), "README.md does not hold this part of examples/cpp/all_reduce.cc");
 }
 
-#[test]
-fn cmake_finds_the_package() {
+/// Builds the short example as a CMake project, which gets its target by `package`, and runs it.
+fn cmake(name: &str, package: &str, settings: &[String]) {
     if !is_here("cmake") {
         return;
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cmake");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir(&folder).unwrap();
     let project = format!(
-        "cmake_minimum_required(VERSION 3.16)\nproject(consumer CXX)\nfind_package(symmetra {} REQUIRED)\n\
+        "cmake_minimum_required(VERSION 3.16)\nproject(consumer CXX)\n{package}\n\
          add_executable(consumer {})\ntarget_link_libraries(consumer symmetra::symmetra)\n",
-        env!("CARGO_PKG_VERSION"),
         root().join("examples/cpp/twenty_lines.cc").display(),
     );
     fs::write(folder.join("CMakeLists.txt"), project).unwrap();
-    let configure = format!("-DCMAKE_PREFIX_PATH={}", installed().display());
-    run(Command::new("cmake").current_dir(&folder).args(["-S", ".", "-B", "build", &configure]));
+    run(Command::new("cmake").current_dir(&folder).args(["-S", ".", "-B", "build"]).args(settings));
     run(Command::new("cmake").current_dir(&folder).args(["--build", "build"]));
     assert_eq!(run(&mut Command::new(folder.join("build/consumer"))), "2\n2\n");
+}
+
+#[test]
+fn cmake_finds_the_package() {
+    let package = format!("find_package(symmetra {} REQUIRED)", env!("CARGO_PKG_VERSION"));
+    for (name, prefix) in [("cmake-static", installed()), ("cmake-shared", installed_shared())] {
+        cmake(name, &package, &[format!("-DCMAKE_PREFIX_PATH={}", prefix.display())]);
+    }
+}
+
+/// But for what cargo builds, which is here already.
+#[test]
+fn cmake_builds_the_library_by_fetch_content() {
+    let package = format!(
+        "include(FetchContent)\nFetchContent_Declare(symmetra SOURCE_DIR {})\nFetchContent_MakeAvailable(symmetra)",
+        root().display()
+    );
+    for shared in ["OFF", "ON"] {
+        let features = if cfg!(feature = "gloo") { "gloo" } else { "" };
+        let settings = [
+            format!("-DSYMMETRA_ARCHIVE={}", archive().display()),
+            format!("-DSYMMETRA_FEATURES={features}"),
+            format!("-DSYMMETRA_SHARED={shared}"),
+        ];
+        cmake(&format!("cmake-fetch-{shared}"), &package, &settings);
+    }
+}
+
+/// The names that a library defines for others.
+fn names(library: &Path, options: &[&str]) -> Vec<String> {
+    let text =
+        run(Command::new("nm").args(["--defined-only", "--extern-only", "--format=posix"]).args(options).arg(library));
+    text.lines().filter(|line| !line.ends_with(':')).map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn only_names_of_the_public_headers_are_visible() {
+    let libraries = [
+        names(&installed().join("lib/libsymmetra.a"), &[]),
+        names(&installed_shared().join("lib/libsymmetra.so"), &["--dynamic"]),
+    ];
+    for names in libraries {
+        assert!(names.len() > 100, "{names:?}");
+        for name in names {
+            // A name in Rust ends in a hash.
+            let public = name.contains("8symmetra") && name.starts_with("_Z") && !name.contains("17h");
+            assert!(public, "{name} is visible");
+        }
+    }
+}
+
+/// A program may hold another release of Rust's library.
+#[test]
+fn programs_may_have_names_of_rust_themselves() {
+    let theirs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("theirs.cc");
+    let text = "#include <cstdlib>\nextern \"C\" {\nvoid rust_eh_personality();\nvoid rust_eh_personality() { std::abort(); }\n}\n";
+    fs::write(&theirs, text).unwrap();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own-names");
+    let mut command = Command::new(compiler());
+    command.arg("-std=c++17").arg(root().join("examples/cpp/twenty_lines.cc")).arg(theirs);
+    run(command.args(flags(installed())).arg("-o").arg(&program));
+    assert_eq!(run(&mut Command::new(program)), "2\n2\n");
+}
+
+#[test]
+fn debug_information_is_installed_on_request_alone() {
+    let sections = |prefix: &Path| run(Command::new("readelf").args(["-SW"]).arg(prefix.join("lib/libsymmetra.a")));
+    assert!(!sections(installed()).contains(".debug_"));
+    assert!(sections(&install("installed-debug", &["--debug"])).contains(".debug_line"));
+}
+
+#[test]
+fn the_shared_library_has_a_version() {
+    let prefix = installed_shared();
+    let dynamic = run(Command::new("readelf").arg("-dW").arg(prefix.join("lib/libsymmetra.so")));
+    let soname = concat!("libsymmetra.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+    assert!(dynamic.contains(&format!("[{soname}]")), "{dynamic}");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("with-shared");
+    let mut command = Command::new(compiler());
+    command.arg("-std=c++17").arg(root().join("examples/cpp/twenty_lines.cc")).args(flags(prefix));
+    run(command.arg("-o").arg(&program));
+    assert_eq!(run(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib"))), "2\n2\n");
 }
 
 /// A member of this workspace, selected with all others: Cargo picks the features that they have together, and compiles the
