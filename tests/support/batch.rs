@@ -225,8 +225,8 @@ impl<'a, T: Sample> Bench<'a, T> {
     }
 }
 
-/// The queue of a batch's calls.
-enum On<'a, 'op, 'env> {
+/// The queue of calls.
+pub enum On<'a, 'op, 'env> {
     Stream(&'a Stream),
     Capture(&'a Capture<'op, 'env>),
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod batch;
+pub mod call;
 pub mod data;
 pub mod device;
 pub mod extent;

@@ -47,6 +47,11 @@ pub fn this() -> Option<Child> {
 }
 
 impl Child {
+    /// The directory that the test shares with its ranks.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Meets the ranks of a new world under a name that all ranks pass.
     pub fn meet(&self, name: &str, rank: usize, world: usize) -> symmetra::Result<Local> {
         Local::connect(self.directory.join(name), rank, world, Instant::now() + PATIENCE)
@@ -129,9 +134,14 @@ impl Ranks {
         self.directory.path()
     }
 
+    /// Waits for the next line of a rank, or gives the reason why there is none.
+    pub fn listen(&self, rank: usize) -> Result<Said, RecvTimeoutError> {
+        self.processes[rank].lines.recv_timeout(PATIENCE)
+    }
+
     /// Waits for the next line of a rank.
     pub fn hear(&self, rank: usize) -> Said {
-        match self.processes[rank].lines.recv_timeout(PATIENCE) {
+        match self.listen(rank) {
             Ok(said) => said,
             Err(RecvTimeoutError::Timeout) => panic!("rank {rank} said nothing for {PATIENCE:?}"),
             Err(RecvTimeoutError::Disconnected) => panic!("rank {rank} ended without a word"),

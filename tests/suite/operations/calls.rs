@@ -2,12 +2,13 @@
 
 //! that calls follow each other without a pause, and what lies between the parts must stay as it was.
 
-use symmetra::op::{ALL_GATHER, Case, Extent, InPlace, OPERATIONS, Op, Size, Source};
+use symmetra::op::{Case, InPlace, OPERATIONS, Op, Source, Stretch};
 use symmetra::{
-    AllReduceOptions, Capture, DeviceBuffer, Graph, How, Operand, Queue, Reduction, Ref, Result, SymmetricBuffer,
-    SymmetricSlice, Transport,
+    Capture, DeviceBuffer, Graph, Queue, Reduction, Ref, Result, SymmetricBuffer, SymmetricSlice, Transport,
 };
 
+use crate::support::batch::Memory;
+use crate::support::call::Call;
 use crate::support::data::{Random, assert_same, mix};
 use crate::support::{Data, Rank, Sample};
 
@@ -15,34 +16,6 @@ use crate::support::{Data, Rank, Sample};
 pub(crate) const ROOM: usize = 60_000;
 /// Most elements that an operand starts behind an aligned address.
 const OFFSETS: usize = 16;
-
-/// One call: `count` elements a part; `from` and `to` are where its operands start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) op: &'static Op,
-    pub(crate) count: usize,
-    /// Rows of the tensor's parts, for what works along a dimension; 1: without one.
-    pub(crate) rows: usize,
-    pub(crate) reduction: Reduction,
-    pub(crate) root: usize,
-    pub(crate) symmetric: bool,
-    pub(crate) in_place: bool,
-    pub(crate) from: usize,
-    pub(crate) to: usize,
-    pub(crate) seed: u64,
-}
-
-impl Call {
-    /// How many elements rank `from` gives rank `to` where each pair has its own count.
-    fn pair(&self, from: usize, to: usize) -> usize {
-        let drawn = mix(self.seed ^ (from * 16 + to) as u64);
-        if drawn.is_multiple_of(3) { 0 } else { (drawn >> 8) as usize % (self.count + 1) }
-    }
-
-    fn counts(&self, rank: usize, world: usize, sends: bool) -> Vec<usize> {
-        (0..world).map(|peer| if sends { self.pair(rank, peer) } else { self.pair(peer, rank) }).collect()
-    }
-}
 
 /// Calls that are enqueued one after the other, eagerly or in one graph.
 #[derive(Debug)]
@@ -82,9 +55,9 @@ pub(crate) fn batches(
             op,
             count,
             rows: if along { rows } else { 1 },
-            reduction: *random.pick(&Reduction::ALL),
+            options: (*random.pick(&Reduction::ALL)).into(),
             root: random.below(world),
-            symmetric,
+            memory: if symmetric { Memory::Symmetric } else { Memory::Plain },
             in_place: op.in_place != InPlace::Never && !along && random.below(2) == 0,
             from,
             to,
@@ -94,47 +67,16 @@ pub(crate) fn batches(
     batches
 }
 
-impl Call {
-    /// Elements of an operand.
-    fn elems(&self, extent: Extent, world: usize) -> usize {
-        if extent.size == Size::One { self.count } else { self.count * world }
-    }
-
-    fn has(&self, extent: Extent, rank: usize) -> bool {
-        extent.size != Size::None && (!extent.at_root || rank == self.root)
-    }
-
-    /// Where the input of a rank starts: in place that is in the output buffer.
-    fn input_start(&self, rank: usize) -> usize {
-        match self.in_place {
-            // A broadcast reads its output.
-            _ if self.op.input.size == Size::None => self.to,
-            true if self.op.output.size == Size::PerRank => self.to + rank * self.count,
-            true => self.to,
-            false => self.from,
-        }
-    }
-
-    fn output_start(&self, rank: usize) -> usize {
-        let inside = self.in_place && self.op.input.size == Size::PerRank && self.has(self.op.input, rank);
-        if inside { self.to + rank * self.count } else { self.to }
-    }
-}
-
 /// What a call leaves in the output buffer of a rank: where, and which elements.
 fn effects<T: Sample>(call: &Call, data: &Data<T>, rank: usize, world: usize) -> Vec<(usize, Vec<T>)> {
-    let pair = |from: usize, to: usize| call.pair(from, to);
-    let counts: Option<&dyn Fn(usize, usize) -> usize> =
-        if matches!(call.op.input.size, Size::Counts | Size::Messages) { Some(&pair) } else { None };
-    let case = Case { world_size: world, parameter: call.root, count: call.count, rows: call.rows, counts };
-    let stretch = |stretch: symmetra::op::Stretch| {
+    let stretch = |stretch: Stretch| {
         let elements = match stretch.source {
-            Source::Rank(source) => &data.inputs[source][call.input_start(source) + stretch.start..],
-            Source::Reduced => &data.result(call.reduction)[call.input_start(0) + stretch.start..],
+            Source::Rank(source) => &data.inputs[source],
+            Source::Reduced => data.result(call.options.reduction),
         };
-        (call.output_start(rank) + stretch.at, elements[..stretch.count].to_vec())
+        (stretch.at, elements[stretch.start..stretch.start + stretch.count].to_vec())
     };
-    (call.op.effect)(&case, rank).into_iter().map(stretch).collect()
+    call.effects(rank, world).into_iter().map(stretch).collect()
 }
 
 /// The buffers of one rank, used by batch after batch. [0] is only read; [1] is written.
@@ -163,7 +105,8 @@ impl<'a, T: Sample> Bench<'a, T> {
         let mut expected = [own.clone(), own.clone()];
         for call in &batch.calls {
             for (start, elements) in effects(call, self.data, rank, world) {
-                expected[usize::from(call.symmetric)][start..start + elements.len()].copy_from_slice(&elements);
+                expected[usize::from(call.memory == Memory::Symmetric)][start..start + elements.len()]
+                    .copy_from_slice(&elements);
             }
         }
         self.plain[1].write(own, stream).unwrap();
@@ -206,34 +149,18 @@ impl<'a, T: Sample> Bench<'a, T> {
     }
 
     fn enqueue<'op>(&'op self, call: &Call, queue: impl Queue<'op>) -> Result<()> {
-        match call.symmetric {
-            true => self.perform(call, |which, start, count| self.slice(which, start, count), queue),
-            false => self.perform(call, |which, start, count| self.window(which, start, count), queue),
-        }
-    }
-
-    /// Enqueues a call on operands that `memory` makes of a buffer's number, a start and a length.
-    fn perform<'op, O: Operand<'op, T>>(
-        &'op self,
-        call: &Call,
-        memory: impl Fn(usize, usize, usize) -> O,
-        queue: impl Queue<'op>,
-    ) -> Result<()> {
-        let Call { op, count, rows, reduction, root, in_place, .. } = *call;
+        let Rank { communicator, .. } = self.rank;
         let (rank, world) = (self.rank.rank(), self.rank.world());
-        let operand = |extent: Extent, which: usize, start: usize| {
-            call.has(extent, rank).then(|| memory(which, start, call.elems(extent, world)))
-        };
-        let input = operand(op.input, usize::from(in_place), call.input_start(rank));
-        let output = operand(op.output, 1, call.output_start(rank));
-        let shape = if *op == ALL_GATHER { [rows, count / rows, 1] } else { [rows, count * world / rows, 1] };
-        let how = How {
-            options: AllReduceOptions::from(reduction),
-            parameter: root,
-            along: (rows > 1).then_some((1, &shape[..])),
-            counts: [&call.counts(rank, world, true), &call.counts(rank, world, false)],
-        };
-        self.rank.communicator.perform(op, &how, [input, output], queue)
+        match call.memory {
+            Memory::Symmetric => {
+                let operands = call.operands(rank, world, |which, start, count| self.slice(which, start, count));
+                call.perform(communicator, operands, queue)
+            }
+            _ => {
+                let operands = call.operands(rank, world, |which, start, count| self.window(which, start, count));
+                call.perform(communicator, operands, queue)
+            }
+        }
     }
 }
 

@@ -1,0 +1,352 @@
+//! A random program from a seed: every operation by its description, in every form that the description admits.
+
+use symmetra::op::{ALL_REDUCE, InPlace, OPERATIONS, Op, Size};
+use symmetra::{Algorithm, Dtype, Reduction, Transport};
+
+use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step};
+use crate::run::DIFFERENT_CALLS_ARE_ALWAYS_FOUND;
+use crate::support::data::{Random, mix, shuffle};
+
+/// Most steps of a program, without those that tell what is in the benches at the end.
+const STEPS: usize = 45;
+/// Types, the common ones twice.
+const TYPES: [Dtype; 9] =
+    [Dtype::F32, Dtype::F32, Dtype::BF16, Dtype::I32, Dtype::U8, Dtype::I64, Dtype::F16, Dtype::F64, Dtype::U32];
+
+struct Writer {
+    random: Random,
+    program: Program,
+    /// Open groups, with their members.
+    groups: Vec<(usize, Vec<usize>)>,
+    benches: Vec<Bench>,
+    graphs: Vec<Graph>,
+    /// The number of the next group, bench or graph.
+    next: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Bench {
+    number: usize,
+    group: usize,
+    world: usize,
+    dtype: Dtype,
+}
+
+struct Graph {
+    number: usize,
+    groups: Vec<usize>,
+}
+
+/// The program of a seed, for ranks that are threads of one process or processes.
+pub(crate) fn program(seed: u64, threads: bool) -> Program {
+    let mut random = Random(mix(seed));
+    let world = [2, 2, 2, 3, 3, 3, 4, 4, 4, 5][random.below(10)];
+    let settings = settings(&mut random, threads);
+    let program = Program { seed, world, settings, steps: Vec::new() };
+    let groups = vec![(0, (0..world).collect())];
+    let mut writer = Writer { random, program, groups, benches: Vec::new(), graphs: Vec::new(), next: 1 };
+    writer.write();
+    writer.program
+}
+
+fn settings(random: &mut Random, threads: bool) -> Settings {
+    let mut bytes = |sizes: &[u64]| *random.pick(sizes) + 4 * random.below(200) as u64;
+    let scratch = [
+        bytes(&[1024, 4096, 256 << 10]),
+        bytes(&[1024, 4096, 256 << 10]),
+        bytes(&[1024, 4096, 1 << 20]),
+        bytes(&[1024, 4096, 1 << 20]),
+        bytes(&[4096, 65_536, 1 << 20]),
+        bytes(&[1024, 4096, 64 << 10]),
+    ];
+    Settings {
+        transport: random.pick(&Transport::ALL).name().to_owned(),
+        check_calls: random.below(2) == 0,
+        exact: random.below(2) == 0,
+        scratch,
+        steady_ms: 20_000,
+        shape: *random.pick(&[[1, 1], [1, 1], [1, 1], [2, 3], [1, 2]]),
+        threads,
+    }
+}
+
+impl Writer {
+    fn write(&mut self) {
+        self.bench(0);
+        for _ in 0..5 + self.random.below(STEPS) {
+            self.step();
+        }
+        if self.random.below(4) == 0 {
+            self.fault();
+        }
+        let failed = self.program.failed();
+        for bench in self.benches.clone().into_iter().filter(|bench| !failed.contains(&bench.group)) {
+            self.push(Step::Check { bench: bench.number });
+        }
+    }
+
+    fn push(&mut self, step: Step) {
+        self.program.steps.push(step);
+    }
+
+    fn number(&mut self) -> usize {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0..55 => self.eager(),
+            55..62 => self.capture(),
+            62..76 => self.launch(),
+            76..80 => self.fresh(),
+            80..84 => {
+                let bench = self.any().number;
+                self.push(Step::Check { bench });
+            }
+            84..88 if self.benches.len() < 5 => {
+                let group = self.random.pick(&self.groups).0;
+                self.bench(group);
+            }
+            88..91 if self.groups.len() < 5 => self.split(),
+            91..95 => {
+                let (rank, micros) = (self.random.below(self.program.world), self.random.below(4000) as u64);
+                self.push(Step::Late { rank, micros });
+            }
+            95..97 => {
+                let group = self.random.pick(&self.groups).0;
+                self.push(Step::Barrier { group });
+            }
+            97..98 if !self.graphs.is_empty() => {
+                let graph = self.graphs.swap_remove(self.random.below(self.graphs.len())).number;
+                self.push(Step::DropGraph { graph });
+            }
+            98..99 if self.groups.len() > 1 => self.close(),
+            _ => self.eager(),
+        }
+    }
+
+    fn any(&mut self) -> Bench {
+        *self.random.pick(&self.benches)
+    }
+
+    fn bench(&mut self, group: usize) -> Bench {
+        let number = self.number();
+        let dtype = *self.random.pick(&TYPES);
+        let world = self.groups.iter().find(|(number, _)| *number == group).map_or(1, |(_, members)| members.len());
+        let bench = Bench { number, group, world, dtype };
+        self.benches.push(bench);
+        self.push(Step::Bench { bench: number, group, dtype: dtype.name().to_owned() });
+        bench
+    }
+
+    fn eager(&mut self) {
+        let bench = self.any();
+        let (call, on) = (self.call(bench, false), self.streams());
+        self.push(Step::Call { call, on });
+    }
+
+    /// A stream for each rank: often the same.
+    fn streams(&mut self) -> Vec<usize> {
+        let common = self.random.below(STREAMS);
+        let same = self.random.below(3) > 0;
+        (0..self.program.world).map(|_| if same { common } else { self.random.below(STREAMS) }).collect()
+    }
+
+    fn capture(&mut self) {
+        let graph = self.number();
+        let benches: Vec<Bench> = (0..1 + self.random.below(5)).map(|_| self.any()).collect();
+        let calls = benches.iter().map(|bench| self.call(*bench, true)).collect();
+        let on = self.streams();
+        self.graphs.push(Graph { number: graph, groups: benches.iter().map(|bench| bench.group).collect() });
+        self.push(Step::Capture { graph, calls, on });
+        self.launch();
+    }
+
+    fn launch(&mut self) {
+        let Some(graph) = (!self.graphs.is_empty()).then(|| self.random.below(self.graphs.len())) else {
+            return self.eager();
+        };
+        let (graph, on) = (self.graphs[graph].number, self.streams());
+        self.push(Step::Launch { graph, on });
+    }
+
+    fn fresh(&mut self) {
+        let bench = self.any().number;
+        let (buffer, count) = (self.random.below(4), 1 + self.random.below(ROOM));
+        let (start, seed) = (self.random.below(ROOM + 1 - count), self.random.next());
+        self.push(Step::Write { bench, buffer, start, count, seed });
+    }
+
+    fn split(&mut self) {
+        let (from, mut members) = self.random.pick(&self.groups).clone();
+        if self.random.below(2) == 0 {
+            shuffle(self.random.next(), &mut members);
+        }
+        let cut = self.random.below(members.len() + 1);
+        let mut parts = vec![members.split_off(cut), members];
+        if self.random.below(4) == 0 {
+            parts.pop();
+        }
+        let parts: Vec<_> =
+            parts.into_iter().filter(|part| !part.is_empty()).map(|part| (self.number(), part)).collect();
+        self.groups.extend(parts.iter().cloned());
+        let groups: Vec<usize> = parts.iter().map(|(number, _)| *number).collect();
+        self.push(Step::Split { from, parts });
+        for group in groups {
+            self.bench(group);
+        }
+    }
+
+    fn close(&mut self) {
+        let (group, _) = self.groups.swap_remove(1 + self.random.below(self.groups.len() - 1));
+        self.benches.retain(|bench| bench.group != group);
+        self.graphs.retain(|graph| !graph.groups.contains(&group));
+        self.push(Step::Close { group });
+    }
+
+    fn call(&mut self, bench: Bench, captured: bool) -> Placed {
+        let op = if self.random.below(3) == 0 { &ALL_REDUCE } else { *self.random.pick(&OPERATIONS) };
+        let parts = [op.input, op.output].iter().any(|extent| !matches!(extent.size, Size::None | Size::One));
+        let most = (ROOM - 16) / if parts { bench.world } else { 1 };
+        let count = match self.random.below(10) {
+            0..4 => self.random.below(40),
+            4..8 => *self.random.pick(&[1, 7, 63, 64, 65, 128, 255, 256, 257, 516, 700]),
+            _ => self.random.below(most + 1),
+        };
+        let count = count.min(most);
+        let rows = [1, 1, 1, 2, 3, 4][self.random.below(6)];
+        let along = op.along && rows > 1 && count.is_multiple_of(rows);
+        let kind = self.kind(op, captured, count);
+        let reduction = *self.random.pick(&Reduction::ALL);
+        let algorithm =
+            if *op == ALL_REDUCE { self.algorithm(bench, reduction, kind, captured) } else { Algorithm::Auto };
+        let form = match self.random.below(4) {
+            0 if *op == ALL_REDUCE && (!captured || kind == Kind::Symmetric) => Form::Bound,
+            0 if op.low_contention && !along && kind != Kind::Adopted => Form::LowContention,
+            _ => Form::Ordinary,
+        };
+        let room = count * if parts { bench.world } else { 1 };
+        Placed {
+            bench: bench.number,
+            op: op.name().to_owned(),
+            count,
+            rows: if along { rows } else { 1 },
+            reduction: reduction.name().to_owned(),
+            algorithm: algorithm.name().to_owned(),
+            root: self.random.below(bench.world),
+            kind,
+            in_place: op.in_place != InPlace::Never
+                && op.input.size != Size::None
+                && !along
+                && self.random.below(3) == 0,
+            flip: self.random.below(2) == 0,
+            form,
+            from: self.start(room),
+            to: self.start(room),
+            seed: self.random.next(),
+        }
+    }
+
+    /// Where an operand of so many elements starts: often at an aligned address.
+    fn start(&mut self, elems: usize) -> usize {
+        let start = self.random.below(ROOM + 1 - elems);
+        if self.random.below(2) == 0 { start / 16 * 16 } else { start }
+    }
+
+    /// Whether a graph makes plain memory addressable for peers.
+    fn registers(&self, captured: bool) -> bool {
+        captured && self.program.settings.threads
+    }
+
+    fn kind(&mut self, op: &Op, captured: bool, count: usize) -> Kind {
+        let direct = self.program.settings.transport() == Transport::Direct && *op != ALL_REDUCE;
+        let plain = !direct || (self.registers(captured) && !op.tells_places());
+        match self.random.below(10) {
+            0..3 if plain => Kind::Plain,
+            3 if plain => Kind::Lent,
+            4 if count > 0 && !(direct && op.tells_places()) => Kind::Adopted,
+            _ => Kind::Symmetric,
+        }
+    }
+
+    fn algorithm(&mut self, bench: Bench, reduction: Reduction, kind: Kind, captured: bool) -> Algorithm {
+        let Bench { world, dtype, .. } = bench;
+        let exact = |algorithm: Algorithm| algorithm.is_exact(dtype, world);
+        let reached = matches!(kind, Kind::Symmetric | Kind::Adopted) || self.registers(captured);
+        let fits = |algorithm: &Algorithm| {
+            algorithm.carries(dtype)
+                && algorithm.reduces(dtype, reduction)
+                && (reached || !algorithm.needs_reach())
+                && (exact(*algorithm) || !self.program.settings.exact)
+        };
+        let mut fitting: Vec<Algorithm> = Algorithm::ALL.into_iter().filter(fits).collect();
+        // The table may choose any: the bits of the result are promised if there is one possible order.
+        if self.program.settings.exact || exact(Algorithm::Ring) {
+            fitting.extend([Algorithm::Auto; 2]);
+        }
+        *self.random.pick(&fitting)
+    }
+
+    /// What goes wrong at the end of the program.
+    fn fault(&mut self) {
+        let groups: Vec<_> = self.groups.iter().filter(|(_, members)| members.len() > 1).cloned().collect();
+        let (group, members) = self.random.pick(&groups).clone();
+        let bench = self.bench(group);
+        let fault = match self.random.below(12) {
+            0..3 => Fault::Abort,
+            3..6 => Fault::Leave,
+            6..8 if !self.program.settings.threads => Fault::Die,
+            8 => Fault::Skip,
+            _ if self.program.settings.check_calls || DIFFERENT_CALLS_ARE_ALWAYS_FOUND => {
+                Fault::Differ(Box::new(self.common(bench)))
+            }
+            _ => Fault::Abort,
+        };
+        let mut call = self.common(bench);
+        if let Fault::Differ(other) = &fault {
+            call = self.unlike(other, bench);
+        }
+        // A wait ends by its own deadline only in a group that has worked.
+        let skips = matches!(fault, Fault::Skip);
+        if skips {
+            self.program.settings.steady_ms = 3000;
+        }
+        if skips || self.random.below(2) == 0 {
+            let on = self.streams();
+            self.push(Step::Call { call: call.clone(), on });
+            self.push(Step::Check { bench: bench.number });
+            self.push(Step::Barrier { group });
+        }
+        let culprit = self.random.below(members.len());
+        self.push(Step::Fault { group, culprit, fault, call });
+    }
+
+    /// A call that ends on no rank without every other: its result has the same bits by any algorithm.
+    fn common(&mut self, bench: Bench) -> Placed {
+        let mut call = self.call(bench, false);
+        let count = 1 + self.random.below(300);
+        call.op = ALL_REDUCE.name().to_owned();
+        (call.count, call.rows, call.form, call.in_place) = (count, 1, Form::Ordinary, true);
+        (call.algorithm, call.reduction) = (Algorithm::Auto.name().to_owned(), Reduction::Max.name().to_owned());
+        if call.kind == Kind::Adopted {
+            call.kind = Kind::Symmetric;
+        }
+        (call.from, call.to) = (0, 16 * self.random.below(ROOM / 32));
+        call
+    }
+
+    /// A call that differs in one thing.
+    fn unlike(&mut self, call: &Placed, bench: Bench) -> Placed {
+        let mut other = call.clone();
+        match self.random.below(3) {
+            0 => other.count += 1 + self.random.below(100),
+            1 => other.reduction = Reduction::Sum.name().to_owned(),
+            _ => {
+                other.op = symmetra::op::BROADCAST.name().to_owned();
+                (other.root, other.in_place, other.kind) = (self.random.below(bench.world), false, Kind::Symmetric);
+            }
+        }
+        other
+    }
+}

@@ -1,0 +1,194 @@
+//! What a program leaves in the buffers of every rank, by the descriptions of the operations.
+
+use std::collections::BTreeMap;
+
+use symmetra::op::Source;
+use symmetra::{Dtype, Reduction};
+
+use crate::program::{Placed, Program, ROOM, Step};
+use crate::support::data::{Data, Sample, mix};
+
+/// Buffers of a bench: two symmetric, two plain.
+pub(crate) const BUFFERS: usize = 4;
+
+/// Random elements of a buffer of a rank.
+fn elements<T: Sample>(seed: u64, rank: usize, count: usize) -> Vec<T> {
+    let seed = mix(seed ^ (rank as u64) << 48);
+    (0..count).map(|index| T::sample(mix(seed ^ index as u64))).collect()
+}
+
+/// The seed of what a buffer holds at first.
+fn first_seed(program: &Program, bench: usize, buffer: usize) -> u64 {
+    mix(program.seed ^ mix((bench * BUFFERS + buffer) as u64))
+}
+
+/// Calls a generic function with the element type of a number.
+macro_rules! typed {
+    ($dtype:expr, $function:ident $arguments:tt) => {
+        match $dtype {
+            Dtype::F32 => typed!(@ $function (f32) $arguments),
+            Dtype::F64 => typed!(@ $function (f64) $arguments),
+            Dtype::F16 => typed!(@ $function (half::f16) $arguments),
+            Dtype::BF16 => typed!(@ $function (half::bf16) $arguments),
+            Dtype::I8 => typed!(@ $function (i8) $arguments),
+            Dtype::U8 => typed!(@ $function (u8) $arguments),
+            Dtype::I32 => typed!(@ $function (i32) $arguments),
+            Dtype::U32 => typed!(@ $function (u32) $arguments),
+            Dtype::I64 => typed!(@ $function (i64) $arguments),
+            _ => typed!(@ $function (u64) $arguments),
+        }
+    };
+    (@ $function:ident ($type:ty) ($($argument:expr),*)) => { $function::<$type>($($argument),*) };
+}
+pub(crate) use typed;
+
+fn bytes<T: Sample>(seed: u64, rank: usize, count: usize) -> Vec<u8> {
+    bytemuck::cast_slice(&elements::<T>(seed, rank, count)).to_vec()
+}
+
+/// Elements from bytes at any address.
+pub(crate) fn values<T: Sample>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// Everything that a rank writes into its buffers from the host in the course of a program, in this order.
+pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
+    let (benches, groups) = (program.benches(), program.groups());
+    let mut all = Vec::new();
+    for step in &program.steps {
+        match step {
+            Step::Bench { bench, .. } if groups[&benches[bench].0].contains(&rank) => {
+                let first = |buffer| typed!(benches[bench].1, bytes(first_seed(program, *bench, buffer), rank, ROOM));
+                all.extend((0..BUFFERS).flat_map(first));
+            }
+            Step::Write { bench, count, seed, .. } if groups[&benches[bench].0].contains(&rank) => {
+                all.extend(typed!(benches[bench].1, bytes(*seed, rank, *count)));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The buffers of a bench on all ranks of its group.
+trait Buffers {
+    fn write(&mut self, buffer: usize, start: usize, count: usize, seed: u64);
+    fn call(&mut self, call: &Placed);
+    /// Says the first difference of what a member found.
+    fn differs(&self, member: usize, found: &[u8]) -> Option<String>;
+}
+
+struct Typed<T> {
+    /// The numbers of the ranks in the world.
+    members: Vec<usize>,
+    /// By member, then by buffer.
+    held: Vec<[Vec<T>; BUFFERS]>,
+}
+
+impl<T: Sample> Buffers for Typed<T> {
+    fn write(&mut self, buffer: usize, start: usize, count: usize, seed: u64) {
+        for (member, rank) in self.members.iter().enumerate() {
+            self.held[member][buffer][start..start + count].copy_from_slice(&elements::<T>(seed, *rank, count));
+        }
+    }
+
+    fn call(&mut self, placed: &Placed) {
+        let (call, world) = (placed.call(), self.members.len());
+        let (read, written) = (placed.buffer(usize::from(call.reads_output())), placed.buffer(1));
+        let start = call.input_start(0);
+        let reduced = call.op.operation.reduces().then(|| {
+            let elems = call.elems(call.op.input, world);
+            Data::of(self.held.iter().map(|buffers| buffers[read][start..start + elems].to_vec()).collect())
+        });
+        let reduce = |from: usize, count: usize| -> Vec<T> {
+            let reduction: Reduction = call.options.reduction;
+            reduced.as_ref().unwrap().expected(call.options.algorithm, reduction, from - start, count)
+        };
+        let mut effects = Vec::new();
+        for member in 0..world {
+            for stretch in call.effects(member, world) {
+                let elements = match stretch.source {
+                    Source::Rank(source) => self.held[source][read][stretch.start..][..stretch.count].to_vec(),
+                    Source::Reduced => reduce(stretch.start, stretch.count),
+                };
+                effects.push((member, stretch.at, elements));
+            }
+        }
+        for (member, at, elements) in effects {
+            self.held[member][written][at..at + elements.len()].copy_from_slice(&elements);
+        }
+    }
+
+    fn differs(&self, member: usize, found: &[u8]) -> Option<String> {
+        let found: Vec<T> = values(found);
+        if found.len() != BUFFERS * ROOM {
+            return Some(format!("{} elements instead of {}", found.len(), BUFFERS * ROOM));
+        }
+        let expected = self.held[member].iter().flatten();
+        let same =
+            |(found, expected): (&T, &T)| found.bits() == expected.bits() || (found.is_nan() && expected.is_nan());
+        let wrong: Vec<usize> =
+            found.iter().zip(expected).enumerate().filter(|(_, pair)| !same(*pair)).map(|(index, _)| index).collect();
+        let (first, last) = (*wrong.first()?, *wrong.last()?);
+        let (buffer, index) = (first / ROOM, first % ROOM);
+        let (got, wanted) = (found[first], self.held[member][buffer][index]);
+        let extent = format!("{} elements differ, the last is {} of buffer {}", wrong.len(), last % ROOM, last / ROOM);
+        Some(format!("element {index} of buffer {buffer} is {got:?} instead of {wanted:?}; {extent}"))
+    }
+}
+
+fn typed_buffers<T: Sample>(members: &[usize]) -> Box<dyn Buffers> {
+    let held = members.iter().map(|_| [0; BUFFERS].map(|_| vec![T::sample(0); ROOM])).collect();
+    Box::new(Typed::<T> { members: members.to_vec(), held })
+}
+
+/// Follows a program.
+pub(crate) struct Model<'a> {
+    program: &'a Program,
+    groups: BTreeMap<usize, Vec<usize>>,
+    benches: BTreeMap<usize, (usize, Dtype)>,
+    buffers: BTreeMap<usize, Box<dyn Buffers>>,
+    graphs: BTreeMap<usize, &'a [Placed]>,
+}
+
+impl<'a> Model<'a> {
+    pub(crate) fn new(program: &'a Program) -> Self {
+        let (groups, benches) = (program.groups(), program.benches());
+        Self { program, groups, benches, buffers: BTreeMap::new(), graphs: BTreeMap::new() }
+    }
+
+    fn call(&mut self, call: &Placed) {
+        self.buffers.get_mut(&call.bench).unwrap().call(call);
+    }
+
+    /// Takes the effect of the next step.
+    pub(crate) fn step(&mut self, step: &'a Step) {
+        match step {
+            Step::Bench { bench, group, .. } => {
+                let mut buffers = typed!(self.benches[bench].1, typed_buffers(&self.groups[group]));
+                (0..BUFFERS)
+                    .for_each(|buffer| buffers.write(buffer, 0, ROOM, first_seed(self.program, *bench, buffer)));
+                self.buffers.insert(*bench, buffers);
+            }
+            Step::Write { bench, buffer, start, count, seed } => {
+                self.buffers.get_mut(bench).unwrap().write(*buffer, *start, *count, *seed);
+            }
+            Step::Call { call, .. } => self.call(call),
+            Step::Capture { graph, calls, .. } => {
+                self.graphs.insert(*graph, calls);
+            }
+            Step::Launch { graph, .. } => self.graphs[graph].iter().for_each(|call| self.call(call)),
+            _ => {}
+        }
+    }
+
+    /// The ranks that a bench belongs to.
+    pub(crate) fn members(&self, bench: usize) -> &[usize] {
+        &self.groups[&self.benches[&bench].0]
+    }
+
+    /// Says the first difference of what a member of the bench's group found.
+    pub(crate) fn differs(&self, bench: usize, member: usize, found: &[u8]) -> Option<String> {
+        self.buffers[&bench].differs(member, found)
+    }
+}

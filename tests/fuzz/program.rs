@@ -1,0 +1,281 @@
+//! A program: one list of steps that all ranks know, and what each rank does in a step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use symmetra::op::OPERATIONS;
+use symmetra::{Algorithm, AllReduceOptions, Dtype, Reduction, Transport};
+
+use crate::support::batch::Memory;
+use crate::support::call::Call;
+
+/// Elements of each buffer of a bench.
+pub(crate) const ROOM: usize = 4096;
+/// Streams of each rank.
+pub(crate) const STREAMS: usize = 3;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Program {
+    pub(crate) seed: u64,
+    pub(crate) world: usize,
+    pub(crate) settings: Settings,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// What a program says of the configuration of its groups.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) transport: String,
+    pub(crate) check_calls: bool,
+    pub(crate) exact: bool,
+    /// Bytes of the scratch of: one-shot LL, one-shot sentinel, two-shot LL, two-shot sentinel, ring, doubling.
+    pub(crate) scratch: [u64; 6],
+    pub(crate) steady_ms: u64,
+    /// Blocks, and threads of a block.
+    pub(crate) shape: [u32; 2],
+    /// Whether a graph can register plain memory with all ranks: ranks are threads.
+    pub(crate) threads: bool,
+}
+
+impl Settings {
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport.parse().unwrap()
+    }
+}
+
+/// Group 0 has every rank. Groups, benches and graphs are named by number. Ranks are numbered in the world, but for the
+/// culprit of a fault.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Step {
+    /// Groups of the members of a group. A member that is in none of the parts is in no new group.
+    Split {
+        from: usize,
+        parts: Vec<(usize, Vec<usize>)>,
+    },
+    /// Two symmetric and two plain buffers, filled at random.
+    Bench {
+        bench: usize,
+        group: usize,
+        dtype: String,
+    },
+    /// Fresh random elements in a buffer of every rank.
+    Write {
+        bench: usize,
+        buffer: usize,
+        start: usize,
+        count: usize,
+        seed: u64,
+    },
+    /// An eager call.
+    Call {
+        call: Placed,
+        on: Vec<usize>,
+    },
+    /// Calls in a graph.
+    Capture {
+        graph: usize,
+        calls: Vec<Placed>,
+        on: Vec<usize>,
+    },
+    Launch {
+        graph: usize,
+        on: Vec<usize>,
+    },
+    DropGraph {
+        graph: usize,
+    },
+    /// The ranks of a group wait for their work, and tell what is in the bench.
+    Check {
+        bench: usize,
+    },
+    /// A barrier of the hosts.
+    Barrier {
+        group: usize,
+    },
+    /// One rank sleeps.
+    Late {
+        rank: usize,
+        micros: u64,
+    },
+    /// The ranks of a group close it.
+    Close {
+        group: usize,
+    },
+    /// Something goes wrong with one rank of a group, while the others make a call.
+    Fault {
+        group: usize,
+        culprit: usize,
+        fault: Fault,
+        call: Placed,
+    },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Fault {
+    Abort,
+    /// The culprit drops its communicator without closing the group.
+    Leave,
+    /// The process of the culprit ends.
+    Die,
+    /// The culprit leaves the call out.
+    Skip,
+    /// The culprit makes another call.
+    Differ(Box<Placed>),
+}
+
+/// How a call is made. The effect is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Form {
+    Ordinary,
+    /// An all-reduce that some ranks bind first.
+    Bound,
+    /// By copy engines, awaited at once.
+    LowContention,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    Symmetric,
+    Plain,
+    Adopted,
+    /// Symmetric memory, lent as plain.
+    Lent,
+}
+
+/// A call on a bench.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Placed {
+    pub(crate) bench: usize,
+    pub(crate) op: String,
+    pub(crate) count: usize,
+    pub(crate) rows: usize,
+    pub(crate) reduction: String,
+    pub(crate) algorithm: String,
+    pub(crate) root: usize,
+    pub(crate) kind: Kind,
+    pub(crate) in_place: bool,
+    /// Reads the buffer that other calls write, and writes the one that they read.
+    pub(crate) flip: bool,
+    pub(crate) form: Form,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) seed: u64,
+}
+
+impl Placed {
+    pub(crate) fn call(&self) -> Call {
+        let (reduction, algorithm): (Reduction, Algorithm) =
+            (self.reduction.parse().unwrap(), self.algorithm.parse().unwrap());
+        let memory = match self.kind {
+            Kind::Symmetric => Memory::Symmetric,
+            Kind::Plain | Kind::Lent => Memory::Plain,
+            Kind::Adopted => Memory::Adopted,
+        };
+        let &Self { count, rows, root, in_place, from, to, seed, .. } = self;
+        let op = OPERATIONS.into_iter().find(|op| op.name() == self.op).unwrap();
+        let options = AllReduceOptions { reduction, algorithm };
+        Call { op, count, rows, options, root, memory, in_place, from, to, seed }
+    }
+
+    /// The number in the bench of a buffer that the call reads (0) or writes (1).
+    pub(crate) fn buffer(&self, which: usize) -> usize {
+        let first = if matches!(self.kind, Kind::Symmetric | Kind::Lent) { 0 } else { 2 };
+        first + (which ^ usize::from(self.flip))
+    }
+}
+
+impl Program {
+    /// The members of every group that the program makes, in the order of their numbers in the group.
+    pub(crate) fn groups(&self) -> BTreeMap<usize, Vec<usize>> {
+        let mut groups = BTreeMap::from([(0, (0..self.world).collect())]);
+        for step in &self.steps {
+            if let Step::Split { parts, .. } = step {
+                groups.extend(parts.iter().cloned());
+            }
+        }
+        groups
+    }
+
+    /// The group and the type of every bench.
+    pub(crate) fn benches(&self) -> BTreeMap<usize, (usize, Dtype)> {
+        let bench = |step: &Step| match step {
+            Step::Bench { bench, group, dtype } => Some((*bench, (*group, dtype.parse().unwrap()))),
+            _ => None,
+        };
+        self.steps.iter().filter_map(bench).collect()
+    }
+
+    pub(crate) fn fault(&self) -> Option<(&Fault, usize, usize)> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Fault { group, culprit, fault, .. } => Some((fault, *group, *culprit)),
+            _ => None,
+        })
+    }
+
+    /// The groups that a fault takes with it.
+    pub(crate) fn failed(&self) -> BTreeSet<usize> {
+        let Some((fault, group, culprit)) = self.fault() else { return BTreeSet::new() };
+        let groups = self.groups();
+        let dead = groups[&group][culprit];
+        let fails = |(number, members): &(&usize, &Vec<usize>)| {
+            **number == group || (matches!(fault, Fault::Die) && members.contains(&dead))
+        };
+        groups.iter().filter(fails).map(|(number, _)| *number).collect()
+    }
+
+    /// Whether a step means something at this place, and what the program has after it.
+    fn admit(step: &mut Step, live: &mut Live) -> bool {
+        let Live { groups, benches, graphs, failed } = live;
+        let calls_fit = |call: &Placed, benches: &BTreeMap<usize, usize>| benches.contains_key(&call.bench);
+        match step {
+            Step::Split { from, parts } => {
+                let open = groups.contains(from) && !*failed;
+                groups.extend(parts.iter().filter(|_| open).map(|(number, _)| *number));
+                open
+            }
+            Step::Bench { bench, group, .. } => {
+                let open = groups.contains(group) && !*failed;
+                if open {
+                    benches.insert(*bench, *group);
+                }
+                open
+            }
+            Step::Write { bench, .. } | Step::Check { bench } => benches.contains_key(bench),
+            Step::Call { call, .. } => calls_fit(call, benches),
+            Step::Capture { graph, calls, .. } => {
+                calls.retain(|call| calls_fit(call, benches));
+                let used = calls.iter().map(|call| benches[&call.bench]).collect::<BTreeSet<_>>();
+                !calls.is_empty() && graphs.insert(*graph, used).is_none()
+            }
+            Step::Launch { graph, .. } => graphs.contains_key(graph),
+            Step::DropGraph { graph } => graphs.remove(graph).is_some(),
+            Step::Barrier { group } => groups.contains(group),
+            Step::Close { group } => {
+                benches.retain(|_, of| of != group);
+                graphs.retain(|_, of| !of.contains(group));
+                groups.remove(group)
+            }
+            Step::Late { .. } => true,
+            Step::Fault { call, .. } => {
+                *failed = true;
+                calls_fit(call, benches)
+            }
+        }
+    }
+
+    /// The program without the steps that mean nothing, because what they use is not there.
+    pub(crate) fn repaired(mut self) -> Self {
+        let mut live = Live { groups: BTreeSet::from([0]), ..Live::default() };
+        self.steps.retain_mut(|step| Self::admit(step, &mut live));
+        self
+    }
+}
+
+#[derive(Default)]
+struct Live {
+    groups: BTreeSet<usize>,
+    /// With their groups.
+    benches: BTreeMap<usize, usize>,
+    graphs: BTreeMap<usize, BTreeSet<usize>>,
+    failed: bool,
+}

@@ -1,0 +1,260 @@
+//! Runs a program as one rank, and writes down what the rank found.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::{Communicator, Config, Deadlines, Determinism, Device, Dtype, Error, Graph, HostShape, Result, Stream};
+
+use crate::bench::{Bench, open as open_bench};
+use crate::model::{BUFFERS, typed};
+use crate::program::{Fault, Placed, Program, ROOM, STREAMS, Settings, Step};
+use crate::support::batch::On;
+
+/// How long a rank asks for the error of a group that has failed.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Configuration of the groups.
+fn config(settings: &Settings) -> Config {
+    let mut config = crate::support::config();
+    let wait = Duration::from_secs(20);
+    config.deadlines = Deadlines { open: wait, first_use: wait, steady: Duration::from_millis(settings.steady_ms) };
+    config.transport = settings.transport();
+    config.check_calls = settings.check_calls;
+    config.determinism = if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm };
+    let [ll, sentinel, two_ll, two_sentinel, ring, doubling] = settings.scratch;
+    (config.one_shot_ll_bytes, config.one_shot_sentinel_bytes) = (ll, Some(sentinel));
+    (config.two_shot_ll_bytes, config.two_shot_sentinel_bytes) = (two_ll, two_sentinel);
+    (config.ring_bytes, config.recursive_doubling_bytes) = (ring, doubling);
+    config
+}
+
+/// The name of an error's kind.
+fn kind(error: &Error) -> String {
+    format!("{error:?}").chars().take_while(char::is_ascii_alphanumeric).collect()
+}
+
+pub(crate) struct Rank<'a> {
+    program: &'a Program,
+    /// In the world.
+    number: usize,
+    streams: Vec<Stream>,
+    groups: BTreeMap<usize, Communicator>,
+    /// The stream of the last call of each group.
+    last: HashMap<usize, usize>,
+    graphs: HashMap<usize, Captured>,
+    benches: HashMap<usize, (Arc<Box<dyn Bench>>, usize)>,
+    /// What peers may reach until every rank is done.
+    reached: Vec<Arc<dyn Any + Send + Sync>>,
+    /// What the rank writes into its buffers.
+    written: File,
+    /// Lines of what the rank found, and the bytes that some of them announce.
+    found: [BufWriter<File>; 2],
+}
+
+struct Captured {
+    graph: Graph<'static>,
+    groups: Vec<usize>,
+}
+
+impl<'a> Rank<'a> {
+    /// Runs the program. The result is dropped when every rank is done, because what a rank leaves behind is lost to
+    /// the others.
+    pub(crate) fn run(program: &'a Program, directory: &Path, bootstrap: impl Bootstrap) -> Self {
+        let number = bootstrap.rank();
+        let [blocks, threads] = program.settings.shape;
+        let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+        let create = |name: &str| BufWriter::new(File::create(directory.join(format!("{name}.{number}"))).unwrap());
+        let mut rank = Self {
+            program,
+            number,
+            streams: (0..STREAMS).map(|_| Stream::new(&device).unwrap()).collect(),
+            groups: BTreeMap::new(),
+            last: HashMap::new(),
+            graphs: HashMap::new(),
+            benches: HashMap::new(),
+            reached: Vec::new(),
+            written: File::open(directory.join(format!("written.{number}"))).unwrap(),
+            found: ["found", "bytes"].map(create),
+        };
+        match Communicator::open(bootstrap, &device, config(&program.settings)) {
+            Ok(world) => rank.steps(world),
+            Err(error) => rank.failed(0, &error, Duration::ZERO),
+        }
+        rank.found.iter_mut().for_each(|file| file.flush().unwrap());
+        rank
+    }
+
+    fn steps(&mut self, world: Communicator) {
+        self.groups.insert(0, world);
+        for (number, step) in self.program.steps.iter().enumerate() {
+            if let Err(error) = self.step(number, step) {
+                self.failed(number, &error, Duration::ZERO);
+                // The others need not wait for what does not come.
+                return self.groups.values().for_each(Communicator::abort);
+            }
+        }
+        let failed = self.program.failed();
+        for (group, communicator) in self.groups.iter().filter(|(group, _)| !failed.contains(group)) {
+            if let Err(error) = communicator.clone().close() {
+                return self.failed(self.program.steps.len() + *group, &error, Duration::ZERO);
+            }
+        }
+        self.say("end");
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.found[0], "{line}").unwrap();
+    }
+
+    fn failed(&mut self, step: usize, error: &Error, after: Duration) {
+        let rank = match error {
+            Error::PeerLost { rank, .. } | Error::Peer { rank, .. } => Some(*rank),
+            Error::Timeout { rank, .. } => *rank,
+            _ => None,
+        };
+        let rank = rank.map_or(-1, |rank| rank as i64);
+        self.say(&format!(
+            "failed {step} {} {} {rank} {}",
+            after.as_millis(),
+            kind(error),
+            error.to_string().replace('\n', " ")
+        ));
+    }
+
+    fn bench(&self, bench: usize) -> Option<(Arc<Box<dyn Bench>>, usize)> {
+        self.benches.get(&bench).cloned()
+    }
+
+    /// The stream behind the last call of a group.
+    fn stream(&self, group: usize) -> Stream {
+        self.streams[self.last.get(&group).copied().unwrap_or(0)].clone()
+    }
+
+    fn fill(&mut self, bench: usize, buffer: usize, start: usize, count: usize) -> Result<()> {
+        let Some((bench, group)) = self.bench(bench) else { return Ok(()) };
+        let mut bytes = vec![0; count * bench.elem_bytes()];
+        self.written.read_exact(&mut bytes).unwrap();
+        bench.write(buffer, start, &bytes, &self.stream(group))
+    }
+
+    fn call(&mut self, call: &Placed, on: usize) -> Result<()> {
+        let Some((bench, group)) = self.bench(call.bench) else { return Ok(()) };
+        bench.adopt(call)?;
+        bench.call(call, &On::Stream(&self.streams[on]))?;
+        self.last.insert(group, on);
+        Ok(())
+    }
+
+    fn capture(&mut self, calls: &[Placed], on: usize) -> Result<Option<Captured>> {
+        let own = calls.iter().filter_map(|call| Some((call, self.bench(call.bench)?)));
+        let own: Vec<(&Placed, (Arc<Box<dyn Bench>>, usize))> = own.collect();
+        if own.is_empty() {
+            return Ok(None);
+        }
+        own.iter().try_for_each(|(call, (bench, _))| bench.adopt(call))?;
+        let graph = self.streams[on].capture(|capture| {
+            own.iter().try_for_each(|(call, (bench, _))| capture.keep(bench.clone()).call(call, &On::Capture(capture)))
+        })?;
+        graph.register()?;
+        Ok(Some(Captured { graph, groups: own.iter().map(|(_, (_, group))| *group).collect() }))
+    }
+
+    fn step(&mut self, number: usize, step: &Step) -> Result<()> {
+        match step {
+            Step::Split { from, parts } => {
+                let Some(parent) = self.groups.get(from) else { return Ok(()) };
+                let place = |part: &(usize, Vec<usize>)| part.1.iter().position(|rank| *rank == self.number);
+                let own = parts.iter().enumerate().find_map(|(color, part)| Some((color, part.0, place(part)?)));
+                let (color, key) = own.map_or((None, 0), |(color, _, key)| (Some(color as u32), key as i32));
+                if let Some((group, (_, number, _))) = parent.split(color, key)?.zip(own) {
+                    self.groups.insert(number, group);
+                }
+            }
+            Step::Bench { bench, group, dtype } => {
+                let Some(communicator) = self.groups.get(group) else { return Ok(()) };
+                let opened = typed!(dtype.parse::<Dtype>().unwrap(), open_bench(communicator))?;
+                self.benches.insert(*bench, (Arc::new(opened), *group));
+                (0..BUFFERS).try_for_each(|buffer| self.fill(*bench, buffer, 0, ROOM))?;
+            }
+            Step::Write { bench, buffer, start, count, .. } => self.fill(*bench, *buffer, *start, *count)?,
+            Step::Call { call, on } => self.call(call, on[self.number])?,
+            Step::Capture { graph, calls, on } => {
+                let captured = self.capture(calls, on[self.number])?;
+                self.graphs.extend(captured.map(|captured| (*graph, captured)));
+            }
+            Step::Launch { graph, on } => {
+                let (Some(captured), on) = (self.graphs.get(graph), on[self.number]) else { return Ok(()) };
+                captured.graph.launch(&self.streams[on])?;
+                self.last.extend(captured.groups.iter().map(|group| (*group, on)));
+            }
+            Step::DropGraph { graph } => drop(self.graphs.remove(graph)),
+            Step::Check { bench } => {
+                let Some((bench, group)) = self.bench(*bench) else { return Ok(()) };
+                let stream = self.stream(group);
+                bench.communicator().synchronize(&stream)?;
+                let bytes = bench.read(&stream)?;
+                self.found[1].write_all(&bytes).unwrap();
+                self.say(&format!("found {number} {}", bytes.len()));
+            }
+            Step::Barrier { group } => self.groups.get(group).map_or(Ok(()), |group| group.group().barrier())?,
+            Step::Late { rank, micros } if *rank == self.number => std::thread::sleep(Duration::from_micros(*micros)),
+            Step::Late { .. } => {}
+            Step::Close { group } => self.leave(*group).map_or(Ok(()), Communicator::close)?,
+            Step::Fault { group, culprit, fault, call } if self.groups.contains_key(group) => {
+                let is_culprit = self.groups[group].rank() == *culprit;
+                self.fault(number, *group, is_culprit.then_some(fault), call);
+            }
+            Step::Fault { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Gives up what belongs to a group, but for what peers may reach.
+    fn leave(&mut self, group: usize) -> Option<Communicator> {
+        self.graphs.retain(|_, captured| !captured.groups.contains(&group));
+        let reached = self.benches.values().filter(|(_, of)| *of == group).map(|(bench, _)| bench.reached());
+        self.reached.extend(reached);
+        self.benches.retain(|_, (_, of)| *of != group);
+        self.groups.remove(&group)
+    }
+
+    /// What the culprit does, while the others make a call, and what the rank learns of that.
+    fn fault(&mut self, step: usize, group: usize, fault: Option<&Fault>, call: &Placed) {
+        let start = Instant::now();
+        let on = self.last.get(&group).copied().unwrap_or(0);
+        let called = match fault {
+            Some(Fault::Abort) => {
+                self.groups[&group].abort();
+                Ok(())
+            }
+            Some(Fault::Leave) => {
+                drop(self.leave(group));
+                return self.say(&format!("left {step}"));
+            }
+            Some(Fault::Die) => {
+                self.found.iter_mut().for_each(|file| file.flush().unwrap());
+                kill_process(getpid(), Signal::KILL).map_err(|_| Error::Closed)
+            }
+            Some(Fault::Skip) => Ok(()),
+            Some(Fault::Differ(other)) => self.call(other, on),
+            None => self.call(call, on),
+        };
+        let (communicator, stream) = (self.groups[&group].clone(), self.streams[on].clone());
+        let mut learnt = called;
+        while learnt.is_ok() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+            learnt = communicator.synchronize(&stream);
+        }
+        match learnt {
+            Ok(()) => self.say(&format!("unaware {step}")),
+            Err(error) => self.failed(step, &error, start.elapsed()),
+        }
+    }
+}

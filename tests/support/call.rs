@@ -1,0 +1,113 @@
+//! One call of an operation by its description: where its operands lie, what it leaves behind, and how it is made.
+
+use symmetra::op::{ALL_GATHER, Case, Extent, Op, Size, Source, Stretch};
+use symmetra::{AllReduceOptions, Communicator, How, Operand, Queue, Result};
+
+use super::batch::Memory;
+use super::data::mix;
+
+/// One call: `count` elements a part; `from` and `to` are the starts of its operands in their buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub op: &'static Op,
+    pub count: usize,
+    /// Rows of the tensor's parts, for what works along a dimension; 1: without one.
+    pub rows: usize,
+    pub options: AllReduceOptions,
+    /// The root, or the distance between ranks.
+    pub root: usize,
+    pub memory: Memory,
+    pub in_place: bool,
+    pub from: usize,
+    pub to: usize,
+    pub seed: u64,
+}
+
+impl Call {
+    /// How many elements rank `from` gives rank `to` where each pair has its own count.
+    pub fn pair(&self, from: usize, to: usize) -> usize {
+        let drawn = mix(self.seed ^ (from * 16 + to) as u64);
+        if drawn.is_multiple_of(3) { 0 } else { (drawn >> 8) as usize % (self.count + 1) }
+    }
+
+    pub fn counts(&self, rank: usize, world: usize, sends: bool) -> Vec<usize> {
+        (0..world).map(|peer| if sends { self.pair(rank, peer) } else { self.pair(peer, rank) }).collect()
+    }
+
+    /// Elements of an operand.
+    pub fn elems(&self, extent: Extent, world: usize) -> usize {
+        if extent.size == Size::One { self.count } else { self.count * world }
+    }
+
+    pub fn has(&self, extent: Extent, rank: usize) -> bool {
+        extent.size != Size::None && (!extent.at_root || rank == self.root)
+    }
+
+    /// Whether the input lies in the buffer of the output. A broadcast reads its output.
+    pub fn reads_output(&self) -> bool {
+        self.in_place || self.op.input.size == Size::None
+    }
+
+    /// Where the input of a rank starts.
+    pub fn input_start(&self, rank: usize) -> usize {
+        match self.reads_output() {
+            true if self.in_place && self.op.output.size == Size::PerRank => self.to + rank * self.count,
+            true => self.to,
+            false => self.from,
+        }
+    }
+
+    pub fn output_start(&self, rank: usize) -> usize {
+        let inside = self.in_place && self.op.input.size == Size::PerRank && self.has(self.op.input, rank);
+        if inside { self.to + rank * self.count } else { self.to }
+    }
+
+    /// What the call leaves in the output buffer of a rank: stretches of that buffer, from stretches of the buffers
+    /// that ranks read, or of the reduction of these buffers.
+    pub fn effects(&self, rank: usize, world: usize) -> Vec<Stretch> {
+        let pair = |from: usize, to: usize| self.pair(from, to);
+        let counts: Option<&dyn Fn(usize, usize) -> usize> =
+            if matches!(self.op.input.size, Size::Counts | Size::Messages) { Some(&pair) } else { None };
+        let case = Case { world_size: world, parameter: self.root, count: self.count, rows: self.rows, counts };
+        let placed = |stretch: Stretch| {
+            let source = if let Source::Rank(source) = stretch.source { source } else { 0 };
+            let (at, start) = (self.output_start(rank) + stretch.at, self.input_start(source) + stretch.start);
+            Stretch { at, start, ..stretch }
+        };
+        (self.op.effect)(&case, rank).into_iter().map(placed).collect()
+    }
+
+    /// Input and output of a rank, which `memory` makes of a buffer's number, a start and a length. Buffer 0 is read,
+    /// buffer 1 is written.
+    pub fn operands<O>(
+        &self,
+        rank: usize,
+        world: usize,
+        mut memory: impl FnMut(usize, usize, usize) -> O,
+    ) -> [Option<O>; 2] {
+        let mut operand = |extent: Extent, which: usize, start: usize| {
+            self.has(extent, rank).then(|| memory(which, start, self.elems(extent, world)))
+        };
+        let input = operand(self.op.input, usize::from(self.in_place), self.input_start(rank));
+        [input, operand(self.op.output, 1, self.output_start(rank))]
+    }
+
+    /// Enqueues the call on its [operands](Self::operands).
+    pub fn perform<'op, T: symmetra::Element, O: Operand<'op, T>>(
+        &self,
+        communicator: &Communicator,
+        operands: [Option<O>; 2],
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let (rank, world) = (communicator.rank(), communicator.world_size());
+        let Self { op, count, rows, options, root, .. } = *self;
+        let shape = if *op == ALL_GATHER { [rows, count / rows, 1] } else { [rows, count * world / rows, 1] };
+        let how = How {
+            options,
+            parameter: root,
+            along: (rows > 1).then_some((1, &shape[..])),
+            counts: [&self.counts(rank, world, true), &self.counts(rank, world, false)],
+        };
+        communicator.perform(op, &how, operands, queue)
+    }
+}
