@@ -4,7 +4,7 @@ use symmetra::op::{ALL_REDUCE, InPlace, OPERATIONS, Op, Size};
 use symmetra::{Algorithm, Dtype, Reduction, Transport};
 
 use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step};
-use crate::run::DIFFERENT_CALLS_ARE_ALWAYS_FOUND;
+use crate::run::{DEPARTURES_ARE_NO_ERROR, DIFFERENT_CALLS_ARE_ALWAYS_FOUND};
 use crate::support::data::{Random, mix, shuffle};
 
 /// Most steps of a program, without those that tell what is in the benches at the end.
@@ -295,6 +295,7 @@ impl Writer {
         let bench = self.bench(group);
         let fault = match self.random.below(12) {
             0..3 => Fault::Abort,
+            3 if DEPARTURES_ARE_NO_ERROR => Fault::Depart,
             3..6 => Fault::Leave,
             6..8 if !self.program.settings.threads => Fault::Die,
             8 => Fault::Skip,
@@ -312,7 +313,7 @@ impl Writer {
         if skips {
             self.program.settings.steady_ms = 3000;
         }
-        if skips || self.random.below(2) == 0 {
+        if skips || matches!(fault, Fault::Depart) || self.random.below(2) == 0 {
             let on = self.streams();
             self.push(Step::Call { call: call.clone(), on });
             self.push(Step::Check { bench: bench.number });

@@ -115,6 +115,8 @@ pub(crate) enum Fault {
     Abort,
     /// The culprit drops its communicator without closing the group.
     Leave,
+    /// The same when all have finished their work: the others still have theirs, and make no call.
+    Depart,
     /// The process of the culprit ends.
     Die,
     /// The culprit leaves the call out.

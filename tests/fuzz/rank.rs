@@ -195,24 +195,31 @@ impl<'a> Rank<'a> {
                 self.last.extend(captured.groups.iter().map(|group| (*group, on)));
             }
             Step::DropGraph { graph } => drop(self.graphs.remove(graph)),
-            Step::Check { bench } => {
-                let Some((bench, group)) = self.bench(*bench) else { return Ok(()) };
-                let stream = self.stream(group);
-                bench.communicator().synchronize(&stream)?;
-                let bytes = bench.read(&stream)?;
-                self.found[1].write_all(&bytes).unwrap();
-                self.say(&format!("found {number} {}", bytes.len()));
-            }
+            Step::Check { bench } => self.check(number, *bench)?,
             Step::Barrier { group } => self.groups.get(group).map_or(Ok(()), |group| group.group().barrier())?,
             Step::Late { rank, micros } if *rank == self.number => std::thread::sleep(Duration::from_micros(*micros)),
             Step::Late { .. } => {}
             Step::Close { group } => self.leave(*group).map_or(Ok(()), Communicator::close)?,
             Step::Fault { group, culprit, fault, call } if self.groups.contains_key(group) => {
                 let is_culprit = self.groups[group].rank() == *culprit;
-                self.fault(number, *group, is_culprit.then_some(fault), call);
+                match fault {
+                    Fault::Depart if !is_culprit => self.check(number, call.bench)?,
+                    _ => self.fault(number, *group, is_culprit.then_some(fault), call),
+                }
             }
             Step::Fault { .. } => {}
         }
+        Ok(())
+    }
+
+    /// Tells what is in a bench when the work of its group is done.
+    fn check(&mut self, step: usize, bench: usize) -> Result<()> {
+        let Some((bench, group)) = self.bench(bench) else { return Ok(()) };
+        let stream = self.stream(group);
+        bench.communicator().synchronize(&stream)?;
+        let bytes = bench.read(&stream)?;
+        self.found[1].write_all(&bytes).unwrap();
+        self.say(&format!("found {step} {}", bytes.len()));
         Ok(())
     }
 
@@ -234,7 +241,7 @@ impl<'a> Rank<'a> {
                 self.groups[&group].abort();
                 Ok(())
             }
-            Some(Fault::Leave) => {
+            Some(Fault::Leave | Fault::Depart) => {
                 drop(self.leave(group));
                 return self.say(&format!("left {step}"));
             }

@@ -14,6 +14,8 @@ use crate::support::process::{Child, Ranks};
 
 /// Whether calls that differ are found without `check_calls`.
 pub(crate) const DIFFERENT_CALLS_ARE_ALWAYS_FOUND: bool = false;
+/// Whether a rank may leave without closing when all have finished their work.
+pub(crate) const DEPARTURES_ARE_NO_ERROR: bool = false;
 /// Longest time from a fault to the error, beyond the deadline of a wait that nothing else ends.
 const SLACK_MS: u64 = 10_000;
 
@@ -131,7 +133,12 @@ fn judge(program: &Program, directory: &Path) -> String {
     let mut model = Model::new(program);
     for (number, step) in program.steps.iter().enumerate() {
         model.step(step);
-        if let Step::Check { bench } = step {
+        let bench = match step {
+            Step::Check { bench } => Some(bench),
+            Step::Fault { fault: Fault::Depart, call, .. } => Some(&call.bench),
+            _ => None,
+        };
+        if let Some(bench) = bench {
             for (member, rank) in model.members(*bench).iter().enumerate() {
                 let wrong = found.get(&(number, *rank)).and_then(|bytes| model.differs(*bench, member, bytes));
                 let _ = wrong.map(|wrong| writeln!(complaints, "step {number}, rank {rank}: {wrong}"));
@@ -170,9 +177,12 @@ fn missing(
         let failed_there =
             |rank: usize| failed.get(&number).is_some_and(|all| all.iter().any(|error| error.rank == rank));
         let has = |rank: usize| match step {
-            Step::Fault { group, culprit, fault: Fault::Leave | Fault::Die, .. } if groups[group][*culprit] == rank => {
+            Step::Fault { group, culprit, fault: Fault::Leave | Fault::Depart | Fault::Die, .. }
+                if groups[group][*culprit] == rank =>
+            {
                 true
             }
+            Step::Fault { fault: Fault::Depart, .. } => found.contains_key(&(number, rank)),
             Step::Fault { .. } => failed_there(rank),
             _ => found.contains_key(&(number, rank)),
         };
@@ -189,6 +199,7 @@ fn expected(program: &Program, step: usize, error: &Failed) -> bool {
     let is_culprit = program.groups()[group][*culprit] == error.rank;
     let names_culprit = error.named == Some(*culprit);
     let (right, limit_ms) = match fault {
+        Fault::Depart => (false, 0),
         Fault::Abort => (error.kind == "Aborted", SLACK_MS),
         Fault::Leave | Fault::Die => (error.kind == "PeerLost" && names_culprit, SLACK_MS),
         Fault::Skip if is_culprit => (error.kind == "Aborted", program.settings.steady_ms + SLACK_MS),
