@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
 use symmetra::bootstrap::Bootstrap;
-use symmetra::{Communicator, Config, Deadlines, Determinism, Device, Dtype, Error, Graph, HostShape, Result, Stream};
+use symmetra::{
+    Communicator, Config, Deadlines, Determinism, Device, Dtype, Error, Event, Graph, HostShape, Result, Stream,
+};
 
 use crate::bench::{Bench, open as open_bench};
 use crate::model::{BUFFERS, typed};
-use crate::program::{Fault, Placed, Program, ROOM, STREAMS, Settings, Step};
+use crate::program::{Fault, Form, Placed, Program, ROOM, STREAMS, Settings, Step};
 use crate::support::batch::On;
 
 /// How long a rank asks for the error of a group that has failed.
@@ -46,8 +48,9 @@ pub(crate) struct Rank<'a> {
     number: usize,
     streams: Vec<Stream>,
     groups: BTreeMap<usize, Communicator>,
-    /// The stream of the last call of each group.
-    last: HashMap<usize, usize>,
+    /// The stream of the last call of each group, and whether copy engines run the call: the communicator does not order
+    /// such a call behind those on other streams, nor later ones behind it.
+    last: HashMap<usize, (usize, bool)>,
     graphs: HashMap<usize, Captured>,
     benches: HashMap<usize, (Arc<Box<dyn Bench>>, usize)>,
     /// What peers may reach until every rank is done.
@@ -134,7 +137,18 @@ impl<'a> Rank<'a> {
 
     /// The stream behind the last call of a group.
     fn stream(&self, group: usize) -> Stream {
-        self.streams[self.last.get(&group).copied().unwrap_or(0)].clone()
+        self.streams[self.last.get(&group).map_or(0, |last| last.0)].clone()
+    }
+
+    /// Makes a stream wait for the last call of a group, if the communicator does not.
+    fn order(&mut self, group: usize, on: usize, beside: bool) -> Result<()> {
+        let last = self.last.insert(group, (on, beside));
+        if let Some((last, _)) = last.filter(|(last, was_beside)| *last != on && (beside || *was_beside)) {
+            let event = Event::new(self.streams[on].device())?;
+            self.streams[last].record(&event)?;
+            self.streams[on].wait(&event)?;
+        }
+        Ok(())
     }
 
     fn fill(&mut self, bench: usize, buffer: usize, start: usize, count: usize) -> Result<()> {
@@ -147,9 +161,8 @@ impl<'a> Rank<'a> {
     fn call(&mut self, call: &Placed, on: usize) -> Result<()> {
         let Some((bench, group)) = self.bench(call.bench) else { return Ok(()) };
         bench.adopt(call)?;
-        bench.call(call, &On::Stream(&self.streams[on]))?;
-        self.last.insert(group, on);
-        Ok(())
+        self.order(group, on, call.form == Form::LowContention)?;
+        bench.call(call, &On::Stream(&self.streams[on]))
     }
 
     fn capture(&mut self, calls: &[Placed], on: usize) -> Result<Option<Captured>> {
@@ -190,9 +203,11 @@ impl<'a> Rank<'a> {
                 self.graphs.extend(captured.map(|captured| (*graph, captured)));
             }
             Step::Launch { graph, on } => {
-                let (Some(captured), on) = (self.graphs.get(graph), on[self.number]) else { return Ok(()) };
+                let Some(captured) = self.graphs.remove(graph) else { return Ok(()) };
+                let on = on[self.number];
+                captured.groups.iter().try_for_each(|group| self.order(*group, on, false))?;
                 captured.graph.launch(&self.streams[on])?;
-                self.last.extend(captured.groups.iter().map(|group| (*group, on)));
+                self.graphs.insert(*graph, captured);
             }
             Step::DropGraph { graph } => drop(self.graphs.remove(graph)),
             Step::Check { bench } => self.check(number, *bench)?,
@@ -235,7 +250,7 @@ impl<'a> Rank<'a> {
     /// What the culprit does, while the others make a call, and what the rank learns of that.
     fn fault(&mut self, step: usize, group: usize, fault: Option<&Fault>, call: &Placed) {
         let start = Instant::now();
-        let on = self.last.get(&group).copied().unwrap_or(0);
+        let on = self.last.get(&group).map_or(0, |last| last.0);
         let called = match fault {
             Some(Fault::Abort) => {
                 self.groups[&group].abort();
