@@ -456,7 +456,7 @@ fn sleeper(child: &Child) {
         buffer.write(&[77; 200], stream).unwrap();
         child.say(&error.to_string());
         child.hear();
-        assert_eq!(buffer.read(stream).unwrap(), [77; 200]);
+        assert_eq!(buffer.borrow().read(stream).unwrap(), [77; 200]);
         child.say("untouched");
     }
     assert_eq!(child.hear(), "again");
