@@ -42,7 +42,6 @@ pub use types::{Dtype, Element, Reduction, Transport};
 /// The parts that the package `symmetra-ring` uses. Not part of the public interface: may change in any version.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::bootstrap::directory::Directory;
     pub use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
     pub use crate::bootstrap::mesh::Mesh;
     pub use crate::bootstrap::monitor::Monitor;

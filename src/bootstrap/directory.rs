@@ -1,13 +1,13 @@
 //! A directory for sockets that does not outlive its process for long.
 //!
 //! The directory is locked while its process lives. When the process ends, even by a kill, the system drops the
-//! lock, and the next rank of that user that makes such a directory removes the unlocked ones. Abstract sockets
-//! would leave no files. But they belong to a network namespace, so ranks in containers of one host that share
-//! only a directory for temporary files would not meet.
+//! lock, and the next rank of that user that makes such a directory removes the unlocked ones that hold nothing but
+//! sockets. Abstract sockets would leave no files. But they belong to a network namespace, so ranks in containers of
+//! one host that share only a directory for temporary files would not meet.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, stat};
@@ -17,10 +17,27 @@ use rustix::process::geteuid;
 use super::handshake::random;
 use crate::error::{Error, Result};
 
-/// How the names begin. Other names are never removed.
+/// How the names begin. Eight hexadecimal digits follow. Other names are never removed.
 const PREFIX: &str = "symmetra-ranks-";
+const DIGITS: usize = 8;
 
-/// An empty directory that only this user may enter. Dropping it removes the directory and its files.
+/// An empty directory for sockets that only this user may enter, as ranks of one host meet in by [`Local`].
+///
+/// Dropping it removes the directory and what it holds. A directory whose process was killed is removed when this user
+/// makes the next one, or by [`sweep`](Self::sweep). Ranks that meet by [`Local`] need a directory inside it, because
+/// this one is locked.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use symmetra::bootstrap::{Directory, Local};
+///
+/// let directory = Directory::new()?;
+/// let alone = Local::connect(directory.path().join("ranks"), 0, 1, Instant::now() + Duration::from_secs(1))?;
+/// # Ok::<(), symmetra::Error>(())
+/// ```
+///
+/// [`Local`]: super::Local
+#[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
     _lock: Option<OwnedFd>,
@@ -28,14 +45,16 @@ pub struct Directory {
 
 impl Directory {
     /// Makes one in the directory for temporary files (TMPDIR).
+    ///
+    /// # Errors
+    /// [`Error::System`] when the directory cannot be made.
     pub fn new() -> Result<Self> {
-        let parent = std::path::absolute(std::env::temp_dir())
-            .map_err(|error| Error::system("find the directory for temporary files", &error))?;
+        let parent = parent()?;
         sweep(&parent);
         loop {
             let [first, second, third, fourth, ..] = random()?;
             let number = u32::from_ne_bytes([first, second, third, fourth]);
-            let path = parent.join(format!("{PREFIX}{number:08x}"));
+            let path = parent.join(format!("{PREFIX}{number:0DIGITS$x}"));
             match mkdirat(CWD, &path, Mode::RWXU) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => continue,
@@ -58,6 +77,19 @@ impl Directory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Removes the directories of this user whose processes have ended, if they hold nothing but sockets.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the current directory is needed and unknown.
+    pub fn sweep() -> Result<()> {
+        parent().map(|parent| sweep(&parent))
+    }
+}
+
+fn parent() -> Result<PathBuf> {
+    std::path::absolute(std::env::temp_dir())
+        .map_err(|error| Error::system("find the directory for temporary files", &error))
 }
 
 impl Drop for Directory {
@@ -69,12 +101,33 @@ impl Drop for Directory {
 /// Removes the directories that killed ranks of this user left.
 fn sweep(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-        let ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes())
+        let ours = is_name(entry.file_name().as_bytes())
             && entry.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw());
-        if ours && let Ok(Some(_lock)) = lock(&entry.path()) {
+        if ours
+            && let Ok(Some(_lock)) = lock(&entry.path())
+            && holds_sockets_alone(&entry.path()).unwrap_or(false)
+        {
             remove(&entry.path());
         }
     }
+}
+
+/// Whether [`Directory::new`] gives such names.
+fn is_name(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(PREFIX.as_bytes());
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Whether a directory, and every directory inside it, holds nothing but sockets.
+fn holds_sockets_alone(path: &Path) -> std::io::Result<bool> {
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if !kind.is_socket() && !(kind.is_dir() && holds_sockets_alone(&entry.path())?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Locks a directory. None if another process holds the lock or has removed the directory.

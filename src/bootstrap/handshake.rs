@@ -39,7 +39,7 @@ pub(super) type Secret = [u8; 16];
 pub(super) const NO_SECRET: Secret = [0; 16];
 
 /// 128 unpredictable bits.
-pub(super) fn random() -> Result<[u8; 16]> {
+pub(crate) fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     // Up to 256 bytes come whole.
     match getrandom(&mut bytes, GetRandomFlags::empty()) {

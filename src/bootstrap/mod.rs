@@ -6,11 +6,11 @@
 mod all_gather;
 mod channel;
 mod cipher;
-pub(crate) mod directory;
+mod directory;
 mod endpoint;
 pub(crate) mod foreign;
 mod frame;
-mod handshake;
+pub(crate) mod handshake;
 pub(crate) mod hello;
 mod local;
 pub(crate) mod mesh;
@@ -23,6 +23,7 @@ mod unique_id;
 pub(crate) mod wait;
 
 pub use all_gather::Bootstrap;
+pub use directory::Directory;
 pub use local::Local;
 pub use tcp::{Tcp, TcpConfig};
 pub use threads::Threads;

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::bootstrap::handshake::random;
 use crate::error::{Error, Result};
 
 /// The fastest algorithm for each message, as `symmetra tune` measured it on a machine.
@@ -129,7 +130,7 @@ impl Tuning {
         if there.exists() && !there.is_file() && !there.is_dir() {
             return Err(Error::invalid("the tuning file", path.display(), "it must be a regular file, to be replaced"));
         }
-        replace(&there, text.as_bytes()).map_err(cannot)
+        replace(&there, text.as_bytes())
     }
 
     pub(crate) fn rows(&self, world_size: usize, floating: bool, direct: bool, exact: bool) -> Option<&[TunedRow]> {
@@ -161,22 +162,19 @@ impl Tuning {
     }
 }
 
-/// Writes `contents` beside `path`, then renames the new file to `path`.
-fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}", std::process::id()));
-    let write = || {
-        let mut file = File::create(&partial)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)
-    };
-    let written = write();
+/// Writes `contents` to a new file beside `path`, then renames the new file to `path`. The name of the new file is
+/// random, and nothing that is there already is opened: no other user can put a link in its place.
+fn replace(path: &Path, contents: &[u8]) -> Result<()> {
+    let cannot =
+        |error: std::io::Error| Error::system(format_args!("write the tuning file {}", path.display()), &error);
+    let partial = path.with_file_name(format!(".symmetra-tuning-{:032x}", u128::from_ne_bytes(random()?)));
+    let mut file = File::create_new(&partial).map_err(cannot)?;
+    let written = file.write_all(contents).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
-        // The file may not exist.
+        // What remains is a file of no use, and the first error counts.
         let _ = fs::remove_file(&partial);
     }
-    written
+    written.map_err(cannot)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Checks of output files before the work. The checks leave the files as they are.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -34,12 +33,11 @@ pub(crate) fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failu
     resolve(path).map_err(Failure::doing(format!("write {}", path.display())))
 }
 
-/// Refuses a file beside which the file that replaces it cannot be created.
+/// Refuses a file beside which no other can be created, as the file that replaces it is.
 pub(crate) fn check_beside(option: &str, path: &Path) -> Result<(), Failure> {
-    let mut name = OsString::from(path);
-    // The length of the name that saving takes.
-    name.push(format!(".{}", std::process::id()));
-    try_new(Path::new(&name)).map_err(|error| refused(option, path, error))
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    tempfile::Builder::new().prefix(".symmetra-").tempfile_in(folder).map_err(|error| refused(option, path, error))?;
+    Ok(())
 }
 
 fn refused(option: &str, path: &Path, why: impl std::fmt::Display) -> Failure {

@@ -11,7 +11,7 @@ use super::member::timeout;
 use super::wire::{Head, Kind};
 use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
 use super::zmq_auth::Authenticator;
-use symmetra::internal::Directory;
+use symmetra::bootstrap::Directory;
 use symmetra::{Error, Result};
 
 /// Longest handshake of a connection, and time between two pings while the writer waits.

@@ -64,6 +64,22 @@ fn what_a_link_leads_to_is_replaced() {
 }
 
 #[test]
+fn a_link_of_another_user_beside_the_file_is_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, victim] = ["tuning.json", "victim"].map(|name| directory.path().join(name));
+    fs::write(&victim, "precious").unwrap();
+    // The names that could be foreseen: of this process, and of one that has just ended.
+    for number in [std::process::id(), std::process::id() - 1] {
+        std::os::unix::fs::symlink(&victim, directory.path().join(format!("tuning.json.{number}"))).unwrap();
+    }
+    tuning(&[None]).save(&path).unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(!path.is_symlink());
+    assert_eq!(Tuning::load(&path).unwrap(), tuning(&[None]));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4, "nothing else is left");
+}
+
+#[test]
 fn what_is_no_tuning_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tuning.json");
