@@ -186,12 +186,64 @@ fn pitfall_1_who_leaves_is_named_at_once_and_for_ever() {
     let (rank, words) = lost(writer.send(b"?"));
     assert!(rank == 1 && words.contains("left the ring"), "{words}");
     assert_eq!(lost(writer.send(b"?")).0, 1);
-    // The other reader has what was sent before the end.
+    // The other reader has what was sent before the end, and learns who left first.
     drop(writer);
     assert_eq!(readers[0].receive().unwrap(), b"last");
     for _ in 0..2 {
         let (rank, words) = lost(readers[0].receive());
-        assert!(rank == 0 && words.contains("left the ring"), "{words}");
+        assert!(rank == 1 && words.contains("it left the ring, process"), "{words}");
+        assert!(words.contains("rank 0, the writer, gave it up, after 1 messages"), "{words}");
+    }
+}
+
+#[test]
+fn a_writer_that_leaves_in_good_order_is_named_whoever_leaves_then() {
+    let (mut writer, mut readers) = ring(3, &small());
+    writer.send(b"last").unwrap();
+    drop(writer);
+    readers.remove(0);
+    assert_eq!(readers[0].receive().unwrap(), b"last");
+    let (rank, words) = lost(readers[0].receive());
+    assert!(rank == 0 && words.contains("left the ring") && !words.contains("gave"), "{words}");
+}
+
+#[test]
+fn pitfall_2_a_reader_that_stalls_is_named_to_the_other_readers() {
+    let (mut writer, mut readers) = ring(3, &small());
+    for _ in 0..3 {
+        writer.send(b"x").unwrap();
+        readers[0].receive().unwrap();
+    }
+    // The writer waits, or would if it sent.
+    let (rank, words) = timed_out(readers[0].receive_by(within(0.1)));
+    assert!(rank == Some(2) && words.contains("alive") && words.contains("3 chunks behind"), "{words}");
+    assert!(words.contains("rank 0, the writer, waits for it"), "{words}");
+    assert_eq!(timed_out(writer.send_by(b"y", within(0.1))).0, Some(2));
+    drop(writer);
+    let (rank, words) = lost(readers[0].receive());
+    assert!(rank == 2 && words.contains("it is alive, process") && words.contains("but was behind"), "{words}");
+    assert!(words.contains("rank 0, the writer, gave it up, after 3 messages"), "{words}");
+    // The reader itself learns why.
+    (0..3).for_each(|_| assert_eq!(readers[1].receive().unwrap(), b"x"));
+    let (rank, words) = lost(readers[1].receive());
+    assert!(rank == 0 && words.contains("because this rank was behind"), "{words}");
+}
+
+#[test]
+fn a_reader_that_caught_up_is_not_blamed() {
+    let (mut writer, mut readers) = ring(3, &small());
+    for _ in 0..3 {
+        writer.send(b"x").unwrap();
+        readers[0].receive().unwrap();
+    }
+    assert_eq!(timed_out(writer.send_by(b"y", within(0.1))).0, Some(2));
+    (0..3).for_each(|_| assert_eq!(readers[1].receive().unwrap(), b"x"));
+    writer.send(b"y").unwrap();
+    drop(writer);
+    for reader in &mut readers {
+        assert_eq!(reader.receive().unwrap(), b"y");
+        let (rank, words) = lost(reader.receive());
+        assert!(rank == 0 && words.contains("left the ring") && !words.contains("behind"), "{words}");
     }
 }
 

@@ -50,8 +50,8 @@ fn pitfall_33_processes_receive_what_threads_do() {
 
 /// Waits in every way for a reader that is killed.
 #[test]
-fn pitfall_1_a_killed_reader_is_named_to_the_writer() {
-    const NAME: &str = "processes::pitfall_1_a_killed_reader_is_named_to_the_writer";
+fn pitfall_1_a_killed_reader_is_named_to_the_others() {
+    const NAME: &str = "processes::pitfall_1_a_killed_reader_is_named_to_the_others";
     if let Some(child) = this() {
         return bounded(LIMIT, || {
             let mut config = small();
@@ -62,7 +62,9 @@ fn pitfall_1_a_killed_reader_is_named_to_the_writer() {
                 child.hear();
             } else if child.rank == 2 {
                 let mut reader = reader(&child, config);
-                while reader.receive().is_ok() {}
+                (0..3).for_each(|_| assert_eq!(reader.receive().unwrap(), b"fills the ring"));
+                let (rank, words) = lost(reader.receive());
+                assert!(rank == 1 && words.contains("it died") && words.contains("gave it up"), "{words}");
                 child.say("ended");
             } else {
                 let mut writer = writer(&child, config);
@@ -91,6 +93,37 @@ fn pitfall_1_a_killed_reader_is_named_to_the_writer() {
         ranks.expect(&[2], "ended");
         ranks.finish(&[0, 2]);
     }
+}
+
+/// The program of the writer hears of the death elsewhere, and ends its ring without another message.
+#[test]
+fn pitfall_1_a_writer_that_ends_after_a_death_passes_it_on() {
+    const NAME: &str = "processes::pitfall_1_a_writer_that_ends_after_a_death_passes_it_on";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || match join(&child, small()) {
+            BroadcastRing::Writer(writer) => {
+                child.say("ready");
+                child.hear();
+                drop(writer);
+            }
+            BroadcastRing::Reader(mut reader) if child.rank == 2 => {
+                child.say("ready");
+                let (rank, words) = lost(reader.receive());
+                assert!(rank == 1 && words.contains("it died") && words.contains("gave it up"), "{words}");
+            }
+            BroadcastRing::Reader(_reader) => {
+                child.say("ready");
+                child.hear();
+            }
+        });
+    }
+    let _alone = alone();
+    let mut ranks = Ranks::start(NAME, 3, "");
+    ranks.expect(&[0, 1, 2], "ready");
+    ranks.signal(1, Signal::KILL);
+    std::thread::sleep(Duration::from_millis(300));
+    ranks.tell(&[0], "end");
+    ranks.finish(&[0, 2]);
 }
 
 #[test]

@@ -195,6 +195,43 @@ fn pitfall_1_the_end_of_either_side_is_told_to_the_other() {
     };
     assert!(start.elapsed() < Duration::from_secs(2));
     assert_eq!(lost::<()>(Err(error)).0, 2);
+    // Whom the writer gave up is told to the others.
+    drop(writer);
+    let error = loop {
+        match readers[0].receive() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let (rank, words) = lost::<()>(Err(error));
+    assert!(rank == 2 && words.contains("rank 0, the writer, gave it up"), "{words}");
+}
+
+/// Readers on the writer's host, 1, and on two others, 2 and 3: one is late or leaves.
+#[test]
+fn pitfall_1_whom_the_writer_gave_up_is_told_on_other_hosts() {
+    if !available() {
+        return;
+    }
+    let mut config = small();
+    config.slots = 2;
+    for culprit in 1..4 {
+        let (mut writer, mut readers) = split(4, 2, &config);
+        for _ in 0..2 {
+            writer.send(b"x").unwrap();
+            let others = (1..4).filter(|rank| *rank != culprit);
+            others.for_each(|rank| assert_eq!(readers[rank - 1].receive().unwrap(), b"x"));
+        }
+        assert_eq!(timed_out(writer.send_by(b"y", within(0.2))).0, Some(culprit));
+        drop(writer);
+        for rank in (1..4).filter(|rank| *rank != culprit) {
+            let (named, words) = lost(readers[rank - 1].receive());
+            assert!(named == culprit && words.contains("rank 0, the writer, gave it up, after 2"), "{rank}: {words}");
+        }
+        (0..2).for_each(|_| assert_eq!(readers[culprit - 1].receive().unwrap(), b"x"));
+        let (named, words) = lost(readers[culprit - 1].receive());
+        assert!(named == 0 && words.contains("because this rank was behind"), "{culprit}: {words}");
+    }
 }
 
 #[test]

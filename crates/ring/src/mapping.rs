@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | [`FutexEvent`] `news`, for readers |
 //! | 128 | [`FutexEvent`] `room`, for the writer |
-//! | 256 | [`Losses`]: u32 |
+//! | 256 | [`Losses`]: u32, how many; u32, the rank that the writer gave up, plus one |
 //! | 384 | [`Party`], one a party: life, process number |
 //! | then | [`Cursor`], one a party: u32, the chunk it reads next |
 //! | then | [`Slot`], one a slot: stamp, kind, bytes of the chunk, bytes of the message |

@@ -86,6 +86,29 @@ impl Member {
         Error::PeerLost { rank: self.rank_of(party), detail: format!(": {end}, process {process}") }
     }
 
+    /// The error that the writer ended `how`, as a reader tells it that has taken `messages` messages. If the writer gave
+    /// up another rank, the error names that rank.
+    pub(super) fn ended(&self, how: Life, messages: u64) -> Error {
+        let (board, writer) = (self.board(), self.rank_of(self.writer));
+        let own = self.rank_of(self.party);
+        match board.given_up() {
+            Some(rank) if rank != own => {
+                let party = self.ranks.iter().position(|other| *other == rank);
+                let state = party.map_or("it is on another host".to_owned(), |party| {
+                    let behind = if board.life(party) == Life::Alive { ", but was behind" } else { "" };
+                    format!("{}, process {}{behind}", ending(board.life(party)), board.process(party))
+                });
+                given_up(rank, &state, writer, messages)
+            }
+            given_up => {
+                let why = if given_up.is_some() { ", because this rank was behind" } else { "" };
+                let process = board.process(self.writer);
+                let detail = format!(": {}, process {process}, after {messages} messages{why}", ending(how));
+                Error::PeerLost { rank: writer, detail }
+            }
+        }
+    }
+
     /// The error that a wait for a party took too long; `doing` says what is known of it.
     pub(super) fn late(&self, party: usize, message: u64, waited: Duration, doing: &str) -> Error {
         let life = match self.board().life(party) {
@@ -117,6 +140,12 @@ pub(super) fn ending(life: Life) -> &'static str {
         Life::Dead => "it died",
         Life::GaveUp => "it gave up in the middle of a message",
     }
+}
+
+/// The error that the writer ended because it had given up another rank.
+pub(super) fn given_up(rank: usize, state: &str, writer: usize, messages: u64) -> Error {
+    let detail = format!(": {state}; rank {writer}, the writer, gave it up, after {messages} messages");
+    Error::PeerLost { rank, detail }
 }
 
 /// The error that a wait for a rank took too long, in a state said in words.

@@ -4,7 +4,8 @@
 //! are compared by their difference, so the wrap of a u32 is a number like any other.
 //!
 //! The state of a party says whether the party left or died. `losses` counts such parties; the writer reads the count
-//! for each chunk.
+//! for each chunk. Beside the count the writer notes which rank it gave up, so that readers name that rank, not the
+//! writer, when the writer ends.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -54,10 +55,15 @@ pub(super) struct Party {
 #[derive(Default)]
 pub(super) struct Cursor(AtomicU32);
 
-/// How many parties left or died.
+/// Who is lost.
 #[repr(C, align(128))]
 #[derive(Default)]
-pub(super) struct Losses(AtomicU32);
+pub(super) struct Losses {
+    /// How many parties left or died.
+    count: AtomicU32,
+    /// The rank that the writer gave up, plus one; zero for none. The rank may be on another host.
+    given_up: AtomicU32,
+}
 
 /// What a slot holds.
 #[repr(C, align(128))]
@@ -125,10 +131,21 @@ impl Board<'_> {
         let alive = [Life::Alive as u32, Life::Absent as u32];
         let changed = |was| life.compare_exchange(was, how as u32, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if alive.into_iter().any(changed) {
-            self.losses.0.fetch_add(1, Ordering::Release);
+            self.losses.count.fetch_add(1, Ordering::Release);
             self.news.notify();
             self.room.notify();
         }
+    }
+
+    /// The writer notes the rank that it gave up, before it ends, or that it gave up none.
+    pub(super) fn give_up(&self, rank: Option<usize>) {
+        let word = rank.map_or(0, |rank| u32::try_from(rank + 1).unwrap_or(0));
+        self.losses.given_up.store(word, Ordering::Release);
+    }
+
+    /// The rank that the writer gave up.
+    pub(super) fn given_up(&self) -> Option<usize> {
+        self.losses.given_up.load(Ordering::Acquire).checked_sub(1).map(|rank| rank as usize)
     }
 
     pub(super) fn life(&self, party: usize) -> Life {
@@ -144,9 +161,14 @@ impl Board<'_> {
         next.wrapping_sub(self.cursors[reader].0.load(Ordering::Relaxed))
     }
 
+    /// The first party but for the writer that died.
+    pub(super) fn dead(&self, writer: usize) -> Option<usize> {
+        (0..self.parties.len()).filter(|party| *party != writer).find(|party| self.life(*party) == Life::Dead)
+    }
+
     /// The first party, but for the writer, that left or died; one load when there is none.
     fn lost(&self, writer: usize) -> Option<usize> {
-        if self.losses.0.load(Ordering::Acquire) == 0 {
+        if self.losses.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let gone = |party: &usize| matches!(self.life(*party), Life::Left | Life::Dead | Life::GaveUp);
@@ -239,6 +261,13 @@ impl ReadCursor {
             // The writer writes its chunks before its end, so a chunk that it wrote is visible now.
             life => Some(self.arrived(board).ok_or(life)),
         }
+    }
+
+    /// Another reader that keeps the writer from writing the next chunk, and how many chunks that reader is behind.
+    pub(super) fn in_the_way(&self, board: &Board<'_>) -> Option<(usize, u32)> {
+        let others = (0..board.cursors.len()).filter(|party| *party != self.writer && *party != self.party);
+        let behind = others.map(|party| (party, board.behind(party, self.next)));
+        behind.max_by_key(|(_, chunks)| *chunks).filter(|(_, chunks)| *chunks as usize >= board.slots.len())
     }
 
     fn arrived(&self, board: &Board<'_>) -> Option<(Head, usize)> {

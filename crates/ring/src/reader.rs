@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::RingConfig;
 use super::backoff::Backoff;
-use super::member::{Member, ending};
+use super::member::Member;
 use super::protocol::{Head, Kind, ReadCursor};
 use super::zmq_reader::ZmqReader;
 use symmetra::internal::until;
@@ -49,8 +49,9 @@ impl Reader {
     /// reader's own copy, in memory that is used again.
     ///
     /// # Errors
-    /// [`Error::Timeout`] naming the writer and its state; receiving may be tried again.
-    /// [`Error::PeerLost`] when the writer died or left, after everything it had sent.
+    /// [`Error::Timeout`] naming the writer, or the reader that the writer waits for, and its state; receiving may be
+    /// tried again. [`Error::PeerLost`] when the writer died or left, after everything it had sent; the error names
+    /// the reader that the writer gave up, if the writer ended because of one.
     pub fn receive(&mut self) -> Result<&[u8]> {
         self.receive_by(until(self.steady))
     }
@@ -121,14 +122,16 @@ impl Near {
         let start = Instant::now();
         match board.news.wait(&mut self.backoff, deadline, || cursor.poll(&board)) {
             Some(Ok(found)) => Ok(found),
-            Some(Err(how)) => {
-                let process = board.process(member.writer());
-                let detail = format!(": {}, process {process}, after {number} messages", ending(how));
-                Err(Error::PeerLost { rank: member.rank_of(member.writer()), detail })
-            }
+            Some(Err(how)) => Err(member.ended(how, number)),
             None => {
-                let doing = format!("and has sent {number} messages");
-                Err(member.late(member.writer(), number, start.elapsed(), &doing))
+                let (party, doing) = match cursor.in_the_way(&board) {
+                    Some((party, chunks)) => {
+                        let writer = member.rank_of(member.writer());
+                        (party, format!("{chunks} chunks behind, so that rank {writer}, the writer, waits for it"))
+                    }
+                    None => (member.writer(), format!("and has sent {number} messages")),
+                };
+                Err(member.late(party, number, start.elapsed(), &doing))
             }
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own whose public
 //! key the writer was told: the key says which rank it is. A message of ZeroMQ is a head, and for
-//! [`Kind::Message`] a second frame, the payload. A head has 16 bytes, numbers little-endian:
+//! [`Kind::Message`] a second frame, the payload. A writer's [`Kind::Leave`] has a second frame if the writer ends
+//! because it gave up a reader: the reader's rank in 8 bytes, then what is known of the reader, in UTF-8. A head has
+//! 16 bytes, numbers little-endian:
 //!
 //! | bytes | holds |
 //! |---|---|
@@ -64,6 +66,26 @@ impl Head {
         let number = u64::from_le_bytes(*bytes.last_chunk()?);
         let kind = KINDS.into_iter().find(|kind| *kind as u16 == short(6))?;
         (bytes[0..4] == MAGIC && short(4) == VERSION).then_some(Self { kind, number })
+    }
+}
+
+/// The second frame of a writer's leave: the rank that the writer gave up, and what is known of that rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GivenUp {
+    pub(super) rank: usize,
+    pub(super) state: String,
+}
+
+impl GivenUp {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        [&(self.rank as u64).to_le_bytes(), self.state.as_bytes()].concat()
+    }
+
+    /// Nothing for bytes that are none.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (rank, state) = bytes.split_first_chunk()?;
+        let state = std::str::from_utf8(state).ok()?.to_owned();
+        Some(Self { rank: usize::try_from(u64::from_le_bytes(*rank)).ok()?, state })
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::backoff::Backoff;
 use super::member::Member;
 use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
+use super::wire::GivenUp;
 use super::zmq_writer::ZmqWriter;
 use super::{Overflow, RingConfig};
 use symmetra::internal::until;
@@ -57,7 +58,8 @@ use symmetra::{Error, Result};
 /// ```
 ///
 /// Dropping it ends the ring: readers take what was sent, then get
-/// [`Error::PeerLost`] ("it left the ring"). The drop waits a second at most until readers have taken what was sent to
+/// [`Error::PeerLost`] ("it left the ring"). That error names the reader that the last send failed for, if one did, or
+/// a reader that died. The drop waits a second at most until readers have taken what was sent to
 /// them by ZeroMQ, on other hosts and by [`Overflow::ZeroMq`], and one more until the rest is on its way. A reader
 /// that is late by more may lose that.
 pub struct Writer {
@@ -72,13 +74,25 @@ pub struct Writer {
     sent: u64,
     /// The error of every later send.
     failed: Option<Error>,
+    /// The reader that the last send waited for in vain.
+    given_up: Option<GivenUp>,
 }
 
 impl Writer {
     pub(super) fn new(member: Member, zmq_writer: Option<ZmqWriter>, config: &RingConfig) -> Self {
         let cursor = WriteCursor::new(member.party(), config.first_chunk);
         let RingConfig { overflow, steady, spin, .. } = *config;
-        Self { zmq_writer, member, overflow, cursor, backoff: Backoff::new(spin), steady, sent: 0, failed: None }
+        Self {
+            zmq_writer,
+            member,
+            overflow,
+            cursor,
+            backoff: Backoff::new(spin),
+            steady,
+            sent: 0,
+            failed: None,
+            given_up: None,
+        }
     }
 
     /// Sends `message` to every reader; returns when it is in the ring. Blocks while a reader is a
@@ -100,7 +114,9 @@ impl Writer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        match self.send_to_all(message, deadline) {
+        let outcome = self.send_to_all(message, deadline);
+        self.note(outcome.as_ref().err().map(|failed| &failed.error));
+        match outcome {
             Ok(()) => {
                 self.sent += 1;
                 Ok(())
@@ -145,6 +161,20 @@ impl Writer {
                 zmq_writer.send(overflows, self.sent, message).map_err(|error| Failed { begun: true, error })
             }
             None => Ok(()),
+        }
+    }
+
+    /// Notes which reader a send waited for in vain, for the other readers.
+    fn note(&mut self, error: Option<&Error>) {
+        let given_up = match error {
+            Some(Error::PeerLost { rank, detail } | Error::Timeout { rank: Some(rank), detail, .. }) => {
+                Some(GivenUp { rank: *rank, state: detail.trim_start_matches(": ").to_owned() })
+            }
+            _ => None,
+        };
+        if given_up != self.given_up {
+            self.member.board().give_up(given_up.as_ref().map(|given_up| given_up.rank));
+            self.given_up = given_up;
         }
     }
 
@@ -204,8 +234,14 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if let (Some(zmq_writer), None) = (&mut self.zmq_writer, &self.failed) {
-            zmq_writer.leave(self.sent);
+        // A writer whose program heard of a death in another way ends because of that death, too.
+        let dead = self.member.board().dead(self.member.party());
+        if let (None, Some(party)) = (&self.given_up, dead) {
+            let error = self.member.gone(party);
+            self.note(Some(&error));
+        }
+        if let Some(zmq_writer) = &mut self.zmq_writer {
+            zmq_writer.leave(self.sent, self.given_up.as_ref());
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::RingConfig;
-use super::member::timeout;
-use super::wire::{Head, Kind};
+use super::member::{given_up, timeout};
+use super::wire::{GivenUp, Head, Kind};
 use super::zeromq::{
     CLOSED, CONNECTED, Context, DISCONNECTED, HANDSHAKE_FAILED, Keys, Message, REFUSED, Role, Sent, Setting, Socket,
     poll,
@@ -20,6 +20,7 @@ pub(super) struct ZmqReader {
     dealer: Socket,
     events: Socket,
     writer: usize,
+    rank: usize,
     connected: bool,
     taken: u64,
     /// The error of every later receive.
@@ -39,7 +40,7 @@ impl ZmqReader {
         prepare(&dealer, config)?;
         let events = dealer.monitor(CONNECTED | CLOSED | DISCONNECTED | HANDSHAKE_FAILED)?;
         dealer.connect(endpoint)?;
-        let zmq_reader = Self { dealer, events, writer: config.writer, connected: false, taken: 0, ended: None };
+        let zmq_reader = Self { dealer, events, writer: config.writer, rank, connected: false, taken: 0, ended: None };
         zmq_reader.say(Kind::Join, rank as u64)?;
         Ok(zmq_reader)
     }
@@ -79,10 +80,11 @@ impl ZmqReader {
                     self.say(Kind::Taken, self.taken)?;
                     return Ok((number, payload));
                 }
-                (Head { kind: Kind::Leave, .. }, _) => {
+                (Head { kind: Kind::Leave, .. }, reason) => {
                     // The writer waits for this answer before it closes the connection.
                     self.say(Kind::Leave, self.taken)?;
-                    self.ended = Some(self.gone("it left the ring"));
+                    let reason = reason.and_then(|reason| GivenUp::decode(reason.bytes()));
+                    self.ended = Some(self.left(reason));
                 }
                 _ => {}
             }
@@ -101,6 +103,15 @@ impl ZmqReader {
             Sent::All => Ok(()),
             // A dealer without a connection: what is left to read says why.
             Sent::Full | Sent::Unreachable => Ok(()),
+        }
+    }
+
+    /// The error that the writer left, for this reason.
+    fn left(&self, reason: Option<GivenUp>) -> Error {
+        match reason {
+            Some(GivenUp { rank, state }) if rank != self.rank => given_up(rank, &state, self.writer, self.taken),
+            Some(_) => self.gone("it left the ring because this rank was behind"),
+            None => self.gone("it left the ring"),
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RingConfig;
 use super::member::timeout;
-use super::wire::{Head, Kind};
+use super::wire::{GivenUp, Head, Kind};
 use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
 use super::zmq_auth::Authenticator;
 use symmetra::bootstrap::Directory;
@@ -195,12 +195,15 @@ impl ZmqWriter {
         Ok(())
     }
 
-    /// Tells every reader that the ring ends, and waits a little until all have taken everything, and those of
+    /// Tells every reader that the ring ends, and because of which reader, and waits a little until all have taken everything, and those of
     /// other hosts said so: a connection that is closed with an answer on its way loses what it holds.
-    pub(super) fn leave(&mut self, number: u64) {
+    pub(super) fn leave(&mut self, number: u64, given_up: Option<&GivenUp>) {
         let deadline = Instant::now() + LINGER;
+        let head = Head { kind: Kind::Leave, number }.encode().to_vec();
+        let frames = [Some(head), given_up.map(GivenUp::encode)];
         for peer in 0..self.peers.len() {
-            let told = self.send_head(peer, Head { kind: Kind::Leave, number }).is_ok();
+            let frames = frames.iter().flatten().map(|frame| Message::new(frame)).collect::<Result<_>>();
+            let told = frames.and_then(|frames| self.send_to(peer, frames)).is_ok();
             self.peers[peer].left |= !told;
         }
         // A reader of this host answers only when the ring tells it to look for a message by ZeroMQ.

@@ -18,3 +18,13 @@ fn heads_read_back_and_anything_else_does_not() {
         assert_eq!(Head::decode(&[&bytes[..], &[0]].concat()), None);
     }
 }
+
+#[test]
+fn whom_the_writer_gave_up_reads_back_and_anything_else_does_not() {
+    for state in ["", "it died, process 7"] {
+        let given_up = GivenUp { rank: 300, state: state.to_owned() };
+        assert_eq!(GivenUp::decode(&given_up.encode()), Some(given_up));
+    }
+    assert_eq!(GivenUp::decode(&[0; 7]), None);
+    assert_eq!(GivenUp::decode(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff]), None);
+}
