@@ -1,4 +1,4 @@
-//! `all-reduce --input`: tensors in files, read and written here by hand.
+//! `all-reduce --input`: one tensor a file, read and written here by hand.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::{Run, command, pid, symmetra_with, wait_until};
 
 /// A .npy file of version 1.
-fn npy(code: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
+pub(super) fn npy(code: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
     let order = if fortran { "True" } else { "False" };
     let mut header = format!("{{'descr': '{code}', 'fortran_order': {order}, 'shape': {shape}, }}");
     while (10 + header.len() + 1) % 64 != 0 {
@@ -28,7 +28,7 @@ fn npy(code: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
 }
 
 /// A .npy file's header and data.
-fn split_npy(file: &[u8]) -> (String, &[u8]) {
+pub(super) fn split_npy(file: &[u8]) -> (String, &[u8]) {
     assert_eq!(&file[..6], b"\x93NUMPY");
     let (length, start) = match file[6] {
         1 => (u16::from_le_bytes(file[8..10].try_into().unwrap()) as usize, 10),
@@ -39,7 +39,7 @@ fn split_npy(file: &[u8]) -> (String, &[u8]) {
 }
 
 /// A .safetensors file of two tensors: one of no interest, and `weight`.
-fn safetensors(code: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+pub(super) fn safetensors(code: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let end = data.len() + 2;
     let header = format!(
         "{{\"__metadata__\":{{\"format\":\"pt\"}},\"bias\":{{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2]}},\
@@ -53,19 +53,20 @@ fn safetensors(code: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 }
 
 /// The header of the one tensor in a file, and its data.
-fn split_safetensors(file: &[u8]) -> (serde_json::Value, &[u8]) {
+pub(super) fn split_safetensors(file: &[u8]) -> (serde_json::Value, &[u8]) {
     let (length, rest) = file.split_at(8);
     let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
     (serde_json::from_slice(header).unwrap(), data)
 }
 
-struct Shards {
-    directory: TempDir,
+/// The files of ranks, and a place for the result.
+pub(super) struct Shards {
+    pub(super) directory: TempDir,
     extension: &'static str,
 }
 
 impl Shards {
-    fn new(extension: &'static str, files: &[Vec<u8>]) -> Self {
+    pub(super) fn new(extension: &'static str, files: &[Vec<u8>]) -> Self {
         let shards = Self { directory: tempfile::tempdir().unwrap(), extension };
         for (rank, file) in files.iter().enumerate() {
             fs::write(shards.path(&rank.to_string()), file).unwrap();
@@ -73,27 +74,27 @@ impl Shards {
         shards
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(format!("shard-{name}.{}", self.extension))
     }
 
-    fn reduce(&self, more: &[&str]) -> Run {
+    pub(super) fn reduce(&self, more: &[&str]) -> Run {
         self.reduce_into(&self.path("sum"), more)
     }
 
-    fn reduce_into(&self, output: &Path, more: &[&str]) -> Run {
+    pub(super) fn reduce_into(&self, output: &Path, more: &[&str]) -> Run {
         let (input, output) = (self.path("{rank}").display().to_string(), output.display().to_string());
         let mut args = vec!["all-reduce", "--device", "host", "--input", &input, "--output", &output];
         args.extend(more);
         symmetra_with(&args)
     }
 
-    fn sum(&self) -> Vec<u8> {
+    pub(super) fn sum(&self) -> Vec<u8> {
         fs::read(self.path("sum")).unwrap()
     }
 
     /// Nothing but the inputs is there.
-    fn no_output(&self) {
+    pub(super) fn no_output(&self) {
         let names =
             fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let others: Vec<String> =
@@ -209,6 +210,7 @@ fn a_tensor_of_a_safetensors_file() {
     assert_eq!(header["weight"]["shape"], serde_json::json!([3, 4, 5]));
     assert_eq!(header["weight"]["data_offsets"], serde_json::json!([0, 120]));
     assert!(header.get("bias").is_none(), "{header}");
+    assert_eq!(header["__metadata__"], serde_json::json!({"format": "pt"}));
     let wide: Vec<Vec<f32>> = ranks.iter().map(|rank| rank.iter().map(|value| value.to_f32()).collect()).collect();
     let sum: Vec<bf16> = total(&wide, |sum, value| sum + value).into_iter().map(bf16::from_f32).collect();
     assert_eq!(data, bytemuck::cast_slice::<bf16, u8>(&sum));
@@ -296,7 +298,7 @@ fn files_that_cannot_be_summed() {
     let shards = Shards::new("safetensors", &[safetensors("U16", "[1]", &[0; 2])]);
     shards.reduce(&["--tensor", "weight"]).refused(1, &["U16", "BF16"]);
     shards.reduce(&["--tensor", "weights"]).refused(1, &["`weights`", "`bias`, `weight`"]);
-    shards.reduce(&[]).refused(2, &["--tensor"]);
+    shards.reduce(&[]).refused(1, &["`weight`", "U16", "--tensor: it has `bias`"]);
     let shards = Shards::new("safetensors", &[b"\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()]);
     shards.reduce(&["--tensor", "weight"]).refused(1, &["shard-0.safetensors"]);
 }

@@ -6,7 +6,10 @@ mod bench;
 mod diagnosis;
 mod exchange;
 mod files;
+mod hostile;
 mod launch;
+mod leftovers;
+mod tensors;
 mod tune;
 
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! `symmetra all-reduce`: reductions over ranks, measured and verified, or sums of the user's own tensors.
+//! `symmetra all-reduce`: reductions over ranks, measured and verified, or of the user's own tensors.
 
 mod buffer;
 mod collective;
@@ -8,8 +8,9 @@ mod reference;
 mod report;
 mod shards;
 mod sweep;
+mod unfinished;
 
-use symmetra::{Algorithm, MAX_WORLD_SIZE};
+use symmetra::{Algorithm, AllReduceOptions, Dtype, MAX_WORLD_SIZE};
 
 use crate::devices::RankDevice;
 use crate::exchange::{self, SweepArgs};
@@ -26,7 +27,7 @@ pub(crate) use sweep::Sweep;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
-/// Reduce over ranks: measure and verify a sweep of sizes, or sum tensors in files.
+/// Reduce over ranks: measure and verify a sweep of sizes, or reduce tensors in files.
 ///
 /// Starts the ranks itself. Without --input every size is run on fresh random data and every
 /// element of every rank's result is compared, bit for bit, with an independent reference; then
@@ -41,6 +42,7 @@ Examples:
   symmetra all-reduce --ranks 3 --dtype i8 --op max
   symmetra all-reduce --ranks 2 --ranks-as threads --algorithm two-shot-zero-copy --json
   symmetra all-reduce --input 'shard-{rank}.npy' --output sum.npy
+  symmetra all-reduce --input 'model-{rank}.safetensors' --op avg --output model.safetensors
   symmetra all-reduce --input 'model-{rank}.safetensors' --tensor lm_head.weight --output sum.safetensors")]
 pub(crate) struct Args {
     /// How many ranks, 1 to 16 [default: 4, or as many as there are --input files]
@@ -75,7 +77,7 @@ const PROBE_S: u64 = 10;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let run_args = &args.run;
     if let Some(template) = &args.files.input {
-        let opened = shards::open(&args.files, template, args.ranks, args.algorithm)?;
+        let opened = shards::open(&args.files, template, args.ranks, args.options())?;
         let mut run = Run::new(&run_args.devices(opened.shards.ranks())?, opened.shards.clone());
         run.check_calls = args.check_calls;
         return opened.finish(run.collect(run_args.ranks_as)?);
@@ -125,15 +127,26 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
     report.finish()
 }
 
+/// Refuses an algorithm that does not reduce this type so.
+fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), Failure> {
+    let AllReduceOptions { algorithm, reduction } = options;
+    if !algorithm.reduces(dtype, reduction) {
+        return Err(Failure::usage(format!("{algorithm} makes no averages of {dtype}")));
+    }
+    if !algorithm.carries(dtype) {
+        return Err(Failure::usage(format!("{algorithm} carries floating types only, not {dtype}")));
+    }
+    Ok(())
+}
+
 impl Args {
+    fn options(&self) -> AllReduceOptions {
+        AllReduceOptions { reduction: self.sweep.op, algorithm: self.algorithm }
+    }
+
     fn sweep(&self) -> Result<Sweep, Failure> {
         let (asked, algorithm) = (&self.sweep, self.algorithm);
-        if !algorithm.reduces(asked.dtype, asked.op) {
-            return Err(Failure::usage(format!("{algorithm} makes no averages of {}", asked.dtype)));
-        }
-        if !algorithm.carries(asked.dtype) {
-            return Err(Failure::usage(format!("{algorithm} carries floating types only, not {}", asked.dtype)));
-        }
+        check_fits(self.options(), asked.dtype)?;
         if asked.plain && !asked.graph && algorithm.needs_reach() {
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }

@@ -1,43 +1,42 @@
 //! The user's own tensors: one file a rank, summed into one file.
 
 use std::fs::Permissions;
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
-use symmetra::{Algorithm, Communicator, MAX_WORLD_SIZE, Stream, SymmetricBuffer};
-use tempfile::TempDir;
+use symmetra::{Algorithm, AllReduceOptions, Communicator, MAX_WORLD_SIZE, Reduction, Stream, SymmetricBuffer};
+use tempfile::NamedTempFile;
 
 use super::reference::checksum;
+use super::unfinished;
 use crate::element::Summand;
-use crate::failure::{Failure, spawn};
+use crate::failure::Failure;
 use crate::names::by_name;
 use crate::ranks::{Say, Task};
-use crate::tensor_file::{Format, Header};
-use crate::{signals, target};
+use crate::signals::{Guard, guard};
+use crate::target;
+use crate::tensor_file::{Format, Header, Sink, Source};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Tensors in files")]
 pub(super) struct FileArgs {
-    /// Each rank's tensor: a .npy or .safetensors path in which {rank} stands for 0, 1, ...
+    /// Each rank's tensors: a .npy or .safetensors path in which {rank} stands for 0, 1, ...
     #[arg(long, value_name = "PATH", requires = "output", conflicts_with_all = SWEEP_ONLY)]
     pub(super) input: Option<String>,
 
-    /// Where the sum goes, in the same format; replaced if it exists
+    /// Where the result goes, in the same format and with the metadata of rank 0's file; replaced if it exists
     #[arg(long, value_name = "PATH", requires = "input")]
     output: Option<PathBuf>,
 
-    /// Which tensor of the .safetensors files
+    /// Which tensor of the .safetensors files [default: all]
     #[arg(long, value_name = "NAME", requires = "input")]
     tensor: Option<String>,
 }
 
 /// Flags that mean nothing with `--input`.
-const SWEEP_ONLY: [&str; 10] =
-    ["dtype", "op", "min_bytes", "max_bytes", "iterations", "graph", "in_place", "plain", "seed", "json"];
+const SWEEP_ONLY: [&str; 9] =
+    ["dtype", "min_bytes", "max_bytes", "iterations", "graph", "in_place", "plain", "seed", "json"];
 
 /// What stands for the rank in the path of the inputs.
 const PLACEHOLDER: &str = "{rank}";
@@ -45,31 +44,74 @@ const PLACEHOLDER: &str = "{rank}";
 /// Up to which number files of later ranks are looked for.
 const SEARCHED: usize = 1024;
 
-/// The files of a run, all of one type and shape.
+/// The files of a run, with tensors of the same names, types and shapes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shards {
     format: Format,
     /// One for each rank.
     inputs: Vec<PathBuf>,
+    /// Of rank 0's file.
     header: Header,
     #[serde(with = "by_name")]
     algorithm: Algorithm,
-    /// Where rank 0 puts the sum.
+    #[serde(with = "by_name")]
+    reduction: Reduction,
+    /// Where rank 0 puts the result.
     unfinished: PathBuf,
 }
 
 impl Task for Shards {
     const NAME: &'static str = "shards";
-    /// The rank and the checksum of its sum.
+    /// The rank and the checksum of its results.
     type Found = (usize, u64);
 
-    /// Room for one tensor, which is summed in place.
+    /// Room for the largest tensor, which is reduced in place.
     fn heap_bytes(&self) -> u64 {
-        self.header.bytes() + (64 << 10)
+        let largest = self.header.tensors.iter().map(|tensor| tensor.bytes()).max();
+        largest.unwrap_or(0) + (64 << 10)
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {
-        with_element!(self.header.dtype, T => self.sum::<T>(communicator, say))
+        let rank = communicator.rank();
+        let source = self.format.open(&self.inputs[rank])?;
+        if let Some([was, is]) = self.header.difference(source.header()) {
+            let path = self.inputs[rank].display();
+            return Err(Failure::failed(format!("{path}: it had {was}, and now has {is}")));
+        }
+        let sink = (rank == 0).then(|| self.format.begin(&self.unfinished, &self.header)).transpose()?;
+        let stream = Stream::new(communicator.device())?;
+        let mut part = Part { shards: self, communicator, stream, source, sink };
+        let mut checksums = Vec::new();
+        for (number, tensor) in self.header.tensors.iter().enumerate() {
+            checksums.push(with_element!(tensor.dtype, T => part.reduce::<T>(number))?);
+        }
+        say((rank, checksum(&checksums)))
+    }
+}
+
+/// One rank's part.
+struct Part<'a> {
+    shards: &'a Shards,
+    communicator: &'a Communicator,
+    stream: Stream,
+    source: Source,
+    /// On rank 0.
+    sink: Option<Sink>,
+}
+
+impl Part<'_> {
+    /// Reduces the tensor of this number and returns the checksum of the result.
+    fn reduce<T: Summand>(&mut self, number: usize) -> Result<u64, Failure> {
+        let Self { shards: Shards { algorithm, reduction, .. }, communicator, stream, source, sink } = self;
+        let values = source.read::<T>(number)?;
+        let buffer: SymmetricBuffer<T> = communicator.symmetric(values.len())?;
+        buffer.write(&values, stream)?;
+        let options = AllReduceOptions { reduction: *reduction, algorithm: *algorithm };
+        communicator.all_reduce_with(options, &buffer, &buffer, &*stream)?;
+        communicator.synchronize(stream)?;
+        let result = buffer.read(stream)?;
+        sink.as_mut().map_or(Ok(()), |sink| sink.write(&result))?;
+        Ok(checksum(&result))
     }
 }
 
@@ -77,8 +119,8 @@ impl Task for Shards {
 pub(super) struct Opened {
     pub(super) shards: Shards,
     output: PathBuf,
-    /// Holds the sum until it is whole.
-    _unfinished: TempDir,
+    /// Holds the result until it is whole.
+    unfinished: Guard<NamedTempFile>,
 }
 
 /// Looks at the files before any rank is started.
@@ -86,71 +128,52 @@ pub(super) fn open(
     files: &FileArgs,
     template: &str,
     ranks: Option<u64>,
-    algorithm: Algorithm,
+    options: AllReduceOptions,
 ) -> Result<Opened, Failure> {
+    let AllReduceOptions { algorithm, reduction } = options;
     let output = files.output.as_deref().ok_or_else(|| Failure::usage("--input needs --output"))?;
     let format = Format::of(Path::new(template), files.tensor.as_deref())?;
     let inputs = inputs(template, ranks)?;
     check_output(output, &format, &inputs)?;
     let output = target::check_replaced("--output", output)?;
     let header = common_header(&format, &inputs)?;
-    // In the output's own directory, so that renaming the sum is atomic.
-    let directory = output.parent().unwrap_or(Path::new("/"));
-    // A directory: once it is removed, no rank can create a file in it.
-    let mut unfinished = tempfile::Builder::new();
-    unfinished.prefix(".symmetra-").suffix(".unfinished").permissions(Permissions::from_mode(0o700));
-    let signals = signals::watched()?;
-    let unfinished = unfinished.tempdir_in(directory);
-    let unfinished = unfinished.map_err(Failure::doing(format!("write into {}", directory.display())))?;
-    clear_at_signal(signals, unfinished.path().to_owned())?;
-    let shards = Shards { format, inputs, header, algorithm, unfinished: unfinished.path().join("sum") };
-    Ok(Opened { shards, output, _unfinished: unfinished })
-}
-
-/// Removes the unfinished sum when a signal ends this command.
-fn clear_at_signal(mut signals: Signals, unfinished: PathBuf) -> Result<(), Failure> {
-    let clear = move || {
-        if let Some(signal) = signals.forever().next() {
-            // A rank that creates a file at this moment makes the removal fail once.
-            while std::fs::remove_dir_all(&unfinished).is_err_and(|error| error.kind() == ErrorKind::DirectoryNotEmpty)
-            {
-            }
-            // Ends this process, and so the ranks.
-            let _ = emulate_default_handler(signal);
-        }
-    };
-    spawn(clear).map(drop)
+    header.tensors.iter().try_for_each(|tensor| super::check_fits(options, tensor.dtype))?;
+    // In the output's own folder, so that renaming the result is atomic.
+    let folder = output.parent().unwrap_or(Path::new("/"));
+    let create = || unfinished::create(folder).map_err(Failure::doing(format!("write into {}", folder.display())));
+    let (unfinished, path) = guard(create, |file| file.path().to_owned())?;
+    let shards = Shards { format, inputs, header, algorithm, reduction, unfinished: path };
+    Ok(Opened { shards, output, unfinished })
 }
 
 impl Opened {
-    /// Gives the sum its name if all ranks have the same.
+    /// Gives the result its name if all ranks have the same.
     pub(super) fn finish(self, mut checksums: Vec<(usize, u64)>) -> Result<(), Failure> {
         checksums.sort_unstable();
         if let Some(pair) = checksums.windows(2).find(|pair| pair[0].1 != pair[1].1) {
             let (one, other) = (pair[0].0, pair[1].0);
             return Err(Failure::failed(format!(
-                "ranks {one} and {other} ended with different sums: nothing was written"
+                "ranks {one} and {other} ended with different results: nothing was written"
             )));
         }
-        finish(&self.shards.unfinished, &self.output)?;
-        eprintln!(
-            "the sum of {} tensors of {} is in {}",
-            self.shards.ranks(),
-            self.shards.header,
-            self.output.display()
-        );
+        let finished = self.unfinished.take(|result| finish(result, &self.output));
+        finished.transpose()?;
+        let Shards { reduction, header, inputs, .. } = &self.shards;
+        let (files, output) = (inputs.len(), self.output.display());
+        eprintln!("the {reduction} of {files} files, of {header} each, is in {output}");
         Ok(())
     }
 }
 
-/// Gives the sum its name and the permissions of a new file.
-fn finish(sum: &Path, output: &Path) -> Result<(), Failure> {
+/// Gives the result its name and the permissions of a new file.
+fn finish(result: NamedTempFile, output: &Path) -> Result<(), Failure> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
     let mode = Permissions::from_mode(0o666 & !mask.bits());
-    std::fs::set_permissions(sum, mode)
-        .and_then(|()| std::fs::File::open(sum)?.sync_all())
-        .and_then(|()| std::fs::rename(sum, output))
+    let file = result.as_file();
+    file.set_permissions(mode)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| result.persist(output).map(drop).map_err(|error| error.error))
         .map_err(Failure::doing(format!("write {}", output.display())))
 }
 
@@ -205,14 +228,15 @@ fn check_output(output: &Path, format: &Format, inputs: &[PathBuf]) -> Result<()
     }
 }
 
-/// What every file's header says.
+/// What the headers of all files say of the tensors, and what else rank 0's says.
 fn common_header(format: &Format, inputs: &[PathBuf]) -> Result<Header, Failure> {
-    let headers: Vec<Header> = inputs.iter().map(|input| format.header(input)).collect::<Result<_, _>>()?;
+    let header = |input: &PathBuf| format.open(input).map(|source| source.header().clone());
+    let headers: Vec<Header> = inputs.iter().map(header).collect::<Result<_, _>>()?;
     let Some(first) = headers.first() else { return Err(Failure::failed("there are no inputs")) };
     for (rank, header) in headers.iter().enumerate() {
-        if header != first {
+        if let Some([one, other]) = first.difference(header) {
             return Err(Failure::failed(format!(
-                "ranks 0 and {rank} differ: {} is {first}, but {} is {header}",
+                "ranks 0 and {rank} differ: {} has {one}, but {} has {other}",
                 inputs[0].display(),
                 inputs[rank].display()
             )));
@@ -224,21 +248,5 @@ fn common_header(format: &Format, inputs: &[PathBuf]) -> Result<Header, Failure>
 impl Shards {
     pub(super) fn ranks(&self) -> usize {
         self.inputs.len()
-    }
-
-    /// One rank's part.
-    fn sum<T: Summand>(&self, communicator: &Communicator, say: Say<'_, (usize, u64)>) -> Result<(), Failure> {
-        let rank = communicator.rank();
-        let stream = Stream::new(communicator.device())?;
-        let buffer: SymmetricBuffer<T> = communicator.symmetric(self.header.elems())?;
-        let values = self.format.read::<T>(&self.inputs[rank], &self.header)?;
-        buffer.write(&values, &stream)?;
-        communicator.all_reduce_with(self.algorithm, &buffer, &buffer, &stream)?;
-        communicator.synchronize(&stream)?;
-        let sum = buffer.read(&stream)?;
-        if rank == 0 {
-            self.format.write(&self.unfinished, &self.header, &sum)?;
-        }
-        say((rank, checksum(&sum)))
     }
 }

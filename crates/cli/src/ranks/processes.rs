@@ -1,26 +1,27 @@
 //! Ranks as processes of this program. A rank reads its task from standard input and writes what it finds to standard
 //! output, in lines of JSON.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use rustix::stdio::{dup2_stdout, stderr, stdout};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use symmetra::bootstrap::Local;
-use tempfile::TempDir;
+use symmetra::bootstrap::{Directory, Local};
 
 use super::listen::{Hands, Heard, Ranks};
 use super::task::{Run, Said, Task};
 use crate::failure::{Failure, spawn};
+use crate::signals::{Guard, guard};
 use crate::{orphan, output};
 
 /// How long the ranks have to start.
@@ -43,16 +44,41 @@ struct Place {
     task: String,
 }
 
-/// The processes, and the directory that they meet in.
+/// The processes.
 struct Team {
     children: Vec<Child>,
-    directory: Option<TempDir>,
+    traces: Guard<Traces>,
+}
+
+/// What the ranks leave if this command ends before them.
+struct Traces {
+    /// Where the ranks meet, until they have met.
+    directory: Option<Directory>,
+    /// The process of every rank, as far as the system has such descriptors.
+    ranks: Vec<OwnedFd>,
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        for rank in &self.ranks {
+            // Fails when the rank has ended.
+            let _ = pidfd_send_signal(rank, Signal::KILL);
+        }
+        // A rank holds directories of its own until it has ended.
+        for rank in &self.ranks {
+            let limit = Timespec { tv_sec: EXIT.as_secs() as i64, tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(rank, PollFlags::IN)], Some(&limit));
+        }
+        self.directory = None;
+        // Those that it cannot remove now are removed by the next command.
+        let _ = Directory::sweep();
+    }
 }
 
 impl Hands for Team {
-    /// Removes the directory, so that an interrupted command leaves nothing behind.
+    /// Removes the directory, so that a killed command leaves nothing behind.
     fn all_open(&mut self) {
-        self.directory = None;
+        self.traces.change(|traces| traces.directory = None);
     }
 
     fn end(&mut self, rank: usize, done: bool) -> Option<String> {
@@ -107,10 +133,12 @@ fn describe(status: ExitStatus, done: bool) -> String {
 
 /// Starts every rank.
 pub(super) fn start<T: Task>(run: &Run<T>) -> Result<Ranks<T::Found>, Failure> {
-    let directory = tempfile::Builder::new().prefix("symmetra-").permissions(Permissions::from_mode(0o700)).tempdir();
-    let directory = directory.map_err(Failure::doing("make a directory for the ranks to meet in"))?;
-    let path = directory.path().to_owned();
-    let mut team = Team { children: Vec::new(), directory: Some(directory) };
+    let make = || Ok(Traces { directory: Some(Directory::new()?), ranks: Vec::new() });
+    // Inside the directory, whose lock says that it is in use: rank 0 locks the place where it listens.
+    let place = |traces: &Traces| traces.directory.as_ref().map(|directory| directory.path().join("ranks"));
+    let (traces, path) = guard(make, place)?;
+    let path = path.unwrap_or_default();
+    let mut team = Team { children: Vec::new(), traces };
     let (sender, heard) = channel();
     for rank in 0..run.ranks() {
         let task = T::NAME.to_owned();
@@ -129,7 +157,15 @@ impl Team {
     ) -> Result<(), Failure> {
         let rank = place.rank;
         let program = std::env::current_exe().map_err(Failure::doing("find this program"))?;
-        let child = Command::new(program).arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut program = Command::new(program);
+        program.arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let start = |traces: &mut Traces| {
+            let child = program.spawn()?;
+            traces.ranks.extend(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()));
+            Ok::<_, std::io::Error>(child)
+        };
+        // None: a signal ends this command.
+        let Some(child) = self.traces.change(start) else { return Err(Failure::Unread) };
         let mut child = child.map_err(Failure::doing(format!("start rank {rank}")))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         self.children.push(child);

@@ -1,21 +1,62 @@
 //! NumPy's own format: one array a file.
 
 use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use std::io::{Read, Write};
 
 use npyz::{DType, Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
 use symmetra::Dtype;
 
-use super::Header;
+use super::shown::shown;
+use super::{Header, Layout, Tensor};
+
+/// How every file begins.
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Longest header: NumPy reads no longer one either.
+const MAX_HEADER_BYTES: usize = 10_000;
+/// Most opening brackets: those of an array of numbers. The parser takes time that doubles with every bracket inside
+/// another.
+const MAX_BRACKETS: usize = 2;
 
 /// Reads a header and leaves the file where the elements begin.
-pub(super) fn header(file: &mut File) -> Result<Header, String> {
-    let header = NpyHeader::from_reader(file).map_err(|error| format!("it is no .npy file: {error}"))?;
+pub(super) fn layout(file: &mut File) -> Result<Layout, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("it is no .npy file: {}", shown(&error.to_string()));
+    let bytes = header_bytes(file).map_err(|error| wrong(&error))?;
+    let header = NpyHeader::from_reader(&bytes[..]).map_err(|error| wrong(&error))?;
     let dtype = dtype(&header.dtype())?;
     // Of arrays of one dimension or fewer the order says nothing.
     let fortran = header.order() == Order::Fortran && header.shape().len() > 1;
-    Header::new(dtype, header.shape().to_vec(), fortran)
+    let tensor = Tensor::new("", dtype, header.shape().to_vec(), fortran)?;
+    let start = bytes.len() as u64;
+    Ok(Layout { header: Header { tensors: vec![tensor], texts: None }, position: start, starts: vec![start] })
+}
+
+/// Everything before the elements, if the parser is sure to be done with it soon.
+fn header_bytes(file: &mut File) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut read = |more: usize| {
+        let start = bytes.len();
+        bytes.resize(start + more, 0);
+        file.read_exact(&mut bytes[start..]).map_err(|error| error.to_string()).map(|()| bytes[start..].to_vec())
+    };
+    let begin = read(MAGIC.len() + 2)?;
+    if !begin.starts_with(MAGIC) {
+        return Err("it begins as something else".to_owned());
+    }
+    let length = match begin[MAGIC.len()] {
+        1 => read(2)?,
+        _ => read(4)?,
+    };
+    let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    if length > MAX_HEADER_BYTES {
+        return Err(format!("its header has {length} bytes, but must have at most {MAX_HEADER_BYTES}"));
+    }
+    let brackets = read(length)?.iter().filter(|byte| b"([{".contains(byte)).count();
+    if brackets > MAX_BRACKETS {
+        return Err(format!(
+            "its header has {brackets} opening brackets, but that of an array of numbers has {MAX_BRACKETS}"
+        ));
+    }
+    Ok(bytes)
 }
 
 /// The types that both have, and their codes.
@@ -32,24 +73,23 @@ const TYPES: [(TypeChar, u64, Dtype, &str); 9] = [
 ];
 
 fn dtype(dtype: &DType) -> Result<Dtype, String> {
-    let shown = dtype.descr();
-    let refused = format!("its elements are {shown}, but they must be f4, f8, f2, or i or u of 1, 4 or 8 bytes");
+    let descr = shown(&dtype.descr());
+    let refused = format!("its elements are {descr}, but they must be f4, f8, f2, or i or u of 1, 4 or 8 bytes");
     let DType::Plain(plain) = dtype else { return Err(refused) };
     if plain.endianness() == Endianness::Big {
-        return Err(format!("its elements are {shown}, big-endian: store them little-endian"));
+        return Err(format!("its elements are {descr}, big-endian: store them little-endian"));
     }
     let found = TYPES.iter().find(|(letter, size, ..)| (*letter, *size) == (plain.type_char(), plain.size_field()));
     found.map(|(_, _, dtype, _)| *dtype).ok_or(refused)
 }
 
-pub(super) fn write(path: &Path, header: &Header, bytes: &[u8]) -> Result<(), String> {
-    let found = TYPES.iter().find(|(_, _, dtype, _)| *dtype == header.dtype);
-    let code = found.map(|(.., code)| *code).ok_or_else(|| format!("the format has no {}", header.dtype))?;
+/// Writes everything before the elements.
+pub(super) fn begin(file: &mut File, header: &Header) -> Result<(), String> {
+    let [tensor] = &header.tensors[..] else { return Err("a .npy file has one tensor".to_owned()) };
+    let found = TYPES.iter().find(|(_, _, dtype, _)| *dtype == tensor.dtype);
+    let code = found.map(|(.., code)| *code).ok_or_else(|| format!("the format has no {}", tensor.dtype))?;
     let code = code.parse().map_err(|error| format!("{code}: {error}"))?;
-    let io = |error: std::io::Error| error.to_string();
-    let file = File::create(path).map_err(io)?;
-    let options = npyz::WriteOptions::new_header_only().dtype(DType::Plain(code)).shape(&header.shape);
-    let options = options.order(if header.fortran { Order::Fortran } else { Order::C });
-    let mut file = options.writer(file).write_header_only().map_err(io)?;
-    file.write_all(bytes).map_err(io)
+    let options = npyz::WriteOptions::new_header_only().dtype(DType::Plain(code)).shape(&tensor.shape);
+    let options = options.order(if tensor.fortran { Order::Fortran } else { Order::C });
+    options.writer(file).write_header_only().and_then(|file| file.flush()).map_err(|error| error.to_string())
 }

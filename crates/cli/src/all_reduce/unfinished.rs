@@ -1,0 +1,53 @@
+//! The file that becomes the output once it is whole.
+//!
+//! The file is locked while its command lives. When a command is killed, the system drops the lock, and the next
+//! command of that user that writes into the same folder removes the file.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::process::geteuid;
+use tempfile::{Builder, NamedTempFile};
+
+/// How the names begin and end.
+const PREFIX: &str = ".symmetra-";
+const SUFFIX: &str = ".unfinished";
+
+/// Makes an empty file in `folder`, for this user alone.
+pub(super) fn create(folder: &Path) -> io::Result<NamedTempFile> {
+    sweep(folder);
+    loop {
+        let file = Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(folder)?;
+        match file.as_file().try_lock() {
+            Ok(()) if file.as_file().metadata()?.nlink() > 0 => return Ok(file),
+            // Swept before it was locked.
+            Ok(()) | Err(TryLockError::WouldBlock) => {}
+            // A file system without such locks, where nobody sweeps.
+            Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
+}
+
+/// Removes the files that killed commands of this user left.
+fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let ours = name.starts_with(PREFIX)
+            && name.ends_with(SUFFIX)
+            && entry.metadata().is_ok_and(|there| there.is_file() && there.uid() == geteuid().as_raw());
+        if ours
+            && let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+            && let Err(error) = std::fs::remove_file(entry.path())
+        {
+            eprintln!("{} is left: {error}", entry.path().display());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/cli/unit/unfinished.rs"]
+mod tests;
