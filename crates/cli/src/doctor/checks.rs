@@ -1,13 +1,13 @@
 //! The checks, in the order in which opening a group would meet them.
 
-use std::fs::Permissions;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, getrlimit};
 use symmetra::DeviceKind;
+use symmetra::bootstrap::Directory;
 
 use super::Finding;
 use crate::all_reduce;
@@ -40,20 +40,20 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
 
 fn sockets() -> Finding {
     let check = format!("unix sockets in {}", std::env::temp_dir().display());
-    let tried = tempfile::Builder::new().prefix("symmetra-").permissions(Permissions::from_mode(0o700)).tempdir();
-    let tried = tried.and_then(|directory| {
-        let path = directory.path().join("rank0.sock");
+    let connect = |directory: &Path| {
+        let path = directory.join("rank0.sock");
         let listener = UnixListener::bind(&path)?;
         let _connected = UnixStream::connect(&path)?;
         listener.accept().map(drop)
-    });
+    };
+    let directory = Directory::new().map_err(|error| error.to_string());
+    let tried =
+        directory.and_then(|directory| connect(directory.path()).map_err(|error: std::io::Error| error.to_string()));
     match tried {
         Ok(()) => Finding::ok(check, "a rank can listen and another connect"),
-        Err(error) => Finding::fail(
-            check,
-            error.to_string(),
-            "point TMPDIR to a short path on a local file system that is yours to write",
-        ),
+        Err(error) => {
+            Finding::fail(check, error, "point TMPDIR to a short path on a local file system that is yours to write")
+        }
     }
 }
 
