@@ -67,9 +67,10 @@ std::unique_ptr<Bootstrap> local(const std::string& directory, std::size_t rank,
                                  std::chrono::milliseconds timeout = kTimeout);
 
 /// Ranks that meet at a TCP port, by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE as torchrun and `symmetra launch`
-/// set them. SYMMETRA_SECRET (32 hexadecimal digits) keeps strangers out; SYMMETRA_BIND names an interface other than
-/// loopback. Blocks. Throws kInvalidArgument naming the variable that is missing or malformed, kBootstrap for a port in
-/// use, a rank that was claimed before, another world size or another secret.
+/// set them. Where neither RANK nor WORLD_SIZE is set, the variables of mpirun or srun count. SYMMETRA_SECRET (32
+/// hexadecimal digits) keeps strangers out; SYMMETRA_BIND names an interface other than loopback. Blocks. Throws
+/// kInvalidArgument naming the variable that is missing or malformed, kBootstrap for a port in use, a rank that was
+/// claimed before, another world size or another secret.
 std::unique_ptr<Bootstrap> tcp_from_env(std::chrono::milliseconds timeout = kTimeout);
 
 /// A port of this host and a 128-bit secret, as text for the other ranks. Whoever knows it can join: treat it as a

@@ -40,12 +40,12 @@ struct EnvConfig {
   /// The number of this data parallel replica. Set it when each replica is started as a world of its own; `rank` and
   /// `world_size` then count within the replica.
   std::optional<std::size_t> data_parallel_rank;
-  /// This rank's number. Unset: from RANK, or from the bootstrap object.
+  /// This rank's number. Unset: from RANK or the variable of another launcher, or from the bootstrap object.
   std::optional<std::size_t> rank;
-  /// The number of ranks. Unset: from WORLD_SIZE, or from the bootstrap object.
+  /// The number of ranks. Unset: from WORLD_SIZE or the variable of another launcher, or from the bootstrap object.
   std::optional<std::size_t> world_size;
-  /// The number of this rank's device on its host. Unset: from LOCAL_RANK, else the rank's place among the ranks of the
-  /// host.
+  /// The number of this rank's device on its host. Unset: from LOCAL_RANK, else from the launcher that gave the rank,
+  /// else the rank's place among the ranks of the host.
   std::optional<std::size_t> local_rank;
   /// Where the ranks meet; unused with a bootstrap object. `env://`: at MASTER_ADDR and MASTER_PORT. `tcp://host:port`:
   /// rank 0 listens there, with the secret of SYMMETRA_SECRET and the interface of SYMMETRA_BIND. `file://path`: in

@@ -14,8 +14,7 @@ use super::handshake::NO_SECRET;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use crate::error::{Error, Result};
-use crate::variables::optional;
-use crate::variables::warn_of_variables;
+use crate::variables::{Launcher, Process, optional, warn_of_variables};
 
 /// Where ranks meet, and which rank this is.
 #[derive(Clone)]
@@ -53,7 +52,8 @@ impl fmt::Debug for TcpConfig {
 
 impl TcpConfig {
     /// Reads the variables that torchrun and `symmetra launch` set. Warns once in each process of
-    /// `SYMMETRA_` variables that nothing reads.
+    /// `SYMMETRA_` variables that nothing reads. Where neither `RANK` nor `WORLD_SIZE` is set, reads
+    /// those of `mpirun` or `srun` (`docs/environment.md`).
     ///
     /// | variable | |
     /// |---|---|
@@ -66,12 +66,7 @@ impl TcpConfig {
     /// # Errors
     /// [`Error::InvalidArgument`] naming the variable that is missing or malformed.
     pub fn from_env(deadline: Instant) -> Result<Self> {
-        let number = |name, limit: &str| -> Result<usize> {
-            let text = required(name)?;
-            text.parse().map_err(|_| Error::invalid(name, format_args!("`{text}`"), limit))
-        };
-        let rank = number("RANK", "it must be a number from 0")?;
-        let world_size = number("WORLD_SIZE", "it must be a number from 1")?;
+        let ((rank, _), (world_size, _)) = Launcher::of(&Process).place(&Process, None, None)?;
         Self::at(Self::address_from_env()?, rank, world_size, deadline)
     }
 
@@ -104,7 +99,8 @@ impl TcpConfig {
 }
 
 fn required(name: &str) -> Result<String> {
-    optional(name)?.ok_or_else(|| Error::invalid(name, "unset", "it must be set"))
+    let limit = "it must be set: `symmetra launch` and torchrun set it, mpirun and srun do not";
+    optional(name)?.ok_or_else(|| Error::invalid(name, "unset", limit))
 }
 
 /// Ranks that meet at a TCP port: processes or threads, of one host or of several.

@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
-use crate::variables::{Lookup, Process, Setting, Source, library_path, number, text};
+use crate::variables::{Launcher, Lookup, Process, Setting, Source, library_path, number, text};
 
 /// The settings of an [`Environment`](super::Environment). A field that is set overrides its variable.
 #[derive(Debug)]
@@ -23,12 +23,13 @@ pub struct EnvConfig {
     /// The number of this replica, if each replica is started as a world of its own; `rank` and `world_size` then count
     /// within the replica. `None`: they count all ranks.
     pub data_parallel_rank: Option<usize>,
-    /// This rank. `None`: from `RANK`, or from the init method's object.
+    /// This rank. `None`: from `RANK` or the variable of another launcher, or from the init method's object.
     pub rank: Option<usize>,
-    /// The number of ranks. `None`: from `WORLD_SIZE`, or from the init method's object.
+    /// The number of ranks. `None`: from `WORLD_SIZE` or the variable of another launcher, or from the init method's
+    /// object.
     pub world_size: Option<usize>,
-    /// The number of this rank's device on the host. `None`: from `LOCAL_RANK`, else the rank's number among the ranks
-    /// of the host.
+    /// The number of this rank's device on the host. `None`: from `LOCAL_RANK`, else from the launcher that gave the
+    /// rank, else the rank's number among the ranks of the host.
     pub local_rank: Option<usize>,
     /// Where the ranks meet. Default `env://`.
     pub init_method: InitMethod,
@@ -155,9 +156,10 @@ impl EnvConfig {
 
     fn settings_with(mut self, lookup: &impl Lookup, otherwise: (usize, usize)) -> Result<Vec<Setting>> {
         let mut assumed = Vec::new();
+        let launcher = Launcher::of(lookup);
         for (name, variable, set, value) in [
-            ("rank", "RANK", &mut self.rank, otherwise.0),
-            ("world_size", "WORLD_SIZE", &mut self.world_size, otherwise.1),
+            ("rank", launcher.rank, &mut self.rank, otherwise.0),
+            ("world_size", launcher.world_size, &mut self.world_size, otherwise.1),
         ] {
             if number(lookup, *set, variable)?.is_none() {
                 *set = Some(value);
@@ -187,7 +189,9 @@ impl EnvConfig {
     }
 
     fn resolve_with(self, lookup: &impl Lookup, told: Option<(usize, usize)>) -> Result<Resolved> {
-        let (rank, world_size) = self.place(lookup, told)?;
+        let launcher = Launcher::of(lookup);
+        let (rank, world_size) = self.place(launcher, lookup, told)?;
+        let local_rank = launcher.local_rank(lookup, self.local_rank, rank.1)?;
         if rank.0 >= world_size.0 {
             return Err(Error::invalid("rank", rank.0, format!("the world size is {}", world_size.0)));
         }
@@ -202,7 +206,6 @@ impl EnvConfig {
                 ((replica * world_size.0 + rank.0, rank.1), Layout::new(all, tensor, pipeline, data)?)
             }
         };
-        let local_rank = number(lookup, self.local_rank, "LOCAL_RANK")?;
         let interface = text(lookup, self.interface, "SYMMETRA_INTERFACE")?;
         let backend = text(lookup, self.backend.map(|backend| backend.name().to_owned()), "SYMMETRA_BACKEND")?;
         let backend_source = backend.as_ref().map_or(Source::Default, |(_, source)| *source);
@@ -247,7 +250,12 @@ impl EnvConfig {
 
     /// Rank and world size, of the replica or of the whole world, with their sources.
     #[allow(clippy::type_complexity)]
-    fn place(&self, lookup: &impl Lookup, told: Option<(usize, usize)>) -> Result<((usize, Source), (usize, Source))> {
+    fn place(
+        &self,
+        launcher: &Launcher,
+        lookup: &impl Lookup,
+        told: Option<(usize, usize)>,
+    ) -> Result<((usize, Source), (usize, Source))> {
         let (mut rank, mut world_size) = (self.rank, self.world_size);
         if let Some(told) = told {
             for (what, set, told) in [("rank", &mut rank, told.0), ("world size", &mut world_size, told.1)] {
@@ -257,11 +265,7 @@ impl EnvConfig {
                 *set = Some(told);
             }
         }
-        let required = |found: Option<(usize, Source)>, name| {
-            found.ok_or_else(|| Error::invalid(name, "unset", "it must be set, here or in EnvConfig"))
-        };
-        let rank = required(number(lookup, rank, "RANK")?, "RANK")?;
-        Ok((rank, required(number(lookup, world_size, "WORLD_SIZE")?, "WORLD_SIZE")?))
+        launcher.place(lookup, rank, world_size)
     }
 
     fn replica(&self, replica: usize, world_size: usize, told: bool) -> Result<usize> {

@@ -297,7 +297,7 @@ impl Health {
         let (ours, theirs) = (self.own().history.enqueued(), page.history.enqueued());
         let last = theirs.checked_sub(1).and_then(|number| page.history.get(number));
         let last = last.map_or_else(String::new, |call| format!(", the last {call}"));
-        format!(": it had enqueued {theirs} operations{last}; this rank {ours}")
+        format!(": it had enqueued {theirs} operations{last}; this rank had enqueued {ours}")
     }
 
     /// Stops every rank, this rank's device included, because what a kernel waits for may never come.

@@ -1,10 +1,12 @@
 //! Environment variables: the known ones, and suggestions for unknown names.
 
+mod launcher;
 mod lookup;
 mod setting;
 
 use std::sync::Once;
 
+pub(crate) use launcher::Launcher;
 #[cfg(feature = "nccl")]
 pub(crate) use lookup::LIBRARY_NAMES;
 pub(crate) use lookup::{Lookup, Process, flag, library_path, number, optional, text};
@@ -31,10 +33,19 @@ const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 18] = [
+pub const VARIABLES: [Variable; 27] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
     variable("LOCAL_RANK", "number", "place on the host", "which device of the host this rank works on"),
+    variable("OMPI_COMM_WORLD_RANK", "number", "unset", "RANK by Open MPI's mpirun; read where RANK is unset"),
+    variable("OMPI_COMM_WORLD_SIZE", "number", "unset", "WORLD_SIZE by the same"),
+    variable("OMPI_COMM_WORLD_LOCAL_RANK", "number", "unset", "LOCAL_RANK by the same"),
+    variable("PMI_RANK", "number", "unset", "RANK by MPICH's mpirun; read where those above are unset"),
+    variable("PMI_SIZE", "number", "unset", "WORLD_SIZE by the same"),
+    variable("MPI_LOCALRANKID", "number", "unset", "LOCAL_RANK by the same"),
+    variable("SLURM_PROCID", "number", "unset", "RANK by srun; read where those above are unset"),
+    variable("SLURM_NTASKS", "number", "unset", "WORLD_SIZE by the same"),
+    variable("SLURM_LOCALID", "number", "unset", "LOCAL_RANK by the same"),
     variable("MASTER_ADDR", "host", "required by env://", "where rank 0 listens"),
     variable("MASTER_PORT", "port", "required by env://", "the port it listens at"),
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),

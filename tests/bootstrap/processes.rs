@@ -121,17 +121,24 @@ fn pitfall_1_kill_9_of_rank_0_is_named_to_everybody() {
 
 #[test]
 fn pitfall_33_processes_meet_as_the_environment_says() {
-    let port = free_address().port().to_string();
     let secret = "0123456789abcdef0123456789ABCDEF";
-    let world =
-        [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port), ("WORLD_SIZE", "3"), ("SYMMETRA_SECRET", secret)];
-    let mut children: Vec<Child> =
-        ["0", "1", "2"].iter().map(|rank| child("env", &[&world[..], &[("RANK", rank)]].concat())).collect();
-    for (rank, child) in children.iter_mut().enumerate() {
-        let mut voice = answers(child);
-        assert_eq!(answer(&mut voice), format!("rank {rank} of 3"));
-        voice.for_each(drop);
-        assert!(child.wait().unwrap().success());
+    for [rank_name, size_name] in [
+        ["RANK", "WORLD_SIZE"],
+        ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+        ["PMI_RANK", "PMI_SIZE"],
+        ["SLURM_PROCID", "SLURM_NTASKS"],
+    ] {
+        let port = free_address().port().to_string();
+        let world =
+            [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port), (size_name, "3"), ("SYMMETRA_SECRET", secret)];
+        let mut children: Vec<Child> =
+            ["0", "1", "2"].iter().map(|rank| child("env", &[&world[..], &[(rank_name, rank)]].concat())).collect();
+        for (rank, child) in children.iter_mut().enumerate() {
+            let mut voice = answers(child);
+            assert_eq!(answer(&mut voice), format!("rank {rank} of 3"));
+            voice.for_each(drop);
+            assert!(child.wait().unwrap().success());
+        }
     }
 }
 
@@ -139,7 +146,7 @@ fn pitfall_33_processes_meet_as_the_environment_says() {
 fn pitfall_36_variables_that_are_missing_or_malformed_are_named() {
     let right = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("RANK", "0"), ("WORLD_SIZE", "1")];
     let cases = [
-        ("MASTER_ADDR", None, "MASTER_ADDR is unset, but it must be set"),
+        ("MASTER_ADDR", None, "MASTER_ADDR is unset, but it must be set: `symmetra launch` and torchrun set it"),
         ("RANK", None, "RANK is unset"),
         ("RANK", Some("-1"), "RANK is `-1`, but it must be a number from 0"),
         ("RANK", Some("7"), "rank is 7, but it must be in 0..1"),
