@@ -91,7 +91,10 @@ fn skipped(algorithm: Algorithm, check_calls: bool) {
         match &error {
             Error::Timeout { operation, sequence, rank: Some(1), waited, detail } if own != 1 => {
                 assert_eq!((*operation, *sequence, *waited), (Operation::AllReduce, 3, STEADY), "{error}");
-                assert!(detail.contains("it had enqueued 3 operations") && detail.contains("this rank had enqueued 4"), "{error}");
+                assert!(
+                    detail.contains("it had enqueued 3 operations") && detail.contains("this rank had enqueued 4"),
+                    "{error}"
+                );
             }
             Error::Aborted { detail } if own == 1 => {
                 assert!(detail.ends_with("for this one in all-reduce 3"), "{error}")
@@ -145,7 +148,10 @@ fn pitfall_04_what_was_refused_is_not_counted() {
         let error = failure(&rank).0;
         match &error {
             Error::Timeout { rank: Some(1), detail, .. } if rank.rank() == 0 => {
-                assert!(detail.contains("it had enqueued 3 operations") && detail.contains("this rank had enqueued 4"), "{error}")
+                assert!(
+                    detail.contains("it had enqueued 3 operations") && detail.contains("this rank had enqueued 4"),
+                    "{error}"
+                )
             }
             Error::Aborted { .. } if rank.rank() == 1 => {}
             _ => panic!("rank {} got {error}", rank.rank()),

@@ -135,7 +135,8 @@ class Collectives {
 
   /// all_gather by the copy engines, on a side stream that waits for `queue`: work enqueued after this call runs beside the copies, up to
   /// Pending::wait. No multiprocessor moves data; each of the two barriers is a kernel of one block. No stream may touch either operand
-  /// before the end. Only own kernels serve this form.
+  /// before the end. Only own kernels serve this form. The call waits for `queue`, and not for calls of the communicator on other streams;
+  /// nor do later calls on other streams wait for it.
   ///
   /// Each rank copies from the `input` of the others, if `input` is symmetric or registered memory at the same offset on every rank. Other
   /// memory is staged in a workspace of as many bytes in the symmetric heap; so is registered memory if ranks with GPUs are threads of one

@@ -20,6 +20,9 @@ both! {
     /// process. `output` is any memory. In place on every rank or on none. No stream may touch either operand before
     /// the end.
     ///
+    /// The call waits for its queue, and not for calls of the communicator on other streams; nor do later calls on
+    /// other streams wait for it. Where such calls use the same memory, let the streams wait for each other.
+    ///
     /// Copies cannot be cancelled: after a failed call, they still read the inputs of peers and write this rank's
     /// `output`. So registered memory stays allocated until every rank has closed or dropped its communicator.
     ///

@@ -123,7 +123,7 @@ fn holds_sockets_alone(path: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
         let kind = entry.file_type()?;
-        if !kind.is_socket() && !(kind.is_dir() && holds_sockets_alone(&entry.path())?) {
+        if !(kind.is_socket() || kind.is_dir() && holds_sockets_alone(&entry.path())?) {
             return Ok(false);
         }
     }

@@ -4,6 +4,9 @@
 //! `CXX` names the compiler, else `c++`. What a machine does not have is skipped, and said so.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../support/archive.rs"]
+mod archive;
+
 use std::env;
 use std::fs;
 use std::io::Read;
@@ -72,39 +75,12 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// The archive that cargo built beside this test, with the features of this test. Builds with other features may
-/// lie beside it: cargo notes the features of each.
-fn archive() -> PathBuf {
-    let deps = env::current_exe().unwrap().parent().unwrap().to_owned();
-    let all = [
-        ("cuda", cfg!(feature = "cuda")),
-        ("cudarc", cfg!(feature = "cudarc")),
-        ("gloo", cfg!(feature = "gloo")),
-        ("hip", cfg!(feature = "hip")),
-        ("hip-sys", cfg!(feature = "hip-sys")),
-        ("nccl", cfg!(feature = "nccl")),
-    ];
-    let features: Vec<&str> = all.into_iter().filter_map(|(name, on)| on.then_some(name)).collect();
-    let fits = |path: &PathBuf| {
-        let build = path.file_stem()?.to_str()?.strip_prefix("lib")?;
-        let note = fs::read(deps.join("../.fingerprint").join(build).join("lib-symmetra.json")).ok()?;
-        let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
-        let built: Vec<String> = serde_json::from_str(note["features"].as_str()?).unwrap();
-        Some(built == features)
-    };
-    let archives = fs::read_dir(&deps).unwrap().map(|entry| entry.unwrap().path());
-    archives
-        .filter(|path| path.extension().is_some_and(|ending| ending == "a") && fits(path) == Some(true))
-        .max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap())
-        .expect("no libsymmetra.a beside the test")
-}
-
 /// A tree that the documented command installs.
 fn install(name: &str, options: &[&str]) -> PathBuf {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&prefix);
     let mut command = Command::new(root().join("install.sh"));
-    command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive()).args(options);
+    command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive::archive()).args(options);
     if cfg!(feature = "gloo") {
         command.args(["--features", "gloo"]);
     }

@@ -3,7 +3,7 @@
 use symmetra::op::{ALL_REDUCE, InPlace, OPERATIONS, Op, Size};
 use symmetra::{Algorithm, Dtype, Reduction, Transport};
 
-use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step};
+use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
 use crate::run::{DEPARTURES_ARE_NO_ERROR, DIFFERENT_CALLS_ARE_ALWAYS_FOUND};
 use crate::support::data::{Random, mix, shuffle};
 
@@ -37,11 +37,11 @@ struct Graph {
     groups: Vec<usize>,
 }
 
-/// The program of a seed, for ranks that are threads of one process or processes.
-pub(crate) fn program(seed: u64, threads: bool) -> Program {
+/// The program of a seed.
+pub(crate) fn program(seed: u64, through: Through) -> Program {
     let mut random = Random(mix(seed));
     let world = [2, 2, 2, 3, 3, 3, 4, 4, 4, 5][random.below(10)];
-    let settings = settings(&mut random, threads);
+    let settings = settings(&mut random, through);
     let program = Program { seed, world, settings, steps: Vec::new() };
     let groups = vec![(0, (0..world).collect())];
     let mut writer = Writer { random, program, groups, benches: Vec::new(), graphs: Vec::new(), next: 1 };
@@ -49,7 +49,7 @@ pub(crate) fn program(seed: u64, threads: bool) -> Program {
     writer.program
 }
 
-fn settings(random: &mut Random, threads: bool) -> Settings {
+fn settings(random: &mut Random, through: Through) -> Settings {
     let mut bytes = |sizes: &[u64]| *random.pick(sizes) + 4 * random.below(200) as u64;
     let scratch = [
         bytes(&[1024, 4096, 256 << 10]),
@@ -66,7 +66,7 @@ fn settings(random: &mut Random, threads: bool) -> Settings {
         scratch,
         steady_ms: 20_000,
         shape: *random.pick(&[[1, 1], [1, 1], [1, 1], [2, 3], [1, 2]]),
-        threads,
+        through,
     }
 }
 
@@ -254,9 +254,9 @@ impl Writer {
         if self.random.below(2) == 0 { start / 16 * 16 } else { start }
     }
 
-    /// Whether a graph makes plain memory addressable for peers.
+    /// Whether a graph makes plain memory addressable for peers: processes do not share it on the host device.
     fn registers(&self, captured: bool) -> bool {
-        captured && self.program.settings.threads
+        captured && self.program.settings.through == Through::Threads
     }
 
     fn kind(&mut self, op: &Op, captured: bool, count: usize) -> Kind {
@@ -297,7 +297,7 @@ impl Writer {
             0..3 => Fault::Abort,
             3 if DEPARTURES_ARE_NO_ERROR => Fault::Depart,
             3..6 => Fault::Leave,
-            6..8 if !self.program.settings.threads => Fault::Die,
+            6..8 if self.program.settings.through != Through::Threads => Fault::Die,
             8 => Fault::Skip,
             _ if self.program.settings.check_calls || DIFFERENT_CALLS_ARE_ALWAYS_FOUND => {
                 Fault::Differ(Box::new(self.common(bench)))

@@ -1,10 +1,13 @@
-//! Random programs of all operations, in any order and form, against a model: ranks as threads and as processes. A run
-//! gives the model's values, or every rank gets a typed error in time.
+//! Random programs of all operations, in any order and form, against a model: ranks as threads, as processes,
+//! and as processes of a C++ program. A run gives the model's values, or every rank gets a typed error in time.
 //!
 //! `SYMMETRA_FUZZ_S` says for how many seconds, `SYMMETRA_FUZZ_SEED` which program is the first.
 #![allow(unsafe_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../support/archive.rs"]
+mod archive;
 mod bench;
+mod cpp;
 mod generate;
 mod model;
 mod program;
@@ -13,11 +16,12 @@ mod run;
 mod shrink;
 #[path = "../support/mod.rs"]
 mod support;
+mod text;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use program::Program;
+use program::{Program, Through};
 use support::process::this;
 
 /// The test that processes run again as ranks.
@@ -39,8 +43,12 @@ fn programs_leave_what_the_model_says() {
     let start = Instant::now();
     let mut seed = first;
     while seed == first || start.elapsed() < seconds {
-        // Odd programs are for processes.
-        let program = generate::program(seed, seed.is_multiple_of(2));
+        let through = match seed % 4 {
+            1 => Through::Processes,
+            3 => Through::Cpp,
+            _ => Through::Threads,
+        };
+        let program = generate::program(seed, through);
         if let Err(wrong) = run::run(TEST, &program) {
             eprintln!("SYMMETRA_FUZZ_SEED={seed}, program {} after {:?}:\n{wrong}", seed - first, start.elapsed());
             let (program, wrong) = shrink::shrunk(&program, wrong, |program| run::run(TEST, program));

@@ -33,8 +33,16 @@ pub(crate) struct Settings {
     pub(crate) steady_ms: u64,
     /// Blocks, and threads of a block.
     pub(crate) shape: [u32; 2],
-    /// Whether a graph can register plain memory with all ranks: ranks are threads.
-    pub(crate) threads: bool,
+    pub(crate) through: Through,
+}
+
+/// What the ranks of a program are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Through {
+    Threads,
+    Processes,
+    /// Processes of a C++ program.
+    Cpp,
 }
 
 impl Settings {

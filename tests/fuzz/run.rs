@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 
 use symmetra::bootstrap::Threads;
 
+use crate::cpp;
 use crate::model::{Model, written};
-use crate::program::{Fault, Program, Step};
+use crate::program::{Fault, Program, Step, Through};
 use crate::rank::Rank;
 use crate::support::process::{Child, Ranks};
+use crate::text::text;
 
 /// Whether calls that differ are found without `check_calls`.
 pub(crate) const DIFFERENT_CALLS_ARE_ALWAYS_FOUND: bool = false;
@@ -29,8 +32,19 @@ pub(crate) fn run(test: &str, program: &Program) -> Result<(), String> {
     for rank in 0..program.world {
         std::fs::write(directory.path().join(format!("written.{rank}")), written(program, rank)).unwrap();
     }
-    let processes = if program.settings.threads { 1 } else { program.world };
-    let mut ranks = Ranks::start_in(directory, test, processes, "", |_| Vec::new());
+    let processes = if program.settings.through == Through::Threads { 1 } else { program.world };
+    let mut ranks = match program.settings.through {
+        Through::Cpp => {
+            std::fs::write(directory.path().join("words"), text(program)).unwrap();
+            let folder = directory.path().to_owned();
+            Ranks::of(directory, processes, |rank| {
+                let mut command = Command::new(cpp::program());
+                command.arg(&folder).arg(rank.to_string());
+                command
+            })
+        }
+        _ => Ranks::start_in(directory, test, processes, "", |_| Vec::new()),
+    };
     let alive: Vec<usize> = (0..processes).filter(|rank| Some(*rank) != dead(program)).collect();
     let mut complaints = String::new();
     for &rank in &alive {
@@ -63,13 +77,13 @@ fn dead(program: &Program) -> Option<usize> {
 pub(crate) fn part(child: &Child) {
     let directory = child.directory();
     let program: Program = serde_json::from_slice(&std::fs::read(directory.join("program")).unwrap()).unwrap();
-    let ranks: Vec<Rank<'_>> = match program.settings.threads {
-        true => std::thread::scope(|scope| {
+    let ranks: Vec<Rank<'_>> = match program.settings.through {
+        Through::Threads => std::thread::scope(|scope| {
             let run = |bootstrap: Threads| scope.spawn(|| Rank::run(&program, directory, bootstrap));
             let ranks: Vec<_> = Threads::new(program.world).unwrap().into_iter().map(run).collect();
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         }),
-        false => vec![Rank::run(&program, directory, child.meet("all", child.rank, child.world).unwrap())],
+        _ => vec![Rank::run(&program, directory, child.meet("all", child.rank, child.world).unwrap())],
     };
     child.say("ran");
     child.hear();

@@ -108,13 +108,23 @@ impl Ranks {
         part: &str,
         variables: impl Fn(usize) -> Vec<(String, String)>,
     ) -> Self {
-        let temporary = directory.path().join("tmp");
-        std::fs::create_dir_all(&temporary).unwrap();
-        let start = |rank: usize| {
+        let folder = directory.path().to_owned();
+        Self::of(directory, world, |rank| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
             command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(PART, part);
-            command.env(DIRECTORY, directory.path()).env("TMPDIR", &temporary).envs(variables(rank));
+            command.env(DIRECTORY, &folder).envs(variables(rank));
+            command
+        })
+    }
+
+    /// Starts a process per rank of `world`, in an existing directory.
+    pub fn of(directory: TempDir, world: usize, command: impl Fn(usize) -> Command) -> Self {
+        let temporary = directory.path().join("tmp");
+        std::fs::create_dir_all(&temporary).unwrap();
+        let start = |rank: usize| {
+            let mut command = command(rank);
+            command.env("TMPDIR", &temporary);
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             let out = BufReader::new(child.stdout.take().unwrap());
             let (said, lines) = channel();

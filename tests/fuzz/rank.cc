@@ -1,0 +1,495 @@
+// Runs a program as one rank, through the C++ headers, and writes down what the rank found: rank.rs in C++.
+// Arguments: the directory of the program, the rank. Operations and memory are given by the program's words.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "symmetra/symmetra.hpp"
+
+namespace {
+
+using symmetra::Communicator;
+using symmetra::Operand;
+using symmetra::Queue;
+
+constexpr std::size_t kRoom = 4096;
+constexpr std::size_t kStreams = 3;
+constexpr std::chrono::seconds kPatience{40};
+
+const char* const kKinds[] = {"Internal", "InvalidArgument", "Unsupported", "OutOfMemory", "Device", "System",        "Bootstrap",
+                              "Timeout",  "PeerLost",        "Aborted",     "Mismatch",    "Closed", "NotRegistered", "Peer"};
+
+/// Reads words.
+class Words {
+ public:
+  explicit Words(const std::string& path) : in_(path) {}
+
+  template <class T = std::size_t>
+  T next() {
+    T value{};
+    if (!(in_ >> value)) std::abort();
+    return value;
+  }
+  std::vector<std::size_t> list() { return list(next()); }
+  std::vector<std::size_t> list(std::size_t count) {
+    std::vector<std::size_t> values(count);
+    for (std::size_t& value : values) value = next();
+    return values;
+  }
+
+ private:
+  std::ifstream in_;
+};
+
+/// What a member of a group passes to a call.
+struct Part {
+  struct Memory {
+    /// Whether the operation has the operand, and whether this rank does.
+    bool exists, has;
+    std::size_t buffer, start, count;
+  };
+  Memory input, output;
+  std::vector<std::size_t> sends, receives;
+};
+
+struct Call {
+  std::string name, algorithm;
+  std::uint64_t binds;
+  std::size_t bench, reduction, root, rows, row;
+  bool adopted, symmetric, same;
+  std::vector<Part> parts;
+};
+
+struct Bench {
+  std::size_t group, bytes;
+  symmetra::Dtype dtype;
+  std::vector<symmetra::SymmetricBuffer> symmetric;
+  std::vector<symmetra::DeviceBuffer> plain;
+
+  char* data(std::size_t buffer) const { return static_cast<char*>(buffer < 2 ? symmetric[buffer].data() : plain[buffer - 2].data()); }
+  void read(std::size_t buffer, char* values, const symmetra::Stream& stream) const {
+    buffer < 2 ? symmetric[buffer].read(static_cast<void*>(values), stream) : plain[buffer - 2].read(static_cast<void*>(values), stream);
+  }
+  void write(std::size_t buffer, const char* values, const symmetra::Stream& stream) const {
+    const void* const from = values;
+    buffer < 2 ? symmetric[buffer].write(from, stream) : plain[buffer - 2].write(from, stream);
+  }
+};
+
+struct Captured {
+  symmetra::Graph graph;
+  std::vector<std::size_t> groups;
+};
+
+class Rank {
+ public:
+  Rank(const std::string& directory, std::size_t number)
+      : number_(number),
+        words_(directory + "/words"),
+        written_(directory + "/written." + std::to_string(number), std::ios::binary),
+        found_(directory + "/found." + std::to_string(number)),
+        bytes_(directory + "/bytes." + std::to_string(number), std::ios::binary),
+        device_(symmetra::Device::host()) {
+    for (std::size_t i = 0; i < kStreams; ++i) streams_.emplace_back(device_);
+    world_ = words_.next();
+    symmetra::Config config;
+    config.deadlines.open = config.deadlines.first_use = std::chrono::seconds(20);
+    config.heap_bytes = 8 << 20;
+    config.transport = static_cast<symmetra::Transport>(words_.next());
+    config.check_calls = words_.next() != 0;
+    config.determinism = words_.next() != 0 ? symmetra::Determinism::kExact : symmetra::Determinism::kPerAlgorithm;
+    config.one_shot_ll_bytes = words_.next();
+    config.one_shot_sentinel_bytes = words_.next();
+    config.two_shot_ll_bytes = words_.next();
+    config.two_shot_sentinel_bytes = words_.next();
+    config.ring_bytes = words_.next();
+    config.recursive_doubling_bytes = words_.next();
+    config.deadlines.steady = std::chrono::milliseconds(words_.next());
+    failed_ = words_.list();
+    const auto bootstrap = symmetra::bootstrap::local(directory + "/all", number, world_);
+    groups_.emplace(0, Communicator::open(*bootstrap, device_, config));
+  }
+
+  void run() {
+    const std::size_t steps = words_.next();
+    for (step_ = 0; step_ < steps; ++step_) {
+      try {
+        step();
+      } catch (const symmetra::Error& error) {
+        failed(error, std::chrono::milliseconds(0));
+        // The others need not wait for what does not come.
+        for (const auto& group : groups_) group.second.abort();
+        return flush();
+      }
+    }
+    try {
+      for (const auto& [group, communicator] : groups_) {
+        if (std::find(failed_.begin(), failed_.end(), group) == failed_.end()) communicator.close();
+      }
+      found_ << "end\n";
+    } catch (const symmetra::Error& error) {
+      failed(error, std::chrono::milliseconds(0));
+    }
+    flush();
+  }
+
+ private:
+  void flush() {
+    found_.flush();
+    bytes_.flush();
+  }
+
+  void failed(const symmetra::Error& error, std::chrono::milliseconds after) {
+    std::string text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    found_ << "failed " << step_ << ' ' << after.count() << ' ' << kKinds[static_cast<std::size_t>(error.kind())] << ' ' << error.rank()
+           << ' ' << text << '\n';
+  }
+
+  Part::Memory memory() {
+    const std::size_t there = words_.next();
+    Part::Memory memory{there > 0, there == 2, 0, 0, 0};
+    memory.buffer = words_.next();
+    memory.start = words_.next();
+    memory.count = words_.next();
+    return memory;
+  }
+
+  Call call() {
+    Call call{};
+    call.name = words_.next<std::string>();
+    call.algorithm = words_.next<std::string>();
+    call.binds = words_.next<std::uint64_t>();
+    call.bench = words_.next();
+    call.reduction = words_.next();
+    call.root = words_.next();
+    call.rows = words_.next();
+    call.row = words_.next();
+    call.adopted = words_.next() != 0;
+    call.symmetric = words_.next() != 0;
+    call.same = words_.next() != 0;
+    for (std::size_t member = 0; member < sizes_.at(call.bench); ++member) {
+      Part part{};
+      part.input = memory();
+      part.output = memory();
+      part.sends = words_.list();
+      part.receives = words_.list();
+      call.parts.push_back(part);
+    }
+    return call;
+  }
+
+  const Part& own(const Call& call) const { return call.parts[groups_.at(benches_.at(call.bench).group).rank()]; }
+
+  /// Adopted operands of a call live until the end: graphs and late peers use them.
+  void adopt(const Call& call) {
+    if (!call.adopted) return;
+    const Bench& bench = benches_.at(call.bench);
+    const Part& part = own(call);
+    for (const Part::Memory* memory : {&part.input, &part.output}) {
+      if (!memory->exists) continue;
+      char* const address = bench.data(memory->buffer) + memory->start * bench.bytes;
+      adopted_.emplace(Key(call.bench, memory->buffer, memory->start, memory->count),
+                       groups_.at(bench.group).adopt(static_cast<void*>(address), memory->count, bench.dtype));
+    }
+  }
+
+  Operand operand(const Call& call, const Part::Memory& memory) const {
+    if (call.adopted) return adopted_.at(Key(call.bench, memory.buffer, memory.start, memory.count));
+    return place(call, memory);
+  }
+
+  /// A place in a buffer, which may lie in adopted memory.
+  Operand place(const Call& call, const Part::Memory& memory) const {
+    const Bench& bench = benches_.at(call.bench);
+    if (call.symmetric) return {bench.symmetric[memory.buffer], memory.start, memory.count};
+    return {bench.data(memory.buffer) + memory.start * bench.bytes, memory.count, bench.dtype};
+  }
+
+  void enqueue(const Call& call, Queue queue) const {
+    const Communicator& group = groups_.at(benches_.at(call.bench).group);
+    const Part& part = own(call);
+    const auto optional = [&](const Part::Memory& memory) {
+      return memory.has ? std::optional<Operand>(operand(call, memory)) : std::nullopt;
+    };
+    const auto input = optional(part.input), output = optional(part.output);
+    const auto reduction = static_cast<symmetra::Reduction>(call.reduction);
+    const symmetra::AllReduceOptions options(reduction, symmetra::algorithm(call.algorithm));
+    const std::vector<std::size_t> shape{call.rows, call.row, 1};
+    if (call.name == "all-reduce") {
+      const bool binds = call.binds != UINT64_MAX && (call.binds >> group.rank() & 1) == 0;
+      binds ? group.bind_all_reduce(*input, *output, options).enqueue(queue) : group.all_reduce(*input, *output, queue, options);
+    } else if (call.name == "reduce-scatter") {
+      group.reduce_scatter(*input, *output, reduction, queue);
+    } else if (call.name == "reduce-scatter-along") {
+      group.reduce_scatter_along(1, shape, *input, *output, reduction, queue);
+    } else if (call.name == "low-contention-reduce-scatter") {
+      group.low_contention_reduce_scatter(*input, *output, reduction, queue).wait(queue);
+    } else if (call.name == "all-gather") {
+      group.Collectives::all_gather(*input, *output, queue);
+    } else if (call.name == "all-gather-along") {
+      group.all_gather_along(1, shape, *input, *output, queue);
+    } else if (call.name == "low-contention-all-gather") {
+      group.low_contention_all_gather(*input, *output, queue).wait(queue);
+    } else if (call.name == "all-to-all") {
+      group.all_to_all(*input, *output, queue);
+    } else if (call.name == "all-to-all-v") {
+      group.all_to_all_v(*input, part.sends, *output, part.receives, queue);
+    } else if (call.name == "broadcast") {
+      group.broadcast(*output, call.root, queue);
+    } else if (call.name == "reduce") {
+      group.reduce(*input, output, reduction, call.root, queue);
+    } else if (call.name == "gather") {
+      group.gather(*input, output, call.root, queue);
+    } else if (call.name == "scatter") {
+      group.scatter(input, *output, call.root, queue);
+    } else if (call.name == "shift") {
+      group.shift(*input, *output, static_cast<std::ptrdiff_t>(call.root), queue);
+    } else {
+      group.batch(messages(call, part), queue);
+    }
+  }
+
+  std::vector<symmetra::Message> messages(const Call& call, const Part& part) const {
+    std::vector<symmetra::Message> messages;
+    const std::size_t world = call.parts.size();
+    for (std::size_t peer = 0; peer < world; ++peer) {
+      const auto piece = [&](Part::Memory memory, std::size_t count) {
+        memory.start += peer * (memory.count / world);
+        memory.count = count;
+        return place(call, memory);
+      };
+      if (part.sends[peer] > 0) messages.push_back(symmetra::Message::send(piece(part.input, part.sends[peer]), peer));
+      if (part.receives[peer] > 0) messages.push_back(symmetra::Message::receive(piece(part.output, part.receives[peer]), peer));
+    }
+    return messages;
+  }
+
+  const symmetra::Stream& last(std::size_t group) { return streams_[last_[group].first]; }
+
+  /// Makes a stream wait for the last call of a group, if the communicator does not: copy engines wait for their queue alone.
+  void order(std::size_t group, std::size_t on, bool beside) {
+    const auto [last, was_beside] = last_[group];
+    if (last != on && (beside || was_beside)) streams_[last].synchronize();
+    last_[group] = {on, beside};
+  }
+
+  void eager(const Call& call, std::size_t on) {
+    if (benches_.count(call.bench) == 0) return;
+    adopt(call);
+    order(benches_.at(call.bench).group, on, call.name.rfind("low-contention", 0) == 0);
+    enqueue(call, streams_[on]);
+  }
+
+  void fill(std::size_t number, std::size_t buffer, std::size_t start, std::size_t count) {
+    const Bench& bench = benches_.at(number);
+    std::vector<char> values(kRoom * bench.bytes);
+    bench.read(buffer, values.data(), last(bench.group));
+    written_.read(values.data() + start * bench.bytes, static_cast<std::streamsize>(count * bench.bytes));
+    bench.write(buffer, values.data(), last(bench.group));
+  }
+
+  void check(std::size_t number) {
+    if (benches_.count(number) == 0) return;
+    const Bench& bench = benches_.at(number);
+    groups_.at(bench.group).synchronize(last(bench.group));
+    std::vector<char> values(4 * kRoom * bench.bytes);
+    for (std::size_t buffer = 0; buffer < 4; ++buffer) bench.read(buffer, values.data() + buffer * kRoom * bench.bytes, last(bench.group));
+    bytes_.write(values.data(), static_cast<std::streamsize>(values.size()));
+    found_ << "found " << step_ << ' ' << values.size() << '\n';
+  }
+
+  void split() {
+    const std::size_t from = words_.next(), parts = words_.next();
+    std::optional<std::tuple<std::uint32_t, std::size_t, std::int32_t>> own;
+    for (std::size_t color = 0; color < parts; ++color) {
+      const std::size_t group = words_.next();
+      const std::vector<std::size_t> members = words_.list();
+      members_[group] = members.size();
+      const auto place = std::find(members.begin(), members.end(), number_);
+      if (place != members.end()) own.emplace(color, group, static_cast<std::int32_t>(place - members.begin()));
+    }
+    if (groups_.count(from) == 0) return;
+    auto made = groups_.at(from).split(own ? std::optional<std::uint32_t>(std::get<0>(*own)) : std::nullopt, own ? std::get<2>(*own) : 0);
+    if (made) groups_.emplace(std::get<1>(*own), std::move(*made));
+  }
+
+  void bench() {
+    const std::size_t number = words_.next(), group = words_.next();
+    const auto dtype = static_cast<symmetra::Dtype>(words_.next());
+    const std::size_t bytes = words_.next();
+    sizes_[number] = group == 0 ? world_ : members_.at(group);
+    if (groups_.count(group) == 0) return;
+    const Communicator& communicator = groups_.at(group);
+    Bench bench{group, bytes, dtype, {}, {}};
+    for (int i = 0; i < 2; ++i) bench.symmetric.push_back(communicator.symmetric(kRoom, dtype));
+    for (int i = 0; i < 2; ++i) bench.plain.emplace_back(device_, kRoom, dtype);
+    communicator.reserve_workspace(kRoom * 8);
+    benches_.emplace(number, std::move(bench));
+    for (std::size_t buffer = 0; buffer < 4; ++buffer) fill(number, buffer, 0, kRoom);
+  }
+
+  void capture(std::size_t on) {
+    const std::size_t graph = words_.next(), count = words_.next();
+    std::vector<Call> calls;
+    std::vector<std::size_t> groups;
+    for (std::size_t i = 0; i < count; ++i) {
+      calls.push_back(call());
+      if (benches_.count(calls.back().bench) == 0) {
+        calls.pop_back();
+      } else {
+        groups.push_back(benches_.at(calls.back().bench).group);
+      }
+    }
+    if (calls.empty()) return;
+    for (const Call& call : calls) adopt(call);
+    symmetra::Graph made = streams_[on].capture([&](symmetra::Capture& capture) {
+      for (const Call& call : calls) enqueue(call, capture);
+    });
+    made.register_pointers();
+    graphs_.emplace(graph, Captured{std::move(made), groups});
+  }
+
+  /// Gives up what belongs to a group, but for the memory that peers may reach.
+  std::optional<Communicator> leave(std::size_t group) {
+    for (auto it = graphs_.begin(); it != graphs_.end();) {
+      const auto& groups = it->second.groups;
+      it = std::find(groups.begin(), groups.end(), group) != groups.end() ? graphs_.erase(it) : std::next(it);
+    }
+    for (auto it = benches_.begin(); it != benches_.end();) {
+      if (it->second.group != group) {
+        ++it;
+        continue;
+      }
+      for (auto& plain : it->second.plain) reached_.push_back(std::move(plain));
+      for (auto at = adopted_.begin(); at != adopted_.end();) at = std::get<0>(at->first) == it->first ? adopted_.erase(at) : std::next(at);
+      it = benches_.erase(it);
+    }
+    const auto found = groups_.find(group);
+    if (found == groups_.end()) return std::nullopt;
+    std::optional<Communicator> communicator(std::move(found->second));
+    groups_.erase(found);
+    return communicator;
+  }
+
+  void fault() {
+    const std::size_t group = words_.next(), culprit = words_.next();
+    const auto fault = words_.next<std::string>();
+    const Call common = call(), other = call();
+    if (groups_.count(group) == 0) return;
+    const bool is_culprit = groups_.at(group).rank() == culprit;
+    if (fault == "depart" && !is_culprit) return check(common.bench);
+    const auto start = std::chrono::steady_clock::now();
+    const auto after = [&] { return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start); };
+    const std::size_t on = last_[group].first;
+    if (is_culprit && (fault == "leave" || fault == "depart")) {
+      leave(group);
+      found_ << "left " << step_ << '\n';
+      return;
+    }
+    try {
+      if (!is_culprit) {
+        eager(common, on);
+      } else if (fault == "abort") {
+        groups_.at(group).abort();
+      } else if (fault == "die") {
+        flush();
+        ::kill(::getpid(), SIGKILL);
+      } else if (fault == "differ") {
+        eager(other, on);
+      }
+      while (after() < kPatience) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        groups_.at(group).synchronize(streams_[on]);
+      }
+      found_ << "unaware " << step_ << '\n';
+    } catch (const symmetra::Error& error) {
+      failed(error, after());
+    }
+  }
+
+  void step() {
+    const auto name = words_.next<std::string>();
+    if (name == "call" || name == "capture" || name == "launch") {
+      const std::size_t on = words_.list(world_)[number_];
+      if (name == "call") {
+        eager(call(), on);
+      } else if (name == "capture") {
+        capture(on);
+      } else if (const auto captured = graphs_.find(words_.next()); captured != graphs_.end()) {
+        for (const std::size_t group : captured->second.groups) order(group, on, false);
+        captured->second.graph.launch(streams_[on]);
+      }
+    } else if (name == "split") {
+      split();
+    } else if (name == "bench") {
+      bench();
+    } else if (name == "write") {
+      const std::vector<std::size_t> at = words_.list(4);
+      if (benches_.count(at[0]) != 0) fill(at[0], at[1], at[2], at[3]);
+    } else if (name == "check") {
+      check(words_.next());
+    } else if (name == "late") {
+      const std::size_t rank = words_.next(), micros = words_.next();
+      if (rank == number_) std::this_thread::sleep_for(std::chrono::microseconds(micros));
+    } else if (name == "fault") {
+      fault();
+    } else if (const std::size_t group = words_.next(); name == "drop") {
+      graphs_.erase(group);
+    } else if (name == "barrier") {
+      if (groups_.count(group) != 0) groups_.at(group).barrier();
+    } else if (const auto closing = leave(group)) {
+      closing->close();
+    }
+  }
+
+  using Key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+
+  std::size_t number_, world_ = 0, step_ = 0;
+  Words words_;
+  std::ifstream written_;
+  std::ofstream found_, bytes_;
+  symmetra::Device device_;
+  std::vector<symmetra::Stream> streams_;
+  std::vector<std::size_t> failed_;
+  /// Members of groups, and of the groups of benches.
+  std::map<std::size_t, std::size_t> members_, sizes_;
+  std::vector<symmetra::DeviceBuffer> reached_;
+  std::map<std::size_t, Communicator> groups_;
+  std::map<std::size_t, Bench> benches_;
+  std::map<Key, symmetra::Adopted> adopted_;
+  std::map<std::size_t, Captured> graphs_;
+  /// The stream of the last call of each group, and whether copy engines run the call.
+  std::map<std::size_t, std::pair<std::size_t, bool>> last_;
+};
+
+void say(const char* words) { std::cout << "@@" << words << std::endl; }
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 3) return 2;
+  try {
+    Rank rank(arguments[1], std::strtoul(arguments[2], nullptr, 10));
+    rank.run();
+    say("ran");
+    std::string line;
+    std::getline(std::cin, line);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %s: %s\n", arguments[2], error.what());
+    return 1;
+  }
+  say("done");
+}

@@ -1,0 +1,127 @@
+//! A program as words, for `rank.cc`: all that a rank there must know, without the descriptions of operations.
+
+use std::fmt::{Display, Write};
+
+use symmetra::Dtype;
+use symmetra::op::{ALL_GATHER, Size};
+
+use crate::program::{Fault, Form, Kind, Placed, Program, Step};
+
+struct Text<'a> {
+    program: &'a Program,
+    words: String,
+}
+
+/// The words of a program, one step a line.
+pub(crate) fn text(program: &Program) -> String {
+    let mut text = Text { program, words: String::new() };
+    let settings = &program.settings;
+    text.add([program.world, settings.transport() as usize, settings.check_calls.into(), settings.exact.into()]);
+    text.add(settings.scratch);
+    text.add([settings.steady_ms]);
+    text.listed(&program.failed().into_iter().collect::<Vec<_>>());
+    text.add([program.steps.len()]);
+    for step in &program.steps {
+        text.words.push('\n');
+        text.step(step);
+    }
+    text.words
+}
+
+impl Text<'_> {
+    fn add<T: Display>(&mut self, words: impl IntoIterator<Item = T>) {
+        words.into_iter().for_each(|word| write!(self.words, "{word} ").unwrap());
+    }
+
+    /// The number of words, and the words.
+    fn listed<T: Display>(&mut self, words: &[T]) {
+        self.add([words.len()]);
+        self.add(words);
+    }
+
+    fn named(&mut self, name: &str, numbers: &[usize]) {
+        self.add([name]);
+        self.add(numbers);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Split { from, parts } => {
+                self.named("split", &[*from, parts.len()]);
+                for (number, members) in parts {
+                    self.add([number]);
+                    self.listed(members);
+                }
+            }
+            Step::Bench { bench, group, dtype } => {
+                let dtype: Dtype = dtype.parse().unwrap();
+                self.named("bench", &[*bench, *group, dtype as usize, dtype.bytes()]);
+            }
+            Step::Write { bench, buffer, start, count, .. } => self.named("write", &[*bench, *buffer, *start, *count]),
+            Step::Call { call, on } => {
+                self.named("call", on);
+                self.call(call);
+            }
+            Step::Capture { graph, calls, on } => {
+                self.named("capture", on);
+                self.add([*graph, calls.len()]);
+                calls.iter().for_each(|call| self.call(call));
+            }
+            Step::Launch { graph, on } => {
+                self.named("launch", on);
+                self.add([*graph]);
+            }
+            Step::DropGraph { graph } => self.named("drop", &[*graph]),
+            Step::Check { bench } => self.named("check", &[*bench]),
+            Step::Barrier { group } => self.named("barrier", &[*group]),
+            Step::Late { rank, micros } => self.named("late", &[*rank, *micros as usize]),
+            Step::Close { group } => self.named("close", &[*group]),
+            Step::Fault { group, culprit, fault, call } => {
+                let (name, other) = match fault {
+                    Fault::Abort => ("abort", call),
+                    Fault::Leave => ("leave", call),
+                    Fault::Depart => ("depart", call),
+                    Fault::Die => ("die", call),
+                    Fault::Skip => ("skip", call),
+                    Fault::Differ(other) => ("differ", &**other),
+                };
+                self.named("fault", &[*group, *culprit]);
+                self.add([name]);
+                self.call(call);
+                self.call(other);
+            }
+        }
+    }
+
+    /// The call, and for each member of the group its operands: whether it has one, and buffer, start and elements.
+    fn call(&mut self, placed: &Placed) {
+        let (call, group) = (placed.call(), self.program.benches()[&placed.bench].0);
+        let world = self.program.groups()[&group].len();
+        let name = match placed.form {
+            Form::LowContention => format!("low-contention-{}", placed.op),
+            _ if call.rows > 1 => format!("{}-along", placed.op),
+            _ => placed.op.clone(),
+        };
+        let binds = if placed.form == Form::Bound { placed.seed } else { u64::MAX };
+        let row = if *call.op == ALL_GATHER { call.count / call.rows } else { call.count * world / call.rows };
+        self.add([name, placed.algorithm.clone(), binds.to_string()]);
+        let same = call.in_place && call.op.input.size == call.op.output.size;
+        let flags = [placed.kind == Kind::Adopted, placed.kind == Kind::Symmetric, same].map(usize::from);
+        self.add([placed.bench, call.options.reduction as usize, call.root, call.rows, row]);
+        self.add(flags);
+        for rank in 0..world {
+            let operands = [
+                (call.op.input, placed.buffer(usize::from(call.reads_output())), call.input_start(rank)),
+                (call.op.output, placed.buffer(1), call.output_start(rank)),
+            ];
+            for (extent, buffer, start) in operands {
+                let there = if call.has(extent, rank) { 2 } else { usize::from(extent.size != Size::None) };
+                self.add([there, buffer, start, call.elems(extent, world)]);
+            }
+            let counts = matches!(call.op.input.size, Size::Counts | Size::Messages);
+            for sends in [true, false] {
+                self.listed(&if counts { call.counts(rank, world, sends) } else { Vec::new() });
+            }
+        }
+    }
+}
