@@ -398,7 +398,7 @@ fn cmake_builds_the_library_by_fetch_content() {
     for shared in ["OFF", "ON"] {
         let features = if cfg!(feature = "gloo") { "gloo" } else { "" };
         let settings = [
-            format!("-DSYMMETRA_ARCHIVE={}", archive().display()),
+            format!("-DSYMMETRA_ARCHIVE={}", archive::archive().display()),
             format!("-DSYMMETRA_FEATURES={features}"),
             format!("-DSYMMETRA_SHARED={shared}"),
         ];
