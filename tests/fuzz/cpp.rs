@@ -11,7 +11,9 @@ pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz_rank");
+        // Several runs at once build one each.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let program = folder.join(format!("fuzz_rank.{}", std::process::id()));
         let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
         let mut command = Command::new(compiler);
         command.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]);
@@ -19,6 +21,7 @@ pub(crate) fn program() -> &'static Path {
         command.args(cfg!(feature = "gloo").then_some("-lgloo"));
         command.args(["-lpthread", "-ldl", "-lrt", "-lm", "-o"]).arg(&program);
         assert!(command.status().unwrap().success(), "{command:?}");
-        program
+        std::fs::rename(program, folder.join("fuzz_rank")).unwrap();
+        folder.join("fuzz_rank")
     })
 }
