@@ -1,6 +1,6 @@
 //! A random program from a seed: every operation by its description, in every form that the description admits.
 
-use symmetra::op::{ALL_REDUCE, InPlace, OPERATIONS, Op, Size};
+use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
 use symmetra::{Algorithm, Dtype, Reduction, Transport};
 
 use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
@@ -293,6 +293,7 @@ impl Writer {
         let groups: Vec<_> = self.groups.iter().filter(|(_, members)| members.len() > 1).cloned().collect();
         let (group, members) = self.random.pick(&groups).clone();
         let bench = self.bench(group);
+        let mut call = self.common(bench);
         let fault = match self.random.below(12) {
             0..3 => Fault::Abort,
             3 if DEPARTURES_ARE_NO_ERROR => Fault::Depart,
@@ -300,14 +301,12 @@ impl Writer {
             6..8 if self.program.settings.through != Through::Threads => Fault::Die,
             8 => Fault::Skip,
             _ if self.program.settings.check_calls || DIFFERENT_CALLS_ARE_ALWAYS_FOUND => {
-                Fault::Differ(Box::new(self.common(bench)))
+                let [other, of_all] = self.unlike(bench);
+                call = of_all;
+                Fault::Differ(Box::new(other))
             }
             _ => Fault::Abort,
         };
-        let mut call = self.common(bench);
-        if let Fault::Differ(other) = &fault {
-            call = self.unlike(other, bench);
-        }
         // A wait ends by its own deadline only in a group that has worked.
         let skips = matches!(fault, Fault::Skip);
         if skips {
@@ -337,17 +336,21 @@ impl Writer {
         call
     }
 
-    /// A call that differs in one thing.
-    fn unlike(&mut self, call: &Placed, bench: Bench) -> Placed {
-        let mut other = call.clone();
-        match self.random.below(3) {
-            0 => other.count += 1 + self.random.below(100),
-            1 => other.reduction = Reduction::Sum.name().to_owned(),
-            _ => {
-                other.op = symmetra::op::BROADCAST.name().to_owned();
-                (other.root, other.in_place, other.kind) = (self.random.below(bench.world), false, Kind::Symmetric);
-            }
+    /// Two calls that differ in one thing.
+    fn unlike(&mut self, bench: Bench) -> [Placed; 2] {
+        let mut calls = [0; 2].map(|_| self.common(bench));
+        calls[1] = calls[0].clone();
+        let broadcast = |call: &mut Placed, root: usize| {
+            call.op = BROADCAST.name().to_owned();
+            (call.root, call.in_place, call.kind) = (root % bench.world, false, Kind::Symmetric);
+        };
+        let (choice, root) = (self.random.below(4), self.random.below(bench.world));
+        match choice {
+            0 => calls[1].count += 1 + self.random.below(100),
+            1 => calls[1].reduction = Reduction::Sum.name().to_owned(),
+            2 => broadcast(&mut calls[1], root),
+            _ => calls.iter_mut().enumerate().for_each(|(number, call)| broadcast(call, root + number)),
         }
-        other
+        calls
     }
 }
