@@ -11,6 +11,7 @@ mod engine;
 pub mod environment;
 mod error;
 mod exit;
+mod fork;
 mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]
 pub mod interop;

@@ -3,7 +3,8 @@
 
 mod support;
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,48 @@ fn pitfall_35_listening_to_everybody_without_a_secret_is_warned_of() {
     assert!(words.contains("WARN") && words.contains("rank 0 listens at 0.0.0.0:"), "{words}");
 }
 
+#[test]
+fn pitfall_35_strangers_of_another_version_make_few_lines() {
+    const STRANGERS: usize = 100;
+    let test = "pitfall_35_strangers_of_another_version_make_few_lines";
+    let words = logged(test, &[], || {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let config = |rank| TcpConfig {
+            address: address.clone(),
+            rank,
+            world_size: 2,
+            secret: [7; 16],
+            bind: None,
+            deadline: soon(),
+        };
+        std::thread::scope(|scope| {
+            let rank0 = scope.spawn(|| Tcp::connect(config(0)).unwrap().barrier(soon()));
+            // A hello of version 99.
+            let hello =
+                [&b"SYMF\x01\0\0\0"[..], &0u64.to_le_bytes(), &4u64.to_le_bytes(), &99u32.to_le_bytes()].concat();
+            let mut answered = 0;
+            while answered < STRANGERS {
+                let Ok(mut stranger) = TcpStream::connect(&address) else {
+                    assert!(!rank0.is_finished());
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                };
+                stranger.write_all(&hello).unwrap();
+                let mut answer = Vec::new();
+                stranger.read_to_end(&mut answer).unwrap();
+                assert!(String::from_utf8_lossy(&answer).contains("protocol version 99"), "{answer:?}");
+                answered += 1;
+            }
+            Tcp::connect(config(1)).unwrap().barrier(soon()).unwrap();
+            rank0.join().unwrap().unwrap();
+        });
+    });
+    let Some(words) = words else { return };
+    assert!(words.contains("protocol version 99") && words.contains("(64 refused so far)"), "{words}");
+    assert!(words.matches("protocol version 99").count() <= 7, "{words}");
+}
+
 fn environment(bootstrap: impl Bootstrap + 'static) -> Environment {
     let mut config = EnvConfig::default();
     (config.device, config.tensor_parallel_size) = (Some(device(bootstrap.rank())), 2);
@@ -203,4 +246,26 @@ fn a_rank_that_does_not_call_is_named_long_before_the_deadline() {
     assert_eq!(words.matches(line).count(), 1, "{words}");
     assert!(words.contains("of a group of 2 waits on rank 0 for rank 1, whose last call is 1: "), "{words}");
     assert!(words.contains("open: Group(rank 0 of 2") && words.contains("closed: Group(rank 1 of 2"), "{words}");
+}
+
+#[test]
+fn a_communicator_that_is_dropped_without_close_is_warned_of() {
+    let test = "a_communicator_that_is_dropped_without_close_is_warned_of";
+    let words = logged(test, &[], || {
+        for closes in [true, false] {
+            meet(2, |bootstrap| {
+                let mut config = Config::default();
+                config.heap_bytes = 1 << 16;
+                let communicator = Communicator::open(bootstrap, &device(0), config).unwrap();
+                if closes {
+                    communicator.close().unwrap();
+                }
+            });
+        }
+    });
+    let Some(words) = words else { return };
+    for rank in 0..2 {
+        let line = format!("rank {rank} of 2 drops its communicator without close()");
+        assert_eq!(words.matches(&line).count(), 1, "{words}");
+    }
 }

@@ -22,7 +22,8 @@ enum class DeviceKind : std::uint32_t {
 };
 
 /// An open device. Move-only; usable from any thread. It may be destroyed before its streams, buffers and
-/// communicators, which keep what they need of it.
+/// communicators, which keep what they need of it. In a child that the process forks, every use of the device, its
+/// streams, events, graphs, memory and communicators throws kUnsupported; destroying them there does nothing.
 class Device {
  public:
   /// Opens the CPU. Throws kSystem when the system refuses memory or threads.

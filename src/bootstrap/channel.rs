@@ -21,6 +21,9 @@ use crate::error::{Error, Result};
 /// How long a rank that gives up tries to tell the others why.
 const FAREWELL: Duration = Duration::from_millis(250);
 
+/// What is said of a rank that closed its connection without a word.
+pub(super) const CLOSED: &str = ": its connection closed";
+
 /// Why a channel is of no further use.
 #[derive(Debug)]
 pub(super) enum Broken {
@@ -51,7 +54,11 @@ impl Broken {
     /// The error of a rank whose channel broke.
     pub(super) fn of_rank(self, rank: usize) -> Error {
         match self {
-            Self::Closed => Error::PeerLost { rank, detail: ": its connection closed".into() },
+            Self::Closed => Error::PeerLost { rank, detail: CLOSED.into() },
+            Self::System(Errno::TOOMANYREFS) => Error::system(
+                format_args!("send rank {rank} a file descriptor; the user has too many on the way (ulimit -n)"),
+                &Errno::TOOMANYREFS.into(),
+            ),
             Self::Nonsense(what) => Error::bootstrap(format!("rank {rank} sent {what}")),
             Self::System(errno) => Error::system(format_args!("the connection to rank {rank}"), &errno.into()),
             Self::Wait(error) => error,
@@ -67,6 +74,8 @@ struct Sending {
     /// Bytes of the payload that were in `part` or are there.
     taken_bytes: usize,
     sealed: bool,
+    /// Whether the other side may have some of it.
+    begun: bool,
     part: Vec<u8>,
     /// Bytes of `part` that the system took.
     sent_bytes: usize,
@@ -106,6 +115,7 @@ impl Sending {
         let part = IoSlice::new(&self.part[self.sent_bytes..]);
         self.sent_bytes += sendmsg(socket, &[part], &mut control, SendFlags::NOSIGNAL)?;
         self.frame.fd = None;
+        self.begun = true;
         Ok(())
     }
 }
@@ -154,7 +164,16 @@ impl Channel {
 
     pub(super) fn queue(&mut self, frame: Outgoing) {
         let (header, sealed) = (Some(frame.header().encode()), self.cipher.is_some());
-        self.outbox.push_back(Sending { frame, header, taken_bytes: 0, sealed, part: Vec::new(), sent_bytes: 0 });
+        let (taken_bytes, sent_bytes) = (0, 0);
+        self.outbox.push_back(Sending {
+            frame,
+            header,
+            taken_bytes,
+            sealed,
+            begun: false,
+            part: Vec::new(),
+            sent_bytes,
+        });
     }
 
     /// Whether everything queued was handed to the system.
@@ -165,6 +184,12 @@ impl Channel {
     /// Forgets what was not sent. Nothing can be sent after that.
     pub(super) fn discard(&mut self) {
         self.outbox.clear();
+    }
+
+    /// Forgets the frames of which the other side has nothing.
+    pub(super) fn retract(&mut self) {
+        // What is sealed counts: the other side could not open what comes later.
+        self.outbox.retain(|sending| sending.begun || (sending.sealed && sending.header.is_none()));
     }
 
     /// Sends what the socket takes now.

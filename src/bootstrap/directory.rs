@@ -16,6 +16,7 @@ use rustix::process::geteuid;
 
 use super::handshake::random;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 /// How the names begin. Eight hexadecimal digits follow. Other names are never removed.
 const PREFIX: &str = "symmetra-ranks-";
@@ -39,6 +40,7 @@ const DIGITS: usize = 8;
 /// [`Local`]: super::Local
 #[derive(Debug)]
 pub struct Directory {
+    maker: Maker,
     path: PathBuf,
     _lock: Option<OwnedFd>,
 }
@@ -51,6 +53,7 @@ impl Directory {
     pub fn new() -> Result<Self> {
         let parent = parent()?;
         sweep(&parent);
+        let maker = Maker::this();
         loop {
             let [first, second, third, fourth, ..] = random()?;
             let number = u32::from_ne_bytes([first, second, third, fourth]);
@@ -64,11 +67,11 @@ impl Directory {
                 }
             }
             match lock(&path) {
-                Ok(Some(lock)) => return Ok(Self { path, _lock: Some(lock) }),
+                Ok(Some(lock)) => return Ok(Self { maker, path, _lock: Some(lock) }),
                 // Swept before it was locked.
                 Ok(None) => {}
                 // A file system without such locks, where nobody sweeps.
-                Err(_) => return Ok(Self { path, _lock: None }),
+                Err(_) => return Ok(Self { maker, path, _lock: None }),
             }
         }
     }
@@ -94,7 +97,9 @@ fn parent() -> Result<PathBuf> {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        remove(&self.path);
+        if self.maker.is_here() {
+            remove(&self.path);
+        }
     }
 }
 

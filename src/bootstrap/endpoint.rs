@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_tcp_nodelay, socket_error, socket_peercred};
+use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, getpeername, getsockname, listen,
     socket_with,
 };
-use rustix::process::geteuid;
 
+use super::peer::check_user;
 use super::wait::wait;
 use crate::error::{Error, Result};
 
@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 pub(super) const BACKLOG: i32 = 1024;
 /// How long one attempt to reach one address may take.
 const DIAL: Duration = Duration::from_secs(2);
+/// Pause before the next attempt at a unix socket whose queue is full.
+const QUEUED: Duration = Duration::from_millis(2);
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// Where rank 0 listens.
@@ -63,7 +65,7 @@ impl Endpoint {
     /// A connected, non-blocking socket.
     pub(super) fn dial(&self, deadline: Instant) -> Result<OwnedFd, Setback> {
         match self {
-            Self::Unix(path) => dial_unix(path),
+            Self::Unix(path) => dial_unix(path, deadline),
             Self::Tcp(addresses) => {
                 let mut last = Setback::Again("no address".to_owned());
                 for address in addresses {
@@ -102,16 +104,6 @@ fn ignore_gone(errno: Errno) -> Result<(), Errno> {
     if errno == Errno::INVAL { Ok(()) } else { Err(errno) }
 }
 
-/// Checks that the other side of a unix socket runs as this user; else says so in words.
-pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), String> {
-    let peer = socket_peercred(socket).map_err(|errno| format!("its user is unknown: {errno}"))?;
-    let (ours, theirs) = (geteuid(), peer.uid);
-    if ours != theirs {
-        return Err(format!("it runs as user {}, this rank as user {}", theirs.as_raw(), ours.as_raw()));
-    }
-    Ok(())
-}
-
 /// A non-blocking listener at a TCP address.
 pub(super) fn listen_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
@@ -134,14 +126,22 @@ pub(super) fn unix_address(path: &Path) -> Result<SocketAddrUnix> {
     })
 }
 
-fn dial_unix(path: &Path) -> Result<OwnedFd, Setback> {
+fn dial_unix(path: &Path, deadline: Instant) -> Result<OwnedFd, Setback> {
     let socket = stream(AddressFamily::UNIX)?;
-    match connect(&socket, &unix_address(path)?) {
-        Ok(()) => {}
-        Err(errno @ (Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR)) => {
-            return Err(Setback::Again(errno.to_string()));
+    let address = unix_address(path)?;
+    loop {
+        match connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            // Its queue is full: it lives and will accept.
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(QUEUED),
+            Err(errno @ (Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN)) => {
+                return Err(Setback::Again(errno.to_string()));
+            }
+            Err(errno) => {
+                return Err(Error::system(format_args!("connect to {}", path.display()), &errno.into()).into());
+            }
         }
-        Err(errno) => return Err(Error::system(format_args!("connect to {}", path.display()), &errno.into()).into()),
     }
     check_user(socket.as_fd()).map_err(|words| Error::bootstrap(format!("{}: {words}", path.display())))?;
     Ok(socket)

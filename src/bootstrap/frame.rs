@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 pub(super) const MAX_FRAME_BYTES: usize = 64 << 20;
 /// Most bytes of a payload that are sent at once: Noise limits what is sealed at once.
 pub(super) const MAX_PART_BYTES: usize = 65_519;
+/// Most bytes of a stranger that a message shows.
+const MAX_SHOWN_BYTES: usize = 200;
 /// Size of a header in bytes.
 pub(super) const HEADER_BYTES: usize = 24;
 /// Most ranks a bootstrap connects.
@@ -150,6 +152,22 @@ impl Outgoing {
     }
 }
 
+/// Bytes of a stranger as text for a message: at most [`MAX_SHOWN_BYTES`], control characters escaped.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    let (head, rest) = bytes.split_at(bytes.len().min(MAX_SHOWN_BYTES));
+    let mut text = String::new();
+    for character in String::from_utf8_lossy(head).chars() {
+        match character.is_control() {
+            true => text.extend(character.escape_default()),
+            false => text.push(character),
+        }
+    }
+    if !rest.is_empty() {
+        text.push_str("...");
+    }
+    text
+}
+
 /// Reads little-endian fields from the front of a payload.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
@@ -188,7 +206,7 @@ pub(super) fn check_rank(rank: usize, world_size: usize) -> Result<()> {
 }
 
 /// Checks a world size that the caller gave.
-pub(super) fn check_world_size(world_size: usize) -> Result<()> {
+pub(crate) fn check_world_size(world_size: usize) -> Result<()> {
     if world_size == 0 || world_size > MAX_WORLD_SIZE {
         return Err(Error::invalid("world size", world_size, format!("it must be in 1..={MAX_WORLD_SIZE}")));
     }

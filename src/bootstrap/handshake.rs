@@ -19,7 +19,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use snow::{Builder, HandshakeState};
 
 use super::cipher::Cipher;
-use super::frame::{Fields, Kind, Outgoing};
+use super::frame::{Fields, Kind, Outgoing, shown};
 use crate::error::{Error, Result};
 
 /// Changes with every change of the protocol.
@@ -131,11 +131,11 @@ pub(super) fn refusal(why: &str) -> Outgoing {
     Outgoing::control(Kind::Verdict, 0, [&[REFUSED], why.as_bytes()].concat())
 }
 
-/// Whether the newcomer was welcomed, or rank 0's words.
+/// Whether the newcomer was welcomed, or the words of whoever listens as rank 0.
 pub(super) fn read_verdict(payload: &[u8]) -> Result<(), String> {
     match payload.split_first() {
         Some((&WELCOME, _)) => Ok(()),
-        Some((_, why)) => Err(String::from_utf8_lossy(why).into_owned()),
+        Some((_, why)) => Err(shown(why)),
         None => Err("without a word".to_owned()),
     }
 }

@@ -20,6 +20,7 @@ use super::frame::check_rank;
 use super::handshake::NO_SECRET;
 use super::star::Star;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 /// The socket's name in the directory.
 const SOCKET: &str = "rank0.sock";
@@ -39,6 +40,7 @@ pub struct Local {
 
 /// The directory, locked by rank 0 for as long as its socket is there.
 struct Name {
+    maker: Maker,
     directory: OwnedFd,
 }
 
@@ -99,6 +101,9 @@ impl fmt::Debug for Local {
 
 impl Drop for Name {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return;
+        }
         // While the lock is ours, the name is. Closing alone would not unlock at once: a child that
         // is just being started may hold a duplicate.
         let removed = unlinkat(&self.directory, SOCKET, AtFlags::empty());
@@ -165,5 +170,5 @@ fn publish(directory: OwnedFd, path: &Path) -> Result<(Name, OwnedFd)> {
     });
     let listener = bound.map_err(|error| Error::system(format_args!("listen in {}", path.display()), &error))?;
     renameat(&directory, UNFINISHED, &directory, SOCKET).map_err(system("name the socket"))?;
-    Ok((Name { directory }, listener.into()))
+    Ok((Name { maker: Maker::this(), directory }, listener.into()))
 }

@@ -23,7 +23,9 @@ use super::all_gather::Bootstrap;
 use super::channel::{Channel, farewell};
 use super::frame::{Frame, Kind, Outgoing, check_length};
 use super::hello::together;
+use super::peer::Life;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 /// Identifies a process, also across a fork and when the system reuses its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +40,17 @@ pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
 /// Another rank.
 struct Peer {
     channel: Channel,
+    /// Its process, if it is another one that the system lets this process watch.
+    life: Option<Life>,
+    /// Whether its process has ended.
+    ended: bool,
     /// The error of the next exchange: the rank has left after the exchange that this rank was still busy with.
     end: Option<Error>,
 }
 
 /// A socket to every other rank of a group on one host.
 pub struct Mesh {
+    maker: Maker,
     rank: usize,
     peers: Vec<Option<Peer>>, // [rank], none at our own
     processes: Vec<Process>,  // [rank]
@@ -55,10 +62,16 @@ pub struct Mesh {
     closing: Arc<AtomicBool>,
 }
 
+impl Peer {
+    fn new(channel: Channel, life: Option<Life>) -> Self {
+        Self { channel, life, ended: false, end: None }
+    }
+}
+
 impl Mesh {
-    fn new(rank: usize, channels: Vec<Option<Channel>>, processes: Vec<Process>) -> Self {
-        let peers = channels.into_iter().map(|channel| Some(Peer { channel: channel?, end: None })).collect();
-        Self { rank, peers, processes, sequence: 0, failed: None, heeded: None, closing: Arc::default() }
+    fn new(rank: usize, peers: Vec<Option<Peer>>, processes: Vec<Process>) -> Self {
+        let (maker, closing) = (Maker::this(), Arc::default());
+        Self { maker, rank, peers, processes, sequence: 0, failed: None, heeded: None, closing }
     }
 
     /// Sets what can end an exchange, from the next exchange on.
@@ -90,9 +103,10 @@ impl Mesh {
         together(what, local, |words| self.all_gather(words, deadline))
     }
 
-    /// The sockets to the other ranks.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        self.peers.iter().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_ref()?.channel.as_fd())))
+    /// The sockets to the other ranks, and their processes.
+    pub(super) fn connections(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>, Option<&Life>)> {
+        let peers = self.peers.iter().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_ref()?)));
+        peers.map(|(rank, peer)| (rank, peer.channel.as_fd(), peer.life.as_ref()))
     }
 
     /// Whether this rank hung up.
@@ -132,12 +146,16 @@ impl Drop for Mesh {
     /// Says goodbye and shuts the sockets down: a duplicate in the monitor or in a child process must
     /// not keep a connection open.
     fn drop(&mut self) {
+        // A child that was forked shares the sockets with this rank, which goes on.
+        if !self.maker.is_here() {
+            return;
+        }
         self.closing.store(true, Ordering::Release);
         if self.failed.is_none() && !std::thread::panicking() {
             let goodbye = Outgoing { kind: Kind::Goodbye, ..self.data(&[]) };
             farewell(self.others().map(|(_, peer)| &mut peer.channel), &goodbye);
         }
-        for (_, socket) in self.sockets() {
+        for (_, socket, _) in self.connections() {
             // It fails if the other side was faster.
             let _ = shutdown(socket, Shutdown::Both);
         }

@@ -16,6 +16,7 @@ mod local;
 pub(crate) mod mesh;
 pub(crate) mod monitor;
 mod notice;
+mod peer;
 mod star;
 pub(crate) mod tcp;
 mod threads;
@@ -24,6 +25,7 @@ pub(crate) mod wait;
 
 pub use all_gather::Bootstrap;
 pub use directory::Directory;
+pub(crate) use frame::check_world_size;
 pub use local::Local;
 pub use tcp::{Tcp, TcpConfig};
 pub use threads::Threads;

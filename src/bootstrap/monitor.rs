@@ -9,22 +9,26 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::{fcntl_dupfd_cloexec, write};
 
 use super::mesh::Mesh;
+use super::peer::Life;
 use super::wait::wait;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 /// How often the thread wakes to look.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A thread that sleeps until a rank of a mesh hangs up, and looks around once a second. It never reads from the sockets.
 pub struct Monitor {
+    maker: Maker,
     wake: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Monitor {
     /// Calls `on_lost` once with each rank whose process dies or whose mesh is dropped, within
-    /// milliseconds, and `look` once a second, on the monitor's thread. Reports no rank after this rank dropped its own
-    /// mesh.
+    /// milliseconds, and `look` once a second, on the monitor's thread. If a child that the rank forked keeps its sockets
+    /// open, its death is noticed where the system shows its process: on Linux 6.5 or later, else in one PID namespace.
+    /// Reports no rank after this rank dropped its own mesh.
     pub fn start(
         mesh: &Mesh,
         mut on_lost: impl FnMut(usize) + Send + 'static,
@@ -34,11 +38,13 @@ impl Monitor {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("eventfd"))?;
         let duplicate = |fd| fcntl_dupfd_cloexec(fd, 0).map_err(system("duplicate a socket"));
         let woken = duplicate(wake.as_fd())?;
-        let sockets = mesh.sockets().map(|(rank, socket)| Ok((rank, duplicate(socket)?)));
-        let mut sockets = sockets.collect::<Result<Vec<_>>>()?;
+        let watched = mesh
+            .connections()
+            .map(|(rank, socket, life)| Ok(Watched { rank, socket: duplicate(socket)?, life: life.cloned() }));
+        let mut watched = watched.collect::<Result<Vec<_>>>()?;
         let closing = mesh.closing();
         let watch = move || {
-            while let Ok(lost) = next_lost(&woken, &mut sockets, &mut look) {
+            while let Ok(lost) = next_lost(&woken, &mut watched, &mut look) {
                 if lost.is_empty() || closing.load(Ordering::Acquire) {
                     return;
                 }
@@ -47,7 +53,7 @@ impl Monitor {
         };
         let thread = std::thread::Builder::new().name("symmetra-monitor".into()).spawn(watch);
         let thread = thread.map_err(|error| Error::system("start the monitor's thread", &error))?;
-        Ok(Self { wake, thread: Some(thread) })
+        Ok(Self { maker: Maker::this(), wake, thread: Some(thread) })
     }
 
     /// Ends the thread and waits for it, and so for a running `on_lost`. If `on_lost` itself calls
@@ -56,6 +62,11 @@ impl Monitor {
         let Some(thread) = self.thread.take() else {
             return;
         };
+        // A forked child has no such thread, and would wake that of its parent.
+        if !self.maker.is_here() {
+            std::mem::forget(thread);
+            return;
+        }
         if let Err(errno) = write(&self.wake, &1u64.to_ne_bytes()) {
             crate::log!(ERROR, "the monitor's thread cannot be woken: {errno}");
             return;
@@ -72,12 +83,22 @@ impl Drop for Monitor {
     }
 }
 
-/// Sleeps until ranks hang up, and removes them from `sockets`. Returns no rank if the monitor is to stop. Looks around
-/// meanwhile.
-fn next_lost(woken: &OwnedFd, sockets: &mut Vec<(usize, OwnedFd)>, look: &mut impl FnMut()) -> Result<Vec<usize>> {
+/// A rank's socket and, where the system lets this process watch it, the rank's process.
+struct Watched {
+    rank: usize,
+    socket: OwnedFd,
+    life: Option<Life>,
+}
+
+/// Sleeps until ranks hang up or end, and removes them from `watched`. Returns no rank if the monitor is to stop. Looks
+/// around meanwhile.
+fn next_lost(woken: &OwnedFd, watched: &mut Vec<Watched>, look: &mut impl FnMut()) -> Result<Vec<usize>> {
     let mut fds = vec![PollFd::new(woken, PollFlags::IN)];
-    // No events asked for: what remains are hang-ups and errors.
-    fds.extend(sockets.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::empty())));
+    for Watched { socket, life, .. } in &*watched {
+        // No events asked for: what remains are hang-ups and errors.
+        fds.push(PollFd::new(socket, PollFlags::empty()));
+        fds.extend(life.as_ref().map(Life::interest));
+    }
     let ready = loop {
         let ready = wait(&mut fds, Instant::now() + LOOK)?;
         if ready.iter().any(|flags| !flags.is_empty()) {
@@ -88,9 +109,11 @@ fn next_lost(woken: &OwnedFd, sockets: &mut Vec<(usize, OwnedFd)>, look: &mut im
     let (stop, ready) = ready.split_first().unwrap_or((&PollFlags::IN, &[]));
     let mut lost = Vec::new();
     if stop.is_empty() {
-        let mut flags = ready.iter();
-        sockets.retain(|(rank, _)| {
-            let keep = flags.next().is_none_or(|flags| flags.is_empty());
+        let mut ready = ready.iter();
+        watched.retain(|Watched { rank, life, .. }| {
+            // All of them, so that the next rank finds its own.
+            let keep =
+                ready.by_ref().take(1 + usize::from(life.is_some())).filter(|flags| !flags.is_empty()).count() == 0;
             if !keep {
                 lost.push(*rank);
             }

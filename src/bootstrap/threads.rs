@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use super::all_gather::Bootstrap;
 use super::frame::{check_length, check_world_size};
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 /// One rank of a world of threads of this process.
 ///
@@ -34,6 +35,7 @@ pub struct Threads {
     shared: Arc<Shared>,
     rank: usize,
     world_size: usize,
+    maker: Maker,
 }
 
 struct Shared {
@@ -59,7 +61,8 @@ impl Threads {
         check_world_size(world_size)?;
         let meeting = Meeting { round: 0, given: vec![None; world_size], result: Arc::new([]), failed: None };
         let shared = Arc::new(Shared { meeting: Mutex::new(meeting), changed: Condvar::new() });
-        Ok((0..world_size).map(|rank| Self { shared: Arc::clone(&shared), rank, world_size }).collect())
+        let maker = Maker::this();
+        Ok((0..world_size).map(|rank| Self { shared: Arc::clone(&shared), rank, world_size, maker }).collect())
     }
 }
 
@@ -80,6 +83,7 @@ impl Bootstrap for Threads {
 
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         check_length(bytes.len())?;
+        self.maker.check("a bootstrap")?;
         let start = Instant::now();
         let mut meeting = self.shared.meeting.lock();
         if let Some(error) = &meeting.failed {
@@ -113,6 +117,10 @@ impl Bootstrap for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        // A forked child has copies of the ranks, but nobody waits there.
+        if !self.maker.is_here() {
+            return;
+        }
         let why = if std::thread::panicking() { "its thread panicked" } else { "it was dropped" };
         let mut meeting = self.shared.meeting.lock();
         let error = Error::PeerLost { rank: self.rank, detail: format!(": {why}") };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cxx::SharedPtr;
 
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 use crate::sys::device as sys;
 
 pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
@@ -70,11 +71,14 @@ impl Default for HostShape {
     }
 }
 
-/// An open device. Cheap to clone; usable from any thread.
+/// An open device. Cheap to clone; usable from any thread of the process that opened it. In a child that the process
+/// forked, every use of the device, of its streams, events, graphs and groups fails with [`Error::Unsupported`], and
+/// dropping them does nothing. The child may open devices of its own.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
 struct Inner {
+    maker: Maker,
     raw: SharedPtr<sys::Device>,
     properties: sys::Properties,
     shape: HostShape,
@@ -149,7 +153,7 @@ impl Device {
     fn open(kind: DeviceKind, ordinal: i32, shape: HostShape) -> Result<Self> {
         let raw = sys::open(kind as u32, ordinal)?;
         let properties = raw.properties();
-        Ok(Self(Arc::new(Inner { raw, properties, shape })))
+        Ok(Self(Arc::new(Inner { maker: Maker::this(), raw, properties, shape })))
     }
 
     /// The device's kind.
@@ -201,7 +205,7 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] when the driver fails.
     pub fn can_access(&self, ordinal: i32) -> Result<bool> {
-        Ok(self.0.raw.can_access(ordinal)?)
+        Ok(self.raw()?.can_access(ordinal)?)
     }
 
     /// Blocks until all work that this process gave the device is done.
@@ -209,13 +213,13 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
     pub fn synchronize(&self) -> Result<()> {
-        Ok(self.0.raw.synchronize()?)
+        Ok(self.raw()?.synchronize()?)
     }
 
     /// Makes the device the calling thread's current one, for libraries that work on the current device.
     #[cfg(feature = "nccl")]
     pub(crate) fn make_current(&self) -> Result<()> {
-        Ok(self.0.raw.make_current()?)
+        Ok(self.raw()?.make_current()?)
     }
 
     pub(crate) fn shape(&self) -> HostShape {
@@ -232,8 +236,20 @@ impl Device {
         self.0.properties.legacy_ipc != 0
     }
 
-    pub(crate) fn raw(&self) -> &sys::Device {
-        &self.0.raw
+    /// The runtime's device, in the process that opened it.
+    pub(crate) fn raw(&self) -> Result<&sys::Device> {
+        self.check_process("a device")?;
+        Ok(&self.0.raw)
+    }
+
+    /// Refuses to use `what`, which belongs to the device, in a forked child. Costs one load.
+    pub(crate) fn check_process(&self, what: &str) -> Result<()> {
+        self.0.maker.check(what)
+    }
+
+    /// Whether this process opened the device. Otherwise it is a forked child, which must leave the device alone.
+    pub(crate) fn is_here(&self) -> bool {
+        self.0.maker.is_here()
     }
 
     /// Whether to wait for one is to wait for the other, on whose streams and memory calls may then meet.

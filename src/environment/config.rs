@@ -5,6 +5,7 @@ use std::fmt;
 use super::layout::{Layout, Parallelism};
 use super::rendezvous::InitMethod;
 use crate::backend::Backend;
+use crate::bootstrap::check_world_size;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
@@ -206,6 +207,8 @@ impl EnvConfig {
                 ((replica * world_size.0 + rank.0, rank.1), Layout::new(all, tensor, pipeline, data)?)
             }
         };
+        // A bootstrap object may say anything, and what it gathers is allocated for every rank.
+        check_world_size(layout.world_size())?;
         let interface = text(lookup, self.interface, "SYMMETRA_INTERFACE")?;
         let backend = text(lookup, self.backend.map(|backend| backend.name().to_owned()), "SYMMETRA_BACKEND")?;
         let backend_source = backend.as_ref().map_or(Source::Default, |(_, source)| *source);

@@ -42,7 +42,9 @@ pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
 /// called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins.
 ///
 /// A rank that drops its communicator without [`close`](crate::Communicator::close) after all its calls are done leaves in
-/// good order: only calls that the rank did not make fail on the others. A rank that drops earlier counts as lost.
+/// good order: only calls that the rank did not make fail on the others. A rank that drops earlier counts as lost. A
+/// child that a rank forks is no rank: its calls fail with [`Error::Unsupported`], and it may drop its copy of the group
+/// without harm.
 #[derive(Clone)]
 pub struct Group(Arc<Inner>);
 
@@ -129,6 +131,9 @@ impl Group {
     /// Stops the group on every rank. Waits on all devices give up within milliseconds, and every later call fails with
     /// [`Error::Aborted`]. Does not block: it only writes flags. Any thread may call it at any time, more than once.
     pub fn abort(&self) {
+        if !self.0.device.is_here() {
+            return; // a forked child is no rank
+        }
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
         self.0.health.pages.iter().for_each(|page| page.stop(stop));
     }
@@ -161,6 +166,7 @@ impl Group {
     }
 
     fn enter_well(&self) -> Result<Entered<'_>> {
+        self.0.device.check_process("a group")?;
         // The lock is taken when the group is about to close.
         let closed = self.0.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)?;
         self.0.health.check()?;
@@ -296,6 +302,7 @@ impl Group {
 
     /// Waits for calls that have entered. Every later call fails.
     pub(crate) fn begin_close(&self) -> Result<()> {
+        self.0.device.check_process("a group")?;
         match std::mem::replace(&mut *self.0.closed.write(), true) {
             true => Err(Error::Closed),
             false => Ok(()),
@@ -318,15 +325,19 @@ impl Group {
 impl Drop for Inner {
     /// Announces the failure that makes this rank leave. A mere goodbye would blame this rank for the group's failure.
     fn drop(&mut self) {
+        if !self.device.is_here() {
+            return;
+        }
         drop(self.monitor.get_mut().take());
-        if !*self.closed.get_mut() && self.world_size > 1 && self.health.is_well() {
+        let done = *self.done.get_mut();
+        if let Some(error) = if done { None } else { self.health.reason_to_leave() } {
+            self.mesh.get_mut().fail(&error);
+        } else if !*self.closed.get_mut() && self.world_size > 1 {
             crate::log!(WARN, "rank {} of {} drops its communicator without close()", self.rank, self.world_size);
         }
-        if *self.done.get_mut() {
+        if done {
             // The peers' monitors see the hang-up after this.
             self.health.own().left.store(1, Ordering::Release);
-        } else if let Some(error) = self.health.reason_to_leave() {
-            self.mesh.get_mut().fail(&error);
         }
     }
 }

@@ -356,6 +356,10 @@ impl Drop for Arena {
     /// Never fails and needs no peer. Stops this rank's kernels and waits for the device. When the wait fails, it leaks
     /// the memory that a kernel may still use, because unmapping it under a kernel is worse.
     fn drop(&mut self) {
+        // A forked child must not stop the device of its parent.
+        if !self.group.device().is_here() {
+            return;
+        }
         self.group.stop_own_device();
         if let Err(error) = self.group.device().synchronize() {
             crate::log!(WARN, "the device of {:?} does not settle, the arena is leaked: {error}", self.group);

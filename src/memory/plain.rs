@@ -128,7 +128,7 @@ impl<'a, T: Element> Ref<'a, T> {
                 return Err(Error::invalid("the address", format!("{address:p}"), limit));
             }
             // SAFETY: the runtime only looks the address up in its tables.
-            let info = unsafe { device.raw().classify(address.cast_const().cast()) }?;
+            let info = unsafe { device.raw()?.classify(address.cast_const().cast()) }?;
             if info.device >= 0 && info.device != device.ordinal() {
                 let limit = format!("this rank works on device {}", device.ordinal());
                 return Err(Error::invalid("the owner of the memory", format!("device {}", info.device), limit));

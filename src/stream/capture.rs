@@ -122,6 +122,7 @@ struct Mark<'a>(&'a Stream);
 
 impl<'a> Mark<'a> {
     fn set(stream: &'a Stream) -> Result<Self> {
+        stream.0.device.check_process("a stream")?;
         let mut capturing = stream.0.capturing.write();
         if *capturing {
             return Err(Error::unsupported("a capture inside a capture", "this stream is being captured already"));

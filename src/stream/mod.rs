@@ -28,7 +28,8 @@ pub(crate) use recording::{Kept, Part, Recording};
 /// A queue of work that runs in order on a device. Cheap to clone; clones are the same stream.
 ///
 /// Enqueueing returns at once; [`synchronize`](Self::synchronize) blocks. Dropping the last clone waits for work in
-/// flight on the host device but not on a GPU, as the runtime does.
+/// flight on the host device but not on a GPU, as the runtime does. A stream works in the process that made it: in a
+/// child of `fork()` every use fails with [`Error::Unsupported`].
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 
@@ -47,6 +48,15 @@ struct Inner {
     capturing: RwLock<bool>,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A forked child has no thread that could end the stream's work.
+        if !self.device.is_here() {
+            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
+        }
+    }
+}
+
 /// Source of numbers of streams and recordings, unique in the process, so that a dropped one is never mistaken for a
 /// new one.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -57,12 +67,12 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] or [`Error::System`] when the runtime refuses.
     pub fn new(device: &Device) -> Result<Self> {
-        Self::wrap(device, device.raw().create_stream(false)?)
+        Self::wrap(device, device.raw()?.create_stream(false)?)
     }
 
     /// Creates a stream of high priority: its kernels get the next free multiprocessor.
     pub(crate) fn urgent(device: &Device) -> Result<Self> {
-        Self::wrap(device, device.raw().create_stream(true)?)
+        Self::wrap(device, device.raw()?.create_stream(true)?)
     }
 
     /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
@@ -79,7 +89,7 @@ impl Stream {
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
-        let stream = unsafe { device.raw().borrow_stream(raw) }?;
+        let stream = unsafe { device.raw()?.borrow_stream(raw) }?;
         Self::own(device, stream, None).inspect(Self::expose)
     }
 
@@ -94,7 +104,7 @@ impl Stream {
     #[allow(unsafe_code)]
     pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
         // SAFETY: the caller's promise, and `owner` outlives the handle's last use.
-        let stream = unsafe { device.raw().borrow_stream(raw) }?;
+        let stream = unsafe { device.raw()?.borrow_stream(raw) }?;
         Self::own(device, stream, Some(owner)).inspect(Self::expose)
     }
 
@@ -145,7 +155,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
     pub fn is_done(&self) -> Result<bool> {
-        Ok(self.0.raw.done()?)
+        Ok(self.raw()?.done()?)
     }
 
     /// Blocks until all work enqueued so far is done. A collective that gave up counts as done: ask its communicator
@@ -154,7 +164,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
     pub fn synchronize(&self) -> Result<()> {
-        Ok(self.0.raw.synchronize()?)
+        Ok(self.raw()?.synchronize()?)
     }
 
     /// Records this point of the stream in `event`. Does not block.
@@ -189,7 +199,7 @@ impl Stream {
 
     /// Whether the stream is being captured, by this library or by the caller's own native capture.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
-        Ok(self.0.raw.capturing()?)
+        Ok(self.raw()?.capturing()?)
     }
 
     /// Whether the stream is being captured by a caller. Asks the runtime only where others know the handle, because a
@@ -238,8 +248,15 @@ impl Stream {
         self.eager(call).map(drop)
     }
 
+    /// The runtime's stream, in the process that made it.
+    fn raw(&self) -> Result<&sys::Stream> {
+        self.0.device.check_process("a stream")?;
+        Ok(&self.0.raw)
+    }
+
     /// Keeps captures from starting while the result lives.
     fn eager(&self, call: &'static str) -> Result<RwLockReadGuard<'_, bool>> {
+        self.0.device.check_process("a stream")?;
         // The lock is taken when a capture is about to start or has just ended.
         self.0.capturing.try_read().filter(|capturing| !**capturing).ok_or_else(|| {
             Error::unsupported(
@@ -273,7 +290,7 @@ impl Event {
     /// # Errors
     /// [`Error::Device`] when the runtime refuses.
     pub fn new(device: &Device) -> Result<Self> {
-        let raw = device.raw().create_event()?;
+        let raw = device.raw()?.create_event()?;
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no event".to_owned() });
         }
@@ -285,6 +302,7 @@ impl Event {
     /// # Errors
     /// [`Error::Device`] when work before it failed.
     pub fn is_done(&self) -> Result<bool> {
+        self.device.check_process("an event")?;
         Ok(self.raw.done()?)
     }
 
@@ -293,6 +311,7 @@ impl Event {
     /// # Errors
     /// [`Error::Device`] when work before it failed.
     pub fn synchronize(&self) -> Result<()> {
+        self.device.check_process("an event")?;
         Ok(self.raw.synchronize()?)
     }
 
@@ -301,6 +320,7 @@ impl Event {
     /// # Errors
     /// [`Error::Device`] when one of the two was not reached.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
+        self.device.check_process("an event")?;
         Ok(self.raw.elapsed_us(&start.raw)?)
     }
 }

@@ -221,6 +221,36 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
     });
 }
 
+/// A bootstrap object that claims more ranks than there can be.
+struct Vast(usize);
+
+impl symmetra::bootstrap::Bootstrap for Vast {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn world_size(&self) -> usize {
+        self.0
+    }
+
+    fn all_gather(&mut self, _: &[u8], _: std::time::Instant) -> symmetra::Result<Vec<Vec<u8>>> {
+        panic!("asked to gather from {} ranks", self.0)
+    }
+}
+
+#[test]
+fn a_world_size_out_of_range_is_refused_before_anything_is_gathered() {
+    for world_size in [257, 1 << 40, 1 << 60, usize::MAX] {
+        let mut config = EnvConfig::default();
+        config.init_method = InitMethod::bootstrap(Vast(world_size));
+        let words = match Environment::init(config).unwrap_err() {
+            error @ Error::InvalidArgument { .. } => error.to_string(),
+            other => panic!("{other}"),
+        };
+        assert!(words.contains(&format!("world size is {world_size}")) && words.contains("1..=256"), "{words}");
+    }
+}
+
 #[test]
 fn opens_and_closes_again_in_one_process() {
     for round in 0..3 {

@@ -3,6 +3,7 @@
 //! Such a test calls [`this`] first. In a rank it gets a [`Child`] and runs the rank's part; in the test itself it
 //! starts [`Ranks`] and exchanges lines of text with them.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -108,10 +109,24 @@ impl Ranks {
         part: &str,
         variables: impl Fn(usize) -> Vec<(String, String)>,
     ) -> Self {
+        Self::start_by(&[], directory, test, world, part, variables)
+    }
+
+    /// Starts the processes by a command that runs the command after it. Killing it must kill the rank.
+    pub fn start_by(
+        by: &[&str],
+        directory: TempDir,
+        test: &str,
+        world: usize,
+        part: &str,
+        variables: impl Fn(usize) -> Vec<(String, String)>,
+    ) -> Self {
         let folder = directory.path().to_owned();
         Self::of(directory, world, |rank| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+            let exe = std::env::current_exe().unwrap();
+            let mut words = by.iter().map(OsStr::new).chain([exe.as_os_str()]);
+            let mut command = Command::new(words.next().unwrap());
+            command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
             command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(PART, part);
             command.env(DIRECTORY, &folder).envs(variables(rank));
             command

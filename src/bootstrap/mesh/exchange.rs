@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Mesh, Peer};
-use crate::bootstrap::channel::{Broken, Channel, farewell};
+use crate::bootstrap::channel::{Broken, CLOSED, farewell};
 use crate::bootstrap::frame::{Frame, Kind, Outgoing};
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::wait;
@@ -13,6 +13,11 @@ use crate::error::{Error, Result};
 
 /// How often a wait is interrupted to call [`Mesh::heeded`](Mesh).
 const LOOK: Duration = Duration::from_millis(20);
+
+/// What is known of the end of a rank whose process is gone while its sockets are open: a forked child has copies.
+const ENDED: &str = ": its process ended";
+/// What is said of a rank that left without a word.
+const SILENT: [&str; 2] = [CLOSED, ENDED];
 
 const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
 
@@ -23,7 +28,8 @@ impl Mesh {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let outcome = self.run(outgoing, deadline);
+        let outcome = self.maker.check("a group").and_then(|()| self.run(outgoing, deadline));
+        let outcome = outcome.map_err(|error| self.explained(error));
         if let Err(error) = &outcome {
             self.fail(error);
         }
@@ -33,13 +39,26 @@ impl Mesh {
 
     /// Gives up because of `error`, unless this rank has before. Tells the other ranks; later exchanges return `error`.
     pub(crate) fn fail(&mut self, error: &Error) {
-        if self.failed.is_some() {
+        if self.failed.is_some() || !self.maker.is_here() {
             return;
         }
+        // The notice goes in their place: what the system refused to send, it may refuse again.
+        self.others().for_each(|(_, peer)| peer.channel.retract());
         let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
         let notice = Outgoing { sequence: self.sequence, ..notice(self.rank, error) };
         farewell(self.others().filter(|(rank, _)| Some(*rank) != lost).map(|(_, peer)| &mut peer.channel), &notice);
         self.failed = Some(error.clone());
+    }
+
+    /// The cause of `error`, if that says only that a rank hung up without a word. That rank may have left because of
+    /// another one, and have told so in what this rank heeds.
+    fn explained(&self, error: Error) -> Error {
+        match (&error, &self.heeded) {
+            (Error::PeerLost { detail, .. }, Some(heeded)) if SILENT.contains(&detail.as_str()) => {
+                heeded().err().unwrap_or(error)
+            }
+            _ => error,
+        }
     }
 
     pub(super) fn others(&mut self) -> impl Iterator<Item = (usize, &mut Peer)> {
@@ -65,14 +84,21 @@ impl Mesh {
             let heeded = self.heeded.as_ref().map_or(Ok(()), |heeded| heeded());
             let mut missing = Vec::new();
             for (rank, peer) in self.others() {
-                if peer.channel.flush().is_err() {
-                    return Err(last_words(&mut peer.channel, rank, sequence).unwrap_or_else(|error| error));
+                let end = |peer: &mut Peer| peer.last_words(rank, sequence).unwrap_or_else(|error| error);
+                match peer.channel.flush() {
+                    Ok(()) => {}
+                    Err(Broken::Closed) => return Err(end(peer)),
+                    Err(refused) => return Err(refused.of_rank(rank)),
                 }
                 if frames[rank].is_none() {
                     let frame = peer.channel.receive().map_err(|broken| broken.of_rank(rank))?;
                     frames[rank] = frame.map(|frame| check(frame, own, rank, expected)).transpose()?;
                 }
                 if frames[rank].is_none() || !peer.channel.is_flushed() {
+                    // It was known to have ended before its last bytes were read.
+                    if peer.ended {
+                        return Err(end(peer));
+                    }
                     missing.push(rank);
                 }
             }
@@ -99,47 +125,57 @@ impl Mesh {
     fn watch(&mut self, missing: &[usize], frames: &[Option<Frame>], deadline: Instant) -> Result<()> {
         let sequence = self.sequence;
         let mut fds: Vec<PollFd<'_>> = Vec::new();
-        let mut ranks = Vec::new();
+        // Of each descriptor: the rank, and whether it is the rank's process.
+        let mut watched = Vec::new();
         for (rank, (peer, frame)) in self.peers.iter().zip(frames).enumerate() {
             match peer {
                 Some(peer) if peer.end.is_none() => {
                     let reading = if frame.is_none() { PollFlags::IN } else { PollFlags::RDHUP };
                     fds.push(peer.channel.interest(reading));
-                    ranks.push(rank);
+                    watched.push((rank, false));
+                    if let Some(life) = peer.life.as_ref().filter(|_| !peer.ended) {
+                        fds.push(life.interest());
+                        watched.push((rank, true));
+                    }
                 }
                 _ => {}
             }
         }
         let ready = wait(&mut fds, deadline)?;
-        for (rank, flags) in ranks.into_iter().zip(ready) {
-            let done = !missing.contains(&rank);
-            if let (Some(peer), true) = (&mut self.peers[rank], done && flags.intersects(GONE)) {
-                peer.end = Some(last_words(&mut peer.channel, rank, sequence)?);
+        for ((rank, is_process), flags) in watched.into_iter().zip(ready) {
+            let Some(peer) = &mut self.peers[rank] else { continue };
+            let gone = if is_process { !flags.is_empty() } else { flags.intersects(GONE) };
+            peer.ended |= gone && is_process;
+            if gone && peer.end.is_none() && !missing.contains(&rank) {
+                peer.end = Some(peer.last_words(rank, sequence)?);
             }
         }
         Ok(())
     }
 }
 
-/// Reads on until a peer that hung up says why. `Ok` with that error if the peer had finished
-/// exchange `sequence`, which is under way; `Err` if the peer may have died in it.
-fn last_words(channel: &mut Channel, rank: usize, sequence: u64) -> Result<Error> {
-    let mut finished = false;
-    let error = loop {
-        match channel.receive() {
-            Ok(Some(Frame { header, payload, .. })) => {
-                finished |= header.sequence > sequence;
-                match header.kind {
-                    Kind::Goodbye => break departed(rank),
-                    Kind::Notice => break read_notice(rank, &payload),
-                    _ => {}
+impl Peer {
+    /// Reads on until a peer that is gone says why. `Ok` with that error if the peer had finished
+    /// exchange `sequence`, which is under way; `Err` if the peer may have died in it.
+    fn last_words(&mut self, rank: usize, sequence: u64) -> Result<Error> {
+        let mut finished = false;
+        let error = loop {
+            match self.channel.receive() {
+                Ok(Some(Frame { header, payload, .. })) => {
+                    finished |= header.sequence > sequence;
+                    match header.kind {
+                        Kind::Goodbye => break departed(rank),
+                        Kind::Notice => break read_notice(rank, &payload),
+                        _ => {}
+                    }
                 }
+                Ok(None) if self.ended => break Error::PeerLost { rank, detail: ENDED.into() },
+                Ok(None) => break Broken::Closed.of_rank(rank),
+                Err(broken) => break broken.of_rank(rank),
             }
-            Ok(None) => break Broken::Closed.of_rank(rank),
-            Err(broken) => break broken.of_rank(rank),
-        }
-    };
-    if finished { Ok(error) } else { Err(error) }
+        };
+        if finished { Ok(error) } else { Err(error) }
+    }
 }
 
 fn departed(rank: usize) -> Error {

@@ -13,9 +13,10 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, bind, listen};
 
-use super::{Mesh, Process};
+use super::{Mesh, Peer, Process};
 use crate::bootstrap::all_gather::Bootstrap;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::directory::Directory;
@@ -23,13 +24,14 @@ use crate::bootstrap::endpoint::{BACKLOG, Endpoint, Setback, stream, unix_addres
 use crate::bootstrap::frame::{Fields, Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_rank};
 use crate::bootstrap::handshake::random;
 use crate::bootstrap::hello::check_count;
+use crate::bootstrap::peer::Life;
 use crate::bootstrap::wait::wait;
 use crate::error::{Error, Result};
 
 const TOKEN_BYTES: usize = 16;
 const OPENED: u8 = 1;
 const FAILED: u8 = 0;
-const IN_ITS_WAKE: u8 = 2;
+pub(super) const IN_ITS_WAKE: u8 = 2;
 
 impl Mesh {
     /// Connects every rank of `bootstrap` with every other. All must run on this host, as the same
@@ -56,7 +58,8 @@ impl Mesh {
             return Err(Error::bootstrap(format!("the all-gather gave another rank's bytes at rank {rank}")));
         }
         let processes = cards.iter().map(|card| card.process).collect();
-        let peers = Meeting { rank, deadline, cards: &cards }.connect(&door);
+        let meeting = Meeting { rank, deadline, cards: &cards };
+        let peers = meeting.connect(&door).and_then(|channels| meeting.watch(channels));
         drop(door); // ranks that still wait for this rank to dial see that it does not
         conclude(bootstrap, peers, deadline).map(|peers| Self::new(rank, peers, processes))
     }
@@ -76,11 +79,22 @@ fn conclude<T>(bootstrap: &mut dyn Bootstrap, outcome: Result<T>, deadline: Inst
     };
     match all.iter().enumerate().find(|(_, words)| words.first() == Some(&FAILED)) {
         Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(&words[1..]).into_owned() }),
-        None => match all.iter().position(|words| !words.is_empty()) {
-            Some(rank) => outcome.and(Err(Error::Peer { rank, message: "it lost another rank while opening".into() })),
-            None => outcome,
-        },
+        None if all.iter().any(|words| !words.is_empty()) => Err(apart(outcome.err())),
+        None => outcome,
     }
+}
+
+/// The error of ranks that all live and cannot reach each other's sockets. `lost` is what this rank met.
+fn apart(lost: Option<Error>) -> Error {
+    let met = match lost {
+        Some(Error::PeerLost { rank, detail }) => format!("; rank {rank}{detail}"),
+        _ => String::new(),
+    };
+    Error::bootstrap(format!(
+        "all ranks live, but some cannot reach the sockets of others: all need one directory for temporary files \
+         (TMPDIR), mounted at one place; here it is {}{met}",
+        std::env::temp_dir().display()
+    ))
 }
 
 impl Process {
@@ -170,10 +184,31 @@ impl Meeting<'_> {
         Ok(peers)
     }
 
+    /// The peers, with the processes of those that are no threads of this process.
+    fn watch(&self, channels: Vec<Option<Channel>>) -> Result<Vec<Option<Peer>>> {
+        let watch = |(rank, channel): (usize, Option<Channel>)| {
+            let Some(channel) = channel else { return Ok(None) };
+            let life = match self.cards[rank].process == self.cards[self.rank].process {
+                true => Ok(None),
+                false => Life::of_peer(channel.as_fd()),
+            };
+            match life {
+                Ok(life) => Ok(Some(Peer::new(channel, life))),
+                Err(Errno::SRCH) => Err(Error::PeerLost { rank, detail: ": it died after it connected".into() }),
+                Err(errno) => Err(Error::system(format_args!("watch the process of rank {rank}"), &errno.into())),
+            }
+        };
+        channels.into_iter().enumerate().map(watch).collect()
+    }
+
     /// A connection to a listener, which accepts only later.
     fn dial(&self, peer: usize) -> Result<OwnedFd> {
+        let start = Instant::now();
         self.cards[peer].endpoint.dial(self.deadline).map_err(|setback| match setback {
             Setback::Final(error) => error,
+            Setback::Again(why) if Instant::now() >= self.deadline => {
+                Error::exchange_timeout(Some(peer), start.elapsed(), format!("at {}: {why}", self.cards[peer].endpoint))
+            }
             Setback::Again(why) => {
                 let detail = format!(": it does not listen at {}: {why}", self.cards[peer].endpoint);
                 Error::PeerLost { rank: peer, detail }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::{Mesh, received_fd};
+use super::{Mesh, Peer, received_fd};
 use crate::bootstrap::all_gather::Bootstrap;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::frame::MAX_FRAME_BYTES;
@@ -48,8 +48,12 @@ impl Mesh {
             }
         }
         let mut part = members.iter().position(|member| *member == self.rank).map(|rank| {
-            let channel = |peer: &usize| ours[*peer].take().map(|socket| Channel::new(socket, MAX_FRAME_BYTES));
-            let peers = members.iter().map(channel).collect();
+            let connect = |peer: &usize| {
+                let channel = Channel::new(ours[*peer].take()?, MAX_FRAME_BYTES);
+                // The system takes the maker of the pair for the process at both of its ends.
+                Some(Peer::new(channel, self.peers[*peer].as_ref()?.life.clone()))
+            };
+            let peers = members.iter().map(connect).collect();
             Mesh::new(rank, peers, members.iter().map(|member| self.processes[*member]).collect())
         });
         // All or none: a rank short of descriptors fails the split, not a later call.

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -14,6 +14,9 @@ use crate::bootstrap::handshake::{self, Secret};
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::wait;
 use crate::error::{Error, Result};
+
+/// How long rank 0 stays at its door after the world could not form.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// What rank 0 waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,14 +55,44 @@ impl Hub {
         let lobby = Lobby::new(endpoint, listener, secret);
         let members = (1..world_size).map(|_| None).collect();
         let mut hub = Self { lobby, members };
-        hub.reporting(|hub| {
+        let formed = hub.reporting(|hub| {
             hub.run(Phase::Form, deadline)?;
             for (_, member) in hub.joined_mut() {
                 member.channel.queue(Outgoing::control(Kind::Start, 0, Vec::new()));
             }
             hub.run(Phase::Send, deadline)
-        })?;
-        Ok(hub)
+        });
+        match formed {
+            Ok(()) => Ok(hub),
+            Err(error) => {
+                // After its own deadline rank 0 owes nobody an answer.
+                if Instant::now() < deadline {
+                    hub.tell_the_late(&error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets the missing ranks in for [`LINGER`] at most, and tells each why the world does not form. Without a listener
+    /// a rank that comes late would take rank 0 for missing.
+    fn tell_the_late(&mut self, error: &Error) {
+        let deadline = Instant::now() + LINGER;
+        let mut known: Vec<usize> = self.joined().map(|(rank, _)| rank).collect();
+        while !self.missing(Phase::Form).is_empty() && Instant::now() < deadline {
+            let mut fds: Vec<PollFd<'_>> = self.lobby.interests().collect();
+            let claims = wait(&mut fds, deadline).and_then(|ready| self.lobby.serve(&ready));
+            let Ok(claims) = claims else { return };
+            claims.into_iter().for_each(|claim| self.admit(claim));
+            let late = self.joined_mut().filter(|(rank, _)| !known.contains(rank));
+            let told: Vec<usize> = late
+                .map(|(rank, member)| {
+                    farewell(std::iter::once(&mut member.channel), &notice(0, error));
+                    rank
+                })
+                .collect();
+            known.extend(told);
+        }
     }
 
     pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {

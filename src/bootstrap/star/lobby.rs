@@ -48,14 +48,16 @@ pub(super) struct Lobby {
     listener: OwnedFd,
     secret: Secret,
     pending: VecDeque<Pending>, // oldest first
-    /// How many connections were dropped that did not speak the protocol.
-    strangers: u64,
+    /// How many connections were dropped without an answer.
+    dropped: u64,
+    /// How many connections were told why they may not join.
+    told: u64,
 }
 
 impl Lobby {
     /// Takes a listening, non-blocking socket.
     pub(super) fn new(endpoint: Endpoint, listener: OwnedFd, secret: Secret) -> Self {
-        Self { endpoint, listener, secret, pending: VecDeque::new(), strangers: 0 }
+        Self { endpoint, listener, secret, pending: VecDeque::new(), dropped: 0, told: 0 }
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
@@ -102,9 +104,12 @@ impl Lobby {
         Ok(claims)
     }
 
-    /// Tells a newcomer why it may not join.
+    /// Tells a newcomer why it may not join. Logs at every doubling.
     pub(super) fn refuse(&mut self, mut channel: Channel, why: &str) {
-        crate::log!(WARN, "refused a connection to {}: {why}", self.endpoint);
+        self.told += 1;
+        if self.told.is_power_of_two() {
+            crate::log!(WARN, "refused a connection to {}: {why} ({} refused so far)", self.endpoint, self.told);
+        }
         channel.queue(handshake::refusal(why));
         let until = Instant::now() + PENDING_TIME;
         if channel.flush().is_ok() && !channel.is_flushed() {
@@ -114,9 +119,9 @@ impl Lobby {
 
     /// Counts a connection that is dropped. Logs at every doubling, so that many strangers make few lines.
     fn turned_away(&mut self) {
-        self.strangers += 1;
-        if self.strangers.is_power_of_two() {
-            crate::log!(WARN, "refused strangers at {}: {} so far", self.endpoint, self.strangers);
+        self.dropped += 1;
+        if self.dropped.is_power_of_two() {
+            crate::log!(WARN, "refused strangers at {}: {} so far", self.endpoint, self.dropped);
         }
     }
 

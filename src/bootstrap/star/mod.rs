@@ -17,6 +17,7 @@ use super::endpoint::Endpoint;
 use super::frame::check_length;
 use super::handshake::Secret;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 enum Side {
     Alone,
@@ -28,6 +29,7 @@ enum Side {
 
 /// This rank's end of a star.
 pub(super) struct Star {
+    maker: Maker,
     rank: usize,
     world_size: usize,
     sequence: u64,
@@ -37,7 +39,7 @@ pub(super) struct Star {
 impl Star {
     /// A world of one.
     pub(super) fn alone() -> Self {
-        Self { rank: 0, world_size: 1, sequence: 0, side: Side::Alone }
+        Self::new(0, 1, Side::Alone)
     }
 
     /// Rank 0: waits at `listener`, a listening socket, for all others.
@@ -49,7 +51,7 @@ impl Star {
         deadline: Instant,
     ) -> Result<Self> {
         let hub = Hub::form(endpoint, listener, secret, world_size, deadline)?;
-        Ok(Self { rank: 0, world_size, sequence: 0, side: Side::Hub(hub) })
+        Ok(Self::new(0, world_size, Side::Hub(hub)))
     }
 
     /// Any other rank: dials rank 0.
@@ -61,7 +63,11 @@ impl Star {
         deadline: Instant,
     ) -> Result<Self> {
         let spoke = Spoke::join(endpoint, &secret, rank, world_size, deadline)?;
-        Ok(Self { rank, world_size, sequence: 0, side: Side::Spoke(spoke) })
+        Ok(Self::new(rank, world_size, Side::Spoke(spoke)))
+    }
+
+    fn new(rank: usize, world_size: usize, side: Side) -> Self {
+        Self { maker: Maker::this(), rank, world_size, sequence: 0, side }
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -74,6 +80,7 @@ impl Star {
 
     pub(super) fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         check_length(bytes.len())?;
+        self.maker.check("a bootstrap")?;
         let outcome = match &mut self.side {
             Side::Alone => Ok(vec![bytes.to_vec()]),
             Side::Hub(hub) => hub.all_gather(self.sequence, bytes, deadline),

@@ -230,3 +230,39 @@ fn pitfall_35_another_user_is_turned_away_on_both_sides() {
     assert!(endpoint.dial(within(2.0)).is_ok());
     assert!(endpoint.accept(listener.as_fd()).unwrap().is_some());
 }
+
+#[test]
+fn pitfall_1_a_rank_that_comes_after_another_died_is_told_who() {
+    let (address, endpoint, listener) = door();
+    thread::scope(|scope| {
+        let rank0 = scope.spawn(|| Star::listen(endpoint.clone(), listener, SECRET, 3, within(20.0)).err().unwrap());
+        let mut rank1 = Forger::proved(address);
+        let welcome = rank1.ask(handshake::claim(1, 3)).unwrap();
+        assert!(handshake::read_verdict(&welcome.payload).is_ok());
+        drop(rank1);
+        thread::sleep(Duration::from_millis(300));
+        let start = std::time::Instant::now();
+        let rank2 = Star::join(&endpoint, SECRET, 2, 3, within(20.0)).err().unwrap();
+        for error in [rank2, rank0.join().unwrap()] {
+            assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn pitfall_35_the_words_of_a_stranger_that_listens_are_escaped_and_cut() {
+    let (listener, words) = (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), "\u{1b}[31mred\n".repeat(300));
+    let endpoint = Endpoint::Tcp(vec![listener.local_addr().unwrap()]);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (socket, _) = listener.accept().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let mut stranger = Forger(Channel::new(socket.into(), MAX_VERDICT_BYTES));
+            assert!(stranger.ask(handshake::refusal(&words)).is_some(), "a hello came");
+        });
+        let words = Star::join(&endpoint, SECRET, 1, 2, within(10.0)).err().unwrap().to_string();
+        assert!(words.contains("refused this rank: \\u{1b}[31mred\\n"), "{words}");
+        assert!(words.len() < 500 && !words.contains(char::is_control), "{words}");
+    });
+}

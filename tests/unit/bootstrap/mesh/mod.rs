@@ -1,6 +1,7 @@
 //! The mesh among threads and processes, with deaths and mistakes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+mod causes;
 mod monitor;
 mod processes;
 
@@ -237,7 +238,7 @@ fn a_mesh_that_is_dropped_hangs_up_though_a_duplicate_of_its_socket_lives() {
             return;
         }
         let duplicates: Vec<OwnedFd> =
-            mesh.sockets().map(|(_, socket)| fcntl_dupfd_cloexec(socket, 0).unwrap()).collect();
+            mesh.connections().map(|(_, socket, _)| fcntl_dupfd_cloexec(socket, 0).unwrap()).collect();
         drop(mesh);
         thread::sleep(Duration::from_millis(300));
         assert!(duplicates.iter().all(|fd| fd.as_raw_fd() >= 0));

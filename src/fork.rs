@@ -1,0 +1,57 @@
+//! Tells a process from the children that `fork()` makes of it.
+//!
+//! A child has copies of the objects, but not the threads that serve them, and it shares the sockets and the memory of
+//! its parent. So an object says in which process it was made. In another one it refuses to work, and its drop touches
+//! nothing that the two processes share.
+#![allow(unsafe_code)]
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Error, Result};
+
+/// How many forks lie between this process and the one that loaded the library.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The process that made an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maker(u32);
+
+impl Maker {
+    /// This process.
+    pub(crate) fn this() -> Self {
+        static WATCH: Once = Once::new();
+        WATCH.call_once(|| {
+            // SAFETY: `in_child` is a function of this library that adds to an atomic number, which a child may do
+            // between a fork and an exec.
+            let code = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            if code != 0 {
+                let error = std::io::Error::from_raw_os_error(code);
+                crate::log!(WARN, "objects that a forked child uses will not be refused: pthread_atfork: {error}");
+            }
+        });
+        Self(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Whether this process is the maker. Costs one load.
+    pub(crate) fn is_here(self) -> bool {
+        self.0 == FORKS.load(Ordering::Relaxed)
+    }
+
+    /// Refuses to use `what`, for example "a stream", in a child of the maker. Costs one load.
+    pub(crate) fn check(self, what: &str) -> Result<()> {
+        if self.is_here() { Ok(()) } else { Err(elsewhere(what)) }
+    }
+}
+
+#[cold]
+fn elsewhere(what: &str) -> Error {
+    Error::unsupported(
+        format!("{what} that was made before fork(), in the child,"),
+        "the threads that serve it stay in the parent process: the child must open its own device and group",
+    )
+}
