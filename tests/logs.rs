@@ -256,7 +256,8 @@ fn a_communicator_that_is_dropped_without_close_is_warned_of() {
             meet(2, |bootstrap| {
                 let mut config = Config::default();
                 config.heap_bytes = 1 << 16;
-                let communicator = Communicator::open(bootstrap, &device(0), config).unwrap();
+                let device = device(bootstrap.rank());
+                let communicator = Communicator::open(bootstrap, &device, config).unwrap();
                 if closes {
                     communicator.close().unwrap();
                 }

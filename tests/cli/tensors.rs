@@ -134,7 +134,7 @@ fn files_whose_tensors_differ() {
     refused(&[both.clone(), both.clone(), longer], &["ranks 0 and 2", "`x` f32 [1]", "`x` f32 [2]"]);
     refused(&[file(&texts, &[])], &["it has no tensors"]);
     let mask = file(&texts, &[tensor("w"), ("mask", "BOOL", json!([1]), vec![1]), tensor("x")]);
-    refused(&[mask.clone()], &["tensor `mask`", "BOOL", "--tensor: it has `w`, `x`"]);
+    refused(std::slice::from_ref(&mask), &["tensor `mask`", "BOOL", "--tensor: it has `w`, `x`"]);
     // What cannot be reduced is in nobody's way where one tensor is asked for.
     let shards = Shards::new("safetensors", &[mask.clone(), mask]);
     shards.reduce(&["--tensor", "w"]).ok();
