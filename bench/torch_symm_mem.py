@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """PyTorch's one-shot and two-shot all-reduce on symmetric memory, timed as `symmetra bench all-reduce` times.
 
-    symmetra launch -n 8 --no-prefix -- python3 bench/torch_symm_mem.py --max-bytes 1GiB --json torch.json
+    symmetra launch -n 8 --no-prefix -- python3 bench/torch_symm_mem.py --max-bytes 1GiB --output torch.json
     torchrun --nproc-per-node 8 bench/torch_symm_mem.py
 
 Method: OPERATIONS all-reduces are captured in one CUDA graph. The ranks meet on their devices in a graph of
 barriers, which also hides the host's launches; then the graph runs between two events. A time is the median over
 LAUNCHES launches of the slowest rank's time for one operation; the sides take turns, launch by launch. Results are
 verified on fresh random data, within what rounding after every addition may do. Multicast stays off. Prints a
-table; --json writes one object with the rows of symmetra's: bytes, time_us, busbw_gbps and wrong by side, the
-ratio of the other sides to the first. Needs PyTorch 2.9 or newer and NVLink.
+table, or with --json one object with the rows of symmetra's: bytes, time_us, busbw_gbps and wrong by side. --output
+writes that object into a file too. Needs PyTorch 2.9 or newer and NVLink.
 """
 import argparse
 import json
 import os
 import statistics
+import string
 import sys
 
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
@@ -27,28 +28,29 @@ import torch.distributed._symmetric_memory as symm_mem  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 ROUNDOFF = {"bf16": 1 / 256, "f16": 1 / 2048, "f32": 2.0**-24}
-UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+BASES = {"": 1024, "IB": 1024, "B": 1000}
+UNITS = {"": 1, "B": 1, **{letter + suffix: base**power for power, letter in enumerate("KMGT", 1) for suffix, base in BASES.items()}}
 # Two-shot works on 16 bytes of every rank at a time.
 ALIGN_BYTES = 16
 LEAD_IN = 16
 
 
 def size(text):
-    """4096, 64KiB, 16MiB or 1GiB in bytes."""
-    for unit, scale in UNITS.items():
-        if text.endswith(unit):
-            return int(text[: -len(unit)]) * scale
-    return int(text)
+    """Bytes of 4096, 64K, 64KiB or 64KB: as symmetra reads them, a bare letter is a power of 1024."""
+    digits = text.rstrip(string.ascii_letters + " ")
+    return int(digits) * UNITS.get(text[len(digits):].strip().upper())
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
-    parser.add_argument("--min-bytes", type=size, default="1KiB")
-    parser.add_argument("--max-bytes", type=size, default="16MiB")
+    parser.add_argument("-b", "--min-bytes", type=size, default="1KiB")
+    parser.add_argument("-e", "--max-bytes", type=size, default="16MiB")
+    parser.add_argument("-f", "--step-factor", type=int, default=2)
     parser.add_argument("--operations", type=int, default=40)
     parser.add_argument("--launches", type=int, default=7)
-    parser.add_argument("--json", metavar="PATH", help="`-`: standard output, in place of the table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--output", metavar="PATH", help="write that object into this file too")
     return parser.parse_args()
 
 
@@ -163,17 +165,17 @@ def main():
         gathered = [None] * ranks
         dist.all_gather_object(gathered, measure(args, nbytes, group, lead_in))
         rows.append(row(nbytes, ranks, gathered))
-        nbytes *= 2
+        nbytes *= args.step_factor
     names = ["torch-one-shot", "torch-two-shot"]
     report = {"ranks": ranks, "device": "cuda", "ranks_as": "processes", "op": "sum", "dtype": args.dtype,
               "launches": args.launches, "operations": args.operations, "sides": names,
               "about_peers": f"PyTorch {torch.__version__}, multicast off", "floor": [], "rows": rows}
     if rank == 0:
-        if args.json and args.json != "-":
-            with open(args.json, "w", encoding="utf-8") as file:
+        if args.output:
+            with open(args.output, "w", encoding="utf-8") as file:
                 json.dump(report, file, indent=2)
                 file.write("\n")
-        print(json.dumps(report) if args.json == "-" else "\n".join(table(rows, names)), flush=True)
+        print(json.dumps(report) if args.json else "\n".join(table(rows, names)), flush=True)
     wrong = sum(sum(row["wrong"].values()) for row in rows)
     dist.destroy_process_group()
     sys.exit(1 if wrong else 0)

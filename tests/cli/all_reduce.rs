@@ -138,10 +138,34 @@ fn plain_memory() {
     }
 }
 
+/// As people and nccl-tests write them.
+#[test]
+fn sizes_with_units_and_a_factor() {
+    for args in ["-b 4K -e 1M -f 16", "--min-bytes 4KiB --max-bytes 1MiB --step-factor 16"] {
+        let run =
+            symmetra(&format!("all-reduce {args} --device host --ranks 2 --ranks-as threads --iterations 1 --json"));
+        let run = run.ok();
+        right(&run, 3);
+        assert_eq!(
+            run.objects().iter().map(|row| row["bytes"].as_u64().unwrap()).collect::<Vec<_>>(),
+            [4096, 65536, 1_048_576]
+        );
+    }
+    let run =
+        symmetra("all-reduce -b 4KB -e 4kb --device host --ranks 2 --ranks-as threads --iterations 1 --json").ok();
+    assert_eq!(run.objects()[0]["bytes"], 4000);
+    for command in ["all-reduce", "all-gather", "bench all-reduce", "bench overlap", "tune"] {
+        let help = symmetra(&format!("{command} --help")).ok().stdout;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = "K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB are powers of 1000";
+        assert!(help.contains(words), "{command}: {help}");
+    }
+}
+
 #[test]
 fn a_table_for_people() {
-    let run =
-        symmetra("all-reduce --device host --ranks 2 --ranks-as threads --max-bytes 2KiB --iterations 2 --seed 7").ok();
+    let args = "all-reduce --device host --ranks 2 --ranks-as threads --max-bytes 2KiB --iterations 2 --seed 7";
+    let run = Run::from(command(args.split(' ')).env("COLUMNS", "100").output().unwrap()).ok();
     let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0].join(" "), "bytes elements dtype op algorithm time us algbw GB/s busbw GB/s wrong");
     assert_eq!(lines.len(), 3, "{}", run.stdout);
@@ -150,6 +174,12 @@ fn a_table_for_people() {
     // Talk goes elsewhere, and no progress bar to a pipe.
     assert!(run.stderr.contains("seed 7"), "{}", run.stderr);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    // A program that reads it gets 80 characters a line, and still a line a row.
+    let run = symmetra(args).ok();
+    run.fits(80);
+    assert!(
+        run.stdout.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().starts_with(&["1024", "256", "f32"]))
+    );
 }
 
 #[test]
@@ -162,7 +192,9 @@ fn wrong_usage() {
         ("--dtype i32 --algorithm one-shot-sentinel", &["one-shot-sentinel", "i32"]),
         ("--dtype i32 --algorithm ring --op avg", &["ring makes no averages of i32"]),
         ("--plain --algorithm two-shot-zero-copy", &["--plain", "two-shot-zero-copy"]),
-        ("--min-bytes 64KB", &["`KB`", "KiB"]),
+        ("--min-bytes 64XB", &["`XB`", "KiB"]),
+        ("-f 1", &["1 is not in"]),
+        ("--input a{rank}.npy --output sum.npy -f 4", &["--step-factor"]),
         ("--min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
         ("--min-bytes 2", &["one f32 has 4 bytes"]),
         ("--iterations 0", &["0 is not in"]),

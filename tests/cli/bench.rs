@@ -1,6 +1,11 @@
 //! `bench` on the CPU: everything is measured, right, drawn and written.
 
-use super::{Run, symmetra};
+use super::{Run, command, symmetra};
+
+/// Runs the command for a terminal in which no table breaks a line.
+fn wide(args: &str) -> Run {
+    command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap().into()
+}
 
 /// Its JSON object.
 fn object(run: &Run) -> serde_json::Value {
@@ -18,7 +23,7 @@ fn a_race_of_one_side_is_right() {
     for ranks_as in ["threads", "processes"] {
         let run = symmetra(&format!(
             "bench all-reduce --device host --ranks 3 --ranks-as {ranks_as} --dtype f16 --min-bytes 1000 --max-bytes 64000 \
-             --operations 3 --launches 2 --graph --eager --json -"
+             --operations 3 --launches 2 --graph --eager --json"
         ));
         let report = object(&run.ok());
         assert_eq!((&report["ranks"], &report["ranks_as"]), (&3.into(), &ranks_as.into()));
@@ -47,7 +52,7 @@ fn integers_and_doubles_race() {
     for dtype in ["f32", "f64", "bf16", "i32", "i64"] {
         let run = symmetra(&format!(
             "bench all-reduce --device host --ranks 2 --ranks-as threads --dtype {dtype} --min-bytes 4096 --max-bytes 4096 \
-             --operations 2 --launches 1 --json -"
+             --operations 2 --launches 1 --json"
         ));
         let report = object(&run.ok());
         assert_eq!((&report["rows"][0]["wrong"]["symmetra"], &report["dtype"]), (&0.into(), &dtype.into()));
@@ -63,7 +68,7 @@ fn every_collective_races() {
         let with = if number < 2 { "--with copy-engine,plain" } else { "--with plain" };
         let run = symmetra(&format!(
             "bench {collective} {with} --device host --ranks 3 --ranks-as {ranks_as} --min-bytes 1000 --max-bytes 32000 \
-             --operations 3 --launches 2 --graph --eager --json -"
+             --operations 3 --launches 2 --graph --eager --json"
         ));
         let report = object(&run.ok());
         assert_eq!(report["collective"], collective);
@@ -90,7 +95,7 @@ fn every_collective_races() {
 fn integers_and_a_plot_of_copy_engines() {
     let directory = tempfile::tempdir().unwrap();
     let svg = directory.path().join("out.svg");
-    let run = symmetra(&format!(
+    let run = wide(&format!(
         "bench reduce-scatter --with copy-engine --device host --ranks 2 --ranks-as threads --dtype i32 --max-bytes 4KiB \
          --operations 2 --launches 1 --plot {}",
         svg.display()
@@ -110,9 +115,9 @@ fn plain_memory_races_all_reduces() {
     for (ranks_as, more) in [("threads", ""), ("processes", ""), ("threads", "--algorithm ring")] {
         let directory = tempfile::tempdir().unwrap();
         let (svg, json) = (directory.path().join("out.svg"), directory.path().join("out.json"));
-        let run = symmetra(&format!(
+        let run = wide(&format!(
             "bench all-reduce --with plain {more} --device host --ranks 3 --ranks-as {ranks_as} --min-bytes 1000 \
-             --max-bytes 64000 --operations 3 --launches 2 --graph --eager --plot {} --json {}",
+             --max-bytes 64000 --operations 3 --launches 2 --graph --eager --plot {} --output {}",
             svg.display(),
             json.display()
         ))
@@ -137,9 +142,9 @@ fn plain_memory_races_all_reduces() {
 fn a_table_and_files() {
     let directory = tempfile::tempdir().unwrap();
     let (svg, json) = (directory.path().join("out.svg"), directory.path().join("out.json"));
-    let run = symmetra(&format!(
+    let run = wide(&format!(
         "bench all-reduce --device host --ranks 2 --ranks-as threads --max-bytes 4KiB --operations 2 --launches 1 --seed 7 \
-         --plot {} --json {}",
+         --plot {} --output {}",
         svg.display(),
         json.display()
     ))
@@ -161,6 +166,15 @@ fn a_table_and_files() {
     {
         assert!(svg.contains(text), "{text}");
     }
+    // Columns that find no room follow below.
+    let run = symmetra(
+        "bench all-gather --with copy-engine,plain --device host --ranks 2 --ranks-as threads --max-bytes 1KiB --graph \
+         --eager --operations 2 --launches 1",
+    );
+    let run = run.ok();
+    run.fits(80);
+    assert_eq!(run.stdout.lines().filter(|line| line.contains("bytes")).count(), 2, "{}", run.stdout);
+
     // Two panels with a curve each.
     assert!(svg.matches("<polyline").count() >= 2, "{svg}");
     assert!(!svg.contains("NaN") && !svg.contains("inf"));
@@ -194,7 +208,7 @@ fn what_is_not_closed_is_found() {
 
 #[test]
 fn the_floor_of_the_cpu() {
-    let run = symmetra("bench floor --device host --ranks 3 --ranks-as processes --launches 2 --json -").ok();
+    let run = symmetra("bench floor --device host --ranks 3 --ranks-as processes --launches 2 --json").ok();
     let report = object(&run);
     let floor = report["floor"].as_array().unwrap();
     assert_eq!((&report["ranks"], floor.len()), (&3.into(), 6));
@@ -214,7 +228,7 @@ fn the_floor_of_the_cpu() {
 
 #[test]
 fn the_cost_of_a_call_on_the_cpu() {
-    let run = symmetra("bench overhead --device host --ranks 2 --ranks-as threads --calls 5 --rounds 3 --json -").ok();
+    let run = symmetra("bench overhead --device host --ranks 2 --ranks-as threads --calls 5 --rounds 3 --json").ok();
     let report = object(&run);
     assert!(positive(&report["bare_us"]) && positive(&report["call_us"]), "{report}");
     let us = |name: &str| report[name].as_f64().unwrap();
@@ -228,7 +242,7 @@ fn a_link_that_leads_nowhere_yet_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link.json");
     std::os::unix::fs::symlink("out.json", &link).unwrap();
-    let floor = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --json";
+    let floor = "bench floor --device host --ranks 2 --ranks-as threads --launches 1 --output";
     symmetra(&format!("{floor} {} --ranks 99", link.display())).refused(2, &[]);
     symmetra(&format!("{floor} {}", link.display())).ok();
     assert!(link.is_symlink());
@@ -244,7 +258,7 @@ fn a_link_that_leads_nowhere_yet_is_kept() {
 fn small_sizes_of_whole_parts_are_measured_once() {
     let run = symmetra(
         "bench reduce-scatter --device host --ranks 3 --ranks-as threads --min-bytes 4 --max-bytes 16 --dtype f32 \
-         --operations 1 --launches 1 --json -",
+         --operations 1 --launches 1 --json",
     );
     let report = object(&run.ok());
     let bytes: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
@@ -281,10 +295,12 @@ fn wrong_usage() {
     symmetra("bench overlap --device host").refused(2, &["bench overlap", words]);
     // Found before anything is measured.
     for bench in ["all-reduce", "floor", "overhead"] {
-        let unwritable = format!("bench {bench} --device host --ranks 2 --json /nowhere/out.json");
-        symmetra(&unwritable).refused(2, &["--json: cannot write /nowhere/out.json"]);
+        let unwritable = format!("bench {bench} --device host --ranks 2 --output /nowhere/out.json");
+        symmetra(&unwritable).refused(2, &["--output: cannot write /nowhere/out.json"]);
     }
-    symmetra("bench floor --device host --ranks 2 --json /").refused(2, &["--json: cannot write /"]);
+    symmetra("bench floor --device host --ranks 2 --output /").refused(2, &["--output: cannot write /"]);
+    // A flag: it takes no path.
+    symmetra("bench floor --device host --ranks 2 --json out.json").refused(2, &["'out.json'"]);
     symmetra("bench all-reduce --device host --plot out.png").refused(2, &["out.png", "must end in .svg"]);
     symmetra("bench all-reduce --device host --plot /nowhere/out.svg").refused(2, &["--plot: cannot write /nowhere"]);
 }

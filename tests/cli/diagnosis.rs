@@ -18,11 +18,26 @@ fn info_for_people() {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }
     assert_eq!(run.stderr, "");
+    run.fits(80);
+}
+
+/// Long values of variables take lines of their own.
+#[test]
+fn info_fits_the_terminal() {
+    for columns in ["72", "100", "200"] {
+        let mut command = super::command(["info", "--device", "host", "--tp", "8", "--pp", "4", "--dp", "4"]);
+        let run = super::Run::from(command.env("COLUMNS", columns).output().unwrap()).ok();
+        run.fits(columns.parse().unwrap());
+    }
+    // A number that is none counts for nothing.
+    let mut command = super::command(["info", "--device", "host"]);
+    super::Run::from(command.env("COLUMNS", "wide").output().unwrap()).ok().fits(80);
 }
 
 #[test]
 fn info_prints_who_is_in_which_group() {
-    let run = symmetra("info --device host --tp 4 --pp 2 --dp 2").ok();
+    let mut command = super::command("info --device host --tp 4 --pp 2 --dp 2".split(' '));
+    let run = super::Run::from(command.env("COLUMNS", "200").output().unwrap()).ok();
     for words in ["Parallel groups of 16 ranks", "[0, 1, 2, 3, 8, 9, 10, 11]", "[11, 15]", "MASTER_ADDR"] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }

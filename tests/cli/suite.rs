@@ -50,6 +50,12 @@ impl Run {
         }
     }
 
+    /// No line of its data is longer than a terminal of `width` characters.
+    fn fits(&self, width: usize) {
+        let longest = self.stdout.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(longest.chars().count() <= width, "{} characters: {longest}", longest.chars().count());
+    }
+
     /// Its lines of JSON.
     fn objects(&self) -> Vec<serde_json::Value> {
         self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -58,7 +64,7 @@ impl Run {
 
 fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
-    command.args(args).stdin(Stdio::null()).env_remove("SYMMETRA_LOG");
+    command.args(args).stdin(Stdio::null()).env_remove("SYMMETRA_LOG").env_remove("COLUMNS");
     command
 }
 

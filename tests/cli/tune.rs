@@ -144,11 +144,12 @@ fn tables_for_people_and_what_info_says() {
         "fastest",
         "chosen",
         "before",
-        "two-shot-ll",
+        "two-shot-",
         " 4 KiB",
     ] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }
+    run.fits(80);
     assert!(run.stderr.contains(&format!("wrote {}", path.display())), "{}", run.stderr);
     let tuning = Tuning::load(&path).unwrap();
     assert!(tuning.tables.iter().all(|table| table.floating));

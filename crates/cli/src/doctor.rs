@@ -12,7 +12,7 @@ use crate::output;
 /// Exit status: 0, or 1 when something that is needed fails.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON object a line
+    /// Print one JSON object a line instead of text
     #[arg(long)]
     json: bool,
 }

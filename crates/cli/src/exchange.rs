@@ -2,10 +2,9 @@
 
 use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
 
-use crate::bytes;
-use crate::failure::Failure;
 use crate::names::{self, Mover};
 use crate::ranks::RankArgs;
+use crate::sizes::SizeArgs;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -60,13 +59,8 @@ pub(crate) struct SweepArgs {
     #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
     pub(crate) op: Reduction,
 
-    /// Smallest message, the larger operand of a rank: bytes, or with the unit KiB, MiB or GiB
-    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
-    min_bytes: u64,
-
-    /// Largest message, the larger operand of a rank: sizes double from the smallest up to this
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
-    max_bytes: u64,
+    #[command(flatten)]
+    pub(crate) sizes: SizeArgs,
 
     /// Operations timed for each size; more than 10 are timed in 10 equal batches, rounded up [default: by size, 10 to 200 on the CPU, 50 to 1000 on GPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -91,11 +85,4 @@ pub(crate) struct SweepArgs {
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-impl SweepArgs {
-    /// Elements of each message, in whole multiples of `parts`.
-    pub(crate) fn sizes_elems(&self, parts: usize) -> Result<Vec<usize>, Failure> {
-        bytes::sizes_elems(self.min_bytes, self.max_bytes, self.dtype, parts)
-    }
 }

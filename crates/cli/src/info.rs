@@ -4,7 +4,6 @@ mod surroundings;
 
 use std::path::PathBuf;
 
-use comfy_table::Table;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::{
@@ -14,6 +13,7 @@ use symmetra::{
 
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
+use crate::table::Table;
 use crate::{bytes, output};
 
 /// Where operands may be, and whether peers can address them there.
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     device: Choice,
 
     /// A file that `symmetra tune` wrote, to explain its choices
-    #[arg(long)]
+    #[arg(long, value_name = "PATH")]
     tuning: Option<PathBuf>,
 
     /// Ranks of a tensor parallel group: with --pp and --dp, prints who is in which group
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     dp: Option<u64>,
 
-    /// Print one JSON object
+    /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
 }
@@ -268,7 +268,7 @@ fn ranges(rows: &[Range]) -> Vec<RangeInfo> {
 fn print(info: &Info) -> Result<(), Failure> {
     let features = if info.features.is_empty() { "none".to_owned() } else { info.features.join(", ") };
     output::line(format_args!("symmetra {}, features: {features}\n\nDevices", info.version))?;
-    let mut devices = output::table(&["device", "name", "memory", "processors", "capability", "uuid", "versions"], []);
+    let mut devices = Table::new(["device", "name", "memory", "processors", "capability", "uuid", "versions"], []);
     for device in &info.devices {
         devices.add_row([
             format!("{} {}", device.kind, device.ordinal),
@@ -286,16 +286,20 @@ fn print(info: &Info) -> Result<(), Failure> {
         output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;
         output::line(peers(info))?;
     }
-    output::line(format_args!("\nNCCL: {}", info.nccl))?;
+    let mut nccl = Table::new(["NCCL"], []);
+    nccl.add_row([info.nccl.as_str()]);
+    output::line(format_args!("\n{nccl}"))?;
     output::line("\nSettings of an environment here; what a program sets beats them")?;
-    let mut settings = output::table(&["setting", "value", "from"], []);
-    settings.add_rows(info.config.iter().map(|(name, value, source)| [*name, value.as_str(), source.as_str()]));
+    let mut settings = Table::new(["setting", "value", "from"], []);
+    for (name, value, source) in &info.config {
+        settings.add_row([*name, value.as_str(), source.as_str()]);
+    }
     output::line(settings)?;
     output::line(format_args!("memory on each of {} ranks: {} bytes", info.ranks, info.arena_bytes))?;
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
     output::line(choices(&info.algorithms))?;
     output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
-    let mut rows = output::table(&["collective", "memory", "bytes", "transport", "why"], []);
+    let mut rows = Table::new(["collective", "memory", "bytes", "transport", "why"], []);
     for row in &info.transports {
         let bytes =
             row.up_to_bytes.map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
@@ -314,8 +318,8 @@ fn peers(info: &Info) -> Table {
     // The first device is the host.
     let names: Vec<String> =
         info.devices.iter().skip(1).map(|device| format!("{} {}", device.kind, device.ordinal)).collect();
-    let headings: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
-    let mut peers = output::table(&headings, []);
+    let headings = std::iter::once("").chain(names.iter().map(String::as_str));
+    let mut peers = Table::new(headings, []);
     for (from, row) in names.iter().zip(&info.peer_access) {
         let cells = row.iter().map(|reached| if *reached { "yes" } else { "no" });
         peers.add_row(std::iter::once(from.as_str()).chain(cells));
@@ -324,14 +328,14 @@ fn peers(info: &Info) -> Table {
 }
 
 fn choices(all: &[Choices]) -> Table {
-    let mut rows = output::table(&["dtype", "memory", "bytes", "algorithm", "why"], []);
+    let mut rows = Table::new(["dtype", "memory", "bytes", "algorithm", "why"], []);
     for choices in all {
         for range in &choices.ranges {
             let bytes = match range.up_to_bytes {
                 Some(up_to) => format!("up to {}", bytes::format(up_to)),
                 None => format!("above {}", bytes::format(range.from_bytes.saturating_sub(1))),
             };
-            rows.add_row([&choices.dtypes.join(" "), choices.memory, &bytes, range.algorithm, range.reason]);
+            rows.add_row([choices.dtypes.join(" ").as_str(), choices.memory, &bytes, range.algorithm, range.reason]);
         }
     }
     rows

@@ -16,7 +16,9 @@ mod orphan;
 mod output;
 mod ranks;
 mod signals;
+mod sizes;
 mod statistics;
+mod table;
 mod target;
 mod tensor_file;
 mod tune;
@@ -33,7 +35,14 @@ use tune::Plan;
 
 /// GPU collectives inside one host; the same kernels on a CPU.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "\
+With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit
+COLUMNS, or 80 columns."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -1,10 +1,8 @@
-//! Standard output, for data alone; tables for it; progress on standard error.
+//! Standard output, for data alone; progress on standard error.
 
 use std::fmt::Display;
 use std::io::Write;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 
@@ -30,18 +28,6 @@ fn line_to(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
     // In one piece: a file of ours is not buffered.
     let text = format!("{text}\n");
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
-}
-
-/// A table without lines. Numbers stand to the right: in the columns `right`.
-pub(crate) fn table(headings: &[&str], right: impl IntoIterator<Item = usize>) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(headings);
-    for column in right {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
 }
 
 /// A bar of so many steps, hidden unless standard error is a terminal.

@@ -14,6 +14,7 @@ use symmetra::{DeviceKind, Dtype, MAX_WORLD_SIZE, Tuning, explain};
 use crate::devices::{self, Choice, GPUS};
 use crate::failure::Failure;
 use crate::ranks::{RanksAs, Run};
+use crate::sizes::sizes_elems;
 use crate::{bytes, names, output, target};
 use measure::Messages;
 pub(crate) use measure::Plan;
@@ -57,12 +58,13 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "TYPES", default_value = "bf16,i32", value_parser = names::dtype_parser())]
     dtype: Vec<Dtype>,
 
-    /// Smallest message of a rank, rounded up to a power of two: bytes, or with the unit KiB, MiB or GiB
-    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
+    /// Smallest message of a rank, rounded up to a power of two: bytes, or with a unit. K, M, G, T and KiB, MiB, GiB,
+    /// TiB are powers of 1024; KB, MB, GB, TB are powers of 1000
+    #[arg(short = 'b', long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
     min_bytes: u64,
 
     /// Largest message of a rank: sizes double up to this [default: 256 MiB on GPUs, 16 MiB on the CPU]
-    #[arg(long, value_name = "SIZE", value_parser = bytes::parse)]
+    #[arg(short = 'e', long, value_name = "SIZE", value_parser = bytes::parse)]
     max_bytes: Option<u64>,
 
     /// Operations of a launch [default: 40; fewer of large messages]
@@ -73,11 +75,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     launches: u32,
 
-    /// The file to write; replaced whole if it exists
-    #[arg(long, value_name = "FILE")]
+    /// Write the tuning into this file; replaced whole if it exists
+    #[arg(long, value_name = "PATH")]
     output: Option<PathBuf>,
 
-    /// Print one JSON object instead of tables
+    /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
 }
@@ -94,7 +96,7 @@ impl Args {
                 let kind = if dtype.is_float() { "floating types" } else { "integers" };
                 return Err(Failure::usage(format!("--dtype: {} and {dtype} both stand for {kind}", other.dtype)));
             }
-            messages.push(Messages { dtype, sizes_elems: bytes::sizes_elems(min_bytes, max_bytes, dtype, 1)? });
+            messages.push(Messages { dtype, sizes_elems: sizes_elems([min_bytes, max_bytes], 2, dtype, 1)? });
         }
         Ok(Plan { messages, operations: self.operations, launches: self.launches })
     }

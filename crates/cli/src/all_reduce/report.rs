@@ -1,6 +1,5 @@
 //! A sweep's result: a row for each size once every rank has sampled it.
 
-use comfy_table::Table;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use symmetra::DeviceKind;
@@ -8,6 +7,7 @@ use symmetra::DeviceKind;
 use super::sweep::{Sample, Sweep};
 use crate::failure::Failure;
 use crate::statistics::{busbw_gbps, median, slowest};
+use crate::table::Table;
 use crate::{bytes, output};
 
 /// One size, as `--json` prints it.
@@ -129,7 +129,7 @@ impl<'a> Report<'a> {
 
 fn table(rows: &[Row]) -> Table {
     let headings = ["bytes", "elements", "dtype", "op", "algorithm", "time us", "algbw GB/s", "busbw GB/s", "wrong"];
-    let mut table = output::table(&headings, [0, 1, 5, 6, 7, 8]);
+    let mut table = Table::new(headings, [0, 1, 5, 6, 7, 8]);
     for row in rows {
         table.add_row([
             row.bytes.to_string(),

@@ -35,8 +35,8 @@ pub(super) struct FileArgs {
 }
 
 /// Flags that mean nothing with `--input`.
-const SWEEP_ONLY: [&str; 9] =
-    ["dtype", "min_bytes", "max_bytes", "iterations", "graph", "in_place", "plain", "seed", "json"];
+const SWEEP_ONLY: [&str; 10] =
+    ["dtype", "min_bytes", "max_bytes", "step_factor", "iterations", "graph", "in_place", "plain", "seed", "json"];
 
 /// What stands for the rank in the path of the inputs.
 const PLACEHOLDER: &str = "{rank}";

@@ -53,7 +53,7 @@ impl Sweep {
         Ok(Self {
             dtype: asked.dtype,
             reduction: asked.op,
-            sizes_elems: asked.sizes_elems(parts)?,
+            sizes_elems: asked.sizes.elems(asked.dtype, parts)?,
             iterations: asked.iterations,
             graph: asked.graph,
             in_place: asked.in_place,

@@ -13,8 +13,9 @@ use super::side::{self, With};
 use super::{nccl, plot};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
+use crate::names;
 use crate::ranks::Run;
-use crate::{bytes, names};
+use crate::sizes::SizeArgs;
 
 /// Flags of every race.
 #[derive(clap::Args)]
@@ -34,13 +35,8 @@ pub(super) struct RaceArgs {
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
     dtype: Dtype,
 
-    /// Smallest message, the input of a rank: bytes, or with the unit KiB, MiB or GiB
-    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = bytes::parse)]
-    min_bytes: u64,
-
-    /// Largest message, the input of a rank: sizes double from the smallest up to this
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
-    max_bytes: u64,
+    #[command(flatten)]
+    sizes: SizeArgs,
 
     /// Time operations of a captured graph (so it is without --eager)
     #[arg(long)]
@@ -82,7 +78,7 @@ impl RaceArgs {
             Collective::ReduceScatter | Collective::AllToAll => self.ranks.count(),
             _ => 1,
         };
-        bytes::sizes_elems(self.min_bytes, self.max_bytes, self.dtype, parts)
+        self.sizes.elems(self.dtype, parts)
     }
 }
 
@@ -103,8 +99,9 @@ impl RaceArgs {
 #[command(after_help = "\
 Examples:
   symmetra bench all-reduce --ranks 2 --max-bytes 1MiB
-  symmetra bench all-reduce --against nccl,nccl-symmetric --ranks 8 --dtype bf16 --max-bytes 1GiB --plot out.svg --json out.json
-  symmetra bench all-reduce --ranks 4 --eager --json -
+  symmetra bench all-reduce -b 8 -e 128M -f 4
+  symmetra bench all-reduce --against nccl,nccl-symmetric --ranks 8 --dtype bf16 --max-bytes 1GiB --plot out.svg --output out.json
+  symmetra bench all-reduce --ranks 4 --eager --json
   symmetra bench all-reduce --ranks 4 --with plain --graph --eager --max-bytes 256MiB")]
 pub(super) struct AllReduceArgs {
     #[command(flatten)]

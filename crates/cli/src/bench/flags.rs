@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::ArgAction;
 use serde::Serialize;
 use symmetra::MAX_WORLD_SIZE;
 
@@ -37,28 +36,30 @@ impl BenchRanks {
 /// Where the numbers go besides the table.
 #[derive(clap::Args)]
 pub(super) struct OutputArgs {
-    /// Write the numbers as one JSON object into this file; `-`: to standard output, in place of the table
-    #[arg(long, value_name = "PATH", action = ArgAction::Set)]
-    json: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+
+    /// Write that object into this file too
+    #[arg(long, value_name = "PATH")]
+    output: Option<PathBuf>,
 }
 
 impl OutputArgs {
     /// To be called before the work.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        match &self.json {
-            Some(path) if path.as_os_str() != "-" => target::check_written("--json", path),
-            _ => Ok(()),
-        }
+        self.output.as_deref().map_or(Ok(()), |path| target::check_written("--output", path))
     }
 
     /// Prints the table, and writes the object where it was asked for.
     pub(super) fn write(&self, table: impl std::fmt::Display, object: &impl Serialize) -> Result<(), Failure> {
-        let Some(path) = &self.json else { return output::line(table) };
-        if path.as_os_str() == "-" {
-            return output::json(object);
+        if self.json {
+            output::json(object)?
+        } else {
+            output::line(table)?
         }
+        let Some(path) = &self.output else { return Ok(()) };
         let text = serde_json::to_string_pretty(object).map_err(Failure::doing("write JSON"))?;
-        output::line(table)?;
         std::fs::write(path, text + "\n").map_err(Failure::doing(format!("write {}", path.display())))
     }
 }

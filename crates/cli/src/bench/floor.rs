@@ -1,15 +1,14 @@
 //! `symmetra bench floor`: times of the hardware that no collective can beat.
 
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
 use super::flags::{BenchRanks, OutputArgs};
 use super::stopwatch::Stopwatch;
 use crate::failure::Failure;
-use crate::output;
 use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};
+use crate::table::Table;
 
 /// What the hardware gives: an empty graph node, a barrier, copies and stores to peers.
 ///
@@ -195,7 +194,7 @@ pub(super) fn lines(floors: &[Times]) -> Vec<Line> {
 
 /// The lines for people.
 pub(super) fn table(lines: &[Line]) -> Table {
-    let mut table = output::table(&["floor", "time us", "GB/s a rank"], [1, 2]);
+    let mut table = Table::new(["floor", "time us", "GB/s a rank"], [1, 2]);
     for line in lines {
         let gbps = line.gbps.map_or_else(|| "-".to_owned(), |gbps| format!("{gbps:.1}"));
         table.add_row([line.name.to_owned(), format!("{:.2}", line.time_us), gbps]);

@@ -2,16 +2,15 @@
 
 use std::time::Instant;
 
-use comfy_table::Table;
 use half::bf16;
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, Stream};
 
 use super::flags::{BenchRanks, OutputArgs};
 use crate::failure::Failure;
-use crate::output;
 use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};
+use crate::table::Table;
 
 /// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape.
 ///
@@ -103,7 +102,7 @@ struct Report {
 
 impl Report {
     fn table(&self) -> Table {
-        let mut table = output::table(&["host time of", "us"], [1]);
+        let mut table = Table::new(["host time of", "us"], [1]);
         for (name, us) in [
             ("bare launch", self.bare_us),
             ("all-reduce", self.call_us),

@@ -6,17 +6,17 @@ mod matmul;
 mod rank;
 
 use clap::builder::PossibleValuesParser;
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, DeviceKind};
 
 use super::flags::{BenchRanks, OutputArgs};
 use crate::all_reduce::Collective;
+use crate::bytes;
 use crate::failure::Failure;
 use crate::names::Mover;
 use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};
-use crate::{bytes, output};
+use crate::table::Table;
 
 /// A collective beside a matmul on another stream: each alone, and both together, by kernels and by
 /// copy engines.
@@ -30,7 +30,7 @@ use crate::{bytes, output};
 #[command(after_help = "\
 Examples:
   symmetra bench overlap --ranks 8
-  symmetra bench overlap --collective reduce-scatter --ranks 4 --bytes 256MiB --size 4096 --matmuls 8 --json -")]
+  symmetra bench overlap --collective reduce-scatter --ranks 4 --bytes 256MiB --size 4096 --matmuls 8 --json")]
 pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
@@ -39,7 +39,8 @@ pub(super) struct Args {
     #[arg(long, default_value = "all-gather", value_parser = PossibleValuesParser::new(COLLECTIVES.map(Collective::name)))]
     collective: String,
 
-    /// Size of a rank's input: bytes, or with the unit KiB, MiB or GiB
+    /// Size of a rank's input: bytes, or with a unit. K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB,
+    /// TB are powers of 1000
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes::parse)]
     bytes: u64,
 
@@ -175,7 +176,7 @@ struct Report {
 impl Report {
     fn table(&self) -> Table {
         let headings = ["kind", "matmul us", "collective us", "together us", "matmul beside us", "hidden %", "wrong"];
-        let mut table = output::table(&headings, 1..headings.len());
+        let mut table = Table::new(headings, 1..headings.len());
         for row in &self.rows {
             let times = [row.matmul_us, row.collective_us, row.together_us, row.matmul_beside_us, 100.0 * row.hidden];
             let times = times.map(|number| format!("{number:.1}"));

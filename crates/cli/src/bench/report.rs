@@ -12,6 +12,7 @@ use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;
 use crate::statistics::{busbw_gbps, median, ratio, slowest};
+use crate::table::Table;
 use crate::{bytes, output};
 
 /// One size in one mode.
@@ -186,9 +187,8 @@ impl Report {
     /// The rows for people, and the floor below them.
     pub(super) fn table(&self) -> impl Display {
         let headings = self.headings();
-        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
         let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
-        let mut table = output::table(&headings, right);
+        let mut table = Table::new(headings, right);
         for row in &self.rows {
             let mode = if row.mode == Mode::Graph { "graph" } else { "eager" };
             let mut cells = vec![row.bytes.to_string(), mode.to_owned(), row.algorithm.clone()];

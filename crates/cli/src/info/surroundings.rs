@@ -1,12 +1,11 @@
 //! The groups of a layout, the settings of an environment and its variables.
 
-use comfy_table::Table;
 use serde::Serialize;
 use symmetra::environment::{EnvConfig, Layout, Parallelism, VARIABLES};
 use symmetra::{Config, Device};
 
 use crate::failure::Failure;
-use crate::output;
+use crate::table::Table;
 
 /// The groups of one parallelism.
 #[derive(Debug, Serialize)]
@@ -32,7 +31,7 @@ pub(super) fn layout(sizes: [usize; 3]) -> Result<Vec<Groups>, Failure> {
 }
 
 pub(super) fn layout_table(layout: &[Groups]) -> Table {
-    let mut rows = output::table(&["", "groups of ranks"], []);
+    let mut rows = Table::new(["", "groups of ranks"], []);
     for groups in layout {
         let words = groups.groups.iter().map(|ranks| format!("{ranks:?}")).collect::<Vec<_>>();
         rows.add_row([groups.parallelism.to_owned(), words.join(" ")]);
@@ -111,7 +110,7 @@ pub(super) fn variables() -> Vec<Variable> {
 }
 
 pub(super) fn variables_table(variables: &[Variable]) -> Table {
-    let mut rows = output::table(&["variable", "value", "from", "effect"], []);
+    let mut rows = Table::new(["variable", "value", "from", "effect"], []);
     for Variable { name, value, from, default, effect } in variables {
         rows.add_row([*name, value.as_deref().unwrap_or(*default), *from, *effect]);
     }

@@ -9,9 +9,10 @@ use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming,
 use super::crossovers::{Choice, MARGIN, serves};
 use super::inputs::table;
 use super::measure::Lap;
+use crate::bytes;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;
-use crate::{bytes, output};
+use crate::table::Table;
 
 /// All laps of one number of ranks.
 pub(super) struct World {
@@ -138,7 +139,7 @@ impl Display for Section {
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
         let names: Vec<&str> = Algorithm::ALL.map(Algorithm::name).into_iter().filter(|name| timed(name)).collect();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
-        let mut table = output::table(&headings.collect::<Vec<_>>(), 0..=names.len());
+        let mut table = Table::new(headings, 0..=names.len());
         for row in &self.rows {
             let time = |name: &&str| row.time_us(name).map_or_else(|| "-".to_owned(), |time| format!("{time:.2}"));
             let size = bytes::format(row.bytes);
