@@ -1,5 +1,7 @@
 //! `bench` on the CPU: everything is measured, right, drawn and written.
 
+use std::collections::BTreeMap;
+
 use super::{Run, command, symmetra};
 
 /// Runs the command for a terminal in which no table breaks a line.
@@ -177,7 +179,36 @@ fn a_table_and_files() {
 
     // Two panels with a curve each.
     assert!(svg.matches("<polyline").count() >= 2, "{svg}");
+    dark_and_dashed(&svg);
     assert!(!svg.contains("NaN") && !svg.contains("inf"));
+}
+
+/// Every floor is a row of dashes of one dark colour, over its panel and beside its name.
+fn dark_and_dashed(svg: &str) {
+    let mut dashes = BTreeMap::<(&str, bool), Vec<[f64; 2]>>::new();
+    for line in svg.split("<polyline ").skip(1) {
+        let value = |name: &str| line.split_once(&format!("{name}=\"")).unwrap().1.split('"').next().unwrap();
+        let points: Vec<f64> = value("points").split([',', ' ']).filter_map(|number| number.parse().ok()).collect();
+        if let [from, height, to, end] = points[..]
+            && height == end
+            && value("stroke-width") == "2"
+            && to - from <= 6.0
+        {
+            assert_eq!(value("opacity"), "1");
+            // Of the left panel, or of the right one.
+            dashes.entry((value("stroke"), from < 700.0)).or_default().push([from, height]);
+        }
+    }
+    assert_eq!(dashes.len(), 6, "{dashes:?}");
+    for ((colour, _), dashes) in dashes {
+        let part = |at: usize| f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap());
+        let luminance = 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5);
+        assert!(luminance < 0.4 * 255.0, "{colour}: {luminance}");
+        // The last two stand beside the name.
+        let (line, legend) = dashes.split_at(dashes.len() - 2);
+        assert!(legend[0][1] == legend[1][1] && legend[0][0] < legend[1][0], "{colour}: {legend:?}");
+        assert!(line.len() > 20 && line.iter().all(|[_, height]| *height == line[0][1]), "{colour}: {line:?}");
+    }
 }
 
 /// Elements of an XML text that do not end, or end without a start.

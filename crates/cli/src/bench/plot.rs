@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::floor::Line;
@@ -15,6 +16,9 @@ use crate::{bytes, target};
 const WIDTH: u32 = 1400;
 const HEIGHT: u32 = 620;
 const FONT: &str = "sans-serif";
+/// Pixels of a floor's dashes and between them.
+const DASH: u32 = 6;
+const GAP: u32 = 4;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Points = Vec<(f64, f64)>;
@@ -129,13 +133,13 @@ impl Panel {
                 .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2)));
         }
         for (number, (name, height)) in self.levels.iter().enumerate() {
-            let color = Palette99::pick(self.curves.len() + number).mix(0.7);
-            let line = DashedLineSeries::new([(left, *height), (right, *height)], 6, 4, color.stroke_width(1));
+            let style = dark(Palette99::pick(self.curves.len() + number)).stroke_width(2);
+            let line = DashedLineSeries::new([(left, *height), (right, *height)], DASH, GAP, style);
             chart
                 .draw_series(line)
                 .map_err(cannot_draw)?
                 .label(format!("floor: {name}"))
-                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 7, y)], color.stroke_width(1)));
+                .legend(move |(x, y)| DashedPathElement::new([(x, y), (x + 18, y)], DASH, GAP, style));
         }
         chart
             .configure_series_labels()
@@ -146,6 +150,12 @@ impl Panel {
             .draw()
             .map_err(cannot_draw)
     }
+}
+
+/// A dark shade of a colour: floors are not taken for curves.
+fn dark(color: impl Color) -> RGBColor {
+    let (red, green, blue) = color.to_rgba().rgb();
+    RGBColor(red / 5 * 2, green / 5 * 2, blue / 5 * 2)
 }
 
 /// The smallest and the largest of positive values.
