@@ -156,7 +156,7 @@ constexpr uint32_t kSignalPut = 0;
 constexpr uint32_t kSignalWait = 1;
 constexpr uint32_t kSignalBarrier = 2;
 
-/// One operation on a signal pad. A pad is channels x kMaxWorld words, [channel][source].
+/// One operation on a signal pad. A pad is channels x world words, [channel][source].
 struct SignalArgs {
   uint32_t* pads[kMaxWorld];  ///< the pad of every rank
   uint32_t* sent;             ///< own: signals put so far, [channel][target]

@@ -97,7 +97,7 @@ fn the_heap_runs_out_loudly_and_is_used_again() {
             let error = communicator.symmetric::<f32>(len).unwrap_err();
             let message = error.to_string();
             assert!(matches!(error, Error::OutOfMemory { .. }), "{what}: {message}");
-            assert!(message.contains("262144") && message.contains("103"), "{what}: {message}");
+            assert!(message.contains("262144") && message.contains("100672"), "{what}: {message}");
         };
         exhausted("two are held");
         let mut first = Some(first);
@@ -117,6 +117,25 @@ fn the_heap_runs_out_loudly_and_is_used_again() {
         let error = communicator.symmetric::<f32>(usize::MAX / 2).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
     });
+}
+
+/// A buffer takes what the page of [`Communicator::symmetric`] says: elements in whole 256 bytes, and a signal pad of
+/// 192 bytes for each rank.
+#[test]
+fn a_buffer_costs_its_elements_and_192_bytes_a_rank() {
+    for world in [2, 5] {
+        threads(world, &small(), |rank| {
+            let heap_bytes = rank.communicator.group().config().heap_bytes as usize;
+            for (len, elements_bytes) in [(0, 0), (1, 256), (64, 256), (65, 512)] {
+                let each = elements_bytes + (192 * world).next_multiple_of(256);
+                let fitting = (0..heap_bytes / each).map(|_| rank.communicator.symmetric::<f32>(len));
+                let buffers = fitting.collect::<Result<Vec<_>>>().unwrap();
+                let refused = rank.communicator.symmetric::<f32>(len).map(drop);
+                assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{len} in {world}: {refused:?}");
+                drop(buffers);
+            }
+        });
+    }
 }
 
 /// Ranks of one group that reach what another group has cut from its heap may still write there.

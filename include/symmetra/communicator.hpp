@@ -65,8 +65,9 @@ class Communicator : public Collectives {
   /// barrier throws, kInvalidArgument for null with bytes, and kMismatch if ranks give different numbers of bytes.
   void all_gather(const void* send, void* receive, std::size_t bytes) const;
 
-  /// Allocates a zeroed symmetric buffer of `count` elements. Collective; blocks. Throws kOutOfMemory if the heap has no such gap,
-  /// kMismatch if ranks ask for different sizes.
+  /// Allocates a zeroed symmetric buffer of `count` elements. Collective; blocks. The buffer takes room in the heap, whose size is
+  /// Config::heap_bytes: the elements, and 192 bytes for each rank of the group, which are the signals of the buffer. Both are rounded up
+  /// to multiples of 256 bytes. Throws kOutOfMemory if the heap has no such gap, kMismatch if ranks ask for different sizes.
   SymmetricBuffer symmetric(std::size_t count, Dtype dtype) const;
   template <class T>
   SymmetricBuffer symmetric(std::size_t count) const {

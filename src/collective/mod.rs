@@ -142,6 +142,10 @@ impl Communicator {
 
     /// Allocates a zeroed symmetric buffer of `len` elements. Collective; blocks.
     ///
+    /// The buffer takes room in the heap, whose size is [`Config::heap_bytes`]: the elements, and 192 bytes for each
+    /// rank of the group, which are the [signals](SymmetricBuffer::signals) of the buffer. Both are rounded up to
+    /// multiples of 256 bytes.
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no such gap,
     /// [`Error::Mismatch`](crate::Error::Mismatch) if ranks ask for different sizes.
@@ -253,7 +257,8 @@ pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Ve
     transport::ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }
 
-/// The transport of broadcasts for each range of message bytes, smallest first. `direct`: as in `explain_exchange`.
+/// The transport of broadcasts for each range of message bytes, smallest first. `direct`: whether peers can address the
+/// buffers.
 pub fn explain_broadcast(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
     transport::broadcast_ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }

@@ -8,9 +8,14 @@ use crate::kernel::args;
 pub const SIGNAL_CHANNELS: usize = 16;
 
 /// Bytes of one word of a signal pad for every channel and rank.
-pub(super) const WORDS_BYTES: u64 = (SIGNAL_CHANNELS * args::kMaxWorld as usize * 4) as u64;
+pub(super) const fn words_bytes(world_size: usize) -> u64 {
+    (SIGNAL_CHANNELS * world_size * 4) as u64
+}
+
 /// Bytes of a signal pad: received signals, and this rank's counts of sent and awaited ones.
-pub(super) const PAD_BYTES: u64 = 3 * WORDS_BYTES;
+pub(super) const fn pad_bytes(world_size: usize) -> u64 {
+    3 * words_bytes(world_size)
+}
 
 /// Every region starts at a multiple of this.
 pub(crate) const ALIGN: u64 = 256;
@@ -126,7 +131,7 @@ impl ArenaLayout {
         let slots = (u64::from(world.ilog2()) + u64::from(!world.is_power_of_two())).max(1);
         let max = config.recursive_doubling_bytes;
         let recursive_doubling = cursor.scratch(2, slots, max.div_ceil(LL_DATA_BYTES), max)?;
-        let aside = cursor.take(PAD_BYTES)?;
+        let aside = cursor.take(pad_bytes(world_size))?;
         let heap = cursor.take(config.heap_bytes)?;
         Ok(Self {
             progress,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::layout::{SIGNAL_CHANNELS, WORDS_BYTES};
+use super::layout::{SIGNAL_CHANNELS, words_bytes};
 use crate::error::{Error, Result};
 use crate::kernel::args;
 
@@ -38,10 +38,11 @@ impl<'buffer> SignalPad<'buffer> {
         if peer >= group.world_size() {
             return Err(Error::invalid("peer", peer, format!("the world size is {}", group.world_size())));
         }
+        let words_bytes = words_bytes(group.world_size());
         Ok(args::SignalArgs {
             pads: self.arena.everywhere(self.offset_bytes).map(|pad| pad.cast()),
-            sent: self.arena.own(self.offset_bytes + WORDS_BYTES).cast(),
-            awaited: self.arena.own(self.offset_bytes + 2 * WORDS_BYTES).cast(),
+            sent: self.arena.own(self.offset_bytes + words_bytes).cast(),
+            awaited: self.arena.own(self.offset_bytes + 2 * words_bytes).cast(),
             wait: self.arena.wait(false),
             rank: group.rank() as u32,
             world: group.world_size() as u32,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::block::Block;
-use super::layout::{ALIGN, PAD_BYTES};
+use super::layout::{ALIGN, pad_bytes};
 use super::operand::{Operand, Place, Sealed, View};
 use super::plain::{Ref, size_bytes};
 use super::range::within;
@@ -32,7 +32,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Makes the buffer. Collective. One block holds the elements and then the signal pad.
     pub(crate) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len).map(|bytes| bytes as u64);
-        let (block, region) = arena.allocate(bytes, PAD_BYTES)?;
+        let (block, region) = arena.allocate(bytes, pad_bytes(arena.group().world_size()))?;
         Ok(Self { arena: arena.clone(), block, offset_bytes: region.offset, len, _type: PhantomData })
     }
 

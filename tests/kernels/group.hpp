@@ -28,7 +28,7 @@ struct Case {
   uint32_t threads;
   uint32_t lanes_log2;
   uint32_t input_shift;   ///< elements by which the input is off a 64-byte boundary
-  uint32_t output_shift;  ///< the same for the output
+  uint32_t output_shift;  ///< elements by which the output is off
   bool in_place;
   bool special;  ///< NaN, infinities, denormals, sentinels instead of plain numbers
   uint32_t reduction = kSum;

@@ -374,15 +374,15 @@ struct Pads {
   std::deque<Memory> counts;
   explicit Pads(uint32_t world) {
     for (uint32_t rank = 0; rank < world; ++rank) {
-      ranks.emplace_back(kChannels * kMaxWorld * 4, 0);
-      counts.emplace_back(2 * kChannels * kMaxWorld * 4);
+      ranks.emplace_back(kChannels * world * 4, 0);
+      counts.emplace_back(2 * kChannels * world * 4);
     }
   }
   SignalArgs args(uint32_t rank, uint32_t action, uint32_t peer, uint64_t timeout_ns) const {
     SignalArgs args{};
     for (uint32_t r = 0; r < ranks.size(); ++r) args.pads[r] = ranks[r].region.as<uint32_t>();
     args.sent = counts[rank].as<uint32_t>();
-    args.awaited = args.sent + kChannels * kMaxWorld;
+    args.awaited = args.sent + kChannels * ranks.size();
     args.wait = {ranks[rank].progress.as<Progress>(), ranks[rank].status.as<Status>(), timeout_ns};
     args.rank = rank;
     args.world = static_cast<uint32_t>(ranks.size());

@@ -64,8 +64,8 @@ using kernels::Progress;
 using kernels::Status;
 using kernels::Wait;
 
-/// A signal pad as a kernel of this rank addresses it. A pad is channels x kMaxWorld words, [channel][source]; the
-/// counters have an equal layout.
+/// A signal pad as a kernel of this rank addresses it. A pad is channels x world words, [channel][source]; the counters
+/// have an equal layout.
 struct SignalPad {
   uint32_t* pads[kMaxWorld];  ///< the pad of every rank
   uint32_t* sent;             ///< own: signals put so far, [channel][target]

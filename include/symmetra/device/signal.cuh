@@ -14,7 +14,7 @@ namespace symmetra::device {
 /// kernel's stream. A rank that has given up signals no peer, because its data cannot be trusted.
 template <class Pad>
 SYMMETRA_DEVICE void put(const Pad& pad, uint32_t channel, uint32_t peer) {
-  const uint32_t row = channel * kMaxWorld;
+  const uint32_t row = channel * pad.world;
   const uint32_t failed = platform::load_relaxed(&pad.wait.progress->failed);
   const uint32_t count = pad.sent[row + peer] + 1;
   if (failed != 0) return;
@@ -27,7 +27,7 @@ SYMMETRA_DEVICE void put(const Pad& pad, uint32_t channel, uint32_t peer) {
 /// in the status block.
 template <class Pad>
 SYMMETRA_DEVICE bool wait(const Pad& pad, uint32_t channel, uint32_t peer, uint32_t op = kernels::kOpSignalWait) {
-  const uint32_t row = channel * kMaxWorld;
+  const uint32_t row = channel * pad.world;
   const uint32_t failed = platform::load_relaxed(&pad.wait.progress->failed);
   const uint32_t count = pad.awaited[row + peer] + 1;
   pad.awaited[row + peer] = count;
