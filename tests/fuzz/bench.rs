@@ -27,13 +27,16 @@ pub(crate) trait Bench: Send + Sync {
     fn reached(&self) -> Arc<dyn Any + Send + Sync>;
 }
 
+/// The adopted input and output of a call.
+type Pair<T> = [Option<Adopted<'static, T>>; 2];
+
 struct Typed<T: Sample> {
     communicator: Communicator,
     device: Device,
     symmetric: [SymmetricBuffer<T>; 2],
     plain: Arc<[DeviceBuffer<T>; 2]>,
     /// By the seed of the call. Captured calls keep theirs.
-    adopted: Mutex<HashMap<u64, Arc<[Option<Adopted<'static, T>>; 2]>>>,
+    adopted: Mutex<HashMap<u64, Arc<Pair<T>>>>,
 }
 
 /// A bench of a group. Collective.

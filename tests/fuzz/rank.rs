@@ -19,6 +19,9 @@ use crate::model::{BUFFERS, typed};
 use crate::program::{Fault, Form, Placed, Program, ROOM, STREAMS, Settings, Step};
 use crate::support::batch::On;
 
+/// A bench, and the number of its group.
+type Owned = (Arc<Box<dyn Bench>>, usize);
+
 /// How long a rank asks for the error of a group that has failed.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -52,7 +55,7 @@ pub(crate) struct Rank<'a> {
     /// such a call behind those on other streams, nor later ones behind it.
     last: HashMap<usize, (usize, bool)>,
     graphs: HashMap<usize, Captured>,
-    benches: HashMap<usize, (Arc<Box<dyn Bench>>, usize)>,
+    benches: HashMap<usize, Owned>,
     /// What peers may reach until every rank is done.
     reached: Vec<Arc<dyn Any + Send + Sync>>,
     /// What the rank writes into its buffers.
@@ -131,7 +134,7 @@ impl<'a> Rank<'a> {
         ));
     }
 
-    fn bench(&self, bench: usize) -> Option<(Arc<Box<dyn Bench>>, usize)> {
+    fn bench(&self, bench: usize) -> Option<Owned> {
         self.benches.get(&bench).cloned()
     }
 
@@ -167,7 +170,7 @@ impl<'a> Rank<'a> {
 
     fn capture(&mut self, calls: &[Placed], on: usize) -> Result<Option<Captured>> {
         let own = calls.iter().filter_map(|call| Some((call, self.bench(call.bench)?)));
-        let own: Vec<(&Placed, (Arc<Box<dyn Bench>>, usize))> = own.collect();
+        let own: Vec<(&Placed, Owned)> = own.collect();
         if own.is_empty() {
             return Ok(None);
         }
