@@ -23,8 +23,8 @@ namespace symmetra::kernels {
 /// `Backend::entry<kernel>()` is how a backend names a kernel; a null Backend::Entry: none. `Backend::kThreadAnItem`:
 /// its blocks have a thread for every item.
 template <class Backend, class Element, uint32_t kWorld>
-typename Backend::Entry all_reduce_kernel(uint32_t algorithm) {
-  switch (algorithm) {
+typename Backend::Entry element_kernel(const AllReduceArgs& args) {
+  switch (args.algorithm) {
     case kOneShotLL:
       return Backend::template entry<&one_shot<LL<Element>, kWorld>>();
     case kOneShotSentinel:
@@ -46,102 +46,61 @@ typename Backend::Entry all_reduce_kernel(uint32_t algorithm) {
   }
 }
 
-template <class Backend, class ElementType>
-typename Backend::Entry sum_kernel(uint32_t algorithm, uint32_t world) {
-  if (world == 2) return all_reduce_kernel<Backend, Sum<ElementType>, 2>(algorithm);
-  if (world == 4) return all_reduce_kernel<Backend, Sum<ElementType>, 4>(algorithm);
-  if (world == 8) return all_reduce_kernel<Backend, Sum<ElementType>, 8>(algorithm);
-  return all_reduce_kernel<Backend, Sum<ElementType>, 0>(algorithm);
-}
-
-template <class Backend>
-typename Backend::Entry any_reduction_kernel(uint32_t algorithm, uint32_t dtype) {
-  switch (dtype) {
-    case kF32:
-      return all_reduce_kernel<Backend, Reduced<F32>, 0>(algorithm);
-    case kF64:
-      return all_reduce_kernel<Backend, Reduced<F64>, 0>(algorithm);
-    case kF16:
-      return all_reduce_kernel<Backend, Reduced<F16>, 0>(algorithm);
-    case kBF16:
-      return all_reduce_kernel<Backend, Reduced<BF16>, 0>(algorithm);
-    case kI32:
-      return all_reduce_kernel<Backend, Reduced<I32>, 0>(algorithm);
-    case kI64:
-      return all_reduce_kernel<Backend, Reduced<I64>, 0>(algorithm);
-    case kI8:
-      return all_reduce_kernel<Backend, Reduced<I8>, 0>(algorithm);
-    case kU8:
-      return all_reduce_kernel<Backend, Reduced<U8>, 0>(algorithm);
-    case kU32:
-      return all_reduce_kernel<Backend, Reduced<U32>, 0>(algorithm);
-    case kU64:
-      return all_reduce_kernel<Backend, Reduced<U64>, 0>(algorithm);
-    default:
-      return {};
-  }
-}
-
-template <class Backend>
-typename Backend::Entry all_reduce_kernel(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) {
-  if (world < 2 || world > kMaxWorld || reduction > kAverage) return {};
-  if (reduction == kSum) {
-    if (dtype == kF32) return sum_kernel<Backend, F32>(algorithm, world);
-    if (dtype == kF16) return sum_kernel<Backend, F16>(algorithm, world);
-    if (dtype == kBF16) return sum_kernel<Backend, BF16>(algorithm, world);
-  }
-  return any_reduction_kernel<Backend>(algorithm, dtype);
-}
-
 /// Reduce-scatter and reduce.
 template <class Backend, class Element, uint32_t kWorld>
-typename Backend::Entry reducing_kernel(const ExchangeArgs& args) {
+typename Backend::Entry element_kernel(const ExchangeArgs& args) {
   if (in_one_round(args)) return Backend::template entry<&reduce_once<LL<Element>, kWorld>>();
   if (args.algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
   if (args.algorithm == kReduceLocal) return Backend::template entry<&reduce_local<Pulled<Element, kWorld, Brought>>>();
   return Backend::template entry<&exchange_direct<Pulled<Element, kWorld>>>();
 }
 
-template <class Backend, class ElementType>
-typename Backend::Entry reducing_sum_kernel(const ExchangeArgs& args) {
-  if (args.world == 2) return reducing_kernel<Backend, Sum<ElementType>, 2>(args);
-  if (args.world == 4) return reducing_kernel<Backend, Sum<ElementType>, 4>(args);
-  if (args.world == 8) return reducing_kernel<Backend, Sum<ElementType>, 8>(args);
-  return reducing_kernel<Backend, Sum<ElementType>, 0>(args);
+template <class Backend, class ElementType, class Args>
+typename Backend::Entry sum_kernel(const Args& args) {
+  if (args.world == 2) return element_kernel<Backend, Sum<ElementType>, 2>(args);
+  if (args.world == 4) return element_kernel<Backend, Sum<ElementType>, 4>(args);
+  if (args.world == 8) return element_kernel<Backend, Sum<ElementType>, 8>(args);
+  return element_kernel<Backend, Sum<ElementType>, 0>(args);
 }
 
-template <class Backend>
-typename Backend::Entry reducing_kernel(const ExchangeArgs& args) {
-  if (args.reduction > kAverage) return {};
-  if (args.reduction == kSum) {
-    if (args.dtype == kF32) return reducing_sum_kernel<Backend, F32>(args);
-    if (args.dtype == kF16) return reducing_sum_kernel<Backend, F16>(args);
-    if (args.dtype == kBF16) return reducing_sum_kernel<Backend, BF16>(args);
-  }
+template <class Backend, class Args>
+typename Backend::Entry any_reduction_kernel(const Args& args) {
   switch (args.dtype) {
     case kF32:
-      return reducing_kernel<Backend, Reduced<F32>, 0>(args);
+      return element_kernel<Backend, Reduced<F32>, 0>(args);
     case kF64:
-      return reducing_kernel<Backend, Reduced<F64>, 0>(args);
+      return element_kernel<Backend, Reduced<F64>, 0>(args);
     case kF16:
-      return reducing_kernel<Backend, Reduced<F16>, 0>(args);
+      return element_kernel<Backend, Reduced<F16>, 0>(args);
     case kBF16:
-      return reducing_kernel<Backend, Reduced<BF16>, 0>(args);
+      return element_kernel<Backend, Reduced<BF16>, 0>(args);
     case kI32:
-      return reducing_kernel<Backend, Reduced<I32>, 0>(args);
+      return element_kernel<Backend, Reduced<I32>, 0>(args);
     case kI64:
-      return reducing_kernel<Backend, Reduced<I64>, 0>(args);
+      return element_kernel<Backend, Reduced<I64>, 0>(args);
     case kI8:
-      return reducing_kernel<Backend, Reduced<I8>, 0>(args);
+      return element_kernel<Backend, Reduced<I8>, 0>(args);
     case kU8:
-      return reducing_kernel<Backend, Reduced<U8>, 0>(args);
+      return element_kernel<Backend, Reduced<U8>, 0>(args);
     case kU32:
-      return reducing_kernel<Backend, Reduced<U32>, 0>(args);
+      return element_kernel<Backend, Reduced<U32>, 0>(args);
     case kU64:
-      return reducing_kernel<Backend, Reduced<U64>, 0>(args);
+      return element_kernel<Backend, Reduced<U64>, 0>(args);
     default:
       return {};
   }
+}
+
+/// The kernel of a call that reduces, by its element type, reduction and world size.
+template <class Backend, class Args>
+typename Backend::Entry reducing_kernel(const Args& args) {
+  if (args.reduction > kAverage) return {};
+  if (args.reduction == kSum) {
+    if (args.dtype == kF32) return sum_kernel<Backend, F32>(args);
+    if (args.dtype == kF16) return sum_kernel<Backend, F16>(args);
+    if (args.dtype == kBF16) return sum_kernel<Backend, BF16>(args);
+  }
+  return any_reduction_kernel<Backend>(args);
 }
 
 template <class Backend>
@@ -169,7 +128,8 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
 /// The kernel of a call, by its argument block.
 template <class Backend>
 typename Backend::Entry kernel(const AllReduceArgs& args) {
-  return all_reduce_kernel<Backend>(args.algorithm, args.dtype, args.reduction, args.world);
+  if (args.world < 2 || args.world > kMaxWorld) return {};
+  return reducing_kernel<Backend>(args);
 }
 template <class Backend>
 typename Backend::Entry kernel(const ExchangeArgs& args) {
@@ -215,23 +175,23 @@ template <class Args, class Visit>
 int32_t each_call(Args args, Visit visit) {
   return visit(args);
 }
-template <class Visit>
-int32_t each_element_type(Visit visit) {
+template <class Args, class Visit>
+int32_t each_element_type(Args args, Visit visit) {
   for (const uint32_t world : {2, 3, 4, 8}) {
     for (uint32_t dtype = 0; dtype <= kU64; ++dtype) {
       for (const uint32_t reduction : {kSum, kProduct}) {
-        if (const int32_t code = visit(world, dtype, reduction)) return code;
+        args.world = world;
+        args.dtype = dtype;
+        args.reduction = reduction;
+        if (const int32_t code = visit(args)) return code;
       }
     }
   }
   return 0;
 }
 template <class Visit>
-int32_t each_call(AllReduceArgs args, Visit visit) {
-  return each_element_type([&](uint32_t world, uint32_t dtype, uint32_t reduction) {
-    args.world = world;
-    args.dtype = dtype;
-    args.reduction = reduction;
+int32_t each_call(const AllReduceArgs& any, Visit visit) {
+  return each_element_type(any, [&](AllReduceArgs args) {
     for (args.algorithm = 0; args.algorithm < kAllReduceAlgorithms; ++args.algorithm) {
       if (const int32_t code = visit(args)) return code;
     }
@@ -239,11 +199,8 @@ int32_t each_call(AllReduceArgs args, Visit visit) {
   });
 }
 template <class Visit>
-int32_t each_call(ExchangeArgs args, Visit visit) {
-  return each_element_type([&](uint32_t world, uint32_t dtype, uint32_t reduction) {
-    args.world = world;
-    args.dtype = dtype;
-    args.reduction = reduction;
+int32_t each_call(const ExchangeArgs& any, Visit visit) {
+  return each_element_type(any, [&](ExchangeArgs args) {
     for (args.algorithm = 0; args.algorithm < kExchangeAlgorithms; ++args.algorithm) {
       for (const uint64_t bytes : {0, 1}) {  // in one round and of whole packets, or not
         args.largest_bytes = bytes;

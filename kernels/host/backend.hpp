@@ -30,11 +30,11 @@ struct Backend {
 namespace symmetra::kernels {
 
 // sums.cc
-extern template host::Entry sum_kernel<host::Backend, F32>(uint32_t algorithm, uint32_t world);
-extern template host::Entry sum_kernel<host::Backend, F16>(uint32_t algorithm, uint32_t world);
-extern template host::Entry sum_kernel<host::Backend, BF16>(uint32_t algorithm, uint32_t world);
+extern template host::Entry sum_kernel<host::Backend, F32>(const AllReduceArgs& args);
+extern template host::Entry sum_kernel<host::Backend, F16>(const AllReduceArgs& args);
+extern template host::Entry sum_kernel<host::Backend, BF16>(const AllReduceArgs& args);
 // reductions.cc
-extern template host::Entry any_reduction_kernel<host::Backend>(uint32_t algorithm, uint32_t dtype);
+extern template host::Entry any_reduction_kernel<host::Backend>(const AllReduceArgs& args);
 // reducing.cc
 extern template host::Entry reducing_kernel<host::Backend>(const ExchangeArgs& args);
 

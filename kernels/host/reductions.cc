@@ -3,6 +3,6 @@
 
 namespace symmetra::kernels {
 
-template host::Entry any_reduction_kernel<host::Backend>(uint32_t algorithm, uint32_t dtype);
+template host::Entry any_reduction_kernel<host::Backend>(const AllReduceArgs& args);
 
 }  // namespace symmetra::kernels

@@ -3,8 +3,8 @@
 
 namespace symmetra::kernels {
 
-template host::Entry sum_kernel<host::Backend, F32>(uint32_t algorithm, uint32_t world);
-template host::Entry sum_kernel<host::Backend, F16>(uint32_t algorithm, uint32_t world);
-template host::Entry sum_kernel<host::Backend, BF16>(uint32_t algorithm, uint32_t world);
+template host::Entry sum_kernel<host::Backend, F32>(const AllReduceArgs& args);
+template host::Entry sum_kernel<host::Backend, F16>(const AllReduceArgs& args);
+template host::Entry sum_kernel<host::Backend, BF16>(const AllReduceArgs& args);
 
 }  // namespace symmetra::kernels

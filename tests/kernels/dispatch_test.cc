@@ -55,7 +55,12 @@ void check_all() {
     for (uint32_t dtype = 0; dtype < kMoreThanThereAre; ++dtype) {
       for (uint32_t reduction = 0; reduction <= kAverage; ++reduction) {
         for (uint32_t algorithm = 0; algorithm < kMoreThanThereAre; ++algorithm) {
-          check(all_reduce_kernel<Backend>(algorithm, dtype, reduction, world), "all-reduce", algorithm, dtype, world);
+          AllReduceArgs reduce{};
+          reduce.world = world;
+          reduce.dtype = dtype;
+          reduce.reduction = reduction;
+          reduce.algorithm = algorithm;
+          check(kernel<Backend>(reduce), "all-reduce", algorithm, dtype, world);
           ExchangeArgs args{};
           args.world = world;
           args.dtype = dtype;
