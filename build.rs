@@ -8,8 +8,9 @@ use std::process::Command;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Set for clippy and rustdoc, which link nothing.
-const RUST_ALONE: &str = "SYMMETRA_RUST_ALONE";
+/// Set where nothing is linked: the first for `cargo check`, clippy, rustdoc and rust-analyzer, the other by docs.rs. A
+/// build script is not told what it runs for.
+const RUST_ALONE: [&str; 2] = ["SYMMETRA_RUST_ALONE", "DOCS_RS"];
 
 /// All decisions about the build.
 struct Plan {
@@ -55,7 +56,9 @@ impl Plan {
             println!("cargo::rerun-if-changed={folder}");
         }
         self.headers();
-        println!("cargo::rerun-if-env-changed={RUST_ALONE}");
+        for name in RUST_ALONE {
+            println!("cargo::rerun-if-env-changed={name}");
+        }
         if rust_alone() {
             return Ok(());
         }
@@ -257,7 +260,7 @@ impl Hip {
 
 /// Whether nothing will be linked, so that no C++ is compiled and no toolkit is needed.
 fn rust_alone() -> bool {
-    env::var_os(RUST_ALONE).is_some()
+    RUST_ALONE.iter().any(|name| env::var_os(name).is_some())
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Conversions between this crate and [cudarc](::cudarc)'s contexts, streams and slices (feature `cudarc`).
+//! Conversions between this crate and [cudarc]'s contexts, streams and slices (feature `cudarc`).
 //!
 //! | cudarc | symmetra | |
 //! |---|---|---|

@@ -35,7 +35,12 @@ const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
 /// a variable.
 pub const VARIABLES: [Variable; 27] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
-    variable("WORLD_SIZE", "number", "required by env://", "how many ranks there are, likewise"),
+    variable(
+        "WORLD_SIZE",
+        "number",
+        "required by env://",
+        "how many ranks there are in all or in one data parallel replica",
+    ),
     variable("LOCAL_RANK", "number", "place on the host", "which device of the host this rank works on"),
     variable("OMPI_COMM_WORLD_RANK", "number", "unset", "RANK by Open MPI's mpirun; read where RANK is unset"),
     variable("OMPI_COMM_WORLD_SIZE", "number", "unset", "WORLD_SIZE by the same"),
@@ -47,7 +52,7 @@ pub const VARIABLES: [Variable; 27] = [
     variable("SLURM_NTASKS", "number", "unset", "WORLD_SIZE by the same"),
     variable("SLURM_LOCALID", "number", "unset", "LOCAL_RANK by the same"),
     variable("MASTER_ADDR", "host", "required by env://", "where rank 0 listens"),
-    variable("MASTER_PORT", "port", "required by env://", "the port it listens at"),
+    variable("MASTER_PORT", "port", "required by env://", "the port where rank 0 listens"),
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
@@ -55,7 +60,7 @@ pub const VARIABLES: [Variable; 27] = [
     variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the one backend that may serve groups"),
     variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
-    variable("VLLM_NCCL_SO_PATH", "path", "unset", "the same, where SYMMETRA_NCCL_LIBRARY is unset"),
+    variable("VLLM_NCCL_SO_PATH", "path", "unset", "the library to load where SYMMETRA_NCCL_LIBRARY is unset"),
     variable(QUICK_REDUCE[0], "regime", "unset", NO_EFFECT),
     variable(QUICK_REDUCE[1], "flag", "unset", NO_EFFECT),
     variable(QUICK_REDUCE[2], "number", "unset", NO_EFFECT),
@@ -92,9 +97,10 @@ fn unknown<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(String, &'stati
 }
 
 /// Variables read when symmetra is built. They are not unknown.
-const BUILD: [Variable; 3] = [
+const BUILD: [Variable; 4] = [
     variable("SYMMETRA_CUDA_ARCHS", "list", "80,90a,100a", "the GPU architectures to build for"),
     variable("SYMMETRA_HIP_ARCHS", "list", "gfx90a,gfx942", "the AMD architectures to build for"),
+    variable("SYMMETRA_RUST_ALONE", "flag", "unset", "whether the build compiles no C++"),
     variable("SYMMETRA_UPDATE", "flag", "unset", "whether tests write generated files anew"),
 ];
 
@@ -120,7 +126,7 @@ mod tests {
     #[test]
     fn the_documentation_lists_every_variable() {
         let page = include_str!("../../docs/environment.md");
-        for variable in VARIABLES {
+        for variable in VARIABLES.iter().chain(&BUILD) {
             assert!(page.contains(&format!("| `{}` |", variable.name)), "{}", variable.name);
         }
     }
