@@ -1,4 +1,116 @@
-#![doc = include_str!("../README.md")]
+//! GPU collectives for LLM inference inside one host. The same kernels run on the CPU.
+//!
+//! ```
+//! use symmetra::bootstrap::{Bootstrap, Threads};
+//! use symmetra::{Communicator, Config, Device, Result, Stream};
+//!
+//! fn rank(bootstrap: impl Bootstrap) -> Result<Vec<f32>> {
+//!     let device = Device::host()?; // or Device::cuda(bootstrap.rank())?
+//!     let stream = Stream::new(&device)?;
+//!     let communicator = Communicator::open(bootstrap, &device, Config::default())?;
+//!     let values = communicator.symmetric::<f32>(3)?;
+//!     values.write(&[1.0, 2.0, 3.0], &stream)?;
+//!     communicator.all_reduce_in_place(&values, &stream)?;
+//!     communicator.synchronize(&stream)?;
+//!     let sums = values.read(&stream)?;
+//!     communicator.close()?;
+//!     Ok(sums)
+//! }
+//!
+//! let ranks = Threads::new(2)?.into_iter().map(|bootstrap| std::thread::spawn(|| rank(bootstrap)));
+//! for rank in ranks.collect::<Vec<_>>() {
+//!     assert_eq!(rank.join().unwrap()?, [2.0, 4.0, 6.0]);
+//! }
+//! # Ok::<(), symmetra::Error>(())
+//! ```
+//!
+//! The repository has a tutorial (`docs/tutorial.md`), pages on every topic (`docs/`), and a table of all operations
+//! (`README.md`).
+//!
+//! # Which type do I need?
+//!
+//! ## To run collectives
+//!
+//! **[`Communicator`]**: the ranks of one host, and their memory.
+//! Each rank opens it with a bootstrap, a device and a [`Config`].
+//! Its methods are the operations: [`all_reduce`](Communicator::all_reduce), [`all_gather`](Communicator::all_gather)
+//! and the others. They enqueue and return; [`synchronize`](Communicator::synchronize) waits and returns errors.
+//!
+//! **[`Environment`](environment::Environment)**: tensor, pipeline, data and expert parallel groups, opened together.
+//! It reads the variables that torchrun and `symmetra launch` set, and picks the device of the rank.
+//! Each group is a [`Coordinator`](environment::Coordinator), which has the operations of a communicator.
+//! A coordinator can also span hosts, and can send its calls to NCCL.
+//!
+//! **[`Device`]** and **[`Stream`]**: the GPU or CPU that a rank works on, and a queue of work on it.
+//! One `Device` a rank: memory, streams and communicators that work together use clones of one device.
+//! An engine lends its own stream by [`Stream::borrow_raw`].
+//! A stream alone does not know whether a collective gave up: ask the communicator.
+//!
+//! **[`bootstrap`]**: how ranks find each other.
+//! [`Threads`](bootstrap::Threads) for ranks that are threads of one process.
+//! [`Tcp`](bootstrap::Tcp) for processes that a launcher starts; [`Local`](bootstrap::Local) for processes that share a
+//! directory. A program with a channel of its own implements [`Bootstrap`](bootstrap::Bootstrap).
+//!
+//! ## To hold data
+//!
+//! **[`SymmetricBuffer`]**: memory that every rank can address; the fastest operand.
+//! [`Communicator::symmetric`] makes it on all ranks at once, in the heap of the group.
+//! Its [`SignalPad`] orders reads and writes of the ranks, for kernels of your own too.
+//! A part of it is a [`SymmetricSlice`].
+//!
+//! **[`DeviceBuffer`]**: memory of this rank alone.
+//! Every operation takes it. In eager calls its data pass through scratch.
+//! In a [`Graph`], [`register`](Graph::register) lets peers address it.
+//! A part of it is a [`Ref`].
+//!
+//! **[`Ref`]**: memory that the program has already, by its address.
+//! [`Ref::from_raw`] borrows it; it is unsafe, because only the program knows how long the memory lives.
+//! It is an operand as a `DeviceBuffer` is.
+//! The module `interop` (features `cudarc`, `hip-sys`) makes one from the types of these crates.
+//!
+//! **[`Adopted`]**: memory of the program that peers can address.
+//! [`Communicator::adopt`] exchanges the addresses of all ranks.
+//! Its eager calls are as fast as those of symmetric memory.
+//! Where some rank cannot share its memory, results are equal and slower.
+//!
+//! ## To repeat work
+//!
+//! **[`Graph`]**: captured work that is launched any number of times.
+//! [`Stream::capture`] records what a closure enqueues on its [`Capture`].
+//! A graph borrows its operands, or owns what [`Capture::keep`] got.
+//! The fastest way to run a step.
+//!
+//! **[`BoundAllReduce`]**: one all-reduce, checked and planned once.
+//! [`bind_all_reduce`](Communicator::bind_all_reduce) makes it.
+//! Its [`enqueue`](BoundAllReduce::enqueue) looks nothing up and takes no lock.
+//! For eager calls where each microsecond of the host counts.
+//!
+//! **[`Pending`]**: a collective by copy engines, which leaves the multiprocessors to other kernels.
+//! [`low_contention_all_gather`](Communicator::low_contention_all_gather) and
+//! [`low_contention_reduce_scatter`](Communicator::low_contention_reduce_scatter) return it.
+//! A stream that needs the result calls [`wait`](Pending::wait).
+//!
+//! ## To choose and to diagnose
+//!
+//! **[`Config`]**: the settings of a group; equal on all ranks.
+//! [`Deadlines`] bound every wait; [`Determinism`] says what the bits of a sum may depend on.
+//! [`Tuning`] loads what `symmetra tune` measured.
+//! [`AllReduceOptions`] choose a [`Reduction`] and an [`Algorithm`] for one call.
+//!
+//! **[`Error`]**: what went wrong, and the rank that caused it.
+//! An error of the caller changes nothing; after a failure the whole group returns one error.
+//! The survivors may open another group.
+//! `docs/guarantees.md` lists every error.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | none | the CPU |
+//! | `cuda`, `hip` | NVIDIA GPUs, AMD GPUs |
+//! | `nccl` | NCCL or RCCL as a backend |
+//! | `gloo` | ranks on several hosts |
+//! | `cudarc`, `hip-sys` | conversions from the types of these crates |
 
 mod api;
 mod backend;
@@ -40,6 +152,9 @@ pub use op::{Algorithm, AllReduceOptions, Messages};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
 
+// Their types are a part of this interface: elements, and values of `environment::Value`.
+pub use {half, serde_json};
+
 /// The parts that the package `symmetra-ring` uses. Not part of the public interface: may change in any version.
 #[doc(hidden)]
 pub mod internal {
@@ -51,6 +166,11 @@ pub mod internal {
     pub use crate::log::without_subscriber;
     pub use tracing;
 }
+
+/// The examples of README are tests too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// Any thread may use groups, streams, memory and graphs. A [`Capture`] stays on its thread.
 const _: () = {

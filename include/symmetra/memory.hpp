@@ -108,7 +108,8 @@ class DeviceBuffer {
   }
 
   /// Copies count() elements from or to the host, after earlier work of `stream`. Blocks. Throws the errors of
-  /// SymmetricBuffer::write.
+  /// SymmetricBuffer::write. Plain memory does not know groups: after a collective that gave up, a read gives old
+  /// values. Call Communicator::synchronize before a read.
   void write(const void* values, const Stream& stream) const;
   void read(void* values, const Stream& stream) const;
   template <class T>

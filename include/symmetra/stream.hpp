@@ -36,10 +36,13 @@ class Stream {
 
   /// The runtime's handle (`cudaStream_t`, `hipStream_t`), valid as long as this object; null on the host device.
   void* native() const;
-  /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some of it failed.
+  /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some of it failed. A stream does not
+  /// know groups: a collective that gave up counts as done, and its output holds old values. Call
+  /// Communicator::synchronize before you use the output.
   bool done() const;
-  /// Blocks until all work enqueued so far is done. Throws kDevice when some of it failed. A collective that gave up
-  /// counts as done: Communicator::synchronize checks both.
+  /// Blocks until all work enqueued so far is done. Throws kDevice when some of it failed. A stream does not know
+  /// groups: a collective that gave up counts as done, and its output holds old values. Where the stream has
+  /// collectives, call Communicator::synchronize instead.
   void synchronize() const;
 
   /// Calls `record` once, immediately, with a Capture of this stream. Work enqueued on the Capture is recorded into the

@@ -21,6 +21,25 @@ use crate::stream::{Enqueue, Kept, Queue};
 ///
 /// `'a` is the lifetime of the communicator's handle and of the operands. A bound call that [owns](Self::owning) both
 /// is a `BoundAllReduce<'static>`. It can be used from any thread.
+///
+/// A bound call that is never enqueued is a warning:
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use symmetra::*;
+/// fn bind(communicator: &Communicator, buffer: &SymmetricBuffer<f32>) -> Result<()> {
+///     communicator.bind_all_reduce(buffer, buffer)?;
+///     Ok(())
+/// }
+/// ```
+/// Here the call is enqueued:
+/// ```
+/// #![deny(unused_must_use)]
+/// # use symmetra::*;
+/// fn bind(communicator: &Communicator, buffer: &SymmetricBuffer<f32>, stream: &Stream) -> Result<()> {
+///     communicator.bind_all_reduce(buffer, buffer)?.enqueue(stream)
+/// }
+/// ```
+#[must_use = "a bound call runs only when it is enqueued"]
 pub struct BoundAllReduce<'a> {
     communicator: Communicator,
     prepared: Prepared,

@@ -75,6 +75,9 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
+    /// Plain memory does not know groups: after a collective that gave up, the copy holds old values. Call
+    /// [`Communicator::synchronize`](crate::Communicator::synchronize) first.
+    ///
     /// # Errors
     /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
     /// device; [`Error::Device`] if the copy fails.
@@ -221,6 +224,9 @@ impl<'a, T: Element> Ref<'a, T> {
     }
 
     /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
+    ///
+    /// Plain memory does not know groups: after a collective that gave up, the copy holds old values. Call
+    /// [`Communicator::synchronize`](crate::Communicator::synchronize) first.
     ///
     /// # Errors
     /// The errors of [`write`](Self::write), except for the length.

@@ -19,6 +19,27 @@ use crate::sys::device as sys;
 /// `'env` is the life of the borrowed operands. The borrow checker keeps them until the graph is dropped, and the graph
 /// keeps their memory until its last launch is done. A graph that owns all its operands
 /// ([`Capture::keep`](super::Capture::keep)) is a `Graph<'static>`.
+///
+/// A graph that is not kept runs nothing, which is a warning:
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use symmetra::*;
+/// fn capture(buffer: &DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
+///     stream.capture(|capture| communicator.all_reduce_in_place(buffer, capture))?;
+///     Ok(())
+/// }
+/// ```
+/// Here the graph is launched:
+/// ```
+/// #![deny(unused_must_use)]
+/// # use symmetra::*;
+/// fn capture(buffer: &DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
+///     let graph = stream.capture(|capture| communicator.all_reduce_in_place(buffer, capture))?;
+///     graph.register()?;
+///     graph.launch(stream)
+/// }
+/// ```
+#[must_use = "captured work runs only when the graph is launched"]
 pub struct Graph<'env> {
     raw: UniquePtr<sys::Graph>,
     parts: Arc<Parts>,

@@ -81,11 +81,12 @@ impl Stream {
     /// [`Error::Unsupported`] on the host device, whose streams have no handle.
     ///
     /// # Safety
-    /// The handle belongs to `device` and stays valid until every clone of the result is
-    /// dropped, and until every communicator it was used with is closed, was used with
-    /// another stream or has [left](crate::Communicator::leave) it, as [coordinators](crate::environment::Coordinator::leave) do. While one `Stream` of a handle is being captured no other is used.
-    /// A handle that is another stream on each thread, such as `cudaStreamPerThread`, is used from one thread: calls are
-    /// ordered by their streams.
+    /// The handle belongs to `device`. It stays valid until every clone of the result is dropped. For each communicator
+    /// and coordinator that used the stream, the handle also stays valid until that one is closed, was used with another
+    /// stream, or has left the stream ([`Communicator::leave`](crate::Communicator::leave),
+    /// [`Coordinator::leave`](crate::environment::Coordinator::leave)). While one `Stream` of a handle is being captured,
+    /// no other `Stream` of the handle is used. A handle that is another stream on each thread, such as
+    /// `cudaStreamPerThread`, is used from one thread: calls are ordered by their streams.
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
@@ -152,14 +153,19 @@ impl Stream {
 
     /// Whether all work enqueued so far is done. Does not block.
     ///
+    /// A stream does not know groups: a collective that gave up counts as done, and its output holds old values. Call
+    /// [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
+    ///
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
     pub fn is_done(&self) -> Result<bool> {
         Ok(self.raw()?.done()?)
     }
 
-    /// Blocks until all work enqueued so far is done. A collective that gave up counts as done: ask its communicator
-    /// for the error.
+    /// Blocks until all work enqueued so far is done.
+    ///
+    /// A stream does not know groups: a collective that gave up counts as done, and its output holds old values. Where
+    /// the stream has collectives, call [`Communicator::synchronize`](crate::Communicator::synchronize) instead.
     ///
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
@@ -299,6 +305,9 @@ impl Event {
 
     /// Whether the last recorded point was reached; true when none was recorded. Does not block.
     ///
+    /// An event does not know groups: a collective that gave up counts as done, and its output holds old values. Call
+    /// [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
+    ///
     /// # Errors
     /// [`Error::Device`] when work before it failed.
     pub fn is_done(&self) -> Result<bool> {
@@ -307,6 +316,9 @@ impl Event {
     }
 
     /// Blocks until the last recorded point is reached.
+    ///
+    /// An event does not know groups: a collective that gave up counts as done, and its output holds old values. Call
+    /// [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
     ///
     /// # Errors
     /// [`Error::Device`] when work before it failed.

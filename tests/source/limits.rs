@@ -1,5 +1,6 @@
 //! What no file of the sources may be: long, or named for nothing. And what none may have: many parameters, modules from
-//! elsewhere, settings that come from variables, and lines for a log that nobody may read.
+//! elsewhere, settings that come from variables, lines for a log that nobody may read, and documentation that needs its
+//! neighbour's.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -230,4 +231,38 @@ fn every_line_of_the_log_reaches_somebody() {
     assert_eq!(complaints(&["src", "crates"], &["rs"], lines_past_the_log), [""; 0]);
     assert_eq!(lines_past_the_log("src/group/open.rs", "fn f() { tracing::warn!(\"late\"); }").len(), 1);
     assert_eq!(lines_past_the_log("src/group/open.rs", "fn f() { crate::log!(WARN, \"late\"); }").len(), 0);
+}
+
+/// Beginnings of documentation that says nothing without the item before it.
+const LEANING: [&str; 6] = ["the same", "as above", "as before", "likewise", "ditto", "see above"];
+
+/// Documentation that cannot be read alone.
+fn leaning(path: &str, source: &str) -> Vec<String> {
+    let text = |line: &str| {
+        let marks =
+            ["///<", "///", "//!"].into_iter().find_map(|mark| line.find(mark).map(|at| &line[at + mark.len()..]));
+        marks.map(|text| text.trim().to_lowercase())
+    };
+    let mut complaints = Vec::new();
+    let mut before = false;
+    for line in source.lines() {
+        let text = text(line);
+        let first = text.as_ref().filter(|_| !before || line.contains("///<"));
+        if first.is_some_and(|text| LEANING.iter().any(|words| text.starts_with(words))) {
+            complaints.push(format!("{path}: {}", line.trim()));
+        }
+        before = text.is_some();
+    }
+    complaints
+}
+
+#[test]
+fn documentation_of_an_item_can_be_read_alone() {
+    assert_eq!(complaints(&FOLDERS, &CODE, leaning), [""; 0]);
+    let found = |source: &str| leaning("src/op/cut.rs", source).len();
+    assert_eq!(found("/// The same for a slice.\nfn f() {}\n/// As above.\nfn g() {}"), 2);
+    assert_eq!(found("//! Likewise."), 1);
+    assert_eq!(found("uint32_t first;   ///< of a block\nuint32_t last;    ///< the same of a grid"), 1);
+    assert_eq!(found("/// Two ranks that have\n/// the same device.\nfn f() {}"), 0);
+    assert_eq!(found("let text = \"as above\"; // as above"), 0);
 }

@@ -29,18 +29,17 @@ fn a_stream_that_is_captured_is_never_the_last() {
     let device = Device::host().unwrap();
     let (captured, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
     let mut lane = Lane::new(&device).unwrap();
-    captured
-        .capture(|_| {
-            lane.order(&captured)?;
-            lane.leave(&captured)
-        })
-        .unwrap();
+    let both = captured.capture(|_| {
+        lane.order(&captured)?;
+        lane.leave(&captured)
+    });
+    drop(both.unwrap());
     assert!(matches!(lane.last, Last::Nowhere));
     lane.order(&other).unwrap();
-    captured.capture(|_| lane.order(&captured)).unwrap();
+    drop(captured.capture(|_| lane.order(&captured)).unwrap());
     assert!(matches!(&lane.last, Last::On(last) if last.same(&other)));
     lane.leave(&other).unwrap();
-    captured.capture(|_| lane.order(&captured)).unwrap();
+    drop(captured.capture(|_| lane.order(&captured)).unwrap());
     assert!(matches!(lane.last, Last::Left));
 }
 
