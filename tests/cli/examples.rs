@@ -1,8 +1,10 @@
-//! The example of an engine, as its users run it: every layout, right; and what it would find wrong.
+//! The examples as their users run them. The engine: every layout, right; and what it would find wrong. The program of
+//! the tutorial.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../examples/tensor_parallel_mlp/model.rs"]
 mod model;
+mod tutorial;
 
 use std::env;
 use std::path::PathBuf;
@@ -11,31 +13,32 @@ use std::sync::OnceLock;
 
 use model::{Model, error, multiply};
 
-/// The example, built as this test was.
-fn example() -> &'static PathBuf {
+/// The features that change what examples do, and whether this test was built with them.
+const FEATURES: [(&str, bool); 2] = [("cuda", cfg!(feature = "cuda")), ("cudarc", cfg!(feature = "cudarc"))];
+
+/// The folder of the examples, built as this test was.
+fn examples() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
         let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
         let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--quiet", "--offline", "--example", "tensor_parallel_mlp"]);
+        command.args(["build", "--quiet", "--offline", "--example", "tensor_parallel_mlp", "--example", "tutorial"]);
         command.arg("--target-dir").arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             command.arg("--release");
         }
-        for (feature, on) in [("cuda", cfg!(feature = "cuda")), ("cudarc", cfg!(feature = "cudarc"))] {
-            if on {
-                command.args(["--features", feature]);
-            }
+        for (feature, _) in FEATURES.iter().filter(|(_, on)| *on) {
+            command.args(["--features", feature]);
         }
         assert!(command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).status().unwrap().success());
-        profile.join("examples/tensor_parallel_mlp")
+        profile.join("examples")
     })
 }
 
 /// Runs the example as ranks on the CPU.
 fn launch(ranks: usize, words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
-    command.args(["launch", "--no-prefix", "-n", &ranks.to_string(), "--"]).arg(example());
+    command.args(["launch", "--no-prefix", "-n", &ranks.to_string(), "--"]).arg(examples().join("tensor_parallel_mlp"));
     command.args(["--host", "--blocks", "3", "--hidden", "24", "--intermediate", "48", "--batch", "5", "--steps", "3"]);
     command.args(words.split_whitespace()).stdin(Stdio::null()).output().unwrap()
 }
