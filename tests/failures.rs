@@ -141,7 +141,7 @@ fn pitfall_04_what_was_refused_is_not_counted() {
                 graph.launch(stream).unwrap_err();
                 Ok(())
             });
-            capture.unwrap();
+            drop(capture.unwrap());
         } else {
             communicator.all_reduce_in_place(&buffer, stream).unwrap();
         }
