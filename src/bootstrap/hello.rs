@@ -52,6 +52,10 @@ pub(crate) fn together<T>(
     // Success is no bytes at all; an error's text is never empty.
     let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
     let all = all_gather(words.as_bytes());
+    // The rank that this one missed may have left because of the rank that the others name.
+    if let (Err(Error::PeerLost { .. }), Err(cause @ Error::PeerLost { .. })) = (&local, &all) {
+        return Err(cause.clone());
+    }
     let value = local?;
     match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
         None => Ok(value),

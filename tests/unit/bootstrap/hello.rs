@@ -54,3 +54,13 @@ fn the_first_complaint_and_the_first_difference() {
     assert!(check(&[settings(&["1"]), settings(&["1"]), settings(&["2"])]).unwrap_err().contains("ranks 0 and 2"));
     assert!(check(&[settings(&["1"]), settings(&["1", "1"])]).unwrap_err().contains("1 settings and 2 settings"));
 }
+
+#[test]
+fn a_loss_that_local_work_ran_into_is_told_as_the_ranks_tell_it() {
+    let lost = |rank| Error::PeerLost { rank, detail: String::new() };
+    let outcome = |local, met| together::<()>("map memory", local, |_| met);
+    assert_eq!(outcome(Err(lost(1)), Err(lost(2))), Err(lost(2)), "rank 1 left because it had lost rank 2");
+    assert_eq!(outcome(Err(lost(1)), Ok(Vec::new())), Err(lost(1)));
+    assert_eq!(outcome(Err(Error::Closed), Err(lost(2))), Err(Error::Closed));
+    assert_eq!(outcome(Ok(()), Err(lost(2))), Err(lost(2)));
+}
