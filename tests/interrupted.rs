@@ -153,7 +153,10 @@ fn late(op: Op) {
         gate.pass();
         if own != VICTIM {
             assert!(parts.input.borrow().read(stream).unwrap() == other, "{op:?}: the input of rank {own} was written");
-            assert!(parts.output.borrow().read(stream).unwrap() == other, "{op:?}: the output of rank {own} was written");
+            assert!(
+                parts.output.borrow().read(stream).unwrap() == other,
+                "{op:?}: the output of rank {own} was written"
+            );
             works_again(op, seed ^ 1, again[own / 2].lock().take().unwrap(), &rank);
         }
         holding.communicator.synchronize(&holding.stream).unwrap();

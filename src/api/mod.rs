@@ -41,8 +41,9 @@ both! {
     /// Enqueues and returns.
     ///
     /// A rank passes `None` for an operand that it does not have. The operand of a broadcast is the output. A batch of
-    /// sends and receives takes its messages from `how.counts`: the message to rank r starts at part r of the input,
-    /// and the message from rank r at part r of the output. All parts are equally long.
+    /// sends and receives takes its messages from `how.counts`, as an all-to-all does where each pair of ranks has its
+    /// own count: the messages to rank 0, 1 and so on lie one after the other in the input, and the messages from rank
+    /// 0, 1 and so on in the output. A count of 0 is no message.
     ///
     /// # Errors
     /// Those of the operation's own method.
@@ -69,10 +70,10 @@ both! {
     }
 }
 
-/// One message to and one from every rank with a count, each at the rank's part of an operand.
+/// One message to and one from every rank with a count, one after the other in an operand.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for counts that are not one for each rank, or more than the part of a rank has.
+/// [`Error::InvalidArgument`] for counts that are not one for each rank, or more than the operand has.
 fn messages<T: Element>(
     counts: [&[usize]; 2],
     operands: [Option<&View<'_>>; 2],
@@ -85,14 +86,15 @@ fn messages<T: Element>(
             let what = format!("the number of counts of the {what}");
             return Err(Error::invalid(&what, counts.len(), format!("the world size is {world_size}")));
         }
-        let part = operand.map_or(0, |view| view.elems / world_size);
+        let elems = operand.map_or(0, |view| view.elems);
+        let mut start = 0;
         for (peer, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let Some(view) = operand.filter(|_| *count <= part) else {
-                let limit = format!("the part of a rank in the {what} has {part} elements");
+            let Some(view) = operand.filter(|_| *count <= elems - start) else {
+                let limit = format!("the {what} has {} elements behind the messages of earlier ranks", elems - start);
                 return Err(Error::invalid(&format!("the count of rank {peer}"), count, limit));
             };
-            let start = peer * part;
             messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)));
+            start += count;
         }
     }
     Ok(messages)

@@ -39,15 +39,7 @@ pub static ALL_TO_ALL_V: Op = Op {
     input: Extent::COUNTS,
     output: Extent::COUNTS,
     kernels: Kernels::Exchange { strips: ragged, access: Access::Told(Tell::Always) },
-    effect: |case, rank| {
-        let mut at = 0;
-        let source = |from: usize| {
-            let (start, count) = ((0..rank).map(|to| case.pair(from, to)).sum(), case.pair(from, rank));
-            at += count;
-            Stretch { at: at - count, source: Source::Rank(from), start, count }
-        };
-        (0..case.world_size).map(source).collect()
-    },
+    effect: |case, rank| case.exchanged(rank),
     ..ALL_TO_ALL
 };
 

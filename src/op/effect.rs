@@ -63,6 +63,17 @@ impl Case<'_> {
         (0..self.rows).map(|row| Stretch { at: row * width, source, start: start(row), count: width }).collect()
     }
 
+    /// What every rank has for `rank`, in rank order, where each pair of ranks has its own count.
+    pub(super) fn exchanged(&self, rank: usize) -> Vec<Stretch> {
+        let mut at = 0;
+        let stretch = |from: usize| {
+            let (start, count) = ((0..rank).map(|to| self.pair(from, to)).sum(), self.pair(from, rank));
+            at += count;
+            Stretch { at: at - count, source: Source::Rank(from), start, count }
+        };
+        (0..self.world_size).map(stretch).collect()
+    }
+
     /// How many elements rank `from` sends rank `to`.
     pub(super) fn pair(&self, from: usize, to: usize) -> usize {
         self.counts.map_or(self.count, |counts| counts(from, to))

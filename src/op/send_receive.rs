@@ -1,12 +1,10 @@
 //! Sends and receives between pairs of ranks, in one batch that all ranks run together.
 
-use super::{
-    Access, Call, Extent, Host, InPlace, Kernels, Nccl, Numbers, Op, Shape, Source, Stretch, Strips, Tell, all_of_it,
-};
+use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Numbers, Op, Shape, Strips, Tell, all_of_it};
 use crate::error::Operation;
 
-/// A batch of sends and receives. In its effect and in `perform`, the message to rank r starts at part r of the input,
-/// and the message from rank r at part r of the output.
+/// A batch of sends and receives. In its effect and in `perform`, messages lie one after the other in both operands, in
+/// the order of the other ranks.
 pub static SEND_RECEIVE: Op = Op {
     operation: Operation::SendReceive,
     summary: "Messages between any pairs of ranks",
@@ -19,15 +17,7 @@ pub static SEND_RECEIVE: Op = Op {
     kernels: Kernels::Exchange { strips, access: Access::Told(Tell::Always) },
     nccl: Nccl::Strips,
     host: Host::Strips,
-    effect: |case, rank| {
-        let source = |from: usize| Stretch {
-            at: from * case.count,
-            source: Source::Rank(from),
-            start: rank * case.count,
-            count: case.pair(from, rank),
-        };
-        (0..case.world_size).map(source).collect()
-    },
+    effect: |case, rank| case.exchanged(rank),
 };
 
 fn strips(call: &Call<'_>, _shape: &Shape) -> Strips {

@@ -138,6 +138,23 @@ fn plain_memory() {
     }
 }
 
+#[test]
+fn bound_calls() {
+    for (ranks_as, form) in
+        [("threads", ""), ("processes", "--graph"), ("threads", "--plain --graph"), ("threads", "--in-place --op max")]
+    {
+        let run = symmetra(&format!(
+            "all-reduce --bound --device host --ranks 3 --ranks-as {ranks_as} {form} --dtype bf16 -e 1MiB --iterations 3 --json"
+        ));
+        let run = run.ok();
+        right(&run, 11);
+        assert!(run.stderr.contains(", bound, seed"), "{}", run.stderr);
+        // A graph registers no operand of a bound call.
+        let zero_copy = run.objects().iter().any(|row| row["algorithm"] == "two-shot-zero-copy");
+        assert!(!zero_copy || !form.contains("--plain"), "{}", run.stdout);
+    }
+}
+
 /// As people and nccl-tests write them.
 #[test]
 fn sizes_with_units_and_a_factor() {
@@ -194,6 +211,8 @@ fn wrong_usage() {
         ("--plain --algorithm two-shot-zero-copy", &["--plain", "two-shot-zero-copy"]),
         ("--min-bytes 64XB", &["`XB`", "KiB"]),
         ("-f 1", &["1 is not in"]),
+        ("--bound --plain --graph --algorithm two-shot-zero-copy", &["--plain", "two-shot-zero-copy"]),
+        ("--input a{rank}.npy --output sum.npy --bound", &["--bound"]),
         ("--input a{rank}.npy --output sum.npy -f 4", &["--step-factor"]),
         ("--min-bytes 2MiB --max-bytes 1MiB", &["2 MiB", "1 MiB"]),
         ("--min-bytes 2", &["one f32 has 4 bytes"]),

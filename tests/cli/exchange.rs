@@ -92,6 +92,29 @@ fn roots_and_reductions() {
     }
 }
 
+/// Of those whose description says so, every dimension; the others refuse.
+#[test]
+fn along_every_dimension() {
+    for op in ::symmetra::op::OPERATIONS.into_iter().filter(|op| op.name() != "all-reduce") {
+        let name = op.name();
+        if !op.along {
+            symmetra(&format!("{name} --along 0")).refused(2, &["--along", name]);
+            continue;
+        }
+        for (dim, ranks, form) in [
+            (0, 3, "--ranks-as threads --in-place"),
+            (1, 4, "--ranks-as threads --plain --dtype bf16"),
+            (2, 3, "--ranks-as processes --dtype u8"),
+            (2, 4, "--ranks-as threads --graph --transport direct --dtype f64"),
+            (1, 2, "--ranks-as threads --transport packets --check-calls"),
+        ] {
+            let rows = right(&format!("{name} --along {dim} --ranks {ranks} {form} --min-bytes 5000 -e 40000"), 4);
+            // A part is a whole number of rows.
+            assert!(rows.iter().all(|row| row["elements"].as_u64().unwrap().is_multiple_of(16 * ranks)), "{rows:?}");
+        }
+    }
+}
+
 #[test]
 fn small_sizes_of_whole_parts_are_measured_once() {
     let rows = right("all-gather --ranks 3 --ranks-as threads --min-bytes 4 --max-bytes 16", 1);
@@ -118,6 +141,9 @@ fn wrong_usage() {
         ("scatter --by 1", &["scatter has no distance"]),
         ("shift --root 1", &["shift has no root"]),
         ("all-to-all --in-place", &["--in-place", "all-to-all"]),
+        ("all-gather --along 3", &["3 is not in 0..=2"]),
+        ("all-gather --along 1 --in-place", &["--in-place", "all-gather along dimension 1"]),
+        ("reduce-scatter --along 2 --transport copy-engine", &["copy-engine", "along a dimension"]),
         ("scatter --op max", &["max", "scatter reduces nothing"]),
         ("all-gather --plain --transport direct", &["--plain", "direct"]),
         ("gather --plain --graph --transport direct", &["--plain", "direct"]),

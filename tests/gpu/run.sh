@@ -107,7 +107,11 @@ else
       for op in "${operations[@]}"; do
         exchange "w$world-$as-$op" $op --ranks "$world" --ranks-as $as --dtype bf16 --max-bytes 4MiB
       done
+      sweep "w$world-$as-bound" --ranks "$world" --ranks-as $as --dtype bf16 --bound --max-bytes 4MiB
       for op in all-gather reduce-scatter; do
+        for dim in 0 1 2; do
+          exchange "w$world-$as-$op-along-$dim" $op --ranks "$world" --ranks-as $as --dtype bf16 --along $dim --max-bytes 4MiB
+        done
         exchange "w$world-$as-$op-copy-engine" $op --ranks "$world" --ranks-as $as --dtype bf16 --transport copy-engine --max-bytes 4MiB
         exchange "w$world-$as-$op-copy-engine-graph" $op --ranks "$world" --ranks-as $as --transport copy-engine --graph --plain --max-bytes 4MiB
       done
@@ -126,6 +130,7 @@ else
         sweep "w$world-$as-$op-bf16" --ranks "$world" --ranks-as $as --dtype bf16 --op $op --max-bytes 4MiB
         sweep "w$world-$as-$op-i8" --ranks "$world" --ranks-as $as --dtype i8 --op $op --max-bytes 4MiB
       done
+      sweep "w$world-$as-bound-graph-plain" --ranks "$world" --ranks-as $as --bound --graph --plain --max-bytes 4MiB
       for algorithm in one-shot-ll one-shot-sentinel two-shot-ll two-shot-sentinel two-shot-zero-copy ring recursive-doubling; do
         sweep "w$world-$as-$algorithm" --ranks "$world" --ranks-as $as --dtype bf16 --algorithm $algorithm --max-bytes 4MiB
       done

@@ -41,6 +41,7 @@ Examples:
   symmetra all-reduce --ranks 8 --dtype bf16 --graph --max-bytes 64MiB
   symmetra all-reduce --ranks 3 --dtype i8 --op max
   symmetra all-reduce --ranks 2 --ranks-as threads --algorithm two-shot-zero-copy --json
+  symmetra all-reduce --bound --graph -b 8 -e 128M -f 4
   symmetra all-reduce --input 'shard-{rank}.npy' --output sum.npy
   symmetra all-reduce --input 'model-{rank}.safetensors' --op avg --output model.safetensors
   symmetra all-reduce --input 'model-{rank}.safetensors' --tensor lm_head.weight --output sum.safetensors")]
@@ -55,6 +56,10 @@ pub(crate) struct Args {
     /// Which way to reduce; `auto` is the library's choice for each size (`symmetra info` prints it)
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
     algorithm: Algorithm,
+
+    /// Bind the call to its operands: it is checked and planned once, and enqueued as often as it is measured
+    #[arg(long, conflicts_with = "input")]
+    bound: bool,
 
     /// Compare every call across ranks before it runs
     #[arg(long)]
@@ -97,11 +102,12 @@ pub(crate) fn operation(name: &str) -> Option<Collective> {
 pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
     let ranks = args.ranks as usize;
     collective.check(args, ranks)?;
-    let parts = if collective.divides() { ranks } else { 1 };
+    let parts = if collective.divides() { ranks } else { 1 } * args.along.map_or(1, |_| places::LEADING_ELEMS);
     let sweep = Sweep {
         collective,
         root: collective.parameter(args),
         transport: args.transport,
+        along: args.along.map(usize::from),
         in_place: args.sweep.in_place || collective == Collective::Broadcast,
         ..Sweep::new(&args.sweep, parts, args.run.ranks_as)?
     };
@@ -112,14 +118,16 @@ pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Res
 
 fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
     let (ranks, sweep) = (run.ranks(), &run.task);
+    let along = sweep.along.map_or_else(String::new, |dim| format!(", along dimension {dim}"));
     eprintln!(
-        "{ranks} {} as {} on {}, {}, {}{}, seed {}",
+        "{ranks} {} as {} on {}, {}, {}{along}{}{}, seed {}",
         if ranks == 1 { "rank" } else { "ranks" },
         ranks_as.name(),
         run.device_kind(),
         if sweep.in_place { "in place" } else { "out of place" },
         if sweep.plain { "plain memory" } else { "symmetric memory" },
         if sweep.graph { ", in graphs" } else { "" },
+        if sweep.bound { ", bound" } else { "" },
         sweep.seed,
     );
     let mut report = Report::new(ranks, run.device_kind(), sweep, json);
@@ -147,10 +155,10 @@ impl Args {
     fn sweep(&self) -> Result<Sweep, Failure> {
         let (asked, algorithm) = (&self.sweep, self.algorithm);
         check_fits(self.options(), asked.dtype)?;
-        if asked.plain && !asked.graph && algorithm.needs_reach() {
+        if asked.plain && (!asked.graph || self.bound) && algorithm.needs_reach() {
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }
-        Ok(Sweep { algorithm, ..Sweep::new(asked, 1, self.run.ranks_as)? })
+        Ok(Sweep { algorithm, bound: self.bound, ..Sweep::new(asked, 1, self.run.ranks_as)? })
     }
 }
 

@@ -42,6 +42,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) by: Option<usize>,
 
+    /// Work along dimension 0, 1 or 2 of a tensor, of which a rank's part is 4 x 4 x n: all-gather and reduce-scatter
+    #[arg(long, value_name = "DIM", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) along: Option<u8>,
+
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
 }

@@ -90,6 +90,20 @@ impl Collective {
         if args.transport == Mover::CopyEngine && !op.low_contention {
             return Err(Failure::usage(format!("--transport copy-engine: {name} has no such form")));
         }
+        if let Some(dim) = args.along {
+            if !op.along {
+                return Err(Failure::usage(format!("--along: {name} has no such form")));
+            }
+            if args.transport == Mover::CopyEngine {
+                return Err(Failure::usage(format!(
+                    "--transport copy-engine: {name} along a dimension has no such form"
+                )));
+            }
+            // A rank's part of the larger operand is in one piece along the first dimension alone.
+            if args.sweep.in_place && dim > 0 {
+                return Err(Failure::usage(format!("--in-place: {name} along dimension {dim} has no such form")));
+            }
+        }
         let direct = args.transport == Mover::Kernels(Transport::Direct);
         if args.sweep.plain && direct && (!args.sweep.graph || self.tells_places()) {
             return Err(Failure::usage(format!("--plain: a direct {name} needs memory that peers can address")));

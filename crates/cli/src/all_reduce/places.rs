@@ -2,7 +2,7 @@
 //! of it.
 
 use symmetra::op::{Case, Extent, Op, Size, Source};
-use symmetra::{Algorithm, AllReduceOptions, Communicator, How, Operation, Queue};
+use symmetra::{Algorithm, BoundAllReduce, Communicator, How, Queue};
 
 use super::buffer::Buffer;
 use super::collective::Collective;
@@ -18,11 +18,32 @@ struct Places {
     root: usize,
     elems: usize,
     in_place: bool,
+    along: Option<usize>,
 }
+
+/// The first dimensions of a rank's part of a tensor; the last dimension has the rest of its elements.
+const LEADING: [usize; 2] = [4, 4];
+
+/// A part of a tensor is a whole multiple of so many elements.
+pub(super) const LEADING_ELEMS: usize = LEADING[0] * LEADING[1];
 
 impl Places {
     fn part(&self) -> usize {
         self.elems / self.world
+    }
+
+    /// The input as a tensor, for an operation along a dimension.
+    fn shape(&self) -> [usize; 3] {
+        let mut shape = [LEADING[0], LEADING[1], self.part() / LEADING_ELEMS];
+        if let Some(dim) = self.along.filter(|_| self.op.input.size == Size::PerRank) {
+            shape[dim] *= self.world;
+        }
+        shape
+    }
+
+    /// Rows of a rank's part.
+    fn rows(&self) -> usize {
+        self.along.map_or(1, |dim| LEADING[..dim].iter().product())
     }
 
     /// Whether `rank` has an operand.
@@ -43,9 +64,13 @@ impl Places {
         }
     }
 
-    /// How many elements one rank gives another where each pair has its own count: more to every second rank.
+    /// How many elements one rank gives another where each pair has its own count. A batch is one message from every
+    /// rank to the next; otherwise every second rank gets more.
     fn pair(&self, from: usize, to: usize) -> usize {
         let (part, further) = (self.part(), (to + self.world - from) % self.world);
+        if self.op.input.size == Size::Messages {
+            return if further == 1 % self.world { self.elems } else { 0 };
+        }
         match further {
             last if last + 1 == self.world && self.world % 2 == 1 => part,
             even if even % 2 == 0 => part + part / 2,
@@ -56,47 +81,75 @@ impl Places {
 
 impl Sweep {
     fn places(&self, world: usize, elems: usize) -> Places {
-        let (op, root, in_place) = (self.collective.op(), self.root, self.in_place);
-        Places { op, world, root, elems, in_place }
+        let Self { root, in_place, along, .. } = *self;
+        Places { op: self.collective.op(), world, root, elems, in_place, along }
     }
 }
 
-/// One operation on `elems` elements of the larger operand.
-pub(super) fn enqueue<'b, T: Summand, B: Buffer<T>>(
-    sweep: &Sweep,
-    communicator: &Communicator,
+/// An operation on `elems` elements of the larger operand, which can be enqueued any number of times.
+pub(super) struct Call<'b, B> {
+    sweep: &'b Sweep,
+    communicator: &'b Communicator,
     elems: usize,
-    [input, output]: [&'b B; 2],
-    queue: impl Queue<'b>,
-) -> symmetra::Result<()> {
-    let (rank, world, reduction) = (communicator.rank(), communicator.world_size(), sweep.reduction);
-    let places = sweep.places(world, elems);
-    let operand = |buffer: &'b B, extent: Extent| {
-        places.has(extent, rank).then(|| buffer.part(places.range(extent, rank))).transpose()
-    };
-    let operands = [operand(input, places.op.input)?, operand(output, places.op.output)?];
-    // Dropped, a low-contention collective is awaited.
-    match (places.op.operation, operands) {
-        // From every rank to the next.
-        (Operation::SendReceive, [Some(input), Some(output)]) => communicator.batch(queue, |messages| {
-            messages.send_next(input);
-            messages.receive_previous(output);
-            Ok(())
-        }),
-        (Operation::AllGather, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
-            communicator.low_contention_all_gather(input, output, queue).map(drop)
+    input: &'b B,
+    output: &'b B,
+    /// The plan of a call that is planned once.
+    bound: Option<BoundAllReduce<'b>>,
+}
+
+impl<'b, B> Call<'b, B> {
+    /// Binds the call if the sweep asks for that.
+    pub(super) fn new<T: Summand>(
+        sweep: &'b Sweep,
+        communicator: &'b Communicator,
+        elems: usize,
+        [input, output]: [&'b B; 2],
+    ) -> symmetra::Result<Self>
+    where
+        B: Buffer<T>,
+    {
+        let bind = || communicator.bind_all_reduce_with(sweep.options(), input.part(0..elems)?, output.part(0..elems)?);
+        let bound = sweep.bound.then(bind).transpose()?;
+        Ok(Self { sweep, communicator, elems, input, output, bound })
+    }
+
+    /// Enqueues the operation once.
+    pub(super) fn enqueue<T: Summand>(&self, queue: impl Queue<'b>) -> symmetra::Result<()>
+    where
+        B: Buffer<T>,
+    {
+        let Self { sweep, communicator, .. } = *self;
+        if let Some(bound) = &self.bound {
+            return bound.enqueue(queue);
         }
-        (Operation::ReduceScatter, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
-            communicator.low_contention_reduce_scatter(input, output, reduction, queue).map(drop)
-        }
-        (_, operands) => {
-            let counts = |sends: bool| {
-                let pair = |peer| if sends { places.pair(rank, peer) } else { places.pair(peer, rank) };
-                (0..world).map(pair).collect::<Vec<_>>()
-            };
-            let options = AllReduceOptions { reduction, algorithm: sweep.algorithm };
-            let how = How { options, parameter: sweep.root, along: None, counts: [&counts(true), &counts(false)] };
-            communicator.perform(places.op, &how, operands, queue)
+        let (rank, world) = (communicator.rank(), communicator.world_size());
+        let places = sweep.places(world, self.elems);
+        let operand = |buffer: &'b B, extent: Extent| {
+            places.has(extent, rank).then(|| buffer.part(places.range(extent, rank))).transpose()
+        };
+        let operands = [operand(self.input, places.op.input)?, operand(self.output, places.op.output)?];
+        // Dropped, a low-contention collective is awaited.
+        match (sweep.collective, operands) {
+            (Collective::AllGather, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
+                communicator.low_contention_all_gather(input, output, queue).map(drop)
+            }
+            (Collective::ReduceScatter, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
+                communicator.low_contention_reduce_scatter(input, output, sweep.reduction, queue).map(drop)
+            }
+            (_, operands) => {
+                let counts = |sends: bool| {
+                    let pair = |peer| if sends { places.pair(rank, peer) } else { places.pair(peer, rank) };
+                    (0..world).map(pair).collect::<Vec<_>>()
+                };
+                let (shape, counts) = (places.shape(), [counts(true), counts(false)]);
+                let how = How {
+                    options: sweep.options(),
+                    parameter: sweep.root,
+                    along: sweep.along.map(|dim| (dim, &shape[..])),
+                    counts: [&counts[0], &counts[1]],
+                };
+                communicator.perform(places.op, &how, operands, queue)
+            }
         }
     }
 }
@@ -110,9 +163,6 @@ pub(super) fn count_wrong<T: Summand>(
     algorithm: Algorithm,
     result: &[T],
 ) -> u64 {
-    if sweep.collective.op().operation == Operation::SendReceive {
-        return data.count_unlike((rank + world - 1) % world, 0, result);
-    }
     let places = sweep.places(world, result.len());
     let (op, algorithm) = match sweep.collective {
         Collective::AllReduce => (places.op, algorithm),
@@ -120,8 +170,9 @@ pub(super) fn count_wrong<T: Summand>(
     };
     let count = if sweep.collective.divides() { places.part() } else { result.len() };
     let pair = |from: usize, to: usize| places.pair(from, to);
-    let counts: Option<&dyn Fn(usize, usize) -> usize> = if op.input.size == Size::Counts { Some(&pair) } else { None };
-    let case = Case { world_size: world, parameter: sweep.root, count, rows: 1, counts };
+    let of_pairs = matches!(op.input.size, Size::Counts | Size::Messages);
+    let counts: Option<&dyn Fn(usize, usize) -> usize> = if of_pairs { Some(&pair) } else { None };
+    let case = Case { world_size: world, parameter: sweep.root, count, rows: places.rows(), counts };
     let given = |source: usize| if op.input.size == Size::None { 0 } else { places.range(op.input, source).start };
     let start = places.range(op.output, rank).start;
     let wrong = |stretch: symmetra::op::Stretch| {

@@ -1,13 +1,11 @@
 //! One rank's part of a measurement: every size verified, then timed.
 
 use symmetra::op::Size;
-use symmetra::{
-    Algorithm, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Queue, Stream, SymmetricBuffer, Transport,
-};
+use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport};
 
 use super::buffer::Buffer;
 use super::collective::Collective;
-use super::places;
+use super::places::{self, Call};
 use super::reference::{Data, checksum};
 use super::sweep::{Sample, Sweep};
 use crate::element::Summand;
@@ -83,7 +81,7 @@ struct Bench<'a> {
 
 /// An operation ready to run, once or as a batch.
 enum Operation<'a, B> {
-    Eager { input: &'a B, output: &'a B, ops: u32 },
+    Eager { call: Box<Call<'a, B>>, ops: u32 },
     Graphs { one: Graph<'a>, batch: Graph<'a> },
 }
 
@@ -130,40 +128,32 @@ impl<'a> Bench<'a> {
         input: &'b B,
         output: &'b B,
         ops: u32,
-    ) -> Result<Operation<'b, B>, Failure> {
+    ) -> Result<Operation<'b, B>, Failure>
+    where
+        'a: 'b,
+    {
+        let call = Call::new(self.sweep, self.communicator, self.elems, [input, output])?;
         if !self.sweep.graph {
-            return Ok(Operation::Eager { input, output, ops });
+            return Ok(Operation::Eager { call: Box::new(call), ops });
         }
         let capture = |ops: u32| {
-            let graph =
-                self.stream.capture(|capture| (0..ops).try_for_each(|_| self.enqueue(input, output, capture)))?;
+            let graph = self.stream.capture(|capture| (0..ops).try_for_each(|_| call.enqueue(capture)))?;
             graph.register()?;
             Ok::<_, Failure>(graph)
         };
         Ok(Operation::Graphs { one: capture(1)?, batch: capture(ops)? })
     }
 
-    fn enqueue<'b, T: Summand, B: Buffer<T>>(
-        &self,
-        input: &'b B,
-        output: &'b B,
-        queue: impl Queue<'b>,
-    ) -> symmetra::Result<()> {
-        places::enqueue(self.sweep, self.communicator, self.elems, [input, output], queue)
-    }
-
     fn once<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
         match operation {
-            Operation::Eager { input, output, .. } => self.enqueue(*input, *output, self.stream),
+            Operation::Eager { call, .. } => call.enqueue(self.stream),
             Operation::Graphs { one, .. } => one.launch(self.stream),
         }
     }
 
     fn batch<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
         match operation {
-            Operation::Eager { input, output, ops } => {
-                (0..*ops).try_for_each(|_| self.enqueue(*input, *output, self.stream))
-            }
+            Operation::Eager { call, ops } => (0..*ops).try_for_each(|_| call.enqueue(self.stream)),
             Operation::Graphs { batch, .. } => batch.launch(self.stream),
         }
     }
@@ -224,10 +214,11 @@ impl<'a> Bench<'a> {
         range.map_or(Transport::Auto, |range| range.transport).name()
     }
 
-    /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers.
+    /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers. A bound call lets a
+    /// graph register nothing.
     fn is_direct(&self) -> bool {
         let registers = self.communicator.device().kind() != DeviceKind::Host || self.sweep.one_process;
-        !self.sweep.plain || (self.sweep.graph && registers)
+        !self.sweep.plain || (self.sweep.graph && registers && !self.sweep.bound)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a measurement asks of every rank, and what a rank finds.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Dtype, Reduction, Transport};
+use symmetra::{Algorithm, AllReduceOptions, Dtype, Reduction, Transport};
 
 use super::collective::Collective;
 use crate::exchange::SweepArgs;
@@ -28,6 +28,10 @@ pub(crate) struct Sweep {
     pub(super) iterations: Option<u32>,
     pub(super) graph: bool,
     pub(super) in_place: bool,
+    /// The dimension of a tensor that the operation works along.
+    pub(super) along: Option<usize>,
+    /// Whether a call is planned once.
+    pub(super) bound: bool,
     pub(super) plain: bool,
     /// Whether the ranks are threads of one process.
     pub(super) one_process: bool,
@@ -77,10 +81,16 @@ impl Sweep {
             iterations: Some(1),
             graph: false,
             in_place: false,
+            along: None,
+            bound: false,
             plain: false,
             one_process: false,
             seed: fastrand::u64(..),
         }
+    }
+
+    pub(super) fn options(&self) -> AllReduceOptions {
+        AllReduceOptions { reduction: self.reduction, algorithm: self.algorithm }
     }
 
     pub(super) fn largest_bytes(&self) -> usize {

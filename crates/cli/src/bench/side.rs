@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use symmetra::op::Size;
 use symmetra::{Algorithm, Capture, Communicator, Element, Operand, Queue, Reduction, Stream};
 
 use super::expected::ROOT;
@@ -75,15 +76,12 @@ impl<'a, B> Ours<'a, B> {
     {
         let Self { communicator, input, output, .. } = *self;
         match (self.collective, self.how) {
-            (Collective::AllReduce, How::Kernels(algorithm)) => {
-                communicator.all_reduce_with(algorithm, input, output, queue)
+            (collective, How::Kernels(algorithm)) => {
+                let op = collective.op();
+                let how = symmetra::How { options: algorithm.into(), parameter: ROOT, ..symmetra::How::default() };
+                let input = (op.input.size != Size::None).then_some(input);
+                communicator.perform(op, &how, [input, Some(output)], queue)
             }
-            (Collective::AllGather, How::Kernels(_)) => communicator.all_gather(input, output, queue),
-            (Collective::ReduceScatter, How::Kernels(_)) => {
-                communicator.reduce_scatter(input, output, Reduction::Sum, queue)
-            }
-            (Collective::AllToAll, How::Kernels(_)) => communicator.all_to_all(input, output, queue),
-            (Collective::Broadcast, How::Kernels(_)) => communicator.broadcast(output, ROOT, queue),
             // Dropped, it is awaited.
             (Collective::AllGather, How::CopyEngine) => {
                 communicator.low_contention_all_gather(input, output, queue).map(drop)
