@@ -659,6 +659,29 @@ fn pitfall_07_an_idle_group_burns_nothing() {
     });
 }
 
+/// On a GPU the runtime decides how a thread waits for the device.
+#[test]
+fn pitfall_07_ranks_that_wait_for_a_late_one_sleep() {
+    if !is_host() {
+        return;
+    }
+    let _alone = alone();
+    threads(4, &config(), |rank| {
+        let buffer = rank.communicator.symmetric::<f32>(1000).unwrap();
+        rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+        rank.finish();
+        rank.communicator.group().barrier().unwrap();
+        if rank.rank() == 0 {
+            let before = system::processor_time();
+            std::thread::sleep(Duration::from_secs(1));
+            let burnt = system::processor_time() - before;
+            assert!(burnt < Duration::from_millis(300), "{burnt:?} in 1 s");
+        }
+        rank.communicator.all_reduce_in_place(&buffer, &rank.stream).unwrap();
+        rank.finish();
+    });
+}
+
 /// The first operation may wait long, later ones may not.
 #[test]
 fn pitfall_06_first_use_has_its_own_deadline() {

@@ -8,8 +8,6 @@
 
 namespace symmetra {
 
-void set_log(std::function<void(const LogLine&)> sink) {
-  core::log_set(sink ? std::make_unique<core::LogSink>(std::move(sink)) : nullptr);
-}
+void set_log(std::function<void(const LogLine&)> sink) { core::log_set(sink ? std::make_unique<core::LogSink>(std::move(sink)) : nullptr); }
 
 }  // namespace symmetra

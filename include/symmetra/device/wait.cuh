@@ -44,32 +44,32 @@ class Waiter {
     while (!kBounded && !arrived()) platform::pause();
     if (!kBounded) return true;
     uint32_t spins = gave_up_ ? 1 : platform::kSpinsPerCheck;
-    for (uint64_t deadline_ns = 0;; spins = platform::kSpinsPerCheck) {
+    for (uint64_t deadline_ns = 0; spins != 0; spins = patience(deadline_ns, peer)) {
       // What has already arrived returns here, so bounds cost only waits whose first polls failed.
       SYMMETRA_ROLLED
       for (;; platform::pause()) {
         if (arrived()) return true;
         if (--spins == 0) break;
       }
-      deadline_ns = patience(deadline_ns, peer);
-      if (deadline_ns == 0) break;
     }
     gave_up_ = true;
     return false;
   }
 
  private:
-  /// The deadline, counted from the first check; 0: give up.
-  SYMMETRA_DEVICE uint64_t patience(uint64_t deadline_ns, uint32_t peer) const {
+  /// How many polls come before the next check; 0: give up. The first check sets the deadline.
+  SYMMETRA_DEVICE uint32_t patience(uint64_t& deadline_ns, uint32_t peer) const {
     if (gave_up_ || platform::load_relaxed(&wait_.progress->failed) != 0) return 0;
     const uint64_t now_ns = platform::now_ns();
     if (deadline_ns == 0) deadline_ns = wait_.timeout_ns < ~now_ns ? now_ns + wait_.timeout_ns : ~uint64_t{0};
     uint32_t code = kernels::kStatusOk;
     if (now_ns > deadline_ns) code = kernels::kStatusTimeout;
     if (aborted(now_ns)) code = kernels::kStatusAborted;
-    if (code == kernels::kStatusOk) return deadline_ns;
-    report(wait_, code, op_, peer, epoch_);
-    return 0;
+    if (code != kernels::kStatusOk) {
+      report(wait_, code, op_, peer, epoch_);
+      return 0;
+    }
+    return platform::rest(now_ns + wait_.timeout_ns - deadline_ns);
   }
 
   /// The host's word lies behind a slow bus. If thousands of waits read it, they would delay each other for longer than

@@ -80,6 +80,9 @@ SYMMETRA_DEVICE void release_next() {
 }
 
 SYMMETRA_DEVICE void pause() {}
+/// Called between two checks of a wait. Returns how many polls come before the next check. On a CPU a long wait sleeps
+/// here; on a GPU a waiting block keeps its place.
+SYMMETRA_DEVICE uint32_t rest(uint64_t) { return kSpinsPerCheck; }
 SYMMETRA_DEVICE uint64_t now_ns() {
   uint64_t value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));

@@ -124,6 +124,9 @@ SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}
 
 SYMMETRA_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+/// Called between two checks of a wait. Returns how many polls come before the next check. On a CPU a long wait sleeps
+/// here; on a GPU a waiting block keeps its place.
+SYMMETRA_DEVICE uint32_t rest(uint64_t) { return kSpinsPerCheck; }
 SYMMETRA_DEVICE uint64_t now_ns() { return __builtin_amdgcn_s_memrealtime() * hip::kTickNs; }
 
 // Memory that peers or the host access concurrently. Every access is at system scope.

@@ -2,6 +2,7 @@
 // access a std::atomic_ref with the requested order.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <bit>
@@ -101,6 +102,15 @@ SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}
 
 SYMMETRA_DEVICE void pause() { std::this_thread::yield(); }
+/// Called between two checks of a wait that has lasted `waited_ns`. Returns how many polls come before the next check. A
+/// short wait only yields. A long one sleeps between two polls for a sixteenth of the time waited, so that it leaves the
+/// core to others and ends hardly later.
+SYMMETRA_DEVICE uint32_t rest(uint64_t waited_ns) {
+  constexpr uint64_t kShortNs = 2'000'000, kMostNs = 1'000'000;
+  if (waited_ns <= kShortNs) return kSpinsPerCheck;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited_ns / 16, kMostNs)));
+  return 1;
+}
 SYMMETRA_DEVICE uint64_t now_ns() {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
