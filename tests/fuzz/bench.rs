@@ -107,7 +107,8 @@ impl<T: Sample> Typed<T> {
 }
 
 /// Input and output of a call in adopted memory.
-type Kept<'op, T> = Option<&'op [Option<Adopted<'static, T>>; 2]>;
+type Pair<T> = [Option<Adopted<'static, T>>; 2];
+type Kept<'op, T> = Option<&'op Pair<T>>;
 
 impl<T: Sample> Bench for Typed<T> {
     fn adopt(&self, placed: &Placed) -> Result<()> {

@@ -4,7 +4,6 @@ use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
 use symmetra::{Algorithm, Dtype, Reduction, Transport};
 
 use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
-use crate::run::{DEPARTURES_ARE_NO_ERROR, DIFFERENT_CALLS_ARE_ALWAYS_FOUND};
 use crate::support::data::{Random, mix, shuffle};
 
 /// Most steps of a program, without those that tell what is in the benches at the end.
@@ -296,16 +295,15 @@ impl Writer {
         let mut call = self.common(bench);
         let fault = match self.random.below(12) {
             0..3 => Fault::Abort,
-            3 if DEPARTURES_ARE_NO_ERROR => Fault::Depart,
-            3..6 => Fault::Leave,
+            3 => Fault::Depart,
+            4..6 => Fault::Leave,
             6..8 if self.program.settings.through != Through::Threads => Fault::Die,
             8 => Fault::Skip,
-            _ if self.program.settings.check_calls || DIFFERENT_CALLS_ARE_ALWAYS_FOUND => {
+            _ => {
                 let [other, of_all] = self.unlike(bench);
                 call = of_all;
                 Fault::Differ(Box::new(other))
             }
-            _ => Fault::Abort,
         };
         // A wait ends by its own deadline only in a group that has worked.
         let skips = matches!(fault, Fault::Skip);

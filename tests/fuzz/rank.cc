@@ -17,9 +17,13 @@
 #include <vector>
 
 #include "symmetra/symmetra.hpp"
+#include "words.hpp"
 
 namespace {
 
+using fuzz::Call;
+using fuzz::Part;
+using fuzz::Words;
 using symmetra::Communicator;
 using symmetra::Operand;
 using symmetra::Queue;
@@ -30,47 +34,6 @@ constexpr std::chrono::seconds kPatience{40};
 
 const char* const kKinds[] = {"Internal", "InvalidArgument", "Unsupported", "OutOfMemory", "Device", "System",        "Bootstrap",
                               "Timeout",  "PeerLost",        "Aborted",     "Mismatch",    "Closed", "NotRegistered", "Peer"};
-
-/// Reads words.
-class Words {
- public:
-  explicit Words(const std::string& path) : in_(path) {}
-
-  template <class T = std::size_t>
-  T next() {
-    T value{};
-    if (!(in_ >> value)) std::abort();
-    return value;
-  }
-  std::vector<std::size_t> list() { return list(next()); }
-  std::vector<std::size_t> list(std::size_t count) {
-    std::vector<std::size_t> values(count);
-    for (std::size_t& value : values) value = next();
-    return values;
-  }
-
- private:
-  std::ifstream in_;
-};
-
-/// What a member of a group passes to a call.
-struct Part {
-  struct Memory {
-    /// Whether the operation has the operand, and whether this rank does.
-    bool exists, has;
-    std::size_t buffer, start, count;
-  };
-  Memory input, output;
-  std::vector<std::size_t> sends, receives;
-};
-
-struct Call {
-  std::string name, algorithm;
-  std::uint64_t binds;
-  std::size_t bench, reduction, root, rows, row;
-  bool adopted, symmetric, same;
-  std::vector<Part> parts;
-};
 
 struct Bench {
   std::size_t group, bytes;
@@ -97,6 +60,7 @@ class Rank {
  public:
   Rank(const std::string& directory, std::size_t number)
       : number_(number),
+        directory_(directory),
         words_(directory + "/words"),
         written_(directory + "/written." + std::to_string(number), std::ios::binary),
         found_(directory + "/found." + std::to_string(number)),
@@ -158,38 +122,7 @@ class Rank {
            << ' ' << text << '\n';
   }
 
-  Part::Memory memory() {
-    const std::size_t there = words_.next();
-    Part::Memory memory{there > 0, there == 2, 0, 0, 0};
-    memory.buffer = words_.next();
-    memory.start = words_.next();
-    memory.count = words_.next();
-    return memory;
-  }
-
-  Call call() {
-    Call call{};
-    call.name = words_.next<std::string>();
-    call.algorithm = words_.next<std::string>();
-    call.binds = words_.next<std::uint64_t>();
-    call.bench = words_.next();
-    call.reduction = words_.next();
-    call.root = words_.next();
-    call.rows = words_.next();
-    call.row = words_.next();
-    call.adopted = words_.next() != 0;
-    call.symmetric = words_.next() != 0;
-    call.same = words_.next() != 0;
-    for (std::size_t member = 0; member < sizes_.at(call.bench); ++member) {
-      Part part{};
-      part.input = memory();
-      part.output = memory();
-      part.sends = words_.list();
-      part.receives = words_.list();
-      call.parts.push_back(part);
-    }
-    return call;
-  }
+  Call call() { return words_.call(sizes_); }
 
   const Part& own(const Call& call) const { return call.parts[groups_.at(benches_.at(call.bench).group).rank()]; }
 
@@ -279,7 +212,8 @@ class Rank {
 
   const symmetra::Stream& last(std::size_t group) { return streams_[last_[group].first]; }
 
-  /// Makes a stream wait for the last call of a group, if the communicator does not: copy engines wait for their queue alone.
+  /// Makes a stream wait for the last call of a group, if the communicator does not: copy engines wait for their queue alone, and
+  /// an empty call for nothing.
   void order(std::size_t group, std::size_t on, bool beside) {
     const auto [last, was_beside] = last_[group];
     if (last != on && (beside || was_beside)) streams_[last].synchronize();
@@ -289,7 +223,9 @@ class Rank {
   void eager(const Call& call, std::size_t on) {
     if (benches_.count(call.bench) == 0) return;
     adopt(call);
-    order(benches_.at(call.bench).group, on, call.name.rfind("low-contention", 0) == 0);
+    const Part& part = own(call);
+    const bool enqueues = part.input.count + part.output.count > 0 && call.parts.size() > 1;
+    order(benches_.at(call.bench).group, on, call.name.rfind("low-contention", 0) == 0 || !enqueues);
     enqueue(call, streams_[on]);
   }
 
@@ -384,12 +320,25 @@ class Rank {
     return communicator;
   }
 
+  /// Waits until these ranks have come so far: none of them may meet a fault in an earlier step.
+  void meet(const std::vector<std::size_t>& ranks) const {
+    const auto arrived = [&](std::size_t rank) { return directory_ + "/arrived." + std::to_string(rank); };
+    std::ofstream(arrived(number_)).flush();
+    const auto start = std::chrono::steady_clock::now();
+    const auto all = [&] {
+      return std::all_of(ranks.begin(), ranks.end(), [&](std::size_t rank) { return std::ifstream(arrived(rank)).good(); });
+    };
+    while (!all() && std::chrono::steady_clock::now() - start < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
   void fault() {
     const std::size_t group = words_.next(), culprit = words_.next();
     const auto fault = words_.next<std::string>();
+    const std::vector<std::size_t> members = words_.list();
     const Call common = call(), other = call();
     if (groups_.count(group) == 0) return;
     const bool is_culprit = groups_.at(group).rank() == culprit;
+    meet(members);
     if (fault == "depart" && !is_culprit) return check(common.bench);
     const auto start = std::chrono::steady_clock::now();
     const auto after = [&] { return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start); };
@@ -458,6 +407,7 @@ class Rank {
   using Key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
 
   std::size_t number_, world_ = 0, step_ = 0;
+  std::string directory_;
   Words words_;
   std::ifstream written_;
   std::ofstream found_, bytes_;
@@ -471,7 +421,7 @@ class Rank {
   std::map<std::size_t, Bench> benches_;
   std::map<Key, symmetra::Adopted> adopted_;
   std::map<std::size_t, Captured> graphs_;
-  /// The stream of the last call of each group, and whether copy engines run the call.
+  /// The stream of the last call of each group, and whether copy engines run the call, or nothing does.
   std::map<std::size_t, std::pair<std::size_t, bool>> last_;
 };
 

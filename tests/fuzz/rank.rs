@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,6 @@ use crate::bench::{Bench, open as open_bench};
 use crate::model::{BUFFERS, typed};
 use crate::program::{Fault, Form, Placed, Program, ROOM, STREAMS, Settings, Step};
 use crate::support::batch::On;
-
-/// A bench, and the number of its group.
-type Owned = (Arc<Box<dyn Bench>>, usize);
 
 /// How long a rank asks for the error of a group that has failed.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -49,13 +46,15 @@ pub(crate) struct Rank<'a> {
     program: &'a Program,
     /// In the world.
     number: usize,
+    /// What the ranks have in common beside their groups.
+    directory: PathBuf,
     streams: Vec<Stream>,
     groups: BTreeMap<usize, Communicator>,
-    /// The stream of the last call of each group, and whether copy engines run the call: the communicator does not order
-    /// such a call behind those on other streams, nor later ones behind it.
+    /// The stream of the last call of each group, and whether copy engines run the call or nothing does: the
+    /// communicator does not order such a call behind those on other streams, nor later ones behind it.
     last: HashMap<usize, (usize, bool)>,
     graphs: HashMap<usize, Captured>,
-    benches: HashMap<usize, Owned>,
+    benches: HashMap<usize, Held>,
     /// What peers may reach until every rank is done.
     reached: Vec<Arc<dyn Any + Send + Sync>>,
     /// What the rank writes into its buffers.
@@ -63,6 +62,9 @@ pub(crate) struct Rank<'a> {
     /// Lines of what the rank found, and the bytes that some of them announce.
     found: [BufWriter<File>; 2],
 }
+
+/// A bench, and its group.
+type Held = (Arc<Box<dyn Bench>>, usize);
 
 struct Captured {
     graph: Graph<'static>,
@@ -80,6 +82,7 @@ impl<'a> Rank<'a> {
         let mut rank = Self {
             program,
             number,
+            directory: directory.to_owned(),
             streams: (0..STREAMS).map(|_| Stream::new(&device).unwrap()).collect(),
             groups: BTreeMap::new(),
             last: HashMap::new(),
@@ -134,7 +137,7 @@ impl<'a> Rank<'a> {
         ));
     }
 
-    fn bench(&self, bench: usize) -> Option<Owned> {
+    fn bench(&self, bench: usize) -> Option<Held> {
         self.benches.get(&bench).cloned()
     }
 
@@ -164,13 +167,14 @@ impl<'a> Rank<'a> {
     fn call(&mut self, call: &Placed, on: usize) -> Result<()> {
         let Some((bench, group)) = self.bench(call.bench) else { return Ok(()) };
         bench.adopt(call)?;
-        self.order(group, on, call.form == Form::LowContention)?;
+        let enqueues = call.count > 0 && bench.communicator().world_size() > 1;
+        self.order(group, on, call.form == Form::LowContention || !enqueues)?;
         bench.call(call, &On::Stream(&self.streams[on]))
     }
 
     fn capture(&mut self, calls: &[Placed], on: usize) -> Result<Option<Captured>> {
         let own = calls.iter().filter_map(|call| Some((call, self.bench(call.bench)?)));
-        let own: Vec<(&Placed, Owned)> = own.collect();
+        let own: Vec<(&Placed, Held)> = own.collect();
         if own.is_empty() {
             return Ok(None);
         }
@@ -220,6 +224,7 @@ impl<'a> Rank<'a> {
             Step::Close { group } => self.leave(*group).map_or(Ok(()), Communicator::close)?,
             Step::Fault { group, culprit, fault, call } if self.groups.contains_key(group) => {
                 let is_culprit = self.groups[group].rank() == *culprit;
+                self.meet(&self.program.groups()[group]);
                 match fault {
                     Fault::Depart if !is_culprit => self.check(number, call.bench)?,
                     _ => self.fault(number, *group, is_culprit.then_some(fault), call),
@@ -248,6 +253,16 @@ impl<'a> Rank<'a> {
         self.reached.extend(reached);
         self.benches.retain(|_, (_, of)| *of != group);
         self.groups.remove(&group)
+    }
+
+    /// Waits until the hosts of these ranks have come so far: none of them may meet a fault in an earlier step.
+    fn meet(&self, ranks: &[usize]) {
+        let arrived = |rank: usize| self.directory.join(format!("arrived.{rank}"));
+        File::create(arrived(self.number)).unwrap();
+        let start = Instant::now();
+        while !ranks.iter().all(|rank| arrived(*rank).exists()) && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What the culprit does, while the others make a call, and what the rank learns of that.

@@ -15,10 +15,6 @@ use crate::rank::Rank;
 use crate::support::process::{Child, Ranks};
 use crate::text::text;
 
-/// Whether calls that differ are found without `check_calls`.
-pub(crate) const DIFFERENT_CALLS_ARE_ALWAYS_FOUND: bool = true;
-/// Whether a rank may leave without closing when all have finished their work.
-pub(crate) const DEPARTURES_ARE_NO_ERROR: bool = true;
 /// Longest time from a fault to the error, beyond the deadline of a wait that nothing else ends.
 const SLACK_MS: u64 = 10_000;
 

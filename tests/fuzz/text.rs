@@ -87,6 +87,7 @@ impl Text<'_> {
                 };
                 self.named("fault", &[*group, *culprit]);
                 self.add([name]);
+                self.listed(&self.program.groups()[group]);
                 self.call(call);
                 self.call(other);
             }
@@ -105,8 +106,7 @@ impl Text<'_> {
         let binds = if placed.form == Form::Bound { placed.seed } else { u64::MAX };
         let row = if *call.op == ALL_GATHER { call.count / call.rows } else { call.count * world / call.rows };
         self.add([name, placed.algorithm.clone(), binds.to_string()]);
-        let same = call.in_place && call.op.input.size == call.op.output.size;
-        let flags = [placed.kind == Kind::Adopted, placed.kind == Kind::Symmetric, same].map(usize::from);
+        let flags = [placed.kind == Kind::Adopted, placed.kind == Kind::Symmetric].map(usize::from);
         self.add([placed.bench, call.options.reduction as usize, call.root, call.rows, row]);
         self.add(flags);
         for rank in 0..world {

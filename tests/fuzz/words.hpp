@@ -1,0 +1,89 @@
+// The words of a program, as text.rs writes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fuzz {
+
+/// What a member of a group passes to a call.
+struct Part {
+  struct Memory {
+    /// Whether the operation has the operand, and whether this rank does.
+    bool exists, has;
+    std::size_t buffer, start, count;
+  };
+  Memory input, output;
+  std::vector<std::size_t> sends, receives;
+};
+
+struct Call {
+  std::string name, algorithm;
+  /// The ranks whose bits are 0 bind the call first.
+  std::uint64_t binds;
+  /// `rows` and `row`: rows of a tensor, and elements of a row of the input, for a call along a dimension.
+  std::size_t bench, reduction, root, rows, row;
+  bool adopted, symmetric;
+  std::vector<Part> parts;
+};
+
+/// Reads the words of text.rs.
+class Words {
+ public:
+  explicit Words(const std::string& path) : in_(path) {}
+
+  template <class T = std::size_t>
+  T next() {
+    T value{};
+    if (!(in_ >> value)) std::abort();
+    return value;
+  }
+  std::vector<std::size_t> list() { return list(next()); }
+  std::vector<std::size_t> list(std::size_t count) {
+    std::vector<std::size_t> values(count);
+    for (std::size_t& value : values) value = next();
+    return values;
+  }
+  /// A call; `sizes` are those of the groups of benches.
+  Call call(const std::map<std::size_t, std::size_t>& sizes) {
+    Call call{};
+    call.name = next<std::string>();
+    call.algorithm = next<std::string>();
+    call.binds = next<std::uint64_t>();
+    call.bench = next();
+    call.reduction = next();
+    call.root = next();
+    call.rows = next();
+    call.row = next();
+    call.adopted = next() != 0;
+    call.symmetric = next() != 0;
+    for (std::size_t member = 0; member < sizes.at(call.bench); ++member) {
+      Part part{};
+      part.input = memory();
+      part.output = memory();
+      part.sends = list();
+      part.receives = list();
+      call.parts.push_back(part);
+    }
+    return call;
+  }
+
+ private:
+  Part::Memory memory() {
+    const std::size_t there = next();
+    Part::Memory memory{there > 0, there == 2, 0, 0, 0};
+    memory.buffer = next();
+    memory.start = next();
+    memory.count = next();
+    return memory;
+  }
+
+  std::ifstream in_;
+};
+
+}  // namespace fuzz
