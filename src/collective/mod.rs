@@ -50,8 +50,8 @@ pub use transport::TransportRange;
 /// A group with memory, which runs collectives. Cheap to clone; usable from any thread.
 ///
 /// All ranks make the same calls in the same order. Calls on one stream run in stream order. A call on another stream
-/// waits for the previous call, so that two streams never share scratch. Calls enqueue and return: a later call, or
-/// [`synchronize`](Self::synchronize), returns errors of the device.
+/// waits for the previous call, so that two streams never share scratch. A call without elements orders nothing. Calls
+/// enqueue and return: a later call, or [`synchronize`](Self::synchronize), returns errors of the device.
 #[derive(Clone)]
 pub struct Communicator(Arc<Inner>);
 
