@@ -27,9 +27,6 @@ pub(crate) trait Bench: Send + Sync {
     fn reached(&self) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// The adopted input and output of a call.
-type Pair<T> = [Option<Adopted<'static, T>>; 2];
-
 struct Typed<T: Sample> {
     communicator: Communicator,
     device: Device,

@@ -35,8 +35,19 @@ pub(super) struct FileArgs {
 }
 
 /// Flags that mean nothing with `--input`.
-const SWEEP_ONLY: [&str; 10] =
-    ["dtype", "min_bytes", "max_bytes", "step_factor", "iterations", "graph", "in_place", "plain", "seed", "json"];
+const SWEEP_ONLY: [&str; 11] = [
+    "dtype",
+    "min_bytes",
+    "max_bytes",
+    "step_factor",
+    "iterations",
+    "graph",
+    "bound",
+    "in_place",
+    "plain",
+    "seed",
+    "json",
+];
 
 /// What stands for the rank in the path of the inputs.
 const PLACEHOLDER: &str = "{rank}";
