@@ -15,6 +15,36 @@ pub fn until(limit: Duration) -> Instant {
     Instant::now() + limit.min(LONGEST)
 }
 
+/// Says when people are told of a wait that goes on: after 5 seconds, and then every 30 seconds.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    start: Instant,
+    ends: Instant,
+}
+
+impl Patience {
+    const FIRST: Duration = Duration::from_secs(5);
+    const AGAIN: Duration = Duration::from_secs(30);
+
+    /// For a wait that begins at `start`.
+    pub(crate) fn new(start: Instant) -> Self {
+        Self { start, ends: start + Self::FIRST }
+    }
+
+    /// When people are to be told next.
+    pub(crate) fn ends(&self) -> Instant {
+        self.ends
+    }
+
+    /// How long the wait has gone on, if people are to be told now.
+    pub(crate) fn ended(&mut self, now: Instant) -> Option<Duration> {
+        (now >= self.ends).then(|| {
+            self.ends = now + Self::AGAIN;
+            now - self.start
+        })
+    }
+}
+
 /// Blocks until one of `fds` is ready or `deadline` passed, and returns what is ready of each.
 pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<Vec<PollFlags>> {
     loop {

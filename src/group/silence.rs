@@ -4,19 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::Health;
 use super::call::Call;
-
-/// How long a rank may be behind before it is named.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is named again.
-const AGAIN: Duration = Duration::from_secs(30);
+use crate::bootstrap::wait::Patience;
 
 /// What a rank has seen of the ranks behind it.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// How many calls the last of them had made, and when this was first seen.
+    /// How many calls the last of them had made.
     calls: u64,
-    since: Instant,
-    told: Option<Instant>,
+    /// From when this was first seen.
+    patience: Patience,
 }
 
 /// Ranks that have not made a call that another rank has.
@@ -30,21 +26,17 @@ struct Behind {
 
 impl Silence {
     pub(super) fn new(now: Instant) -> Self {
-        Self { calls: 0, since: now, told: None }
+        Self { calls: 0, patience: Patience::new(now) }
     }
 
     /// Who is to be named, given how many calls each rank has made. `own` is this rank's place among them.
     fn look(&mut self, now: Instant, own: usize, calls: &[u64]) -> Option<Behind> {
         let least = calls.iter().copied().min().unwrap_or(0);
         if least != self.calls || least == calls[own] {
-            *self = Self { calls: least, since: now, told: None };
+            *self = Self { calls: least, patience: Patience::new(now) };
             return None;
         }
-        let waited = now - self.since;
-        if waited < PATIENCE || self.told.is_some_and(|told| now - told < AGAIN) {
-            return None;
-        }
-        self.told = Some(now);
+        let waited = self.patience.ended(now)?;
         let ranks = calls.iter().enumerate().filter(|(_, calls)| **calls == least).map(|(rank, _)| rank);
         Some(Behind { calls: least, ranks: ranks.collect(), waited })
     }

@@ -8,7 +8,7 @@ use super::{Mesh, Peer};
 use crate::bootstrap::channel::{Broken, CLOSED, farewell};
 use crate::bootstrap::frame::{Frame, Kind, Outgoing};
 use crate::bootstrap::notice::{notice, read_notice};
-use crate::bootstrap::wait::wait;
+use crate::bootstrap::wait::{Patience, wait};
 use crate::error::{Error, Result};
 
 /// How often a wait is interrupted to call [`Mesh::heeded`](Mesh).
@@ -68,6 +68,7 @@ impl Mesh {
     /// Sends and receives alternately, so that no two ranks wait for each other to read.
     fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
         let (start, own, sequence) = (Instant::now(), self.rank, self.sequence);
+        let mut patience = Patience::new(start);
         let mut frames: Vec<Option<Frame>> = self.peers.iter().map(|_| None).collect();
         let mut expected = None;
         if let Some(error) = self.others().find_map(|(_, peer)| peer.end.clone()) {
@@ -105,7 +106,15 @@ impl Mesh {
             let Some(&slowest) = missing.first() else {
                 return Ok(frames);
             };
-            if Instant::now() >= deadline {
+            let now = Instant::now();
+            if let Some(waited) = patience.ended(now) {
+                let (world, waited) = (frames.len(), waited.as_secs());
+                crate::log!(
+                    WARN,
+                    "a collective call of the host waits on rank {own} of {world} for ranks {missing:?}: {waited} s"
+                );
+            }
+            if now >= deadline {
                 let doing = format!("ranks {missing:?} of {} did not take part in time", frames.len());
                 return Err(Error::exchange_timeout(Some(slowest), start.elapsed(), doing));
             }
@@ -114,8 +123,8 @@ impl Mesh {
                 Err(Error::PeerLost { rank, .. }) if frames.get(rank).is_some_and(Option::is_some) => {}
                 outcome => outcome?,
             }
-            let look = self.heeded.as_ref().map(|_| Instant::now() + LOOK);
-            let until = look.map_or(deadline, |look| deadline.min(look));
+            let look = self.heeded.as_ref().map(|_| now + LOOK);
+            let until = look.into_iter().fold(deadline.min(patience.ends()), Instant::min);
             self.watch(&missing, &frames, until)?;
         }
     }
