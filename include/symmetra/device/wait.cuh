@@ -61,7 +61,9 @@ class Waiter {
   SYMMETRA_DEVICE uint32_t patience(uint64_t& deadline_ns, uint32_t peer) const {
     if (gave_up_ || platform::load_relaxed(&wait_.progress->failed) != 0) return 0;
     const uint64_t now_ns = platform::now_ns();
-    if (deadline_ns == 0) deadline_ns = wait_.timeout_ns < ~now_ns ? now_ns + wait_.timeout_ns : ~uint64_t{0};
+    // Whoever waits forever waits a century, which the clock can still count.
+    const uint64_t timeout_ns = wait_.timeout_ns >> 62 == 0 ? wait_.timeout_ns : uint64_t{1} << 62;
+    if (deadline_ns == 0) deadline_ns = now_ns + timeout_ns;
     uint32_t code = kernels::kStatusOk;
     if (now_ns > deadline_ns) code = kernels::kStatusTimeout;
     if (aborted(now_ns)) code = kernels::kStatusAborted;
@@ -69,7 +71,7 @@ class Waiter {
       report(wait_, code, op_, peer, epoch_);
       return 0;
     }
-    return platform::rest(now_ns + wait_.timeout_ns - deadline_ns);
+    return platform::rest(now_ns + timeout_ns - deadline_ns);
   }
 
   /// The host's word lies behind a slow bus. If thousands of waits read it, they would delay each other for longer than
