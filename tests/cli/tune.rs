@@ -145,7 +145,7 @@ fn tables_for_people_and_what_info_says() {
         "chosen",
         "before",
         "two-shot-",
-        " 4 KiB",
+        "\n4 KiB",
     ] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }
