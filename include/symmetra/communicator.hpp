@@ -36,7 +36,8 @@ struct Range {
 /// and nothing spins.
 ///
 /// Call close() before destroying it. The destructor is not collective and does not throw. If it runs after all calls of this rank are
-/// done, only calls that need this rank fail on the others; if it runs earlier, the others report this rank as lost. Buffers, registrations and graphs share ownership of what they need and may be destroyed later.
+/// done, only calls that need this rank fail on the others; if it runs earlier, the others report this rank as lost. Buffers, registrations
+/// and graphs share ownership of what they need and may be destroyed later.
 class Communicator : public Collectives {
  public:
   using Collectives::all_gather;
