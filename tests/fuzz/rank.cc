@@ -195,17 +195,19 @@ class Rank {
     }
   }
 
+  /// The messages lie one after the other in both operands, in the order of the other ranks.
   std::vector<symmetra::Message> messages(const Call& call, const Part& part) const {
     std::vector<symmetra::Message> messages;
-    const std::size_t world = call.parts.size();
-    for (std::size_t peer = 0; peer < world; ++peer) {
-      const auto piece = [&](Part::Memory memory, std::size_t count) {
-        memory.start += peer * (memory.count / world);
-        memory.count = count;
-        return place(call, memory);
-      };
-      if (part.sends[peer] > 0) messages.push_back(symmetra::Message::send(piece(part.input, part.sends[peer]), peer));
-      if (part.receives[peer] > 0) messages.push_back(symmetra::Message::receive(piece(part.output, part.receives[peer]), peer));
+    const auto piece = [&](Part::Memory& rest, std::size_t count) {
+      Part::Memory memory = rest;
+      memory.count = count;
+      rest.start += count;
+      return place(call, memory);
+    };
+    Part::Memory input = part.input, output = part.output;
+    for (std::size_t peer = 0; peer < call.parts.size(); ++peer) {
+      if (part.sends[peer] > 0) messages.push_back(symmetra::Message::send(piece(input, part.sends[peer]), peer));
+      if (part.receives[peer] > 0) messages.push_back(symmetra::Message::receive(piece(output, part.receives[peer]), peer));
     }
     return messages;
   }
