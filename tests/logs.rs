@@ -238,15 +238,10 @@ fn a_rank_that_does_not_call_is_named_long_before_the_deadline() {
                 communicator.all_reduce_in_place(&buffer, &stream).unwrap();
             }
             communicator.synchronize(&stream).unwrap();
-            if own == 1 {
-                std::thread::sleep(Duration::from_millis(5500));
-            }
             communicator.close().unwrap();
         });
     });
     let Some(words) = words else { return };
-    let line = "a collective call of the host waits on rank 0 of 2 for ranks [1]: 5 s";
-    assert_eq!(words.matches(line).count(), 1, "{words}");
     let line = "call 2 (all-reduce (sum) of 32 bytes of f32 by ";
     assert_eq!(words.matches(line).count(), 1, "{words}");
     assert!(words.contains("of a group of 2 waits on rank 0 for rank 1, whose last call is 1: "), "{words}");
@@ -274,4 +269,24 @@ fn a_communicator_that_is_dropped_without_close_is_warned_of() {
         let line = format!("rank {rank} of 2 drops its communicator without close()");
         assert_eq!(words.matches(&line).count(), 1, "{words}");
     }
+}
+
+#[test]
+fn a_rank_that_does_not_come_to_a_call_of_the_host_is_named() {
+    let test = "a_rank_that_does_not_come_to_a_call_of_the_host_is_named";
+    let words = logged(test, &[], || {
+        meet(2, |bootstrap| {
+            let own = bootstrap.rank();
+            let mut config = Config::default();
+            config.heap_bytes = 1 << 16;
+            let communicator = Communicator::open(bootstrap, &device(own), config).unwrap();
+            if own == 1 {
+                std::thread::sleep(Duration::from_millis(5500));
+            }
+            communicator.close().unwrap();
+        });
+    });
+    let Some(words) = words else { return };
+    let line = "a collective call of the host waits on rank 0 of 2 for ranks [1]: 5 s";
+    assert_eq!(words.matches(line).count(), 1, "{words}");
 }
