@@ -144,7 +144,8 @@ fn tables_for_people_and_what_info_says() {
         "fastest",
         "chosen",
         "before",
-        "two-shot-",
+        // Headings break at hyphens where the numbers below are narrow or many.
+        "two-",
         "\n4 KiB",
     ] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
