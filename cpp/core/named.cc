@@ -66,7 +66,7 @@ Tensor::operator Operand() const {
 
 namespace {
 
-rust::Vec<std::uint8_t> bytes_of(const std::string& text) {
+rust::Vec<std::uint8_t> owned_bytes(const std::string& text) {
   rust::Vec<std::uint8_t> bytes;
   bytes.reserve(text.size());
   std::copy(text.begin(), text.end(), std::back_inserter(bytes));
@@ -75,7 +75,7 @@ rust::Vec<std::uint8_t> bytes_of(const std::string& text) {
 
 core::Named entry_of(const std::string& name, const Value& value) {
   core::Named named{};
-  named.name = bytes_of(name);
+  named.name = owned_bytes(name);
   if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
     named.is_tensor = true;
     try {
@@ -86,7 +86,7 @@ core::Named entry_of(const std::string& name, const Value& value) {
       named.refusal = rust::String::lossy(error.what());
     }
   } else {
-    named.other = bytes_of(std::get<std::string>(value));
+    named.other = owned_bytes(std::get<std::string>(value));
   }
   return named;
 }

@@ -50,7 +50,7 @@ fn every_world_memory_and_form() {
     let forms =
         ["", "--graph", "--in-place", "--plain", "--graph --plain", "--transport packets", "--transport direct"];
     let mut case = 0;
-    for ranks in 1..=8 {
+    for ranks in super::worlds() {
         for (collective, _) in COLLECTIVES {
             let form = forms[case % forms.len()];
             case += 1;
@@ -67,7 +67,7 @@ fn every_world_memory_and_form() {
 #[test]
 fn copy_engines() {
     let forms = ["", "--graph", "--in-place", "--plain", "--graph --plain", "--plain --in-place"];
-    for ranks in 1..=8 {
+    for ranks in super::worlds() {
         for (number, collective) in ["all-gather", "reduce-scatter --op avg"].into_iter().enumerate() {
             let form = forms[(ranks + 3 * number) % forms.len()];
             let what = "--transport copy-engine --dtype bf16 --ranks-as threads --check-calls --max-bytes 32KiB";

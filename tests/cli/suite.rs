@@ -19,6 +19,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, test_kill_process};
 
+/// The world sizes of sweeps: all, or without `SYMMETRA_TEST_FULL` some.
+fn worlds() -> Vec<usize> {
+    if full() { (1..=8).collect() } else { vec![1, 2, 3, 8] }
+}
+
+/// Whether a run tries all there is.
+fn full() -> bool {
+    std::env::var_os("SYMMETRA_TEST_FULL").is_some()
+}
+
 /// How a run of the command ended.
 struct Run {
     code: i32,

@@ -1,6 +1,7 @@
 // Parallel groups through the public C++ API, with threads as ranks on the host device: who is in which, every
 // operation by every backend there is, graphs, objects, named tensors, ranks of several hosts, and what is refused.
 
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -12,6 +13,8 @@ using namespace symmetra;
 namespace {
 
 const std::uint64_t kSeed = std::random_device()() * std::uint64_t{1} << 32 | std::random_device()();
+/// How often every operation is tried on a group.
+const int kRounds = std::getenv("SYMMETRA_TEST_FULL") == nullptr ? 1 : 3;
 
 EnvConfig sizes(std::size_t tensor, std::size_t pipeline, std::size_t data) {
   EnvConfig config;
@@ -113,7 +116,7 @@ void operations() {
       std::uint64_t seed = test::mix(kSeed ^ (tensor * 100 + pipeline * 10 + data));
       for (const Coordinator* group : groups(environment)) {
         const Coordinator own = group->through(Backend::kOwn), host = group->through(Backend::kHost);
-        for (int round = 0; round < 3; ++round) {
+        for (int round = 0; round < kRounds; ++round) {
           check_all(*group, *group, seed += 10);
           check_all(*group, own, seed += 10);
           if (group->world_size() == 1 || has_engine(host)) check_all(*group, host, seed += 10);
@@ -475,7 +478,7 @@ void hosts() {
       CHECK_EQ(opened->dp().world_size(), 2u);
       std::uint64_t seed = kSeed;
       for (const Coordinator* group : groups(*opened)) {
-        for (int round = 0; round < 3; ++round) check_all(*group, *group, seed += 10);
+        for (int round = 0; round < kRounds; ++round) check_all(*group, *group, seed += 10);
       }
       const std::string word = "from host 1";
       CHECK_EQ(opened->world().broadcast_object(rank == 3 ? &word : nullptr, 3), word);

@@ -8,7 +8,7 @@ use symmetra::{Algorithm, Config, Determinism, Device, DeviceBuffer, Dtype, Erro
 use crate::support::batch::{Bench, MOST, ROOM, batches};
 use crate::support::data::{Random, shuffle};
 use crate::support::device::{is_host, kind};
-use crate::support::extent::cases_of;
+use crate::support::extent::{cases_of, full};
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
 
@@ -162,7 +162,7 @@ fn every_byte_count<T: Sample>(world: usize) {
     }
     let carries = |algorithm: &Algorithm| algorithm.carries(T::DTYPE);
     let algorithms: Vec<Algorithm> = ALGORITHMS.into_iter().filter(carries).collect();
-    let count = 0..=4096 / size_of::<T>();
+    let count = 0..=if full() { 4096 } else { 1024 } / size_of::<T>();
     let all: Vec<_> = count.flat_map(|count| algorithms.iter().map(move |algorithm| (*algorithm, count))).collect();
     calls::<T>(world, &config(), 20, &all);
 }

@@ -11,7 +11,7 @@ use symmetra::{
 };
 
 use crate::support::data::{Random, assert_same, mix};
-use crate::support::extent::all_cases;
+use crate::support::extent::one_in;
 use crate::support::world::meet;
 use crate::support::{Data, Rank, Sample, fits, is_host, threads};
 
@@ -55,7 +55,7 @@ fn batches(seed: u64, world: usize) -> Vec<(bool, Vec<Call>)> {
     let mut random = Random(mix(seed));
     let mut batches: Vec<(bool, Vec<Call>)> = Vec::new();
     let mut end = ROOM;
-    let rounds = if all_cases(world) { 4 } else { 1 };
+    let rounds = (4 / one_in(world)).max(1);
     for case in 0..rounds * COUNTS.len() {
         let count = COUNTS[case % COUNTS.len()];
         let offset = |random: &mut Random| if random.below(3) == 0 { 0 } else { random.below(OFFSETS) };

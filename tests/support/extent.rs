@@ -7,17 +7,22 @@ pub fn full() -> bool {
     !is_host() || std::env::var_os("SYMMETRA_TEST_FULL").is_some()
 }
 
-/// Whether a world runs every case. Worlds of 5, 6, 7 and 16 ranks differ little from their neighbours: without
-/// [`full`] they run a quarter of the cases.
-pub fn all_cases(world: usize) -> bool {
-    full() || ![5, 6, 7, 16].contains(&world)
+/// A world runs one case in so many. Without [`full`], worlds of up to 4 ranks run half of the cases, worlds of up to 8 a
+/// quarter, and larger ones an eighth.
+pub fn one_in(world: usize) -> usize {
+    match (full(), world) {
+        (true, _) => 1,
+        (false, ..=4) => 2,
+        (false, ..=8) => 4,
+        (false, _) => 8,
+    }
 }
 
-/// The cases of a world for one of its types, which are numbered: all of them, or one in four. Four types with
-/// successive numbers take every case between them, and each type takes cases of every kind.
+/// The cases of a world for one of its types, which are numbered. Types with successive numbers take every case between
+/// them, and each type takes cases of every kind.
 pub fn cases_of<T>(world: usize, number: usize, cases: Vec<T>) -> Vec<T> {
-    let (first, step) = if all_cases(world) { (0, 1) } else { ((number + world) % 4, 4) };
-    cases.into_iter().skip(first).step_by(step).collect()
+    let step = one_in(world);
+    cases.into_iter().skip((number + world) % step).step_by(step).collect()
 }
 
 /// How often a test repeats what it does: as often as the variable says, else `most` times in a full run and

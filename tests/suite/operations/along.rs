@@ -5,6 +5,7 @@ use symmetra::{Error, Reduction, Transport};
 
 use super::{TRANSPORTS, small};
 use crate::support::data::{assert_same, mix};
+use crate::support::extent::cases_of;
 use crate::support::{Data, Rank, Sample, fits, threads};
 
 /// Of one part. In each, the dimensions behind the cut make a row longer than one.
@@ -72,13 +73,11 @@ fn every_dimension<T: Sample>(world: usize, transport: Transport) {
 
 #[test]
 fn every_dimension_of_three() {
-    for world in [2, 3, 4, 8] {
-        if fits(world) {
-            for transport in TRANSPORTS {
-                every_dimension::<bf16>(world, transport);
-                every_dimension::<i64>(world, transport);
-                every_dimension::<u8>(world, transport);
-            }
+    let types: [fn(usize, Transport); 3] = [every_dimension::<bf16>, every_dimension::<i64>, every_dimension::<u8>];
+    let cases: Vec<_> = TRANSPORTS.into_iter().flat_map(|transport| types.map(|run| (transport, run))).collect();
+    for world in [2, 3, 4, 8].into_iter().filter(|world| fits(*world)) {
+        for (transport, run) in cases_of(world, 0, cases.clone()) {
+            run(world, transport);
         }
     }
 }
