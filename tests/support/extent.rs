@@ -7,12 +7,11 @@ pub fn full() -> bool {
     !is_host() || std::env::var_os("SYMMETRA_TEST_FULL").is_some()
 }
 
-/// A world runs one case in so many. Without [`full`], worlds of up to 4 ranks run half of the cases, worlds of up to 8 a
-/// quarter, and larger ones an eighth.
+/// A world runs one case in so many. Without [`full`], worlds of up to 8 ranks run a quarter of the cases, and larger ones
+/// an eighth.
 pub fn one_in(world: usize) -> usize {
     match (full(), world) {
         (true, _) => 1,
-        (false, ..=4) => 2,
         (false, ..=8) => 4,
         (false, _) => 8,
     }
