@@ -340,6 +340,20 @@ fn raw_memory_is_checked() {
 }
 
 #[test]
+fn a_copy_that_has_no_room_on_the_cpu_is_an_error() {
+    if !is_host() {
+        return;
+    }
+    let stream = symmetra::Stream::new(&support::device::device(0)).unwrap();
+    let mut own = [1.0; 4];
+    // SAFETY: nothing is read, because a copy of 64 TiB has no room.
+    let claimed = unsafe { Ref::<f64>::from_raw(stream.device(), own.as_mut_ptr(), 1 << 43) }.unwrap();
+    let error = claimed.read(&stream).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert!(error.to_string().contains("8796093022208 elements of f64"), "{error}");
+}
+
+#[test]
 fn memory_of_another_device_is_refused() {
     if is_host() {
         eprintln!("skipped: the host is one device");

@@ -152,8 +152,8 @@ impl Outgoing {
     }
 }
 
-/// Bytes of a stranger as text for a message: at most [`MAX_SHOWN_BYTES`], control characters escaped.
-pub(super) fn shown(bytes: &[u8]) -> String {
+/// Bytes of a stranger, or of a file, as text for a message: at most [`MAX_SHOWN_BYTES`], control characters escaped.
+pub(crate) fn shown(bytes: &[u8]) -> String {
     let (head, rest) = bytes.split_at(bytes.len().min(MAX_SHOWN_BYTES));
     let mut text = String::new();
     for character in String::from_utf8_lossy(head).chars() {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::bootstrap::handshake::random;
+use crate::bootstrap::shown;
 use crate::error::{Error, Result};
 
 /// The fastest algorithm for each message, as `symmetra tune` measured it on a machine.
@@ -96,7 +97,9 @@ impl Tuning {
         struct Versioned {
             version: u32,
         }
-        let malformed = |error| Error::invalid(&what, "malformed", error);
+        // The error repeats words of the file.
+        let malformed =
+            |error: serde_json::Error| Error::invalid(&what, "malformed", shown(error.to_string().as_bytes()));
         let Versioned { version } = serde_json::from_slice(&text).map_err(malformed)?;
         if version != Self::VERSION {
             return Err(Error::invalid(

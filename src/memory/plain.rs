@@ -229,10 +229,14 @@ impl<'a, T: Element> Ref<'a, T> {
     /// [`Communicator::synchronize`](crate::Communicator::synchronize) first.
     ///
     /// # Errors
-    /// The errors of [`write`](Self::write), except for the length.
+    /// The errors of [`write`](Self::write), except for the length; [`Error::OutOfMemory`] if the CPU has no room for the
+    /// copy.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.device.check_same("stream", stream.device())?;
-        let mut values = vec![T::zeroed(); self.len];
+        let Ok(mut values) = bytemuck::try_zeroed_vec::<T>(self.len) else {
+            let message = format!("{} elements of {} on the CPU, to read a buffer into", self.len, T::DTYPE);
+            return Err(Error::OutOfMemory { message });
+        };
         if values.is_empty() {
             return Ok(values);
         }

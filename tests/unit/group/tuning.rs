@@ -95,3 +95,14 @@ fn what_is_no_tuning_is_named() {
     }
     assert!(matches!(Tuning::load(directory.path().join("none")), Err(Error::System { errno: 2, .. })));
 }
+
+#[test]
+fn words_of_a_file_are_cut_and_escaped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tuning.json");
+    let key = format!("\\u001b[31m{}", "k".repeat(10_000));
+    std::fs::write(&path, format!("{{\"version\": {}, \"{key}\": 1}}", Tuning::VERSION)).unwrap();
+    let words = Tuning::load(&path).unwrap_err().to_string();
+    assert!(words.contains("unknown field") && words.contains("kkk..."), "{words}");
+    assert!(words.len() < 500 && !words.contains('\u{1b}'), "{words}");
+}
