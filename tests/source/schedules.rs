@@ -1,6 +1,7 @@
 //! What can be known of kernels without running one. The schedules of the ring and of recursive doubling, for
-//! every world: `kernels/schedules_test.cc` plays through the formulas that the kernels run. And which kernels
-//! there are: `kernels/dispatch_test.cc`. `CXX` names the compiler, else `c++`.
+//! every world: `kernels/schedules_test.cc` plays through the formulas that the kernels run. Which kernels there are:
+//! `kernels/dispatch_test.cc`. And the narrow formats: `kernels/narrow_test.cc` compares their encoders and decoders
+//! with an oracle. `CXX` names the compiler, else `c++`.
 
 use std::env;
 use std::path::Path;
@@ -34,4 +35,9 @@ fn pitfall_21_22_every_part_is_taken_in_once_and_arrives_everywhere() {
 #[test]
 fn every_kernel_is_listed() {
     passes("dispatch_test", "-O0");
+}
+
+#[test]
+fn narrow_formats_round_to_the_nearest_code() {
+    passes("narrow_test", "-O2");
 }

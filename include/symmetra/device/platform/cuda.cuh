@@ -183,4 +183,38 @@ SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) {
   return word;
 }
 
+// Conversions of narrow formats. SYMMETRA_CONVERTS_F8 and SYMMETRA_CONVERTS_F4 say that the chip has instructions for
+// them; kernels use integer arithmetic elsewhere. The first value is in the lowest bits.
+
+#if __CUDA_ARCH__ >= 890
+#define SYMMETRA_CONVERTS_F8
+SYMMETRA_DEVICE uint32_t pack_e4m3(Pair pair) {
+  uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(pair.high), "f"(pair.low));
+  return codes;
+}
+SYMMETRA_DEVICE uint32_t pack_e5m2(Pair pair) {
+  uint16_t codes;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(pair.high), "f"(pair.low));
+  return codes;
+}
+/// By way of f16, which has every value of e4m3.
+SYMMETRA_DEVICE Pair unpack_e4m3(uint32_t codes) {
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  return unpack_f16(halves);
+}
+#endif
+
+#ifdef __CUDA_ARCH_FEAT_SM100_ALL
+#define SYMMETRA_CONVERTS_F4
+SYMMETRA_DEVICE uint32_t pack_e2m1(Pair pair) {
+  uint32_t codes;
+  asm("{\n.reg .b8 byte;\ncvt.rn.satfinite.e2m1x2.f32 byte, %1, %2;\ncvt.u32.u8 %0, byte;\n}"
+      : "=r"(codes)
+      : "f"(pair.high), "f"(pair.low));
+  return codes;
+}
+#endif
+
 }  // namespace symmetra::platform
