@@ -147,6 +147,8 @@ impl Plan {
     fn cpp(&self, build: &mut cc::Build) {
         build.std("c++20").include(&self.root).include(self.root.join("include"));
         build.flag_if_supported("-Wall").flag_if_supported("-Wextra");
+        // Kernels round every product, on every chip.
+        build.flag_if_supported("-ffp-contract=off");
     }
 }
 
@@ -171,7 +173,7 @@ impl Cuda {
     fn kernels(&self, plan: &Plan) -> Result<()> {
         let object = PathBuf::from(env::var("OUT_DIR")?).join("kernels_cuda.o");
         let mut nvcc = Command::new(self.home.join("bin/nvcc"));
-        nvcc.args(["-O3", "-std=c++20", "-Xcompiler=-fPIC,-Wall,-Wextra", "-lineinfo", "--threads=0"]);
+        nvcc.args(["-O3", "-std=c++20", "-Xcompiler=-fPIC,-Wall,-Wextra", "-lineinfo", "-fmad=false", "--threads=0"]);
         for arch in &self.archs {
             nvcc.arg(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
         }

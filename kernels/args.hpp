@@ -41,6 +41,17 @@ constexpr uint32_t kRing = 5;                 ///< round a ring, through queues 
 constexpr uint32_t kRecursiveDoubling = 6;    ///< exchanges with one partner a step; LL packets
 constexpr uint32_t kAllReduceAlgorithms = 7;  ///< how many there are
 
+/// Codecs: how a quantised all-reduce sends values. The numbers cross the language boundary.
+constexpr uint32_t kCodecNone = 0;  ///< as they are
+constexpr uint32_t kCodecFp8 = 1;   ///< e4m3, 8 bits
+constexpr uint32_t kCodecInt8 = 2;
+constexpr uint32_t kCodecInt6 = 3;
+constexpr uint32_t kCodecInt4 = 4;
+constexpr uint32_t kCodecs = 5;  ///< how many there are
+/// Elements of a unit of a quantised message, which is whole packets, and of a group in it, which has one scale.
+constexpr uint32_t kUnitElems = 256;
+constexpr uint32_t kGroupElems = 32;
+
 /// Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at once. Channels do not
 /// wait for each other, so on a smaller device the rest run later.
 constexpr uint32_t kRingChannels = 128;
@@ -76,6 +87,7 @@ struct AllReduceArgs {
   uint32_t dtype;
   uint32_t algorithm;
   uint32_t reduction;
+  uint32_t codec;                 ///< kCodec*; other than kCodecNone by the two algorithms of sentinel packets alone
   uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol on every rank; this rank's at [rank]
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
   const PeerTable* outputs;       ///< kTwoShotZeroCopy, or kRing with direct output: device memory; else null
@@ -187,7 +199,7 @@ struct ProbeArgs {
   void* to[kMaxWorld];  ///< the first `targets` of them receive every packet
   uint64_t packets;     ///< of 16 bytes
   uint32_t targets;
-  uint32_t reserved[25];
+  uint32_t reserved[27];
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

@@ -1,9 +1,10 @@
 // The only list of kernels, used by the translation unit of every backend. Sums of the element types of language models
 // are specialised, also for 2, 4 and 8 ranks. Every other type has one kernel for all reductions and, as kWorld == 0,
-// all world sizes.
+// all world sizes. So have all-reduces by codecs, for all codecs.
 #pragma once
 #include "kernels/agree.cuh"
 #include "kernels/all_reduce/one_shot.cuh"
+#include "kernels/all_reduce/quantised.cuh"
 #include "kernels/all_reduce/recursive_doubling.cuh"
 #include "kernels/all_reduce/ring.cuh"
 #include "kernels/all_reduce/two_shot.cuh"
@@ -125,10 +126,28 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
   }
 }
 
+/// The kernel of an all-reduce with a codec: one for all codecs, both reductions and all world sizes.
+template <class Backend>
+typename Backend::Entry quantised_kernel(const AllReduceArgs& args) {
+  const bool two_shot = args.algorithm == kTwoShotSentinel;
+  if (!two_shot && args.algorithm != kOneShotSentinel) return {};
+  switch (args.dtype) {
+    case kF16:
+      if (two_shot) return Backend::template entry<&quantised_two_shot<F16>>();
+      return Backend::template entry<&quantised_one_shot<F16>>();
+    case kBF16:
+      if (two_shot) return Backend::template entry<&quantised_two_shot<BF16>>();
+      return Backend::template entry<&quantised_one_shot<BF16>>();
+    default:
+      return {};
+  }
+}
+
 /// The kernel of a call, by its argument block.
 template <class Backend>
 typename Backend::Entry kernel(const AllReduceArgs& args) {
   if (args.world < 2 || args.world > kMaxWorld) return {};
+  if (args.codec != kCodecNone) return quantised_kernel<Backend>(args);
   return reducing_kernel<Backend>(args);
 }
 template <class Backend>
@@ -193,7 +212,10 @@ template <class Visit>
 int32_t each_call(const AllReduceArgs& any, Visit visit) {
   return each_element_type(any, [&](AllReduceArgs args) {
     for (args.algorithm = 0; args.algorithm < kAllReduceAlgorithms; ++args.algorithm) {
-      if (const int32_t code = visit(args)) return code;
+      for (const uint32_t codec : {kCodecNone, kCodecInt8}) {  // all codecs have the kernels of one
+        args.codec = codec;
+        if (const int32_t code = visit(args)) return code;
+      }
     }
     return int32_t{0};
   });

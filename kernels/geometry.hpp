@@ -84,8 +84,57 @@ constexpr bool ring_counts(uint64_t packets, uint32_t world, uint32_t blocks, ui
   return (share / round + 1) * (2 * world) < uint64_t{1} << 31;
 }
 
+/// Bits of an element that a codec has encoded; 0: no such codec.
+constexpr uint32_t codec_bits(uint32_t codec) {
+  switch (codec) {
+    case kCodecFp8:
+    case kCodecInt8:
+      return 8;
+    case kCodecInt6:
+      return 6;
+    case kCodecInt4:
+      return 4;
+    default:
+      return 0;
+  }
+}
+/// Packets of an encoded unit: its elements, and one packet of scales.
+constexpr uint32_t unit_packets(uint32_t codec) { return kUnitElems * codec_bits(codec) / 128 + 1; }
+/// Groups of a unit. A tile of a quantised all-reduce has a whole number of units.
+constexpr uint32_t kUnitGroupsLog2 = 3;
+static_assert(kUnitElems == kGroupElems << kUnitGroupsLog2);
+
+/// Packets that one source of a quantised all-reduce needs in one buffer of the region.
+constexpr uint64_t quantised_packets(const AllReduceArgs& args) {
+  const uint64_t units = args.count == 0 ? 1 : (args.count + kUnitElems - 1) / kUnitElems;
+  return (args.algorithm == kTwoShotSentinel ? (units + args.world - 1) / args.world : units) * unit_packets(args.codec);
+}
+
+/// Block-shared memory of a quantised all-reduce: the units of one tile of every source.
+constexpr uint32_t quantised_shared_bytes(uint32_t codec, uint32_t world, uint32_t lanes_log2) {
+  return kSharedBytes + ((world << lanes_log2) >> kUnitGroupsLog2) * unit_packets(codec) * 16;
+}
+
+/// Most threads a block of a quantised all-reduce may have: a thread holds a group.
+constexpr uint32_t kMostQuantisedThreads = 512;
+
+/// Whether the launch of a quantised all-reduce stays within its memory.
+constexpr bool quantised_fits(const AllReduceArgs& args, const Geometry& geometry) {
+  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && codec_bits(args.codec) != 0 &&
+                     (args.dtype == kF16 || args.dtype == kBF16) && (args.reduction == kSum || args.reduction == kAverage) &&
+                     (args.algorithm == kOneShotSentinel || args.algorithm == kTwoShotSentinel);
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
+                     geometry.threads <= kMostQuantisedThreads && args.lanes_log2 >= kUnitGroupsLog2 && args.lanes_log2 <= 16 &&
+                     geometry.shared_bytes >= quantised_shared_bytes(args.codec, args.world, args.lanes_log2);
+  const bool room = args.count < uint64_t{1} << 33 && args.slot_packets < uint64_t{1} << 32 &&
+                    region_bytes(args.algorithm, args.slot_packets, args.world) <= uint64_t{16} << 32 &&
+                    quantised_packets(args) <= args.slot_packets;
+  return known && shape && room;
+}
+
 /// Whether a launch stays within its memory. Packet offsets have 32 bits.
 constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
+  if (args.codec != kCodecNone) return quantised_fits(args, geometry);
   const uint64_t bytes = args.count * element_bytes(args.dtype);
   const uint64_t region = region_bytes(args.algorithm, args.slot_packets, args.world);
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && element_bytes(args.dtype) != 0;

@@ -95,7 +95,7 @@
 //! **[`Config`]**: the settings of a group; equal on all ranks.
 //! [`Deadlines`] bound every wait; [`Determinism`] says what the bits of a sum may depend on.
 //! [`Tuning`] loads what `symmetra tune` measured.
-//! [`AllReduceOptions`] choose a [`Reduction`] and an [`Algorithm`] for one call.
+//! [`AllReduceOptions`] choose a [`Reduction`], an [`Algorithm`] and a [`Codec`] for one call.
 //!
 //! **[`Error`]**: what went wrong, and the rank that caused it.
 //! An error of the caller changes nothing; after a failure the whole group returns one error.
@@ -148,7 +148,7 @@ pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow,
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
-pub use op::{Algorithm, AllReduceOptions, Messages};
+pub use op::{Algorithm, AllReduceOptions, Codec, Messages};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
 

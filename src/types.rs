@@ -94,7 +94,7 @@ impl FromStr for Dtype {
 ///
 /// Values are combined in rank order and the result is rounded once. Exceptions are all-reduces of floating types by
 /// [`Algorithm::Ring`](crate::Algorithm::Ring) and
-/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), and what
+/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), all-reduces by a [`Codec`](crate::Codec), and what
 /// [NCCL](crate::environment::Backend::Nccl) serves. f16, bf16 and f32 are reduced in single precision, f64 in double
 /// precision. Sums and products of integers wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -239,6 +239,17 @@ pub(crate) const fn algorithm_name(number: u32) -> Option<&'static str> {
         args::kTwoShotZeroCopy => "two-shot-zero-copy",
         args::kRing => "ring",
         args::kRecursiveDoubling => "recursive-doubling",
+        _ => return None,
+    })
+}
+
+/// The name of a codec, given its number in the argument blocks.
+pub(crate) const fn codec_name(number: u32) -> Option<&'static str> {
+    Some(match number {
+        args::kCodecFp8 => "fp8",
+        args::kCodecInt8 => "int8",
+        args::kCodecInt6 => "int6",
+        args::kCodecInt4 => "int4",
         _ => return None,
     })
 }

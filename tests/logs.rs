@@ -55,7 +55,7 @@ fn pitfall_36_a_misspelt_variable_is_warned_of_once_where_ranks_meet_by_variable
         ("RANK", "0"),
         ("WORLD_SIZE", "1"),
         ("SYMMETRA_SECRTE", "ab"),
-        ("AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB", "8"),
+        ("AITER_QUICK_REDUCE_CAST_BF16_TO_FP16", "1"),
     ];
     let test = "pitfall_36_a_misspelt_variable_is_warned_of_once_where_ranks_meet_by_variables";
     let words = logged(test, &variables, || {
@@ -69,7 +69,7 @@ fn pitfall_36_a_misspelt_variable_is_warned_of_once_where_ranks_meet_by_variable
     let Some(words) = words else { return };
     for line in [
         "WARN symmetra::variables: nothing reads the variable SYMMETRA_SECRTE; did you mean SYMMETRA_SECRET?",
-        "the variable AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB is set and has no effect yet: there is no quantised backend",
+        "the variable AITER_QUICK_REDUCE_CAST_BF16_TO_FP16 is set and has no effect: sums are in single precision",
     ] {
         assert_eq!(words.matches(line).count(), 1, "{words}");
     }

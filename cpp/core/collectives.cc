@@ -35,6 +35,7 @@ struct Call {
     asked.operation = operation;
     asked.reduction = static_cast<std::uint32_t>(how.options.reduction);
     asked.algorithm = static_cast<std::uint32_t>(how.options.algorithm);
+    asked.codec = static_cast<std::uint32_t>(how.options.codec);
     asked.parameter = how.parameter;
     asked.has_input = from.has_value();
     asked.has_output = to.has_value();

@@ -48,7 +48,7 @@ std::vector<Explanation> Coordinator::explain() const {
   for (const core::Explained& explained : call([&] { return core::coordinator_explain(live(coordinator_)); })) {
     Explanation explanation{static_cast<Backend>(explained.backend), {}, {}, std::string(explained.text)};
     for (const core::ServedCalls& calls : explained.serves) {
-      Served served{std::string(calls.operation), {}, {}, calls.captured};
+      Served served{std::string(calls.operation), {}, {}, calls.captured, calls.from_bytes, calls.up_to_bytes};
       for (const std::uint32_t reduction : calls.reductions) served.reductions.push_back(static_cast<Reduction>(reduction));
       for (const std::uint32_t dtype : calls.dtypes) served.dtypes.push_back(static_cast<Dtype>(dtype));
       explanation.serves.push_back(std::move(served));

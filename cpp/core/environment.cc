@@ -31,6 +31,12 @@ core::EnvSettings settings_of(const EnvConfig& config, const core::Device* devic
   settings.host = text_of(config.host);
   settings.interface = text_of(config.interface);
   if (config.backend) settings.backend = size_of(static_cast<std::size_t>(*config.backend));
+  if (config.quantised) {
+    settings.quantised.set = true;
+    settings.quantised.codec = static_cast<std::uint32_t>(config.quantised->codec);
+    settings.quantised.min_bytes = size_of(config.quantised->min_bytes);
+    settings.quantised.max_bytes = size_of(config.quantised->max_bytes);
+  }
   settings.communicator = core::settings_of(config.communicator);
   return settings;
 }

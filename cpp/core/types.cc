@@ -32,6 +32,14 @@ Algorithm algorithm(const std::string& name) {
   return static_cast<Algorithm>(call([&] { return core::algorithm_named(name); }));
 }
 
+std::string name(Codec codec) {
+  return std::string(call([&] { return core::codec_name(static_cast<std::uint32_t>(codec)); }));
+}
+
+Codec codec(const std::string& name) {
+  return static_cast<Codec>(call([&] { return core::codec_named(name); }));
+}
+
 #define SYMMETRA_TEXT(number) #number
 #define SYMMETRA_DOTTED(major, minor, patch) SYMMETRA_TEXT(major) "." SYMMETRA_TEXT(minor) "." SYMMETRA_TEXT(patch)
 

@@ -12,12 +12,14 @@ namespace symmetra {
 
 /// A backend. Backends are asked in this order, and the first that serves a call gets it. The numbers are stable.
 enum class Backend : std::uint32_t {
-  kQuantised = 0,  ///< all-reduces of compressed elements; none is built yet, so it refuses every call
-  kOwn = 1,        ///< symmetra's own kernels: groups on one host, every call
-  kNccl = 2,       ///< NCCL, found at run time (feature `nccl`): groups of GPUs; no averages of integers, no minima or
-                   ///< maxima of floating types; NCCL decides order and rounding of floating-point results
-  kHost = 3,       ///< through the CPU and an engine between hosts (feature `gloo`): a call blocks until its result is
-                   ///< there, and cannot be captured
+  /// own kernels by a codec: all-reduces, sums and averages, of f16 and bf16 in groups on one host, where
+  /// EnvConfig::quantised asks for that and for their size, and determinism is not exact
+  kQuantised = 0,
+  kOwn = 1,   ///< symmetra's own kernels: groups on one host, every call
+  kNccl = 2,  ///< NCCL, found at run time (feature `nccl`): groups of GPUs; no averages of integers, no minima or
+              ///< maxima of floating types; NCCL decides order and rounding of floating-point results
+  kHost = 3,  ///< through the CPU and an engine between hosts (feature `gloo`): a call blocks until its result is
+              ///< there, and cannot be captured
 };
 
 /// The name used in settings and messages, for example "own". Throws kInvalidArgument for a number that is no Backend.
@@ -25,7 +27,8 @@ std::string name(Backend backend);
 /// The backend with this name. Throws kInvalidArgument with the valid names.
 Backend backend(const std::string& name);
 
-/// Calls of one operation that go to one backend. No backend limits the size or, beyond element alignment, the address.
+/// Calls of one operation that go to one backend. Only all-reduces have sizes that one backend serves and another does not. No backend
+/// limits the address, beyond element alignment.
 struct Served {
   /// Name of the operation in messages: "all-reduce", "send and receive".
   std::string operation;
@@ -35,6 +38,10 @@ struct Served {
   std::vector<Dtype> dtypes;
   /// Whether the call is recorded into a graph; otherwise it is enqueued.
   bool captured;
+  /// The smallest all-reduce, in bytes; 0 for other operations.
+  std::uint64_t from_bytes;
+  /// The largest all-reduce, in bytes; the largest number: no limit, as for other operations.
+  std::uint64_t up_to_bytes;
 };
 
 /// A backend's part in a group.

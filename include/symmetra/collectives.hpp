@@ -55,7 +55,7 @@ class Collectives {
   ///
   /// The bits are equal on all ranks and from run to run: Reduction says which bits. The ring and recursive doubling reduce floating types
   /// in another order and round at every rank, unless Config::determinism forbids these algorithms. Over one rank the result is the input.
-  /// Both operands may be the same memory. Only own kernels serve a call that names an algorithm.
+  /// Both operands may be the same memory. Only own kernels serve a call that names an algorithm or a codec.
   void all_reduce(ConstOperand input, Operand output, Queue queue, AllReduceOptions options = AllReduceOptions()) const;
   /// Reduces `buffer` over all ranks in place.
   void all_reduce(Operand buffer, Queue queue, AllReduceOptions options = AllReduceOptions()) const {

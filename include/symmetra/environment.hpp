@@ -29,6 +29,17 @@ enum class Parallelism : std::uint32_t {
   kExpert = 3,    ///< ranks that share the experts of a pipeline stage: data times tensor
 };
 
+/// Which all-reduces go by a codec without naming one: sums and averages of f16 and bf16, of the bytes of these limits.
+struct QuantisedAllReduce {
+  /// The codec. kNone sends every value as it is.
+  Codec codec = Codec::kNone;
+  /// The smallest message, in bytes. Unset: 1 MiB for kInt4, and 2 MiB for the others. That is an estimate of the size
+  /// from which on the codec is faster.
+  std::optional<std::size_t> min_bytes = std::nullopt;
+  /// The largest message, in bytes. Unset: no limit.
+  std::optional<std::size_t> max_bytes = std::nullopt;
+};
+
 /// How to set up an Environment. A value set here beats every environment variable.
 struct EnvConfig {
   /// Number of ranks that share each layer.
@@ -63,6 +74,9 @@ struct EnvConfig {
   /// The only backend that may serve groups of more than one rank: a call that it does not serve throws. Unset: from
   /// SYMMETRA_BACKEND, else the first backend that serves a call gets the call. Equal on every rank.
   std::optional<Backend> backend;
+  /// Which all-reduces go by a codec without naming one. Unset: from AITER_QUICK_REDUCE_QUANTIZATION and
+  /// AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB, else none. Equal on every rank.
+  std::optional<QuantisedAllReduce> quantised;
   /// Settings of every group's communicator.
   Config communicator;
 };

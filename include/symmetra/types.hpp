@@ -69,8 +69,8 @@ struct DtypeOf<std::uint64_t> {
 };
 
 /// How the values of all ranks are combined: in rank order, rounded once, except in floating all-reduces by kRing and
-/// kRecursiveDoubling and in calls that Backend::kNccl serves. f16, bf16 and f32 are reduced in single precision, f64
-/// in double precision. Sums and products of integers wrap. The numbers are stable.
+/// kRecursiveDoubling, in all-reduces by a Codec and in calls that Backend::kNccl serves. f16, bf16 and f32 are reduced in single
+/// precision, f64 in double precision. Sums and products of integers wrap. The numbers are stable.
 enum class Reduction : std::uint32_t {
   kSum = 0,      ///< the sum
   kProduct = 1,  ///< the product
@@ -113,14 +113,44 @@ std::string name(Algorithm algorithm);
 /// The algorithm with this name. Throws kInvalidArgument with the valid names.
 Algorithm algorithm(const std::string& name);
 
-/// The reduction and algorithm of an all-reduce. Converts from either alone; the other takes its default.
+/// How an all-reduce sends its values: as they are, or in fewer bits, for messages that are bound by the links. Sums and
+/// averages of f16 and bf16. The numbers are stable.
+///
+/// A codec cuts the message into groups of 32 elements. A group is sent as codes of 8, 6 or 4 bits and one scale in bf16,
+/// which its largest magnitude decides. So an error is relative to the largest element of a group. Values are summed in
+/// single precision in rank order. Between more than two ranks a value passes the codec twice: as an input, and as a
+/// sum. All ranks have equal bits. These depend on the element's group, whose start is a multiple of 32 in the message,
+/// and on nothing else.
+///
+/// A NaN, an infinity or a magnitude above 3.37e38 on any rank, or in the sum, makes its group NaN on all ranks. Groups of
+/// zeros give +0.
+enum class Codec : std::uint32_t {
+  kNone = 0,  ///< values are sent as they are
+  /// floats (e4m3): 8.5 bits an element; a code is off by at most 1/16 of its element, and small elements by at most
+  /// 2^-18 of the largest magnitude in the group: for groups whose elements differ much in size
+  kFp8 = 1,
+  kInt8 = 2,  ///< integers: 8.5 bits an element; a code is off by at most 1/252 of the largest magnitude in its group
+  kInt6 = 3,  ///< integers: 6.5 bits an element; a code is off by at most 1/61 of the largest magnitude in its group
+  kInt4 = 4,  ///< integers: 4.5 bits an element; a code is off by at most 1/13 of the largest magnitude in its group
+};
+
+/// The name used in messages and on the command line, for example "int8". Throws kInvalidArgument for a number that is
+/// no Codec.
+std::string name(Codec codec);
+/// The codec with this name. Throws kInvalidArgument with the valid names.
+Codec codec(const std::string& name);
+
+/// The reduction, algorithm and codec of an all-reduce. Converts from one of them; the others take their defaults.
 struct AllReduceOptions {
   AllReduceOptions() = default;
-  AllReduceOptions(Reduction combine, Algorithm by = Algorithm::kAuto) : reduction(combine), algorithm(by) {}
+  AllReduceOptions(Reduction combine, Algorithm by = Algorithm::kAuto, Codec in = Codec::kNone)
+      : reduction(combine), algorithm(by), codec(in) {}
   AllReduceOptions(Algorithm by) : algorithm(by) {}
+  AllReduceOptions(Codec in) : codec(in) {}
 
   Reduction reduction = Reduction::kSum;
   Algorithm algorithm = Algorithm::kAuto;
+  Codec codec = Codec::kNone;
 };
 
 }  // namespace symmetra

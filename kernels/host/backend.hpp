@@ -35,6 +35,8 @@ extern template host::Entry sum_kernel<host::Backend, F16>(const AllReduceArgs& 
 extern template host::Entry sum_kernel<host::Backend, BF16>(const AllReduceArgs& args);
 // reductions.cc
 extern template host::Entry any_reduction_kernel<host::Backend>(const AllReduceArgs& args);
+// quantised.cc
+extern template host::Entry quantised_kernel<host::Backend>(const AllReduceArgs& args);
 // reducing.cc
 extern template host::Entry reducing_kernel<host::Backend>(const ExchangeArgs& args);
 

@@ -47,13 +47,14 @@ both! {
     }
 
     /// Reduces `input` over all ranks into `output`: [`all_reduce`](Self::all_reduce) with a
-    /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm) or both. A message that is too large for one
-    /// launch of a push algorithm takes several. Over one rank the result is the input. Only own kernels serve a call
-    /// that names an algorithm.
+    /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm), a [`Codec`](crate::Codec) or several of them. A
+    /// message that is too large for one launch of a push algorithm takes several. Over one rank the result is the input.
+    /// Only own kernels serve a call that names an algorithm or a codec.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce); [`Error::Unsupported`](crate::Error::Unsupported) when the algorithm
-    /// cannot carry the type, reach the operands, or keep to [`Config::determinism`](crate::Config).
+    /// cannot carry the type, reach the operands, or keep to [`Config::determinism`](crate::Config), and when the codec
+    /// cannot carry the type or the reduction, go by the algorithm, keep to that determinism, or fit the scratch.
     pub fn all_reduce_with<'op, T: Element>(
         &self,
         options: impl Into<AllReduceOptions>,
@@ -114,7 +115,7 @@ both! {
         self.bind_all_reduce_with(AllReduceOptions::default(), input, output)
     }
 
-    /// Binds an all-reduce with a reduction, an algorithm or both: see [`bind_all_reduce`](Self::bind_all_reduce).
+    /// Binds an all-reduce with a reduction, an algorithm, a codec or several of them: see [`bind_all_reduce`](Self::bind_all_reduce).
     ///
     /// # Errors
     /// Those of [`all_reduce_with`](Self::all_reduce_with) that do not concern a stream.

@@ -1,14 +1,16 @@
 //! The choice of a backend: a pure function of the facts that a group's ranks agreed on and of the properties of a call
 //! that are equal on every rank, so that all ranks choose alike.
 //!
-//! Size and address are no inputs. No backend limits either, and ranks may have unequal ones: in an all-to-all of
-//! variable counts each rank has its own.
+//! The size of an all-reduce is an input: all ranks have the same. Other sizes are none, since ranks may have unequal
+//! ones, as in an all-to-all of variable counts, and no backend limits them. Nor are addresses.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use super::explain::{Backend, Explanation, Served};
+use super::quantised::QuantisedAllReduce;
 use crate::error::Operation;
-use crate::op::{Call, OPERATIONS};
+use crate::op::{AllReduceOptions, Call, Codec, OPERATIONS};
 use crate::types::{Dtype, Reduction};
 
 /// Facts that the ranks of a group agreed on.
@@ -20,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) forced: Option<Backend>,
     /// Whether floating types must be reduced in rank order.
     pub(crate) exact: bool,
+    /// Which all-reduces go by a codec. `Err`: why none does.
+    pub(crate) quantised: Result<QuantisedAllReduce, String>,
     /// `Err`: why NCCL cannot be used.
     pub(crate) nccl: Result<(), String>,
     /// `Err`: why there is no engine between hosts.
@@ -33,8 +37,10 @@ pub(crate) struct Request {
     /// The reduction, if the operation reduces.
     pub(crate) reduction: Option<Reduction>,
     pub(crate) dtype: Dtype,
-    /// Whether the call names an algorithm.
+    /// Whether the call names an algorithm or a codec.
     pub(crate) named: bool,
+    /// Bytes of an all-reduce; 0 for other operations.
+    pub(crate) bytes: u64,
     pub(crate) captured: bool,
 }
 
@@ -42,7 +48,9 @@ impl Request {
     /// The request of a call. `captured`: whether its queue is captured.
     pub(crate) fn of(call: &Call<'_>, captured: bool) -> Self {
         let (operation, dtype) = (call.op.operation, call.common_dtype());
-        Self { operation, reduction: call.reduction(), dtype, named: call.names_algorithm(), captured }
+        let elems = if operation == Operation::AllReduce { call.elems() } else { 0 };
+        let bytes = (elems * dtype.bytes()) as u64;
+        Self { operation, reduction: call.reduction(), dtype, named: call.names_way(), bytes, captured }
     }
 }
 
@@ -72,11 +80,14 @@ impl Facts {
         if let Some(forced) = self.forced.filter(|forced| *forced != backend) {
             return Some(format!("{forced} is forced").into());
         }
-        if request.named && matches!(backend, Backend::Nccl | Backend::Host) {
-            return Some("the call names an algorithm of the own kernels".into());
+        if request.named && backend != Backend::Own {
+            return Some("the call names an algorithm or a codec of the own kernels".into());
         }
         match backend {
-            Backend::Quantised => Some("there is none yet".into()),
+            Backend::Quantised => match &self.quantised {
+                Err(reason) => Some(reason.as_str().into()),
+                Ok(setting) => self.beside_quantised(setting, request),
+            },
             Backend::Own if self.hosts.len() > 1 => Some(format!("its ranks are on {}", self.places()).into()),
             Backend::Own => None,
             Backend::Nccl => match &self.nccl {
@@ -89,6 +100,57 @@ impl Facts {
                 Ok(()) => None,
             },
         }
+    }
+
+    /// Why a call does not go by the codec that is set.
+    fn beside_quantised(&self, setting: &QuantisedAllReduce, request: &Request) -> Option<Cow<'_, str>> {
+        let carried = |reduction| setting.codec.carries(request.dtype, reduction);
+        if self.hosts.len() > 1 {
+            return Some(format!("its ranks are on {}", self.places()).into());
+        }
+        if self.exact {
+            return Some("determinism is exact, and a codec rounds what it sends".into());
+        }
+        if request.operation != Operation::AllReduce || !request.reduction.is_some_and(carried) {
+            return Some("codecs carry all-reduces, sums and averages, of f16 and bf16".into());
+        }
+        (!setting.bytes().contains(&request.bytes)).then(|| format!("it is set to {setting}").into())
+    }
+
+    /// A call as the codec that is set runs it.
+    pub(crate) fn by_codec<'v>(&self, call: &Call<'v>) -> Call<'v> {
+        let codec = self.quantised.as_ref().map_or(Codec::None, |setting| setting.codec);
+        call.clone().options(AllReduceOptions { codec, ..call.options })
+    }
+
+    /// The ranges of sizes whose all-reduces may have different backends.
+    fn sizes(&self) -> Vec<RangeInclusive<u64>> {
+        let Ok(setting) = &self.quantised else { return vec![0..=u64::MAX] };
+        let (first, last) = setting.bytes().into_inner();
+        let below = first.checked_sub(1).map(|end| 0..=end);
+        let above = last.checked_add(1).map(|start| start..=u64::MAX);
+        below.into_iter().chain([first..=last]).chain(above).collect()
+    }
+
+    /// Every request that names neither algorithm nor codec, with the sizes of the calls that the request stands for.
+    fn requests(&self) -> Vec<(Request, RangeInclusive<u64>)> {
+        let mut requests = Vec::new();
+        for operation in OPERATIONS.into_iter().map(|op| op.operation) {
+            let reductions = if operation.reduces() { Reduction::ALL.map(Some).into() } else { vec![None] };
+            let sizes = if operation == Operation::AllReduce { self.sizes() } else { vec![0..=u64::MAX] };
+            for (reduction, dtype) in
+                reductions.iter().flat_map(|reduction| Dtype::ALL.map(|dtype| (*reduction, dtype)))
+            {
+                for (captured, size) in
+                    [false, true].into_iter().flat_map(|captured| sizes.iter().map(move |size| (captured, size)))
+                {
+                    let bytes = *size.start();
+                    let request = Request { operation, reduction, dtype, named: false, bytes, captured };
+                    requests.push((request, size.clone()));
+                }
+            }
+        }
+        requests
     }
 
     /// The guarantee of a reduction that NCCL would break. NCCL's minima and maxima are `fminf` and `fmaxf`; its
@@ -115,7 +177,7 @@ impl Facts {
 
     /// Whether a backend serves any request that an engine may make.
     pub(crate) fn needs(&self, backend: Backend) -> bool {
-        requests().any(|request| self.select(&request) == Ok(backend))
+        self.requests().iter().any(|(request, _)| self.select(request) == Ok(backend))
     }
 
     /// The backends in order, with the requests that each serves, and why it refuses those that reached it.
@@ -126,9 +188,11 @@ impl Facts {
     fn explanation(&self, backend: Backend) -> Explanation {
         let (mut serves, mut refuses): (Vec<Served>, Vec<String>) = (Vec::new(), Vec::new());
         let later = |served: &Backend| *served as usize >= backend as usize;
-        for request in requests().filter(|request| self.select(request).as_ref().map_or(true, later)) {
-            match self.refusal(backend, &request) {
-                None => add(&mut serves, &request),
+        let requests = self.requests();
+        for (request, bytes) in requests.iter().filter(|(request, _)| self.select(request).as_ref().map_or(true, later))
+        {
+            match self.refusal(backend, request) {
+                None => add(&mut serves, request, bytes),
                 Some(reason) if refuses.iter().any(|known| **known == *reason) => {}
                 Some(reason) => refuses.push(reason.into_owned()),
             }
@@ -138,46 +202,45 @@ impl Facts {
     }
 }
 
-/// Every request that names no algorithm.
-fn requests() -> impl Iterator<Item = Request> {
-    let of = |operation: Operation| -> Vec<Option<Reduction>> {
-        if operation.reduces() { Reduction::ALL.map(Some).into() } else { vec![None] }
-    };
-    let calls = OPERATIONS
-        .into_iter()
-        .flat_map(move |op| of(op.operation).into_iter().map(move |reduction| (op.operation, reduction)));
-    calls.flat_map(|(operation, reduction)| {
-        let both = Dtype::ALL.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]);
-        both.map(move |(dtype, captured)| Request { operation, reduction, dtype, named: false, captured })
-    })
-}
-
-/// Adds a request to the entry of its operation and reduction.
-fn add(serves: &mut Vec<Served>, request: &Request) {
+/// Adds a request to the entry of its operation, reduction and sizes.
+fn add(serves: &mut Vec<Served>, request: &Request, bytes: &RangeInclusive<u64>) {
     let Request { operation, reduction, dtype, captured, .. } = *request;
     let reductions: Vec<Reduction> = reduction.into_iter().collect();
+    let (from_bytes, up_to_bytes) = (*bytes.start(), *bytes.end());
     let alike = |served: &&mut Served| {
-        served.operation == operation && served.captured == captured && served.reductions == reductions
+        (served.operation, served.captured, served.from_bytes) == (operation, captured, from_bytes)
+            && served.reductions == reductions
     };
     match serves.iter_mut().find(alike) {
         Some(served) => served.dtypes.push(dtype),
-        None => serves.push(Served { operation, reductions, dtypes: vec![dtype], captured }),
+        None => serves.push(Served { operation, reductions, dtypes: vec![dtype], captured, from_bytes, up_to_bytes }),
     }
 }
 
-/// Merges entries of one operation that serve equal types, joining their reductions.
+/// Merges entries of one operation that serve equal types: sizes that follow each other, then reductions.
 fn merge(serves: &mut Vec<Served>) {
-    let mut merged: Vec<Served> = Vec::new();
+    let alike = |one: &Served, other: &Served| {
+        (one.operation, one.captured, &one.dtypes) == (other.operation, other.captured, &other.dtypes)
+    };
+    let mut of_sizes: Vec<Served> = Vec::new();
     for entry in serves.drain(..) {
-        let alike = |served: &&mut Served| {
-            (served.operation, served.captured, &served.dtypes) == (entry.operation, entry.captured, &entry.dtypes)
+        let follows = |served: &&mut Served| {
+            let next = served.up_to_bytes.checked_add(1) == Some(entry.from_bytes);
+            next && alike(served, &entry) && served.reductions == entry.reductions
         };
-        match merged.iter_mut().find(alike) {
-            Some(served) => served.reductions.extend(entry.reductions),
-            None => merged.push(entry),
+        match of_sizes.iter_mut().find(follows) {
+            Some(served) => served.up_to_bytes = entry.up_to_bytes,
+            None => of_sizes.push(entry),
         }
     }
-    *serves = merged;
+    for entry in of_sizes {
+        let sizes = |served: &Served| (served.from_bytes, served.up_to_bytes);
+        let joins = |served: &&mut Served| alike(served, &entry) && sizes(served) == sizes(&entry);
+        match serves.iter_mut().find(joins) {
+            Some(served) => served.reductions.extend(entry.reductions),
+            None => serves.push(entry),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use crate::types::{Dtype, Reduction};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// All-reduces of compressed elements. Not implemented: refuses every call.
+    /// symmetra's own kernels by a codec: all-reduces, sums and averages, of f16 and bf16 in groups on one host, where
+    /// [`EnvConfig::quantised`](crate::environment::EnvConfig::quantised) asks for that and for their size, and
+    /// determinism is not exact.
     Quantised,
     /// symmetra's own kernels: every call, in groups on one host.
     Own,
@@ -68,8 +70,8 @@ pub struct Explanation {
     pub refuses: Vec<String>,
 }
 
-/// Calls of one operation that one backend serves, of any size and at any element-aligned address: no backend limits
-/// either.
+/// Calls of one operation that one backend serves, at any element-aligned address. Only all-reduces have sizes that one
+/// backend serves and another does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Served {
@@ -81,12 +83,24 @@ pub struct Served {
     pub dtypes: Vec<Dtype>,
     /// Whether the calls are captured into a graph, or else enqueued.
     pub captured: bool,
+    /// The smallest all-reduce of these, in bytes; 0 for other operations.
+    pub from_bytes: u64,
+    /// The largest all-reduce of these, in bytes; `u64::MAX`: no limit, as for other operations.
+    pub up_to_bytes: u64,
 }
 
 impl Served {
-    /// Whether a call is one of these.
-    pub fn holds(&self, operation: Operation, reduction: Option<Reduction>, dtype: Dtype, captured: bool) -> bool {
+    /// Whether a call is one of these. `bytes` is the size of an all-reduce; for other operations any number.
+    pub fn holds(
+        &self,
+        operation: Operation,
+        reduction: Option<Reduction>,
+        dtype: Dtype,
+        captured: bool,
+        bytes: u64,
+    ) -> bool {
         self.operation == operation
+            && (self.from_bytes..=self.up_to_bytes).contains(&bytes)
             && self.captured == captured
             && self.dtypes.contains(&dtype)
             && reduction.map_or(self.reductions.is_empty(), |reduction| self.reductions.contains(&reduction))
@@ -104,7 +118,7 @@ impl fmt::Display for Explanation {
             let served: Vec<&Served> = self.serves.iter().filter(|served| served.captured == captured).collect();
             if !served.is_empty() {
                 let words = if captured { "; in graphs " } else { "" };
-                write!(out, "{words}{}, any size", operations(&served))?;
+                write!(out, "{words}{}", operations(&served))?;
             }
         }
         let between = if self.serves.is_empty() { "" } else { "; " };
@@ -115,25 +129,38 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// The served calls, in the shortest wording.
+/// The served calls, in the shortest wording: those of any size, then those of some.
 fn operations(served: &[&Served]) -> String {
+    let of_any_size = |entry: &Served| entry.from_bytes == 0 && entry.up_to_bytes == u64::MAX;
     let whole = |entry: &Served| {
         let reductions = entry.reductions.is_empty() || entry.reductions.len() == Reduction::ALL.len();
-        reductions && entry.dtypes.len() == Dtype::ALL.len()
+        reductions && entry.dtypes.len() == Dtype::ALL.len() && of_any_size(entry)
     };
     if served.iter().all(|entry| whole(entry)) && served.len() == crate::op::OPERATIONS.len() {
-        return "every operation and type".to_owned();
+        return "every operation and type, any size".to_owned();
     }
     let names = |dtypes: &[Dtype]| match dtypes.len() == Dtype::ALL.len() {
         true => "every type".to_owned(),
         false => dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(" "),
     };
-    let entry = |entry: &&Served| match entry.reductions.is_empty() {
+    let calls = |entry: &Served| match entry.reductions.is_empty() {
         true => format!("{} of {}", entry.operation, names(&entry.dtypes)),
         false => {
             let reductions: Vec<_> = entry.reductions.iter().map(|reduction| reduction.name()).collect();
             format!("{} ({}) of {}", entry.operation, reductions.join(" "), names(&entry.dtypes))
         }
     };
-    served.iter().map(entry).collect::<Vec<_>>().join(", ")
+    let sizes = |entry: &Served| match (entry.from_bytes, entry.up_to_bytes) {
+        (from, u64::MAX) => format!("from {from} bytes"),
+        (0, up_to) => format!("up to {up_to} bytes"),
+        (from, up_to) => format!("from {from} to {up_to} bytes"),
+    };
+    let (any, some): (Vec<&Served>, Vec<&Served>) = served.iter().copied().partition(|entry| of_any_size(entry));
+    let any: Vec<String> = any.into_iter().map(calls).collect();
+    let mut parts: Vec<String> = Vec::new();
+    if !any.is_empty() {
+        parts.push(format!("{}, any size", any.join(", ")));
+    }
+    parts.extend(some.into_iter().map(|entry| format!("{} {}", calls(entry), sizes(entry))));
+    parts.join(", ")
 }

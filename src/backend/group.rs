@@ -14,6 +14,7 @@ use super::host::two_level::TwoLevel;
 use super::host::wire::Engines;
 use super::hosts::Hosts;
 use super::nccl::Ranks;
+use super::quantised::QuantisedAllReduce;
 use crate::bootstrap::hello::together;
 use crate::bootstrap::{Bootstrap, until};
 use crate::collective::Communicator;
@@ -57,7 +58,7 @@ impl GroupBackends {
         reach: Reach,
         (ranks, rank): (&[usize], usize),
         hosts: &Hosts,
-        forced: Option<Backend>,
+        (forced, quantised): (Option<Backend>, Option<QuantisedAllReduce>),
         interface: Option<&str>,
     ) -> Result<(Arc<Self>, Arc<Facts>)> {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
@@ -66,7 +67,12 @@ impl GroupBackends {
         let (world_size, interface) = (ranks.len(), interface.map(str::to_owned));
         let serving = Self { reach, rank, world_size, interface, nccl, mesh, turn, failure };
         let exact = serving.local().group().config().determinism == Determinism::Exact;
-        let facts = Facts { hosts: hosts.of_group(ranks), forced, exact, nccl: Err(unopened()), host: Err(unopened()) };
+        let quantised = quantised.ok_or_else(|| "no codec is set".to_owned()).and_then(|setting| {
+            let room = serving.local().check_room(setting.codec).map(|()| setting);
+            room.map_err(|error| error.to_string())
+        });
+        let (nccl, host) = (Err(unopened()), Err(unopened()));
+        let facts = Facts { hosts: hosts.of_group(ranks), forced, exact, quantised, nccl, host };
         let facts = serving.equip(facts)?;
         Ok((Arc::new(serving), Arc::new(facts)))
     }
@@ -130,8 +136,10 @@ impl GroupBackends {
 
     /// Runs a call on the backend that was selected for the call.
     pub(crate) fn run(&self, backend: Backend, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
-        if backend == Backend::Own {
-            return self.local().run(call, queue);
+        match backend {
+            Backend::Quantised => return self.local().run(&facts.by_codec(call), queue),
+            Backend::Own => return self.local().run(call, queue),
+            Backend::Nccl | Backend::Host => {}
         }
         self.check()?;
         let device = self.local().device();

@@ -1,4 +1,4 @@
-//! Backends, which serve the calls of a group: own kernels first, then NCCL, then the CPU with an engine between hosts.
+//! Backends, which serve the calls of a group: own kernels by a codec where one is set, own kernels, then NCCL, then the CPU with an engine between hosts.
 //! All ranks choose the same backend for a call.
 
 mod dispatch;
@@ -9,6 +9,7 @@ mod hosts;
 mod nccl;
 #[cfg(feature = "nccl")]
 mod nccl_library;
+mod quantised;
 
 pub(crate) use dispatch::{Facts, Request};
 pub use explain::{Backend, Explanation, Served};
@@ -19,3 +20,4 @@ pub(crate) use host::wire::Engines;
 pub use hosts::Hosts;
 #[cfg(feature = "nccl")]
 pub use nccl_library::nccl_library;
+pub use quantised::QuantisedAllReduce;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bridge::{Asked, Group, Message, Operand, Queue};
-use super::config::{algorithm, reduction};
+use super::config::{algorithm, codec, reduction};
 use super::report::guard;
 use super::tensor::{Target, resolve, target};
 use super::{Communicator, Coordinator, Report, Tensor};
@@ -91,8 +91,11 @@ impl<'a> Caller<'a> {
         }
         let missing = || Error::invalid("the operands", "missing", "a collective needs one");
         let dtype = from.as_ref().or(to.as_ref()).map(|(_, dtype)| *dtype).ok_or_else(missing)?;
-        let options =
-            AllReduceOptions { reduction: reduction(asked.reduction)?, algorithm: algorithm(asked.algorithm)? };
+        let options = AllReduceOptions {
+            reduction: reduction(asked.reduction)?,
+            algorithm: algorithm(asked.algorithm)?,
+            codec: codec(asked.codec)?,
+        };
         let numbers = match op.input.size {
             Size::Counts => Numbers::Counts([first, second]),
             _ if asked.along => Numbers::Along(asked.dim, first),

@@ -7,7 +7,7 @@ use super::bridge::Settings;
 use super::report::guard;
 use crate::error::{Error, Result};
 use crate::group::{Config, Deadlines, Determinism, Tuning};
-use crate::op::Algorithm;
+use crate::op::{Algorithm, Codec};
 use crate::types::{Dtype, Reduction, Transport};
 
 /// The type with this number.
@@ -41,6 +41,11 @@ pub(super) fn algorithm(number: u32) -> Result<Algorithm> {
     })
 }
 
+/// The codec with this number.
+pub(super) fn codec(number: u32) -> Result<Codec> {
+    numbered("a Codec", &Codec::ALL, number)
+}
+
 /// The inverse of [`algorithm`].
 pub(super) fn algorithm_number(algorithm: Algorithm) -> u32 {
     Algorithm::ALL.iter().position(|known| *known == algorithm).map_or(0, |index| index as u32 + 1)
@@ -68,6 +73,14 @@ pub(super) fn algorithm_name(number: u32) -> Result<&'static str, Report> {
 
 pub(super) fn algorithm_named(name: &cxx::CxxString) -> Result<u32, Report> {
     guard(|| name.to_string_lossy().parse().map(algorithm_number))
+}
+
+pub(super) fn codec_name(number: u32) -> Result<&'static str, Report> {
+    guard(|| codec(number).map(Codec::name))
+}
+
+pub(super) fn codec_named(name: &cxx::CxxString) -> Result<u32, Report> {
+    guard(|| name.to_string_lossy().parse().map(Codec::number))
 }
 
 pub(super) fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64, Report> {

@@ -67,6 +67,8 @@ pub(super) fn coordinator_explain(coordinator: &Coordinator) -> Result<Vec<Expla
         reductions: served.reductions.iter().map(|reduction| *reduction as u32).collect(),
         dtypes: served.dtypes.iter().map(|dtype| *dtype as u32).collect(),
         captured: served.captured,
+        from_bytes: served.from_bytes,
+        up_to_bytes: served.up_to_bytes,
     };
     let explained = |explanation: Explanation| Explained {
         backend: explanation.backend as u32,

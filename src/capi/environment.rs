@@ -6,15 +6,23 @@ use std::pin::Pin;
 use cxx::UniquePtr;
 
 use super::bootstrap::{Borrowed, Ready};
-use super::bridge::{Entry, EnvSettings, Machine, MaybeSize, MaybeText};
+use super::bridge::{Entry, EnvSettings, Machine, MaybeQuantised, MaybeSize, MaybeText};
+use super::config::codec;
 use super::coordinator::backend;
 use super::report::guard;
 use super::{Environment, Report};
 use crate::bootstrap::foreign::Foreign;
-use crate::environment::{EnvConfig, InitMethod, Setting};
+use crate::environment::{EnvConfig, InitMethod, QuantisedAllReduce, Setting};
 use crate::error::Result;
 use crate::group::Config;
 use crate::sys::foreign::Bootstrap;
+
+fn quantised(settings: &MaybeQuantised) -> Result<Option<QuantisedAllReduce>> {
+    let bytes = |size: MaybeSize| size.set.then_some(size.value as u64);
+    let (min_bytes, max_bytes) = (bytes(settings.min_bytes), bytes(settings.max_bytes));
+    let made = |codec| QuantisedAllReduce { min_bytes, max_bytes, ..QuantisedAllReduce::new(codec) };
+    settings.set.then(|| codec(settings.codec).map(made)).transpose()
+}
 
 /// # Safety
 /// The device is null or lives through the call.
@@ -35,6 +43,7 @@ unsafe fn config(settings: &EnvSettings) -> Result<EnvConfig> {
         host: text(&settings.host),
         interface: text(&settings.interface),
         backend: size(settings.backend).map(|number| backend(u32::try_from(number).unwrap_or(u32::MAX))).transpose()?,
+        quantised: quantised(&settings.quantised)?,
         communicator: Config::try_from(&settings.communicator)?,
     })
 }

@@ -76,6 +76,14 @@ mod bridge {
         value: String,
     }
 
+    /// Mirrors `std::optional<symmetra::QuantisedAllReduce>`.
+    struct MaybeQuantised {
+        set: bool,
+        codec: u32,
+        min_bytes: MaybeSize,
+        max_bytes: MaybeSize,
+    }
+
     /// Mirrors `symmetra::EnvConfig`.
     struct EnvSettings {
         tensor_parallel_size: usize,
@@ -92,6 +100,7 @@ mod bridge {
         interface: MaybeText,
         /// The number of a backend.
         backend: MaybeSize,
+        quantised: MaybeQuantised,
         communicator: Settings,
     }
 
@@ -107,6 +116,8 @@ mod bridge {
         reductions: Vec<u32>,
         dtypes: Vec<u32>,
         captured: bool,
+        from_bytes: u64,
+        up_to_bytes: u64,
     }
 
     /// Mirrors `symmetra::Explanation`.
@@ -181,6 +192,7 @@ mod bridge {
         operation: &'a str,
         reduction: u32,
         algorithm: u32,
+        codec: u32,
         /// The root, or the distance between ranks.
         parameter: usize,
         has_input: bool,
@@ -223,6 +235,8 @@ mod bridge {
         fn reduction_named(name: &CxxString) -> Result<u32>;
         fn algorithm_name(algorithm: u32) -> Result<&'static str>;
         fn algorithm_named(name: &CxxString) -> Result<u32>;
+        fn codec_name(codec: u32) -> Result<&'static str>;
+        fn codec_named(name: &CxxString) -> Result<u32>;
         fn settings_default() -> Settings;
         fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64>;
         fn log_set(sink: UniquePtr<LogSink>);

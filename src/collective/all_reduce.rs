@@ -6,18 +6,23 @@ use super::select::Reach;
 use super::{Inner, shape_of};
 use crate::error::{Error, Result};
 use crate::group::Determinism;
+use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Scratch, View};
-use crate::op::{Algorithm, AllReduceOptions};
+use crate::op::{Algorithm, AllReduceOptions, Codec};
 use crate::types::{Dtype, Reduction};
 
 /// Most bytes of one launch: kernels count packets in 32 bits.
 const MOST_CALL_BYTES: u64 = 1 << 33;
 
+/// Most units of one launch by a codec: kernels count packets of 16 bytes of the message in 32 bits.
+const MOST_CALL_UNITS: u64 = 1 << 24;
+
 /// The plan for one message.
 pub(super) struct Plan {
     pub(super) algorithm: Algorithm,
     pub(super) reduction: Reduction,
+    pub(super) codec: Codec,
     pub(super) dtype: Dtype,
     /// Input and output, for algorithms in which peers address the operands.
     pub(super) peers: Option<[Peers; 2]>,
@@ -40,8 +45,9 @@ impl Inner {
             true => Reach::Direct,
             false => Reach::Pushed,
         };
-        let reduction = options.reduction;
+        let AllReduceOptions { reduction, codec, .. } = options;
         let algorithm = match options.algorithm {
+            Algorithm::Auto if codec != Codec::None => codec.algorithm(world),
             Algorithm::Auto => self.table.select(dtype, reduction, reach(&operands), bytes as u64),
             named => named,
         };
@@ -75,8 +81,28 @@ impl Inner {
             }
             _ => None,
         };
-        let call_bytes = self.scratch(algorithm).max_bytes.min(MOST_CALL_BYTES);
-        Ok(Plan { algorithm, reduction, dtype, peers, call_elems: call_bytes as usize / dtype.bytes() })
+        let call_elems = match codec {
+            Codec::None => self.scratch(algorithm).max_bytes.min(MOST_CALL_BYTES) / dtype.bytes() as u64,
+            codec => self.codec_call_elems(codec, algorithm)?,
+        };
+        Ok(Plan { algorithm, reduction, codec, dtype, peers, call_elems: call_elems as usize })
+    }
+
+    /// Most elements of one call by a codec: the units that fit the slots.
+    pub(super) fn codec_call_elems(&self, codec: Codec, algorithm: Algorithm) -> Result<u64> {
+        let world = self.group.world_size();
+        let slot_packets = self.scratch(algorithm).slot_packets;
+        let (sources, setting) = match algorithm {
+            Algorithm::TwoShotSentinel => (world as u64, "two_shot_sentinel_bytes"),
+            _ => (1, "one_shot_sentinel_bytes"),
+        };
+        let units = (slot_packets / codec.unit_packets() * sources).min(MOST_CALL_UNITS);
+        if units > 0 {
+            return Ok(units * u64::from(args::kUnitElems));
+        }
+        let (least, have) = (codec.unit_packets() * 16 * sources, slot_packets * 16 * sources);
+        let reason = format!("{setting} makes slots of {have} bytes in all, and a unit in each slot takes {least}");
+        Err(Error::unsupported(format!("the codec {codec} over {world} ranks"), reason))
     }
 
     pub(super) fn scratch(&self, algorithm: Algorithm) -> &Scratch {
@@ -94,6 +120,11 @@ impl Inner {
 
     pub(super) fn geometry(&self, plan: &Plan, bytes: u64) -> Launch {
         let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u32);
+        if plan.codec != Codec::None {
+            let units = bytes.div_ceil(u64::from(args::kUnitElems) * plan.dtype.bytes() as u64);
+            let share = if plan.algorithm == Algorithm::TwoShotSentinel { units.div_ceil(world.into()) } else { units };
+            return geometry::quantised(shape, world, share, plan.codec.unit_packets() as u32);
+        }
         let share = |packet_bytes: u64| bytes.div_ceil(packet_bytes).div_ceil(world.into());
         match plan.algorithm {
             Algorithm::OneShotLL => geometry::push(shape, world, bytes.div_ceil(8), 512),

@@ -9,7 +9,7 @@ use super::exchange::copy;
 use super::graph_part::Recorded;
 use super::reach::Peers;
 use crate::error::{Error, Result};
-use crate::group::Call;
+use crate::group::{CODEC_SHIFT, Call};
 use crate::kernel::args;
 use crate::kernel::geometry::Launch;
 use crate::memory::View;
@@ -66,6 +66,7 @@ impl Inner {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
         };
+        call.options.check_codec(call.dtype, self.group.config().determinism)?;
         let operands = [input, output];
         if input.elems == 0 {
             return Ok(Prepared::Empty(call.noted(0, WAY_NOTHING)));
@@ -84,7 +85,8 @@ impl Inner {
     fn part(&self, plan: &Plan, elems: usize) -> Part {
         let bytes = (elems * plan.dtype.bytes()) as u64;
         let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
-        let call = Call::new(bytes, args::kOpAllReduce, plan.dtype, plan.reduction, way, by_peers);
+        let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
+        let call = Call::new(bytes, args::kOpAllReduce, plan.dtype, plan.reduction, way, rest);
         let call = plan.peers.map_or(call, |peers| call.at(peers.map(|peers| peers.offset_bytes)));
         Part { elems, call, launch: self.geometry(plan, bytes) }
     }
@@ -111,6 +113,7 @@ impl Inner {
             algorithm: plan.algorithm.number(),
             lanes_log2: 0,
             reduction: plan.reduction as u32,
+            codec: plan.codec.number(),
         }
     }
 

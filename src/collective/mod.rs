@@ -34,7 +34,7 @@ use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::Shape;
 use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
-use crate::op::{Algorithm, Call, Kernels};
+use crate::op::{Algorithm, Call, Codec, Kernels};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
@@ -241,6 +241,14 @@ impl Communicator {
     pub fn chosen(&self, dtype: Dtype, reduction: Reduction, direct: bool, bytes: u64) -> Algorithm {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         self.0.table.select(dtype, reduction, reach, bytes)
+    }
+
+    /// Refuses a codec for which the scratch is too small.
+    pub(crate) fn check_room(&self, codec: Codec) -> Result<()> {
+        match (codec, self.world_size()) {
+            (Codec::None, _) | (_, 1) => Ok(()),
+            (codec, world) => self.0.codec_call_elems(codec, codec.algorithm(world)).map(drop),
+        }
     }
 
     /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands

@@ -91,6 +91,6 @@ fn probe_args() -> args::ProbeArgs {
         to: [std::ptr::null_mut(); args::kMaxWorld as usize],
         packets: 0,
         targets: 0,
-        reserved: [0; 25],
+        reserved: [0; 27],
     }
 }

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::layout::{Layout, Parallelism};
+use super::quantised;
 use super::rendezvous::InitMethod;
-use crate::backend::Backend;
+use crate::backend::{Backend, QuantisedAllReduce};
 use crate::bootstrap::check_world_size;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
@@ -45,6 +46,9 @@ pub struct EnvConfig {
     /// The only backend for groups of more than one rank; a call that it does not serve is an error. `None`: from
     /// `SYMMETRA_BACKEND`, else the first backend that serves the call. Equal on every rank.
     pub backend: Option<Backend>,
+    /// Which all-reduces go by a codec without naming one. `None`: from `AITER_QUICK_REDUCE_QUANTIZATION` and
+    /// `AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB`, else none. Equal on every rank.
+    pub quantised: Option<QuantisedAllReduce>,
     /// The settings of every group's communicator.
     pub communicator: Config,
 }
@@ -64,6 +68,7 @@ impl Default for EnvConfig {
             host: None,
             interface: None,
             backend: None,
+            quantised: None,
             communicator: Config::default(),
         }
     }
@@ -82,6 +87,7 @@ pub(super) struct Resolved {
     pub(super) host: Option<String>,
     pub(super) interface: Option<(String, Source)>,
     pub(super) backend: Option<Backend>,
+    pub(super) quantised: Option<QuantisedAllReduce>,
     pub(super) communicator: Config,
     pub(super) settings: Vec<Setting>,
 }
@@ -216,6 +222,7 @@ impl EnvConfig {
             None | Some(AUTO) => None,
             Some(name) => Some(backend_named(name)?),
         };
+        let (quantised, quantised_source) = quantised::resolve(self.quantised, lookup)?;
         let library = library_path(lookup)?.unwrap_or_else(|| ("by its usual name".to_owned(), Source::Default));
         let (method, method_source) = match (&self.init_method, told) {
             (_, Some(_)) => ("an object of the caller's".to_owned(), Source::Program),
@@ -235,6 +242,7 @@ impl EnvConfig {
             Setting { name: "world_size", value: layout.world_size().to_string(), source: world_size.1 },
             Setting { name: "init_method", value: method, source: method_source },
             Setting { name: "backend", value: backend_name(backend).to_owned(), source: backend_source },
+            Setting { name: "quantised", value: quantised::shown(quantised), source: quantised_source },
             Setting { name: "nccl_library", value: library.0, source: library.1 },
         ];
         Ok(Resolved {
@@ -246,6 +254,7 @@ impl EnvConfig {
             host: self.host,
             interface,
             backend,
+            quantised,
             communicator: self.communicator,
             settings,
         })

@@ -130,7 +130,10 @@ impl Coordinator {
     }
 
     pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
-        self.on_own_kernels(call, false)?.bind(call, kept)
+        match self.select(&Request::of(call, false))? {
+            Backend::Quantised => self.communicator()?.bind(&self.facts.by_codec(call), kept),
+            _ => self.on_own_kernels(call, false)?.bind(call, kept),
+        }
     }
 
     /// Blocks until all work of `stream` is done, and returns its error if it failed.

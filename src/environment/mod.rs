@@ -28,6 +28,7 @@ mod layout;
 mod named;
 mod objects;
 mod opening;
+mod quantised;
 mod rendezvous;
 
 use std::fmt;
@@ -47,7 +48,7 @@ use opening::Terms;
 
 #[cfg(feature = "nccl")]
 pub use crate::backend::nccl_library;
-pub use crate::backend::{Backend, Explanation, Hosts, Served};
+pub use crate::backend::{Backend, Explanation, Hosts, QuantisedAllReduce, Served};
 pub use crate::variables::{Setting, Source, VARIABLES, Variable, warn_of_variables};
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
@@ -206,6 +207,7 @@ struct Met {
     device: Chosen,
     interface: Option<(String, Source)>,
     backend: Option<Backend>,
+    quantised: Option<QuantisedAllReduce>,
     communicator: Config,
 }
 
@@ -213,20 +215,22 @@ impl Met {
     /// Collective; blocks.
     fn new(bootstrap: &mut dyn Bootstrap, resolved: Resolved, deadline: Instant) -> Result<Self> {
         warn_of_variables();
-        let Resolved { rank, layout, communicator, backend, mut settings, .. } = resolved;
+        let Resolved { rank, layout, communicator, backend, quantised, mut settings, .. } = resolved;
         let host = resolved.host.unwrap_or_else(boot_id);
-        let hosts = opening::meet(bootstrap, host, &layout, (&communicator, backend), deadline)?;
+        let hosts = opening::meet(bootstrap, host, &layout, (&communicator, backend, quantised), deadline)?;
         let local = resolved.local_rank.unwrap_or((hosts.local_rank(rank).unwrap_or(rank), Source::Derived));
         let (device, of_device) =
             config::choose_device(resolved.device.as_ref(), local, Device::count(DeviceKind::Cuda));
         settings.extend(of_device);
-        Ok(Self { layout, hosts, settings, device, interface: resolved.interface, backend, communicator })
+        let interface = resolved.interface;
+        Ok(Self { layout, hosts, settings, device, interface, backend, quantised, communicator })
     }
 
     fn open_on_one_host(self, bootstrap: impl Bootstrap) -> Result<Environment> {
-        let Self { layout, hosts, settings, device, interface, backend: forced, communicator: config } = self;
+        let Self { layout, hosts, settings, device, interface, backend: forced, quantised, communicator: config } =
+            self;
         let interface = interface.map(|(name, _)| name);
-        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced };
+        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced, quantised };
         let coordinators = opening::on_one_host(bootstrap, device.open(), &terms)?;
         let environment = Environment { layout, hosts, settings, kept: None, coordinators };
         environment.log();
@@ -235,11 +239,12 @@ impl Met {
 
     /// `way` is the address from which this host reaches rank 0.
     fn open_on_hosts(self, bootstrap: Box<dyn Bootstrap>, way: Option<IpAddr>) -> Result<Environment> {
-        let Self { layout, hosts, mut settings, device, interface, backend: forced, communicator: config } = self;
+        let Self { layout, hosts, mut settings, device, interface, backend: forced, quantised, communicator: config } =
+            self;
         let interface = interface.or_else(|| Some((way?.to_string(), Source::Derived)));
         settings.extend(interface.clone().map(|(value, source)| Setting { name: "interface", value, source }));
         let interface = interface.map(|(name, _)| name);
-        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced };
+        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced, quantised };
         let (coordinators, kept) = opening::on_hosts(bootstrap, device.open(), &terms)?;
         let environment = Environment { layout, hosts, settings, kept: Some(kept), coordinators };
         environment.log();

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::config;
 use super::coordinator::Coordinator;
 use super::layout::{Layout, Parallelism};
-use crate::backend::{Backend, Engines, Facts, FinalExchange, GroupBackends, Hosts, Reach, TwoLevel};
+use super::quantised;
+use crate::backend::{
+    Backend, Engines, Facts, FinalExchange, GroupBackends, Hosts, QuantisedAllReduce, Reach, TwoLevel,
+};
 use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
 use crate::bootstrap::{Bootstrap, Directory, Local, until};
 use crate::collective::Communicator;
@@ -32,13 +35,14 @@ pub(super) fn meet(
     bootstrap: &mut dyn Bootstrap,
     host: String,
     layout: &Layout,
-    (config, forced): (&Config, Option<Backend>),
+    (config, forced, quantised): (&Config, Option<Backend>, Option<QuantisedAllReduce>),
     deadline: Instant,
 ) -> Result<Hosts> {
     let sizes = Parallelism::ALL.map(|parallelism| format!("{parallelism} {}", layout.size(parallelism))).join(", ");
     let mut agreed = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     agreed.push(("the parallel sizes".to_owned(), sizes));
     agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
+    agreed.push(("the quantised all-reduce".to_owned(), quantised::shown(quantised)));
     agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
     let hellos = tell(bootstrap, "to open an environment", &Hello { host, agreed }, deadline)?;
     check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
@@ -53,11 +57,13 @@ pub(super) struct Terms<'a> {
     /// The interface of engines between hosts.
     pub(super) interface: Option<String>,
     pub(super) forced: Option<Backend>,
+    pub(super) quantised: Option<QuantisedAllReduce>,
 }
 
 impl Terms<'_> {
     fn serve(&self, reach: Reach, ranks: &[usize], rank: usize) -> Result<(Arc<GroupBackends>, Arc<Facts>)> {
-        GroupBackends::open(reach, (ranks, rank), self.hosts, self.forced, self.interface.as_deref())
+        let asked = (self.forced, self.quantised);
+        GroupBackends::open(reach, (ranks, rank), self.hosts, asked, self.interface.as_deref())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Operation, Parameter};
-use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, exchange_name};
+use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, codec_name, exchange_name};
 
 /// One call, as its rank enqueued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub(crate) struct Call {
 
 /// What stands in a descriptor for the algorithm of a call that NCCL runs.
 pub(crate) const BY_NCCL: u32 = 0xff;
+
+/// Where in the last eight bits of an all-reduce's own stands the codec. Before it stands whether peers access operands.
+pub(crate) const CODEC_SHIFT: u32 = 1;
 
 /// Where in a descriptor stands what tells places of operands apart.
 const PLACE_SHIFT: u32 = 40;
@@ -77,6 +80,9 @@ impl fmt::Display for Call {
             way => exchange_name(way),
         };
         write!(out, " by {}", name.unwrap_or("?"))?;
+        if let (Some(Operation::AllReduce), Some(codec)) = (operation, codec_name(field(32) >> CODEC_SHIFT)) {
+            write!(out, " in {codec}")?;
+        }
         match self.descriptor >> PLACE_SHIFT {
             0 => Ok(()),
             place => write!(out, ", operands {place:06x}"),

@@ -104,6 +104,14 @@ pub const kTwoShotZeroCopy: u32 = 4;
 pub const kRing: u32 = 5;
 pub const kRecursiveDoubling: u32 = 6;
 pub const kAllReduceAlgorithms: u32 = 7;
+pub const kCodecNone: u32 = 0;
+pub const kCodecFp8: u32 = 1;
+pub const kCodecInt8: u32 = 2;
+pub const kCodecInt6: u32 = 3;
+pub const kCodecInt4: u32 = 4;
+pub const kCodecs: u32 = 5;
+pub const kUnitElems: u32 = 256;
+pub const kGroupElems: u32 = 32;
 pub const kRingChannels: u32 = 128;
 pub const kRingSlots: u32 = 2;
 pub const kRingCountsOffset: u32 = 16384;
@@ -138,6 +146,7 @@ pub struct AllReduceArgs {
     pub dtype: u32,
     pub algorithm: u32,
     pub reduction: u32,
+    pub codec: u32,
     pub peers: [*mut u8; 16usize],
     pub inputs: *const PeerTable,
     pub outputs: *const PeerTable,
@@ -146,7 +155,7 @@ pub struct AllReduceArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AllReduceArgs"][::std::mem::size_of::<AllReduceArgs>() - 248usize];
+    ["Size of AllReduceArgs"][::std::mem::size_of::<AllReduceArgs>() - 256usize];
     ["Alignment of AllReduceArgs"][::std::mem::align_of::<AllReduceArgs>() - 8usize];
     ["Offset of field: AllReduceArgs::input"][::std::mem::offset_of!(AllReduceArgs, input) - 0usize];
     ["Offset of field: AllReduceArgs::output"][::std::mem::offset_of!(AllReduceArgs, output) - 8usize];
@@ -160,13 +169,14 @@ const _: () = {
     ["Offset of field: AllReduceArgs::dtype"][::std::mem::offset_of!(AllReduceArgs, dtype) - 76usize];
     ["Offset of field: AllReduceArgs::algorithm"][::std::mem::offset_of!(AllReduceArgs, algorithm) - 80usize];
     ["Offset of field: AllReduceArgs::reduction"][::std::mem::offset_of!(AllReduceArgs, reduction) - 84usize];
-    ["Offset of field: AllReduceArgs::peers"][::std::mem::offset_of!(AllReduceArgs, peers) - 88usize];
-    ["Offset of field: AllReduceArgs::inputs"][::std::mem::offset_of!(AllReduceArgs, inputs) - 216usize];
-    ["Offset of field: AllReduceArgs::outputs"][::std::mem::offset_of!(AllReduceArgs, outputs) - 224usize];
+    ["Offset of field: AllReduceArgs::codec"][::std::mem::offset_of!(AllReduceArgs, codec) - 88usize];
+    ["Offset of field: AllReduceArgs::peers"][::std::mem::offset_of!(AllReduceArgs, peers) - 96usize];
+    ["Offset of field: AllReduceArgs::inputs"][::std::mem::offset_of!(AllReduceArgs, inputs) - 224usize];
+    ["Offset of field: AllReduceArgs::outputs"][::std::mem::offset_of!(AllReduceArgs, outputs) - 232usize];
     ["Offset of field: AllReduceArgs::inputs_offset_bytes"]
-        [::std::mem::offset_of!(AllReduceArgs, inputs_offset_bytes) - 232usize];
+        [::std::mem::offset_of!(AllReduceArgs, inputs_offset_bytes) - 240usize];
     ["Offset of field: AllReduceArgs::outputs_offset_bytes"]
-        [::std::mem::offset_of!(AllReduceArgs, outputs_offset_bytes) - 240usize];
+        [::std::mem::offset_of!(AllReduceArgs, outputs_offset_bytes) - 248usize];
 };
 pub const kExchangePackets: u32 = 0;
 pub const kExchangePush: u32 = 1;
@@ -344,11 +354,11 @@ pub struct ProbeArgs {
     pub to: [*mut core::ffi::c_void; 16usize],
     pub packets: u64,
     pub targets: u32,
-    pub reserved: [u32; 25usize],
+    pub reserved: [u32; 27usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ProbeArgs"][::std::mem::size_of::<ProbeArgs>() - 248usize];
+    ["Size of ProbeArgs"][::std::mem::size_of::<ProbeArgs>() - 256usize];
     ["Alignment of ProbeArgs"][::std::mem::align_of::<ProbeArgs>() - 8usize];
     ["Offset of field: ProbeArgs::from"][::std::mem::offset_of!(ProbeArgs, from) - 0usize];
     ["Offset of field: ProbeArgs::to"][::std::mem::offset_of!(ProbeArgs, to) - 8usize];

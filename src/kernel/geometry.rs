@@ -1,6 +1,9 @@
 //! Launch shapes: pure functions, so that every rank launches alike.
 
-use super::args::{Geometry, kMaxBlocks as MAX_BLOCKS, kRingChannels as RING_CHANNELS};
+use super::args::{
+    Geometry, kGroupElems as GROUP_ELEMS, kMaxBlocks as MAX_BLOCKS, kRingChannels as RING_CHANNELS,
+    kUnitElems as UNIT_ELEMS,
+};
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
 const PACKET_BYTES: u32 = 16;
@@ -54,6 +57,20 @@ pub(crate) fn push(shape: Shape, world: u32, packets: u64, most_threads: u32) ->
 /// Shared memory for one packet of every rank in every lane.
 fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
     VOTE_BYTES + (world << lanes_log2) * PACKET_BYTES
+}
+
+/// The launch of an all-reduce by a codec that moves `units` units of `unit_packets` packets from every source: one
+/// thread for a group of every source.
+pub(crate) fn quantised(shape: Shape, world: u32, units: u64, unit_packets: u32) -> Launch {
+    const GROUPS_LOG2: u32 = (UNIT_ELEMS / GROUP_ELEMS).ilog2();
+    let shared = |lanes_log2: u32| VOTE_BYTES + (world << lanes_log2 >> GROUPS_LOG2) * unit_packets * PACKET_BYTES;
+    match shape {
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared(5), false, 5),
+        Shape::Gpu => {
+            let Launch { geometry, lanes_log2 } = push(shape, world, units << GROUPS_LOG2, 512);
+            Launch { geometry: Geometry { shared_bytes: shared(lanes_log2), ..geometry }, lanes_log2 }
+        }
+    }
 }
 
 /// The launch of a broadcast of `packets` packets through scratch, each first to the owner of its share: one thread for

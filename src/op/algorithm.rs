@@ -1,4 +1,4 @@
-//! The algorithms of an all-reduce, and the options of a call.
+//! The algorithms of an all-reduce.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,28 +6,6 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::types::{Dtype, Reduction, algorithm_name};
-
-/// The reduction and algorithm of an all-reduce. A [`Reduction`] or an [`Algorithm`] alone converts into options with
-/// the default for the other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AllReduceOptions {
-    /// How the values of all ranks are combined.
-    pub reduction: Reduction,
-    /// How the data move.
-    pub algorithm: Algorithm,
-}
-
-impl From<Reduction> for AllReduceOptions {
-    fn from(reduction: Reduction) -> Self {
-        Self { reduction, algorithm: Algorithm::Auto }
-    }
-}
-
-impl From<Algorithm> for AllReduceOptions {
-    fn from(algorithm: Algorithm) -> Self {
-        Self { reduction: Reduction::Sum, algorithm }
-    }
-}
 
 /// An all-reduce algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

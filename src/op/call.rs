@@ -1,12 +1,13 @@
 //! A call of an operation, as every backend takes it.
 
-use super::{Algorithm, AllReduceOptions, Message, Op};
+use super::{Algorithm, AllReduceOptions, Codec, Message, Op};
 use crate::error::{Operation, Parameter};
 use crate::group::{BY_NCCL, Call as Noted};
 use crate::memory::View;
 use crate::types::{Dtype, Reduction};
 
 /// An operation with the operands and settings of one call. Ranks are numbered in the group.
+#[derive(Clone)]
 pub(crate) struct Call<'v> {
     pub(crate) op: &'static Op,
     pub(crate) dtype: Dtype,
@@ -68,9 +69,10 @@ impl<'v> Call<'v> {
         self.op.operation.reduces().then_some(self.options.reduction)
     }
 
-    /// Whether the call names an all-reduce algorithm, which own kernels alone have.
-    pub(crate) fn names_algorithm(&self) -> bool {
-        self.op.operation == Operation::AllReduce && self.options.algorithm != Algorithm::Auto
+    /// Whether the call names an all-reduce algorithm or a codec, which own kernels alone have.
+    pub(crate) fn names_way(&self) -> bool {
+        let AllReduceOptions { algorithm, codec, .. } = self.options;
+        self.op.operation == Operation::AllReduce && (algorithm != Algorithm::Auto || codec != Codec::None)
     }
 
     /// The type that all ranks have in common. Messages have types of their own.

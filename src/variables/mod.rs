@@ -27,9 +27,21 @@ pub struct Variable {
 }
 
 /// Variables that configure AITER's quantised all-reduce.
-const QUICK_REDUCE: [&str; 3] =
-    ["AITER_QUICK_REDUCE_QUANTIZATION", "AITER_QUICK_REDUCE_CAST_BF16_TO_FP16", "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB"];
-const NO_EFFECT: &str = "no effect yet: there is no quantised backend";
+pub(crate) struct QuickReduce {
+    /// How values are sent.
+    pub(crate) regime: &'static str,
+    /// The largest message, in MiB.
+    pub(crate) most_mib: &'static str,
+    /// Whether bf16 becomes f16.
+    cast: &'static str,
+}
+
+pub(crate) const QUICK_REDUCE: QuickReduce = QuickReduce {
+    regime: "AITER_QUICK_REDUCE_QUANTIZATION",
+    most_mib: "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB",
+    cast: "AITER_QUICK_REDUCE_CAST_BF16_TO_FP16",
+};
+const NO_EFFECT: &str = "no effect: sums are in single precision and keep the range of bf16";
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
@@ -61,9 +73,19 @@ pub const VARIABLES: [Variable; 27] = [
     variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the library to load where SYMMETRA_NCCL_LIBRARY is unset"),
-    variable(QUICK_REDUCE[0], "regime", "unset", NO_EFFECT),
-    variable(QUICK_REDUCE[1], "flag", "unset", NO_EFFECT),
-    variable(QUICK_REDUCE[2], "number", "unset", NO_EFFECT),
+    variable(
+        QUICK_REDUCE.regime,
+        "NONE, FP, FP8, INT8, INT6 or INT4",
+        "unset",
+        "the codec of large all-reduces of f16 and bf16; NONE, FP: none",
+    ),
+    variable(QUICK_REDUCE.cast, "flag", "unset", NO_EFFECT),
+    variable(
+        QUICK_REDUCE.most_mib,
+        "number",
+        "0",
+        "the largest all-reduce that goes by the codec, in MiB; 0: no limit",
+    ),
     variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),
     variable("HIP_VISIBLE_DEVICES", "list", "all", "which AMD GPUs there are; read by the HIP runtime"),
 ];
@@ -83,8 +105,8 @@ pub fn warn_of_variables() {
         for (name, nearest) in unknown(names.iter().map(String::as_str)) {
             crate::log!(WARN, "nothing reads the variable {name}; did you mean {nearest}?");
         }
-        for name in names.iter().filter(|name| QUICK_REDUCE.contains(&name.as_str())) {
-            crate::log!(WARN, "the variable {name} is set and has {NO_EFFECT}");
+        if names.iter().any(|name| name == QUICK_REDUCE.cast) {
+            crate::log!(WARN, "the variable {} is set and has {NO_EFFECT}", QUICK_REDUCE.cast);
         }
     });
 }

@@ -56,6 +56,28 @@ fn three_ranks_of_bf16() {
     assert!(algorithms.len() > 1 && !algorithms.contains("\"auto\""), "{algorithms:?}");
 }
 
+#[test]
+fn codecs_stay_within_their_bounds() {
+    for (ranks, codec, more, way) in [
+        (2, "int8", "--graph", "one-shot-sentinel int8"),
+        (3, "int6", "--plain --op avg --dtype f16", "two-shot-sentinel int6"),
+        (4, "int4", "--bound --in-place", "two-shot-sentinel int4"),
+        (3, "fp8", "--algorithm one-shot-sentinel --check-calls", "one-shot-sentinel fp8"),
+    ] {
+        let flags = format!("--ranks {ranks} --codec {codec} --ranks-as threads --device host --json {more}");
+        let run = symmetra(&format!("all-reduce {flags} -b 1000 -e 64000 --step-factor 4 --iterations 2")).ok();
+        right(&run, 4);
+        for row in run.objects() {
+            assert_eq!(row["algorithm"], way, "{row}");
+            assert_eq!(row["dtype"], if more.contains("f16") { "f16" } else { "bf16" }, "{row}");
+        }
+    }
+    symmetra("all-reduce --codec int8 --dtype f32")
+        .refused(2, &["sums and averages of f16 and bf16, not the sum of f32"]);
+    symmetra("all-reduce --codec int8 --algorithm ring")
+        .refused(2, &["one-shot-sentinel or two-shot-sentinel, not ring"]);
+}
+
 /// Sizes on both sides of every crossover, none a power of two.
 fn every_world(ranks_as: &str) {
     let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32", "u64"];

@@ -97,15 +97,28 @@ fn info_of_settings_that_are_refused_says_why() {
 fn pitfall_36_a_variable_that_nothing_reads_is_warned_of() {
     let mut command = super::command(["info", "--device", "host"]);
     let run = super::Run::from(
-        command.env("SYMMETRA_SECRTE", "ab").env("AITER_QUICK_REDUCE_QUANTIZATION", "INT4").output().unwrap(),
+        command.env("SYMMETRA_SECRTE", "ab").env("AITER_QUICK_REDUCE_CAST_BF16_TO_FP16", "1").output().unwrap(),
     )
     .ok();
     for words in [
         "nothing reads the variable SYMMETRA_SECRTE; did you mean SYMMETRA_SECRET?",
-        "the variable AITER_QUICK_REDUCE_QUANTIZATION is set and has no effect yet: there is no quantised backend",
+        "the variable AITER_QUICK_REDUCE_CAST_BF16_TO_FP16 is set and has no effect: sums are in single precision",
     ] {
         assert_eq!(run.stderr.matches(words).count(), 1, "{}", run.stderr);
     }
+    let mut quantised = super::command(["info", "--device", "host", "--json"]);
+    let run = super::Run::from(
+        quantised
+            .env("AITER_QUICK_REDUCE_QUANTIZATION", "INT4")
+            .env("AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB", "8")
+            .output()
+            .unwrap(),
+    )
+    .ok();
+    assert_eq!(run.stderr, "");
+    let config = &run.objects()[0]["config"];
+    let expected = ["quantised", "int4 from 1048576 to 8388608 bytes", "AITER_QUICK_REDUCE_QUANTIZATION"];
+    assert!(config.as_array().unwrap().iter().any(|setting| *setting == serde_json::json!(expected)), "{config}");
     let mut silent = super::command(["info", "--device", "host"]);
     let run = super::Run::from(silent.env("SYMMETRA_SECRTE", "ab").env("SYMMETRA_LOG", "off").output().unwrap()).ok();
     assert_eq!(run.stderr, "");

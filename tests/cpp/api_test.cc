@@ -34,6 +34,9 @@ void types() {
     CHECK_EQ(algorithm(name(known)), known);
   }
   CHECK_EQ(name(Algorithm::kTwoShotSentinel), "two-shot-sentinel");
+  for (const Codec known : {Codec::kNone, Codec::kFp8, Codec::kInt8, Codec::kInt6, Codec::kInt4}) CHECK_EQ(codec(name(known)), known);
+  CHECK_EQ(name(Codec::kInt6), "int6");
+  CHECK_THROWS(kInvalidArgument, codec("int3"));
   CHECK_EQ(name(DtypeOf<std::uint8_t>::kValue), "u8");
   CHECK_EQ(size_bytes(Dtype::kU64), 8u);
   for (const Reduction known : {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax, Reduction::kAverage}) {
@@ -226,6 +229,23 @@ void half_types() {
     communicator.all_reduce(Operand(values.data(), 9, Dtype::kF16), stream);
     communicator.synchronize(stream);
     CHECK(values == std::vector<std::uint16_t>(9, two_f16));
+    // The largest code of every group, which passes as it is beside zeros.
+    const struct {
+      Codec codec;
+      std::uint16_t largest, twice;
+    } codecs[] = {
+        {Codec::kFp8, 0x43E0, 0x4460}, {Codec::kInt8, 0x42FE, 0x437E}, {Codec::kInt6, 0x41F8, 0x4278}, {Codec::kInt4, 0x40E0, 0x4160}};
+    for (const auto& [codec, largest, twice] : codecs) {
+      values.assign(700, communicator.rank() == 0 ? largest : 0);
+      const Operand operand(values.data(), values.size(), Dtype::kBF16);
+      communicator.all_reduce(operand, stream, codec);
+      communicator.synchronize(stream);
+      CHECK(values == std::vector<std::uint16_t>(700, largest));
+      communicator.bind_all_reduce(operand, operand, {Reduction::kSum, Algorithm::kTwoShotSentinel, codec}).enqueue(stream);
+      communicator.synchronize(stream);
+      CHECK(values == std::vector<std::uint16_t>(700, twice));
+      CHECK_THROWS(kUnsupported, communicator.all_reduce(operand, stream, {Reduction::kMax, Algorithm::kAuto, codec}));
+    }
     communicator.close();
   });
 }

@@ -276,6 +276,38 @@ void named_tensors() {
   });
 }
 
+/// All-reduces that the setting sends through a codec.
+void quantised() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    EnvConfig config = sizes(2, 1, 1);
+    config.communicator.determinism = Determinism::kPerAlgorithm;
+    config.quantised = QuantisedAllReduce{Codec::kInt4, 128, 4096};
+    const Environment environment = Environment::init(bootstrap, config);
+    const Coordinator& tp = environment.tp();
+    const Explanation explained = tp.explain().at(0);
+    CHECK(explained.backend == Backend::kQuantised && explained.serves.size() == 2);
+    CHECK(explained.serves.at(0).from_bytes == 128 && explained.serves.at(0).up_to_bytes == 4096);
+    const Stream stream(tp.device());
+    // 1 and 0.75: with 7 as the largest code the second is between two.
+    std::vector<std::uint16_t> values(64, 0x3F40);
+    values[0] = values[32] = 0x3F80;
+    tp.all_reduce(Operand(values.data(), 64, Dtype::kBF16), stream);
+    tp.synchronize(stream);
+    CHECK(values[1] != 0x3FC0);
+    std::vector<std::uint16_t> few(63, 0x3F40);
+    few[0] = 0x3F80;
+    tp.all_reduce(Operand(few.data(), 63, Dtype::kBF16), stream);
+    tp.synchronize(stream);
+    CHECK(few[0] == 0x4000 && few[1] == 0x3FC0);
+    environment.close();
+  });
+  EnvConfig wrong = sizes(1, 1, 1);
+  wrong.quantised = QuantisedAllReduce{Codec::kInt4, 10, 9};
+  test::ranks(1, [&wrong](Bootstrap& bootstrap) {
+    CHECK(contains(CHECK_THROWS(kInvalidArgument, Environment::init(bootstrap, wrong)).what(), "10 to 9"));
+  });
+}
+
 /// What says who serves what, and what nobody serves.
 void backends() {
   for (const Backend known : {Backend::kQuantised, Backend::kOwn, Backend::kNccl, Backend::kHost}) CHECK_EQ(backend(name(known)), known);
@@ -288,15 +320,16 @@ void backends() {
     CHECK_EQ(explained.size(), 4u);
     CHECK(explained[1].backend == Backend::kOwn && explained[1].refuses.empty());
     CHECK_EQ(explained[1].text, "own: every operation and type, any size; in graphs every operation and type, any size");
-    CHECK_EQ(explained[0].refuses.at(0), "there is none yet");
+    CHECK_EQ(explained[0].refuses.at(0), "no codec is set");
     const Served& served = explained[1].serves.at(0);
     CHECK_EQ(served.operation, "all-reduce");
     CHECK(served.reductions.size() == 5 && served.dtypes.size() == 10 && !served.captured);
+    CHECK(served.from_bytes == 0 && served.up_to_bytes == UINT64_MAX);
 
     const Stream stream(tp.device());
     std::vector<float> values(6, 1);
     const Operand operand(values.data(), 6);
-    CHECK(contains(CHECK_THROWS(kUnsupported, tp.through(Backend::kQuantised).all_reduce(operand, stream)).what(), "there is none yet"));
+    CHECK(contains(CHECK_THROWS(kUnsupported, tp.through(Backend::kQuantised).all_reduce(operand, stream)).what(), "no codec is set"));
     const Coordinator host = tp.through(Backend::kHost);
     if (has_engine(host)) {
       CHECK_THROWS(kUnsupported, stream.capture([&](Capture& capture) { host.all_reduce(operand, capture); }));
@@ -508,12 +541,10 @@ int main(int count, char** names) {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"layout", layout},   {"operations", operations},
-               {"graphs", graphs},   {"pipelines", pipelines},
-               {"objects", objects}, {"named_tensors", named_tensors},
-               {"aborted", aborted}, {"backends", backends},
-               {"forced", forced},   {"refused", refused},
-               {"hosts", hosts}};
+  } cases[] = {{"layout", layout},       {"operations", operations}, {"graphs", graphs},
+               {"pipelines", pipelines}, {"objects", objects},       {"named_tensors", named_tensors},
+               {"aborted", aborted},     {"backends", backends},     {"forced", forced},
+               {"refused", refused},     {"hosts", hosts},           {"quantised", quantised}};
   for (const auto& test : cases) {
     if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;
     test.run();

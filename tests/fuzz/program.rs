@@ -183,7 +183,7 @@ impl Placed {
         };
         let &Self { count, rows, root, in_place, from, to, seed, .. } = self;
         let op = OPERATIONS.into_iter().find(|op| op.name() == self.op).unwrap();
-        let options = AllReduceOptions { reduction, algorithm };
+        let options = AllReduceOptions { reduction, algorithm, ..Default::default() };
         Call { op, count, rows, options, root, memory, in_place, from, to, seed }
     }
 

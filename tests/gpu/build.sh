@@ -28,7 +28,7 @@ g++ -std=c++20 -O1 -DSYMMETRA_CUDA -I. -Iinclude -I"$home/include" tests/gpu/dev
   -L"$library" -lcudart_static -ldl -lrt -pthread -o "$out/device_test"
 archs=()
 for arch in $(echo "${SYMMETRA_CUDA_ARCHS:-80,90a,100a}" | tr ',;' '  '); do archs+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
-"$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc tests/kernels/user_kernel.cu \
+"$home/bin/nvcc" -O3 -std=c++20 -fmad=false "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc tests/kernels/user_kernel.cu \
   tests/kernels/narrow_kernels.cu kernels/cuda/kernels.cu -L"$library" -o "$out/kernels_test"
 # The p2p_allreduce API: without MPI, and with it where it is.
 p2p=(-std=c++17 -O1 -DP2P_ALLREDUCE_DEVICE=CUDA -DOMPI_SKIP_MPICXX -Iinclude -Iinclude/p2p_allreduce/shim -I"$home/include")

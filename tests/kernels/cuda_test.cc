@@ -77,7 +77,7 @@ struct Call {
     for (uint64_t i = 0; i < c.count; ++i) {
       std::vector<Bits> terms;
       for (uint32_t rank = 0; rank < world; ++rank) {
-        terms.push_back(element(random, c.dtype, c.special));
+        terms.push_back(term(random, c, i, rank, world));
         std::memcpy(&image[rank][begin_in + i * size], &terms.back(), size);
       }
       expected.push_back(reference::result(algorithm, c.dtype, c.reduction, terms, i, c.count));
@@ -177,8 +177,9 @@ struct Ranks {
     args.dtype = call.c.dtype;
     args.algorithm = algorithm;
     args.reduction = call.c.reduction;
+    args.codec = call.c.codec;
     args.lanes_log2 = call.c.lanes_log2;
-    const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes(algorithm, world, call.c.lanes_log2), programmatic};
+    const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes_of(call.c, algorithm, world), programmatic};
     MUST(cudaSetDevice(static_cast<int>(rank)));
     MUST(static_cast<cudaError_t>(cuda::launch(streams[rank], kind_of(args), &args, geometry)));
   }
@@ -205,6 +206,10 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   // Partial sums of integers wrap: no average comes of them.
   const bool partial = algorithm == kRing || algorithm == kRecursiveDoubling;
   if (partial && c.reduction == kAverage && !reference::is_float(dtype)) c.reduction = kSum;
+  if (has_codecs(algorithm, dtype) && random() % 2 == 0) {
+    quantise(random, c);
+    c.threads = items(algorithm, world, c.lanes_log2) + random() % 2;
+  }
   return c;
 }
 

@@ -60,7 +60,9 @@ void check_all() {
           reduce.dtype = dtype;
           reduce.reduction = reduction;
           reduce.algorithm = algorithm;
-          check(kernel<Backend>(reduce), "all-reduce", algorithm, dtype, world);
+          for (reduce.codec = 0; reduce.codec < kCodecs; ++reduce.codec) {
+            check(kernel<Backend>(reduce), "all-reduce", algorithm, dtype, world);
+          }
           ExchangeArgs args{};
           args.world = world;
           args.dtype = dtype;

@@ -32,7 +32,8 @@ struct Case {
   bool in_place;
   bool special;  ///< NaN, infinities, denormals, sentinels instead of plain numbers
   uint32_t reduction = kSum;
-  bool plain = false;  ///< a ring: peers cannot address the operands
+  bool plain = false;           ///< a ring: peers cannot address the operands
+  uint32_t codec = kCodecNone;  ///< of 16-bit types; the sum is of codes that pass as they are
 };
 
 /// Random bits of an element.
@@ -57,6 +58,38 @@ inline Bits element(std::mt19937_64& random, uint32_t dtype, bool special) {
     default:
       return reference::encode(dtype == kF16 ? reference::kHalf : reference::kBrain, static_cast<float>(value));
   }
+}
+
+/// Bits of an element that a codec passes on as it is: in each group one rank has codes, the largest among them, and the
+/// others zeros.
+inline Bits code(std::mt19937_64& random, const Case& c, uint64_t i, uint32_t rank, uint32_t world) {
+  const uint64_t drawn = random();
+  if (i / kGroupElems % world != rank) return 0;
+  const uint32_t most = c.codec == kCodecFp8 ? 7 : (1u << (codec_bits(c.codec) - 1)) - 1;
+  const auto size = static_cast<float>(i % kGroupElems == 0 ? most : drawn % (most + 1)) * (c.codec == kCodecFp8 ? 64 : 1);
+  return reference::encode(c.dtype == kF16 ? reference::kHalf : reference::kBrain, size != 0 && drawn >> 63 != 0 ? -size : size);
+}
+
+/// Bits of an element of a rank's input.
+inline Bits term(std::mt19937_64& random, const Case& c, uint64_t i, uint32_t rank, uint32_t world) {
+  return c.codec == kCodecNone ? element(random, c.dtype, c.special) : code(random, c, i, rank, world);
+}
+
+/// Whether there are codecs for an all-reduce.
+inline bool has_codecs(uint32_t algorithm, uint32_t dtype) {
+  return (algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel) && (dtype == kF16 || dtype == kBF16);
+}
+
+/// Makes a case one of any codec, with tiles of one to four units.
+inline void quantise(std::mt19937_64& random, Case& c) {
+  c.codec = kCodecFp8 + random() % (kCodecs - kCodecFp8);
+  c.lanes_log2 = kUnitGroupsLog2 + random() % 3;
+  c.reduction = kSum;
+}
+
+/// Block-shared memory of a case.
+inline uint32_t shared_bytes_of(const Case& c, uint32_t algorithm, uint32_t world) {
+  return c.codec == kCodecNone ? shared_bytes(algorithm, world, c.lanes_log2) : quantised_shared_bytes(c.codec, world, c.lanes_log2);
 }
 
 /// An operand between guards.
@@ -108,7 +141,7 @@ class Operands {
     for (uint64_t i = 0; i < c.count; ++i) {
       std::vector<Bits> terms;
       for (uint32_t rank = 0; rank < world; ++rank) {
-        terms.push_back(element(random, c.dtype, c.special));
+        terms.push_back(term(random, c, i, rank, world));
         terms_[rank].push_back(terms.back());
       }
       expected_.push_back(reference::result(algorithm, c.dtype, c.reduction, terms, i, c.count));
@@ -211,8 +244,9 @@ class Group {
     args.dtype = c.dtype;
     args.algorithm = algorithm_;
     args.reduction = c.reduction;
+    args.codec = c.codec;
     args.lanes_log2 = c.lanes_log2;
-    const Geometry geometry{c.blocks, c.threads, shared_bytes(algorithm_, world_, c.lanes_log2), 0};
+    const Geometry geometry{c.blocks, c.threads, shared_bytes_of(c, algorithm_, world_), 0};
     const host::Entry entry = entry_of(args, geometry);
     if (entry == nullptr) return {nullptr, geometry};
     return {[args, entry] { entry(&args); }, geometry};

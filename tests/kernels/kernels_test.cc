@@ -52,6 +52,10 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   // Partial sums of integers wrap: no average comes of them.
   const bool partial = algorithm == kRing || algorithm == kRecursiveDoubling;
   if (partial && c.reduction == kAverage && !reference::is_float(dtype)) c.reduction = kSum;
+  if (has_codecs(algorithm, dtype) && random() % 2 == 0) {
+    quantise(random, c);
+    if (random() % 2 == 0) c.count = random() % (kMostElements + 1);
+  }
   return c;
 }
 
@@ -212,6 +216,27 @@ void test_fits() {
   check(entry_of(args, geometry) == nullptr, "more than a slot");
   args.slot_packets = uint64_t{1} << 28;
   check(entry_of(args, geometry) == nullptr, "a region of more packets than 32 bits count");
+
+  AllReduceArgs coded = nothing(kTwoShotSentinel, kBF16, kSum, 4);
+  coded.codec = kCodecInt8;
+  coded.count = 4 * kUnitElems;
+  coded.slot_packets = unit_packets(kCodecInt8);
+  coded.lanes_log2 = kUnitGroupsLog2;
+  const Geometry of_coded{1, 1, quantised_shared_bytes(kCodecInt8, 4, kUnitGroupsLog2), 0};
+  const auto fails = [&](auto change) {
+    AllReduceArgs changed = coded;
+    change(changed);
+    return entry_of(changed, of_coded) == nullptr;
+  };
+  check(entry_of(coded, of_coded) != nullptr, "a quantised launch that fits");
+  check(entry_of(coded, {1, 1, of_coded.shared_bytes - 1, 0}) == nullptr, "too little shared memory for units");
+  check(entry_of(coded, {1, kMostQuantisedThreads + 1, of_coded.shared_bytes, 0}) == nullptr, "too many threads for groups");
+  check(fails([](AllReduceArgs& args) { ++args.count; }), "more units than a slot");
+  check(fails([](AllReduceArgs& args) { args.lanes_log2 = kUnitGroupsLog2 - 1; }), "a tile of less than a unit");
+  check(fails([](AllReduceArgs& args) { args.codec = kCodecs; }), "no such codec");
+  check(fails([](AllReduceArgs& args) { args.dtype = kF32; }), "a codec of another type");
+  check(fails([](AllReduceArgs& args) { args.reduction = kMax; }), "a codec of another reduction");
+  check(fails([](AllReduceArgs& args) { args.algorithm = kRing; }), "a codec by another algorithm");
 }
 
 /// A packet of an epoch that comes much later.
@@ -324,10 +349,12 @@ void test_refresh(uint32_t algorithm) {
 
 /// Rank 2 of three stays away. The others give up, name it, and send nothing more; when it
 /// comes late it may finish, but writes into nobody's operands.
-void test_timeout(uint32_t algorithm, uint32_t threads) {
+void test_timeout(uint32_t algorithm, uint32_t threads, uint32_t codec = kCodecNone) {
   std::mt19937_64 random(9);
   const Group group(algorithm, 3, 4096, 0, 400'000'000);
-  const Case c{300, kF32, 2, threads, 2, 0, 0, false, false};
+  Case c{300, kF32, 2, threads, 2, 0, 0, false, false};
+  if (codec != kCodecNone) c = {600, kBF16, 2, threads, kUnitGroupsLog2, 0, 0, false, false};
+  c.codec = codec;
   const Operands first(algorithm, c, 3, random), second(algorithm, c, 3, random);
   std::vector<std::vector<Launch>> launches(3);
   for (uint32_t rank = 0; rank < 2; ++rank) launches[rank] = {group.launch(c, first, rank)};
@@ -500,6 +527,10 @@ int main(int argc, char** argv) {
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
     test_timeout(algorithm, kShapes[algorithm % 5][1]);
     test_abort(algorithm);
+  }
+  for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel}) {
+    test_timeout(algorithm, 1, kCodecInt6);
+    test_timeout(algorithm, 3, kCodecFp8);
   }
   test_signals(1);
   test_signals(3);

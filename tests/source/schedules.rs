@@ -1,7 +1,7 @@
 //! What can be known of kernels without running one. The schedules of the ring and of recursive doubling, for
 //! every world: `kernels/schedules_test.cc` plays through the formulas that the kernels run. Which kernels there are:
 //! `kernels/dispatch_test.cc`. And the narrow formats: `kernels/narrow_test.cc` compares their encoders and decoders
-//! with an oracle. `CXX` names the compiler, else `c++`.
+//! with an oracle, and `kernels/codec_test.cc` the units of codecs with their description. `CXX` names the compiler, else `c++`.
 
 use std::env;
 use std::path::Path;
@@ -40,4 +40,9 @@ fn every_kernel_is_listed() {
 #[test]
 fn narrow_formats_round_to_the_nearest_code() {
     passes("narrow_test", "-O2");
+}
+
+#[test]
+fn units_of_codecs_are_as_described_and_never_look_absent() {
+    passes("codec_test", "-O2");
 }

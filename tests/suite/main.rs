@@ -15,6 +15,7 @@ mod low_contention;
 mod numerics;
 mod operations;
 mod put;
+mod quantised;
 mod several;
 mod signals;
 #[path = "../support/mod.rs"]

@@ -1,5 +1,6 @@
 //! `symmetra all-reduce`: reductions over ranks, measured and verified, or of the user's own tensors.
 
+mod bounds;
 mod buffer;
 mod collective;
 mod places;
@@ -10,7 +11,7 @@ mod shards;
 mod sweep;
 mod unfinished;
 
-use symmetra::{Algorithm, AllReduceOptions, Dtype, MAX_WORLD_SIZE};
+use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, MAX_WORLD_SIZE};
 
 use crate::devices::RankDevice;
 use crate::exchange::{self, SweepArgs};
@@ -30,8 +31,8 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// Reduce over ranks: measure and verify a sweep of sizes, or reduce tensors in files.
 ///
 /// Starts the ranks itself. Without --input every size is run on fresh random data and every
-/// element of every rank's result is compared, bit for bit, with an independent reference; then
-/// batches of operations are timed. A row's time is the median over the batches of the slowest
+/// element of every rank's result is compared, bit for bit, with an independent reference, or with
+/// --codec by the codec's bound; then batches of operations are timed. A row's time is the median over the batches of the slowest
 /// rank's time for one operation. Bus bandwidth is algorithm bandwidth x 2 (ranks - 1) / ranks.
 /// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
@@ -40,6 +41,7 @@ Examples:
   symmetra all-reduce
   symmetra all-reduce --ranks 8 --dtype bf16 --graph --max-bytes 64MiB
   symmetra all-reduce --ranks 3 --dtype i8 --op max
+  symmetra all-reduce --ranks 8 --codec int8
   symmetra all-reduce --ranks 2 --ranks-as threads --algorithm two-shot-zero-copy --json
   symmetra all-reduce --bound --graph -b 8 -e 128M -f 4
   symmetra all-reduce --input 'shard-{rank}.npy' --output sum.npy
@@ -56,6 +58,11 @@ pub(crate) struct Args {
     /// Which way to reduce; `auto` is the library's choice for each size (`symmetra info` prints it)
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
     algorithm: Algorithm,
+
+    /// How values are sent: as they are, or in fewer bits. Elements are then compared with bounds, and the ranks' bits
+    /// with each other
+    #[arg(long, default_value = "none", value_parser = names::codec_parser())]
+    codec: Codec,
 
     /// Bind the call to its operands: it is checked and planned once, and enqueued as often as it is measured
     #[arg(long, conflicts_with = "input")]
@@ -109,7 +116,7 @@ pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Res
         transport: args.transport,
         along: args.along.map(usize::from),
         in_place: args.sweep.in_place || collective == Collective::Broadcast,
-        ..Sweep::new(&args.sweep, parts, args.run.ranks_as)?
+        ..Sweep::new(&args.sweep, args.sweep.dtype.unwrap_or(Dtype::F32), parts, args.run.ranks_as)?
     };
     let mut run = Run::new(&args.run.devices(ranks)?, sweep);
     run.check_calls = args.check_calls;
@@ -137,7 +144,19 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
 
 /// Refuses an algorithm that does not reduce this type so.
 fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), Failure> {
-    let AllReduceOptions { algorithm, reduction } = options;
+    let AllReduceOptions { algorithm, reduction, codec } = options;
+    if !codec.carries(dtype, reduction) {
+        return Err(Failure::usage(format!(
+            "--codec {codec} carries sums and averages of f16 and bf16, not the {reduction} of {dtype}"
+        )));
+    }
+    if codec != Codec::None
+        && ![Algorithm::Auto, Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel].contains(&algorithm)
+    {
+        return Err(Failure::usage(format!(
+            "--codec {codec} goes by one-shot-sentinel or two-shot-sentinel, not {algorithm}"
+        )));
+    }
     if !algorithm.reduces(dtype, reduction) {
         return Err(Failure::usage(format!("{algorithm} makes no averages of {dtype}")));
     }
@@ -149,16 +168,18 @@ fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), Failure> {
 
 impl Args {
     fn options(&self) -> AllReduceOptions {
-        AllReduceOptions { reduction: self.sweep.op, algorithm: self.algorithm }
+        AllReduceOptions { reduction: self.sweep.op, algorithm: self.algorithm, codec: self.codec }
     }
 
     fn sweep(&self) -> Result<Sweep, Failure> {
         let (asked, algorithm) = (&self.sweep, self.algorithm);
-        check_fits(self.options(), asked.dtype)?;
+        let usual = if self.codec == Codec::None { Dtype::F32 } else { Dtype::BF16 };
+        let dtype = asked.dtype.unwrap_or(usual);
+        check_fits(self.options(), dtype)?;
         if asked.plain && (!asked.graph || self.bound) && algorithm.needs_reach() {
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }
-        Ok(Sweep { algorithm, bound: self.bound, ..Sweep::new(asked, 1, self.run.ranks_as)? })
+        Ok(Sweep { algorithm, codec: self.codec, bound: self.bound, ..Sweep::new(asked, dtype, 1, self.run.ranks_as)? })
     }
 }
 

@@ -21,7 +21,7 @@ macro_rules! with_element {
 }
 
 /// An element that can be drawn at random and reduced as the library promises to.
-pub(crate) trait Summand: Element {
+pub(crate) trait Summand: Element + Wide {
     /// A random value. Floats have either sign and span twelve binary orders of magnitude, so that
     /// the order of a sum shows in its bits; integers are of any value, so that sums wrap.
     fn draw(random: &mut fastrand::Rng) -> Self;
@@ -109,6 +109,44 @@ integer!(i32, i64);
 integer!(u32, u64);
 integer!(i64, i64);
 integer!(u64, u64);
+
+/// An element as a number, for distances.
+pub(crate) trait Wide: Copy {
+    /// Half the distance from 1 to the next number; 0 for integers, which are exact.
+    const ROUNDOFF: f64;
+    fn wide(self) -> f64;
+}
+
+macro_rules! wide {
+    ($($element:ty, $digits:expr;)*) => {$(
+        impl Wide for $element {
+            const ROUNDOFF: f64 = $digits;
+            fn wide(self) -> f64 {
+                self.into()
+            }
+        }
+    )*};
+}
+
+wide! {
+    f32, f32::EPSILON as f64 / 2.0;
+    f64, f64::EPSILON / 2.0;
+    f16, 1.0 / 2048.0;
+    bf16, 1.0 / 256.0;
+}
+
+macro_rules! exact {
+    ($($element:ty)*) => {$(
+        impl Wide for $element {
+            const ROUNDOFF: f64 = 0.0;
+            fn wide(self) -> f64 {
+                self as f64
+            }
+        }
+    )*};
+}
+
+exact! { i8 u8 i32 u32 i64 u64 }
 
 #[cfg(test)]
 #[path = "../../../tests/cli/unit/element.rs"]

@@ -55,9 +55,9 @@ pub(crate) struct Args {
 #[group(id = "sweep", multiple = true)]
 #[command(next_help_heading = "Measuring")]
 pub(crate) struct SweepArgs {
-    /// Element type
-    #[arg(long, default_value = "f32", value_parser = names::dtype_parser())]
-    pub(crate) dtype: Dtype,
+    /// Element type [default: f32, or bf16 with a codec]
+    #[arg(long, value_parser = names::dtype_parser())]
+    pub(crate) dtype: Option<Dtype>,
 
     /// What becomes of the values of all ranks
     #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]

@@ -1,10 +1,10 @@
-//! Types, reductions, algorithms and transports by name: on the command line, and in the tasks of rank processes.
+//! Types, reductions, algorithms, codecs and transports by name: on the command line, and in the tasks of rank processes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use symmetra::{Algorithm, Dtype, Reduction, Transport};
+use symmetra::{Algorithm, Codec, Dtype, Reduction, Transport};
 
 /// What moves the data of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,10 @@ pub(crate) fn mover_parser() -> impl TypedValueParser<Value = Mover> {
 
 pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     parser([Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name))
+}
+
+pub(crate) fn codec_parser() -> impl TypedValueParser<Value = Codec> {
+    parser(Codec::ALL.map(Codec::name))
 }
 
 /// `#[serde(with = "by_name")]` for types that display as their name and parse from it.

@@ -24,7 +24,7 @@ fn what_no_backend_serves_names_the_group_the_call_and_every_reason() {
         for part in [
             "all-reduce (sum) of f32 by the group tp on 1 host, ",
             "(2 ranks)",
-            "quantised: there is none yet; own: quantised is forced; nccl: quantised is forced; host: quantised is forced",
+            "quantised: no codec is set; own: quantised is forced; nccl: quantised is forced; host: quantised is forced",
         ] {
             assert!(words.contains(part), "{words}");
         }

@@ -14,6 +14,7 @@ fn facts(hosts: &[usize], nccl: bool, host: bool) -> Facts {
         hosts: hosts.iter().enumerate().map(|(host, ranks)| (format!("host-{host}"), *ranks)).collect(),
         forced: None,
         exact: false,
+        quantised: Err("no codec is set".to_owned()),
         nccl: if nccl { HAVE } else { Err(lacking()) },
         host: if host { Ok(()) } else { Err(lacking()) },
     }
@@ -24,6 +25,17 @@ fn sizes() -> impl Strategy<Value = usize> {
     (0u32..=40, -3i64..=3, 0u64..1 << 40).prop_map(|(power, off, low)| {
         let size = (1i64 << power) + off + (low & ((1 << power) - 1)) as i64 * (off & 1);
         size.clamp(0, 1 << 40) as usize
+    })
+}
+
+/// A setting of quantised all-reduces, with limits that may be 0, equal or none.
+fn settings() -> impl Strategy<Value = Option<QuantisedAllReduce>> {
+    let limits =
+        proptest::option::of((sizes(), sizes())).prop_map(|pair| pair.map(|(a, b)| (a.min(b) as u64, a.max(b) as u64)));
+    proptest::option::of((0usize..Codec::ALL.len(), limits, any::<bool>())).prop_map(|setting| {
+        let (codec, limits, open) = setting?;
+        let (min_bytes, max_bytes) = (limits.map(|(min, _)| min), limits.filter(|_| !open).map(|(_, max)| max));
+        Some(QuantisedAllReduce { min_bytes, max_bytes, ..QuantisedAllReduce::new(Codec::ALL[codec]) })
     })
 }
 
@@ -66,10 +78,11 @@ proptest! {
     #[test]
     fn every_call_has_one_backend_which_explain_names(
         hosts in proptest::collection::vec(1usize..=16, 1..5), nccl: bool, exact: bool,
-        bytes in sizes(), offset in 0usize..64, captured: bool,
+        bytes in sizes(), offset in 0usize..64, captured: bool, setting in settings(),
     ) {
         let device = Device::host().unwrap();
-        let facts = Facts { exact, ..facts(&hosts, nccl, true) };
+        let quantised = setting.ok_or_else(|| "no codec is set".to_owned());
+        let facts = Facts { exact, quantised, ..facts(&hosts, nccl, true) };
         let world = facts.world_size();
         let explained = facts.explain();
         for op in OPERATIONS {
@@ -91,11 +104,11 @@ proptest! {
                 let (request, backend) = &chosen[0];
                 prop_assert!(chosen.iter().all(|other| other.1 == *backend), "{:?}", chosen);
                 let named = |explanation: &&Explanation| {
-                    let of = |s: &&Served| s.holds(op.operation, request.reduction, request.dtype, captured);
+                    let of = |s: &&Served| s.holds(op.operation, request.reduction, request.dtype, captured, request.bytes);
                     explanation.serves.iter().filter(of).count() > 0
                 };
                 let twice = |explanation: &Explanation| {
-                    let of = |s: &&Served| s.holds(op.operation, request.reduction, request.dtype, captured);
+                    let of = |s: &&Served| s.holds(op.operation, request.reduction, request.dtype, captured, request.bytes);
                     explanation.serves.iter().filter(of).count() > 1
                 };
                 let names: Vec<_> = explained.iter().filter(named).map(|explanation| explanation.backend).collect();
@@ -118,7 +131,7 @@ proptest! {
     ) {
         let forced = Backend::ALL[forced];
         let facts = Facts { forced: Some(forced), exact, ..facts(&hosts, nccl, host) };
-        for request in requests() {
+        for (request, _) in facts.requests() {
             match facts.select(&request) {
                 Ok(backend) => prop_assert!(backend == forced || facts.world_size() == 1),
                 Err(reasons) => {
@@ -136,7 +149,7 @@ proptest! {
 #[test]
 fn groups_on_one_host_are_served_by_the_own_kernels_alone() {
     let lines: Vec<_> = facts(&[4], true, true).explain().iter().map(ToString::to_string).collect();
-    assert_eq!(lines[0], "quantised: refuses: there is none yet");
+    assert_eq!(lines[0], "quantised: refuses: no codec is set");
     assert_eq!(lines[1], "own: every operation and type, any size; in graphs every operation and type, any size");
     assert_eq!(lines[2], "nccl: nothing comes to it");
     assert_eq!(lines[3], "host: nothing comes to it");
@@ -167,10 +180,11 @@ fn nccl_is_given_nothing_that_it_computes_otherwise() {
     let served = |exact: bool, ranks: usize, floats: bool| -> Vec<Reduction> {
         let facts = Facts { exact, ..facts(&[1, ranks - 1], true, true) };
         let by_nccl = |reduction: &Reduction| {
-            let backends = requests().filter(|request| {
+            let requests = facts.requests();
+            let backends = requests.iter().filter(|(request, _)| {
                 !request.captured && request.reduction == Some(*reduction) && request.dtype.is_float() == floats
             });
-            let backends: Vec<_> = backends.map(|request| facts.select(&request)).collect();
+            let backends: Vec<_> = backends.map(|(request, _)| facts.select(request)).collect();
             let nccl = backends[0] == Ok(Backend::Nccl);
             let expected = Ok(if nccl { Backend::Nccl } else { Backend::Host });
             assert!(backends.iter().all(|backend| *backend == expected), "{reduction}: {backends:?}");
@@ -192,6 +206,7 @@ fn nccl_is_given_nothing_that_it_computes_otherwise() {
         reduction: Some(Max),
         dtype: Dtype::BF16,
         named: false,
+        bytes: 8,
         captured: true,
     };
     let reasons = facts(&[1, 1], true, true).select(&captured).unwrap_err();
@@ -208,10 +223,62 @@ fn an_algorithm_by_name_is_for_the_own_kernels() {
         reduction: Some(Reduction::Sum),
         dtype: Dtype::F32,
         named,
+        bytes: 4 << 20,
         captured: false,
     };
     assert_eq!(facts(&[2], true, true).select(&request(true)), Ok(Backend::Own));
     assert_eq!(facts(&[2, 2], true, true).select(&request(false)), Ok(Backend::Nccl));
     let reasons = facts(&[2, 2], true, true).select(&request(true)).unwrap_err();
-    assert!(reasons.contains("nccl: the call names an algorithm of the own kernels"), "{reasons}");
+    assert!(reasons.contains("nccl: the call names an algorithm or a codec of the own kernels"), "{reasons}");
+}
+
+#[test]
+fn a_codec_serves_what_it_is_set_to_and_nothing_else() {
+    let setting = QuantisedAllReduce { max_bytes: Some(8 << 20), ..QuantisedAllReduce::new(Codec::Int8) };
+    let with = |hosts: &[usize]| Facts { quantised: Ok(setting), ..facts(hosts, true, true) };
+    let request = |reduction, dtype, bytes, named| Request {
+        operation: Operation::AllReduce,
+        reduction: Some(reduction),
+        dtype,
+        named,
+        bytes,
+        captured: false,
+    };
+    use Reduction::{Average, Max, Sum};
+    for (request, backend) in [
+        (request(Sum, Dtype::BF16, 2 << 20, false), Backend::Quantised),
+        (request(Average, Dtype::F16, 8 << 20, false), Backend::Quantised),
+        (request(Sum, Dtype::BF16, (2 << 20) - 2, false), Backend::Own),
+        (request(Sum, Dtype::BF16, (8 << 20) + 2, false), Backend::Own),
+        (request(Sum, Dtype::BF16, 4 << 20, true), Backend::Own),
+        (request(Sum, Dtype::F32, 4 << 20, false), Backend::Own),
+        (request(Max, Dtype::BF16, 4 << 20, false), Backend::Own),
+    ] {
+        assert_eq!(with(&[4]).select(&request), Ok(backend), "{request:?}");
+        assert_eq!(with(&[2, 2]).select(&request).is_ok_and(|backend| backend == Backend::Quantised), false);
+        let exact = Facts { exact: true, ..with(&[4]) };
+        assert_eq!(exact.select(&request), Ok(Backend::Own));
+        let through = Facts { forced: Some(Backend::Quantised), ..with(&[4]) };
+        assert_eq!(through.select(&request).is_ok(), backend == Backend::Quantised, "{request:?}");
+    }
+    let lines: Vec<_> = with(&[4]).explain().iter().map(ToString::to_string).collect();
+    let (by_codec, least) =
+        ("all-reduce (sum avg) of f16 bf16 from 2097152 to 8388608 bytes", "int8 from 2097152 to 8388608 bytes");
+    assert_eq!(
+        lines[0],
+        format!(
+            "quantised: {by_codec}; in graphs {by_codec}; refuses: codecs carry all-reduces, sums and averages, of f16 and \
+             bf16; it is set to {least}"
+        )
+    );
+    let own = "own: all-reduce (prod min max) of every type, reduce-scatter";
+    let some = "any size, all-reduce (sum avg) of every type up to 2097151 bytes, all-reduce (sum avg) of f32 f64 i32";
+    assert!(lines[1].starts_with(own) && lines[1].contains(some), "{}", lines[1]);
+    assert!(lines[1].contains("all-reduce (sum avg) of every type from 8388609 bytes; in graphs"), "{}", lines[1]);
+    let lines: Vec<_> = with(&[2, 2]).explain().iter().map(ToString::to_string).collect();
+    assert_eq!(lines[0], "quantised: refuses: its ranks are on 2 hosts, host-0 (2 ranks), host-1 (2 ranks)");
+    assert!(lines[2].starts_with("nccl: all-reduce (sum prod) of every type, "), "{}", lines[2]);
+    let lines: Vec<_> = Facts { exact: true, ..with(&[4]) }.explain().iter().map(ToString::to_string).collect();
+    assert_eq!(lines[0], "quantised: refuses: determinism is exact, and a codec rounds what it sends");
+    assert_eq!(lines[1], "own: every operation and type, any size; in graphs every operation and type, any size");
 }

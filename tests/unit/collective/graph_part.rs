@@ -23,7 +23,8 @@ fn a_launch_does_not_wait_for_a_registration() {
         let communicator = Communicator::open(bootstrap, &device, config).unwrap();
         let (input, output) = (DeviceBuffer::from_slice(&[1i32; 64], &stream), DeviceBuffer::new(&device, 64));
         let (input, output) = (input.unwrap(), output.unwrap());
-        let options = AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::TwoShotZeroCopy };
+        let options =
+            AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::TwoShotZeroCopy, ..Default::default() };
         let graph = stream.capture(|capture| communicator.all_reduce_with(options, &input, &output, capture)).unwrap();
         if communicator.rank() == 0 {
             std::thread::scope(|scope| {

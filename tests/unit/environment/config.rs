@@ -45,6 +45,7 @@ fn settings_are_known_before_anything_opens() {
     assert_eq!(of("tensor_parallel_size"), ("2", Source::Program));
     assert_eq!(of("local_rank"), ("1", Source::Derived));
     assert_eq!(of("backend"), ("auto", Source::Default));
+    assert_eq!(of("quantised"), ("off", Source::Default));
     assert_eq!(of("nccl_library"), ("b", Source::Variable("SYMMETRA_NCCL_LIBRARY")));
     assert_eq!(of("heap_bytes"), ("4096", Source::Program));
     assert_eq!(of("registrations"), ("1024", Source::Default));

@@ -6,9 +6,11 @@ use crate::types::{WAY_COPY_ENGINES, WAY_LEARNED};
 
 #[test]
 fn a_call_reads_as_it_was_packed() {
-    let call = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Max, args::kTwoShotSentinel, 7);
+    let call = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Max, args::kTwoShotSentinel, 1);
     assert_eq!(call.to_string(), "all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel");
-    assert_eq!(call.descriptor >> 32, 7);
+    assert_eq!(call.descriptor >> 32, 1);
+    let quantised = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Sum, 1, args::kCodecInt6 << CODEC_SHIFT);
+    assert_eq!(quantised.to_string(), "all-reduce (sum) of 64 bytes of bf16 by one-shot-sentinel in int6");
     let at = |offsets| call.at(offsets).to_string();
     assert_eq!(at([64, 128]), at([64, 128]));
     for others in [[128, 64], [64, 64], [0, 0], [1 << 40, 128]] {

@@ -12,6 +12,7 @@ proptest! {
             ring(Shape::Gpu, packets, 108),
             single(Shape::Gpu, 2 * world),
             relay(Shape::Gpu, world, packets),
+            quantised(Shape::Gpu, world, packets >> 5, 17),
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));
@@ -20,6 +21,9 @@ proptest! {
         }
         let launch = push(Shape::Gpu, world, packets, 1024);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
+        let launch = quantised(Shape::Gpu, world, packets >> 5, 17);
+        prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
+        prop_assert!(launch.geometry.threads <= 512);
         let launch = relay(Shape::Gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
     }

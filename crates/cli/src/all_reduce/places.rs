@@ -2,7 +2,7 @@
 //! of it.
 
 use symmetra::op::{Case, Extent, Op, Size, Source};
-use symmetra::{Algorithm, BoundAllReduce, Communicator, How, Queue};
+use symmetra::{Algorithm, BoundAllReduce, Codec, Communicator, How, Queue};
 
 use super::buffer::Buffer;
 use super::collective::Collective;
@@ -179,6 +179,9 @@ pub(super) fn count_wrong<T: Summand>(
         let elements = &result[start + stretch.at..][..stretch.count];
         match stretch.source {
             Source::Rank(source) => data.count_unlike(source, given(source) + stretch.start, elements),
+            Source::Reduced if sweep.codec != Codec::None && world > 1 => {
+                data.count_beyond(sweep, world, algorithm, elements)
+            }
             Source::Reduced => data.count_wrong(sweep.reduction, world, algorithm, stretch.start, elements),
         }
     };

@@ -1,7 +1,9 @@
 //! One rank's part of a measurement: every size verified, then timed.
 
 use symmetra::op::Size;
-use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport};
+use symmetra::{
+    Algorithm, Codec, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport,
+};
 
 use super::buffer::Buffer;
 use super::collective::Collective;
@@ -184,14 +186,19 @@ impl<'a> Bench<'a> {
         match self.communicator.world_size() {
             1 => "copy".to_owned(),
             _ if self.sweep.collective != Collective::AllReduce => self.transport().to_owned(),
+            _ if self.sweep.codec != Codec::None => format!("{} {}", self.runs(), self.sweep.codec),
             _ => self.runs().to_string(),
         }
     }
 
     /// What runs: the algorithm asked for, or the table's choice.
     fn runs(&self) -> Algorithm {
-        if self.sweep.algorithm != Algorithm::Auto {
-            return self.sweep.algorithm;
+        let Sweep { algorithm, codec, .. } = *self.sweep;
+        if algorithm != Algorithm::Auto {
+            return algorithm;
+        }
+        if codec != Codec::None {
+            return codec.algorithm(self.communicator.world_size());
         }
         self.communicator.chosen(self.sweep.dtype, self.sweep.reduction, self.is_direct(), self.bytes())
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, AllReduceOptions, Communicator, MAX_WORLD_SIZE, Reduction, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, AllReduceOptions, Codec, Communicator, MAX_WORLD_SIZE, Reduction, Stream, SymmetricBuffer};
 use tempfile::NamedTempFile;
 
 use super::reference::checksum;
@@ -67,6 +67,8 @@ pub(crate) struct Shards {
     algorithm: Algorithm,
     #[serde(with = "by_name")]
     reduction: Reduction,
+    #[serde(with = "by_name")]
+    codec: Codec,
     /// Where rank 0 puts the result.
     unfinished: PathBuf,
 }
@@ -113,11 +115,11 @@ struct Part<'a> {
 impl Part<'_> {
     /// Reduces the tensor of this number and returns the checksum of the result.
     fn reduce<T: Summand>(&mut self, number: usize) -> Result<u64, Failure> {
-        let Self { shards: Shards { algorithm, reduction, .. }, communicator, stream, source, sink } = self;
+        let Self { shards: Shards { algorithm, reduction, codec, .. }, communicator, stream, source, sink } = self;
         let values = source.read::<T>(number)?;
         let buffer: SymmetricBuffer<T> = communicator.symmetric(values.len())?;
         buffer.write(&values, stream)?;
-        let options = AllReduceOptions { reduction: *reduction, algorithm: *algorithm };
+        let options = AllReduceOptions { reduction: *reduction, algorithm: *algorithm, codec: *codec };
         communicator.all_reduce_with(options, &buffer, &buffer, &*stream)?;
         communicator.synchronize(stream)?;
         let result = buffer.read(stream)?;
@@ -141,7 +143,7 @@ pub(super) fn open(
     ranks: Option<u64>,
     options: AllReduceOptions,
 ) -> Result<Opened, Failure> {
-    let AllReduceOptions { algorithm, reduction } = options;
+    let AllReduceOptions { algorithm, reduction, codec } = options;
     let output = files.output.as_deref().ok_or_else(|| Failure::usage("--input needs --output"))?;
     let format = Format::of(Path::new(template), files.tensor.as_deref())?;
     let inputs = inputs(template, ranks)?;
@@ -153,7 +155,7 @@ pub(super) fn open(
     let folder = output.parent().unwrap_or(Path::new("/"));
     let create = || unfinished::create(folder).map_err(Failure::doing(format!("write into {}", folder.display())));
     let (unfinished, path) = guard(create, |file| file.path().to_owned())?;
-    let shards = Shards { format, inputs, header, algorithm, reduction, unfinished: path };
+    let shards = Shards { format, inputs, header, algorithm, reduction, codec, unfinished: path };
     Ok(Opened { shards, output, unfinished })
 }
 

@@ -1,7 +1,7 @@
 //! What a measurement asks of every rank, and what a rank finds.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, AllReduceOptions, Dtype, Reduction, Transport};
+use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
 use super::collective::Collective;
 use crate::exchange::SweepArgs;
@@ -23,6 +23,8 @@ pub(crate) struct Sweep {
     pub(super) reduction: Reduction,
     #[serde(with = "by_name")]
     pub(super) algorithm: Algorithm,
+    #[serde(with = "by_name")]
+    pub(super) codec: Codec,
     /// Elements of each message: of the larger operand.
     pub(super) sizes_elems: Vec<usize>,
     pub(super) iterations: Option<u32>,
@@ -52,12 +54,12 @@ pub(crate) struct Sample {
 }
 
 impl Sweep {
-    /// An all-reduce of sizes in whole multiples of `parts`.
-    pub(super) fn new(asked: &SweepArgs, parts: usize, ranks_as: RanksAs) -> Result<Self, Failure> {
+    /// An all-reduce of sizes in whole multiples of `parts`, in values as they are.
+    pub(super) fn new(asked: &SweepArgs, dtype: Dtype, parts: usize, ranks_as: RanksAs) -> Result<Self, Failure> {
         Ok(Self {
-            dtype: asked.dtype,
+            dtype,
             reduction: asked.op,
-            sizes_elems: asked.sizes.elems(asked.dtype, parts)?,
+            sizes_elems: asked.sizes.elems(dtype, parts)?,
             iterations: asked.iterations,
             graph: asked.graph,
             in_place: asked.in_place,
@@ -77,6 +79,7 @@ impl Sweep {
             dtype: Dtype::F32,
             reduction: Reduction::Sum,
             algorithm,
+            codec: Codec::None,
             sizes_elems: vec![16 << 10],
             iterations: Some(1),
             graph: false,
@@ -90,7 +93,7 @@ impl Sweep {
     }
 
     pub(super) fn options(&self) -> AllReduceOptions {
-        AllReduceOptions { reduction: self.reduction, algorithm: self.algorithm }
+        AllReduceOptions { reduction: self.reduction, algorithm: self.algorithm, codec: self.codec }
     }
 
     pub(super) fn largest_bytes(&self) -> usize {

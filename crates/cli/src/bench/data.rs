@@ -3,7 +3,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
-use half::{bf16, f16};
 use symmetra::Reduction;
 use symmetra::op::{Source, Stretch};
 
@@ -19,7 +18,7 @@ pub(super) struct Data<T> {
     elems: usize,
 }
 
-impl<T: Summand + Wide> Data<T> {
+impl<T: Summand> Data<T> {
     pub(super) fn new(seed: u64, elems: usize, ranks: usize) -> Self {
         let draw = |rank: usize| {
             let mut hasher = DefaultHasher::new();
@@ -81,44 +80,6 @@ impl<T: Summand + Wide> Data<T> {
         wrong
     }
 }
-
-/// An element as a number, for distances.
-pub(super) trait Wide: Copy {
-    /// Half the distance from 1 to the next number; 0 for integers, which are exact.
-    const ROUNDOFF: f64;
-    fn wide(self) -> f64;
-}
-
-macro_rules! wide {
-    ($($element:ty, $digits:expr;)*) => {$(
-        impl Wide for $element {
-            const ROUNDOFF: f64 = $digits;
-            fn wide(self) -> f64 {
-                self.into()
-            }
-        }
-    )*};
-}
-
-wide! {
-    f32, f32::EPSILON as f64 / 2.0;
-    f64, f64::EPSILON / 2.0;
-    f16, 1.0 / 2048.0;
-    bf16, 1.0 / 256.0;
-}
-
-macro_rules! exact {
-    ($($element:ty)*) => {$(
-        impl Wide for $element {
-            const ROUNDOFF: f64 = 0.0;
-            fn wide(self) -> f64 {
-                self as f64
-            }
-        }
-    )*};
-}
-
-exact! { i8 u8 i32 u32 i64 u64 }
 
 #[cfg(test)]
 #[path = "../../../../tests/cli/unit/data.rs"]

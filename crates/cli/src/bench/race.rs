@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
 
 use super::competitor::Competitor;
-use super::data::{Data, Wide};
+use super::data::Data;
 use super::expected::Shape;
 use super::floor::Times;
 use super::nccl;
@@ -133,7 +133,7 @@ impl Race {
         self.operations.unwrap_or(usual)
     }
 
-    fn race<T: Summand + Wide>(
+    fn race<T: Summand>(
         &self,
         communicator: &Communicator,
         [stopwatch, with_hosts]: [&Stopwatch<'_>; 2],
@@ -221,7 +221,7 @@ struct Heat<'h, 'w> {
 }
 
 impl Heat<'_, '_> {
-    fn run<'a, T: Summand + Wide>(&self, sides: &Sides<'a, '_, T>, say: Say<'_, Found>) -> Result<(), Failure> {
+    fn run<'a, T: Summand>(&self, sides: &Sides<'a, '_, T>, say: Say<'_, Found>) -> Result<(), Failure> {
         let Shape { collective, elems, ranks } = self.shape;
         let larger_bytes = self.race.bytes(self.shape.larger_elems());
         let operations = self.race.operations(self.communicator.device().kind(), larger_bytes);
@@ -243,7 +243,7 @@ impl Heat<'_, '_> {
         Ok(())
     }
 
-    fn graphs<'a, T: Summand + Wide>(
+    fn graphs<'a, T: Summand>(
         &self,
         sides: &Sides<'a, '_, T>,
         operations: u32,
@@ -263,7 +263,7 @@ impl Heat<'_, '_> {
     }
 
     /// `launch` enqueues all operations of a side. The sides take turns, so that drift affects all alike.
-    fn time<'a, T: Summand + Wide>(
+    fn time<'a, T: Summand>(
         &self,
         stopwatch: &Stopwatch<'_>,
         sides: &Sides<'a, '_, T>,

@@ -152,6 +152,15 @@ template <class T>
 SYMMETRA_DEVICE void store(void* p, const T& value) {
   *static_cast<T*>(p) = value;
 }
+/// Memory of the block, which a T may share with other types.
+template <class T>
+SYMMETRA_DEVICE T load_shared(const void* p) {
+  return load<T>(p);
+}
+template <class T>
+SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
+  store(p, value);
+}
 
 // Numbers. Conversions round to nearest even.
 

@@ -197,6 +197,18 @@ template <class T>
 SYMMETRA_DEVICE void store(void* p, const T& value) {
   *(hip::Global<hip::Bits<T>>)p = __builtin_bit_cast(hip::Bits<T>, value);
 }
+/// Memory of the block, which a T may share with other types.
+template <class T>
+SYMMETRA_DEVICE T load_shared(const void* p) {
+  typedef hip::Bits<T> __attribute__((may_alias)) Any;
+  const hip::Bits<T> bits = *static_cast<const Any*>(p);
+  return __builtin_bit_cast(T, bits);
+}
+template <class T>
+SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
+  typedef hip::Bits<T> __attribute__((may_alias)) Any;
+  *static_cast<Any*>(p) = __builtin_bit_cast(hip::Bits<T>, value);
+}
 
 // Numbers. Conversions round to nearest even and give the NaN that other platforms give.
 

@@ -161,6 +161,15 @@ template <class T>
 SYMMETRA_DEVICE void store(void* p, const T& value) {
   std::memcpy(p, &value, sizeof(T));
 }
+/// Memory of the block, which a T may share with other types.
+template <class T>
+SYMMETRA_DEVICE T load_shared(const void* p) {
+  return load<T>(p);
+}
+template <class T>
+SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
+  store(p, value);
+}
 
 // Numbers. Conversions round to nearest even and give the NaN that other platforms give.
 

@@ -1,0 +1,56 @@
+//! The setting that sends all-reduces through a codec.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::error::{Error, Result};
+use crate::op::Codec;
+
+/// Which all-reduces of a group go by a codec without naming one: sums and averages of f16 and bf16, of the bytes of
+/// these limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QuantisedAllReduce {
+    /// The codec. [`Codec::None`] sends every value as it is.
+    pub codec: Codec,
+    /// The smallest message, in bytes. `None`: 1 MiB for INT4, and 2 MiB for the others. That is an estimate of the size
+    /// from which on the codec is faster.
+    pub min_bytes: Option<u64>,
+    /// The largest message, in bytes. `None`: no limit.
+    pub max_bytes: Option<u64>,
+}
+
+impl QuantisedAllReduce {
+    /// A codec with the usual limits.
+    pub const fn new(codec: Codec) -> Self {
+        Self { codec, min_bytes: None, max_bytes: None }
+    }
+
+    /// The messages that go by the codec.
+    pub(crate) fn bytes(&self) -> RangeInclusive<u64> {
+        let usual = if self.codec == Codec::Int4 { 1 << 20 } else { 2 << 20 };
+        self.min_bytes.unwrap_or(usual)..=self.max_bytes.unwrap_or(u64::MAX)
+    }
+
+    /// Refuses limits out of order.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let bytes = self.bytes();
+        if self.codec == Codec::None || bytes.start() <= bytes.end() {
+            return Ok(());
+        }
+        let value = format!("{} to {} bytes", bytes.start(), bytes.end());
+        Err(Error::invalid("the range of quantised all-reduces", value, "the largest must not be below the smallest"))
+    }
+}
+
+impl fmt::Display for QuantisedAllReduce {
+    /// `int8 from 2097152 bytes`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes();
+        write!(out, "{} from {}", self.codec, bytes.start())?;
+        if *bytes.end() < u64::MAX {
+            write!(out, " to {}", bytes.end())?;
+        }
+        out.write_str(" bytes")
+    }
+}
