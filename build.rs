@@ -139,6 +139,8 @@ impl Plan {
         let release = env::var("OPT_LEVEL").is_ok_and(|level| level == "3");
         let mut build = cc::Build::new();
         build.cpp(true).opt_level(if release { 3 } else { 1 }).files(sources(&self.root, "kernels/host")?);
+        // A product and a sum are rounded separately, also where the CPU has an instruction for both.
+        build.flag_if_supported("-ffp-contract=off");
         self.cpp(&mut build);
         build.try_compile("symmetra_kernels_host")?;
         Ok(())

@@ -202,6 +202,45 @@ struct ProbeArgs {
   uint32_t reserved[27];
 };
 
+/// Columns of the sum over a row: packet p belongs to column p modulo this.
+constexpr uint32_t kNormColumns = 1024;
+/// Columns that one thread adds at once, as a tree of neighbours.
+constexpr uint32_t kNormFold = 8;
+/// Words of the columns and the levels of their tree, 1024 + 128 + 16 + 2 + 1, rounded up to whole packets.
+constexpr uint32_t kNormWords = 1172;
+/// Block-shared memory of a norm of summed rows: votes, then the columns.
+constexpr uint32_t kNormSharedBytes = 16 + kNormWords * 4;
+/// Most packets of a row that a block keeps in shared memory.
+constexpr uint32_t kStagePackets = 1024;
+/// Most blocks of a norm: its blocks have no state.
+constexpr uint32_t kMostNormBlocks = 65535;
+/// Most elements of a row.
+constexpr uint32_t kMostHidden = 1u << 20;
+
+/// RMSNorm of rows whose sum over the ranks is known: x = T(input + residual), y = T(x (weight + offset) r).
+struct NormArgs {
+  const void* input;     ///< own; rows of `hidden` elements, `input_pitch` apart
+  const void* residual;  ///< own; null: none
+  const void* weight;    ///< own; `hidden` elements
+  void* residual_out;    ///< own; x; null: not asked for
+  void* output;          ///< own; y, in rows of `width` elements; null: not asked for
+  uint64_t rows;
+  uint64_t input_pitch;
+  uint32_t hidden;
+  uint32_t width;
+  uint32_t dtype;         ///< of rows: kF32, kF16 or kBF16
+  uint32_t weight_dtype;  ///< that of rows, or kF32
+  float epsilon;
+  float weight_offset;
+};
+
+/// An all-reduce and norm in one kernel: kOneShotSentinel or kTwoShotSentinel. Of `sum`, the region and what waits need;
+/// of `norm`, the operands, whose input rows follow each other.
+struct FusedNormArgs {
+  AllReduceArgs sum;
+  NormArgs norm;
+};
+
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.
 struct Geometry {
   uint32_t blocks;

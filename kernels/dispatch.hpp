@@ -16,6 +16,9 @@
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
 #include "kernels/geometry.hpp"
+#include "kernels/norm/local.cuh"
+#include "kernels/norm/one_shot.cuh"
+#include "kernels/norm/two_shot.cuh"
 #include "kernels/probe/probe.cuh"
 #include "kernels/signal/signal.cuh"
 
@@ -143,6 +146,50 @@ typename Backend::Entry quantised_kernel(const AllReduceArgs& args) {
   }
 }
 
+/// Norms of rows, by the rows' type.
+template <class Backend>
+typename Backend::Entry norm_kernel(const NormArgs& args) {
+  switch (args.dtype) {
+    case kF32:
+      return Backend::template entry<&norm_rows<F32>>();
+    case kF16:
+      return Backend::template entry<&norm_rows<F16>>();
+    case kBF16:
+      return Backend::template entry<&norm_rows<BF16>>();
+    default:
+      return {};
+  }
+}
+
+/// All-reduces and norms in one kernel. A CPU does not gain from kernels of one world size.
+template <class Backend, class Element, uint32_t kWorld>
+typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
+  constexpr uint32_t kFixed = Backend::kThreadAnItem ? kWorld : 0;
+  if (args.sum.algorithm == kOneShotSentinel) return Backend::template entry<&norm_one_shot<Element, kFixed>>();
+  if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed>>();
+  return {};
+}
+template <class Backend, class ElementType>
+typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
+  if (args.sum.world == 2) return fused_norm_kernel<Backend, Sum<ElementType>, 2>(args);
+  if (args.sum.world == 4) return fused_norm_kernel<Backend, Sum<ElementType>, 4>(args);
+  if (args.sum.world == 8) return fused_norm_kernel<Backend, Sum<ElementType>, 8>(args);
+  return fused_norm_kernel<Backend, Sum<ElementType>, 0>(args);
+}
+template <class Backend>
+typename Backend::Entry norm_kernel(const FusedNormArgs& args) {
+  switch (args.norm.dtype) {
+    case kF32:
+      return fused_norm_kernel<Backend, Sum<F32>, 0>(args);
+    case kF16:
+      return fused_norm_kernel<Backend, F16>(args);
+    case kBF16:
+      return fused_norm_kernel<Backend, BF16>(args);
+    default:
+      return {};
+  }
+}
+
 /// The kernel of a call, by its argument block.
 template <class Backend>
 typename Backend::Entry kernel(const AllReduceArgs& args) {
@@ -169,6 +216,14 @@ typename Backend::Entry kernel(const AgreeArgs&) {
 template <class Backend>
 typename Backend::Entry kernel(const ProbeArgs&) {
   return Backend::template entry<&probe>();
+}
+template <class Backend>
+typename Backend::Entry kernel(const NormArgs& args) {
+  return norm_kernel<Backend>(args);
+}
+template <class Backend>
+typename Backend::Entry kernel(const FusedNormArgs& args) {
+  return norm_kernel<Backend>(args);
 }
 
 /// The kernel of a launch. Null: there is none, or the launch does not fit what kernels take for granted.
@@ -231,6 +286,26 @@ int32_t each_call(const ExchangeArgs& any, Visit visit) {
     }
     return int32_t{0};
   });
+}
+template <class Visit>
+int32_t each_call(NormArgs args, Visit visit) {
+  for (args.dtype = 0; args.dtype <= kU64; ++args.dtype) {
+    if (const int32_t code = visit(args)) return code;
+  }
+  return 0;
+}
+template <class Visit>
+int32_t each_call(FusedNormArgs args, Visit visit) {
+  for (args.sum.world = 2; args.sum.world <= 8; ++args.sum.world) {
+    for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel}) {
+      for (const uint32_t dtype : {kF32, kF16, kBF16}) {
+        args.sum.algorithm = algorithm;
+        args.norm.dtype = dtype;
+        if (const int32_t code = visit(args)) return code;
+      }
+    }
+  }
+  return 0;
 }
 
 /// Calls `visit` with every kernel there is, with some several times and with null where there is none, until it

@@ -201,6 +201,48 @@ constexpr bool fits(const ProbeArgs& args, const Geometry& geometry) {
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;
   return shape && args.targets <= kMaxWorld && args.packets < uint64_t{1} << 60;
 }
+/// Words of the columns of a row, and of the levels of their tree.
+constexpr uint32_t norm_words() {
+  uint32_t words = 1;
+  for (uint32_t columns = kNormColumns; columns > 1; columns = (columns + kNormFold - 1) / kNormFold) words += columns;
+  return words;
+}
+static_assert(kNormWords >= norm_words() && kNormWords % 4 == 0, "room for every level, and whole packets");
+constexpr bool is_row(const NormArgs& args) {
+  const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
+  return types && args.hidden >= 1 && args.hidden <= kMostHidden && args.width >= args.hidden && args.input_pitch >= args.hidden &&
+         args.rows < uint64_t{1} << 40 && (args.weight_dtype == args.dtype || args.weight_dtype == kF32);
+}
+constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
+  return is_row(args) && geometry.blocks >= 1 && geometry.blocks <= kMostNormBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
+         geometry.shared_bytes >= kNormSharedBytes;
+}
+
+/// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, each with a
+/// packet for its scale.
+constexpr uint64_t norm_slot_packets(uint32_t algorithm, uint64_t rows, uint64_t row_packets, uint32_t world) {
+  return algorithm == kOneShotSentinel ? rows * row_packets : (rows + world - 1) / world * (row_packets + 1);
+}
+constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
+/// Block-shared memory of a fused norm: what arrived, the columns, and the stage of a row that is not too long for it.
+constexpr uint64_t norm_shared_bytes(uint32_t items, uint64_t row_packets) {
+  return kNormSharedBytes + uint64_t{items} * 16 + (row_packets <= kStagePackets ? row_packets * 16 : 0);
+}
+constexpr uint32_t items(const FusedNormArgs& args) { return args.sum.world << args.sum.lanes_log2; }
+constexpr bool fits(const FusedNormArgs& args, const Geometry& geometry) {
+  const AllReduceArgs& sum = args.sum;
+  const bool known = sum.world >= 2 && sum.world <= kMaxWorld && sum.rank < sum.world && is_row(args.norm) &&
+                     args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
+                     (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel);
+  if (!known || sum.lanes_log2 > 16) return false;
+  const uint64_t packets = row_packets(args.norm);
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
+                     geometry.shared_bytes >= norm_shared_bytes(items(args), packets);
+  const bool room = sum.slot_packets < uint64_t{1} << 32 &&
+                    region_bytes(sum.algorithm, sum.slot_packets, sum.world) <= uint64_t{16} << 32 &&
+                    norm_slot_packets(sum.algorithm, args.norm.rows, packets, sum.world) <= sum.slot_packets;
+  return shape && room;
+}
 constexpr bool fits(const AgreeArgs& args, const Geometry& geometry) {
   return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry);
 }

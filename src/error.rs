@@ -87,6 +87,8 @@ operations! {
     AllToAllV = 13, "all-to-all-v", false, None;
     /// A shift.
     Shift = 14, "shift", false, Distance;
+    /// An all-reduce of rows that are then normed.
+    AllReduceNorm = args::kOpAllReduceNorm, "all-reduce-norm", false, None;
     /// Opening a group, or exchanging something between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.

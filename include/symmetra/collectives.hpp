@@ -12,6 +12,7 @@
 #include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
 #include "symmetra/memory.hpp"
+#include "symmetra/norm.hpp"
 #include "symmetra/pending.hpp"
 #include "symmetra/types.hpp"
 
@@ -71,6 +72,22 @@ class Collectives {
   /// not block. Memory given by address must stay valid as long as the result and all work that the result enqueued. Only own kernels serve
   /// bound calls. Throws what all_reduce throws, except errors of a stream.
   BoundAllReduce bind_all_reduce(ConstOperand input, Operand output, AllReduceOptions options = AllReduceOptions()) const;
+
+  /// Sums rows over all ranks, adds a residual, and norms each row. With T the type of the rows, T(v) a value rounded to T, and each other
+  /// step rounded to f32:
+  ///
+  ///     s = T(sum of all ranks)      x = T(s + residual), or s      residual_out = x
+  ///     r = 1 / sqrt(sum of x x / length + epsilon)                 output = T((x (weight + weight_offset)) r)
+  ///
+  /// The squares of a row are added in an order that depends on the row's length alone. So a call has the bits of an all-reduce and a norm
+  /// one after the other, and the bits of a row depend on nothing but its own values, the residual, the weight and the order of the sum
+  /// over ranks. Rows are f16, bf16 or f32, of 1 to 2^20 elements; any number of rows. At least one of output and residual_out is given.
+  /// These may be the same memory: residual and residual_out; input and output; input and residual_out.
+  ///
+  /// Throws kUnsupported also if residual_out alone is given and is the residual, so that the sum has no place, where no kernel that sums
+  /// and norms at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch; kInvalidArgument also for no
+  /// output, an epsilon below 0, and an output narrower than a row.
+  void all_reduce_norm(const RowNorm& rows, Queue queue) const;
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many
   /// elements. In place: `input` is this rank's part of `output`.

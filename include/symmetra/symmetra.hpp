@@ -20,6 +20,7 @@
 #include "symmetra/log.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/named.hpp"
+#include "symmetra/norm.hpp"
 #include "symmetra/pending.hpp"
 #include "symmetra/signal.hpp"
 #include "symmetra/stream.hpp"

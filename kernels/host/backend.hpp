@@ -39,5 +39,8 @@ extern template host::Entry any_reduction_kernel<host::Backend>(const AllReduceA
 extern template host::Entry quantised_kernel<host::Backend>(const AllReduceArgs& args);
 // reducing.cc
 extern template host::Entry reducing_kernel<host::Backend>(const ExchangeArgs& args);
+// norms.cc
+extern template host::Entry norm_kernel<host::Backend>(const NormArgs& args);
+extern template host::Entry norm_kernel<host::Backend>(const FusedNormArgs& args);
 
 }  // namespace symmetra::kernels

@@ -4,6 +4,7 @@ mod all_reduce;
 mod batch;
 mod exchange;
 mod low_contention;
+mod norm;
 
 use crate::collective::Communicator;
 use crate::environment::Coordinator;

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use super::explain::{Backend, Explanation, Served};
 use super::quantised::QuantisedAllReduce;
 use crate::error::Operation;
-use crate::op::{AllReduceOptions, Call, Codec, OPERATIONS};
+use crate::op::{AllReduceOptions, Call, Codec, Op};
 use crate::types::{Dtype, Reduction};
 
 /// Facts that the ranks of a group agreed on.
@@ -135,11 +135,15 @@ impl Facts {
     /// Every request that names neither algorithm nor codec, with the sizes of the calls that the request stands for.
     fn requests(&self) -> Vec<(Request, RangeInclusive<u64>)> {
         let mut requests = Vec::new();
-        for operation in OPERATIONS.into_iter().map(|op| op.operation) {
-            let reductions = if operation.reduces() { Reduction::ALL.map(Some).into() } else { vec![None] };
+        for op in Op::all() {
+            let operation = op.operation;
+            let reductions = match op.reductions() {
+                [] => vec![None],
+                reductions => reductions.iter().copied().map(Some).collect(),
+            };
             let sizes = if operation == Operation::AllReduce { self.sizes() } else { vec![0..=u64::MAX] };
             for (reduction, dtype) in
-                reductions.iter().flat_map(|reduction| Dtype::ALL.map(|dtype| (*reduction, dtype)))
+                reductions.iter().flat_map(|reduction| op.dtypes().iter().map(|dtype| (*reduction, *dtype)))
             {
                 for (captured, size) in
                     [false, true].into_iter().flat_map(|captured| sizes.iter().map(move |size| (captured, size)))

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Operation};
+use crate::op::Op;
 use crate::types::{Dtype, Reduction};
 
 /// A backend of a group's calls. A call goes to the first backend, in this order, that serves the call.
@@ -133,10 +134,10 @@ impl fmt::Display for Explanation {
 fn operations(served: &[&Served]) -> String {
     let of_any_size = |entry: &Served| entry.from_bytes == 0 && entry.up_to_bytes == u64::MAX;
     let whole = |entry: &Served| {
-        let reductions = entry.reductions.is_empty() || entry.reductions.len() == Reduction::ALL.len();
-        reductions && entry.dtypes.len() == Dtype::ALL.len() && of_any_size(entry)
+        let full = |op: &Op| entry.reductions.len() == op.reductions().len() && entry.dtypes.len() == op.dtypes().len();
+        Op::of(entry.operation).is_some_and(full) && of_any_size(entry)
     };
-    if served.iter().all(|entry| whole(entry)) && served.len() == crate::op::OPERATIONS.len() {
+    if served.iter().all(|entry| whole(entry)) && served.len() == Op::all().count() {
         return "every operation and type, any size".to_owned();
     }
     let names = |dtypes: &[Dtype]| match dtypes.len() == Dtype::ALL.len() {

@@ -21,7 +21,7 @@ use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
-use crate::op::{Call, Shape};
+use crate::op::{Call, Cut, Numbers, Shape, Sums};
 use crate::stream::{Enqueue, Stream};
 
 /// Whether this process has logged that NCCL is missing.
@@ -145,37 +145,59 @@ impl GroupBackends {
         let device = self.local().device();
         device.check_same("stream", queue.stream().device())?;
         let shape = call.check(self.rank, self.world_size, device)?;
-        let absent = || Error::Internal { message: format!("the backend {backend} was chosen and is not open") };
+        // Refuses a norm whose sum has no place before anything is enqueued.
+        let sums = match call.numbers {
+            Numbers::Norm(rows) => Some(call.sums(rows)?),
+            _ => None,
+        };
         let run = match backend {
             Backend::Nccl => {
-                let ranks = self.nccl.get().ok_or_else(absent)?;
+                let ranks = self.nccl.get().ok_or_else(|| absent(backend))?;
                 // A group that spans hosts has no common memory for a history or a comparison.
                 let noted = self.own().map_or(Ok(()), |own| own.announce_elsewhere(call.noted_by_nccl(), queue));
-                noted.and_then(|()| ranks.run(call, &shape, queue))
+                let run = |call: &Call<'_>, shape: &Shape| ranks.run(call, shape, queue);
+                noted.and_then(|()| self.in_parts(call, &shape, sums.as_ref(), queue, run))
             }
-            _ => self.through_cpu(self.mesh.get().ok_or_else(absent)?, facts, call, &shape, queue.stream()),
+            _ => self.through_cpu(facts, call, &shape, sums.as_ref(), queue),
         };
         run.map_err(|error| self.fail(error))
+    }
+
+    /// Runs a compared call: a norm as its sums, one after the other, and the norm of the summed rows; any other call
+    /// as the call is.
+    fn in_parts(
+        &self,
+        call: &Call<'_>,
+        shape: &Shape,
+        sums: Option<&Sums<'_>>,
+        queue: &impl Enqueue,
+        run: impl Fn(&Call<'_>, &Shape) -> Result<()>,
+    ) -> Result<()> {
+        let Some(sums) = sums else { return run(call, shape) };
+        call.each_sum(sums, |sum| run(sum, &Shape { cut: Cut::line(sum.elems(), shape.world), ..*shape }))?;
+        self.local().norm_summed(call, &sums.place, sums.pitch, queue)
     }
 
     /// Errors number ranks in the group. All ranks compare their calls before any rank takes one of the two paths.
     fn through_cpu(
         &self,
-        mesh: &HostBackend,
         facts: &Facts,
         call: &Call<'_>,
         shape: &Shape,
-        stream: &Stream,
+        sums: Option<&Sums<'_>>,
+        queue: &impl Enqueue,
     ) -> Result<()> {
+        let mesh = self.mesh.get().ok_or_else(|| absent(Backend::Host))?;
+        let stream = queue.stream();
         let _turn = self.turn.lock();
         if let Reach::Spanning(spanning) = &self.reach {
             spanning.announce_call(call)?;
         }
         mesh.agree(call, shape, stream)?;
-        match &self.reach {
+        self.in_parts(call, shape, sums, queue, |call, shape| match &self.reach {
             Reach::Spanning(spanning) if TwoLevel::serves(call) && !facts.exact => spanning.all_reduce(call, stream),
             _ => mesh.run(call, shape, stream),
-        }
+        })
     }
 
     /// The communicator of the group's ranks on this host.
@@ -346,6 +368,11 @@ impl GroupBackends {
         let (group, ranks) = (self.local().group(), [self.rank, self.world_size]);
         self.nccl.get_or_try_init(|| Ranks::open(group, ranks, |bytes| self.all_gather_bytes(bytes))).map(drop)
     }
+}
+
+/// The error for a backend that was chosen and that nothing has opened.
+fn absent(backend: Backend) -> Error {
+    Error::Internal { message: format!("the backend {backend} was chosen and is not open") }
 }
 
 /// The group as a bootstrap, by which engines exchange addresses.

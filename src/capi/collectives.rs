@@ -15,7 +15,7 @@ use crate::stream::{Enqueue, Kept};
 use crate::types::Dtype;
 
 /// The group that runs a call.
-enum Caller<'a> {
+pub(super) enum Caller<'a> {
     Communicator(&'a Communicator),
     Coordinator(&'a Coordinator),
 }
@@ -23,14 +23,14 @@ enum Caller<'a> {
 impl<'a> Caller<'a> {
     /// # Safety
     /// The group's pointers are those of the headers: *borrowing*.
-    unsafe fn new(group: Group) -> Result<Self> {
+    pub(super) unsafe fn new(group: Group) -> Result<Self> {
         // SAFETY: borrowing.
         let (one, other) = (unsafe { group.communicator.as_ref() }, unsafe { group.coordinator.as_ref() });
         let caller = one.map(Self::Communicator).or(other.map(Self::Coordinator));
         caller.ok_or_else(|| Error::Internal { message: "a call of nobody".to_owned() })
     }
 
-    fn device(&self) -> &'a Device {
+    pub(super) fn device(&self) -> &'a Device {
         match self {
             Self::Communicator(communicator) => communicator.device(),
             Self::Coordinator(coordinator) => coordinator.device(),
@@ -44,7 +44,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.run(call, queue),
             Self::Coordinator(coordinator) => coordinator.run(call, queue),
@@ -115,9 +115,9 @@ impl<'a> Caller<'a> {
 ///
 /// # Safety
 /// The pointers of operands are those of the headers: *borrowing*.
-unsafe fn tensors<'t>(operands: [&Operand; 2]) -> impl Iterator<Item = &'t Tensor> {
+pub(super) unsafe fn tensors<'t>(operands: &[&Operand]) -> impl Iterator<Item = &'t Tensor> + use<'t> {
     // SAFETY: borrowing. An absent operand's pointer is null.
-    operands.into_iter().filter_map(|operand| unsafe { operand.tensor.as_ref() }).collect::<Vec<_>>().into_iter()
+    operands.iter().filter_map(|operand| unsafe { operand.tensor.as_ref() }).collect::<Vec<_>>().into_iter()
 }
 
 /// # Safety
@@ -140,7 +140,7 @@ pub(super) unsafe fn run(
         match unsafe { target(queue) }? {
             Target::Stream(stream) => caller.run(&call, &stream),
             // SAFETY: passed on.
-            Target::Capture(capture) => caller.run(&call, &capture.keep(unsafe { tensors([&input, &output]) })?),
+            Target::Capture(capture) => caller.run(&call, &capture.keep(unsafe { tensors(&[&input, &output]) })?),
         }
     })
 }
@@ -201,7 +201,7 @@ pub(super) unsafe fn run_low_contention(
             Target::Stream(stream) => caller.run_low_contention(&call, &stream),
             Target::Capture(capture) => {
                 // SAFETY: passed on.
-                caller.run_low_contention(&call, &capture.keep(unsafe { tensors([&input, &output]) })?)
+                caller.run_low_contention(&call, &capture.keep(unsafe { tensors(&[&input, &output]) })?)
             }
         };
         Ok(Box::new(Pending(pending?)))
@@ -236,7 +236,7 @@ pub(super) unsafe fn bind(
         // SAFETY: passed on.
         let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
-        let kept: Vec<Tensor> = unsafe { tensors([&input, &output]) }.cloned().collect();
+        let kept: Vec<Tensor> = unsafe { tensors(&[&input, &output]) }.cloned().collect();
         Ok(Box::new(BoundAllReduce(caller.bind(&call, Arc::new(kept))?)))
     })
 }

@@ -20,6 +20,7 @@ mod device;
 mod environment;
 mod log;
 mod named;
+mod norm;
 mod report;
 mod tensor;
 
@@ -37,6 +38,7 @@ use device::*;
 use environment::*;
 use log::*;
 use named::*;
+use norm::*;
 use report::Report;
 use tensor::*;
 
@@ -202,6 +204,23 @@ mod bridge {
         dim: usize,
     }
 
+    /// Mirrors `symmetra::RowNorm`.
+    struct AskedNorm {
+        input: Operand,
+        weight: Operand,
+        has_residual: bool,
+        residual: Operand,
+        has_residual_out: bool,
+        residual_out: Operand,
+        has_output: bool,
+        output: Operand,
+        epsilon: f32,
+        weight_offset: f32,
+        /// Elements of an output row; 0: as many as the weight has.
+        width: usize,
+        algorithm: u32,
+    }
+
     /// One message of a batch.
     struct Message {
         operand: Operand,
@@ -322,6 +341,7 @@ mod bridge {
             queue: Queue,
         ) -> Result<()>;
         unsafe fn run_batch(group: Group, messages: &[Message], queue: Queue) -> Result<()>;
+        unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> Result<()>;
 
         type BoundAllReduce;
         unsafe fn bind(group: Group, asked: &Asked, input: Operand, output: Operand) -> Result<Box<BoundAllReduce>>;

@@ -77,17 +77,18 @@ impl Inner {
         }
         let plan = self.plan(call.options, call.dtype, operands, recorded)?;
         let count = input.elems.div_ceil(plan.call_elems);
-        let whole = self.part(&plan, plan.call_elems);
-        let last = self.part(&plan, input.elems - (count - 1) * plan.call_elems);
+        let whole = self.part(call, &plan, plan.call_elems);
+        let last = self.part(call, &plan, input.elems - (count - 1) * plan.call_elems);
         Ok(Prepared::Calls(Calls { args: self.args(&plan, operands), count, whole, last }))
     }
 
-    fn part(&self, plan: &Plan, elems: usize) -> Part {
+    fn part(&self, call: &op::Call<'_>, plan: &Plan, elems: usize) -> Part {
         let bytes = (elems * plan.dtype.bytes()) as u64;
         let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
+        let operation = call.op.operation.number();
         let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
-        let call = Call::new(bytes, args::kOpAllReduce, plan.dtype, plan.reduction, way, rest);
-        let call = plan.peers.map_or(call, |peers| call.at(peers.map(|peers| peers.offset_bytes)));
+        let noted = Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form());
+        let call = plan.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
         Part { elems, call, launch: self.geometry(plan, bytes) }
     }
 

@@ -14,6 +14,8 @@ mod exchange;
 mod first_call;
 mod graph_part;
 mod launch_plan;
+mod norm;
+mod norm_choice;
 mod note_nccl;
 mod probe;
 mod put;
@@ -34,7 +36,7 @@ use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::Shape;
 use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
-use crate::op::{Algorithm, Call, Codec, Kernels};
+use crate::op::{Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
@@ -115,6 +117,9 @@ impl Communicator {
         // First, because closing the group ends any graph that holds a part of it.
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         match call.op.kernels {
+            _ if let Numbers::Norm(rows) = call.numbers => {
+                inner.all_reduce_norm(call, rows, queue, recorded.as_deref())
+            }
             Kernels::AllReduce => inner.all_reduce(call, queue, recorded.as_deref()),
             Kernels::Exchange { .. } => inner.exchange(call, &shape, queue, recorded.as_deref()),
         }

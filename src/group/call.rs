@@ -20,6 +20,9 @@ pub(crate) const BY_NCCL: u32 = 0xff;
 /// Where in the last eight bits of an all-reduce's own stands the codec. Before it stands whether peers access operands.
 pub(crate) const CODEC_SHIFT: u32 = 1;
 
+/// What tells an all-reduce and norm in one kernel from a norm behind an all-reduce, which may be of equal algorithms.
+pub(crate) const FUSED: u32 = 0x80;
+
 /// Where in a descriptor stands what tells places of operands apart.
 const PLACE_SHIFT: u32 = 40;
 
@@ -30,9 +33,10 @@ impl Call {
         self.mixed(&offsets_bytes)
     }
 
-    /// Adds how many rows a tensor is cut into, in the number that [`at`](Self::at) adds. One row makes no difference.
-    pub(crate) fn in_rows(self, rows: u64) -> Self {
-        if rows > 1 { self.mixed(&[rows]) } else { self }
+    /// Adds what else ranks must do alike, such as the number of rows that a tensor is cut into, in the number that
+    /// [`at`](Self::at) adds. 1 makes no difference.
+    pub(crate) fn in_form(self, form: u64) -> Self {
+        if form > 1 { self.mixed(&[form]) } else { self }
     }
 
     fn mixed(self, numbers: &[u64]) -> Self {
@@ -73,10 +77,14 @@ impl fmt::Display for Call {
             Some(Parameter::None) | None => {}
         }
         write!(out, " of {} bytes of {dtype}", self.bytes)?;
+        let norms = operation == Some(Operation::AllReduceNorm);
+        if norms && field(32) == FUSED {
+            out.write_str(" in one kernel")?;
+        }
         let name = match field(16) {
             WAY_NOTHING => return Ok(()),
             BY_NCCL => Some("NCCL"),
-            way if operation == Some(Operation::AllReduce) => algorithm_name(way),
+            way if norms || operation == Some(Operation::AllReduce) => algorithm_name(way),
             way => exchange_name(way),
         };
         write!(out, " by {}", name.unwrap_or("?"))?;

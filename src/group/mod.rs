@@ -25,7 +25,7 @@ use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
 use crate::error::{Error, Operation, Result};
 
-pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call};
+pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines, Determinism};
 pub(crate) use control_page::Finding;

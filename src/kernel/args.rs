@@ -8,6 +8,7 @@ pub const kOpSignalWait: u32 = 1;
 pub const kOpSignalBarrier: u32 = 2;
 pub const kOpAgree: u32 = 3;
 pub const kOpCounts: u32 = 12;
+pub const kOpAllReduceNorm: u32 = 15;
 pub const kStatusOk: u32 = 0;
 pub const kStatusTimeout: u32 = 1;
 pub const kStatusAborted: u32 = 2;
@@ -366,6 +367,61 @@ const _: () = {
     ["Offset of field: ProbeArgs::targets"][::std::mem::offset_of!(ProbeArgs, targets) - 144usize];
     ["Offset of field: ProbeArgs::reserved"][::std::mem::offset_of!(ProbeArgs, reserved) - 148usize];
 };
+pub const kNormColumns: u32 = 1024;
+pub const kNormFold: u32 = 8;
+pub const kNormWords: u32 = 1172;
+pub const kNormSharedBytes: u32 = 4704;
+pub const kStagePackets: u32 = 1024;
+pub const kMostNormBlocks: u32 = 65535;
+pub const kMostHidden: u32 = 1048576;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct NormArgs {
+    pub input: *const core::ffi::c_void,
+    pub residual: *const core::ffi::c_void,
+    pub weight: *const core::ffi::c_void,
+    pub residual_out: *mut core::ffi::c_void,
+    pub output: *mut core::ffi::c_void,
+    pub rows: u64,
+    pub input_pitch: u64,
+    pub hidden: u32,
+    pub width: u32,
+    pub dtype: u32,
+    pub weight_dtype: u32,
+    pub epsilon: f32,
+    pub weight_offset: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of NormArgs"][::std::mem::size_of::<NormArgs>() - 80usize];
+    ["Alignment of NormArgs"][::std::mem::align_of::<NormArgs>() - 8usize];
+    ["Offset of field: NormArgs::input"][::std::mem::offset_of!(NormArgs, input) - 0usize];
+    ["Offset of field: NormArgs::residual"][::std::mem::offset_of!(NormArgs, residual) - 8usize];
+    ["Offset of field: NormArgs::weight"][::std::mem::offset_of!(NormArgs, weight) - 16usize];
+    ["Offset of field: NormArgs::residual_out"][::std::mem::offset_of!(NormArgs, residual_out) - 24usize];
+    ["Offset of field: NormArgs::output"][::std::mem::offset_of!(NormArgs, output) - 32usize];
+    ["Offset of field: NormArgs::rows"][::std::mem::offset_of!(NormArgs, rows) - 40usize];
+    ["Offset of field: NormArgs::input_pitch"][::std::mem::offset_of!(NormArgs, input_pitch) - 48usize];
+    ["Offset of field: NormArgs::hidden"][::std::mem::offset_of!(NormArgs, hidden) - 56usize];
+    ["Offset of field: NormArgs::width"][::std::mem::offset_of!(NormArgs, width) - 60usize];
+    ["Offset of field: NormArgs::dtype"][::std::mem::offset_of!(NormArgs, dtype) - 64usize];
+    ["Offset of field: NormArgs::weight_dtype"][::std::mem::offset_of!(NormArgs, weight_dtype) - 68usize];
+    ["Offset of field: NormArgs::epsilon"][::std::mem::offset_of!(NormArgs, epsilon) - 72usize];
+    ["Offset of field: NormArgs::weight_offset"][::std::mem::offset_of!(NormArgs, weight_offset) - 76usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct FusedNormArgs {
+    pub sum: AllReduceArgs,
+    pub norm: NormArgs,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 336usize];
+    ["Alignment of FusedNormArgs"][::std::mem::align_of::<FusedNormArgs>() - 8usize];
+    ["Offset of field: FusedNormArgs::sum"][::std::mem::offset_of!(FusedNormArgs, sum) - 0usize];
+    ["Offset of field: FusedNormArgs::norm"][::std::mem::offset_of!(FusedNormArgs, norm) - 256usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Geometry {
@@ -390,6 +446,8 @@ impl Kind {
     pub const signal: Kind = Kind(3);
     pub const agree: Kind = Kind(4);
     pub const probe: Kind = Kind(5);
+    pub const norm: Kind = Kind(6);
+    pub const fused_norm: Kind = Kind(7);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -424,4 +482,12 @@ unsafe impl Block for AgreeArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for ProbeArgs {
     const KIND: Kind = Kind::probe;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for NormArgs {
+    const KIND: Kind = Kind::norm;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for FusedNormArgs {
+    const KIND: Kind = Kind::fused_norm;
 }

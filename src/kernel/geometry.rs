@@ -1,8 +1,9 @@
 //! Launch shapes: pure functions, so that every rank launches alike.
 
 use super::args::{
-    Geometry, kGroupElems as GROUP_ELEMS, kMaxBlocks as MAX_BLOCKS, kRingChannels as RING_CHANNELS,
-    kUnitElems as UNIT_ELEMS,
+    Geometry, kGroupElems as GROUP_ELEMS, kMaxBlocks as MAX_BLOCKS, kMostNormBlocks as MOST_NORM_BLOCKS,
+    kNormColumns as NORM_COLUMNS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
+    kStagePackets as STAGE_PACKETS, kUnitElems as UNIT_ELEMS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -104,6 +105,35 @@ pub(crate) fn ring(shape: Shape, packets: u64, multiprocessors: u32) -> Launch {
             Launch::new(channels, THREADS, VOTE_BYTES, true, 0)
         }
     }
+}
+
+/// The launch of a norm of `count` rows of `packets` packets: a row a block, and a packet a thread.
+pub(crate) fn rows(shape: Shape, count: u64, packets: u64) -> Geometry {
+    let (blocks, threads, programmatic) = match shape {
+        Shape::Host { blocks, threads } => (blocks, threads, 0),
+        Shape::Gpu => {
+            let threads = packets.next_multiple_of(32).min(NORM_COLUMNS.into());
+            (count.min(MOST_NORM_BLOCKS.into()) as u32, threads as u32, 1)
+        }
+    };
+    Geometry { blocks, threads, shared_bytes: NORM_SHARED_BYTES, programmatic }
+}
+
+/// The launch of an all-reduce and norm in one kernel, of `count` rows that a rank reduces: a row a block, and a lane for
+/// each of its `packets` packets, as far as a block has threads for the lanes of every rank.
+pub(crate) fn fused_norm(shape: Shape, world: u32, count: u64, packets: u64) -> Launch {
+    const MOST_THREADS: u32 = 1024;
+    let (blocks, threads, lanes_log2) = match shape {
+        Shape::Host { blocks, threads } => (blocks, threads, 8),
+        Shape::Gpu => {
+            let most = (MOST_THREADS / world).ilog2();
+            let lanes_log2 = packets.next_power_of_two().ilog2().clamp(5, most);
+            (count.clamp(1, MAX_BLOCKS.into()) as u32, world << lanes_log2, lanes_log2)
+        }
+    };
+    let stage = if packets <= STAGE_PACKETS.into() { packets as u32 * PACKET_BYTES } else { 0 };
+    let shared_bytes = NORM_SHARED_BYTES + (world << lanes_log2) * PACKET_BYTES + stage;
+    Launch::new(blocks, threads, shared_bytes, shape == Shape::Gpu, lanes_log2)
 }
 
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.

@@ -75,6 +75,11 @@ impl Algorithm {
         matches!(self, Self::TwoShotZeroCopy)
     }
 
+    /// Whether the algorithm has a kernel that also norms what it sums.
+    pub(crate) const fn norms(self) -> bool {
+        matches!(self, Self::OneShotSentinel | Self::TwoShotSentinel)
+    }
+
     /// Whether results have the bits of a sum in rank order, rounded once, as [`Determinism::Exact`](crate::Determinism::Exact) requires. True for
     /// integers and for two ranks, which have one possible sum.
     pub const fn is_exact(self, dtype: Dtype, world_size: usize) -> bool {

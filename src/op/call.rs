@@ -1,7 +1,7 @@
 //! A call of an operation, as every backend takes it.
 
-use super::{Algorithm, AllReduceOptions, Codec, Message, Op};
-use crate::error::{Operation, Parameter};
+use super::{Algorithm, AllReduceOptions, Codec, Kernels, Message, NormRows, Op};
+use crate::error::Parameter;
 use crate::group::{BY_NCCL, Call as Noted};
 use crate::memory::View;
 use crate::types::{Dtype, Reduction};
@@ -28,6 +28,8 @@ pub(crate) enum Numbers<'v> {
     /// Elements for each rank, and from each rank.
     Counts([&'v [usize]; 2]),
     Messages(&'v [Message]),
+    /// What becomes of summed rows.
+    Norm(&'v NormRows),
 }
 
 // The methods of communicators are generic and so belong to the caller's crate: a call is made there, in place.
@@ -66,13 +68,13 @@ impl<'v> Call<'v> {
 
     /// The reduction, equal on all ranks, if the operation reduces.
     pub(crate) fn reduction(&self) -> Option<Reduction> {
-        self.op.operation.reduces().then_some(self.options.reduction)
+        (!self.op.reductions().is_empty()).then_some(self.options.reduction)
     }
 
     /// Whether the call names an all-reduce algorithm or a codec, which own kernels alone have.
     pub(crate) fn names_way(&self) -> bool {
         let AllReduceOptions { algorithm, codec, .. } = self.options;
-        self.op.operation == Operation::AllReduce && (algorithm != Algorithm::Auto || codec != Codec::None)
+        matches!(self.op.kernels, Kernels::AllReduce) && (algorithm != Algorithm::Auto || codec != Codec::None)
     }
 
     /// The type that all ranks have in common. Messages have types of their own.
@@ -99,13 +101,15 @@ impl<'v> Call<'v> {
     pub(crate) fn noted(&self, bytes: u64, way: u32) -> Noted {
         let reduction = self.reduction().unwrap_or(Reduction::Sum);
         let operation = self.op.operation.number();
-        Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart()).in_rows(self.rows())
+        Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart()).in_form(self.form())
     }
 
-    /// Rows of a tensor that is cut along a dimension; 1 for other calls and calls without elements.
-    pub(crate) fn rows(&self) -> u64 {
+    /// What else ranks must do alike: the rows of a tensor that is cut along a dimension, or a number of a norm's
+    /// settings. 1 for other calls and calls without elements.
+    pub(crate) fn form(&self) -> u64 {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
+            Numbers::Norm(rows) if self.elems() > 0 => rows.form(self.output.is_some()),
             _ => 1,
         }
     }

@@ -55,6 +55,9 @@ impl Call<'_> {
             check_messages(messages, rank, world, device)?;
             return Ok(shape(Cut::line(0, world)));
         }
+        if let Numbers::Norm(rows) = self.numbers {
+            return Ok(shape(Cut::line(self.check_norm(rows, device)?, world)));
+        }
         let input = self.operand("input", self.input.as_ref(), self.op.input, rank, device)?;
         let output = self.operand("output", self.output.as_ref(), self.op.output, rank, device)?;
         if let Numbers::Counts([send, receive]) = self.numbers {
@@ -179,7 +182,7 @@ impl Call<'_> {
 /// Refuses messages to or from unknown ranks, several messages of one direction and peer, messages of different sizes
 /// from a rank to itself, and received memory that the batch also uses otherwise.
 fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Device) -> Result<()> {
-    let place = |message: &Message| span(&message.view(), message.dtype);
+    let place = |message: &Message| span(&message.view(), message.dtype());
     for (number, message) in messages.iter().enumerate() {
         device.check_same("operand", message.view().device)?;
         if message.peer >= world {

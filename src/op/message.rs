@@ -5,37 +5,33 @@ use std::marker::PhantomData;
 
 use smallvec::SmallVec;
 
-use super::Strip;
-use crate::device::Device;
+use super::{Held, Strip};
 use crate::group::MAX_WORLD_SIZE;
-use crate::memory::{Operand, Owner, Place, View, WithView};
+use crate::memory::{Operand, View, WithView};
 use crate::types::{Dtype, Element};
 
 /// A message from this rank to another, or to this rank.
 pub(crate) struct Message {
     pub(crate) peer: usize,
     pub(crate) sends: bool,
-    pub(crate) dtype: Dtype,
-    address: *mut u8,
-    elems: usize,
-    place: Place,
-    device: Device,
-    owner: Option<Owner>,
+    operand: Held,
 }
 
 impl Message {
     pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
-        let View { address, elems, place, device, owner } = *operand;
-        Self { peer, sends, dtype, address, elems, place, device: device.clone(), owner: owner.cloned() }
+        Self { peer, sends, operand: Held::new(dtype, operand) }
+    }
+
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.operand.dtype
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        let owner = self.owner.as_ref();
-        View { address: self.address, elems: self.elems, place: self.place, device: &self.device, owner }
+        self.operand.view()
     }
 
     pub(crate) fn strip(&self) -> Strip {
-        Strip { address: self.address, bytes: (self.elems * self.dtype.bytes()) as u64 }
+        self.operand.strip()
     }
 
     /// `sent to` or `received from`.

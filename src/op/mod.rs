@@ -13,7 +13,11 @@ mod codec;
 mod cut;
 mod effect;
 mod gather;
+mod held;
 mod message;
+mod norm;
+mod norm_check;
+mod norm_rows;
 mod options;
 mod reduce;
 mod reduce_scatter;
@@ -23,6 +27,7 @@ mod shift;
 mod strips;
 
 use crate::error::Operation;
+use crate::types::{Dtype, Reduction};
 
 pub use algorithm::Algorithm;
 pub use all_gather::ALL_GATHER;
@@ -35,8 +40,13 @@ pub use codec::Codec;
 pub(crate) use cut::Cut;
 pub use effect::{Case, Source, Stretch};
 pub use gather::GATHER;
+pub(crate) use held::Held;
 pub(crate) use message::Message;
 pub use message::Messages;
+pub(crate) use norm::Sums;
+pub use norm::{ALL_REDUCE_NORM, RowNorm};
+pub(crate) use norm_rows::NormRows;
+pub use norm_rows::RmsNorm;
 pub use options::AllReduceOptions;
 pub use reduce::REDUCE;
 pub use reduce_scatter::REDUCE_SCATTER;
@@ -45,7 +55,7 @@ pub use send_receive::SEND_RECEIVE;
 pub use shift::SHIFT;
 pub(crate) use strips::{Rows, Strip, Strips};
 
-/// Every operation of a group, in the order of commands and explanations.
+/// Every operation of a group that has an input and an output at most, in the order of commands and explanations.
 pub static OPERATIONS: [&Op; 11] = [
     &ALL_REDUCE,
     &REDUCE_SCATTER,
@@ -59,6 +69,9 @@ pub static OPERATIONS: [&Op; 11] = [
     &SEND_RECEIVE,
     &SHIFT,
 ];
+
+/// The operations of a group that work on rows, and have more operands.
+pub static ROW_OPERATIONS: [&Op; 1] = [&ALL_REDUCE_NORM];
 
 /// The description of an operation.
 #[derive(Debug)]
@@ -102,6 +115,8 @@ pub enum Size {
     Counts,
     /// Any number of messages, at most one for each rank and direction.
     Messages,
+    /// Rows, as many in every operand of rows.
+    Rows,
 }
 
 /// An operand: its size, and whether the root alone has it.
@@ -119,6 +134,7 @@ impl Extent {
     const PER_RANK: Self = Self::of(Size::PerRank);
     const COUNTS: Self = Self::of(Size::Counts);
     const MESSAGES: Self = Self::of(Size::Messages);
+    const ROWS: Self = Self::of(Size::Rows);
 
     const fn of(size: Size) -> Self {
         Self { size, at_root: false }
@@ -203,14 +219,36 @@ impl Op {
         self.operation.name()
     }
 
+    /// Every operation of a group: [`OPERATIONS`] and [`ROW_OPERATIONS`].
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        OPERATIONS.into_iter().chain(ROW_OPERATIONS)
+    }
+
     /// The operation with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        OPERATIONS.into_iter().find(|op| op.name() == name)
+        Self::all().find(|op| op.name() == name)
     }
 
     /// The description of an operation; `None` for a number that no operation of a group has.
     pub fn of(operation: Operation) -> Option<&'static Self> {
-        OPERATIONS.into_iter().find(|op| op.operation == operation)
+        Self::all().find(|op| op.operation == operation)
+    }
+
+    /// The element types that the operation carries.
+    pub const fn dtypes(&self) -> &'static [Dtype] {
+        match self.input.size {
+            Size::Rows => &[Dtype::F32, Dtype::F16, Dtype::BF16],
+            _ => &Dtype::ALL,
+        }
+    }
+
+    /// The reductions that the operation makes; none if the operation does not reduce.
+    pub const fn reductions(&self) -> &'static [Reduction] {
+        match self.input.size {
+            Size::Rows => &[Reduction::Sum],
+            _ if self.operation.reduces() => &Reduction::ALL,
+            _ => &[],
+        }
     }
 
     /// Whether ranks tell each other on the device where their data go. Direct access then needs outputs in symmetric

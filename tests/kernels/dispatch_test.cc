@@ -46,11 +46,25 @@ void check_exchanges(ExchangeArgs args, const Learned* learned) {
 }
 
 void check_all() {
+  constexpr uint32_t kMoreThanThereAre = 32;
 #define LAUNCH(name, Args, bytes) check(kernel<Backend>(Args{}), #name, 0, 0, 0);
 #include "kernels/launches.def"
 #undef LAUNCH
+  for (uint32_t dtype = 0; dtype < kMoreThanThereAre; ++dtype) {
+    NormArgs norm{};
+    norm.dtype = dtype;
+    check(kernel<Backend>(norm), "norm", 0, dtype, 1);
+    for (uint32_t world = 2; world <= kMaxWorld; ++world) {
+      for (uint32_t algorithm = 0; algorithm < kMoreThanThereAre; ++algorithm) {
+        FusedNormArgs fused{};
+        fused.norm = norm;
+        fused.sum.world = world;
+        fused.sum.algorithm = algorithm;
+        check(kernel<Backend>(fused), "fused norm", algorithm, dtype, world);
+      }
+    }
+  }
   const Learned learned{};
-  constexpr uint32_t kMoreThanThereAre = 32;
   for (uint32_t world = 2; world <= kMaxWorld; ++world) {
     for (uint32_t dtype = 0; dtype < kMoreThanThereAre; ++dtype) {
       for (uint32_t reduction = 0; reduction <= kAverage; ++reduction) {

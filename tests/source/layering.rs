@@ -12,7 +12,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 57] = [
+const ROOMS: [&str; 58] = [
     // What kernels are made of, for a kernel of a caller too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -23,6 +23,7 @@ const ROOMS: [&str; 57] = [
     "kernels/",
     "kernels/all_reduce/",
     "kernels/exchange/",
+    "kernels/norm/",
     "kernels/probe/",
     "kernels/signal/",
     "kernels/dispatch.",

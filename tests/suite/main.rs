@@ -12,6 +12,7 @@ mod graphs;
 #[cfg(feature = "gloo")]
 mod hosts;
 mod low_contention;
+mod norm;
 mod numerics;
 mod operations;
 mod put;

@@ -78,7 +78,7 @@ fn inputs<T: Half>(kind: Kind, world: usize, len: usize, seed: u64) -> Vec<Vec<T
         let group = mix(seed ^ (index / GROUP) as u64);
         T::of(match kind {
             Kind::Normal => value,
-            Kind::Outliers => value * if mix(bits) % 40 == 0 { 100.0 } else { 1.0 },
+            Kind::Outliers => value * if mix(bits).is_multiple_of(40) { 100.0 } else { 1.0 },
             Kind::Wide => value * 10f64.powi((group % 61) as i32 - 30),
             Kind::Tiny => value * 2f64.powi(if T::DTYPE == Dtype::F16 { -20 } else { -125 - (group % 9) as i32 }),
         })

@@ -21,7 +21,7 @@ use crate::ranks::{RankArgs, RanksAs, Run};
 
 pub(crate) use buffer::Buffer;
 pub(crate) use collective::{Collective, commands};
-pub(crate) use reference::checksum;
+pub(crate) use reference::{Data, checksum};
 use report::Report;
 pub(crate) use shards::Shards;
 pub(crate) use sweep::Sweep;

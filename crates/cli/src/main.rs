@@ -12,6 +12,7 @@ mod failure;
 mod info;
 mod launch;
 mod names;
+mod norm;
 mod orphan;
 mod output;
 mod ranks;
@@ -30,6 +31,7 @@ use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 use all_reduce::{Collective, Shards, Sweep};
 use bench::{Floor, Overhead, Overlap, Race};
 use failure::Failure;
+use norm::Norms;
 use ranks::{RankProcess, Task};
 use tune::Plan;
 
@@ -51,6 +53,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     AllReduce(all_reduce::Args),
+    AllReduceNorm(norm::Args),
     Bench(bench::Args),
     Tune(tune::Args),
     Launch(launch::Args),
@@ -88,6 +91,7 @@ fn rank() -> Result<(), Failure> {
         Overhead::NAME => rank.work::<Overhead>(),
         Overlap::NAME => rank.work::<Overlap>(),
         Plan::NAME => rank.work::<Plan>(),
+        Norms::NAME => rank.work::<Norms>(),
         other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
     }
 }
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
     }
     let done = match command {
         Command::AllReduce(args) => all_reduce::run(&args),
+        Command::AllReduceNorm(args) => norm::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Launch(args) => launch::run(&args),

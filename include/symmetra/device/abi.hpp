@@ -13,6 +13,7 @@ constexpr uint32_t kOpSignalWait = 1;
 constexpr uint32_t kOpSignalBarrier = 2;
 constexpr uint32_t kOpAgree = 3;
 constexpr uint32_t kOpCounts = 12;
+constexpr uint32_t kOpAllReduceNorm = 15;
 
 /// Values of Status::code.
 constexpr uint32_t kStatusOk = 0;

@@ -20,8 +20,8 @@ pub(crate) struct Announcement {
     dtype: u64,
     /// Equal on every rank; 0 if each rank has its own counts.
     pub(crate) bytes: u64,
-    /// Rows of a tensor that is cut along a dimension; 1 for other calls.
-    rows: u64,
+    /// Rows of a tensor that is cut along a dimension, or a number of a norm's settings; 1 for other calls.
+    form: u64,
 }
 
 impl Announcement {
@@ -29,7 +29,7 @@ impl Announcement {
     pub(crate) const WORDS: usize = 6;
 
     pub(crate) fn objects(bytes: usize) -> Self {
-        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, rows: 1 }
+        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, form: 1 }
     }
 
     pub(crate) fn call(call: &Call<'_>) -> Self {
@@ -40,16 +40,16 @@ impl Announcement {
             root: if has_parameter { 1 + call.parameter as u64 } else { 0 },
             dtype: if call.elems() == 0 { 0 } else { dtype as u64 },
             bytes: (call.elems() * dtype.bytes()) as u64,
-            rows: call.rows(),
+            form: call.form(),
         }
     }
 
     pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
-        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.rows]
+        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.form]
     }
 
-    pub(crate) fn from_words([kind, reduction, root, dtype, bytes, rows]: [u64; Self::WORDS]) -> Self {
-        Self { kind, reduction, root, dtype, bytes, rows }
+    pub(crate) fn from_words([kind, reduction, root, dtype, bytes, form]: [u64; Self::WORDS]) -> Self {
+        Self { kind, reduction, root, dtype, bytes, form }
     }
 
     /// Whether both are calls, or both objects.
@@ -91,7 +91,11 @@ impl fmt::Display for Announcement {
             0 => Ok(()),
             bytes => write!(out, ", {bytes} bytes of {dtype}"),
         }?;
-        if self.rows > 1 { write!(out, ", in {} rows", self.rows) } else { Ok(()) }
+        match self.form {
+            0 | 1 => Ok(()),
+            form if operation == Operation::AllReduceNorm => write!(out, ", settings {form:x}"),
+            rows => write!(out, ", in {rows} rows"),
+        }
     }
 }
 

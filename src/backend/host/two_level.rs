@@ -16,7 +16,7 @@ use crate::backend::hosts::Hosts;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::View;
-use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, REDUCE, REDUCE_SCATTER};
+use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, Kernels, REDUCE, REDUCE_SCATTER};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Reduction};
 
@@ -84,7 +84,7 @@ impl TwoLevel {
     /// Whether a call is reduced on two levels: an all-reduce except averages, since the sum inside a host would be
     /// rounded, or wrap, before the division.
     pub(crate) fn serves(call: &Call<'_>) -> bool {
-        *call.op == ALL_REDUCE && call.options.reduction != Reduction::Average
+        matches!(call.op.kernels, Kernels::AllReduce) && call.options.reduction != Reduction::Average
     }
 
     /// Runs an all-reduce that all ranks have compared. Blocks.

@@ -17,8 +17,8 @@ fn a_call_reads_as_it_was_packed() {
         assert_ne!(at([64, 128]), at(others), "{others:?}");
     }
     assert!(at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, operands "));
-    assert_eq!(call.in_rows(1), call);
-    assert!(call.in_rows(2) != call.in_rows(4) && call.in_rows(2).at([64, 128]) != call.at([64, 128]));
+    assert_eq!(call.in_form(1), call);
+    assert!(call.in_form(2) != call.in_form(4) && call.in_form(2).at([64, 128]) != call.at([64, 128]));
     let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
     assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
     let ways = [
@@ -36,6 +36,9 @@ fn a_call_reads_as_it_was_packed() {
         let call = Call::new(8, Operation::AllGather.number(), Dtype::U64, Reduction::Sum, way, 0);
         assert_eq!(call.to_string(), format!("all-gather of 8 bytes of u64 by {name}"));
     }
+    let norm = |rest| Call::new(8, args::kOpAllReduceNorm, Dtype::F16, Reduction::Sum, args::kTwoShotSentinel, rest);
+    assert_eq!(norm(0).to_string(), "all-reduce-norm of 8 bytes of f16 by two-shot-sentinel");
+    assert_eq!(norm(FUSED).to_string(), "all-reduce-norm of 8 bytes of f16 in one kernel by two-shot-sentinel");
     let call = Call::new(0, Operation::Reduce.number(), Dtype::I8, Reduction::Min, WAY_NOTHING, 5);
     assert_eq!(call.to_string(), "reduce (min) of root 5 of 0 bytes of i8");
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn launches_fit_every_device(world in 2u32..=16, packets in 0u64..1 << 40) {
+    fn launches_fit_every_device(world in 2u32..=16, packets in 0u64..1 << 40, row in 1u64..=1 << 18) {
         for launch in [
             push(Shape::Gpu, world, packets, 512),
             zero_copy(Shape::Gpu, packets),
@@ -13,6 +13,7 @@ proptest! {
             single(Shape::Gpu, 2 * world),
             relay(Shape::Gpu, world, packets),
             quantised(Shape::Gpu, world, packets >> 5, 17),
+            fused_norm(Shape::Gpu, world, packets, row),
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));
@@ -24,6 +25,8 @@ proptest! {
         let launch = quantised(Shape::Gpu, world, packets >> 5, 17);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         prop_assert!(launch.geometry.threads <= 512);
+        let launch = fused_norm(Shape::Gpu, world, packets, row);
+        prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         let launch = relay(Shape::Gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
     }

@@ -25,7 +25,7 @@ impl Collective {
 impl Collective {
     /// The operation of the command with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Op::named(name).map(|op| Self(op.operation))
+        OPERATIONS.into_iter().find(|op| op.name() == name).map(|op| Self(op.operation))
     }
 
     /// The description. Every command is made from one.

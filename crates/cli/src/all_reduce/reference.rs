@@ -9,9 +9,9 @@ use crate::element::Summand;
 
 /// Names the data of one size of one run.
 #[derive(Clone, Copy)]
-pub(super) struct Data {
-    pub(super) seed: u64,
-    pub(super) elems: usize,
+pub(crate) struct Data {
+    pub(crate) seed: u64,
+    pub(crate) elems: usize,
 }
 
 impl Data {
@@ -22,9 +22,33 @@ impl Data {
     }
 
     /// A rank's input.
-    pub(super) fn of<T: Summand>(self, rank: usize) -> Vec<T> {
+    pub(crate) fn of<T: Summand>(self, rank: usize) -> Vec<T> {
         let mut random = self.random(rank);
         (0..self.elems).map(|_| T::draw(&mut random)).collect()
+    }
+
+    /// What the algorithm must make of the inputs of all ranks, from element `start` on.
+    pub(crate) fn reduced<T: Summand>(
+        self,
+        reduction: Reduction,
+        ranks: usize,
+        algorithm: Algorithm,
+        start: usize,
+    ) -> impl Iterator<Item = T> {
+        let mut randoms: Vec<Rng> = (0..ranks).map(|rank| self.random(rank)).collect();
+        for random in &mut randoms {
+            (0..start).map(|_| T::draw(random)).for_each(|_| ());
+        }
+        let mut values = Vec::with_capacity(ranks);
+        (start..self.elems).map(move |index| {
+            values.clear();
+            values.extend(randoms.iter_mut().map(T::draw));
+            match algorithm {
+                Algorithm::Ring if ranks > 1 => self.around(reduction, index, &values),
+                Algorithm::RecursiveDoubling if ranks > 1 => doubled(reduction, &mut values),
+                _ => T::reduce(reduction, values.iter().copied()),
+            }
+        })
     }
 
     /// How many elements of `result` are not what the algorithm must make of the inputs of all ranks,
@@ -37,23 +61,8 @@ impl Data {
         start: usize,
         result: &[T],
     ) -> u64 {
-        let mut randoms: Vec<Rng> = (0..ranks).map(|rank| self.random(rank)).collect();
-        for random in &mut randoms {
-            (0..start).map(|_| T::draw(random)).for_each(|_| ());
-        }
-        let mut wrong = 0;
-        let mut values = Vec::with_capacity(ranks);
-        for (index, element) in (start..).zip(result) {
-            values.clear();
-            values.extend(randoms.iter_mut().map(T::draw));
-            let right = match algorithm {
-                Algorithm::Ring if ranks > 1 => self.around(reduction, index, &values),
-                Algorithm::RecursiveDoubling if ranks > 1 => doubled(reduction, &mut values),
-                _ => T::reduce(reduction, values.iter().copied()),
-            };
-            wrong += u64::from(!right.matches(*element));
-        }
-        wrong
+        let right = self.reduced::<T>(reduction, ranks, algorithm, start);
+        result.iter().zip(right).filter(|(element, right)| !right.matches(**element)).count() as u64
     }
 
     /// How many elements of `result` are not those of a rank's input, from element `start` on.

@@ -173,6 +173,14 @@ SYMMETRA_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }
 SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return __hiloint2double(static_cast<int>(high), static_cast<int>(low)); }
 SYMMETRA_DEVICE uint64_t bits_of(double value) { return static_cast<uint64_t>(__double_as_longlong(value)); }
 
+// Arithmetic in which every step is rounded, to nearest even. The compiler fuses none of these intrinsics, whatever
+// its flags.
+
+SYMMETRA_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
+SYMMETRA_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
+SYMMETRA_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+SYMMETRA_DEVICE float square_root(float a) { return __fsqrt_rn(a); }
+
 SYMMETRA_DEVICE Pair unpack_bf16(uint32_t word) { return {f32_of(word << 16), f32_of(word & 0xFFFF0000)}; }
 SYMMETRA_DEVICE uint32_t pack_bf16(Pair pair) {
   uint32_t word;

@@ -221,6 +221,25 @@ SYMMETRA_DEVICE uint32_t bits_of(float value) { return __builtin_bit_cast(uint32
 SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return __builtin_bit_cast(double, uint64_t{high} << 32 | low); }
 SYMMETRA_DEVICE uint64_t bits_of(double value) { return __builtin_bit_cast(uint64_t, value); }
 
+// Arithmetic in which every step is rounded, to nearest even. The build passes -ffp-contract=off, and clang divides
+// correctly rounded for HIP.
+
+SYMMETRA_DEVICE float add(float a, float b) { return a + b; }
+SYMMETRA_DEVICE float multiply(float a, float b) { return a * b; }
+SYMMETRA_DEVICE float divide(float a, float b) { return a / b; }
+/// The chip's root is off by at most one step. A root s is too large if s times the number below it exceeds a, and too
+/// small if s times the number above it is less than a: the midpoints to its neighbours differ from the square roots of
+/// these products by less than any root of a float can. A fused multiply-add gives the sign of each difference.
+SYMMETRA_DEVICE float square_root(float a) {
+  const bool tiny = a < 0x1p-96f;  // the differences would be denormal
+  const float scaled = tiny ? a * 0x1p32f : a, root = __builtin_amdgcn_sqrtf(scaled);
+  const float below = f32_of(bits_of(root) - 1), above = f32_of(bits_of(root) + 1);
+  float rounded = __builtin_fmaf(-below, root, scaled) <= 0 ? below : root;
+  if (__builtin_fmaf(-above, root, scaled) > 0) rounded = above;
+  if (!(scaled > 0) || bits_of(scaled) == 0x7F800000) return root;  // zeros, infinity, NaN: exact
+  return tiny ? rounded * 0x1p-16f : rounded;
+}
+
 namespace hip {
 
 SYMMETRA_DEVICE uint32_t to_bf16(float value) {

@@ -7,6 +7,7 @@
 #include <barrier>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <thread>
@@ -181,6 +182,14 @@ SYMMETRA_DEVICE float f32_of(uint32_t bits) { return std::bit_cast<float>(bits);
 SYMMETRA_DEVICE uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return std::bit_cast<double>(uint64_t{high} << 32 | low); }
 SYMMETRA_DEVICE uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }
+
+// Arithmetic in which every step is rounded, to nearest even: no product and sum are fused. The build passes
+// -ffp-contract=off.
+
+SYMMETRA_DEVICE float add(float a, float b) { return a + b; }
+SYMMETRA_DEVICE float multiply(float a, float b) { return a * b; }
+SYMMETRA_DEVICE float divide(float a, float b) { return a / b; }
+SYMMETRA_DEVICE float square_root(float a) { return std::sqrt(a); }
 
 namespace host {
 

@@ -1,0 +1,27 @@
+// Norms of summed rows.
+#include "symmetra/norm.hpp"
+
+#include "cpp/core/call.hpp"
+#include "symmetra/collectives.hpp"
+#include "symmetra/src/capi/mod.rs.h"
+
+namespace symmetra {
+
+using core::operand_of;
+
+void Collectives::all_reduce_norm(const RowNorm& rows, Queue queue) const {
+  const core::Group group{coordinator_ == nullptr ? &core::live(communicator_) : nullptr, coordinator_.get()};
+  core::AskedNorm asked{};
+  asked.input = operand_of(rows.input);
+  asked.weight = operand_of(rows.weight);
+  if ((asked.has_residual = rows.residual.has_value())) asked.residual = operand_of(*rows.residual);
+  if ((asked.has_residual_out = rows.residual_out.has_value())) asked.residual_out = operand_of(*rows.residual_out);
+  if ((asked.has_output = rows.output.has_value())) asked.output = operand_of(*rows.output);
+  asked.epsilon = rows.norm.epsilon;
+  asked.weight_offset = rows.norm.weight_offset;
+  asked.width = rows.width;
+  asked.algorithm = static_cast<std::uint32_t>(rows.algorithm);
+  core::call([&] { core::run_norm(group, asked, core::queue_of(queue)); });
+}
+
+}  // namespace symmetra

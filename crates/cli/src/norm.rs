@@ -1,0 +1,230 @@
+//! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed; measured and verified.
+
+mod rank;
+mod reference;
+
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};
+
+use crate::failure::Failure;
+use crate::names::{self, by_name};
+use crate::output;
+use crate::ranks::{RankArgs, RanksAs, Run};
+use crate::statistics::{median, slowest};
+use crate::table::Table;
+use rank::Sample;
+
+const MAX: u64 = MAX_WORLD_SIZE as u64;
+/// Most elements of a row.
+const MOST_HIDDEN: u64 = 1 << 20;
+const EPSILON: f32 = 1e-6;
+
+/// Sum rows over ranks, add a residual, and norm each row.
+///
+/// Starts the ranks itself. For every number of tokens, fresh random rows are summed and normed
+/// (RMSNorm), and every bit of every output of every rank is compared with an independent
+/// reference; then batches of operations are timed. A row's time is the median over the batches of
+/// the slowest rank's time for one operation. Exit status: 0, or 1 when an element is wrong or a
+/// rank fails, or 2 for wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16
+  symmetra all-reduce-norm --ranks 2 --hidden 2880 --tokens 1,64 --gemma --graph --in-place
+  symmetra all-reduce-norm --ranks 3 --no-residual --plain --dtype f32 --json")]
+pub(crate) struct Args {
+    /// How many ranks, 1 to 16
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]
+    ranks: u64,
+
+    #[command(flatten)]
+    run: RankArgs,
+
+    /// Elements of a row
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=MOST_HIDDEN))]
+    hidden: u64,
+
+    /// Numbers of rows
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    tokens: Vec<u64>,
+
+    /// Type of the rows: f32, f16 or bf16
+    #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
+    dtype: Dtype,
+
+    /// Which way to sum; `auto` is the library's choice for each size
+    #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
+    algorithm: Algorithm,
+
+    /// Norm the sum alone
+    #[arg(long)]
+    no_residual: bool,
+
+    /// Add 1 to every weight, as in Gemma models
+    #[arg(long)]
+    gemma: bool,
+
+    /// Norm the rows where they are, and write the sum over the residual
+    #[arg(long)]
+    in_place: bool,
+
+    /// Use plain device memory instead of symmetric memory
+    #[arg(long)]
+    plain: bool,
+
+    /// Run the operations from a captured graph
+    #[arg(long)]
+    graph: bool,
+
+    /// Compare every call across ranks before it runs
+    #[arg(long)]
+    check_calls: bool,
+
+    /// Operations timed for each number of tokens, in 10 batches at most
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    iterations: u32,
+
+    /// Seed of the random data [default: a new one every run, printed]
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Norms {
+    hidden: usize,
+    tokens: Vec<usize>,
+    #[serde(with = "by_name")]
+    dtype: Dtype,
+    #[serde(with = "by_name")]
+    algorithm: Algorithm,
+    residual: bool,
+    gemma: bool,
+    in_place: bool,
+    plain: bool,
+    graph: bool,
+    /// Whether the ranks are threads of one process.
+    one_process: bool,
+    iterations: u32,
+    seed: u64,
+}
+
+impl Norms {
+    fn new(args: &Args) -> Result<Self, Failure> {
+        if !symmetra::op::ALL_REDUCE_NORM.dtypes().contains(&args.dtype) {
+            return Err(Failure::usage(format!("rows are f32, f16 or bf16, not {}", args.dtype)));
+        }
+        if args.plain && !args.graph && args.algorithm.needs_reach() {
+            let algorithm = args.algorithm;
+            return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
+        }
+        Ok(Self {
+            hidden: args.hidden as usize,
+            tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
+            dtype: args.dtype,
+            algorithm: args.algorithm,
+            residual: !args.no_residual,
+            gemma: args.gemma,
+            in_place: args.in_place,
+            plain: args.plain,
+            graph: args.graph,
+            one_process: args.run.ranks_as == RanksAs::Threads,
+            iterations: args.iterations,
+            seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        })
+    }
+
+    fn norm(&self) -> RmsNorm {
+        if self.gemma { RmsNorm::gemma(EPSILON) } else { RmsNorm::new(EPSILON) }
+    }
+}
+
+/// One number of tokens, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Row {
+    ranks: usize,
+    device: &'static str,
+    hidden: usize,
+    tokens: usize,
+    dtype: &'static str,
+    bytes: u64,
+    algorithm: String,
+    graph: bool,
+    time_us: f64,
+    wrong: u64,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (ranks, norms) = (args.ranks as usize, Norms::new(args)?);
+    let mut run = Run::new(&args.run.devices(ranks)?, norms);
+    run.check_calls = args.check_calls;
+    eprintln!(
+        "{ranks} {} as {} on {}, {}, {}{}{}, seed {}",
+        if ranks == 1 { "rank" } else { "ranks" },
+        args.run.ranks_as.name(),
+        run.device_kind(),
+        if args.in_place { "in place" } else { "out of place" },
+        if args.plain { "plain memory" } else { "symmetric memory" },
+        if args.no_residual { ", no residual" } else { "" },
+        if args.graph { ", in graphs" } else { "" },
+        run.task.seed,
+    );
+    let mut samples: Vec<Vec<Sample>> = run.task.tokens.iter().map(|_| Vec::new()).collect();
+    run.attend(args.run.ranks_as, |rank, sample| {
+        let size = sample.size;
+        let of_size = samples.get_mut(size);
+        of_size
+            .ok_or_else(|| Failure::failed(format!("rank {rank} measured a size {size} there is not")))?
+            .push(sample);
+        Ok(())
+    })?;
+    let rows: Vec<Row> = samples.iter().enumerate().map(|(size, samples)| row(&run, size, samples)).collect();
+    match args.json {
+        true => rows.iter().try_for_each(output::json)?,
+        false => output::line(table(&rows))?,
+    }
+    let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
+    match wrong {
+        0 => Ok(()),
+        wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {})", run.task.seed))),
+    }
+}
+
+fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
+    let Norms { hidden, dtype, graph, .. } = run.task;
+    let tokens = run.task.tokens[size];
+    Row {
+        ranks: run.ranks(),
+        device: run.device_kind().name(),
+        hidden,
+        tokens,
+        dtype: dtype.name(),
+        bytes: (tokens * hidden * dtype.bytes()) as u64,
+        algorithm: samples.first().map_or_else(String::new, |sample| sample.algorithm.clone()),
+        graph,
+        time_us: median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice()))),
+        wrong: samples.iter().map(|sample| sample.wrong).sum(),
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let headings = ["tokens", "hidden", "bytes", "dtype", "algorithm", "time us", "wrong"];
+    let mut table = Table::new(headings, [0, 1, 2, 5, 6]);
+    for row in rows {
+        table.add_row([
+            row.tokens.to_string(),
+            row.hidden.to_string(),
+            row.bytes.to_string(),
+            row.dtype.to_owned(),
+            row.algorithm.clone(),
+            format!("{:.2}", row.time_us),
+            row.wrong.to_string(),
+        ]);
+    }
+    table
+}

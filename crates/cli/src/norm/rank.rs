@@ -1,0 +1,211 @@
+//! One rank's part: every number of tokens verified, then timed.
+
+use serde::{Deserialize, Serialize};
+use symmetra::half::{bf16, f16};
+use symmetra::{
+    Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Event, Graph, Queue, Reduction, RowNorm, Stream,
+    SymmetricBuffer,
+};
+
+use super::Norms;
+use super::reference::{Rows, normed, with_residual};
+use crate::all_reduce::{Buffer, Data};
+use crate::failure::Failure;
+use crate::ranks::{Say, Task};
+
+/// What a rank found for one number of tokens.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// Number of the size.
+    pub(super) size: usize,
+    pub(super) algorithm: String,
+    /// Time of one operation in each batch.
+    pub(super) batches_us: Vec<f64>,
+    pub(super) wrong: u64,
+}
+
+/// Most batches.
+const BATCHES: u32 = 10;
+
+impl Task for Norms {
+    const NAME: &'static str = "norms";
+    type Found = Sample;
+
+    /// Room for four buffers of the most tokens, each with its signals.
+    fn heap_bytes(&self) -> u64 {
+        let tokens = self.tokens.iter().max().copied().unwrap_or(0);
+        let bytes = tokens * self.hidden * self.dtype.bytes();
+        if self.plain { 1 << 20 } else { 4 * (bytes as u64 + (64 << 10)) }
+    }
+
+    fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
+        let stream = Stream::new(communicator.device())?;
+        for (size, tokens) in self.tokens.iter().copied().enumerate() {
+            let bench = Bench { norms: self, communicator, stream: &stream, size, elems: tokens * self.hidden };
+            say(match self.dtype {
+                Dtype::F16 => bench.of_type::<f16>(),
+                Dtype::BF16 => bench.of_type::<bf16>(),
+                _ => bench.of_type::<f32>(),
+            }?)?;
+        }
+        Ok(())
+    }
+}
+
+/// One number of tokens.
+struct Bench<'a> {
+    norms: &'a Norms,
+    communicator: &'a Communicator,
+    stream: &'a Stream,
+    size: usize,
+    elems: usize,
+}
+
+/// The operands of a rank.
+struct Operands<T: symmetra::Element, B> {
+    input: B,
+    residual: B,
+    /// In place these are `input` and `residual`.
+    apart: Option<[B; 2]>,
+    weight: DeviceBuffer<T>,
+}
+
+impl<T: Rows, B: Buffer<T>> Operands<T, B> {
+    fn output(&self) -> &B {
+        self.apart.as_ref().map_or(&self.input, |[output, _]| output)
+    }
+
+    fn kept(&self) -> &B {
+        self.apart.as_ref().map_or(&self.residual, |[_, kept]| kept)
+    }
+}
+
+impl Bench<'_> {
+    fn of_type<T: Rows>(&self) -> Result<Sample, Failure> {
+        match self.norms.plain {
+            true => self.measure::<T, DeviceBuffer<T>>(),
+            false => self.measure::<T, SymmetricBuffer<T>>(),
+        }
+    }
+
+    fn measure<T: Rows, B: Buffer<T>>(&self) -> Result<Sample, Failure> {
+        let Self { norms, communicator, stream, elems, .. } = *self;
+        let new = || B::new(communicator, elems);
+        let weights = Data { seed: norms.seed ^ 2, elems: norms.hidden }.of::<T>(0);
+        let operands = Operands {
+            input: new()?,
+            residual: new()?,
+            apart: if norms.in_place { None } else { Some([new()?, new()?]) },
+            weight: DeviceBuffer::from_slice(&weights, stream)?,
+        };
+        let graphs = norms.graph.then(|| self.capture(&operands)).transpose()?;
+        let rows = Data { seed: norms.seed, elems };
+        let residual = Data { seed: norms.seed ^ 1, elems }.of::<T>(0);
+        operands.input.write(&rows.of::<T>(communicator.rank()), stream)?;
+        operands.residual.write(&residual, stream)?;
+        if let Some(apart) = &operands.apart {
+            // Bits of no result, so that an element that was not written is found.
+            let unwritten = vec![bytemuck::pod_read_unaligned(&[0xa5; 4][..size_of::<T>()]); elems];
+            apart.iter().try_for_each(|buffer| buffer.write(&unwritten, stream))?;
+        }
+        self.once(&operands, graphs.as_ref())?;
+        communicator.synchronize(stream)?;
+        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.runs(), 0).collect();
+        let x = if norms.residual { with_residual(&sum, &residual) } else { sum };
+        let unlike = |found: Vec<T>, right: &[T]| {
+            found.iter().zip(right).filter(|(found, right)| !right.matches(**found)).count() as u64
+        };
+        let wrong = unlike(operands.output().read(stream)?, &normed(&x, &weights, norms.norm()))
+            + unlike(operands.kept().read(stream)?, &x);
+        let batches_us = self.time(&operands, graphs.as_ref())?;
+        Ok(Sample { size: self.size, algorithm: self.name(), batches_us, wrong })
+    }
+
+    fn enqueue<'b, T: Rows, B: Buffer<T>>(
+        &self,
+        operands: &'b Operands<T, B>,
+        queue: impl Queue<'b>,
+    ) -> symmetra::Result<()> {
+        let whole = |buffer: &'b B| buffer.part(0..self.elems);
+        let rows = RowNorm::new(whole(&operands.input)?, &operands.weight, self.norms.norm());
+        let rows = rows.output(whole(operands.output())?).residual_out(whole(operands.kept())?);
+        let rows = if self.norms.residual { rows.residual(whole(&operands.residual)?) } else { rows };
+        self.communicator.all_reduce_norm(rows.algorithm(self.norms.algorithm), queue)
+    }
+
+    /// A graph of one operation, and one of a batch.
+    fn capture<'b, T: Rows, B: Buffer<T>>(&self, operands: &'b Operands<T, B>) -> Result<[Graph<'b>; 2], Failure>
+    where
+        Self: 'b,
+    {
+        let capture = |ops: u32| {
+            let graph = self.stream.capture(|capture| (0..ops).try_for_each(|_| self.enqueue(operands, capture)))?;
+            graph.register()?;
+            Ok::<_, Failure>(graph)
+        };
+        Ok([capture(1)?, capture(self.ops())?])
+    }
+
+    fn once<T: Rows, B: Buffer<T>>(
+        &self,
+        operands: &Operands<T, B>,
+        graphs: Option<&[Graph<'_>; 2]>,
+    ) -> symmetra::Result<()> {
+        graphs.map_or_else(|| self.enqueue(operands, self.stream), |[one, _]| one.launch(self.stream))
+    }
+
+    fn batch<T: Rows, B: Buffer<T>>(
+        &self,
+        operands: &Operands<T, B>,
+        graphs: Option<&[Graph<'_>; 2]>,
+    ) -> symmetra::Result<()> {
+        let eager = || (0..self.ops()).try_for_each(|_| self.enqueue(operands, self.stream));
+        graphs.map_or_else(eager, |[_, batch]| batch.launch(self.stream))
+    }
+
+    /// Operations of a batch.
+    fn ops(&self) -> u32 {
+        self.norms.iterations.div_ceil(self.batches())
+    }
+
+    fn batches(&self) -> u32 {
+        self.norms.iterations.clamp(1, BATCHES)
+    }
+
+    /// Microseconds an operation takes in each batch. A batch starts after an operation that is not timed, in which the
+    /// ranks meet.
+    fn time<T: Rows, B: Buffer<T>>(
+        &self,
+        operands: &Operands<T, B>,
+        graphs: Option<&[Graph<'_>; 2]>,
+    ) -> Result<Vec<f64>, Failure> {
+        let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
+        let mut batches_us = Vec::new();
+        for _ in 0..self.batches() {
+            self.once(operands, graphs)?;
+            self.stream.record(&start)?;
+            self.batch(operands, graphs)?;
+            self.stream.record(&end)?;
+            self.communicator.synchronize(self.stream)?;
+            batches_us.push(end.elapsed_us(&start)? / f64::from(self.ops()));
+        }
+        Ok(batches_us)
+    }
+
+    /// The algorithm of the sum: the one asked for, or the library's choice.
+    fn runs(&self) -> Algorithm {
+        let Norms { algorithm, dtype, hidden, plain, graph, one_process, .. } = *self.norms;
+        let registers = self.communicator.device().kind() != DeviceKind::Host || one_process;
+        let bytes = (self.elems * dtype.bytes()) as u64;
+        let ranges = self.communicator.explain_norm(dtype, hidden, !plain || (graph && registers));
+        let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(algorithm, |range| range.algorithm);
+        if algorithm == Algorithm::Auto { chosen } else { algorithm }
+    }
+
+    fn name(&self) -> String {
+        match self.communicator.world_size() {
+            1 => "rows".to_owned(),
+            _ => self.runs().to_string(),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+// Norms of rows, alone and behind an all-reduce.
+#include "kernels/host/backend.hpp"
+
+namespace symmetra::kernels {
+
+template host::Entry norm_kernel<host::Backend>(const NormArgs& args);
+template host::Entry norm_kernel<host::Backend>(const FusedNormArgs& args);
+
+}  // namespace symmetra::kernels

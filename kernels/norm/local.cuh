@@ -1,0 +1,32 @@
+// Norm of rows that are summed already: a block takes a row, and then the row that is as many rows further as there are
+// blocks. Reads the input twice unless x is written.
+#pragma once
+#include "kernels/norm/epilogue.cuh"
+
+namespace symmetra::kernels {
+
+template <class Element>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_rows(SYMMETRA_ARGS(NormArgs) args) {
+  float* shared = platform::shared<float>();
+  platform::wait_prior();
+  for (uint64_t number = platform::block(); number < args.rows; number += platform::blocks()) {
+    const Row<Element> row(args.input, number * args.input_pitch, args.hidden);
+    const Epilogue<Element> epilogue(args, number);
+    const Columns columns(shared, row.packets());
+    for (uint32_t column = platform::thread(); column < columns.count(); column += platform::threads()) {
+      for (uint32_t packet = column; packet < row.packets(); packet += kNormColumns) {
+        const Words<4> x = epilogue.with_residual(packet, row.load(packet));
+        epilogue.keep(packet, x);
+        columns.add(packet, epilogue.squares(x));
+      }
+    }
+    const float scale = epilogue.scale(columns.total());
+    if (number + platform::blocks() >= args.rows) platform::release_next();
+    const bool kept = args.residual_out != nullptr;
+    epilogue.norm_row([&](uint32_t packet) { return kept ? epilogue.kept(packet) : epilogue.with_residual(packet, row.load(packet)); },
+                      scale);
+    platform::sync_block();  // all have read the total
+  }
+}
+
+}  // namespace symmetra::kernels

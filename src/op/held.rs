@@ -1,0 +1,32 @@
+//! An operand whose borrow and element type a builder's own type keeps.
+
+use super::Strip;
+use crate::device::Device;
+use crate::memory::{Owner, Place, View};
+use crate::types::Dtype;
+
+/// An operand of a call with several operands.
+pub(crate) struct Held {
+    pub(crate) dtype: Dtype,
+    pub(crate) elems: usize,
+    address: *mut u8,
+    place: Place,
+    device: Device,
+    owner: Option<Owner>,
+}
+
+impl Held {
+    pub(crate) fn new(dtype: Dtype, operand: &View<'_>) -> Self {
+        let View { address, elems, place, device, owner } = *operand;
+        Self { dtype, elems, address, place, device: device.clone(), owner: owner.cloned() }
+    }
+
+    pub(crate) fn view(&self) -> View<'_> {
+        let Self { address, elems, place, ref device, ref owner, .. } = *self;
+        View { address, elems, place, device, owner: owner.as_ref() }
+    }
+
+    pub(crate) fn strip(&self) -> Strip {
+        Strip { address: self.address, bytes: (self.elems * self.dtype.bytes()) as u64 }
+    }
+}

@@ -1,0 +1,92 @@
+//! The check of a norm: its rows, and operands beside input and output.
+
+use super::check::{check_apart, span};
+use super::{Call, Held, NormRows};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::kernel::args::kMostHidden as MOST_HIDDEN;
+use crate::memory::View;
+use crate::types::Dtype;
+
+/// An operand of rows, with its name in messages.
+type Named<'a> = (&'static str, View<'a>, Dtype);
+
+impl Call<'_> {
+    /// Checks a norm, and returns how many elements are summed.
+    pub(super) fn check_norm(&self, rows: &NormRows, device: &Device) -> Result<usize> {
+        let (operation, weight) = (self.op.operation, rows.weight.dtype);
+        if !self.op.dtypes().contains(&self.dtype) {
+            let names: Vec<_> = self.op.dtypes().iter().map(|dtype| dtype.name()).collect();
+            let reason = format!("its rows are {}", names.join(", "));
+            return Err(Error::unsupported(format!("{operation} of {}", self.dtype), reason));
+        }
+        if weight != self.dtype && weight != Dtype::F32 {
+            let reason = format!("the weight of rows of {} is {} or f32", self.dtype, self.dtype);
+            return Err(Error::unsupported(format!("{operation} with a weight of {weight}"), reason));
+        }
+        let (hidden, width, epsilon) = (rows.hidden(), rows.width(), rows.norm.epsilon);
+        if hidden == 0 || hidden > MOST_HIDDEN as usize {
+            return Err(Error::invalid(
+                "the weight's length",
+                hidden,
+                format!("a row has 1 to {MOST_HIDDEN} elements"),
+            ));
+        }
+        if epsilon.is_nan() || epsilon < 0.0 {
+            return Err(Error::invalid("epsilon", epsilon, "it must be a number of at least 0"));
+        }
+        if width < hidden || width > u32::MAX as usize {
+            let limit = format!("a row has {hidden} elements, and an output row at most {}", u32::MAX);
+            return Err(Error::invalid("the width of an output row", width, limit));
+        }
+        let Some(input) = &self.input else {
+            return Err(Error::invalid("the input", "missing", format!("every {operation} has one")));
+        };
+        if !input.elems.is_multiple_of(hidden) {
+            let limit = format!("it must be a multiple of the weight's length, {hidden}");
+            return Err(Error::invalid("the input's length", input.elems, limit));
+        }
+        let count = input.elems / hidden;
+        if self.output.is_none() && rows.residual_out.is_none() {
+            let limit = "at least one of output and residual_out is needed";
+            return Err(Error::invalid("the number of outputs", 0, limit));
+        }
+        let held = |operand: &Option<Held>| operand.as_ref().map(|held| held.view().elems);
+        for (what, elems, row) in [
+            ("residual", held(&rows.residual), hidden),
+            ("residual_out", held(&rows.residual_out), hidden),
+            ("output", self.output.as_ref().map(|output| output.elems), width),
+        ] {
+            if let Some(elems) = elems.filter(|elems| count.checked_mul(row) != Some(*elems)) {
+                let limit = format!("{count} rows of {row} elements are needed");
+                return Err(Error::invalid(&format!("the {what}'s length"), elems, limit));
+            }
+        }
+        self.check_norm_operands(input, rows, device)?;
+        Ok(input.elems)
+    }
+
+    /// Refuses operands of another device, and operands that overlap otherwise than allowed: residual and residual_out,
+    /// input and output, input and residual_out may be the same.
+    fn check_norm_operands(&self, input: &View<'_>, rows: &NormRows, device: &Device) -> Result<()> {
+        let weight = ("the weight", rows.weight.view(), rows.weight.dtype);
+        let residual = rows.residual.as_ref().map(|residual| ("the residual", residual.view(), self.dtype));
+        let kept = rows.residual_out.as_ref().map(|kept| ("residual_out", kept.view(), self.dtype));
+        let output = self.output.as_ref().map(|output| ("the output", output.clone(), self.dtype));
+        let read = [Some(("the input", input.clone(), self.dtype)), Some(weight), residual];
+        let places = |(what, view, dtype): &Named<'_>| (*what, span(view, *dtype));
+        for (what, view, _) in read.iter().chain([&kept, &output]).flatten() {
+            device.check_same(what, view.device)?;
+        }
+        if let (Some(kept), Some(output)) = (&kept, &output) {
+            check_apart(places(kept), places(output), None)?;
+        }
+        for written in [&kept, &output].into_iter().flatten() {
+            for other in read.iter().flatten() {
+                let same = matches!((written.0, other.0), (_, "the input") | ("residual_out", "the residual"));
+                check_apart(places(written), places(other), same.then(|| places(other).1))?;
+            }
+        }
+        Ok(())
+    }
+}

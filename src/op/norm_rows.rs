@@ -1,0 +1,57 @@
+//! The operands and settings of a norm.
+
+use super::Held;
+
+/// The root mean square norm of a row: y = x (weight + weight_offset) / sqrt(mean(x x) + epsilon).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsNorm {
+    /// Added to the mean of the squares; at least 0. With 0, a row of zeros becomes NaN.
+    pub epsilon: f32,
+    /// Added to every weight.
+    pub weight_offset: f32,
+}
+
+impl RmsNorm {
+    /// The norm with the weights as they are.
+    pub const fn new(epsilon: f32) -> Self {
+        Self { epsilon, weight_offset: 0.0 }
+    }
+
+    /// The norm of Gemma models, whose weights lie around 0: 1 is added to each.
+    pub const fn gemma(epsilon: f32) -> Self {
+        Self { epsilon, weight_offset: 1.0 }
+    }
+}
+
+/// The operands and settings of a norm, beside input and output.
+pub(crate) struct NormRows {
+    pub(crate) norm: RmsNorm,
+    pub(crate) weight: Held,
+    pub(crate) residual: Option<Held>,
+    pub(crate) residual_out: Option<Held>,
+    /// Elements of an output row, if these are not as many as those of the weight.
+    pub(crate) width: Option<usize>,
+}
+
+impl NormRows {
+    /// Elements of a row.
+    pub(crate) fn hidden(&self) -> usize {
+        self.weight.elems
+    }
+
+    /// Elements of an output row.
+    pub(crate) fn width(&self) -> usize {
+        self.width.unwrap_or(self.hidden())
+    }
+
+    /// A number that differs where settings do that ranks must have in common, but for one case in 2^63.
+    pub(super) fn form(&self, has_output: bool) -> u64 {
+        let outputs = u64::from(has_output) << 2 | u64::from(self.residual_out.is_some()) << 1;
+        let operands = (outputs | u64::from(self.residual.is_some())) << 8 | self.weight.dtype as u64;
+        let settings = [self.norm.epsilon, self.norm.weight_offset].map(|number| u64::from(number.to_bits()));
+        let numbers = [self.hidden() as u64, self.width() as u64, operands, settings[0], settings[1]];
+        // Never 1, which stands for no settings.
+        numbers.iter().fold(0, |sum: u64, number| (sum.rotate_left(29) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            | 2
+    }
+}

@@ -1,0 +1,52 @@
+//! All-reduce and norm: everything is right, and what goes wrong is said.
+
+use super::symmetra;
+
+/// Runs with these arguments and returns the rows, all of them right.
+fn right(args: &str, sizes: usize) -> Vec<serde_json::Value> {
+    let run = symmetra(&format!("all-reduce-norm {args} --device host --iterations 3 --json")).ok();
+    let rows = run.objects();
+    assert_eq!(rows.len(), sizes, "{args}: {}", run.stdout);
+    assert!(rows.iter().all(|row| row["wrong"] == 0), "{args}: {}", run.stdout);
+    rows
+}
+
+#[test]
+fn every_form() {
+    let rows = right("--ranks 4 --hidden 2880 --tokens 1,4,16", 3);
+    for (row, tokens) in rows.iter().zip([1, 4, 16]) {
+        assert_eq!((&row["tokens"], &row["hidden"]), (&tokens.into(), &2880.into()), "{row}");
+        assert_eq!((&row["bytes"], &row["dtype"]), (&(tokens * 2880 * 2).into(), &"bf16".into()), "{row}");
+        assert!(row["time_us"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let forms = [
+        "--no-residual",
+        "--gemma --in-place",
+        "--plain --graph",
+        "--graph --in-place --no-residual --plain",
+        "--algorithm ring --dtype f32",
+        "--algorithm recursive-doubling --dtype f16 --check-calls",
+        "--algorithm two-shot-zero-copy --graph",
+    ];
+    for (number, form) in forms.into_iter().enumerate() {
+        let (ranks, hidden) = (1 + number, [1, 100, 513][number % 3]);
+        right(&format!("--ranks {ranks} --hidden {hidden} --tokens 3,17 --ranks-as threads {form} --seed {number}"), 2);
+    }
+}
+
+#[test]
+fn a_table_for_people() {
+    let run = symmetra("all-reduce-norm --ranks 2 --hidden 64 --device host --iterations 1 --ranks-as threads").ok();
+    assert!(run.stdout.starts_with("tokens"), "{}", run.stdout);
+    assert!(run.stderr.contains("2 ranks as threads on host, out of place, symmetric memory, seed"), "{}", run.stderr);
+    run.fits(80);
+}
+
+#[test]
+fn wrong_usage() {
+    symmetra("all-reduce-norm --dtype i32").refused(2, &["f32, f16 or bf16, not i32"]);
+    symmetra("all-reduce-norm --hidden 0").refused(2, &["--hidden", "1048576"]);
+    symmetra("all-reduce-norm --hidden 1048577").refused(2, &["--hidden", "1048576"]);
+    symmetra("all-reduce-norm --plain --algorithm two-shot-zero-copy").refused(2, &["--plain", "peers can address"]);
+    symmetra("all-reduce-norm --tokens 1,x").refused(2, &["--tokens"]);
+}

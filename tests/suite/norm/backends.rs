@@ -1,0 +1,146 @@
+//! Norms of parallel groups, through every backend that there is.
+
+use std::time::Duration;
+
+use half::bf16;
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::environment::{Coordinator, EnvConfig, Environment, InitMethod};
+use symmetra::{Deadlines, DeviceBuffer, Dtype, Operation, Reduction, RmsNorm, RowNorm, Stream};
+#[cfg(feature = "gloo")]
+use symmetra::{Error, Result};
+
+use crate::support::Data;
+use crate::support::data::assert_same;
+use crate::support::device::device;
+use crate::support::norm::{self, Narrow, Norm};
+use crate::support::world::meet;
+
+const HIDDEN: usize = 100;
+const NORM: RmsNorm = RmsNorm::gemma(1e-5);
+
+fn environment(bootstrap: Threads, hosts: &[usize]) -> Environment {
+    let (rank, world) = (bootstrap.rank(), hosts.len());
+    let mut config = EnvConfig::default();
+    (config.device, config.interface) = (Some(device(rank)), Some("127.0.0.1".to_owned()));
+    config.tensor_parallel_size = world;
+    config.host = Some(format!("host-{}", hosts[rank]));
+    let minute = Duration::from_secs(60);
+    config.communicator.deadlines = Deadlines { open: minute, first_use: minute, steady: minute };
+    config.communicator.determinism = symmetra::Determinism::Exact;
+    config.init_method = InitMethod::bootstrap(bootstrap);
+    Environment::init(config).unwrap()
+}
+
+/// Norms of `count` rows in place, padded, and with a residual; captured where the backend can.
+fn check<T: Narrow>(group: &Coordinator, count: usize, captured: bool) {
+    let stream = Stream::new(group.device()).unwrap();
+    let data = Data::<T>::new(count as u64, group.world_size(), HIDDEN * count);
+    let before: Vec<T> = (0..HIDDEN * count).map(|index| T::sample(index as u64 * 31)).collect();
+    let weights: Vec<f32> = (0..HIDDEN).map(|index| index as f32 / 64.0 - 0.7).collect();
+    let input = DeviceBuffer::from_slice(&data.inputs[group.rank()], &stream).unwrap();
+    let residual = DeviceBuffer::from_slice(&before, &stream).unwrap();
+    let weight = DeviceBuffer::from_slice(&weights, &stream).unwrap();
+    let expected = |x: &[T], width| {
+        let norm = Norm { weight: &weights, epsilon: NORM.epsilon, weight_offset: NORM.weight_offset, width };
+        norm::normed(x, norm)
+    };
+    let wide = DeviceBuffer::<T>::new(group.device(), (HIDDEN + 4) * count).unwrap();
+    let padded = || {
+        let rows = RowNorm::new(&input, &weight, NORM).residual(&residual).residual_out(&residual);
+        rows.output(&wide).padded_to(HIDDEN + 4)
+    };
+    let in_place = || RowNorm::new(&input, &weight, NORM).output(&input);
+    if captured {
+        let graph = group.capture(&stream, |capture| {
+            group.all_reduce_norm(padded(), capture)?;
+            group.all_reduce_norm(in_place(), capture)
+        });
+        graph.unwrap().launch(&stream).unwrap();
+    } else {
+        group.all_reduce_norm(padded(), &stream).unwrap();
+        group.all_reduce_norm(in_place(), &stream).unwrap();
+    }
+    group.synchronize(&stream).unwrap();
+    let x = norm::with_residual(&data.sums, Some(&before));
+    assert_same(&residual.read(&stream).unwrap(), &x, &count);
+    assert_same(&wide.read(&stream).unwrap(), &expected(&x, HIDDEN + 4), &count);
+    assert_same(&input.read(&stream).unwrap(), &expected(&data.sums, HIDDEN), &count);
+}
+
+#[test]
+fn a_group_on_one_host() {
+    for world in [1, 2, 4] {
+        meet(world, |bootstrap| {
+            let environment = environment(bootstrap, &vec![0; world]);
+            for captured in [false, true] {
+                check::<bf16>(environment.tp(), 7, captured);
+                check::<f32>(environment.tp(), 3, captured);
+                check::<f32>(environment.tp(), 0, captured);
+            }
+            environment.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_serves_a_norm_is_explained() {
+    meet(2, |bootstrap| {
+        let environment = environment(bootstrap, &[0, 0]);
+        let own = &environment.tp().explain()[1];
+        for captured in [false, true] {
+            let serves = |dtype: Dtype| {
+                let of = |served: &&symmetra::environment::Served| {
+                    served.holds(Operation::AllReduceNorm, Some(Reduction::Sum), dtype, captured, 0)
+                };
+                own.serves.iter().filter(of).count()
+            };
+            let all = Dtype::ALL.map(|dtype| (dtype, serves(dtype)));
+            for (dtype, entries) in all {
+                assert_eq!(entries == 1, matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16), "{dtype}");
+            }
+        }
+        environment.close().unwrap();
+    });
+}
+
+#[cfg(feature = "gloo")]
+#[test]
+fn through_the_cpu_and_between_hosts() {
+    use symmetra::environment::Backend;
+    for hosts in [vec![0, 0], vec![0, 1], vec![0, 0, 1, 1], vec![0, 1, 0]] {
+        meet(hosts.len(), |bootstrap| {
+            let environment = environment(bootstrap, &hosts);
+            let host = environment.tp().through(Backend::Host).unwrap();
+            check::<bf16>(&host, 7, false);
+            check::<f32>(&host, 3, false);
+            check::<f32>(&host, 0, false);
+            let stream = Stream::new(host.device()).unwrap();
+            let rows = DeviceBuffer::from_slice(&[1.0f32; 8], &stream).unwrap();
+            let over = RowNorm::new(&rows, &rows, NORM);
+            let none: Result<()> = host.all_reduce_norm(over, &stream);
+            assert!(matches!(none, Err(Error::InvalidArgument { .. })));
+            environment.close().unwrap();
+        });
+    }
+}
+
+#[cfg(feature = "gloo")]
+#[test]
+fn norms_that_differ_through_the_cpu() {
+    use symmetra::environment::Backend;
+    for error in meet(2, |bootstrap| {
+        let environment = environment(bootstrap, &[0, 0]);
+        let host = environment.tp().through(Backend::Host).unwrap();
+        let stream = Stream::new(host.device()).unwrap();
+        let rows = DeviceBuffer::from_slice(&[1.0f32; 8], &stream).unwrap();
+        let weight = DeviceBuffer::from_slice(&[1.0f32; 4], &stream).unwrap();
+        let norm = RmsNorm::new(host.rank() as f32);
+        let error = host.all_reduce_norm(RowNorm::new(&rows, &weight, norm).output(&rows), &stream).unwrap_err();
+        assert_eq!(environment.close(), Err(error.clone()));
+        error
+    }) {
+        let words = error.to_string();
+        assert!(matches!(error, Error::Mismatch { .. }), "{words}");
+        assert!(words.contains("all-reduce-norm (sum), 32 bytes of f32, settings"), "{words}");
+    }
+}

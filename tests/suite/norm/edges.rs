@@ -1,0 +1,100 @@
+//! Numbers at the edges: zeros of both signs, denormals, the greatest numbers, infinities and NaNs, in input, residual
+//! and weight.
+
+use half::{bf16, f16};
+use symmetra::{DeviceBuffer, RmsNorm, RowNorm};
+
+use crate::support::data::{assert_same, mix};
+use crate::support::norm::{self, Narrow, Norm};
+use crate::support::specials::{Bits, special_data};
+use crate::support::{Data, Rank, Sample, config, fits, threads};
+
+const HIDDEN: usize = 37;
+const COUNT: usize = 60;
+
+/// Norms rows, and compares.
+fn check<T: Narrow>(rank: &Rank, data: &Data<T>, residual: &[T], weight: &[T], norm: RmsNorm) {
+    let Rank { communicator, stream, device, .. } = rank;
+    let input = communicator.symmetric::<T>(data.sums.len()).unwrap();
+    input.write(&data.inputs[rank.rank()], stream).unwrap();
+    let (residual_in, weight_in) =
+        (DeviceBuffer::from_slice(residual, stream).unwrap(), DeviceBuffer::from_slice(weight, stream).unwrap());
+    let output = DeviceBuffer::<T>::new(device, data.sums.len()).unwrap();
+    let rows = RowNorm::new(&input, &weight_in, norm).residual(&residual_in).residual_out(&residual_in);
+    communicator.all_reduce_norm(rows.output(&output), stream).unwrap();
+    rank.finish();
+    let x = norm::with_residual(&data.sums, Some(residual));
+    assert_same(&residual_in.read(stream).unwrap(), &x, &(rank.rank(), norm));
+    let wide: Vec<f32> = weight.iter().map(|weight| weight.wide()).collect();
+    let RmsNorm { epsilon, weight_offset } = norm;
+    let width = weight.len();
+    let expected = norm::normed(&x, Norm { weight: &wide, epsilon, weight_offset, width });
+    assert_same(&output.read(stream).unwrap(), &expected, &(rank.rank(), norm));
+}
+
+fn specials<T: Bits + Narrow>(world: usize) {
+    let data = special_data::<T>(world, HIDDEN * COUNT);
+    let others = special_data::<T>(2, HIDDEN * COUNT);
+    let ordinary: Vec<T> = (0..HIDDEN).map(|index| T::sample(mix(index as u64))).collect();
+    let zeros = vec![T::of_wide(-0.0); HIDDEN * COUNT];
+    threads(world, &config(), |rank| {
+        let norms = [RmsNorm::new(0.0), RmsNorm::gemma(1e-5), RmsNorm::new(f32::INFINITY)];
+        for norm in norms {
+            check(rank, &data, &others.inputs[0], &others.inputs[1][..HIDDEN], norm);
+            check(rank, &data, &zeros, &ordinary, norm);
+        }
+    });
+}
+
+#[test]
+fn special_values_of_every_type() {
+    for world in [1, 2, 3] {
+        if fits(world) {
+            specials::<bf16>(world);
+            specials::<f16>(world);
+            specials::<f32>(world);
+        }
+    }
+}
+
+/// A row of zeros is zero, and NaN without an epsilon. Squares beyond f32 make the scale 0. The greatest and the least
+/// values of a row keep the definition.
+#[test]
+fn rows_whose_squares_leave_single_precision() {
+    for value in [0.0, -0.0, 3e38, -3e38, 1e-38, 1e-44, 1.9e19] {
+        let data = Data::<f32>::of(vec![vec![value; HIDDEN * 2], vec![-0.0; HIDDEN * 2]]);
+        let zeros = vec![-0.0; HIDDEN * 2];
+        threads(2, &config(), |rank| {
+            for norm in [RmsNorm::new(0.0), RmsNorm::new(1e-6), RmsNorm::gemma(0.0)] {
+                check(rank, &data, &zeros, &[-0.0; HIDDEN], norm);
+                check(rank, &data, &zeros, &[1.5; HIDDEN], norm);
+            }
+        });
+    }
+}
+
+/// Against double precision: the error is that of the last rounding, and a few steps of f32 (Higham's bound of sums of
+/// trees is far below).
+#[test]
+fn the_error_is_bounded() {
+    let hidden = 4096;
+    let data = Data::<bf16>::new(3, 2, hidden * 8);
+    let weight: Vec<bf16> = (0..hidden).map(|index| bf16::sample(mix(index as u64))).collect();
+    threads(2, &config(), |rank| {
+        let input = rank.communicator.symmetric::<bf16>(hidden * 8).unwrap();
+        input.write(&data.inputs[rank.rank()], &rank.stream).unwrap();
+        let weight_in = DeviceBuffer::from_slice(&weight, &rank.stream).unwrap();
+        let rows = RowNorm::new(&input, &weight_in, RmsNorm::new(1e-6)).output(&input);
+        rank.communicator.all_reduce_norm(rows, &rank.stream).unwrap();
+        rank.finish();
+        let found = input.read(&rank.stream).unwrap();
+        for (x, y) in data.sums.chunks(hidden).zip(found.chunks(hidden)) {
+            let mean = x.iter().map(|x| f64::from(x.wide()).powi(2)).sum::<f64>() / hidden as f64;
+            for ((x, weight), y) in x.iter().zip(&weight).zip(y) {
+                let exact = f64::from(x.wide()) * f64::from(weight.wide()) / (mean + 1e-6).sqrt();
+                let bound = exact.abs() * (0.5f64.powi(8) + 16.0 * 0.5f64.powi(24));
+                assert!((f64::from(y.wide()) - exact).abs() <= bound, "{y} for {exact}");
+            }
+        }
+    });
+}
