@@ -138,6 +138,7 @@ inline void refused_norms() {
     RowNorm over(rows, weight);
     over.residual_out = rows;
     over.residual = rows;
+    over.algorithm = Algorithm::kTwoShotLL;
     says(CHECK_THROWS(kUnsupported, communicator.all_reduce_norm(over, stream)), "ask for an output");
     call.norm.epsilon = 1e-6f;
     communicator.all_reduce_norm(call, stream);

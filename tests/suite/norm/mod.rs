@@ -6,8 +6,9 @@ mod refused;
 mod rows;
 
 use half::{bf16, f16};
-use symmetra::{Algorithm, Determinism, Dtype};
+use symmetra::{Algorithm, Determinism, DeviceBuffer, Dtype, RmsNorm, RowNorm};
 
+use crate::allocations::allocations;
 use crate::support::data::{Random, mix, shuffle};
 use crate::support::extent::cases_of;
 use crate::support::norm::Narrow;
@@ -126,6 +127,34 @@ fn one_call_has_the_bits_of_two() {
             rows::as_two_calls(rank, &alone, &data, algorithm);
         }
         alone.close().unwrap();
+    });
+}
+
+/// Calls by one kernel and by two, in several launches and in one, allocate nothing.
+#[test]
+fn pitfall_19_norms_allocate_nothing() {
+    let mut small = config();
+    (small.one_shot_sentinel_bytes, small.two_shot_sentinel_bytes) = (Some(4096), 16 << 10);
+    threads(2, &small, |rank| {
+        let (buffer, stream) = (rank.communicator.symmetric::<f32>(100 * 300).unwrap(), &rank.stream);
+        let weight = DeviceBuffer::<f32>::new(&rank.device, 100).unwrap();
+        let call = |algorithm: Algorithm, count: usize| {
+            let rows = buffer.slice(..100 * count).unwrap();
+            let rows = RowNorm::new(rows, &weight, RmsNorm::new(1e-6)).residual_out(rows).algorithm(algorithm);
+            rank.communicator.all_reduce_norm(rows, stream).unwrap();
+        };
+        let named = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel, Algorithm::Ring, Algorithm::Auto];
+        let all =
+            || named.into_iter().for_each(|algorithm| [1, 7, 300].into_iter().for_each(|count| call(algorithm, count)));
+        // The stream's thread and the first call of a region make room.
+        (0..3).for_each(|_| all());
+        rank.finish();
+        let before = allocations();
+        for _ in 0..20 {
+            all();
+            rank.finish();
+        }
+        assert_eq!(allocations() - before, 0);
     });
 }
 
