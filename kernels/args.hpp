@@ -23,6 +23,9 @@ constexpr uint32_t kI8 = 6;
 constexpr uint32_t kU8 = 7;
 constexpr uint32_t kU32 = 8;
 constexpr uint32_t kU64 = 9;
+constexpr uint32_t kF8E4M3 = 10;
+constexpr uint32_t kF8E5M2 = 11;
+constexpr uint32_t kElementTypes = 12;  ///< how many there are
 
 /// Reductions. The numbers cross the language boundary.
 constexpr uint32_t kSum = 0;

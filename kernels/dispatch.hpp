@@ -90,6 +90,10 @@ typename Backend::Entry any_reduction_kernel(const Args& args) {
       return element_kernel<Backend, Reduced<U32>, 0>(args);
     case kU64:
       return element_kernel<Backend, Reduced<U64>, 0>(args);
+    case kF8E4M3:
+      return element_kernel<Backend, Reduced<F8E4M3>, 0>(args);
+    case kF8E5M2:
+      return element_kernel<Backend, Reduced<F8E5M2>, 0>(args);
     default:
       return {};
   }
@@ -252,7 +256,7 @@ int32_t each_call(Args args, Visit visit) {
 template <class Args, class Visit>
 int32_t each_element_type(Args args, Visit visit) {
   for (const uint32_t world : {2, 3, 4, 8}) {
-    for (uint32_t dtype = 0; dtype <= kU64; ++dtype) {
+    for (uint32_t dtype = 0; dtype < kElementTypes; ++dtype) {
       for (const uint32_t reduction : {kSum, kProduct}) {
         args.world = world;
         args.dtype = dtype;

@@ -23,6 +23,8 @@ constexpr uint32_t element_bytes(uint32_t dtype) {
       return 2;
     case kI8:
     case kU8:
+    case kF8E4M3:
+    case kF8E5M2:
       return 1;
     default:
       return 0;

@@ -153,7 +153,7 @@ pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
 
 // Their types are a part of this interface: elements, and values of `environment::Value`.
-pub use {half, serde_json};
+pub use {float8, half, serde_json};
 
 /// The parts that the package `symmetra-ring` uses. Not part of the public interface: may change in any version.
 #[doc(hidden)]

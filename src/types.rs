@@ -31,17 +31,33 @@ pub enum Dtype {
     U32 = args::kU32,
     /// 64-bit unsigned.
     U64 = args::kU64,
+    /// e4m3 of the OCP (e4m3fn): 4 bits of exponent, 3 of fraction. No infinities: the largest value is 448.
+    F8E4M3 = args::kF8E4M3,
+    /// e5m2 of the OCP: 5 bits of exponent, 2 of fraction. The largest finite value is 57344.
+    F8E5M2 = args::kF8E5M2,
 }
 
 impl Dtype {
     /// Every type.
-    pub const ALL: [Self; 10] =
-        [Self::F32, Self::F64, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::U32, Self::U64];
+    pub const ALL: [Self; args::kElementTypes as usize] = [
+        Self::F32,
+        Self::F64,
+        Self::F16,
+        Self::BF16,
+        Self::I32,
+        Self::I64,
+        Self::I8,
+        Self::U8,
+        Self::U32,
+        Self::U64,
+        Self::F8E4M3,
+        Self::F8E5M2,
+    ];
 
     /// Size of an element in bytes.
     pub const fn bytes(self) -> usize {
         match self {
-            Self::I8 | Self::U8 => 1,
+            Self::I8 | Self::U8 | Self::F8E4M3 | Self::F8E5M2 => 1,
             Self::F16 | Self::BF16 => 2,
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F64 | Self::I64 | Self::U64 => 8,
@@ -61,12 +77,19 @@ impl Dtype {
             Self::U8 => "u8",
             Self::U32 => "u32",
             Self::U64 => "u64",
+            Self::F8E4M3 => "f8e4m3",
+            Self::F8E5M2 => "f8e5m2",
         }
     }
 
     /// Whether the type is floating point.
     pub const fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::BF16)
+        matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::BF16) || self.is_f8()
+    }
+
+    /// Whether the type is an 8-bit float.
+    pub(crate) const fn is_f8(self) -> bool {
+        matches!(self, Self::F8E4M3 | Self::F8E5M2)
     }
 
     pub(crate) fn from_number(number: u32) -> Option<Self> {
@@ -95,8 +118,9 @@ impl FromStr for Dtype {
 /// Values are combined in rank order and the result is rounded once. Exceptions are all-reduces of floating types by
 /// [`Algorithm::Ring`](crate::Algorithm::Ring) and
 /// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), all-reduces by a [`Codec`](crate::Codec), and what
-/// [NCCL](crate::environment::Backend::Nccl) serves. f16, bf16 and f32 are reduced in single precision, f64 in double
-/// precision. Sums and products of integers wrap.
+/// [NCCL](crate::environment::Backend::Nccl) serves. 8-bit floats, f16, bf16 and f32 are reduced in single precision,
+/// f64 in double precision. Results of 8-bit floats saturate: what is beyond the largest finite value, infinities too,
+/// becomes that value with the sign. Sums and products of integers wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -173,6 +197,7 @@ macro_rules! elements {
 elements! {
     f32 => F32 f64 => F64 half::f16 => F16 half::bf16 => BF16
     i32 => I32 i64 => I64 i8 => I8 u8 => U8 u32 => U32 u64 => U64
+    float8::F8E4M3 => F8E4M3 float8::F8E5M2 => F8E5M2
 }
 
 /// How an exchange (every collective but all-reduce) moves data.
@@ -271,7 +296,8 @@ pub(crate) const fn exchange_name(number: u32) -> Option<&'static str> {
 macro_rules! with_type {
     ($dtype:expr, $type:ident => $value:expr) => {
         with_type!($dtype, $type => $value;
-            F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, I8 i8, U8 u8, U32 u32, U64 u64)
+            F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, I8 i8, U8 u8, U32 u32, U64 u64,
+            F8E4M3 float8::F8E4M3, F8E5M2 float8::F8E5M2)
     };
     ($dtype:expr, $type:ident => $value:expr; $($name:ident $rust:ty),*) => {
         match $dtype {

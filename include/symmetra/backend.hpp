@@ -17,7 +17,8 @@ enum class Backend : std::uint32_t {
   kQuantised = 0,
   kOwn = 1,   ///< symmetra's own kernels: groups on one host, every call
   kNccl = 2,  ///< NCCL, found at run time (feature `nccl`): groups of GPUs; no averages of integers, no minima or
-              ///< maxima of floating types; NCCL decides order and rounding of floating-point results
+              ///< maxima of floating types; reductions of 8-bit floats from 2.24 and compute capability 9.0 on; NCCL
+              ///< decides order and rounding of floating-point results
   kHost = 3,  ///< through the CPU and an engine between hosts (feature `gloo`): a call blocks until its result is
               ///< there, and cannot be captured
 };

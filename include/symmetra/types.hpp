@@ -10,16 +10,18 @@ namespace symmetra {
 
 /// Element type of a tensor. The numbers are stable.
 enum class Dtype : std::uint32_t {
-  kF32 = 0,   ///< IEEE single precision
-  kF64 = 1,   ///< IEEE double precision
-  kF16 = 2,   ///< IEEE half precision
-  kBF16 = 3,  ///< bfloat16: the upper half of a single
-  kI32 = 4,   ///< 32-bit two's complement
-  kI64 = 5,   ///< 64-bit two's complement
-  kI8 = 6,    ///< 8-bit two's complement
-  kU8 = 7,    ///< 8-bit unsigned
-  kU32 = 8,   ///< 32-bit unsigned
-  kU64 = 9,   ///< 64-bit unsigned
+  kF32 = 0,      ///< IEEE single precision
+  kF64 = 1,      ///< IEEE double precision
+  kF16 = 2,      ///< IEEE half precision
+  kBF16 = 3,     ///< bfloat16: the upper half of a single
+  kI32 = 4,      ///< 32-bit two's complement
+  kI64 = 5,      ///< 64-bit two's complement
+  kI8 = 6,       ///< 8-bit two's complement
+  kU8 = 7,       ///< 8-bit unsigned
+  kU32 = 8,      ///< 32-bit unsigned
+  kU64 = 9,      ///< 64-bit unsigned
+  kF8E4M3 = 10,  ///< e4m3 of the OCP (e4m3fn): at most 448, no infinities
+  kF8E5M2 = 11,  ///< e5m2 of the OCP: at most 57344 beside infinities
 };
 
 /// Size of an element in bytes. Throws kInvalidArgument for a number that is no Dtype.
@@ -27,7 +29,7 @@ std::size_t size_bytes(Dtype dtype);
 /// The name used in messages, for example "bf16". Throws kInvalidArgument for a number that is no Dtype.
 std::string name(Dtype dtype);
 
-/// The Dtype of a C++ type. Specialise it for the half types of your toolkit:
+/// The Dtype of a C++ type. Specialise it for the half types and 8-bit floats of your toolkit:
 /// \code
 /// template <> struct symmetra::DtypeOf<__nv_bfloat16> { static constexpr Dtype kValue = Dtype::kBF16; };
 /// \endcode
@@ -69,8 +71,9 @@ struct DtypeOf<std::uint64_t> {
 };
 
 /// How the values of all ranks are combined: in rank order, rounded once, except in floating all-reduces by kRing and
-/// kRecursiveDoubling, in all-reduces by a Codec and in calls that Backend::kNccl serves. f16, bf16 and f32 are reduced in single
-/// precision, f64 in double precision. Sums and products of integers wrap. The numbers are stable.
+/// kRecursiveDoubling, in all-reduces by a Codec and in calls that Backend::kNccl serves. 8-bit floats, f16, bf16 and f32 are reduced in
+/// single precision, f64 in double precision. Results of 8-bit floats saturate: what is beyond the largest finite value, infinities too,
+/// becomes that value with the sign. Sums and products of integers wrap. The numbers are stable.
 enum class Reduction : std::uint32_t {
   kSum = 0,      ///< the sum
   kProduct = 1,  ///< the product

@@ -1,5 +1,6 @@
 // Floating element types: their layout in packets, and the arithmetic of their reductions.
 #pragma once
+#include "kernels/numeric/narrow.cuh"
 #include "kernels/words.cuh"
 
 namespace symmetra::kernels {
@@ -85,6 +86,34 @@ struct BF16 : Half<BF16> {
   SYMMETRA_DEVICE static platform::Pair unpack_pair(uint32_t word) { return platform::unpack_bf16(word); }
   SYMMETRA_DEVICE static uint32_t pack_pair(platform::Pair pair) { return platform::pack_bf16(pair); }
 };
+
+/// Four values per word, computed in single precision. Results saturate: they are never infinite.
+template <class Format>
+struct Quarter : FloatingPoint<float> {
+  using Bits = uint8_t;
+  static constexpr uint32_t kBytes = sizeof(Bits);
+  static constexpr uint32_t kQuietNan = 0x7F7F7F7F, kSentinelStep = 1;
+
+  template <uint32_t kWords>
+  SYMMETRA_DEVICE static void unpack(const Words<kWords>& data, Value (&values)[4 * kWords]) {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < 2 * kWords; ++i) {
+      const platform::Pair pair = Format::unpack(data.word[i / 2] >> i % 2 * 16);
+      values[2 * i] = pair.low;
+      values[2 * i + 1] = pair.high;
+    }
+  }
+  template <uint32_t kWords>
+  SYMMETRA_DEVICE static Words<kWords> pack(const Value (&values)[4 * kWords]) {
+    Words<kWords> data{};
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < 2 * kWords; ++i) data.word[i / 2] |= Format::pack({values[2 * i], values[2 * i + 1]}) << i % 2 * 16;
+    return data;
+  }
+};
+
+struct F8E4M3 : Quarter<narrow::E4M3> {};
+struct F8E5M2 : Quarter<narrow::E5M2> {};
 
 /// One value per two words.
 struct F64 : FloatingPoint<double> {

@@ -26,6 +26,8 @@ pub(crate) struct Facts {
     pub(crate) quantised: Result<QuantisedAllReduce, String>,
     /// `Err`: why NCCL cannot be used.
     pub(crate) nccl: Result<(), String>,
+    /// `Err`: why NCCL cannot reduce 8-bit floats.
+    pub(crate) nccl_f8: Result<(), String>,
     /// `Err`: why there is no engine between hosts.
     pub(crate) host: Result<(), String>,
 }
@@ -157,10 +159,14 @@ impl Facts {
         requests
     }
 
-    /// The guarantee of a reduction that NCCL would break. NCCL's minima and maxima are `fminf` and `fmaxf`; its
+    /// Why NCCL cannot reduce, or the guarantee that it would break. NCCL's minima and maxima are `fminf` and `fmaxf`; its
     /// averages of floating types sum values that each rank has divided and rounded.
-    fn broken_by_nccl(&self, request: &Request) -> Option<&'static str> {
-        match (request.reduction?, request.dtype.is_float()) {
+    fn broken_by_nccl(&self, request: &Request) -> Option<&str> {
+        let reduction = request.reduction?;
+        if let (true, Err(reason)) = (request.dtype.is_f8(), &self.nccl_f8) {
+            return Some(reason);
+        }
+        match (reduction, request.dtype.is_float()) {
             (Reduction::Average, false) => Some("its sums behind averages of integers wrap"),
             (Reduction::Min | Reduction::Max, true) => Some("its minima and maxima of floating types lose NaN"),
             (_, true) if self.exact && self.world_size() > 2 => {

@@ -19,7 +19,8 @@ pub enum Backend {
     Own,
     /// NCCL, loaded at run time (feature `nccl`): groups of GPUs. Opened if a group needs NCCL or is told to use it.
     ///
-    /// Serves no averages of integers and no minima and maxima of floating types. Sums, products and averages of
+    /// Serves no averages of integers and no minima and maxima of floating types. Serves reductions of 8-bit floats from
+    /// version 2.24 and, on NVIDIA GPUs, compute capability 9.0 on. Sums, products and averages of
     /// floating types have NCCL's order and roundings, and averages sum values that each rank has divided. Under
     /// [`Determinism::Exact`](crate::Determinism::Exact), of these it serves only sums and products of 2 ranks.
     Nccl,

@@ -62,7 +62,6 @@ impl GroupBackends {
         interface: Option<&str>,
     ) -> Result<(Arc<Self>, Arc<Facts>)> {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
-        let unopened = || "it is opened where a group needs it or is told to use it".to_owned();
         let (nccl, mesh, turn, failure) = (OnceCell::new(), OnceCell::new(), Mutex::new(()), OnceCell::new());
         let (world_size, interface) = (ranks.len(), interface.map(str::to_owned));
         let serving = Self { reach, rank, world_size, interface, nccl, mesh, turn, failure };
@@ -71,8 +70,10 @@ impl GroupBackends {
             let room = serving.local().check_room(setting.codec).map(|()| setting);
             room.map_err(|error| error.to_string())
         });
-        let (nccl, host) = (Err(unopened()), Err(unopened()));
-        let facts = Facts { hosts: hosts.of_group(ranks), forced, exact, quantised, nccl, host };
+        let (hosts, unopened) =
+            (hosts.of_group(ranks), Err("it is opened where a group needs it or is told to use it".to_owned()));
+        let (nccl, nccl_f8, host) = (unopened.clone(), unopened.clone(), unopened);
+        let facts = Facts { hosts, forced, exact, quantised, nccl, nccl_f8, host };
         let facts = serving.equip(facts)?;
         Ok((Arc::new(serving), Arc::new(facts)))
     }
@@ -106,7 +107,9 @@ impl GroupBackends {
             return Ok(facts);
         }
         if nccl {
-            facts.nccl = self.agree(Ranks::available(self.local().device()))?;
+            let available = Ranks::available(self.local().device());
+            facts.nccl_f8 = self.agree(available.clone().and_then(|f8| f8))?;
+            facts.nccl = self.agree(available.map(drop))?;
             match &facts.nccl {
                 Err(reason) if facts.forced == Some(Backend::Nccl) => {
                     SAID.call_once(|| crate::log!(WARN, "NCCL was asked for and cannot be used: {reason}"));

@@ -2,6 +2,7 @@
 //! precision, integers in 64 bits, rounded once, one bit pattern for every NaN.
 
 use bytemuck::{cast_slice, cast_slice_mut};
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
 use crate::types::{Dtype, Element, Reduction};
@@ -13,6 +14,12 @@ pub(crate) fn reduce<T: Element>(reduction: Reduction, blocks: &[T], result: &mu
         Dtype::F64 => fold::<f64, f64>(reduction, cast_slice(blocks), cast_slice_mut(result), |x| x, round_f64),
         Dtype::F16 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), f16::to_f32, round_f16),
         Dtype::BF16 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), bf16::to_f32, round_bf16),
+        Dtype::F8E4M3 => {
+            fold(reduction, cast_slice(blocks), cast_slice_mut(result), |x: F8E4M3| x.to_f32(), round_f8e4m3)
+        }
+        Dtype::F8E5M2 => {
+            fold(reduction, cast_slice(blocks), cast_slice_mut(result), |x: F8E5M2| x.to_f32(), round_f8e5m2)
+        }
         Dtype::I8 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), i64::from, |x| x as i8),
         Dtype::U8 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), u64::from, |x| x as u8),
         Dtype::I32 => fold(reduction, cast_slice(blocks), cast_slice_mut(result), i64::from, |x| x as i32),
@@ -140,6 +147,16 @@ fn round_f16(result: f32) -> f16 {
 
 fn round_bf16(result: f32) -> bf16 {
     if result.is_nan() { bf16::from_bits(0x7FFF) } else { bf16::from_f32(result) }
+}
+
+/// Saturates.
+fn round_f8e4m3(result: f32) -> F8E4M3 {
+    if result.is_nan() { F8E4M3::from_bits(0x7F) } else { F8E4M3::from_f32(result) }
+}
+
+/// Saturates.
+fn round_f8e5m2(result: f32) -> F8E5M2 {
+    if result.is_nan() { F8E5M2::from_bits(0x7F) } else { F8E5M2::from_f32(result) }
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ fn operation(reduction: Reduction) -> i32 {
     }) as i32
 }
 
+/// The type's number in NCCL's header.
 fn number(dtype: Dtype) -> i32 {
     (match dtype {
         Dtype::F32 => ncclDataType_t::ncclFloat32,
@@ -38,7 +39,14 @@ fn number(dtype: Dtype) -> i32 {
         Dtype::U8 => ncclDataType_t::ncclUint8,
         Dtype::U32 => ncclDataType_t::ncclUint32,
         Dtype::U64 => ncclDataType_t::ncclUint64,
+        Dtype::F8E4M3 => ncclDataType_t::ncclFloat8e4m3,
+        Dtype::F8E5M2 => ncclDataType_t::ncclFloat8e5m2,
     }) as i32
+}
+
+/// The number of a type whose values only move: 8-bit floats are bytes, because not every version and GPU knows them.
+fn moved(dtype: Dtype) -> i32 {
+    number(if dtype.is_f8() { Dtype::U8 } else { dtype })
 }
 
 /// One rank of an NCCL communicator. Dropping it aborts it; [`close`](Self::close) ends it in order.
@@ -138,8 +146,8 @@ impl Communicator {
     /// until the stream, which is of this device too, has done the work. All ranks make equal calls in equal order.
     ///
     /// # Errors
-    /// [`Error::Nccl`], [`Error::Timeout`] when ranks that must connect for the call do not come, or the error that
-    /// ended the communicator before.
+    /// [`Error::Unsupported`] for a type that this version does not reduce here; [`Error::Nccl`]; [`Error::Timeout`] when ranks
+    /// that must connect for the call do not come; or the error that ended the communicator before.
     pub unsafe fn all_reduce(
         &self,
         from: *const u8,
@@ -150,7 +158,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let call = self.0.library.symbols().ncclAllReduce;
-        let (dtype, op) = (number(dtype), operation(reduction));
+        let (dtype, op) = (self.reduced(dtype)?, operation(reduction));
         // SAFETY: the caller's promise; the communicator is live.
         self.0
             .call("ncclAllReduce", |comm| unsafe { call(from.cast(), to.cast(), elems, dtype, op, comm, raw(stream)) })
@@ -173,7 +181,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let call = self.0.library.symbols().ncclReduceScatter;
-        let (dtype, op) = (number(dtype), operation(reduction));
+        let (dtype, op) = (self.reduced(dtype)?, operation(reduction));
         // SAFETY: as in `all_reduce`.
         self.0.call("ncclReduceScatter", |comm| unsafe {
             call(from.cast(), to.cast(), elems, dtype, op, comm, raw(stream))
@@ -196,7 +204,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let call = self.0.library.symbols().ncclAllGather;
-        let dtype = number(dtype);
+        let dtype = moved(dtype);
         // SAFETY: as in `all_reduce`.
         self.0.call("ncclAllGather", |comm| unsafe { call(from.cast(), to.cast(), elems, dtype, comm, raw(stream)) })
     }
@@ -219,7 +227,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let call = self.0.library.symbols().ncclReduce;
-        let (dtype, op, root) = (number(dtype), operation(reduction), self.peer("root", root)?);
+        let (dtype, op, root) = (self.reduced(dtype)?, operation(reduction), self.peer("root", root)?);
         // SAFETY: as in `all_reduce`.
         self.0.call("ncclReduce", |comm| unsafe {
             call(from.cast(), to.cast(), elems, dtype, op, root, comm, raw(stream))
@@ -243,7 +251,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let call = self.0.library.symbols().ncclBroadcast;
-        let (dtype, root) = (number(dtype), self.peer("root", root)?);
+        let (dtype, root) = (moved(dtype), self.peer("root", root)?);
         // SAFETY: as in `all_reduce`.
         self.0.call("ncclBroadcast", |comm| unsafe {
             call(from.cast(), to.cast(), elems, dtype, root, comm, raw(stream))
@@ -260,7 +268,7 @@ impl Communicator {
     /// [`Error::InvalidArgument`] for a peer outside the world size; the errors of [`all_reduce`](Self::all_reduce).
     pub unsafe fn send(&self, from: *const u8, elems: usize, dtype: Dtype, peer: usize, stream: &Stream) -> Result<()> {
         let call = self.0.library.symbols().ncclSend;
-        let (dtype, peer) = (number(dtype), self.peer("peer", peer)?);
+        let (dtype, peer) = (moved(dtype), self.peer("peer", peer)?);
         // SAFETY: as in `all_reduce`.
         self.0.call("ncclSend", |comm| unsafe { call(from.cast(), elems, dtype, peer, comm, raw(stream)) })
     }
@@ -274,7 +282,7 @@ impl Communicator {
     /// The errors of [`send`](Self::send).
     pub unsafe fn recv(&self, to: *mut u8, elems: usize, dtype: Dtype, peer: usize, stream: &Stream) -> Result<()> {
         let call = self.0.library.symbols().ncclRecv;
-        let (dtype, peer) = (number(dtype), self.peer("peer", peer)?);
+        let (dtype, peer) = (moved(dtype), self.peer("peer", peer)?);
         // SAFETY: as in `all_reduce`.
         self.0.call("ncclRecv", |comm| unsafe { call(to.cast(), elems, dtype, peer, comm, raw(stream)) })
     }
@@ -286,6 +294,11 @@ impl Communicator {
     /// The error of `calls`, else the errors of [`all_reduce`](Self::all_reduce).
     pub fn group(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
         self.0.group(calls)
+    }
+
+    /// The number of a type whose values are reduced.
+    fn reduced(&self, dtype: Dtype) -> Result<i32> {
+        self.0.library.reduces(dtype, self.device()).map(|()| number(dtype))
     }
 
     fn peer(&self, what: &str, rank: usize) -> Result<i32> {
@@ -313,6 +326,8 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_header() {
         assert_eq!([Dtype::I32, Dtype::F16, Dtype::F32, Dtype::F64, Dtype::BF16].map(number), [2, 6, 7, 8, 9]);
+        assert_eq!([Dtype::F8E4M3, Dtype::F8E5M2].map(number), [10, 11]);
+        assert_eq!([Dtype::F8E4M3, Dtype::F8E5M2, Dtype::U8, Dtype::BF16].map(moved), [1, 1, 1, 9]);
         assert_eq!([Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::Average].map(operation), [0, 2, 3, 4]);
     }
 }

@@ -10,14 +10,20 @@ use std::sync::Arc;
 use cudarc::nccl::sys::{ncclComm_t, ncclUniqueId};
 
 use super::symbols::{self, Symbols};
-use crate::device::DeviceKind;
+use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::types::Dtype;
 
 /// `ncclSuccess`.
 pub(super) const SUCCESS: i32 = 0;
 
 /// The first version whose communicators open without blocking the caller.
 const OLDEST: Version = Version { major: 2, minor: 14, patch: 0 };
+
+/// The first version that reduces 8-bit floats.
+const FIRST_WITH_F8: Version = Version { major: 2, minor: 24, patch: 0 };
+/// The least major compute capability of NVIDIA GPUs on which NCCL reduces 8-bit floats.
+const F8_CAPABILITY: u32 = 9;
 
 /// NCCL or RCCL, loaded. Cheap to clone.
 #[derive(Clone)]
@@ -143,6 +149,27 @@ impl Library {
     /// A description for people: the version, and the name it was loaded by.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Whether the library reduces a type on a device. Data that only move are carried whatever their type.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for 8-bit floats before version 2.24, and on NVIDIA GPUs before compute capability 9.0.
+    pub fn reduces(&self, dtype: Dtype, device: &Device) -> Result<()> {
+        if !dtype.is_f8() {
+            return Ok(());
+        }
+        let refused = |reason| Err(Error::unsupported(format!("a reduction of {dtype} by {}", self.name()), reason));
+        let (major, minor) = device.compute_capability();
+        if self.version() < FIRST_WITH_F8 {
+            return refused(format!("8-bit floats need version {FIRST_WITH_F8} or newer"));
+        }
+        if device.kind() == DeviceKind::Cuda && major < F8_CAPABILITY {
+            return refused(format!(
+                "{device:?} has compute capability {major}.{minor}, but it must be {F8_CAPABILITY}.0 or higher"
+            ));
+        }
+        Ok(())
     }
 
     /// Creates an identity for one communicator. A thread of this process listens for its ranks.

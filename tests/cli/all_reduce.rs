@@ -80,7 +80,7 @@ fn codecs_stay_within_their_bounds() {
 
 /// Sizes on both sides of every crossover, none a power of two.
 fn every_world(ranks_as: &str) {
-    let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32", "u64"];
+    let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32", "u64", "f8e4m3", "f8e5m2"];
     let ops = ["sum", "prod", "min", "max", "avg"];
     let mut case = 0;
     for ranks in super::worlds() {
@@ -110,7 +110,7 @@ fn every_world_as_threads() {
 
 #[test]
 fn every_operation_by_name() {
-    let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32", "u64"];
+    let dtypes = ["f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32", "u64", "f8e4m3", "f8e5m2"];
     for (number, dtype) in dtypes.into_iter().enumerate() {
         let ops = ["sum", "prod", "min", "max", "avg"].into_iter().cycle().skip(number);
         for op in ops.take(if super::full() { 5 } else { 2 }) {
@@ -228,7 +228,7 @@ fn wrong_usage() {
     for (args, words) in [
         ("--ranks 0", ["0 is not in 1..=16"].as_slice()),
         ("--ranks 17", &["17 is not in 1..=16"]),
-        ("--dtype f8", &["f8", "bf16"]),
+        ("--dtype f8", &["f8", "bf16", "f8e4m3", "f8e5m2"]),
         ("--algorithm fastest", &["fastest", "two-shot-zero-copy"]),
         ("--dtype i32 --algorithm one-shot-sentinel", &["one-shot-sentinel", "i32"]),
         ("--dtype i32 --algorithm ring --op avg", &["ring makes no averages of i32"]),

@@ -51,7 +51,7 @@ fn a_race_of_one_side_is_right() {
 
 #[test]
 fn integers_and_doubles_race() {
-    for dtype in ["f32", "f64", "bf16", "i32", "i64"] {
+    for dtype in ["f32", "f64", "bf16", "i32", "i64", "f8e4m3", "f8e5m2"] {
         let run = symmetra(&format!(
             "bench all-reduce --device host --ranks 2 --ranks-as threads --dtype {dtype} --min-bytes 4096 --max-bytes 4096 \
              --operations 2 --launches 1 --json"

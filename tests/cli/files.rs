@@ -227,9 +227,12 @@ fn every_type_of_safetensors() {
         ("I8", vec![1], vec![2]),
         ("U8", vec![200], vec![144]),
         ("U32", u32::MAX.to_le_bytes().to_vec(), (u32::MAX - 1).to_le_bytes().to_vec()),
+        ("F8_E4M3", vec![0x7C, 0xB8], vec![0x7E, 0xC0]), // 384 and -1: saturated, and -2
+        ("F8_E5M2", vec![0x7B, 0x3C], vec![0x7B, 0x40]), // 57344 and 1
         ("U64", 1u64.to_le_bytes().to_vec(), 2u64.to_le_bytes().to_vec()),
     ] {
-        let shards = Shards::new("safetensors", &[safetensors(code, "[]", &one), safetensors(code, "[]", &one)]);
+        let shape = if code.starts_with("F8") { "[2]" } else { "[]" };
+        let shards = Shards::new("safetensors", &[safetensors(code, shape, &one), safetensors(code, shape, &one)]);
         shards.reduce(&["--tensor", "weight", "--ranks-as", "threads"]).ok();
         assert_eq!(split_safetensors(&shards.sum()).1, two, "{code}");
     }
@@ -289,6 +292,9 @@ fn files_that_cannot_be_summed() {
     };
     refused(npy(">f4", false, "(2,)", &[0; 8]), &["shard-0.npy", "big-endian"]);
     refused(npy("<u2", false, "(4,)", &[0; 8]), &["shard-0.npy", "<u2"]);
+    // 8-bit floats of `ml_dtypes`.
+    refused(npy("|V1", false, "(8,)", &[0; 8]), &["|V1", ".safetensors"]);
+    refused(npy("<f1", false, "(8,)", &[0; 8]), &["'<f1' has invalid size"]);
     refused(npy("<c8", false, "(1,)", &[0; 8]), &["<c8"]);
     refused(npy("<f4", false, "(2,)", &[0; 7]), &["shard-", "f32 [2]"]);
     refused(npy("<f4", false, "(4294967296, 1024)", &[]), &["1 TiB"]);

@@ -39,6 +39,10 @@ void types() {
   CHECK_THROWS(kInvalidArgument, codec("int3"));
   CHECK_EQ(name(DtypeOf<std::uint8_t>::kValue), "u8");
   CHECK_EQ(size_bytes(Dtype::kU64), 8u);
+  CHECK_EQ(name(Dtype::kF8E4M3), "f8e4m3");
+  CHECK_EQ(name(Dtype::kF8E5M2), "f8e5m2");
+  CHECK_EQ(size_bytes(Dtype::kF8E4M3), 1u);
+  CHECK_EQ(size_bytes(Dtype::kF8E5M2), 1u);
   for (const Reduction known : {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax, Reduction::kAverage}) {
     CHECK_EQ(reduction(name(known)), known);
   }
@@ -214,8 +218,8 @@ void reductions() {
   });
 }
 
-/// Half types cross as bits.
-void half_types() {
+/// Half types and 8-bit floats cross as bits.
+void narrow_types() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Device device = Device::host();
     const Stream stream(device);
@@ -246,6 +250,15 @@ void half_types() {
       CHECK(values == std::vector<std::uint16_t>(700, twice));
       CHECK_THROWS(kUnsupported, communicator.all_reduce(operand, stream, {Reduction::kMax, Algorithm::kAuto, codec}));
     }
+    // 16 + 2 is 18; the largest value, twice, saturates.
+    std::vector<std::uint8_t> bytes(9, bootstrap.rank() == 0 ? 0x58 : 0x40);
+    communicator.all_reduce(Operand(bytes.data(), 9, Dtype::kF8E4M3), stream);
+    communicator.synchronize(stream);
+    CHECK(bytes == std::vector<std::uint8_t>(9, 0x59));
+    bytes.assign(9, 0x7B);
+    communicator.all_reduce(Operand(bytes.data(), 9, Dtype::kF8E5M2), stream);
+    communicator.synchronize(stream);
+    CHECK(bytes == std::vector<std::uint8_t>(9, 0x7B));
     communicator.close();
   });
 }
@@ -496,7 +509,7 @@ int main(int count, char** names) {
     void (*run)();
   } cases[] = {{"types", types},           {"devices", devices},       {"configuration", configuration},
                {"all_reduce", all_reduce}, {"bound", bound},           {"exchanges", exchanges},
-               {"reductions", reductions}, {"half_types", half_types}, {"graphs", graphs},
+               {"reductions", reductions}, {"narrow_types", narrow_types}, {"graphs", graphs},
                {"signals", signals},       {"norms", test::norms},     {"refused_norms", test::refused_norms},
                {"splits", splits},         {"bootstraps", bootstraps}, {"low_contention", low_contention}};
   for (const auto& test : cases) {

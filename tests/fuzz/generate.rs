@@ -9,8 +9,19 @@ use crate::support::data::{Random, mix, shuffle};
 /// Most steps of a program, without those that tell what is in the benches at the end.
 const STEPS: usize = 45;
 /// Types, the common ones twice.
-const TYPES: [Dtype; 9] =
-    [Dtype::F32, Dtype::F32, Dtype::BF16, Dtype::I32, Dtype::U8, Dtype::I64, Dtype::F16, Dtype::F64, Dtype::U32];
+const TYPES: [Dtype; 11] = [
+    Dtype::F32,
+    Dtype::F32,
+    Dtype::BF16,
+    Dtype::I32,
+    Dtype::U8,
+    Dtype::I64,
+    Dtype::F16,
+    Dtype::F64,
+    Dtype::U32,
+    Dtype::F8E4M3,
+    Dtype::F8E5M2,
+];
 
 struct Writer {
     random: Random,

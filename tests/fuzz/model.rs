@@ -35,6 +35,8 @@ macro_rules! typed {
             Dtype::I32 => typed!(@ $function (i32) $arguments),
             Dtype::U32 => typed!(@ $function (u32) $arguments),
             Dtype::I64 => typed!(@ $function (i64) $arguments),
+            Dtype::F8E4M3 => typed!(@ $function (symmetra::float8::F8E4M3) $arguments),
+            Dtype::F8E5M2 => typed!(@ $function (symmetra::float8::F8E5M2) $arguments),
             _ => typed!(@ $function (u64) $arguments),
         }
     };

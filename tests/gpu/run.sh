@@ -122,7 +122,7 @@ else
         done
         exchange "w$world-$as-$op-plain" $op --ranks "$world" --ranks-as $as --dtype u8 --plain --max-bytes 4MiB
       done
-      for dtype in f32 f64 f16 i32 i64 i8 u8 u32 u64; do
+      for dtype in f32 f64 f16 i32 i64 i8 u8 u32 u64 f8e4m3 f8e5m2; do
         sweep "w$world-$as-$dtype" --ranks "$world" --ranks-as $as --dtype $dtype --max-bytes 4MiB
         sweep "w$world-$as-$dtype-graph-in-place" --ranks "$world" --ranks-as $as --dtype $dtype --graph --in-place --max-bytes 4MiB
       done

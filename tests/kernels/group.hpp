@@ -11,6 +11,7 @@ using namespace symmetra::kernels;
 using launcher::Launch;
 using launcher::Memory;
 using reference::Bits;
+using reference::kFloats;
 
 constexpr size_t kGuardBytes = 64;
 
@@ -42,13 +43,15 @@ inline Bits element(std::mt19937_64& random, uint32_t dtype, bool special) {
   const uint32_t bytes = element_bytes(dtype);
   const Bits mask = bytes == 8 ? ~Bits{0} : (Bits{1} << 8 * bytes) - 1;
   if (!reference::is_float(dtype)) return bits & mask;
-  static const Bits kSpecial[4][10] = {
+  static const Bits kSpecial[6][10] = {
       {0xFFFFFFFF, 0x7F800001, 0xFFC00000, 0x7F800000, 0xFF800000, 1, 0x80000000, 0x7F7FFFFF, 0x807FFFFF, 0},
       {~Bits{0}, 0xFFFFFFFF00000000, 0x7FF0000000000001, 0x7FF0000000000000, 0xFFF0000000000000, 1, Bits{1} << 63, 0x7FEFFFFFFFFFFFFF,
        0x800FFFFFFFFFFFFF, 0},
       {0xFFFF, 0x7C01, 0xFE00, 0x7C00, 0xFC00, 1, 0x8000, 0x7BFF, 0x83FF, 0},
-      {0xFFFF, 0x7F81, 0xFFC0, 0x7F80, 0xFF80, 1, 0x8000, 0x7F7F, 0x807F, 0}};
-  if (special) return bits % 4 == 0 ? bits >> 8 & mask : kSpecial[dtype][bits % 10];
+      {0xFFFF, 0x7F81, 0xFFC0, 0x7F80, 0xFF80, 1, 0x8000, 0x7F7F, 0x807F, 0},
+      {0xFF, 0xFF, 0xFF, 0x7F, 0xFE, 1, 0x80, 0x7E, 0x87, 0},
+      {0xFF, 0xFF, 0x7D, 0x7C, 0xFC, 1, 0x80, 0x7B, 0x83, 0}};
+  if (special) return bits % 4 == 0 ? bits >> 8 & mask : kSpecial[dtype <= kBF16 ? dtype : 4 + dtype - kF8E4M3][bits % 10];
   const double value = static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-61;  // -4 to 4
   switch (dtype) {
     case kF32:
@@ -56,7 +59,7 @@ inline Bits element(std::mt19937_64& random, uint32_t dtype, bool special) {
     case kF64:
       return reference::cast<Bits>(value);
     default:
-      return reference::encode(dtype == kF16 ? reference::kHalf : reference::kBrain, static_cast<float>(value));
+      return reference::encode(reference::format_of(dtype), static_cast<float>(value));
   }
 }
 

@@ -25,7 +25,7 @@ const uint32_t kWorlds[] = {2, 3, 4, 5, 8};
 /// Most blocks and threads of a sequence. Ranks of one thread have no barrier inside, whose
 /// own atomics could hide a race between ranks from ThreadSanitizer.
 const uint32_t kShapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {3, 3}};
-constexpr uint32_t kAlgorithms = kAllReduceAlgorithms, kTypes = 10, kReductions = 5;
+constexpr uint32_t kAlgorithms = kAllReduceAlgorithms, kTypes = kElementTypes, kReductions = 5;
 constexpr uint64_t kMostElements = 700;
 
 /// A count on or beside an edge of packets, tiles or shares.
@@ -188,10 +188,11 @@ void test_small_counts(uint64_t seed) {
   std::mt19937_64 random(seed);
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
     const uint32_t world = kWorlds[algorithm % 5];
-    const uint32_t types = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 4 : kTypes;
+    const bool sentinel = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel;
     std::vector<Case> cases;
     for (uint64_t count = 0; count <= 40; ++count) {
-      Case c = any_case(random, algorithm, count % types, world, kShapes[algorithm % 5]);
+      const auto dtype = static_cast<uint32_t>(sentinel ? kFloats[count % std::size(kFloats)] : count % kTypes);
+      Case c = any_case(random, algorithm, dtype, world, kShapes[algorithm % 5]);
       c.count = count;
       cases.push_back(c);
     }

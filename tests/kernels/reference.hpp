@@ -1,9 +1,11 @@
 // What an all-reduce must give, bit for bit, written without a look at the kernels:
 // halves go through double arithmetic instead of bit tricks.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -13,42 +15,52 @@ namespace reference {
 
 using Bits = uint64_t;  // an element's bits, whatever its type
 
-/// Exponent bits and fraction bits of a 16-bit float.
+/// A float of 16 or 8 bits: exponent bits, fraction bits, the bits of the greatest number, and whether larger
+/// ones become that or infinity.
 struct Format {
   int exponent;
   int fraction;
+  Bits most;
+  bool saturates;
 };
-constexpr Format kHalf{5, 10}, kBrain{8, 7};
+constexpr Format kHalf{5, 10, 0x7BFF, false}, kBrain{8, 7, 0x7F7F, false}, kE4M3{4, 3, 0x7E, true}, kE5M2{5, 2, 0x7B, true};
+
+inline Format format_of(uint32_t dtype) {
+  using namespace symmetra::kernels;
+  return dtype == kF16 ? kHalf : dtype == kBF16 ? kBrain : dtype == kF8E4M3 ? kE4M3 : kE5M2;
+}
 
 inline float decode(Format format, Bits bits) {
   const int bias = (1 << (format.exponent - 1)) - 1;
   const int exponent = static_cast<int>(bits >> format.fraction) & ((1 << format.exponent) - 1);
   const int fraction = static_cast<int>(bits) & ((1 << format.fraction) - 1);
+  const Bits sign = Bits{1} << (format.exponent + format.fraction);
   double value;
-  if (exponent == (1 << format.exponent) - 1) {
+  if ((bits & (sign - 1)) > format.most) {
     value = fraction != 0 ? std::nan("") : std::numeric_limits<double>::infinity();
   } else if (exponent == 0) {
     value = std::ldexp(fraction, 1 - bias - format.fraction);
   } else {
     value = std::ldexp((1 << format.fraction) + fraction, exponent - bias - format.fraction);
   }
-  return static_cast<float>(bits >> 15 & 1 ? -value : value);
+  return static_cast<float>(bits & sign ? -value : value);
 }
 
 inline Bits encode(Format format, float value) {
   const int bias = (1 << (format.exponent - 1)) - 1;
-  if (std::isnan(value)) return 0x7FFF;
-  const Bits sign = std::signbit(value) ? 0x8000 : 0;
+  const Bits top = Bits{1} << (format.exponent + format.fraction);
+  if (std::isnan(value)) return top - 1;
+  const Bits sign = std::signbit(value) ? top : 0;
   const double size = std::fabs(static_cast<double>(value));
-  const Bits infinity = ((Bits{1} << format.exponent) - 1) << format.fraction;
-  if (std::isinf(size)) return sign | infinity;
+  const Bits beyond = format.saturates ? format.most : ((Bits{1} << format.exponent) - 1) << format.fraction;
+  if (std::isinf(size)) return sign | beyond;
   if (size == 0) return sign;
   int exponent = std::ilogb(size);
   if (exponent < 1 - bias) exponent = 1 - bias;
   // nearbyint rounds to nearest even in the default mode.
   const auto steps = static_cast<Bits>(std::nearbyint(std::ldexp(size, format.fraction - exponent)));
   const Bits bits = (static_cast<Bits>(exponent + bias - 1) << format.fraction) + steps;
-  return sign | (bits > infinity ? infinity : bits);
+  return sign | (bits > format.most ? beyond : bits);
 }
 
 template <class To, class From>
@@ -65,10 +77,11 @@ inline bool is_signed(uint32_t dtype) {
   return dtype == kI8 || dtype == kI32 || dtype == kI64;
 }
 
-inline bool is_float(uint32_t dtype) {
-  using namespace symmetra::kernels;
-  return dtype == kF32 || dtype == kF64 || dtype == kF16 || dtype == kBF16;
-}
+/// The floating types.
+constexpr uint32_t kFloats[] = {symmetra::kernels::kF32,  symmetra::kernels::kF64,    symmetra::kernels::kF16,
+                                symmetra::kernels::kBF16, symmetra::kernels::kF8E4M3, symmetra::kernels::kF8E5M2};
+
+inline bool is_float(uint32_t dtype) { return std::find(std::begin(kFloats), std::end(kFloats), dtype) != std::end(kFloats); }
 
 /// The reduction of values in rank order, computed in their type.
 template <class Value>
@@ -132,7 +145,7 @@ inline Bits reduce(uint32_t dtype, uint32_t reduction, uint32_t bytes, const std
     const double result = floats(reduction, values);
     return std::isnan(result) ? 0x7FF8000000000000 : cast<Bits>(result);
   }
-  const Format format = dtype == kF16 ? kHalf : kBrain;
+  const Format format = format_of(dtype);
   std::vector<float> values;
   for (Bits bits : ranks) values.push_back(dtype == kF32 ? cast<float>(static_cast<uint32_t>(bits)) : decode(format, bits));
   const float result = floats(reduction, values);
@@ -154,7 +167,7 @@ inline Bits last_pair(uint32_t dtype, uint32_t reduction, Bits first, Bits secon
     const double average = (cast<double>(first) + cast<double>(second)) / static_cast<double>(world);
     return std::isnan(average) ? 0x7FF8000000000000 : cast<Bits>(average);
   }
-  const Format format = dtype == kF16 ? kHalf : kBrain;
+  const Format format = format_of(dtype);
   const auto value = [&](Bits bits) { return dtype == kF32 ? cast<float>(static_cast<uint32_t>(bits)) : decode(format, bits); };
   const float average = (value(first) + value(second)) / static_cast<float>(world);
   if (dtype == kF32) return std::isnan(average) ? 0x7FFFFFFF : cast<uint32_t>(average);

@@ -3,6 +3,7 @@
 
 use half::{bf16, f16};
 use proptest::prelude::*;
+use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Algorithm, Config, Determinism, Device, DeviceBuffer, Dtype, Error, HostShape, explain};
 
 use crate::support::batch::{Bench, MOST, ROOM, batches};
@@ -109,6 +110,7 @@ fn every_type(world: usize, variants: usize) {
     let integers = (Plan::<i32>::new(world, variants, 2), Plan::<i64>::new(world, variants, 3));
     let unsigned = (Plan::<u32>::new(world, 1, 1), Plan::<u64>::new(world, 1, 0));
     let bytes = (Plan::<i8>::new(world, variants, 0), Plan::<u8>::new(world, 1, 2));
+    let quarters = (Plan::<F8E4M3>::new(world, 1, 1), Plan::<F8E5M2>::new(world, 1, 3));
     threads(world, &small(world), |rank| {
         floats.0.run(rank);
         floats.1.run(rank);
@@ -120,6 +122,8 @@ fn every_type(world: usize, variants: usize) {
         unsigned.1.run(rank);
         bytes.0.run(rank);
         bytes.1.run(rank);
+        quarters.0.run(rank);
+        quarters.1.run(rank);
     });
 }
 

@@ -14,6 +14,7 @@ use crate::support::world::{Gate, alone, bounded, meet, until};
 use half::{bf16, f16};
 use symmetra::bootstrap::{Bootstrap, Local, Threads};
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
+use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
 
 /// Small groups, deadlines that a slow machine keeps.
@@ -101,6 +102,8 @@ fn sums_of_every_type_are_those_of_two_levels() {
         sums_are_right::<u32>(&environment, &hosts);
         sums_are_right::<i64>(&environment, &hosts);
         sums_are_right::<u64>(&environment, &hosts);
+        sums_are_right::<F8E4M3>(&environment, &hosts);
+        sums_are_right::<F8E5M2>(&environment, &hosts);
         environment.close().unwrap();
     });
 }
@@ -136,6 +139,8 @@ fn products_minima_and_maxima_of_every_type() {
             other_reductions_are_right::<u32>(&environment, &hosts);
             other_reductions_are_right::<i64>(&environment, &hosts);
             other_reductions_are_right::<u64>(&environment, &hosts);
+            other_reductions_are_right::<F8E4M3>(&environment, &hosts);
+            other_reductions_are_right::<F8E5M2>(&environment, &hosts);
             environment.close().unwrap();
         });
     }

@@ -2,9 +2,11 @@
 //! sentinel could spoil, and bits that must be equal whatever way a result takes.
 
 use half::{bf16, f16};
-use symmetra::{Algorithm, AllReduceOptions, DeviceBuffer, Element, Reduction};
+use symmetra::float8::{F8E4M3, F8E5M2};
+use symmetra::{Algorithm, AllReduceOptions, DeviceBuffer, Dtype, Element, Reduction};
 
 use crate::support::data::{Random, assert_same, mix};
+use crate::support::narrow::{NAN, e4m3, e5m2};
 use crate::support::specials::{Bits, special_data};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
 
@@ -117,6 +119,8 @@ fn rounds_at_every_rank<T: Sample>(unit: f64, widen: fn(T) -> f64) {
 fn sums_that_are_rounded_at_every_rank_are_off_by_no_more_than_that() {
     rounds_at_every_rank::<bf16>((-8f64).exp2(), bf16::to_f64);
     rounds_at_every_rank::<f16>((-11f64).exp2(), f16::to_f64);
+    // Of e4m3 such sums saturate.
+    rounds_at_every_rank::<F8E5M2>((-3f64).exp2(), |value| value.to_f64());
     rounds_at_every_rank::<f32>((-24f64).exp2(), f64::from);
 }
 
@@ -126,14 +130,24 @@ fn special_values<T: Bits>() {
             continue;
         }
         let data = special_data::<T>(world, LEN);
-        let infinite = |value: &&T| value.bits() & !(1 << (T::WIDTH - 1)) == T::INFINITY;
+        let most = T::SATURATED.unwrap_or(T::INFINITY);
+        let at_the_end = |value: &&T| value.bits() & !(1 << (T::WIDTH - 1)) == most;
         for reduction in Reduction::ALL {
             let results = data.result(reduction);
             assert!(results.iter().filter(|value| value.is_nan()).count() > 10);
-            assert!(results.iter().filter(infinite).count() > 2);
+            // Where no value is infinite, averages are less than the greatest value.
+            let reached = T::DTYPE != Dtype::F8E4M3 || reduction != Reduction::Average;
+            assert!(!reached || results.iter().filter(at_the_end).count() > 2);
         }
         threads(world, &config(), |rank| {
-            Reduction::ALL.into_iter().for_each(|reduction| drop(every_way_of(reduction, rank, &data)));
+            for reduction in Reduction::ALL {
+                let results = every_way_of(reduction, rank, &data);
+                if let Some(most) = T::SATURATED {
+                    // No infinity is left, and every NaN has one pattern.
+                    let known = |value: &T| value.bits() & 0x7F <= most || value.bits() == u64::from(NAN);
+                    assert!(results.iter().all(known), "{reduction} of {}", T::DTYPE);
+                }
+            }
         });
     }
 }
@@ -156,6 +170,16 @@ fn pitfall_23_27_special_values_f32() {
 #[test]
 fn pitfall_23_27_special_values_f64() {
     special_values::<f64>();
+}
+
+#[test]
+fn pitfall_23_27_special_values_f8e4m3() {
+    special_values::<F8E4M3>();
+}
+
+#[test]
+fn pitfall_23_27_special_values_f8e5m2() {
+    special_values::<F8E5M2>();
 }
 
 /// Inputs of one value a rank, everywhere.
@@ -208,6 +232,12 @@ fn pitfall_23_denormals_and_signed_zeros() {
         assert!(got.iter().all(|value| value.to_bits() == 2));
         let got = every_way(rank, &constant(&[f16::from_bits(0x8001); 2]));
         assert!(got.iter().all(|value| value.to_bits() == 0x8002));
+        let got = every_way(rank, &constant(&[F8E4M3::from_bits(0x81); 2]));
+        assert!(got.iter().all(|value| value.to_bits() == 0x82));
+        let got = every_way(rank, &constant(&[F8E5M2::from_bits(1); 2]));
+        assert!(got.iter().all(|value| value.to_bits() == 2));
+        let got = every_way(rank, &constant(&[F8E4M3::from_bits(0x80); 2]));
+        assert!(got.iter().all(|value| value.to_bits() == 0x80), "-0 + -0 is -0");
         let got = every_way(rank, &constant(&[f64::from_bits(3); 2]));
         assert!(got.iter().all(|value| value.to_bits() == 6));
         let got = every_way(rank, &constant(&[-0.0f32, -0.0]));
@@ -233,6 +263,9 @@ fn pitfall_23_data_that_is_the_sentinel() {
             let got = every_way(rank, &data);
             assert!((0..LEN).all(|index| got[index].is_nan() == index.is_multiple_of(step)));
         }
+        if !T::of_bits(u64::MAX - 2).is_nan() {
+            return; // e4m3 has one NaN a sign
+        }
         // A NaN with any payload makes a NaN that can be sent on by the second hop.
         let data = Data::of(
             (0..world)
@@ -246,6 +279,8 @@ fn pitfall_23_data_that_is_the_sentinel() {
         all_ones::<f64>(rank);
         all_ones::<f16>(rank);
         all_ones::<bf16>(rank);
+        all_ones::<F8E4M3>(rank);
+        all_ones::<F8E5M2>(rank);
     });
 }
 
@@ -322,6 +357,41 @@ fn known_results_of_floats() {
         known(rank, [-0.0f64, 0.0, 0.0], [0.0, -0.0, -0.0, 0.0, 0.0]);
         known(rank, [f64::NAN, 0.0, f64::INFINITY], [f64::NAN; 5]);
         known(rank, [f64::MAX, f64::MAX, 1.0], [f64::INFINITY, f64::INFINITY, 1.0, f64::MAX, f64::INFINITY]);
+    });
+}
+
+/// Columns: inputs, then sum, product, least, greatest, average.
+#[test]
+fn known_results_of_8_bit_floats() {
+    const INF: f32 = f32::INFINITY;
+    const NAN: f32 = f32::NAN;
+    threads(3, &config(), |rank| {
+        let quarters = |inputs: [f32; 3], expected: [f32; 5]| known(rank, inputs.map(e4m3), expected.map(e4m3));
+        // 16 + 1 is a tie: whoever rounds after every rank loses both.
+        quarters([16.0, 1.0, 1.0], [18.0, 16.0, 1.0, 16.0, 6.0]);
+        // Beyond the type on the way, within it at the end; then saturated.
+        quarters([448.0, 448.0, -448.0], [448.0, -448.0, -448.0, 448.0, 144.0]);
+        quarters([448.0, 448.0, 448.0], [448.0, 448.0, 448.0, 448.0, 448.0]);
+        quarters([-448.0, -448.0, -1.0], [-448.0, -448.0, -448.0, -1.0, -288.0]);
+        quarters([-0.0, -0.0, 0.0], [0.0, 0.0, -0.0, 0.0, 0.0]);
+        quarters([-0.0, -0.0, -0.0], [-0.0, -0.0, -0.0, -0.0, -0.0]);
+        quarters([1.0, NAN, 448.0], [NAN; 5]);
+        // 464 is the tie between 448 and the next value, if there were one.
+        quarters([448.0, 16.0, 0.0], [448.0, 0.0, 0.0, 448.0, 160.0]);
+        let step = 1.0 / 512.0;
+        quarters([step, step, -step], [step, -0.0, -step, step, 0.0]);
+
+        let known = |inputs: [u8; 3], expected: [f32; 5]| {
+            known(rank, inputs.map(F8E5M2::from_bits), expected.map(e5m2));
+        };
+        let [one, infinity, nan] = [0x3C, 0x7C, 0x7E];
+        known([one, one, 0x40], [4.0, 2.0, 1.0, 2.0, 1.25]);
+        // Infinities enter sums and leave them saturated.
+        known([infinity, one, 0xC0], [INF, -INF, -2.0, INF, INF]);
+        known([infinity, 0xFC, one], [NAN, -INF, -INF, INF, NAN]);
+        known([infinity, 0, one], [INF, NAN, 0.0, INF, INF]);
+        known([nan, one, one], [NAN; 5]);
+        known([0x7B, 0x7B, one], [INF, INF, 1.0, 57344.0, 40960.0]);
     });
 }
 

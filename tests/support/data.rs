@@ -1,11 +1,14 @@
 //! Random inputs that depend on rank and index, and their expected reductions. The reference uses only the rule: rank
-//! order, single precision except f64, one rounding, wrapping integers. The ring and recursive doubling have their own
+//! order, single precision except f64, one rounding, 8-bit floats that saturate, wrapping integers. The ring and recursive doubling have their own
 //! orders and round at every rank.
 
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
+use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Algorithm, Element, Reduction};
+
+use super::narrow;
 
 /// A generator with equal numbers on every platform (SplitMix64).
 pub fn mix(seed: u64) -> u64 {
@@ -93,7 +96,7 @@ macro_rules! floating {
                 self.to_bits().into()
             }
             fn is_nan(self) -> bool {
-                <$type>::is_nan(self)
+                $widen(self).is_nan()
             }
         }
     )*};
@@ -137,6 +140,8 @@ floating! {
     f64, f64, std::convert::identity, std::convert::identity;
     f16, f32, f16::from_f32, f16::to_f32;
     bf16, f32, bf16::from_f32, bf16::to_f32;
+    F8E4M3, f32, narrow::e4m3, |value: F8E4M3| value.to_f32();
+    F8E5M2, f32, narrow::e5m2, |value: F8E5M2| value.to_f32();
 }
 integer! {
     i8, u8, i128, i64;

@@ -10,6 +10,7 @@ pub mod call;
 pub mod data;
 pub mod device;
 pub mod extent;
+pub mod narrow;
 pub mod norm;
 pub mod process;
 pub mod specials;

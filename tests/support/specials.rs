@@ -1,6 +1,7 @@
 //! Inputs at the edges of their types, mixed with random ones.
 
 use half::{bf16, f16};
+use symmetra::float8::{F8E4M3, F8E5M2};
 
 use super::data::{Data, Random, Sample, mix};
 
@@ -8,15 +9,18 @@ use super::data::{Data, Random, Sample, mix};
 pub trait Bits: Sample {
     const WIDTH: u32;
     fn of_bits(bits: u64) -> Self;
-    /// Bits of positive infinity: every exponent bit, no fraction.
+    /// Bits of positive infinity, which e4m3 does not have: every exponent bit, no fraction.
     const INFINITY: u64;
+    /// Bits of the greatest number, where results saturate to it.
+    const SATURATED: Option<u64>;
 }
 
 macro_rules! bits {
-    ($($type:ty, $unsigned:ty, $infinity:expr;)*) => {$(
+    ($($type:ty, $unsigned:ty, $infinity:expr, $saturated:expr;)*) => {$(
         impl Bits for $type {
             const WIDTH: u32 = <$unsigned>::BITS;
             const INFINITY: u64 = $infinity;
+            const SATURATED: Option<u64> = $saturated;
             fn of_bits(bits: u64) -> Self {
                 Self::from_bits(bits as $unsigned)
             }
@@ -25,10 +29,12 @@ macro_rules! bits {
 }
 
 bits! {
-    f32, u32, 0x7F80_0000;
-    f64, u64, 0x7FF0_0000_0000_0000;
-    f16, u16, 0x7C00;
-    bf16, u16, 0x7F80;
+    f32, u32, 0x7F80_0000, None;
+    f64, u64, 0x7FF0_0000_0000_0000, None;
+    f16, u16, 0x7C00, None;
+    bf16, u16, 0x7F80, None;
+    F8E4M3, u8, 0x78, Some(0x7E);
+    F8E5M2, u8, 0x7C, Some(0x7B);
 }
 
 fn specials<T: Bits>() -> Vec<u64> {
@@ -49,7 +55,8 @@ fn specials<T: Bits>() -> Vec<u64> {
         T::INFINITY,
         T::INFINITY + 1, // a signalling NaN
         quiet,
-        all & !sign, // the NaN with every bit of the fraction
+        (all & !sign) - 1, // of e4m3 the greatest number
+        all & !sign,       // the NaN with every bit of the fraction
     ];
     specials.extend(specials.clone().iter().map(|bits| bits | sign)); // the last: all ones, the sentinel
     specials

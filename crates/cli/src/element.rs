@@ -1,5 +1,6 @@
 //! From a type's name to a Rust type; the reductions that results are compared with.
 
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use symmetra::{Element, Reduction};
 
@@ -7,7 +8,8 @@ use symmetra::{Element, Reduction};
 macro_rules! with_element {
     ($dtype:expr, $Type:ident => $body:expr) => {
         with_element!($dtype, $Type => $body;
-            F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, I8 i8, U8 u8, U32 u32, U64 u64)
+            F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, I8 i8, U8 u8, U32 u32, U64 u64,
+            F8E4M3 float8::F8E4M3, F8E5M2 float8::F8E5M2)
     };
     ($dtype:expr, $Type:ident => $body:expr; $($name:ident $rust:ty),*) => {
         match $dtype {
@@ -26,23 +28,24 @@ pub(crate) trait Summand: Element + Wide {
     /// the order of a sum shows in its bits; integers are of any value, so that sums wrap.
     fn draw(random: &mut fastrand::Rng) -> Self;
 
-    /// The reduction in order, in single precision for the narrow types, rounded once; integers wrap.
+    /// The reduction in order, in single precision for the narrow types, rounded once; 8-bit floats saturate, integers
+    /// wrap.
     fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self;
 
     /// Whether both have the same bits, or both are NaN.
     fn matches(self, other: Self) -> bool;
 }
 
-/// Smallest exponent drawn, and how many there are.
-const EXPONENTS: (i32, u64) = (-8, 12);
+/// How many exponents are drawn.
+const EXPONENTS: u64 = 12;
 
+/// Values are drawn from 2 to the power of `lowest`, at which the type has no denormals.
 macro_rules! float {
-    ($float:ty, $bits:ty, $wide:ty, mantissa $mantissa:literal, bias $bias:literal, round $round:expr) => {
+    ($float:ty, $bits:ty, $wide:ty, mantissa $mantissa:literal, bias $bias:literal, lowest $lowest:literal, round $round:expr) => {
         impl Summand for $float {
             fn draw(random: &mut fastrand::Rng) -> Self {
                 let drawn = random.u64(..);
-                let (lowest, count) = EXPONENTS;
-                let exponent = (lowest + $bias) as u64 + ((drawn & 0xff) * count >> 8);
+                let exponent = ($lowest + $bias) as u64 + ((drawn & 0xff) * EXPONENTS >> 8);
                 let mantissa = drawn >> (64 - $mantissa);
                 let sign = drawn >> 8 & 1;
                 let width = <$bits>::BITS - 1;
@@ -64,16 +67,18 @@ macro_rules! float {
             }
 
             fn matches(self, other: Self) -> bool {
-                self.to_bits() == other.to_bits() || (self.is_nan() && other.is_nan())
+                self.to_bits() == other.to_bits() || (<$wide>::from(self).is_nan() && <$wide>::from(other).is_nan())
             }
         }
     };
 }
 
-float!(f32, u32, f32, mantissa 23, bias 127, round std::convert::identity);
-float!(f64, u64, f64, mantissa 52, bias 1023, round std::convert::identity);
-float!(f16, u16, f32, mantissa 10, bias 15, round Self::from_f32);
-float!(bf16, u16, f32, mantissa 7, bias 127, round Self::from_f32);
+float!(f32, u32, f32, mantissa 23, bias 127, lowest -8, round std::convert::identity);
+float!(f64, u64, f64, mantissa 52, bias 1023, lowest -8, round std::convert::identity);
+float!(f16, u16, f32, mantissa 10, bias 15, lowest -8, round Self::from_f32);
+float!(bf16, u16, f32, mantissa 7, bias 127, lowest -8, round Self::from_f32);
+float!(F8E4M3, u8, f32, mantissa 3, bias 7, lowest -6, round Self::from_f32);
+float!(F8E5M2, u8, f32, mantissa 2, bias 15, lowest -8, round Self::from_f32);
 
 macro_rules! integer {
     ($integer:ty, $sum:ty) => {
@@ -133,6 +138,8 @@ wide! {
     f64, f64::EPSILON / 2.0;
     f16, 1.0 / 2048.0;
     bf16, 1.0 / 256.0;
+    F8E4M3, 1.0 / 16.0;
+    F8E5M2, 1.0 / 8.0;
 }
 
 macro_rules! exact {

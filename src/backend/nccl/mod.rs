@@ -12,7 +12,7 @@ pub(crate) enum Ranks {}
 
 #[cfg(not(feature = "nccl"))]
 impl Ranks {
-    pub(crate) fn available(_device: &crate::device::Device) -> Result<(), String> {
+    pub(crate) fn available(_device: &crate::device::Device) -> Result<Result<(), String>, String> {
         Err("it was not built: build with the feature `nccl`".to_owned())
     }
 

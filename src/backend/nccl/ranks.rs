@@ -40,9 +40,10 @@ struct Inner {
 }
 
 impl Ranks {
-    /// `Err`: why NCCL cannot be used on this rank.
-    pub(crate) fn available(device: &Device) -> Result<(), String> {
-        nccl_library(device.kind()).map(drop).map_err(|error| error.to_string())
+    /// `Err`: why NCCL cannot be used on this rank. `Ok(Err)`: why it cannot reduce 8-bit floats.
+    pub(crate) fn available(device: &Device) -> Result<Result<(), String>, String> {
+        let library = nccl_library(device.kind()).map_err(|error| error.to_string())?;
+        Ok(library.reduces(Dtype::F8E4M3, device).map_err(|error| error.to_string()))
     }
 
     /// Opens NCCL for a group whose ranks `exchange` bytes. All ranks succeed or none. Collective; blocks.

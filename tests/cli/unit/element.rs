@@ -11,6 +11,11 @@ fn results_round_once_and_integers_wrap() {
     let values = [256.0, 1.0, 1.0].map(bf16::from_f32);
     assert_eq!(reduce(Reduction::Sum, values).to_f32(), 258.0);
     assert_eq!(reduce(Reduction::Average, values).to_f32(), 86.0);
+    // 16 + 1 is a tie of e4m3, but 16 + 1 + 1 is 18. Results saturate.
+    let values = [16.0, 1.0, 1.0].map(F8E4M3::from_f32);
+    assert_eq!(reduce(Reduction::Sum, values).to_f32(), 18.0);
+    assert_eq!(reduce(Reduction::Sum, [448.0, 448.0].map(F8E4M3::from_f32)).to_f32(), 448.0);
+    assert_eq!(reduce(Reduction::Product, [-57344.0, 2.0].map(F8E5M2::from_f32)).to_f32(), -57344.0);
     assert_eq!(reduce(Reduction::Sum, [-0.0f32, -0.0]).to_bits(), (-0.0f32).to_bits());
     assert_eq!(reduce(Reduction::Sum, [i32::MAX, 1]), i32::MIN);
     assert_eq!(reduce(Reduction::Product, [i8::MIN, -1]), i8::MIN);
@@ -28,6 +33,9 @@ fn drawn_floats_are_of_the_promised_size() {
             f32::draw(&mut random).abs(),
             f16::draw(&mut random).to_f32().abs(),
             bf16::draw(&mut random).to_f32().abs(),
+            F8E5M2::draw(&mut random).to_f32().abs(),
+            // Four times as large, where the type has no denormals.
+            F8E4M3::draw(&mut random).to_f32().abs() / 4.0,
         ] {
             assert!((1.0 / 256.0..16.0).contains(&value), "{value}");
         }

@@ -22,6 +22,7 @@ use half::{bf16, f16};
 use round::{Plan, Round, check};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod, Parallelism, Tensor, Value};
+use symmetra::float8::F8E4M3;
 use symmetra::{AllReduceOptions, Config, Deadlines, DeviceBuffer, Dtype, Error, Reduction, Stream};
 
 /// How often graphs of all groups are replayed in turn.
@@ -76,6 +77,7 @@ fn every_operation_on_groups_of_every_shape() {
                 check::<bf16>(group, group, &Reduction::ALL, seed, true);
                 check::<u8>(group, group, &Reduction::ALL, seed, false);
                 check::<i64>(group, group, &Reduction::ALL, seed, false);
+                check::<F8E4M3>(group, group, &Reduction::ALL, seed, false);
                 let own = group.through(Backend::Own).unwrap();
                 check::<f16>(group, &own, &Reduction::ALL, seed, false);
             }

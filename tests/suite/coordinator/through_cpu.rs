@@ -5,6 +5,7 @@ use std::time::Duration;
 use half::bf16;
 use symmetra::bootstrap::Bootstrap;
 use symmetra::environment::{Backend, Environment, InitMethod};
+use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Determinism, DeviceBuffer, Error, Reduction, Stream};
 
 use super::ended::calls;
@@ -26,6 +27,8 @@ fn every_operation_through_the_cpu_gives_the_same_values() {
                     check::<bf16>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
                     check::<u8>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
                     check::<i64>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
+                    check::<F8E4M3>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
+                    check::<F8E5M2>(group, &host, &Reduction::ALL, mix(seed ^ round), false);
                 }
             }
             environment.close().unwrap();

@@ -11,6 +11,7 @@ mod refused;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
+use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::op::{OPERATIONS, Op};
 use symmetra::{Config, Device, DeviceBuffer, HostShape, Reduction, Transport};
 
@@ -118,6 +119,7 @@ fn every_operation_on_the_other_types() {
         let (halves, doubles) = (Data::<f16>::new(seed, world, ROOM), Data::<f64>::new(seed, world, ROOM));
         let (bytes, words) = (Data::<i8>::new(seed, world, ROOM), Data::<i32>::new(seed, world, ROOM));
         let (naturals, longs) = (Data::<u32>::new(seed, world, ROOM), Data::<u64>::new(seed, world, ROOM));
+        let quarters = (Data::<F8E4M3>::new(seed, world, ROOM), Data::<F8E5M2>::new(seed, world, ROOM));
         for transport in TRANSPORTS {
             threads(world, &small(world, transport), |rank| {
                 few(rank, transport, &halves);
@@ -126,6 +128,8 @@ fn every_operation_on_the_other_types() {
                 few(rank, transport, &words);
                 few(rank, transport, &naturals);
                 few(rank, transport, &longs);
+                few(rank, transport, &quarters.0);
+                few(rank, transport, &quarters.1);
             });
         }
     }
@@ -140,6 +144,7 @@ fn pitfall_23_27_special_values_through_every_operation() {
         }
         let (floats, doubles) = (special_data::<f32>(world, ROOM), special_data::<f64>(world, ROOM));
         let (halves, brains) = (special_data::<f16>(world, ROOM), special_data::<bf16>(world, ROOM));
+        let quarters = (special_data::<F8E4M3>(world, ROOM), special_data::<F8E5M2>(world, ROOM));
         let (bytes, words) = (extreme_data::<i8>(world, ROOM), extreme_data::<i32>(world, ROOM));
         let (small_naturals, longs) = (extreme_data::<u8>(world, ROOM), extreme_data::<i64>(world, ROOM));
         let (naturals, long_naturals) = (extreme_data::<u32>(world, ROOM), extreme_data::<u64>(world, ROOM));
@@ -149,6 +154,8 @@ fn pitfall_23_27_special_values_through_every_operation() {
                 few(rank, transport, &doubles);
                 few(rank, transport, &halves);
                 few(rank, transport, &brains);
+                few(rank, transport, &quarters.0);
+                few(rank, transport, &quarters.1);
                 few(rank, transport, &bytes);
                 few(rank, transport, &words);
                 few(rank, transport, &small_naturals);

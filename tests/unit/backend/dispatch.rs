@@ -16,6 +16,7 @@ fn facts(hosts: &[usize], nccl: bool, host: bool) -> Facts {
         exact: false,
         quantised: Err("no codec is set".to_owned()),
         nccl: if nccl { HAVE } else { Err(lacking()) },
+        nccl_f8: if nccl { HAVE } else { Err(lacking()) },
         host: if host { Ok(()) } else { Err(lacking()) },
     }
 }
@@ -172,8 +173,8 @@ fn groups_on_several_hosts_go_on_to_others() {
     let lines: Vec<_> = facts(&[2, 1], true, true).explain().iter().map(ToString::to_string).collect();
     let (nccl, host) = (
         "nccl: all-reduce (sum prod) of every type, all-reduce (min max) of i32 i64 i8 u8 u32 u64, \
-         all-reduce (avg) of f32 f64 f16 bf16, reduce-scatter",
-        "host: all-reduce (min max) of f32 f64 f16 bf16, all-reduce (avg) of i32 i64 i8 u8 u32 u64, reduce-scatter",
+         all-reduce (avg) of f32 f64 f16 bf16 f8e4m3 f8e5m2, reduce-scatter",
+        "host: all-reduce (min max) of f32 f64 f16 bf16 f8e4m3 f8e5m2, all-reduce (avg) of i32 i64 i8 u8 u32 u64, reduce-scatter",
     );
     assert!(lines[2].starts_with(nccl), "{}", lines[2]);
     assert!(lines[3].starts_with(host), "{}", lines[3]);
@@ -286,4 +287,20 @@ fn a_codec_serves_what_it_is_set_to_and_nothing_else() {
     let lines: Vec<_> = Facts { exact: true, ..with(&[4]) }.explain().iter().map(ToString::to_string).collect();
     assert_eq!(lines[0], "quantised: refuses: determinism is exact, and a codec rounds what it sends");
     assert_eq!(lines[1], "own: every operation and type, any size; in graphs every operation and type, any size");
+}
+
+/// Data that only move are bytes to NCCL.
+#[test]
+fn reductions_of_8_bit_floats_pass_an_older_nccl() {
+    let old = Facts { nccl_f8: Err("it is older than 2.24".to_owned()), ..facts(&[1, 1], true, true) };
+    for (request, _) in old.requests().into_iter().filter(|(request, _)| !request.captured) {
+        let refused = request.dtype.is_f8() && request.reduction.is_some();
+        if refused {
+            assert_eq!(old.select(&request), Ok(Backend::Host));
+            let reasons = Facts { forced: Some(Backend::Nccl), ..old.clone() }.select(&request).unwrap_err();
+            assert!(reasons.contains("nccl: it is older than 2.24"), "{reasons}");
+        } else {
+            assert_eq!(old.select(&request), facts(&[1, 1], true, true).select(&request));
+        }
+    }
 }

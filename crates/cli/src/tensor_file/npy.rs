@@ -76,6 +76,10 @@ fn dtype(dtype: &DType) -> Result<Dtype, String> {
     let descr = shown(&dtype.descr());
     let refused = format!("its elements are {descr}, but they must be f4, f8, f2, or i or u of 1, 4 or 8 bytes");
     let DType::Plain(plain) = dtype else { return Err(refused) };
+    // How NumPy writes 8-bit floats of `ml_dtypes`.
+    if plain.type_char() == TypeChar::RawData && plain.size_field() == 1 {
+        return Err(format!("{refused}. Store 8-bit floats as .safetensors: a .npy file does not say which they are"));
+    }
     if plain.endianness() == Endianness::Big {
         return Err(format!("its elements are {descr}, big-endian: store them little-endian"));
     }

@@ -76,7 +76,7 @@ fn list(names: &[String]) -> String {
 }
 
 /// The types that both have.
-const TYPES: [(safetensors::Dtype, Dtype); 10] = [
+const TYPES: [(safetensors::Dtype, Dtype); 12] = [
     (safetensors::Dtype::F32, Dtype::F32),
     (safetensors::Dtype::F64, Dtype::F64),
     (safetensors::Dtype::F16, Dtype::F16),
@@ -87,12 +87,16 @@ const TYPES: [(safetensors::Dtype, Dtype); 10] = [
     (safetensors::Dtype::U8, Dtype::U8),
     (safetensors::Dtype::U32, Dtype::U32),
     (safetensors::Dtype::U64, Dtype::U64),
+    (safetensors::Dtype::F8_E4M3, Dtype::F8E4M3),
+    (safetensors::Dtype::F8_E5M2, Dtype::F8E5M2),
 ];
 
 fn dtype(theirs: safetensors::Dtype) -> Result<Dtype, String> {
     let ours = TYPES.iter().find(|(known, _)| *known == theirs).map(|(_, ours)| *ours);
     ours.ok_or_else(|| {
-        format!("its elements are {theirs:?}, but they must be F32, F64, F16, BF16, or I or U of 8, 32 or 64 bits")
+        format!(
+            "its elements are {theirs:?}, but they must be F32, F64, F16, BF16, F8_E4M3, F8_E5M2, or I or U of 8, 32 or 64 bits"
+        )
     })
 }
 

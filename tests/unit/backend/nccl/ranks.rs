@@ -9,7 +9,7 @@ use crate::group::Config;
 use crate::memory::Place;
 use crate::memory::View;
 use crate::nccl::tests::Fake;
-use crate::op::ALL_REDUCE;
+use crate::op::{ALL_GATHER, ALL_REDUCE, Op};
 use crate::stream::Graph;
 
 const ENOUGH: Duration = Duration::from_secs(20);
@@ -24,15 +24,23 @@ struct Rank {
 
 impl Rank {
     fn new() -> Self {
-        let (fake, device) = (Fake::new(&[]), Device::host().unwrap());
+        Self::over(Fake::new(&[]))
+    }
+
+    fn over(fake: Fake) -> Self {
+        let device = Device::host().unwrap();
         let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), Lane::new(&device).unwrap(), 1);
         Self { fake, ranks, stream: Stream::new(&device).unwrap() }
     }
 
     fn call(&self, queue: &impl Enqueue) -> Result<()> {
+        self.run(&ALL_REDUCE, Dtype::F32, queue)
+    }
+
+    fn run(&self, op: &'static Op, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
         let (device, address) = (self.stream.device(), std::ptr::without_provenance_mut(64));
         let view = || View { address, elems: 1, place: Place::Plain, device, owner: None };
-        let call = Call::new(&ALL_REDUCE, Dtype::F32).input(view()).output(view());
+        let call = Call::new(op, dtype).input(view()).output(view());
         self.ranks.run(&call, &call.check(0, 1, device)?, queue)
     }
 
@@ -65,6 +73,30 @@ fn close(ranks: &Ranks, others: &[bool]) -> Result<()> {
             Ok([vec![own.to_vec()], others].concat())
         },
     )
+}
+
+/// An older library moves them as bytes. A refused call is no failure.
+#[test]
+fn sums_of_8_bit_floats_need_a_library_that_knows_them() {
+    for (version, served) in [(22304, false), (22403, true)] {
+        let fake = Fake::new(&[]);
+        fake.answers(&format!("version {version}\n"));
+        let rank = Rank::over(fake);
+        for dtype in [Dtype::F8E4M3, Dtype::F8E5M2] {
+            match (served, rank.run(&ALL_REDUCE, dtype, &&rank.stream)) {
+                (true, sum) => sum.unwrap(),
+                (false, Err(Error::Unsupported { what, reason })) => {
+                    assert!(what.contains(dtype.name()) && what.contains("2.23.4"), "{what}");
+                    assert!(reason.contains("2.24.0"), "{reason}");
+                }
+                (false, other) => panic!("{other:?}"),
+            }
+            rank.run(&ALL_GATHER, dtype, &&rank.stream).unwrap();
+        }
+        let made = |name: &str| rank.fake.calls().iter().filter(|call| call.starts_with(name)).count();
+        assert_eq!([made("ncclAllReduce"), made("ncclAllGather")], [if served { 2 } else { 0 }, 2]);
+        rank.ranks.check().unwrap();
+    }
 }
 
 const IN_ORDER: [&str; 2] = ["ncclCommFinalize", "ncclCommDestroy"];
