@@ -103,7 +103,9 @@ SYMMETRA_DEVICE void add_group(const uint8_t* unit, uint32_t group, GroupValues&
 /// small.
 class Codec {
  public:
-  SYMMETRA_DEVICE explicit Codec(uint32_t number) : number_(number), packets_(unit_packets(number)) {}
+  SYMMETRA_DEVICE explicit Codec(uint32_t number) : number_(number) {
+    with_code([&](auto code) { packets_ = kUnitElems * decltype(code)::kBits / 128 + 1; });
+  }
 
   /// Packets of a unit.
   SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
@@ -131,7 +133,7 @@ class Codec {
   }
 
   uint32_t number_;
-  uint32_t packets_;
+  uint32_t packets_ = 0;
 };
 
 }  // namespace symmetra::kernels

@@ -287,10 +287,12 @@ fn special_values_stay_in_their_groups() {
         }
         for (rank, input) in data.iter_mut().enumerate() {
             // Zeros of both signs, and sums above 65504.
-            (20 * GROUP..21 * GROUP)
-                .for_each(|index| input[index] = if (index + rank) % 2 == 0 { f16::ZERO } else { f16::NEG_ZERO });
-            (21 * GROUP..22 * GROUP)
-                .for_each(|index| input[index] = f16::from_f32(if index % 2 == 0 { 60000.0 } else { -60000.0 }));
+            (20 * GROUP..21 * GROUP).for_each(|index| {
+                input[index] = if (index + rank).is_multiple_of(2) { f16::ZERO } else { f16::NEG_ZERO }
+            });
+            (21 * GROUP..22 * GROUP).for_each(|index| {
+                input[index] = f16::from_f32(if index.is_multiple_of(2) { 60000.0 } else { -60000.0 })
+            });
         }
         let results = threads(world, &small(world), |rank| once(rank, options, &data[rank.rank()]));
         let inputs: Vec<&[f16]> = data.iter().map(Vec::as_slice).collect();
