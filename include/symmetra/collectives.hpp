@@ -85,8 +85,8 @@ class Collectives {
   /// These may be the same memory: residual and residual_out; input and output; input and residual_out.
   ///
   /// Throws kUnsupported also if residual_out alone is given and is the residual, so that the sum has no place, where no kernel that sums
-  /// and norms at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch; kInvalidArgument also for no
-  /// output, an epsilon below 0, and an output narrower than a row.
+  /// and norms at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch; kInvalidArgument also for
+  /// no output, an epsilon below 0, and an output narrower than a row.
   void all_reduce_norm(const RowNorm& rows, Queue queue) const;
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many

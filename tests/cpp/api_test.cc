@@ -507,11 +507,21 @@ int main(int count, char** names) {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"types", types},           {"devices", devices},       {"configuration", configuration},
-               {"all_reduce", all_reduce}, {"bound", bound},           {"exchanges", exchanges},
-               {"reductions", reductions}, {"narrow_types", narrow_types}, {"graphs", graphs},
-               {"signals", signals},       {"norms", test::norms},     {"refused_norms", test::refused_norms},
-               {"splits", splits},         {"bootstraps", bootstraps}, {"low_contention", low_contention}};
+  } cases[] = {{"types", types},
+               {"devices", devices},
+               {"configuration", configuration},
+               {"all_reduce", all_reduce},
+               {"bound", bound},
+               {"exchanges", exchanges},
+               {"reductions", reductions},
+               {"narrow_types", narrow_types},
+               {"graphs", graphs},
+               {"signals", signals},
+               {"norms", test::norms},
+               {"refused_norms", test::refused_norms},
+               {"splits", splits},
+               {"bootstraps", bootstraps},
+               {"low_contention", low_contention}};
   for (const auto& test : cases) {
     if (count > 1 && std::none_of(names + 1, names + count, [&](const char* name) { return std::strcmp(name, test.name) == 0; })) continue;
     test.run();
