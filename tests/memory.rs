@@ -36,6 +36,7 @@ fn small() -> Config {
 
 #[test]
 fn required_bytes_is_what_open_maps() {
+    let _alone = world::alone();
     let sizes = [(1, small()), (3, small()), (2, config())];
     for (world, config) in sizes {
         let required = required_bytes(world, &config).unwrap() as usize;
@@ -645,6 +646,7 @@ impl<'a> Mixed<'a> {
 /// Neither by the thread that calls nor, as far as the system knows, by anybody.
 #[test]
 fn pitfall_19_calls_of_every_kind_allocate_nothing() {
+    let _alone = world::alone();
     let calls = repeats(CALLS, 8_000, 20_000);
     for check_calls in [false, true] {
         let mut config = config();

@@ -323,7 +323,7 @@ void backends() {
     CHECK_EQ(explained[0].refuses.at(0), "no codec is set");
     const Served& served = explained[1].serves.at(0);
     CHECK_EQ(served.operation, "all-reduce");
-    CHECK(served.reductions.size() == 5 && served.dtypes.size() == 10 && !served.captured);
+    CHECK(served.reductions.size() == 5 && served.dtypes.size() == 12 && !served.captured);
     CHECK(served.from_bytes == 0 && served.up_to_bytes == UINT64_MAX);
 
     const Stream stream(tp.device());

@@ -59,6 +59,7 @@ fn fifty(number: usize) -> usize {
 
 #[test]
 fn pitfall_08_fifty_graphs_replayed_and_recaptured_with_memory_flat() {
+    let _alone = alone();
     let rounds = if full() { 100 } else { 30 };
     let mut config = config();
     config.registrations = 64;

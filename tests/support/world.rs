@@ -1,14 +1,15 @@
 //! Ranks as threads, and limits on the time of a test.
 
+use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, ReentrantMutex, ReentrantMutexGuard};
+use parking_lot::{Condvar, Mutex};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{Communicator, Config, Deadlines, Device, Stream};
 
-use super::device::{device, fits};
+use super::device::{device, fits, is_host};
 
 /// One rank with everything it works with.
 pub struct Rank {
@@ -70,7 +71,7 @@ pub fn meet<R: Send>(world: usize, body: impl Fn(Threads) -> R + Sync) -> Vec<R>
     if !fits(world) {
         return Vec::new();
     }
-    let _alone = alone();
+    let _turn = Turn::take(if is_host() { 1 } else { WORLDS });
     bounded(Duration::from_secs(300), || {
         std::thread::scope(|scope| {
             let ranks = Threads::new(world).unwrap();
@@ -81,11 +82,48 @@ pub fn meet<R: Send>(world: usize, body: impl Fn(Threads) -> R + Sync) -> Vec<R>
     })
 }
 
-/// Runs one world at a time, because ranks that spin for each other need the processors. A test that measures the
-/// process holds this for its whole length.
-pub fn alone() -> ReentrantMutexGuard<'static, ()> {
-    static ALONE: ReentrantMutex<()> = ReentrantMutex::new(());
-    ALONE.lock()
+/// Waits until no other world runs in this process, and keeps others from starting. A test that measures the process, or
+/// makes worlds by other means than [`meet`], holds this for its whole length. Worlds of the thread that holds this run.
+pub fn alone() -> Turn {
+    Turn::take(WORLDS)
+}
+
+/// How many worlds run at once. Few, because ranks that spin for each other need the processors; but most worlds of tests of
+/// failures wait for a deadline. Kernels of two worlds on one GPU may keep each other from running.
+const WORLDS: usize = 2;
+
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The right to run worlds in this thread.
+pub struct Turn(usize);
+
+impl Turn {
+    /// A thread that has a turn takes no more.
+    fn take(worlds: usize) -> Self {
+        if HELD.get() > 0 {
+            return Self(0);
+        }
+        let mut taken = TAKEN.lock();
+        GIVEN_BACK.wait_while(&mut taken, |taken| *taken + worlds > WORLDS);
+        *taken += worlds;
+        HELD.set(worlds);
+        Self(worlds)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            HELD.set(0);
+            *TAKEN.lock() -= self.0;
+            GIVEN_BACK.notify_all();
+        }
+    }
 }
 
 /// Aborts the process, with a message, when `body` takes longer than `limit`.
