@@ -37,7 +37,7 @@ fn programs_leave_what_the_model_says() {
     if let Some(child) = this() {
         return run::part(&child);
     }
-    let seconds = Duration::from_secs(number("SYMMETRA_FUZZ_S").unwrap_or(5));
+    let seconds = Duration::from_secs(number("SYMMETRA_FUZZ_S").unwrap_or(3));
     let first = number("SYMMETRA_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..1 << 48));
     eprintln!("SYMMETRA_FUZZ_SEED={first}");
     let start = Instant::now();

@@ -9,6 +9,7 @@ use symmetra::{
 };
 
 use crate::support::data::{Random, mix};
+use crate::support::extent::cases_of;
 use crate::support::specials::Bits;
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, is_host, threads};
@@ -177,10 +178,7 @@ fn sweep<T: Half>(world: usize, kinds: &[Kind]) {
                 cases.push(Case { options, count, from, to, in_place, plain: random.below(2) == 0 });
             }
         }
-        // A quarter in worlds of many threads.
-        if world > 4 {
-            cases = cases.into_iter().skip(world % 4).step_by(4).collect();
-        }
+        let cases = cases_of(world, *kind as usize + T::DTYPE as usize, cases);
         let most = cases.iter().map(|case| case.count).max().unwrap() + 16;
         let data = inputs::<T>(*kind, world, most, mix(world as u64));
         let results = threads(world, &small(world), |rank| {

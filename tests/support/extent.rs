@@ -7,18 +7,18 @@ pub fn full() -> bool {
     !is_host() || std::env::var_os("SYMMETRA_TEST_FULL").is_some()
 }
 
-/// A world runs one case in so many. Without [`full`], worlds of up to 8 ranks run a quarter of the cases, and larger ones
-/// an eighth.
+/// A world runs one case in so many. Without [`full`], worlds of up to 8 ranks run an eighth of the cases, and larger ones
+/// a sixteenth.
 pub fn one_in(world: usize) -> usize {
     match (full(), world) {
         (true, _) => 1,
-        (false, ..=8) => 4,
-        (false, _) => 8,
+        (false, ..=8) => 8,
+        (false, _) => 16,
     }
 }
 
-/// The cases of a world for one of its types, which are numbered. Types with successive numbers take every case between
-/// them, and each type takes cases of every kind.
+/// The cases of a world for one of its types, which are numbered. Types with successive numbers take other cases, and each
+/// type takes cases of every kind.
 pub fn cases_of<T>(world: usize, number: usize, cases: Vec<T>) -> Vec<T> {
     let step = one_in(world);
     cases.into_iter().skip((number + world) % step).step_by(step).collect()
