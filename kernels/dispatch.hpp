@@ -165,10 +165,10 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
   }
 }
 
-/// All-reduces and norms in one kernel. A CPU does not gain from kernels of one world size.
+/// All-reduces and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it.
 template <class Backend, class Element, uint32_t kWorld>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
-  constexpr uint32_t kFixed = Backend::kThreadAnItem ? kWorld : 0;
+  constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
   if (args.sum.algorithm == kOneShotSentinel) return Backend::template entry<&norm_one_shot<Element, kFixed>>();
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed>>();
   return {};

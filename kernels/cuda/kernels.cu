@@ -10,6 +10,7 @@ namespace {
 struct Backend {
   using Entry = const void*;
   static constexpr bool kThreadAnItem = true;
+  static constexpr bool kNormsOfAWorld = true;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);

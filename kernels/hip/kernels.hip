@@ -23,6 +23,7 @@ namespace {
 struct Backend {
   using Entry = const void*;
   static constexpr bool kThreadAnItem = true;
+  static constexpr bool kNormsOfAWorld = false;  // clang spills registers in them
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);

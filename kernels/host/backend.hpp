@@ -13,6 +13,7 @@ void run(const void* args) {
 struct Backend {
   using Entry = host::Entry;
   static constexpr bool kThreadAnItem = false;
+  static constexpr bool kNormsOfAWorld = false;
   template <auto kernel>
   static Entry entry() {
     return wrapped<kernel>(kernel);

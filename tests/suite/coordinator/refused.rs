@@ -120,7 +120,7 @@ fn bad_calls_are_typed_errors_and_change_nothing() {
             let captured = stream.capture(|capture| host.all_reduce(&buffer, &buffer, capture)).map(drop);
             assert!(words(captured).contains("in a graph by the group tp on 1 host"));
             let named = host.all_reduce_with(Algorithm::TwoShotLL, &buffer, &buffer, &stream);
-            assert!(words(named).contains("host: the call names an algorithm of the own kernels"));
+            assert!(words(named).contains("host: the call names an algorithm or a codec of the own kernels"));
         }
         environment.close().unwrap();
     });
