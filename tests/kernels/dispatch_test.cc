@@ -11,6 +11,7 @@ using namespace symmetra::kernels;
 struct Backend {
   using Entry = const void*;
   static constexpr bool kThreadAnItem = false;
+  static constexpr bool kNormsOfAWorld = false;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
