@@ -285,7 +285,7 @@ fn a_program_gets_the_lines_of_the_log_or_standard_error_does() {
 #[test]
 fn parallel_groups_work() {
     let text = run(&mut Command::new(build("tests/cpp/environment_test.cc", &["-g"])));
-    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 11, "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 12, "{text}");
     let between = text.matches("an engine between hosts").count();
     assert_eq!(between, if cfg!(feature = "gloo") { 2 } else { 0 }, "{text}");
 }
