@@ -53,7 +53,7 @@ constexpr uint64_t doubling_slots(uint32_t world) {
 }
 
 /// Bytes of a region: packets, flags of the zero-copy barrier, or flags, counters and queues of a ring. Fresh regions
-/// hold zeros; regions of sentinel protocols hold ones.
+/// hold zeros; regions of sentinel protocols hold platform::kFreshWord.
 constexpr uint64_t region_bytes(uint32_t algorithm, uint64_t slot_packets, uint32_t world) {
   const uint64_t buffers = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel ? 3 : 2;
   const uint64_t hops = algorithm == kTwoShotLL || algorithm == kTwoShotSentinel ? 2 : 1;

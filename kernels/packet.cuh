@@ -35,7 +35,8 @@ struct LL {
 };
 
 /// Sixteen bytes of data: the word kMissing, compared as bits, means "not arrived". It is a NaN in every floating type
-/// (in f64 the high word), and another NaN is sent in its place. Three buffers suffice: call k clears the buffer of
+/// (in f64 the high word), and another NaN is sent in its place. Where fresh memory holds another word, all words travel
+/// changed by kMask, so that nothing has arrived in fresh memory. Three buffers suffice: call k clears the buffer of
 /// call k - 1. Peers write it again in call k + 2, after they have received our packets of call k + 1, which we sent
 /// after call k had ended.
 template <class ElementType>
@@ -45,9 +46,10 @@ struct Sentinel {
   static constexpr bool kClears = true;
   static constexpr uint32_t kBuffers = 3;
   static constexpr uint32_t kMissing = 0xFFFFFFFF;
+  static constexpr uint32_t kMask = kMissing ^ platform::kFreshWord;
 
   SYMMETRA_DEVICE static uint32_t buffer(uint32_t epoch) { return epoch % 3; }
-  SYMMETRA_DEVICE static Packet empty() { return {{~uint64_t{0}, ~uint64_t{0}}}; }
+  SYMMETRA_DEVICE static Packet empty() { return encode({{kMissing, kMissing, kMissing, kMissing}}, 0); }
   SYMMETRA_DEVICE static Data sendable(Data data) {
     SYMMETRA_UNROLL
     for (uint32_t i = Element::kSentinelStep - 1; i < 4; i += Element::kSentinelStep) {
@@ -56,7 +58,7 @@ struct Sentinel {
     return data;
   }
   SYMMETRA_DEVICE static Packet encode(const Data& data, uint32_t) {
-    return {{uint64_t{data.word[1]} << 32 | data.word[0], uint64_t{data.word[3]} << 32 | data.word[2]}};
+    return {{uint64_t{data.word[1] ^ kMask} << 32 | (data.word[0] ^ kMask), uint64_t{data.word[3] ^ kMask} << 32 | (data.word[2] ^ kMask)}};
   }
   /// A half packet of f64 is one element and arrives whole; other words may arrive one by one.
   SYMMETRA_DEVICE static bool arrived(const Packet& packet, uint32_t) {
@@ -67,8 +69,8 @@ struct Sentinel {
     return all;
   }
   SYMMETRA_DEVICE static Data decode(const Packet& packet) {
-    return {{static_cast<uint32_t>(packet.half[0]), static_cast<uint32_t>(packet.half[0] >> 32), static_cast<uint32_t>(packet.half[1]),
-             static_cast<uint32_t>(packet.half[1] >> 32)}};
+    return {{static_cast<uint32_t>(packet.half[0]) ^ kMask, static_cast<uint32_t>(packet.half[0] >> 32) ^ kMask,
+             static_cast<uint32_t>(packet.half[1]) ^ kMask, static_cast<uint32_t>(packet.half[1] >> 32) ^ kMask}};
   }
 };
 

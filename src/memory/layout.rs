@@ -153,7 +153,8 @@ impl ArenaLayout {
         })
     }
 
-    /// Regions whose packets are absent when all bits are set. Every other region starts as zeros.
+    /// Regions of sentinel packets. On a GPU packets are absent there when all bits are set. Every other region starts as
+    /// zeros, and on the host these regions too (`kernels/packet.cuh`).
     pub(crate) fn sentinel_regions(&self) -> [Region; 2] {
         [self.one_shot_sentinel.region, self.two_shot_sentinel.region]
     }

@@ -200,7 +200,7 @@ class Operands {
 /// What a rank owns on its device.
 struct RankMemory {
   Memory region, state{kMaxBlocks * sizeof(BlockState)}, progress{sizeof(Progress)}, status{sizeof(Status)};
-  explicit RankMemory(size_t region_bytes, int fill) : region(region_bytes, fill) {}
+  explicit RankMemory(size_t region_bytes) : region(region_bytes, 0) {}
   Status& why() const { return *status.as<Status>(); }
   /// A ring's count of a channel: 0, what has arrived; 1, what has been consumed.
   uint32_t* count(uint32_t channel, uint32_t which) const {
@@ -214,9 +214,8 @@ class Group {
   Group(uint32_t algorithm, uint32_t world, uint64_t most_bytes, uint32_t epoch, uint64_t timeout_ns = 60'000'000'000)
       : algorithm_(algorithm), world_(world), timeout_ns_(timeout_ns) {
     slot_packets_ = slot_packets(algorithm, most_bytes, world);
-    const bool ones = algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel;
     for (uint32_t rank = 0; rank < world; ++rank) {
-      ranks_.emplace_back(region_bytes(algorithm, slot_packets_, world), ones ? 0xFF : 0);
+      ranks_.emplace_back(region_bytes(algorithm, slot_packets_, world));
       for (uint32_t block = 0; block < kMaxBlocks; ++block) ranks_[rank].state.as<BlockState>()[block].epoch = epoch;
       if (algorithm != kTwoShotZeroCopy && algorithm != kRing) continue;
       for (uint32_t flag = 0; flag < kMaxBlocks * kMaxWorld; ++flag) ranks_[rank].region.as<uint32_t>()[flag] = 2 * epoch;

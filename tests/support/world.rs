@@ -39,6 +39,7 @@ pub fn config() -> Config {
     let mut config = Config::default();
     config.deadlines = Deadlines { open: minute, first_use: minute, steady: minute };
     config.heap_bytes = 8 << 20;
+    (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(64 << 10), 256 << 10);
     config
 }
 

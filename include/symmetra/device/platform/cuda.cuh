@@ -21,6 +21,9 @@ SYMMETRA_DEVICE uint32_t threads() { return blockDim.x; }
 SYMMETRA_DEVICE uint32_t block() { return blockIdx.x; }
 SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
 
+/// A word of a packet region that nothing was written to since the region was allocated.
+constexpr uint32_t kFreshWord = 0xFFFFFFFF;
+
 /// Packets a thread reads from all ranks before it waits for the first.
 constexpr uint32_t kLoadsInFlight = 16;
 

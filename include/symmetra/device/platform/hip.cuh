@@ -60,6 +60,9 @@ SYMMETRA_DEVICE uint32_t threads() { return __builtin_amdgcn_workgroup_size_x();
 SYMMETRA_DEVICE uint32_t block() { return __builtin_amdgcn_workgroup_id_x(); }
 SYMMETRA_DEVICE uint32_t blocks() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
 
+/// A word of a packet region that nothing was written to since the region was allocated.
+constexpr uint32_t kFreshWord = 0xFFFFFFFF;
+
 /// Packets a thread reads from all ranks before it waits for the first.
 constexpr uint32_t kLoadsInFlight = 16;
 

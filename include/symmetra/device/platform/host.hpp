@@ -48,6 +48,10 @@ SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
 SYMMETRA_DEVICE uint32_t block() { return host::current.block; }
 SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
 
+/// A word of a packet region that nothing was written to since the region was allocated. The operating system gives
+/// memory of zeros, so no page of a region is touched before a packet needs it.
+constexpr uint32_t kFreshWord = 0;
+
 /// Packets that a thread reads from all ranks before it waits for the first. A CPU looks ahead by itself and prefers
 /// sequential reads.
 constexpr uint32_t kLoadsInFlight = 1;
