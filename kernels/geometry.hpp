@@ -1,6 +1,7 @@
 // Checks that a launch is right: the conditions that the kernels rely on.
 #pragma once
 #include "kernels/args.hpp"
+#include "symmetra/device/platform.hpp"
 
 namespace symmetra::kernels {
 
@@ -102,22 +103,18 @@ constexpr uint32_t codec_bits(uint32_t codec) {
 }
 /// Packets of an encoded unit: its elements, and one packet of scales.
 constexpr uint32_t unit_packets(uint32_t codec) { return kUnitElems * codec_bits(codec) / 128 + 1; }
-/// Groups of a unit. A tile of a quantised all-reduce has a whole number of units.
-constexpr uint32_t kUnitGroupsLog2 = 3;
-static_assert(kUnitElems == kGroupElems << kUnitGroupsLog2);
-
 /// Packets that one source of a quantised all-reduce needs in one buffer of the region.
 constexpr uint64_t quantised_packets(const AllReduceArgs& args) {
   const uint64_t units = args.count == 0 ? 1 : (args.count + kUnitElems - 1) / kUnitElems;
   return (args.algorithm == kTwoShotSentinel ? (units + args.world - 1) / args.world : units) * unit_packets(args.codec);
 }
 
-/// Block-shared memory of a quantised all-reduce: the units of one tile of every source.
-constexpr uint32_t quantised_shared_bytes(uint32_t codec, uint32_t world, uint32_t lanes_log2) {
-  return kSharedBytes + ((world << lanes_log2) >> kUnitGroupsLog2) * unit_packets(codec) * 16;
+/// Block-shared memory of a quantised all-reduce: each team has a place for a unit of every source, and one more.
+constexpr uint32_t quantised_shared_bytes(uint32_t codec, uint32_t world, uint32_t teams) {
+  return kSharedBytes + teams * (world + 1) * unit_packets(codec) * 16;
 }
 
-/// Most threads a block of a quantised all-reduce may have: a thread holds a group.
+/// Most threads a block of a quantised all-reduce may have.
 constexpr uint32_t kMostQuantisedThreads = 512;
 
 /// Whether the launch of a quantised all-reduce stays within its memory.
@@ -126,8 +123,8 @@ constexpr bool quantised_fits(const AllReduceArgs& args, const Geometry& geometr
                      (args.dtype == kF16 || args.dtype == kBF16) && (args.reduction == kSum || args.reduction == kAverage) &&
                      (args.algorithm == kOneShotSentinel || args.algorithm == kTwoShotSentinel);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
-                     geometry.threads <= kMostQuantisedThreads && args.lanes_log2 >= kUnitGroupsLog2 && args.lanes_log2 <= 16 &&
-                     geometry.shared_bytes >= quantised_shared_bytes(args.codec, args.world, args.lanes_log2);
+                     geometry.threads <= kMostQuantisedThreads && geometry.threads >= platform::kTeam && args.lanes_log2 <= 16 &&
+                     geometry.shared_bytes >= quantised_shared_bytes(args.codec, args.world, geometry.threads / platform::kTeam);
   const bool room = args.count < uint64_t{1} << 33 && args.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(args.algorithm, args.slot_packets, args.world) <= uint64_t{16} << 32 &&
                     quantised_packets(args) <= args.slot_packets;

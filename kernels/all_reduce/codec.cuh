@@ -4,13 +4,19 @@
 // one packet of eight scales in bf16. No 32-bit word of a unit is 0xFFFFFFFF, because a code of all ones does not occur
 // and a scale has no sign. So a unit travels in sentinel packets as it is.
 #pragma once
+#include <type_traits>
+
 #include "kernels/geometry.hpp"
 #include "kernels/numeric/narrow.cuh"
 
 namespace symmetra::kernels {
 
-/// The values of a group.
-using GroupValues = float[kGroupElems];
+/// Values that are encoded at once. Their codes are whole bytes.
+constexpr uint32_t kOctetElems = 8;
+/// Octets of a group and of a unit.
+constexpr uint32_t kGroupOctets = kGroupElems / kOctetElems, kUnitOctets = kUnitElems / kOctetElems;
+/// The values of an octet.
+using Octet = float[kOctetElems];
 
 /// The least scale, 2^-126: its reciprocal is finite.
 constexpr float kLeastScale = 0x1p-126f;
@@ -43,57 +49,78 @@ struct IntegerCode {
   SYMMETRA_DEVICE static float decode(uint32_t code) { return platform::f32_of(kSumBits + code) - (kSum + kMost); }
 };
 
-/// The places of a pair of codes in the words of a group.
-template <uint32_t kBits>
-struct PairPlace {
-  uint32_t word, shift;
-  SYMMETRA_DEVICE explicit PairPlace(uint32_t pair) : word(pair * 2 * kBits / 32), shift(pair * 2 * kBits % 32) {}
-  /// Whether the pair goes on in the next word.
-  SYMMETRA_DEVICE bool crosses() const { return shift + 2 * kBits > 32; }
-};
-
-/// Encodes group `group` of the unit at `unit`, in memory of the block.
-template <class Code>
-SYMMETRA_DEVICE void encode_group(const GroupValues& values, uint8_t* unit, uint32_t group) {
-  constexpr uint32_t kBits = Code::kBits;
-  uint32_t most = 0;  // as bits, which are in the order of sizes; NaNs are greater than infinity
+/// The size of the largest value of an octet, as bits, which are in the order of sizes; NaNs are greater than infinity.
+SYMMETRA_DEVICE uint32_t most_of(const Octet& values) {
+  uint32_t most = 0;
   SYMMETRA_UNROLL
-  for (uint32_t i = 0; i < kGroupElems; ++i) {
+  for (uint32_t i = 0; i < kOctetElems; ++i) {
     const uint32_t size = platform::bits_of(values[i]) & 0x7FFFFFFF;
     most = size > most ? size : most;
   }
+  return most;
+}
+
+/// The codes of an octet, in memory of the block: kBits bytes.
+template <uint32_t kBits>
+struct Codes {
+  using Part = std::conditional_t<kBits == 8, Words<2>, std::conditional_t<kBits == 4, uint32_t, uint16_t>>;
+  static constexpr uint32_t kParts = kBits / sizeof(Part);
+  static_assert(kParts * sizeof(Part) == kBits);
+
+  SYMMETRA_DEVICE static void store(uint8_t* to, uint64_t codes) {
+    if constexpr (kBits == 8) {
+      platform::store_shared(to, Part{{static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)}});
+    } else {
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kParts; ++i) {
+        platform::store_shared(to + i * sizeof(Part), static_cast<Part>(codes >> (8 * i * sizeof(Part))));
+      }
+    }
+  }
+  SYMMETRA_DEVICE static uint64_t load(const uint8_t* from) {
+    if constexpr (kBits == 8) {
+      const Part words = platform::load_shared<Part>(from);
+      return uint64_t{words.word[1]} << 32 | words.word[0];
+    } else {
+      uint64_t codes = 0;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kParts; ++i) {
+        codes |= uint64_t{platform::load_shared<Part>(from + i * sizeof(Part))} << (8 * i * sizeof(Part));
+      }
+      return codes;
+    }
+  }
+};
+
+/// Encodes octet `octet` of the unit at `unit`, in memory of the block. `most`: the largest of its group. The first octet
+/// of a group writes the scale.
+template <class Code>
+SYMMETRA_DEVICE void encode_octet(const Octet& values, uint32_t most, uint8_t* unit, uint32_t octet) {
+  constexpr uint32_t kBits = Code::kBits;
   const float least = platform::f32_of(most) / Code::kMost;
   const uint32_t covering = narrow::bf16_up(least > kLeastScale ? least : kLeastScale);
   const bool finite = most < kInfinity && platform::bits_of(platform::f32_of(covering << 16) * Code::kMost) < kInfinity;
   const float inverse = 1.0f / platform::f32_of(covering << 16);
-  uint32_t words[kBits] = {};
+  uint64_t codes = 0;
   SYMMETRA_UNROLL
-  for (uint32_t i = 0; i < kGroupElems / 2; ++i) {
-    const PairPlace<kBits> place(i);
-    const uint32_t codes = Code::pack({values[2 * i] * inverse, values[2 * i + 1] * inverse});
-    words[place.word] |= codes << place.shift;
-    if (place.crosses()) words[place.word + 1] |= codes >> (32 - place.shift);
+  for (uint32_t i = 0; i < kOctetElems / 2; ++i) {
+    codes |= uint64_t{Code::pack({values[2 * i] * inverse, values[2 * i + 1] * inverse})} << (2 * kBits * i);
   }
-  SYMMETRA_UNROLL
-  for (uint32_t i = 0; i < kBits; ++i) platform::store_shared(unit + 4 * (group * kBits + i), finite ? words[i] : 0);
-  platform::store_shared(unit + kUnitElems * kBits / 8 + 2 * group, static_cast<uint16_t>(finite ? covering : kScaleOfNan));
+  Codes<kBits>::store(unit + octet * kBits, finite ? codes : 0);
+  if (octet % kGroupOctets != 0) return;
+  platform::store_shared(unit + kUnitElems * kBits / 8 + octet / kGroupOctets * 2, static_cast<uint16_t>(finite ? covering : kScaleOfNan));
 }
 
-/// Adds the values of group `group` of the unit at `unit`, in memory of the block, to `total`.
+/// Adds the values of octet `octet` of the unit at `unit`, in memory of the block, to `total`.
 template <class Code>
-SYMMETRA_DEVICE void add_group(const uint8_t* unit, uint32_t group, GroupValues& total) {
+SYMMETRA_DEVICE void add_octet(const uint8_t* unit, uint32_t octet, Octet& total) {
   constexpr uint32_t kBits = Code::kBits;
-  const uint32_t scale_bits = platform::load_shared<uint16_t>(unit + kUnitElems * kBits / 8 + 2 * group);
+  const uint32_t scale_bits = platform::load_shared<uint16_t>(unit + kUnitElems * kBits / 8 + octet / kGroupOctets * 2);
   const float scale = platform::f32_of(scale_bits << 16);
-  uint32_t words[kBits];
+  const uint64_t codes = Codes<kBits>::load(unit + octet * kBits);
   SYMMETRA_UNROLL
-  for (uint32_t i = 0; i < kBits; ++i) words[i] = platform::load_shared<uint32_t>(unit + 4 * (group * kBits + i));
-  SYMMETRA_UNROLL
-  for (uint32_t i = 0; i < kGroupElems / 2; ++i) {
-    const PairPlace<kBits> place(i);
-    uint32_t codes = words[place.word] >> place.shift;
-    if (place.crosses()) codes |= words[place.word + 1] << (32 - place.shift);
-    const platform::Pair pair = Code::unpack(codes);
+  for (uint32_t i = 0; i < kOctetElems / 2; ++i) {
+    const platform::Pair pair = Code::unpack(static_cast<uint32_t>(codes >> (2 * kBits * i)));
     total[2 * i] += pair.low * scale;  // the product is exact
     total[2 * i + 1] += pair.high * scale;
   }
@@ -110,11 +137,11 @@ class Codec {
   /// Packets of a unit.
   SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
 
-  SYMMETRA_DEVICE void encode(const GroupValues& values, uint8_t* unit, uint32_t group) const {
-    with_code([&](auto code) { encode_group<decltype(code)>(values, unit, group); });
+  SYMMETRA_DEVICE void encode(const Octet& values, uint32_t most, uint8_t* unit, uint32_t octet) const {
+    with_code([&](auto code) { encode_octet<decltype(code)>(values, most, unit, octet); });
   }
-  SYMMETRA_DEVICE void add(const uint8_t* unit, uint32_t group, GroupValues& total) const {
-    with_code([&](auto code) { add_group<decltype(code)>(unit, group, total); });
+  SYMMETRA_DEVICE void add(const uint8_t* unit, uint32_t octet, Octet& total) const {
+    with_code([&](auto code) { add_octet<decltype(code)>(unit, octet, total); });
   }
 
  private:

@@ -2,9 +2,10 @@
 // what it gets. A rank's own part goes through the codec too, so that all ranks have equal bits. For messages that are
 // bound by the links.
 //
-// Regions, slots, epochs and clears are those of the plain kernels, so plain and quantised calls mix. Work between two
-// syncs of a block is a loop over items: the groups of a tile, or its packets. What passes from items of one kind to
-// items of the other lies in shared memory, which has a place for a tile of every rank.
+// Regions, slots, epochs and clears are those of the plain kernels, so plain and quantised calls mix. A team of threads
+// handles a unit: a thread encodes and decodes octets, and moves packets. What passes between threads of a team lies in
+// the team's part of the block's memory, which has a place for a unit of every rank, and one more. Teams do not wait for
+// each other.
 #pragma once
 #include "kernels/all_reduce/codec.cuh"
 #include "kernels/operand.cuh"
@@ -12,130 +13,127 @@
 
 namespace symmetra::kernels {
 
-/// Distributes any number of items over the threads of the block, each thread in ascending order.
-template <class Body>
-SYMMETRA_DEVICE void share_out(uint32_t items, Body body) {
-  SYMMETRA_ROLLED
-  for (uint32_t item = platform::thread(); item < items; item += platform::threads()) body(item);
-}
+/// No unit.
+constexpr uint32_t kNoUnit = ~0u;
 
-/// Some units of a share, which a block handles at once.
-struct Tile {
-  uint32_t start;  ///< in the share
-  uint32_t first;  ///< unit of the message
-  uint32_t units;  ///< fewer than a whole tile at the end of a share, or none behind it
-};
-
-/// A call with a codec, as one block sees it. kHops == 1: the message is one share.
+/// A call with a codec, as one team sees it. kHops == 1: the message is one share.
 template <class ElementType, uint32_t kHops>
 class Quantised {
  public:
+  /// The octets of a unit that a thread has, and those among them that belong to one group.
+  static constexpr uint32_t kOctets = kUnitOctets / platform::kTeam;
+  static constexpr uint32_t kRun = kOctets < kGroupOctets ? kOctets : kGroupOctets;
+  using Values = Octet[kOctets];
+
   SYMMETRA_DEVICE Quantised(const AllReduceArgs& args, const Call& call)
       : args_(args),
         codec_(args.codec),
         operand_(args),
-        shares_((operand_.packets() + kUnitData - 1) / kUnitData, kHops == 1 ? 1 : args.world),
+        shares_((operand_.packets() + kUnitOctets - 1) / kUnitOctets, kHops == 1 ? 1 : args.world),
         scratch_(args, args.world, call),
         waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0),
-        shared_(platform::shared<uint8_t>()) {}
+        member_(platform::thread() % platform::kTeam),
+        places_(platform::shared<uint8_t>() + platform::thread() / platform::kTeam * (args.world + 1) * codec_.packets() * sizeof(Data)) {}
 
-  /// Units of the largest share, and of a tile.
-  SYMMETRA_DEVICE uint32_t share_units() const { return shares_.size; }
-  SYMMETRA_DEVICE uint32_t tile_units() const { return (1u << args_.lanes_log2) >> kUnitGroupsLog2; }
   /// Packets of the largest share.
   SYMMETRA_DEVICE uint32_t packets() const { return shares_.size * codec_.packets(); }
   SYMMETRA_DEVICE bool gave_up() const { return waiter_.gave_up(); }
 
-  SYMMETRA_DEVICE Tile tile(uint32_t share, uint32_t start) const {
-    const uint32_t all = shares_.of(share), rest = start < all ? all - start : 0;
-    return {start, shares_.first(share) + start, rest < tile_units() ? rest : tile_units()};
-  }
-
-  /// Calls `body(lane)` for every group of a tile.
+  /// Calls `body(unit)` for every unit of a largest share that this team handles.
   template <class Body>
-  SYMMETRA_DEVICE void each_group(Body body) const {
-    share_out(1u << args_.lanes_log2, body);
+  SYMMETRA_DEVICE void each_unit(Body body) const {
+    const uint32_t teams = platform::threads() / platform::kTeam, team = platform::thread() / platform::kTeam;
+    if (team >= teams) return;  // threads of no whole team
+    SYMMETRA_ROLLED
+    for (uint32_t unit = platform::block() * teams + team; unit < shares_.size; unit += platform::blocks() * teams) body(unit);
   }
-  /// Calls `body(peer, lane)` for every group of a tile and every other rank.
+  /// Calls `body(peer)` for every other rank, the next first, so that ranks do not all send to one at once.
   template <class Body>
-  SYMMETRA_DEVICE void each_group_of_peers(Body body) const {
-    each_of_peers(1u << args_.lanes_log2, body);
-  }
-  /// Calls `body(peer, packet)` for every packet of a tile and every other rank.
-  template <class Body>
-  SYMMETRA_DEVICE void each_packet_of_peers(Body body) const {
-    each_of_peers(tile_units() * codec_.packets(), body);
-  }
-
-  /// Encodes a group of this rank's input, at a rank's place.
-  SYMMETRA_DEVICE void encode_input(const Tile& tile, uint32_t place, uint32_t lane) const {
-    if (!has_group(tile, lane)) return;
-    GroupValues values;
-    const uint32_t first = first_data(tile, lane);
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kGroupData; ++i) {
-      float some[kDataElems];
-      ElementType::unpack(operand_.load(first + i), some);
-      SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < kDataElems; ++k) values[i * kDataElems + k] = some[k];
+  SYMMETRA_DEVICE void each_peer(Body body) const {
+    SYMMETRA_ROLLED
+    for (uint32_t i = 1; i < args_.world; ++i) {
+      const uint32_t peer = args_.rank + i;
+      body(peer < args_.world ? peer : peer - args_.world);
     }
-    encode(values, place, lane);
+  }
+  /// Whether a share has the unit.
+  SYMMETRA_DEVICE bool has(uint32_t share, uint32_t unit) const { return unit < shares_.of(share); }
+
+  /// Encodes a unit of a share of this rank's input, at a place.
+  SYMMETRA_DEVICE void encode_input(uint32_t share, uint32_t unit, uint32_t place) const {
+    const uint32_t first = data_of(share, unit);
+    Values values;
+    each_octet([&](uint32_t i, uint32_t octet) { ElementType::unpack(operand_.load(first + octet), values[i]); });
+    encode(values, place);
   }
 
-  /// Encodes a group at a rank's place.
-  SYMMETRA_DEVICE void encode(const GroupValues& values, uint32_t place, uint32_t lane) const {
-    codec_.encode(values, unit(place, lane), lane & kUnitGroupsMask);
-  }
-
-  /// Reduces what lies at the places of all ranks, in rank order and single precision.
-  SYMMETRA_DEVICE void reduce(uint32_t lane, GroupValues& total) const {
+  /// Encodes a unit at a place that all threads of the team have read.
+  SYMMETRA_DEVICE void encode(const Values& values, uint32_t place) const {
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kGroupElems; ++i) total[i] = 0;
-    for (uint32_t rank = 0; rank < args_.world; ++rank) add(rank, lane, total);
+    for (uint32_t i = 0; i < kOctets; i += kRun) {
+      uint32_t most = 0;
+      SYMMETRA_UNROLL
+      for (uint32_t k = i; k < i + kRun; ++k) {
+        const uint32_t size = most_of(values[k]);
+        most = size > most ? size : most;
+      }
+      most = platform::team_max<kGroupOctets / kRun>(most);
+      SYMMETRA_UNROLL
+      for (uint32_t k = i; k < i + kRun; ++k) codec_.encode(values[k], most, at(place), member_ + k * platform::kTeam);
+    }
+    platform::sync_team();
+  }
+
+  /// Sends what lies at a place to `peer`, as a unit of a hop.
+  SYMMETRA_DEVICE void send(uint32_t hop, uint32_t peer, uint32_t unit, uint32_t place) const {
+    if (waiter_.gave_up()) return;
+    each_packet([&](uint32_t packet) {
+      const Data data = platform::load_shared<Data>(at(place) + packet * sizeof(Data));
+      scratch_.send(hop, pair(peer, packet), unit * codec_.packets(), data);
+    });
+  }
+
+  /// Waits for a unit of a hop from `peer`, and puts the unit at the place of `peer`.
+  SYMMETRA_DEVICE void await(uint32_t hop, uint32_t peer, uint32_t unit) {
+    each_packet([&](uint32_t packet) {
+      const Data data = scratch_.await(waiter_, hop, pair(peer, packet), unit * codec_.packets());
+      platform::store_shared(at(peer) + packet * sizeof(Data), data);
+    });
+  }
+
+  /// Reduces the units at the places of all ranks, in rank order and single precision. `own`: the place of this rank's.
+  SYMMETRA_DEVICE void reduce(uint32_t own, Values& total) const {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kOctets; ++i) {
+      SYMMETRA_UNROLL
+      for (uint32_t k = 0; k < kOctetElems; ++k) total[i][k] = 0;
+    }
+    SYMMETRA_ROLLED
+    for (uint32_t rank = 0; rank < args_.world; ++rank) {
+      const uint8_t* const unit = at(rank == args_.rank ? own : rank);
+      each_octet([&](uint32_t i, uint32_t octet) { codec_.add(unit, octet, total[i]); });
+    }
     if (args_.reduction != kAverage) return;
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kGroupElems; ++i) total[i] = ElementType::over(total[i], args_.world);
-  }
-
-  /// Adds the group at a rank's place to `total`.
-  SYMMETRA_DEVICE void add(uint32_t place, uint32_t lane, GroupValues& total) const {
-    codec_.add(unit(place, lane), lane & kUnitGroupsMask, total);
-  }
-
-  /// Writes a group of the output, rounded to the element type.
-  SYMMETRA_DEVICE void store(const Tile& tile, uint32_t lane, const GroupValues& values) const {
-    const uint32_t first = first_data(tile, lane);
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kGroupData; ++i) {
-      float some[kDataElems];
+    for (uint32_t i = 0; i < kOctets; ++i) {
       SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < kDataElems; ++k) some[k] = values[i * kDataElems + k];
-      if (first + i < operand_.packets()) operand_.store(first + i, ElementType::template pack<4>(some));
+      for (uint32_t k = 0; k < kOctetElems; ++k) total[i][k] = ElementType::over(total[i][k], args_.world);
     }
   }
 
-  /// Decodes the group at a rank's place and writes it to the output.
-  SYMMETRA_DEVICE void store_decoded(const Tile& tile, uint32_t place, uint32_t lane) const {
-    if (!has_group(tile, lane)) return;
-    GroupValues values = {};
-    add(place, lane, values);
-    store(tile, lane, values);
+  /// Writes a unit of a share of the output, rounded to the element type.
+  SYMMETRA_DEVICE void store(uint32_t share, uint32_t unit, const Values& values) const {
+    const uint32_t first = data_of(share, unit);
+    each_octet([&](uint32_t i, uint32_t octet) {
+      if (first + octet < operand_.packets()) operand_.store(first + octet, ElementType::template pack<4>(values[i]));
+    });
   }
 
-  SYMMETRA_DEVICE bool has_group(const Tile& tile, uint32_t lane) const { return lane >> kUnitGroupsLog2 < tile.units; }
-
-  /// Sends a packet at a rank's place to `peer`.
-  SYMMETRA_DEVICE void send(uint32_t hop, uint32_t peer, const Tile& tile, uint32_t place, uint32_t packet) const {
-    if (packet >= tile.units * codec_.packets() || waiter_.gave_up()) return;
-    const Data data = platform::load_shared<Data>(at(place) + packet * sizeof(Data));
-    scratch_.send(hop, pair(peer, packet), tile.start * codec_.packets(), data);
-  }
-
-  /// Waits for a packet of `peer`, and puts it at the place of `peer`.
-  SYMMETRA_DEVICE void await(uint32_t hop, uint32_t peer, const Tile& tile, uint32_t packet) {
-    if (packet >= tile.units * codec_.packets()) return;
-    const Data data = scratch_.await(waiter_, hop, pair(peer, packet), tile.start * codec_.packets());
-    platform::store_shared(at(peer) + packet * sizeof(Data), data);
+  /// Decodes the unit at a place and writes it to the output.
+  SYMMETRA_DEVICE void store_decoded(uint32_t share, uint32_t unit, uint32_t place) const {
+    Values values = {};
+    each_octet([&](uint32_t i, uint32_t octet) { codec_.add(at(place), octet, values[i]); });
+    store(share, unit, values);
   }
 
   /// Clears all packets that the previous call used.
@@ -146,25 +144,22 @@ class Quantised {
 
  private:
   using Data = Words<4>;
-  /// Elements of a Data of the operand, Data of a group and of a unit.
-  static constexpr uint32_t kDataElems = sizeof(Data) / ElementType::kBytes;
-  static constexpr uint32_t kGroupData = kGroupElems / kDataElems, kUnitData = kUnitElems / kDataElems;
-  static constexpr uint32_t kUnitGroupsMask = (1u << kUnitGroupsLog2) - 1;
+  static_assert(sizeof(Data) == kOctetElems * ElementType::kBytes, "a Data of the operand is an octet");
 
   template <class Body>
-  SYMMETRA_DEVICE void each_of_peers(uint32_t items, Body body) const {
-    share_out((args_.world - 1) * items, [&](uint32_t item) {
-      const uint32_t further = item / items, peer = args_.rank + 1 + further;  // so that ranks do not all send to one at once
-      body(peer < args_.world ? peer : peer - args_.world, item - further * items);
-    });
+  SYMMETRA_DEVICE void each_octet(Body body) const {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kOctets; ++i) body(i, member_ + i * platform::kTeam);
+  }
+  template <class Body>
+  SYMMETRA_DEVICE void each_packet(Body body) const {
+    SYMMETRA_ROLLED
+    for (uint32_t packet = member_; packet < codec_.packets(); packet += platform::kTeam) body(packet);
   }
 
-  SYMMETRA_DEVICE uint32_t first_data(const Tile& tile, uint32_t lane) const { return tile.first * kUnitData + lane * kGroupData; }
-  /// A rank's place, and the unit of a group there.
-  SYMMETRA_DEVICE uint8_t* at(uint32_t place) const { return shared_ + place * tile_units() * codec_.packets() * sizeof(Data); }
-  SYMMETRA_DEVICE uint8_t* unit(uint32_t place, uint32_t lane) const {
-    return at(place) + (lane >> kUnitGroupsLog2) * codec_.packets() * sizeof(Data);
-  }
+  /// The first Data of a unit of a share.
+  SYMMETRA_DEVICE uint32_t data_of(uint32_t share, uint32_t unit) const { return (shares_.first(share) + unit) * kUnitOctets; }
+  SYMMETRA_DEVICE uint8_t* at(uint32_t place) const { return places_ + place * codec_.packets() * sizeof(Data); }
   SYMMETRA_DEVICE Pair pair(uint32_t peer, uint32_t packet) const {
     const uint32_t slot = static_cast<uint32_t>(args_.slot_packets);
     Pair pair{};
@@ -180,45 +175,40 @@ class Quantised {
   Shares shares_;
   Scratch<Sentinel<ElementType>, kHops> scratch_;
   device::Waiter waiter_;
-  uint8_t* shared_;
+  uint32_t member_;  ///< number of this thread in its team
+  uint8_t* places_;
 };
 
 template <class ElementType>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) quantised_one_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
-  const uint32_t rank = args.rank;
+  const uint32_t rank = args.rank, spare = args.world;
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
-  Quantised<ElementType, 1> message(args, call);
-  const uint32_t first = platform::block() * message.tile_units(), step = platform::blocks() * message.tile_units();
-  const auto encode = [&](const Tile& tile) {
-    message.each_group([&](uint32_t lane) { message.encode_input(tile, rank, lane); });
-    return tile.start;
+  using Message = Quantised<ElementType, 1>;
+  Message message(args, call);
+  const auto receive = [&](uint32_t unit, uint32_t own) {
+    if (unit == kNoUnit) return;
+    message.each_peer([&](uint32_t peer) { message.await(0, peer, unit); });
+    platform::sync_team();
+    typename Message::Values total;
+    message.reduce(own, total);
+    message.store(0, unit, total);
+    platform::sync_team();  // all have read the places
   };
 
-  uint32_t encoded = first;  // start of the tile at this rank's place
-  for (uint32_t start = first; start < message.share_units(); start += step) {
-    const Tile tile = message.tile(0, start);
-    encoded = encode(tile);
-    platform::sync_block();
-    message.each_packet_of_peers([&](uint32_t peer, uint32_t packet) { message.send(0, peer, tile, rank, packet); });
-    platform::sync_block();  // all is sent: the next tile takes the place
-  }
   message.clear();
-  for (uint32_t start = first;; platform::sync_block()) {  // all have read what arrived
-    const Tile tile = message.tile(0, start);
-    if (start != encoded) encoded = encode(tile);
-    message.each_packet_of_peers([&](uint32_t peer, uint32_t packet) { message.await(0, peer, tile, packet); });
-    platform::sync_block();
-    message.each_group([&](uint32_t lane) {
-      if (!message.has_group(tile, lane)) return;
-      GroupValues total;
-      message.reduce(lane, total);
-      message.store(tile, lane, total);
-    });
-    start += step;
-    if (start >= message.share_units()) break;
-  }
+  // A unit travels while the team encodes the next one.
+  uint32_t sent = kNoUnit, place = rank;
+  message.each_unit([&](uint32_t unit) {
+    message.encode_input(0, unit, place);
+    message.each_peer([&](uint32_t peer) { message.send(0, peer, unit, place); });
+    place = rank + spare - place;
+    receive(sent, place);
+    sent = unit;
+  });
   platform::release_next();
+  receive(sent, rank + spare - place);
+  platform::sync_block();  // all have read the state
   end_call(args.state, args.wait, call.epoch, message.packets());
 }
 
@@ -227,44 +217,44 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) quantised_two_shot(SYMMETRA_ARGS
   const uint32_t rank = args.rank;
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
-  Quantised<ElementType, 2> message(args, call);
-  const uint32_t first = platform::block() * message.tile_units(), step = platform::blocks() * message.tile_units();
+  using Message = Quantised<ElementType, 2>;
+  Message message(args, call);
 
-  for (uint32_t start = first; start < message.share_units(); start += step) {
-    message.each_group_of_peers([&](uint32_t peer, uint32_t lane) { message.encode_input(message.tile(peer, start), peer, lane); });
-    platform::sync_block();
-    message.each_packet_of_peers([&](uint32_t peer, uint32_t packet) { message.send(0, peer, message.tile(peer, start), peer, packet); });
-    platform::sync_block();  // all is sent: the next tiles take the places
-  }
-  message.clear();
-  bool failed = false;
-  for (uint32_t start = first;; start += step) {
-    const Tile own = message.tile(rank, start);
-    message.each_group([&](uint32_t lane) { message.encode_input(own, rank, lane); });
-    message.each_packet_of_peers([&](uint32_t peer, uint32_t packet) { message.await(0, peer, own, packet); });
-    // A thread without a packet has no result, so then the whole block sends none.
-    failed |= platform::sync_block_or(message.gave_up());
-    message.each_group([&](uint32_t lane) {
-      if (!message.has_group(own, lane)) return;
-      GroupValues total;
-      message.reduce(lane, total);
-      message.encode(total, rank, lane);  // nobody else reads the group
+  message.each_unit([&](uint32_t unit) {
+    message.each_peer([&](uint32_t peer) {
+      if (!message.has(peer, unit)) return;
+      message.encode_input(peer, unit, peer);
+      message.send(0, peer, unit, peer);
     });
-    platform::sync_block();
-    if (!failed) {
-      message.each_packet_of_peers([&](uint32_t peer, uint32_t packet) { message.send(1, peer, own, rank, packet); });
-    }
-    message.each_group([&](uint32_t lane) { message.store_decoded(own, rank, lane); });
-    platform::sync_block();  // all have read the places
-    if (start + step >= message.share_units()) break;
-  }
-  for (uint32_t start = first; start < message.share_units(); start += step) {
-    message.each_packet_of_peers([&](uint32_t peer, uint32_t packet) { message.await(1, peer, message.tile(peer, start), packet); });
-    platform::sync_block();
-    message.each_group_of_peers([&](uint32_t peer, uint32_t lane) { message.store_decoded(message.tile(peer, start), peer, lane); });
-    platform::sync_block();  // all have read the places
-  }
+    platform::sync_team();  // all is sent: the next units take the places
+  });
+  message.clear();
+  message.each_unit([&](uint32_t unit) {
+    if (!message.has(rank, unit)) return;
+    message.encode_input(rank, unit, rank);
+    message.each_peer([&](uint32_t peer) { message.await(0, peer, unit); });
+    // A thread without a packet has no result, so then the whole team sends none.
+    const bool failed = platform::sync_team_or(message.gave_up());
+    typename Message::Values total;
+    message.reduce(rank, total);
+    platform::sync_team();  // all have read the places
+    message.encode(total, rank);
+    if (!failed) message.each_peer([&](uint32_t peer) { message.send(1, peer, unit, rank); });
+    message.store_decoded(rank, unit, rank);
+    platform::sync_team();  // all have read the place
+  });
   platform::release_next();
+  message.each_unit([&](uint32_t unit) {
+    message.each_peer([&](uint32_t peer) {
+      if (message.has(peer, unit)) message.await(1, peer, unit);
+    });
+    platform::sync_team();
+    message.each_peer([&](uint32_t peer) {
+      if (message.has(peer, unit)) message.store_decoded(peer, unit, peer);
+    });
+    platform::sync_team();  // all have read the places
+  });
+  platform::sync_block();  // all have read the state
   end_call(args.state, args.wait, call.epoch, message.packets());
 }
 

@@ -1,9 +1,8 @@
 //! Launch shapes: pure functions, so that every rank launches alike.
 
 use super::args::{
-    Geometry, kGroupElems as GROUP_ELEMS, kMaxBlocks as MAX_BLOCKS, kMostNormBlocks as MOST_NORM_BLOCKS,
-    kNormColumns as NORM_COLUMNS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
-    kStagePackets as STAGE_PACKETS, kUnitElems as UNIT_ELEMS,
+    Geometry, kMaxBlocks as MAX_BLOCKS, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
+    kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -60,16 +59,21 @@ fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
     VOTE_BYTES + (world << lanes_log2) * PACKET_BYTES
 }
 
-/// The launch of an all-reduce by a codec that moves `units` units of `unit_packets` packets from every source: one
-/// thread for a group of every source.
+/// The launch of an all-reduce by a codec that moves `units` units of `unit_packets` packets from every source: a team of
+/// threads a unit, with a place for a unit of every source and one more. A lane clears a packet of every source.
 pub(crate) fn quantised(shape: Shape, world: u32, units: u64, unit_packets: u32) -> Launch {
-    const GROUPS_LOG2: u32 = (UNIT_ELEMS / GROUP_ELEMS).ilog2();
-    let shared = |lanes_log2: u32| VOTE_BYTES + (world << lanes_log2 >> GROUPS_LOG2) * unit_packets * PACKET_BYTES;
+    const TEAM: u32 = 32;
+    const MOST_TEAMS: u32 = 16;
+    const MOST_BYTES: u32 = 48 << 10;
+    let team_bytes = (world + 1) * unit_packets * PACKET_BYTES;
     match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared(5), false, 5),
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES + threads * team_bytes, false, 5),
         Shape::Gpu => {
-            let Launch { geometry, lanes_log2 } = push(shape, world, units << GROUPS_LOG2, 512);
-            Launch { geometry: Geometry { shared_bytes: shared(lanes_log2), ..geometry }, lanes_log2 }
+            let fitting = (MOST_BYTES - VOTE_BYTES) / team_bytes;
+            let teams = 1 << fitting.clamp(1, MOST_TEAMS).ilog2();
+            let blocks = units.div_ceil(teams.into()).clamp(1, MAX_BLOCKS.into()) as u32;
+            let lanes_log2 = (teams * TEAM / world).ilog2();
+            Launch::new(blocks, teams * TEAM, VOTE_BYTES + teams * team_bytes, true, lanes_log2)
         }
     }
 }

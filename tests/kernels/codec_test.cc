@@ -67,14 +67,21 @@ double value_of(uint32_t codec, uint32_t code) {
 }
 double most_of(uint32_t codec) { return codec == kCodecFp8 ? 448 : (1 << (codec_bits(codec) - 1)) - 1; }
 
+/// Encodes a group of a unit.
+void encode(const Codec& codec, const float* values, Unit& unit, uint32_t group) {
+  Octet octets[kGroupOctets];
+  std::memcpy(octets, values, sizeof(octets));
+  uint32_t most = 0;
+  for (const Octet& octet : octets) most = std::max(most, symmetra::kernels::most_of(octet));
+  for (uint32_t i = 0; i < kGroupOctets; ++i) codec.encode(octets[i], most, unit.bytes, group * kGroupOctets + i);
+}
+
 /// Encodes and decodes a unit, and compares the codes and scales with the definition.
 void check_unit(uint32_t number, const std::vector<float>& values) {
   const Codec codec(number);
   Unit unit(number);
   for (uint32_t group = 0; group < kGroups; ++group) {
-    GroupValues some;
-    std::memcpy(some, values.data() + group * kGroupElems, sizeof(some));
-    codec.encode(some, unit.bytes, group);
+    encode(codec, values.data() + group * kGroupElems, unit, group);
   }
   unit.check_words();
   for (uint32_t group = 0; group < kGroups; ++group) {
@@ -88,8 +95,12 @@ void check_unit(uint32_t number, const std::vector<float>& values) {
     const uint32_t scale_bits = unit.scale(group);
     const double scale = f32_of(scale_bits << 16);
     finite &= std::isfinite(static_cast<float>(scale * most_of(number)));
-    GroupValues decoded = {};
-    codec.add(unit.bytes, group, decoded);
+    float decoded[kGroupElems] = {};
+    for (uint32_t i = 0; i < kGroupOctets; ++i) {
+      Octet octet = {};
+      codec.add(unit.bytes, group * kGroupOctets + i, octet);
+      std::memcpy(decoded + i * kOctetElems, octet, sizeof(octet));
+    }
     if (!finite) {
       bool nans = std::isnan(scale) && scale_bits >> 15 == 0;
       for (uint32_t i = 0; i < kGroupElems; ++i) nans &= unit.code(group * kGroupElems + i) == 0 && std::isnan(decoded[i]);
@@ -127,9 +138,7 @@ void check_codes(uint32_t number) {
       for (uint32_t i = largest; i < kUnitElems; i += kGroupElems) values[i] = static_cast<float>(most_of(number));
       check_unit(number, values);
       Unit unit(number);
-      GroupValues some;
-      std::memcpy(some, values.data(), sizeof(some));
-      Codec(number).encode(some, unit.bytes, 0);
+      encode(Codec(number), values.data(), unit, 0);
       check(unit.scale(0) == 0x3F80, "the scale of codes is one", number, code);
       bool kept = true;
       for (uint32_t i = 0; i < kGroupElems; ++i) kept &= i == largest || unit.code(i) == code;

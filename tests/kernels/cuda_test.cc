@@ -208,7 +208,7 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   if (partial && c.reduction == kAverage && !reference::is_float(dtype)) c.reduction = kSum;
   if (has_codecs(algorithm, dtype) && random() % 2 == 0) {
     quantise(random, c);
-    c.threads = items(algorithm, world, c.lanes_log2) + random() % 2;
+    c.threads = std::max(items(algorithm, world, c.lanes_log2), symmetra::platform::kTeam) + random() % 2;
   }
   return c;
 }

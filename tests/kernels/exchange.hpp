@@ -145,9 +145,9 @@ class ExchangeGroup {
   ExchangeGroup(uint32_t world, uint64_t slot, uint32_t epoch, uint64_t timeout_ns = 60'000'000'000)
       : world_(world), slot_(slot), timeout_ns_(timeout_ns) {
     for (uint32_t rank = 0; rank < world; ++rank) {
-      packets_.emplace_back(2 * world * slot * 16, 0);
-      flags_.emplace_back(kMaxBlocks * kMaxWorld * 4, 0);
-      counts_.emplace_back(2 * world * 4 * 16, 0);
+      packets_.emplace_back(2 * world * slot * 16);
+      flags_.emplace_back(kMaxBlocks * kMaxWorld * 4);
+      counts_.emplace_back(2 * world * 4 * 16);
       learned_.emplace_back(sizeof(Learned));
       for (const RankMemory* memory : {&packets_[rank], &flags_[rank], &counts_[rank]}) {
         for (uint32_t block = 0; block < kMaxBlocks; ++block) memory->state.as<BlockState>()[block].epoch = epoch;

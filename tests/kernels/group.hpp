@@ -83,16 +83,17 @@ inline bool has_codecs(uint32_t algorithm, uint32_t dtype) {
   return (algorithm == kOneShotSentinel || algorithm == kTwoShotSentinel) && (dtype == kF16 || dtype == kBF16);
 }
 
-/// Makes a case one of any codec, with tiles of one to four units.
+/// Makes a case one of any codec.
 inline void quantise(std::mt19937_64& random, Case& c) {
   c.codec = kCodecFp8 + random() % (kCodecs - kCodecFp8);
-  c.lanes_log2 = kUnitGroupsLog2 + random() % 3;
+  c.lanes_log2 = random() % 6;
   c.reduction = kSum;
 }
 
 /// Block-shared memory of a case.
 inline uint32_t shared_bytes_of(const Case& c, uint32_t algorithm, uint32_t world) {
-  return c.codec == kCodecNone ? shared_bytes(algorithm, world, c.lanes_log2) : quantised_shared_bytes(c.codec, world, c.lanes_log2);
+  return c.codec == kCodecNone ? shared_bytes(algorithm, world, c.lanes_log2)
+                               : quantised_shared_bytes(c.codec, world, c.threads / symmetra::platform::kTeam);
 }
 
 /// An operand between guards.

@@ -222,8 +222,7 @@ void test_fits() {
   coded.codec = kCodecInt8;
   coded.count = 4 * kUnitElems;
   coded.slot_packets = unit_packets(kCodecInt8);
-  coded.lanes_log2 = kUnitGroupsLog2;
-  const Geometry of_coded{1, 1, quantised_shared_bytes(kCodecInt8, 4, kUnitGroupsLog2), 0};
+  const Geometry of_coded{1, 1, quantised_shared_bytes(kCodecInt8, 4, 1), 0};
   const auto fails = [&](auto change) {
     AllReduceArgs changed = coded;
     change(changed);
@@ -231,9 +230,9 @@ void test_fits() {
   };
   check(entry_of(coded, of_coded) != nullptr, "a quantised launch that fits");
   check(entry_of(coded, {1, 1, of_coded.shared_bytes - 1, 0}) == nullptr, "too little shared memory for units");
-  check(entry_of(coded, {1, kMostQuantisedThreads + 1, of_coded.shared_bytes, 0}) == nullptr, "too many threads for groups");
+  check(entry_of(coded, {1, kMostQuantisedThreads + 1, of_coded.shared_bytes, 0}) == nullptr, "too many threads");
   check(fails([](AllReduceArgs& args) { ++args.count; }), "more units than a slot");
-  check(fails([](AllReduceArgs& args) { args.lanes_log2 = kUnitGroupsLog2 - 1; }), "a tile of less than a unit");
+  check(fails([](AllReduceArgs& args) { args.lanes_log2 = 17; }), "too many lanes");
   check(fails([](AllReduceArgs& args) { args.codec = kCodecs; }), "no such codec");
   check(fails([](AllReduceArgs& args) { args.dtype = kF32; }), "a codec of another type");
   check(fails([](AllReduceArgs& args) { args.reduction = kMax; }), "a codec of another reduction");
@@ -354,7 +353,7 @@ void test_timeout(uint32_t algorithm, uint32_t threads, uint32_t codec = kCodecN
   std::mt19937_64 random(9);
   const Group group(algorithm, 3, 4096, 0, 400'000'000);
   Case c{300, kF32, 2, threads, 2, 0, 0, false, false};
-  if (codec != kCodecNone) c = {600, kBF16, 2, threads, kUnitGroupsLog2, 0, 0, false, false};
+  if (codec != kCodecNone) c = {600, kBF16, 2, threads, 3, 0, 0, false, false};
   c.codec = codec;
   const Operands first(algorithm, c, 3, random), second(algorithm, c, 3, random);
   std::vector<std::vector<Launch>> launches(3);
@@ -402,7 +401,7 @@ struct Pads {
   std::deque<Memory> counts;
   explicit Pads(uint32_t world) {
     for (uint32_t rank = 0; rank < world; ++rank) {
-      ranks.emplace_back(kChannels * world * 4, 0);
+      ranks.emplace_back(kChannels * world * 4);
       counts.emplace_back(2 * kChannels * world * 4);
     }
   }
@@ -480,7 +479,7 @@ void test_agree() {
   for (const bool same : {true, false}) {
     std::deque<RankMemory> ranks;
     std::vector<std::vector<Launch>> launches(kWorld);
-    for (uint32_t rank = 0; rank < kWorld; ++rank) ranks.emplace_back(2 * kWorld * 2 * 16, 0);
+    for (uint32_t rank = 0; rank < kWorld; ++rank) ranks.emplace_back(2 * kWorld * 2 * 16);
     for (uint32_t rank = 0; rank < kWorld; ++rank) {
       for (uint64_t call = 0; call < 5; ++call) {
         AgreeArgs args{};

@@ -24,6 +24,9 @@ SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
 /// A word of a packet region that nothing was written to since the region was allocated.
 constexpr uint32_t kFreshWord = 0xFFFFFFFF;
 
+/// Threads of a team. Thread t of a block belongs to team t / kTeam.
+constexpr uint32_t kTeam = 32;
+
 /// Packets a thread reads from all ranks before it waits for the first.
 constexpr uint32_t kLoadsInFlight = 16;
 
@@ -68,6 +71,21 @@ SYMMETRA_DEVICE T* shared() {
 SYMMETRA_DEVICE void sync_block() { __syncthreads(); }
 /// A sync_block that tells every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) { return __syncthreads_or(vote) != 0; }
+
+/// A sync of the threads of a team, all of which call it. It orders their accesses to memory of the block.
+SYMMETRA_DEVICE void sync_team() { __syncwarp(); }
+/// A sync_team that tells every thread whether any thread of the team voted true.
+SYMMETRA_DEVICE bool sync_team_or(bool vote) {
+  __syncwarp();
+  return __any_sync(0xFFFFFFFF, vote) != 0;
+}
+/// The largest value among kRun threads of a team that follow each other.
+template <uint32_t kRun>
+SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
+  SYMMETRA_UNROLL
+  for (uint32_t step = 1; step < kRun; step *= 2) value = max(value, __shfl_xor_sync(0xFFFFFFFF, value, step));
+  return value;
+}
 
 /// Dependent launch: waits until all earlier kernels have ended and their writes are visible.
 SYMMETRA_DEVICE void wait_prior() {

@@ -63,6 +63,9 @@ SYMMETRA_DEVICE uint32_t blocks() { return __builtin_amdgcn_grid_size_x() / __bu
 /// A word of a packet region that nothing was written to since the region was allocated.
 constexpr uint32_t kFreshWord = 0xFFFFFFFF;
 
+/// Threads of a team, half a wavefront. Thread t of a block belongs to team t / kTeam.
+constexpr uint32_t kTeam = 32;
+
 /// Packets a thread reads from all ranks before it waits for the first.
 constexpr uint32_t kLoadsInFlight = 16;
 
@@ -120,6 +123,32 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   for (uint32_t i = 0; i < waves; ++i) any |= votes[i];
   sync_block();  // all have read the votes
   return any != 0;
+}
+
+/// A sync of the threads of a team, all of which call it. It orders their accesses to memory of the block. Threads of a
+/// wavefront run in step, so the compiler alone must keep the order.
+SYMMETRA_DEVICE void sync_team() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+/// A sync_team that tells every thread whether any thread of the team voted true.
+SYMMETRA_DEVICE bool sync_team_or(bool vote) {
+  sync_team();
+  const uint64_t votes = __builtin_amdgcn_uicmp(vote, 0, 33);  // 33: not equal; one bit per lane
+  return static_cast<uint32_t>(votes >> (thread() & kTeam)) != 0;
+}
+/// The largest value among kRun threads of a team that follow each other.
+template <uint32_t kRun>
+SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
+  SYMMETRA_UNROLL
+  for (uint32_t step = 1; step < kRun; step *= 2) {
+    const uint32_t lane = thread() % hip::kWave;
+    const uint32_t other =
+        static_cast<uint32_t>(__builtin_amdgcn_ds_bpermute(static_cast<int>((lane ^ step) * 4), static_cast<int>(value)));
+    value = other > value ? other : value;
+  }
+  return value;
 }
 
 /// This platform has no dependent launch: a kernel starts when the previous one has ended.

@@ -52,6 +52,9 @@ SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
 /// memory of zeros, so no page of a region is touched before a packet needs it.
 constexpr uint32_t kFreshWord = 0;
 
+/// Threads of a team: none of the threads of a block run in step.
+constexpr uint32_t kTeam = 1;
+
 /// Packets that a thread reads from all ranks before it waits for the first. A CPU looks ahead by itself and prefers
 /// sequential reads.
 constexpr uint32_t kLoadsInFlight = 1;
@@ -100,6 +103,17 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   if (vote) any.store(1, std::memory_order_relaxed);
   sync_block();
   return any.load(std::memory_order_relaxed) != 0;
+}
+
+/// A sync of the threads of a team, here one.
+SYMMETRA_DEVICE void sync_team() {}
+/// A sync_team that tells every thread whether any thread of the team voted true.
+SYMMETRA_DEVICE bool sync_team_or(bool vote) { return vote; }
+/// The largest value among kRun threads of a team that follow each other.
+template <uint32_t kRun>
+SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
+  static_assert(kRun == 1);
+  return value;
 }
 
 /// The host has no dependent launch: a kernel starts when the previous one has ended.
