@@ -16,6 +16,7 @@
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
 #include "kernels/geometry.hpp"
+#include "kernels/norm/gather.cuh"
 #include "kernels/norm/local.cuh"
 #include "kernels/norm/one_shot.cuh"
 #include "kernels/norm/two_shot.cuh"
@@ -165,12 +166,13 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
   }
 }
 
-/// All-reduces and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it.
+/// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it.
 template <class Backend, class Element, uint32_t kWorld>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
   if (args.sum.algorithm == kOneShotSentinel) return Backend::template entry<&norm_one_shot<Element, kFixed>>();
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed>>();
+  if (args.sum.algorithm == kTwoShotZeroCopy) return Backend::template entry<&norm_gather<Element, kFixed>>();
   return {};
 }
 template <class Backend, class ElementType>
@@ -301,7 +303,7 @@ int32_t each_call(NormArgs args, Visit visit) {
 template <class Visit>
 int32_t each_call(FusedNormArgs args, Visit visit) {
   for (args.sum.world = 2; args.sum.world <= 8; ++args.sum.world) {
-    for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel}) {
+    for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
       for (const uint32_t dtype : {kF32, kF16, kBF16}) {
         args.sum.algorithm = algorithm;
         args.norm.dtype = dtype;

@@ -1,6 +1,7 @@
 // Two-shot all-reduce and norm: rank p owns the rows of share p, reduces them, and sends every peer x, and behind it one
 // packet with the scale of the row, which is known when the row's squares are summed. A peer norms what arrives. So x
-// alone travels, whatever is written. In the region and epochs of the two-shot all-reduce.
+// alone travels, whatever is written. In the region and epochs of the two-shot all-reduce. Where rows are scattered, a rank
+// has the rows of its share alone, or gathers the normed rows of all.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 #include "kernels/norm/stage.cuh"
@@ -18,6 +19,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = packets_of<Element>(norm.hidden);
   const uint32_t pitch = packets + 1;  // the packets of a row and that of its scale
   const Shares shares(rows, world);
+  const bool scattered = args.share_rows != 0, gathers = !scattered || args.gathers != 0;
+  const auto first_row = [&](uint32_t owner) { return scattered ? owner * args.share_rows : uint64_t{shares.first(owner)}; };
   const Reduction reduction{kSum, world};
   const NormShared shared(world << lanes_log2);
   const Columns columns(shared.columns, packets);
@@ -26,7 +29,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   const Call call = begin_call(sum.state, sum.wait);
   const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(sum, t, world); });
   const Scratch<Protocol, 2> scratch(sum, world, call);
-  device::Waiter waiter(sum.wait, kOpAllReduceNorm, call.epoch, call.poisoned != 0);
+  device::Waiter waiter(sum.wait, args.op, call.epoch, call.poisoned != 0);
 
   for (uint32_t number = platform::block(); number < shares.size; number += platform::blocks()) {
     for (uint32_t tile = 0; tile < pitch; tile += lanes) {
@@ -34,7 +37,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         const uint32_t packet = tile + pair.lane;
         if (pair.peer == rank || packet >= pitch) return;
         if (packet < packets && shares.has(pair.peer, number) && !waiter.gave_up()) {
-          const Row<Element> row(norm.input, uint64_t{shares.first(pair.peer) + number} * norm.hidden, norm.hidden);
+          const Row<Element> row(norm.input, (first_row(pair.peer) + number) * norm.hidden, norm.hidden);
           scratch.send(0, pair, number * pitch + tile, Protocol::sendable(row.load(packet)));
         }
         scratch.clear(0, pair, number * pitch + tile);
@@ -45,8 +48,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   platform::sync_block();  // also in a block without rows, before the state advances
   bool failed = false;
   for (uint32_t number = platform::block(); shares.has(rank, number); number += platform::blocks()) {
-    const Row<Element> row(norm.input, uint64_t{shares.first(rank) + number} * norm.hidden, norm.hidden);
-    const Epilogue<Element> epilogue(norm, shares.first(rank) + number);
+    const Row<Element> row(norm.input, (first_row(rank) + number) * norm.hidden, norm.hidden);
+    const Epilogue<Element> epilogue(norm, first_row(rank) + number);
     const Stage stage(shared.stage, sum, number * pitch, packets);
     for (uint32_t tile = 0; tile < packets; tile += lanes) {
       pairs.each([&](const Pair& pair) {
@@ -68,28 +71,28 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
       platform::sync_block();
       pairs.each([&](const Pair& pair) {
         const uint32_t packet = tile + pair.lane;
-        if (pair.peer == rank || packet >= packets || failed) return;
+        if (!gathers || pair.peer == rank || packet >= packets || failed) return;
         scratch.send(1, pair, number * pitch + tile, stage.get(packet));
       });
     }
     const float scale = epilogue.scale(columns.total());
     pairs.each([&](const Pair& pair) {
-      if (pair.peer == rank || pair.lane != 0 || failed) return;
+      if (!gathers || pair.peer == rank || pair.lane != 0 || failed) return;
       scratch.send(1, pair, number * pitch + packets, F32::pack<4>({scale, 0.0f, 0.0f, 0.0f}));
     });
     epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, scale);
     platform::sync_block();  // all have read the stage and the total
   }
-  for (uint32_t number = platform::block(); number < shares.size; number += platform::blocks()) {
+  for (uint32_t number = platform::block(); gathers && number < shares.size; number += platform::blocks()) {
     pairs.each([&](const Pair& pair) {
       if (pair.peer == rank || !shares.has(pair.peer, number)) return;
-      const Epilogue<Element> epilogue(norm, shares.first(pair.peer) + number);
+      const Epilogue<Element> epilogue(norm, first_row(pair.peer) + number);
       float scale = 0.0f;  // where a lane has nothing but the zeros behind a row
       if (pair.lane < packets) scale = platform::f32_of(scratch.await(waiter, 1, pair, number * pitch + packets - pair.lane).word[0]);
       for (uint32_t tile = 0; tile + pair.lane < epilogue.packets(); tile += lanes) {
         const uint32_t packet = tile + pair.lane;
         const Data x = packet < packets ? scratch.await(waiter, 1, pair, number * pitch + tile) : Data{};
-        if (packet < packets) epilogue.keep(packet, x);
+        if (packet < packets && !scattered) epilogue.keep(packet, x);
         epilogue.norm(packet, x, scale);
       }
     });

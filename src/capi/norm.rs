@@ -7,7 +7,7 @@ use super::config::algorithm;
 use super::report::guard;
 use super::tensor::{Target, resolve, target};
 use crate::error::{Error, Result};
-use crate::op::{ALL_REDUCE_NORM, Call, Held, NormRows, Numbers, RmsNorm};
+use crate::op::{Call, Held, NormRows, Numbers, Op, RmsNorm};
 
 /// # Safety
 /// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
@@ -40,7 +40,9 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
             width: (asked.width != 0).then_some(asked.width),
         };
         let output = maybe("output", asked.has_output, &asked.output)?;
-        let call = Call::new(&ALL_REDUCE_NORM, input.dtype).options(algorithm(asked.algorithm)?);
+        let unknown = || Error::Internal { message: format!("{} is no operation", asked.operation) };
+        let op = Op::named(asked.operation).ok_or_else(unknown)?;
+        let call = Call::new(op, input.dtype).options(algorithm(asked.algorithm)?);
         let call = call.numbers(Numbers::Norm(&rows)).input(input.view()).output(output.as_ref().map(Held::view));
         let operands = [&asked.input, &asked.weight, &asked.residual, &asked.residual_out, &asked.output];
         // SAFETY: passed on.

@@ -1,7 +1,7 @@
 //! The check of a norm: its rows, and operands beside input and output.
 
 use super::check::{check_apart, span};
-use super::{Call, Held, NormRows};
+use super::{Algorithm, Call, Held, NormRows, Size};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernel::args::kMostHidden as MOST_HIDDEN;
@@ -12,8 +12,8 @@ use crate::types::Dtype;
 type Named<'a> = (&'static str, View<'a>, Dtype);
 
 impl Call<'_> {
-    /// Checks a norm, and returns how many elements are summed.
-    pub(super) fn check_norm(&self, rows: &NormRows, device: &Device) -> Result<usize> {
+    /// Checks a norm, and returns how many elements of the sum this rank has.
+    pub(super) fn check_norm(&self, rows: &NormRows, [rank, world]: [usize; 2], device: &Device) -> Result<usize> {
         let (operation, weight) = (self.op.operation, rows.weight.dtype);
         if !self.op.dtypes().contains(&self.dtype) {
             let names: Vec<_> = self.op.dtypes().iter().map(|dtype| dtype.name()).collect();
@@ -46,29 +46,44 @@ impl Call<'_> {
             let limit = format!("it must be a multiple of the weight's length, {hidden}");
             return Err(Error::invalid("the input's length", input.elems, limit));
         }
-        let count = input.elems / hidden;
+        let (count, scatters) = (input.elems / hidden, self.op.scatters_rows());
+        if scatters && !count.is_multiple_of(world) {
+            let limit = format!("it must be a multiple of the world size, {world}");
+            return Err(Error::invalid("the number of rows", count, limit));
+        }
+        let named = self.options.algorithm;
+        if scatters && named != Algorithm::Auto && !named.norms(self.op) {
+            let served = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.norms(self.op));
+            let reason = format!("its algorithms are {}", served.map(Algorithm::name).collect::<Vec<_>>().join(", "));
+            return Err(Error::unsupported(format!("{operation} by {named}"), reason));
+        }
+        let share = if scatters { count / world } else { count };
+        let normed = if self.op.output.size == Size::OwnRows { share } else { count };
         if self.output.is_none() && rows.residual_out.is_none() {
             let limit = "at least one of output and residual_out is needed";
             return Err(Error::invalid("the number of outputs", 0, limit));
         }
         let held = |operand: &Option<Held>| operand.as_ref().map(|held| held.view().elems);
-        for (what, elems, row) in [
-            ("residual", held(&rows.residual), hidden),
-            ("residual_out", held(&rows.residual_out), hidden),
-            ("output", self.output.as_ref().map(|output| output.elems), width),
+        for (what, elems, count, row) in [
+            ("residual", held(&rows.residual), share, hidden),
+            ("residual_out", held(&rows.residual_out), share, hidden),
+            ("output", self.output.as_ref().map(|output| output.elems), normed, width),
         ] {
             if let Some(elems) = elems.filter(|elems| count.checked_mul(row) != Some(*elems)) {
                 let limit = format!("{count} rows of {row} elements are needed");
                 return Err(Error::invalid(&format!("the {what}'s length"), elems, limit));
             }
         }
-        self.check_norm_operands(input, rows, device)?;
-        Ok(input.elems)
+        let first = if scatters { rank * share } else { 0 } * hidden;
+        let own = input.part(first..first + share * hidden, self.dtype);
+        self.check_norm_operands(input, &own, rows, device)?;
+        Ok(share * hidden)
     }
 
     /// Refuses operands of another device, and operands that overlap otherwise than allowed: residual and residual_out,
-    /// input and output, input and residual_out may be the same.
-    fn check_norm_operands(&self, input: &View<'_>, rows: &NormRows, device: &Device) -> Result<()> {
+    /// input and output, input and residual_out may be the same. An operand for this rank's rows alone may be these rows
+    /// of the input, `own`.
+    fn check_norm_operands(&self, input: &View<'_>, own: &View<'_>, rows: &NormRows, device: &Device) -> Result<()> {
         let weight = ("the weight", rows.weight.view(), rows.weight.dtype);
         let residual = rows.residual.as_ref().map(|residual| ("the residual", residual.view(), self.dtype));
         let kept = rows.residual_out.as_ref().map(|kept| ("residual_out", kept.view(), self.dtype));
@@ -83,8 +98,14 @@ impl Call<'_> {
         }
         for written in [&kept, &output].into_iter().flatten() {
             for other in read.iter().flatten() {
-                let same = matches!((written.0, other.0), (_, "the input") | ("residual_out", "the residual"));
-                check_apart(places(written), places(other), same.then(|| places(other).1))?;
+                let whole = places(other);
+                let in_place = match (written.0, other.0) {
+                    ("the output", "the input") if self.op.gathers_rows() => Some(whole.1.clone()),
+                    (_, "the input") => Some(span(own, self.dtype)),
+                    ("residual_out", "the residual") => Some(whole.1.clone()),
+                    _ => None,
+                };
+                check_apart(places(written), whole, in_place)?;
             }
         }
         Ok(())

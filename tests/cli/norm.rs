@@ -19,6 +19,12 @@ fn every_form() {
         assert_eq!((&row["bytes"], &row["dtype"]), (&(tokens * 2880 * 2).into(), &"bf16".into()), "{row}");
         assert!(row["time_us"].as_f64().unwrap() > 0.0, "{row}");
     }
+    for op in ["reduce-scatter --graph", "reduce-scatter-all-gather --in-place", "reduce-scatter-all-gather --plain"] {
+        let rows = right(&format!("--ranks 3 --hidden 100 --tokens 3,12 --ranks-as threads --op {op}"), 2);
+        assert!(rows.iter().all(|row| row["algorithm"] == "two-shot-sentinel"), "{rows:?}");
+    }
+    let rows = right("--ranks 2 --hidden 2880 --tokens 2,200 --ranks-as threads --op reduce-scatter-all-gather", 2);
+    assert_eq!(rows[1]["algorithm"], "two-shot-zero-copy", "{rows:?}");
     let forms = [
         "--no-residual",
         "--gemma --in-place",
@@ -48,5 +54,6 @@ fn wrong_usage() {
     symmetra("all-reduce-norm --hidden 0").refused(2, &["--hidden", "1048576"]);
     symmetra("all-reduce-norm --hidden 1048577").refused(2, &["--hidden", "1048576"]);
     symmetra("all-reduce-norm --plain --algorithm two-shot-zero-copy").refused(2, &["--plain", "peers can address"]);
+    symmetra("all-reduce-norm --op reduce-scatter --ranks 2 --tokens 2,3").refused(2, &["3 rows", "2 ranks"]);
     symmetra("all-reduce-norm --tokens 1,x").refused(2, &["--tokens"]);
 }

@@ -1,4 +1,5 @@
-//! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed; measured and verified.
+//! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed, in all ranks or scattered; measured and
+//! verified.
 
 mod rank;
 mod reference;
@@ -31,6 +32,7 @@ const EPSILON: f32 = 1e-6;
 Examples:
   symmetra all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16
   symmetra all-reduce-norm --ranks 2 --hidden 2880 --tokens 1,64 --gemma --graph --in-place
+  symmetra all-reduce-norm --ranks 4 --tokens 64,1024 --op reduce-scatter-all-gather
   symmetra all-reduce-norm --ranks 3 --no-residual --plain --dtype f32 --json")]
 pub(crate) struct Args {
     /// How many ranks, 1 to 16
@@ -47,6 +49,10 @@ pub(crate) struct Args {
     /// Numbers of rows
     #[arg(long, value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
+
+    /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
+    #[arg(long, value_enum, default_value_t = Form::AllReduce)]
+    op: Form,
 
     /// Type of the rows: f32, f16 or bf16
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
@@ -93,11 +99,21 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// An operation on rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Form {
+    AllReduce,
+    ReduceScatter,
+    ReduceScatterAllGather,
+}
+
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Norms {
     hidden: usize,
     tokens: Vec<usize>,
+    op: Form,
     #[serde(with = "by_name")]
     dtype: Dtype,
     #[serde(with = "by_name")]
@@ -122,7 +138,16 @@ impl Norms {
             let algorithm = args.algorithm;
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }
+        if let Some(tokens) = args.tokens.iter().find(|tokens| !tokens.is_multiple_of(args.ranks)).copied()
+            && args.op != Form::AllReduce
+        {
+            return Err(Failure::usage(format!(
+                "--tokens: {tokens} rows have no equal shares for {} ranks",
+                args.ranks
+            )));
+        }
         Ok(Self {
+            op: args.op,
             hidden: args.hidden as usize,
             tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
             dtype: args.dtype,
@@ -150,6 +175,7 @@ struct Row {
     device: &'static str,
     hidden: usize,
     tokens: usize,
+    op: Form,
     dtype: &'static str,
     bytes: u64,
     algorithm: String,
@@ -196,13 +222,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
-    let Norms { hidden, dtype, graph, .. } = run.task;
+    let Norms { hidden, op, dtype, graph, .. } = run.task;
     let tokens = run.task.tokens[size];
     Row {
         ranks: run.ranks(),
         device: run.device_kind().name(),
         hidden,
         tokens,
+        op,
         dtype: dtype.name(),
         bytes: (tokens * hidden * dtype.bytes()) as u64,
         algorithm: samples.first().map_or_else(String::new, |sample| sample.algorithm.clone()),

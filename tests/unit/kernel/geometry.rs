@@ -14,6 +14,7 @@ proptest! {
             relay(Shape::Gpu, world, packets),
             quantised(Shape::Gpu, world, packets >> 5, 17),
             fused_norm(Shape::Gpu, world, packets, row),
+            gathered_norm(Shape::Gpu, packets, row),
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));

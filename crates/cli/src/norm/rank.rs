@@ -1,5 +1,7 @@
 //! One rank's part: every number of tokens verified, then timed.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
 use symmetra::{
@@ -7,8 +9,8 @@ use symmetra::{
     SymmetricBuffer,
 };
 
-use super::Norms;
 use super::reference::{Rows, normed, with_residual};
+use super::{Form, Norms};
 use crate::all_reduce::{Buffer, Data};
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
@@ -71,10 +73,13 @@ struct Operands<T: symmetra::Element, B> {
 }
 
 impl<T: Rows, B: Buffer<T>> Operands<T, B> {
+    /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share lie where they do
+    /// among all rows.
     fn output(&self) -> &B {
         self.apart.as_ref().map_or(&self.input, |[output, _]| output)
     }
 
+    /// The buffer that holds x.
     fn kept(&self) -> &B {
         self.apart.as_ref().map_or(&self.residual, |[_, kept]| kept)
     }
@@ -110,13 +115,14 @@ impl Bench<'_> {
         }
         self.once(&operands, graphs.as_ref())?;
         communicator.synchronize(stream)?;
-        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.runs(), 0).collect();
+        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as(), 0).collect();
         let x = if norms.residual { with_residual(&sum, &residual) } else { sum };
-        let unlike = |found: Vec<T>, right: &[T]| {
-            found.iter().zip(right).filter(|(found, right)| !right.matches(**found)).count() as u64
+        let unlike = |found: Vec<T>, right: &[T], range: Range<usize>| {
+            let pairs = found[range.clone()].iter().zip(&right[range]);
+            pairs.filter(|(found, right)| !right.matches(**found)).count() as u64
         };
-        let wrong = unlike(operands.output().read(stream)?, &normed(&x, &weights, norms.norm()))
-            + unlike(operands.kept().read(stream)?, &x);
+        let wrong = unlike(operands.output().read(stream)?, &normed(&x, &weights, norms.norm()), self.normed())
+            + unlike(operands.kept().read(stream)?, &x, self.share());
         let batches_us = self.time(&operands, graphs.as_ref())?;
         Ok(Sample { size: self.size, algorithm: self.name(), batches_us, wrong })
     }
@@ -126,11 +132,30 @@ impl Bench<'_> {
         operands: &'b Operands<T, B>,
         queue: impl Queue<'b>,
     ) -> symmetra::Result<()> {
-        let whole = |buffer: &'b B| buffer.part(0..self.elems);
-        let rows = RowNorm::new(whole(&operands.input)?, &operands.weight, self.norms.norm());
-        let rows = rows.output(whole(operands.output())?).residual_out(whole(operands.kept())?);
-        let rows = if self.norms.residual { rows.residual(whole(&operands.residual)?) } else { rows };
-        self.communicator.all_reduce_norm(rows.algorithm(self.norms.algorithm), queue)
+        let rows = RowNorm::new(operands.input.part(0..self.elems)?, &operands.weight, self.norms.norm());
+        let own = |buffer: &'b B| buffer.part(self.share());
+        let rows = rows.output(operands.output().part(self.normed())?).residual_out(own(operands.kept())?);
+        let rows = if self.norms.residual { rows.residual(own(&operands.residual)?) } else { rows };
+        let rows = rows.algorithm(self.norms.algorithm);
+        match self.norms.op {
+            Form::AllReduce => self.communicator.all_reduce_norm(rows, queue),
+            Form::ReduceScatter => self.communicator.reduce_scatter_norm(rows, queue),
+            Form::ReduceScatterAllGather => self.communicator.reduce_scatter_norm_all_gather(rows, queue),
+        }
+    }
+
+    /// The rows that this rank reduces and keeps.
+    fn share(&self) -> Range<usize> {
+        let (rank, ranks) = (self.communicator.rank(), self.communicator.world_size());
+        match self.norms.op {
+            Form::AllReduce => 0..self.elems,
+            _ => rank * (self.elems / ranks)..(rank + 1) * (self.elems / ranks),
+        }
+    }
+
+    /// The rows that this rank has normed.
+    fn normed(&self) -> Range<usize> {
+        if self.norms.op == Form::ReduceScatter { self.share() } else { 0..self.elems }
     }
 
     /// A graph of one operation, and one of a batch.
@@ -192,20 +217,32 @@ impl Bench<'_> {
         Ok(batches_us)
     }
 
-    /// The algorithm of the sum: the one asked for, or the library's choice.
+    /// The algorithm of the sum: the one asked for, or the library's choice. `Auto`: scattered rows go by a reduce-scatter.
     fn runs(&self) -> Algorithm {
-        let Norms { algorithm, dtype, hidden, plain, graph, one_process, .. } = *self.norms;
+        let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
         let registers = self.communicator.device().kind() != DeviceKind::Host || one_process;
         let bytes = (self.elems * dtype.bytes()) as u64;
-        let ranges = self.communicator.explain_norm(dtype, hidden, !plain || (graph && registers));
+        let direct = !plain || (graph && registers);
+        let ranges = match op {
+            Form::AllReduce => self.communicator.explain_norm(dtype, hidden, direct),
+            Form::ReduceScatter => self.communicator.explain_scattered_norm(dtype, hidden, direct, false),
+            Form::ReduceScatterAllGather => self.communicator.explain_scattered_norm(dtype, hidden, direct, true),
+        };
         let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(algorithm, |range| range.algorithm);
         if algorithm == Algorithm::Auto { chosen } else { algorithm }
     }
 
+    /// An algorithm with the bits of the sum.
+    fn sums_as(&self) -> Algorithm {
+        // A reduce-scatter adds in rank order.
+        if self.norms.op == Form::AllReduce { self.runs() } else { Algorithm::TwoShotSentinel }
+    }
+
     fn name(&self) -> String {
-        match self.communicator.world_size() {
-            1 => "rows".to_owned(),
-            _ => self.runs().to_string(),
+        match (self.communicator.world_size(), self.runs()) {
+            (1, _) => "rows".to_owned(),
+            (_, Algorithm::Auto) => "reduce-scatter".to_owned(),
+            (_, algorithm) => algorithm.to_string(),
         }
     }
 }
