@@ -149,6 +149,27 @@ fn what_serves_a_norm_is_explained() {
     });
 }
 
+/// Two ranks add in one order, so NCCL gives the bits of the own kernels.
+#[cfg(feature = "nccl")]
+#[test]
+fn through_nccl() {
+    use symmetra::environment::Backend;
+    if crate::support::is_host() || std::env::var_os("SYMMETRA_NCCL_LIBRARY").is_none() {
+        eprintln!("skipped: NCCL works on GPUs only, and SYMMETRA_NCCL_LIBRARY must name it");
+        return;
+    }
+    meet(2, |bootstrap| {
+        let environment = environment(bootstrap, &[0, 0]);
+        let nccl = environment.tp().through(Backend::Nccl).unwrap();
+        for captured in [false, true] {
+            check::<bf16>(&nccl, 7, captured);
+            check::<f32>(&nccl, 3, captured);
+        }
+        drop(nccl);
+        environment.close().unwrap();
+    });
+}
+
 #[cfg(feature = "gloo")]
 #[test]
 fn through_the_cpu_and_between_hosts() {

@@ -8,7 +8,7 @@ use symmetra::{Algorithm, DeviceBuffer, Dtype, Error, Operation, Result, RmsNorm
 
 use super::rows::{Bench, Case, Form, ROOM};
 use crate::support::data::{Random, assert_same, mix, shuffle};
-use crate::support::extent::cases_of;
+use crate::support::extent::{cases_of, full};
 use crate::support::norm::{self, Narrow, Norm};
 use crate::support::world::{meet, open, until};
 use crate::support::{Data, Rank, config, fits, threads};
@@ -44,7 +44,8 @@ fn every_case<T: Narrow>(world: usize, number: usize) {
 
 #[test]
 fn every_scattered_norm() {
-    for world in [1, 2, 3, 4, 8].into_iter().filter(|world| fits(*world)) {
+    let worlds: &[usize] = if full() { &[1, 2, 3, 4, 5, 7, 8] } else { &[1, 2, 3, 8] };
+    for world in worlds.iter().copied().filter(|world| fits(*world)) {
         every_case::<bf16>(world, 0);
         every_case::<f16>(world, 1);
         every_case::<f32>(world, 2);
