@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED};
 use crate::kernel::{args, geometry};
 use crate::memory::View;
-use crate::op::{Algorithm, Call, Codec, Held, NormRows, Numbers};
+use crate::op::{Algorithm, Call, Codec, Format, Held, NormRows, Numbers};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
@@ -127,7 +127,8 @@ impl Inner {
             let first = self.announce(noted, lane, queue, recorded)?;
             let reduced = if algorithm == Algorithm::OneShotSentinel { count } else { count.div_ceil(world as usize) };
             let shape = shape_of(self.group.device());
-            let launch = geometry::fused_norm(shape, world, reduced as u64, packets(dtype, hidden) as u64);
+            let quantised = rows.quantised.is_some();
+            let launch = geometry::fused_norm(shape, world, (reduced as u64, packets(dtype, hidden) as u64), quantised);
             let sum = args::AllReduceArgs {
                 input: std::ptr::null(),
                 output: std::ptr::null_mut(),
@@ -170,7 +171,7 @@ impl Inner {
             return Ok(());
         }
         let packets = packets(call.dtype, rows.width()) as u64;
-        let geometry = geometry::rows(shape_of(self.group.device()), args.rows, packets);
+        let geometry = geometry::rows(shape_of(self.group.device()), args.rows, packets, rows.quantised.is_some());
         // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
         // device's work, or are the caller's duty (bounds, liveness).
         queue.enqueue("launch a norm", |raw| unsafe { raw.launch(&args, &geometry) })
@@ -192,7 +193,27 @@ impl Inner {
             weight_dtype: rows.weight.dtype as u32,
             epsilon: rows.norm.epsilon,
             weight_offset: rows.norm.weight_offset,
+            quantised: quantised_args(rows, call.elems() / rows.hidden()),
         }
+    }
+}
+
+/// The quantised part of all rows, `count` of them; no address where none is asked for.
+fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
+    let address = |held: Option<&Held>| held.map_or(std::ptr::null_mut(), |held| held.view().address);
+    let quantised = rows.quantised.as_ref();
+    let number = |number: fn(Format) -> u32| quantised.map_or(0, |quantised| number(quantised.format));
+    let known = quantised.and_then(|quantised| quantised.known.as_ref()).or(rows.global_scale.as_ref());
+    args::QuantisedRows {
+        values: address(quantised.map(|quantised| &quantised.values)).cast(),
+        scales: address(quantised.and_then(|quantised| quantised.scales.as_ref())).cast(),
+        known_scale: address(known).cast(),
+        first_row: 0,
+        all_rows: count as u64,
+        scaling: number(|format| format.scaling as u32),
+        to: number(|format| format.to as u32),
+        elems: number(|format| format.elems as u32),
+        layout: number(|format| format.layout as u32),
     }
 }
 
@@ -210,6 +231,7 @@ fn from_row(whole: args::NormArgs, start: usize, count: usize, dtype: Dtype) -> 
         residual_out: behind(whole.residual_out, narrow),
         output: behind(whole.output, wide),
         rows: count as u64,
+        quantised: args::QuantisedRows { first_row: whole.quantised.first_row + start as u64, ..whole.quantised },
         ..whole
     }
 }

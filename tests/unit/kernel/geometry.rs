@@ -13,7 +13,8 @@ proptest! {
             single(Shape::Gpu, 2 * world),
             relay(Shape::Gpu, world, packets),
             quantised(Shape::Gpu, world, packets >> 5, 17),
-            fused_norm(Shape::Gpu, world, packets, row),
+            fused_norm(Shape::Gpu, world, (packets, row), false),
+            fused_norm(Shape::Gpu, world, (packets, row), true),
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));
@@ -25,7 +26,7 @@ proptest! {
         let launch = quantised(Shape::Gpu, world, packets >> 5, 17);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         prop_assert!(launch.geometry.threads <= 512);
-        let launch = fused_norm(Shape::Gpu, world, packets, row);
+        let launch = fused_norm(Shape::Gpu, world, (packets, row), true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         let launch = relay(Shape::Gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
