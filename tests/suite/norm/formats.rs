@@ -171,7 +171,7 @@ fn every_case<T: Narrow>(world: usize, number: usize) {
         .iter()
         .enumerate()
         .filter(|(form, _)| full() || (form + number + world).is_multiple_of(3))
-        .flat_map(|(_, form)| std::iter::repeat_n(*form, if full() { 12 } else { 1 }))
+        .flat_map(|(_, form)| std::iter::repeat_n(*form, if full() { 6 } else { 1 }))
         .map(|form| Case::any(&mut random, form))
         .collect();
     let data = Data::<T>::new(world as u64 * 100 + number as u64, world, ROOM);
