@@ -89,6 +89,10 @@ operations! {
     Shift = 14, "shift", false, Distance;
     /// An all-reduce of rows that are then normed.
     AllReduceNorm = args::kOpAllReduceNorm, "all-reduce-norm", false, None;
+    /// A reduce-scatter of rows that are then normed.
+    ReduceScatterNorm = 16, "reduce-scatter-norm", false, None;
+    /// A reduce-scatter of rows that are then normed and gathered.
+    ReduceScatterNormAllGather = 17, "reduce-scatter-norm-all-gather", false, None;
     /// Opening a group, or exchanging something between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.
@@ -96,6 +100,11 @@ operations! {
 }
 
 impl Operation {
+    /// Whether the operation norms rows.
+    pub(crate) const fn norms(self) -> bool {
+        matches!(self, Self::AllReduceNorm | Self::ReduceScatterNorm | Self::ReduceScatterNormAllGather)
+    }
+
     /// The operation with this number, which a kernel reported.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         Self::ALL.iter().copied().find(|operation| operation.number() == number)

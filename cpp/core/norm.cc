@@ -25,9 +25,10 @@ core::AskedRows asked_rows(const QuantisedRows& rows) {
 
 }  // namespace
 
-void Collectives::all_reduce_norm(const RowNorm& rows, Queue queue) const {
+void Collectives::norm(const char* operation, const RowNorm& rows, const Queue& queue) const {
   const core::Group group{coordinator_ == nullptr ? &core::live(communicator_) : nullptr, coordinator_.get()};
   core::AskedNorm asked{};
+  asked.operation = operation;
   asked.input = operand_of(rows.input);
   asked.weight = operand_of(rows.weight);
   if ((asked.has_residual = rows.residual.has_value())) asked.residual = operand_of(*rows.residual);

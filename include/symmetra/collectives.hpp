@@ -89,7 +89,20 @@ class Collectives {
   /// Throws kUnsupported also if the sum has no place (no output, and no residual_out but the residual) where no kernel that sums and norms
   /// at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch; kInvalidArgument also for no output,
   /// an epsilon below 0, an output narrower than a row, and a format that there is not or whose operands have other types.
-  void all_reduce_norm(const RowNorm& rows, Queue queue) const;
+  void all_reduce_norm(const RowNorm& rows, Queue queue) const { norm("all-reduce-norm", rows, queue); }
+  /// Sums rows over all ranks, and adds a residual to this rank's share of the rows and norms it: part r of the rows for rank r. The bits
+  /// are those of a reduce-scatter, an addition and a norm one after the other. The input has the rows of all ranks; residual, residual_out
+  /// and output have those of this rank's share. These may be the same memory: residual and residual_out; this rank's part of input, and
+  /// output or residual_out.
+  ///
+  /// Throws what all_reduce_norm throws; kInvalidArgument also if the number of rows is no multiple of the world size; kUnsupported also
+  /// for an algorithm other than kAuto.
+  void reduce_scatter_norm(const RowNorm& rows, Queue queue) const { norm("reduce-scatter-norm", rows, queue); }
+  /// Sums rows over all ranks, adds a residual that stays scattered, norms each row, and gathers the normed rows. The bits are those of a
+  /// reduce_scatter_norm and an all_gather. Input and output have the rows of all ranks; residual and residual_out have those of this
+  /// rank's share: part r of the rows for rank r. These may be the same memory: residual and residual_out; input and output; this rank's
+  /// part of input, and residual_out. Throws what reduce_scatter_norm throws.
+  void reduce_scatter_norm_all_gather(const RowNorm& rows, Queue queue) const { norm("reduce-scatter-norm-all-gather", rows, queue); }
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many
   /// elements. In place: `input` is this rank's part of `output`.
@@ -185,6 +198,8 @@ class Collectives {
   /// negative.
   void run(const char* operation, const std::optional<ConstOperand>& input, const std::optional<Operand>& output, const Queue& queue,
            Reduction reduction = Reduction::kSum, std::size_t parameter = 0) const;
+
+  void norm(const char* operation, const RowNorm& rows, const Queue& queue) const;
 
   /// Exactly one pointer is not null, unless the object was moved from.
   std::shared_ptr<core::Communicator> communicator_;

@@ -60,7 +60,7 @@ enum class Scaling : std::uint32_t {
   kNvfp4 = 4,
 };
 
-/// Normed rows in a narrow format, as values and scales.
+/// Normed rows in a narrow format, as values and scales, for as many rows as the output.
 struct QuantisedRows {
   QuantisedRows(Scaling how, Narrow format, Operand codes) : scaling(how), to(format), values(codes) {}
 
@@ -77,16 +77,16 @@ struct QuantisedRows {
   ScaleLayout layout = ScaleLayout::kRows;
 };
 
-/// Rows to sum over all ranks, and what becomes of their sum, for Collectives::all_reduce_norm. A row has as many elements as `weight`,
-/// whose type is that of the rows or kF32. All other operands but those of quantised rows have the type of `input`. Must not outlive the
-/// operands' sources.
+/// Rows to sum over all ranks, and what becomes of their sum, for Collectives::all_reduce_norm and its scattered forms. A row has as many
+/// elements as `weight`, whose type is that of the rows or kF32. All other operands but those of quantised rows have the type of `input`.
+/// Must not outlive the operands' sources.
 struct RowNorm {
   RowNorm(ConstOperand rows, ConstOperand weights, RmsNorm how = RmsNorm()) : input(rows), weight(weights), norm(how) {}
 
   ConstOperand input;
   ConstOperand weight;
   RmsNorm norm;
-  /// Added to the sum: x = T(sum + residual), with T the type of the rows. Equal on all ranks.
+  /// Added to the sum: x = T(sum + residual), with T the type of the rows. Equal on all ranks, unless it is scattered.
   std::optional<ConstOperand> residual{};
   /// Receives x: the sum with the residual, or the sum itself without one. May be the memory of the residual, or of the input.
   std::optional<Operand> residual_out{};

@@ -4,7 +4,7 @@ use super::both;
 use crate::collective::Communicator;
 use crate::environment::Coordinator;
 use crate::error::Result;
-use crate::op::RowNorm;
+use crate::op::{ALL_REDUCE_NORM, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER, RowNorm};
 use crate::stream::Queue;
 use crate::types::Element;
 
@@ -36,6 +36,42 @@ both! {
     /// operands that overlap otherwise or are of another device; the
     /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn all_reduce_norm<'op, T: Element>(&self, rows: RowNorm<'op, T>, queue: impl Queue<'op>) -> Result<()> {
-        self.run(&rows.call(), &queue)
+        self.run(&rows.call(&ALL_REDUCE_NORM), &queue)
+    }
+
+    /// Sums rows over all ranks, and adds a residual to this rank's share of the rows and norms it: part r of the rows
+    /// for rank r. The bits are those of [`all_reduce_norm`](Self::all_reduce_norm) under
+    /// [`Determinism::Exact`](crate::Determinism::Exact), or of a [`reduce_scatter`](Self::reduce_scatter), an addition
+    /// and a norm. Enqueues and returns.
+    ///
+    /// The input has the rows of all ranks; residual, residual_out and output have those of this rank's share, which is
+    /// as many for every rank. `weight` holds the same on every rank. These may be the same memory: `residual` and
+    /// `residual_out`; this rank's part of `input`, and `output` or `residual_out`.
+    ///
+    /// # Errors
+    /// Those of [`all_reduce_norm`](Self::all_reduce_norm);
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the number of rows is no multiple of the world
+    /// size; [`Error::Unsupported`](crate::Error::Unsupported) for an algorithm other than `Auto`.
+    pub fn reduce_scatter_norm<'op, T: Element>(&self, rows: RowNorm<'op, T>, queue: impl Queue<'op>) -> Result<()> {
+        self.run(&rows.call(&REDUCE_SCATTER_NORM), &queue)
+    }
+
+    /// Sums rows over all ranks, adds a residual that stays scattered, norms each row, and gathers the normed rows: an
+    /// [`all_reduce_norm`](Self::all_reduce_norm) in which a rank has residual and residual_out for its own share of the
+    /// rows alone. The bits are those of [`reduce_scatter_norm`](Self::reduce_scatter_norm) and an
+    /// [`all_gather`](Self::all_gather). Enqueues and returns.
+    ///
+    /// Input and output have the rows of all ranks; residual and residual_out have those of this rank's share: part r
+    /// of the rows for rank r, as many for every rank. `weight` holds the same on every rank. These may be the same
+    /// memory: `residual` and `residual_out`; `input` and `output`; this rank's part of `input` and `residual_out`.
+    ///
+    /// # Errors
+    /// Those of [`reduce_scatter_norm`](Self::reduce_scatter_norm).
+    pub fn reduce_scatter_norm_all_gather<'op, T: Element>(
+        &self,
+        rows: RowNorm<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.run(&rows.call(&REDUCE_SCATTER_NORM_ALL_GATHER), &queue)
     }
 }

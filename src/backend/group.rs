@@ -21,7 +21,7 @@ use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
-use crate::op::{Call, Cut, Numbers, Shape, Sums};
+use crate::op::{Call, Numbers, Shape, Step, Steps};
 use crate::stream::{Enqueue, Stream};
 
 /// Whether this process has logged that NCCL is missing.
@@ -149,8 +149,8 @@ impl GroupBackends {
         device.check_same("stream", queue.stream().device())?;
         let shape = call.check(self.rank, self.world_size, device)?;
         // Refuses a norm whose sum has no place before anything is enqueued.
-        let sums = match call.numbers {
-            Numbers::Norm(rows) => Some(call.sums(rows)?),
+        let steps = match call.numbers {
+            Numbers::Norm(rows) => Some(call.steps(rows, &shape)?),
             _ => None,
         };
         let run = match backend {
@@ -159,26 +159,27 @@ impl GroupBackends {
                 // A group that spans hosts has no common memory for a history or a comparison.
                 let noted = self.own().map_or(Ok(()), |own| own.announce_elsewhere(call.noted_by_nccl(), queue));
                 let run = |call: &Call<'_>, shape: &Shape| ranks.run(call, shape, queue);
-                noted.and_then(|()| self.in_parts(call, &shape, sums.as_ref(), queue, run))
+                noted.and_then(|()| self.in_parts(call, &shape, steps.as_ref(), queue, run))
             }
-            _ => self.through_cpu(facts, call, &shape, sums.as_ref(), queue),
+            _ => self.through_cpu(facts, call, &shape, steps.as_ref(), queue),
         };
         run.map_err(|error| self.fail(error))
     }
 
-    /// Runs a compared call: a norm as its sums, one after the other, and the norm of the summed rows; any other call
-    /// as the call is.
+    /// Runs a compared call: a norm by its steps, any other call as the call is.
     fn in_parts(
         &self,
         call: &Call<'_>,
         shape: &Shape,
-        sums: Option<&Sums<'_>>,
+        steps: Option<&Steps<'_>>,
         queue: &impl Enqueue,
         run: impl Fn(&Call<'_>, &Shape) -> Result<()>,
     ) -> Result<()> {
-        let Some(sums) = sums else { return run(call, shape) };
-        call.each_sum(sums, |sum| run(sum, &Shape { cut: Cut::line(sum.elems(), shape.world), ..*shape }))?;
-        self.local().norm_summed(call, &sums.place, sums.pitch, queue)
+        let Some(steps) = steps else { return run(call, shape) };
+        steps.each(|step| match step {
+            Step::Collective(call, shape) => run(&call, &shape),
+            Step::Local(rows) => self.local().norm_local(call, &rows, queue),
+        })
     }
 
     /// Errors number ranks in the group. All ranks compare their calls before any rank takes one of the two paths.
@@ -187,7 +188,7 @@ impl GroupBackends {
         facts: &Facts,
         call: &Call<'_>,
         shape: &Shape,
-        sums: Option<&Sums<'_>>,
+        steps: Option<&Steps<'_>>,
         queue: &impl Enqueue,
     ) -> Result<()> {
         let mesh = self.mesh.get().ok_or_else(|| absent(Backend::Host))?;
@@ -197,7 +198,7 @@ impl GroupBackends {
             spanning.announce_call(call)?;
         }
         mesh.agree(call, shape, stream)?;
-        self.in_parts(call, shape, sums, queue, |call, shape| match &self.reach {
+        self.in_parts(call, shape, steps, queue, |call, shape| match &self.reach {
             Reach::Spanning(spanning) if TwoLevel::serves(call) && !facts.exact => spanning.all_reduce(call, stream),
             _ => mesh.run(call, shape, stream),
         })

@@ -218,7 +218,8 @@ mod bridge {
     }
 
     /// Mirrors `symmetra::RowNorm`.
-    struct AskedNorm {
+    struct AskedNorm<'a> {
+        operation: &'a str,
         input: Operand,
         weight: Operand,
         has_residual: bool,

@@ -7,9 +7,7 @@ use super::config::algorithm;
 use super::report::guard;
 use super::tensor::{Target, resolve, target};
 use crate::error::{Error, Result};
-use crate::op::{
-    ALL_REDUCE_NORM, Call, Format, Held, Narrow, NormRows, Numbers, Quantised, RmsNorm, ScaleLayout, Scaling,
-};
+use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Op, Quantised, RmsNorm, ScaleLayout, Scaling};
 
 /// # Safety
 /// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
@@ -57,7 +55,9 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
             width: (asked.width != 0).then_some(asked.width),
         };
         let output = maybe("output", asked.has_output, &asked.output)?;
-        let call = Call::new(&ALL_REDUCE_NORM, input.dtype).options(algorithm(asked.algorithm)?);
+        let unknown = || Error::Internal { message: format!("{} is no operation", asked.operation) };
+        let op = Op::named(asked.operation).ok_or_else(unknown)?;
+        let call = Call::new(op, input.dtype).options(algorithm(asked.algorithm)?);
         let call = call.numbers(Numbers::Norm(&rows)).input(input.view()).output(output.as_ref().map(Held::view));
         let AskedNorm { ref input, ref weight, ref residual, ref residual_out, ref output, .. } = *asked;
         let operands = [input, weight, residual, residual_out, output, values, scales, known_scale];

@@ -2,6 +2,7 @@
 //! operation's description gives the chunks.
 #![allow(unsafe_code)]
 
+use super::call_order::Lane;
 use super::graph_part::Recorded;
 use super::reach::{Peers, arena_offset};
 use super::select::Reach;
@@ -132,6 +133,7 @@ impl Inner {
         &self,
         call: &Call<'_>,
         shape: &Shape,
+        lane: &mut Lane,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
@@ -140,17 +142,16 @@ impl Inner {
         };
         let exchange = &self.exchange_of(call, shape, strips(call, shape), access);
         if matches!(exchange.counts, Counts::Known { largest_bytes: 0, .. }) {
-            return self.announce_empty(call.noted(0, WAY_NOTHING), &mut self.lane.lock(), queue, recorded);
+            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
         }
         if shape.world == 1 {
-            self.lane.lock().order_call(queue)?;
+            lane.order_call(queue)?;
             return copy(exchange.strips.from[0], exchange.strips.into[0], queue);
         }
         let launches = self.transports(exchange, recorded)?;
-        let mut lane = self.lane.lock();
         lane.order_call(queue)?;
         if launches[0].is_some_and(|(transport, _)| self.relays(exchange, transport)) {
-            return self.relay(exchange, &mut lane, queue, recorded);
+            return self.relay(exchange, lane, queue, recorded);
         }
         let way = exchange.way();
         let noted = match (&exchange.counts, launches[0]) {
@@ -160,7 +161,7 @@ impl Inner {
             (Counts::Known { .. }, Some((transport, _))) => exchange.noted(algorithm(transport, way)),
             _ => exchange.noted(WAY_LEARNED),
         };
-        let fresh = self.announce(noted, &mut lane, queue, recorded)?;
+        let fresh = self.announce(noted, lane, queue, recorded)?;
         if let Counts::Own { arena_bytes } = exchange.counts {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
         }

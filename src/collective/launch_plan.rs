@@ -54,11 +54,12 @@ impl Inner {
     pub(super) fn all_reduce(
         &self,
         call: &op::Call<'_>,
+        lane: &mut Lane,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let prepared = self.prepare(call, recorded)?;
-        self.enqueue_prepared(&prepared, &mut self.lane.lock(), queue, recorded)
+        self.enqueue_prepared(&prepared, lane, queue, recorded)
     }
 
     /// Plans a checked all-reduce: all that depends on operands and settings.

@@ -36,7 +36,7 @@ use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::Shape;
 use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
-use crate::op::{Algorithm, Call, Codec, Kernels, Numbers};
+use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
@@ -116,12 +116,10 @@ impl Communicator {
         inner.check_device("stream", queue.stream().device())?;
         // First, because closing the group ends any graph that holds a part of it.
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
-        match call.op.kernels {
-            _ if let Numbers::Norm(rows) = call.numbers => {
-                inner.all_reduce_norm(call, rows, queue, recorded.as_deref())
-            }
-            Kernels::AllReduce => inner.all_reduce(call, queue, recorded.as_deref()),
-            Kernels::Exchange { .. } => inner.exchange(call, &shape, queue, recorded.as_deref()),
+        let lane = &mut inner.lane.lock();
+        match call.numbers {
+            Numbers::Norm(rows) => inner.norm(call, (rows, &shape), lane, queue, recorded.as_deref()),
+            _ => inner.collective(call, &shape, lane, queue, recorded.as_deref()),
         }
     }
 
@@ -296,6 +294,21 @@ pub fn explain(
 }
 
 impl Inner {
+    /// Enqueues a checked call of an operation other than a norm, or a step of a norm.
+    fn collective(
+        &self,
+        call: &Call<'_>,
+        shape: &op::Shape,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        match call.op.kernels {
+            Kernels::AllReduce => self.all_reduce(call, lane, queue, recorded),
+            Kernels::Exchange { .. } => self.exchange(call, shape, lane, queue, recorded),
+        }
+    }
+
     /// Refuses an argument of another device.
     fn check_device(&self, what: &str, device: &Device) -> Result<()> {
         self.group.device().check_same(what, device)

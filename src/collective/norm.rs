@@ -2,6 +2,8 @@
 //! the summed rows. Both give equal bits where both sum in rank order.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
+
 use super::call_order::Lane;
 use super::graph_part::Recorded;
 use super::norm_choice::{choice, ranges};
@@ -11,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED};
 use crate::kernel::{args, geometry};
 use crate::memory::View;
-use crate::op::{Algorithm, Call, Codec, Format, Held, NormRows, Numbers};
+use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
@@ -25,18 +27,12 @@ struct Fused {
 }
 
 impl Communicator {
-    /// Enqueues the norm of a checked call whose rows another backend has summed into `sum`, `pitch` elements apart.
-    pub(crate) fn norm_summed(
-        &self,
-        call: &Call<'_>,
-        sum: &View<'_>,
-        pitch: usize,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    /// Enqueues the step of a checked norm that is this rank's alone.
+    pub(crate) fn norm_local(&self, call: &Call<'_>, local: &LocalRows<'_>, queue: &impl Enqueue) -> Result<()> {
         let Numbers::Norm(rows) = call.numbers else {
             return Err(Error::Internal { message: format!("{} norms no rows", call.op.operation) });
         };
-        self.0.norm_rows(call, rows, (sum, pitch), queue)
+        self.0.norm_rows(call, rows, local, queue)
     }
 
     /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements, by the bytes of all
@@ -51,41 +47,45 @@ impl Communicator {
 
 impl Inner {
     /// Enqueues a checked norm.
-    pub(super) fn all_reduce_norm(
+    pub(super) fn norm(
         &self,
         call: &Call<'_>,
-        rows: &NormRows,
+        (rows, shape): (&NormRows, &Shape),
+        lane: &mut Lane,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
-        let mut lane = self.lane.lock();
         if let (1, Some(input)) = (self.group.world_size(), &call.input) {
             lane.order_call(queue)?;
-            return self.norm_rows(call, rows, (input, rows.hidden()), queue);
+            let (input, pitch, count) = (input.clone(), rows.hidden(), call.elems() / rows.hidden());
+            let [residual, kept] = [&rows.residual, &rows.residual_out].map(|held| held.as_ref().map(Held::view));
+            let local = LocalRows { input, pitch, count, residual, kept, finishes: true };
+            return self.norm_rows(call, rows, &local, queue);
         }
         if call.elems() == 0 {
-            return self.announce_empty(call.noted(0, WAY_NOTHING), &mut lane, queue, recorded);
+            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
         }
-        if let Some(fused) = self.fused(call, rows) {
-            return self.norm_fused(call, rows, &fused, &mut lane, queue, recorded);
+        if let Some(fused) = self.fused(call, rows, shape) {
+            return self.norm_fused(call, rows, &fused, lane, queue, recorded);
         }
-        let sums = call.sums(rows)?;
-        call.each_sum(&sums, |sum| {
-            let prepared = self.prepare(sum, recorded)?;
-            self.enqueue_prepared(&prepared, &mut lane, queue, recorded)
-        })?;
-        self.norm_rows(call, rows, (&sums.place, sums.pitch), queue)
+        call.steps(rows, shape)?.each(|step| match step {
+            Step::Collective(call, shape) => self.collective(&call, &shape, lane, queue, recorded),
+            Step::Local(local) => self.norm_rows(call, rows, &local, queue),
+        })
     }
 
     /// The fused kernel that serves a call, if one does and a row fits its scratch: a named one, that of the size, or the
     /// two-shot for calls whose outputs have no place for the sum of all rows.
-    fn fused(&self, call: &Call<'_>, rows: &NormRows) -> Option<Fused> {
+    fn fused(&self, call: &Call<'_>, rows: &NormRows, shape: &Shape) -> Option<Fused> {
+        if call.op.scatters_rows() {
+            return None;
+        }
         let bytes = (call.elems() * call.dtype.bytes()) as u64;
         let fitting = |algorithm| {
             let rows = self.rows_at_once(algorithm, call.dtype, rows.hidden());
             (rows > 0).then_some(Fused { algorithm, rows })
         };
-        let placed = || call.sums(rows).is_ok_and(|sums| sums.pitch == rows.hidden());
+        let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
         match call.options.algorithm {
             Algorithm::Auto => choice(self.group.device().kind(), self.group.world_size(), bytes)
                 .and_then(fitting)
@@ -116,8 +116,7 @@ impl Inner {
     ) -> Result<()> {
         let (dtype, algorithm, hidden) = (call.dtype, fused.algorithm, rows.hidden());
         let (scratch, world) = (self.scratch(algorithm), self.group.world_size() as u32);
-        let whole =
-            self.norm_args(call, rows, call.input.as_ref().map_or(std::ptr::null(), |input| input.address), hidden);
+        let whole = self.norm_args(call, rows);
         lane.order_call(queue)?;
         for start in (0..whole.rows as usize).step_by(fused.rows) {
             let count = fused.rows.min(whole.rows as usize - start);
@@ -158,35 +157,41 @@ impl Inner {
         Ok(())
     }
 
-    /// Enqueues the norm of summed rows, `pitch` elements apart.
-    fn norm_rows(
-        &self,
-        call: &Call<'_>,
-        rows: &NormRows,
-        (sum, pitch): (&View<'_>, usize),
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let args = self.norm_args(call, rows, sum.address, pitch);
+    /// Enqueues the kernel of rows that this rank has.
+    fn norm_rows(&self, call: &Call<'_>, rows: &NormRows, local: &LocalRows<'_>, queue: &impl Enqueue) -> Result<()> {
+        let whole = self.norm_args(call, rows);
+        let values = if local.finishes { whole.quantised.values } else { std::ptr::null_mut() };
+        let args = args::NormArgs {
+            input: local.input.address.cast_const().cast(),
+            residual: address(local.residual.as_ref()).cast_const(),
+            residual_out: address(local.kept.as_ref()),
+            output: if local.finishes { whole.output } else { std::ptr::null_mut() },
+            rows: local.count as u64,
+            input_pitch: local.pitch as u64,
+            quantised: args::QuantisedRows { values, all_rows: local.count as u64, ..whole.quantised },
+            ..whole
+        };
         if args.rows == 0 {
             return Ok(());
         }
         let packets = packets(call.dtype, rows.width()) as u64;
-        let geometry = geometry::rows(shape_of(self.group.device()), args.rows, packets, rows.quantised.is_some());
+        let geometry = geometry::rows(shape_of(self.group.device()), args.rows, packets, !values.is_null());
         // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
         // device's work, or are the caller's duty (bounds, liveness).
         queue.enqueue("launch a norm", |raw| unsafe { raw.launch(&args, &geometry) })
     }
 
-    fn norm_args(&self, call: &Call<'_>, rows: &NormRows, input: *const u8, pitch: usize) -> args::NormArgs {
-        let address = |held: &Option<Held>| held.as_ref().map_or(std::ptr::null_mut(), |held| held.view().address);
+    /// The arguments for all rows of the input.
+    fn norm_args(&self, call: &Call<'_>, rows: &NormRows) -> args::NormArgs {
+        let [residual, residual_out] = [&rows.residual, &rows.residual_out].map(|held| held.as_ref().map(Held::view));
         args::NormArgs {
-            input: input.cast(),
-            residual: address(&rows.residual).cast(),
-            weight: rows.weight.view().address.cast(),
-            residual_out: address(&rows.residual_out).cast(),
-            output: call.output.as_ref().map_or(std::ptr::null_mut(), |output| output.address.cast()),
+            input: address(call.input.as_ref()).cast_const(),
+            residual: address(residual.as_ref()).cast_const(),
+            weight: rows.weight.view().address.cast_const().cast(),
+            residual_out: address(residual_out.as_ref()),
+            output: address(call.output.as_ref()),
             rows: (call.elems() / rows.hidden()) as u64,
-            input_pitch: pitch as u64,
+            input_pitch: rows.hidden() as u64,
             hidden: rows.hidden() as u32,
             width: rows.width() as u32,
             dtype: call.dtype as u32,
@@ -198,16 +203,21 @@ impl Inner {
     }
 }
 
+/// The address of an operand; null without one.
+fn address(view: Option<&View<'_>>) -> *mut c_void {
+    view.map_or(std::ptr::null_mut(), |view| view.address.cast())
+}
+
 /// The quantised part of all rows, `count` of them; no address where none is asked for.
 fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
-    let address = |held: Option<&Held>| held.map_or(std::ptr::null_mut(), |held| held.view().address);
+    let at = |held: Option<&Held>| address(held.map(Held::view).as_ref());
     let quantised = rows.quantised.as_ref();
     let number = |number: fn(Format) -> u32| quantised.map_or(0, |quantised| number(quantised.format));
     let known = quantised.and_then(|quantised| quantised.known.as_ref()).or(rows.global_scale.as_ref());
     args::QuantisedRows {
-        values: address(quantised.map(|quantised| &quantised.values)).cast(),
-        scales: address(quantised.and_then(|quantised| quantised.scales.as_ref())).cast(),
-        known_scale: address(known).cast(),
+        values: at(quantised.map(|quantised| &quantised.values)),
+        scales: at(quantised.and_then(|quantised| quantised.scales.as_ref())),
+        known_scale: at(known).cast_const().cast(),
         first_row: 0,
         all_rows: count as u64,
         scaling: number(|format| format.scaling as u32),

@@ -77,14 +77,15 @@ impl fmt::Display for Call {
             Some(Parameter::None) | None => {}
         }
         write!(out, " of {} bytes of {dtype}", self.bytes)?;
-        let norms = operation == Some(Operation::AllReduceNorm);
-        if norms && field(32) == FUSED {
+        let fused = operation.is_some_and(Operation::norms) && field(32) == FUSED;
+        if fused {
             out.write_str(" in one kernel")?;
         }
+        let sums = matches!(operation, Some(Operation::AllReduce | Operation::AllReduceNorm));
         let name = match field(16) {
             WAY_NOTHING => return Ok(()),
             BY_NCCL => Some("NCCL"),
-            way if norms || operation == Some(Operation::AllReduce) => algorithm_name(way),
+            way if fused || sums => algorithm_name(way),
             way => exchange_name(way),
         };
         write!(out, " by {}", name.unwrap_or("?"))?;

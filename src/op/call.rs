@@ -74,7 +74,8 @@ impl<'v> Call<'v> {
     /// Whether the call names an all-reduce algorithm or a codec, which own kernels alone have.
     pub(crate) fn names_way(&self) -> bool {
         let AllReduceOptions { algorithm, codec, .. } = self.options;
-        matches!(self.op.kernels, Kernels::AllReduce) && (algorithm != Algorithm::Auto || codec != Codec::None)
+        let has_ways = matches!(self.op.kernels, Kernels::AllReduce) || matches!(self.numbers, Numbers::Norm(_));
+        has_ways && (algorithm != Algorithm::Auto || codec != Codec::None)
     }
 
     /// The type that all ranks have in common. Messages have types of their own.

@@ -56,7 +56,7 @@ impl Call<'_> {
             return Ok(shape(Cut::line(0, world)));
         }
         if let Numbers::Norm(rows) = self.numbers {
-            return Ok(shape(Cut::line(self.check_norm(rows, device)?, world)));
+            return Ok(shape(Cut::line(self.check_norm(rows, [rank, world], device)?, world)));
         }
         let input = self.operand("input", self.input.as_ref(), self.op.input, rank, device)?;
         let output = self.operand("output", self.output.as_ref(), self.op.output, rank, device)?;

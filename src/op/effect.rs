@@ -43,6 +43,11 @@ impl Case<'_> {
         vec![Stretch { at: 0, source, start, count: self.count }]
     }
 
+    /// The count of elements for each rank, in rank order, as in the source.
+    pub(super) fn all_parts(&self, source: Source) -> Vec<Stretch> {
+        vec![Stretch { at: 0, source, start: 0, count: self.count * self.world_size }]
+    }
+
     /// The inputs of all ranks, side by side in every row of the output.
     pub(super) fn gathered(&self) -> Vec<Stretch> {
         let width = self.count / self.rows;

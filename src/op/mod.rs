@@ -19,6 +19,7 @@ mod narrow;
 mod norm;
 mod norm_check;
 mod norm_rows;
+mod norm_steps;
 mod options;
 mod quantise;
 mod quantised_rows;
@@ -47,10 +48,10 @@ pub(crate) use held::Held;
 pub(crate) use message::Message;
 pub use message::Messages;
 pub use narrow::{Narrow, ScaleLayout};
-pub(crate) use norm::Sums;
-pub use norm::{ALL_REDUCE_NORM, RowNorm};
+pub use norm::{ALL_REDUCE_NORM, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER, RowNorm};
 pub(crate) use norm_rows::NormRows;
 pub use norm_rows::RmsNorm;
+pub(crate) use norm_steps::{LocalRows, Step, Steps};
 pub use options::AllReduceOptions;
 pub use quantise::Quantisation;
 pub(crate) use quantised_rows::{Format, Quantised, Scaling};
@@ -77,7 +78,7 @@ pub static OPERATIONS: [&Op; 11] = [
 ];
 
 /// The operations of a group that work on rows, and have more operands.
-pub static ROW_OPERATIONS: [&Op; 1] = [&ALL_REDUCE_NORM];
+pub static ROW_OPERATIONS: [&Op; 3] = [&ALL_REDUCE_NORM, &REDUCE_SCATTER_NORM, &REDUCE_SCATTER_NORM_ALL_GATHER];
 
 /// The description of an operation.
 #[derive(Debug)]
@@ -121,8 +122,10 @@ pub enum Size {
     Counts,
     /// Any number of messages, at most one for each rank and direction.
     Messages,
-    /// Rows, as many in every operand of rows.
+    /// All rows of a call.
     Rows,
+    /// As many rows as every rank has of those of the input.
+    OwnRows,
 }
 
 /// An operand: its size, and whether the root alone has it.
@@ -141,6 +144,7 @@ impl Extent {
     const COUNTS: Self = Self::of(Size::Counts);
     const MESSAGES: Self = Self::of(Size::Messages);
     const ROWS: Self = Self::of(Size::Rows);
+    const OWN_ROWS: Self = Self::of(Size::OwnRows);
 
     const fn of(size: Size) -> Self {
         Self { size, at_root: false }
@@ -266,6 +270,16 @@ impl Op {
     /// Whether every rank knows how many bytes any rank gives another.
     pub(crate) const fn knows_sizes(&self) -> bool {
         !matches!(self.kernels, Kernels::Exchange { access: Access::Told(Tell::Always), .. })
+    }
+
+    /// Whether each rank reduces its own rows of the input, and has a residual for these alone.
+    pub(crate) fn scatters_rows(&self) -> bool {
+        self.input.size == Size::Rows && matches!(self.kernels, Kernels::Exchange { .. })
+    }
+
+    /// Whether rows that are scattered become an output of all rows.
+    pub(crate) fn gathers_rows(&self) -> bool {
+        self.scatters_rows() && self.output.size == Size::Rows
     }
 
     /// The bytes that go from rank to rank. None for an all-reduce, whose algorithms decide.

@@ -1,14 +1,14 @@
-//! All-reduce and RMSNorm: the sum of all inputs, plus a residual, normed row by row.
+//! Sum and RMSNorm: the sum of all inputs, plus a residual, normed row by row.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use super::{
     Algorithm, Call, Extent, Format, Held, Host, InPlace, Kernels, Narrow, Nccl, NormRows, Numbers, Op, Quantisation,
-    Quantised, RmsNorm, ScaleLayout, Scaling, Source, share_of_others,
+    Quantised, REDUCE_SCATTER, RmsNorm, ScaleLayout, Scaling, Source, share_of_others,
 };
-use crate::error::{Error, Operation, Result};
-use crate::memory::{Operand, Place, View, WithView};
+use crate::error::Operation;
+use crate::memory::{Operand, WithView};
 use crate::types::{Dtype, Element};
 
 /// All-reduce of rows, each of which is then normed. Backends reduce as in an all-reduce; the effect is that reduction.
@@ -27,8 +27,38 @@ pub static ALL_REDUCE_NORM: Op = Op {
     effect: |case, _| case.one(Source::Reduced, 0),
 };
 
+/// Reduce-scatter of rows, each of which is then normed: a rank has all operands but the input for its own share of the
+/// rows. Backends reduce as in a reduce-scatter; the effect is that reduction.
+pub static REDUCE_SCATTER_NORM: Op = Op {
+    operation: Operation::ReduceScatterNorm,
+    summary: "Each rank's rows of the sum of all inputs and a residual, normed",
+    input: Extent::ROWS,
+    output: Extent::OWN_ROWS,
+    in_place: InPlace::OwnPart,
+    along: false,
+    low_contention: false,
+    bus_factor: share_of_others,
+    kernels: REDUCE_SCATTER.kernels,
+    nccl: Nccl::ReduceScatter,
+    host: Host::ReducedStrips,
+    effect: |case, rank| case.scattered(Source::Reduced, rank),
+};
+
+/// Reduce-scatter of rows, each of which is then normed and gathered: a rank has the residual for its own share of the
+/// rows, and the output for all. Backends reduce as in a reduce-scatter; the effect is the reduction of all rows.
+pub static REDUCE_SCATTER_NORM_ALL_GATHER: Op = Op {
+    operation: Operation::ReduceScatterNormAllGather,
+    summary: "The sum of all inputs and a residual that stays scattered, normed row by row, in every rank",
+    output: Extent::ROWS,
+    in_place: InPlace::Same,
+    bus_factor: |world_size| 2.0 * share_of_others(world_size),
+    effect: |case, _| case.all_parts(Source::Reduced),
+    ..REDUCE_SCATTER_NORM
+};
+
 /// Rows to sum over all ranks, and what becomes of their sum, for
-/// [`Communicator::all_reduce_norm`](crate::Communicator::all_reduce_norm). A row has as many elements as the weight.
+/// [`Communicator::all_reduce_norm`](crate::Communicator::all_reduce_norm) and its scattered forms. A row has as many
+/// elements as the weight.
 ///
 /// ```
 /// # use symmetra::*;
@@ -63,7 +93,8 @@ impl<'op, T: Element> RowNorm<'op, T> {
         Self { input, output: None, rows, algorithm: Algorithm::Auto, _operands: PhantomData }
     }
 
-    /// Adds `residual`, equal on all ranks and as long as the input, to the sum: x = T(sum + residual).
+    /// Adds `residual` to the sum: x = T(sum + residual). The residual is as long as the input and equal on all ranks, or
+    /// in scattered forms has the rows of this rank's share.
     pub fn residual(mut self, residual: impl Operand<'op, T>) -> Self {
         self.rows.residual = Some(Held::new(T::DTYPE, &residual.view_of()));
         self
@@ -98,7 +129,7 @@ impl<'op, T: Element> RowNorm<'op, T> {
     }
 
     /// Writes the normed rows in a narrow format, with the scales that they need. [`Quantisation`] tells the types and
-    /// lengths of `values` and `scales`, and the formulas.
+    /// lengths of `values` and `scales`, and the formulas. Both are for as many rows as the output.
     pub fn quantised<V: Element, S: Element>(
         mut self,
         how: Quantisation,
@@ -132,8 +163,9 @@ impl<'op, T: Element> RowNorm<'op, T> {
         self
     }
 
-    pub(crate) fn call(&self) -> Call<'_> {
-        let call = Call::new(&ALL_REDUCE_NORM, T::DTYPE).options(self.algorithm).numbers(Numbers::Norm(&self.rows));
+    /// The call of an operation on these rows.
+    pub(crate) fn call(&self, op: &'static Op) -> Call<'_> {
+        let call = Call::new(op, T::DTYPE).options(self.algorithm).numbers(Numbers::Norm(&self.rows));
         call.input(self.input.view()).output(self.output.as_ref().map(Held::view))
     }
 }
@@ -152,75 +184,5 @@ impl<T: Element> fmt::Debug for RowNorm<'_, T> {
             given(residual_out),
             given(&self.output),
         )
-    }
-}
-
-/// The reductions behind a norm, and where they leave the rows.
-pub(crate) struct Sums<'v> {
-    pub(crate) place: View<'v>,
-    /// Elements from one summed row to the next.
-    pub(crate) pitch: usize,
-    /// Elements of each reduction, in order: all rows, or one row each.
-    each: usize,
-    count: usize,
-}
-
-impl<'v> Call<'v> {
-    /// The reductions behind a checked norm. They leave the sum in the output, or in residual_out where that is not the
-    /// residual. Rows of a padded output have gaps, so each of them is a reduction of its own.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if no output can hold the sum.
-    pub(crate) fn sums(&self, rows: &'v NormRows) -> Result<Sums<'v>> {
-        let (elems, hidden, width) = (self.elems(), rows.hidden(), rows.width());
-        let residual = rows.residual.as_ref().map(Held::view);
-        let held = rows.residual_out.as_ref().map(Held::view);
-        // Nothing is written over where there are no rows.
-        let apart = |held: &View<'_>| residual.as_ref().is_none_or(|residual| residual.address != held.address);
-        let held = held.filter(|held| elems == 0 || apart(held));
-        let (place, pitch) = match (&self.output, held) {
-            (Some(output), _) if width == hidden => (output.clone(), hidden),
-            (_, Some(held)) => (held, hidden),
-            (Some(output), None) => (output.clone(), width),
-            (None, None) => {
-                let reason = "the sum needs a place: ask for an output, or for a residual_out that is not the residual";
-                let what = match rows.residual_out {
-                    Some(_) => "a norm that writes over its residual, and no output",
-                    None => "a norm that writes quantised values alone",
-                };
-                return Err(Error::unsupported(what, reason));
-            }
-        };
-        match pitch == hidden || elems == 0 {
-            true => Ok(Sums { place, pitch, each: elems, count: 1 }),
-            false => Ok(Sums { place, pitch, each: hidden, count: elems / hidden }),
-        }
-    }
-
-    /// Reduction `number` of the sums.
-    fn sum<'a>(&'a self, sums: &'a Sums<'v>, number: usize) -> Call<'a> {
-        let (input, place) = match &self.input {
-            Some(input) if sums.count > 1 || sums.pitch > sums.each => {
-                let part = |view: &View<'a>, start: usize| {
-                    let part = view.part(start..start + sums.each, self.dtype);
-                    // A graph has room to register few addresses, and these may be many.
-                    let place = if part.place == Place::Plain { Place::Pushed } else { part.place };
-                    View { place, ..part }
-                };
-                (part(input, number * sums.each), part(&sums.place, number * sums.pitch))
-            }
-            input => return self.with_operands(input.clone(), Some(sums.place.clone())),
-        };
-        self.with_operands(Some(input), Some(place))
-    }
-
-    fn with_operands<'a>(&'a self, input: Option<View<'a>>, output: Option<View<'a>>) -> Call<'a> {
-        let call = Call::new(self.op, self.dtype).options(self.options).numbers(self.numbers);
-        call.input(input).output(output)
-    }
-
-    /// Runs all reductions of the sums, in order.
-    pub(crate) fn each_sum(&self, sums: &Sums<'v>, mut run: impl FnMut(&Call<'_>) -> Result<()>) -> Result<()> {
-        (0..sums.count).try_for_each(|number| run(&self.sum(sums, number)))
     }
 }

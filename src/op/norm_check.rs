@@ -2,7 +2,7 @@
 
 use super::check::{check_apart, span};
 use super::quantised_rows::unneeded;
-use super::{Call, Held, NormRows};
+use super::{Algorithm, Call, Held, NormRows, Size};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernel::args::kMostHidden as MOST_HIDDEN;
@@ -17,8 +17,8 @@ fn named<'a>(what: &'static str, held: &'a Held) -> Named<'a> {
 }
 
 impl Call<'_> {
-    /// Checks a norm, and returns how many elements are summed.
-    pub(super) fn check_norm(&self, rows: &NormRows, device: &Device) -> Result<usize> {
+    /// Checks a norm, and returns how many elements of the sum this rank has.
+    pub(super) fn check_norm(&self, rows: &NormRows, [rank, world]: [usize; 2], device: &Device) -> Result<usize> {
         let (operation, weight) = (self.op.operation, rows.weight.dtype);
         if !self.op.dtypes().contains(&self.dtype) {
             let names: Vec<_> = self.op.dtypes().iter().map(|dtype| dtype.name()).collect();
@@ -51,16 +51,26 @@ impl Call<'_> {
             let limit = format!("it must be a multiple of the weight's length, {hidden}");
             return Err(Error::invalid("the input's length", input.elems, limit));
         }
-        let count = input.elems / hidden;
+        let (count, scatters) = (input.elems / hidden, self.op.scatters_rows());
+        if scatters && !count.is_multiple_of(world) {
+            let limit = format!("it must be a multiple of the world size, {world}");
+            return Err(Error::invalid("the number of rows", count, limit));
+        }
+        if scatters && self.options.algorithm != Algorithm::Auto {
+            let what = format!("{operation} by {}", self.options.algorithm);
+            return Err(Error::unsupported(what, "it has no algorithms: leave the choice to the library"));
+        }
+        let share = if scatters { count / world } else { count };
+        let normed = if self.op.output.size == Size::OwnRows { share } else { count };
         if self.output.is_none() && rows.residual_out.is_none() && rows.quantised.is_none() {
             let limit = "at least one of output, residual_out and quantised values is needed";
             return Err(Error::invalid("the number of outputs", 0, limit));
         }
         let held = |operand: &Option<Held>| operand.as_ref().map(|held| held.view().elems);
-        for (what, elems, row) in [
-            ("residual", held(&rows.residual), hidden),
-            ("residual_out", held(&rows.residual_out), hidden),
-            ("output", self.output.as_ref().map(|output| output.elems), width),
+        for (what, elems, count, row) in [
+            ("residual", held(&rows.residual), share, hidden),
+            ("residual_out", held(&rows.residual_out), share, hidden),
+            ("output", self.output.as_ref().map(|output| output.elems), normed, width),
         ] {
             if let Some(elems) = elems.filter(|elems| count.checked_mul(row) != Some(*elems)) {
                 let limit = format!("{count} rows of {row} elements are needed");
@@ -68,17 +78,20 @@ impl Call<'_> {
             }
         }
         match (&rows.quantised, &rows.global_scale) {
-            (Some(quantised), global) => quantised.check(count, width, global.as_ref())?,
+            (Some(quantised), global) => quantised.check(normed, width, global.as_ref())?,
             (None, Some(_)) => return Err(unneeded()),
             (None, None) => {}
         }
-        self.check_norm_operands(input, rows, device)?;
-        Ok(input.elems)
+        let first = if scatters { rank * share } else { 0 } * hidden;
+        let own = input.part(first..first + share * hidden, self.dtype);
+        self.check_norm_operands(input, &own, rows, device)?;
+        Ok(share * hidden)
     }
 
     /// Refuses operands of another device, and operands that overlap otherwise than allowed: residual and residual_out,
-    /// input and output, input and residual_out may be the same.
-    fn check_norm_operands(&self, input: &View<'_>, rows: &NormRows, device: &Device) -> Result<()> {
+    /// input and output, input and residual_out may be the same. An operand for this rank's rows alone may be these rows
+    /// of the input, `own`.
+    fn check_norm_operands(&self, input: &View<'_>, own: &View<'_>, rows: &NormRows, device: &Device) -> Result<()> {
         let weight = ("the weight", rows.weight.view(), rows.weight.dtype);
         let residual = rows.residual.as_ref().map(|residual| ("the residual", residual.view(), self.dtype));
         let kept = rows.residual_out.as_ref().map(|kept| ("residual_out", kept.view(), self.dtype));
@@ -101,11 +114,14 @@ impl Call<'_> {
                 check_apart(places(one), places(other), None)?;
             }
             for other in read.iter().flatten() {
-                let same = matches!(
-                    (one.0, other.0),
-                    ("residual_out" | "the output", "the input") | ("residual_out", "the residual")
-                );
-                check_apart(places(one), places(other), same.then(|| places(other).1))?;
+                let whole = places(other);
+                let in_place = match (one.0, other.0) {
+                    ("the output", "the input") if self.op.gathers_rows() => Some(whole.1.clone()),
+                    ("the output" | "residual_out", "the input") => Some(span(own, self.dtype)),
+                    ("residual_out", "the residual") => Some(whole.1.clone()),
+                    _ => None,
+                };
+                check_apart(places(one), whole, in_place)?;
             }
         }
         Ok(())

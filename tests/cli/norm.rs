@@ -19,6 +19,9 @@ fn every_form() {
         assert_eq!((&row["bytes"], &row["dtype"]), (&(tokens * 2880 * 2).into(), &"bf16".into()), "{row}");
         assert!(row["time_us"].as_f64().unwrap() > 0.0, "{row}");
     }
+    for op in ["reduce-scatter --graph", "reduce-scatter-all-gather --in-place", "reduce-scatter-all-gather --plain"] {
+        right(&format!("--ranks 3 --hidden 100 --tokens 3,12 --ranks-as threads --op {op}"), 2);
+    }
     let forms = [
         "--no-residual",
         "--gemma --in-place",
@@ -53,6 +56,12 @@ fn every_kind_of_quantised_rows() {
         let rows = right(&format!("{args} --tokens 1,3 --quantise {format}"), 2);
         assert!(rows.iter().all(|row| row["quantise"] == format), "{rows:?}");
     }
+    for format in ["per-token-int8", "group-128-e4m3-columns", "mx-128-e4m3-packed", "nvfp4-swizzled"] {
+        for op in ["reduce-scatter", "reduce-scatter-all-gather"] {
+            let args = format!("--ranks 2 --hidden 1000 --ranks-as threads --tokens 2,6 --op {op}");
+            right(&format!("{args} --quantise {format}"), 2);
+        }
+    }
     let plain = right("--ranks 2 --hidden 100 --tokens 1 --ranks-as threads --in-place --quantise per-token-int8", 1);
     assert_eq!(plain[0]["quantise"], "per-token-int8");
     assert!(right("--ranks 1 --hidden 8 --tokens 1", 1)[0]["quantise"].is_null());
@@ -76,5 +85,6 @@ fn wrong_usage() {
     symmetra("all-reduce-norm --quantise static-e2m1 --ranks 1 --device host")
         .refused(1, &["e2m1", "e4m3, e5m2, int8"]);
     symmetra("all-reduce-norm --in-place --hidden 40 --quantise mxfp8").refused(2, &["--in-place", "padded to 64"]);
+    symmetra("all-reduce-norm --op reduce-scatter --ranks 2 --tokens 2,3").refused(2, &["3 rows", "2 ranks"]);
     symmetra("all-reduce-norm --tokens 1,x").refused(2, &["--tokens"]);
 }

@@ -39,6 +39,44 @@ inline bool same(const std::vector<float>& found, const std::vector<float>& righ
   return found.size() == right.size() && std::memcmp(found.data(), right.data(), 4 * found.size()) == 0;
 }
 
+/// Two rows of five elements for each of three ranks: normed where they are, and gathered.
+inline void scattered(const symmetra::Communicator& communicator, const symmetra::Stream& stream, const symmetra::RmsNorm& norm) {
+  using namespace symmetra;
+  constexpr std::size_t kOwn = 10, kAll = 30;
+  const std::vector<float> weights{0.5f, -1.0f, 0.25f, 2.0f, 0.0f};
+  std::vector<float> own(kAll), x(kAll);
+  for (std::size_t i = 0; i < kAll; ++i) {
+    own[i] = static_cast<float>(i % 7 + communicator.rank());
+    x[i] = static_cast<float>(i % 7 * 3 + 3) + static_cast<float>(i) / 8.0f;
+  }
+  const auto share = [&](const std::vector<float>& all) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(communicator.rank() * kOwn);
+    return std::vector<float>(first, first + kOwn);
+  };
+  std::vector<float> before(kAll);
+  for (std::size_t i = 0; i < kAll; ++i) before[i] = static_cast<float>(i) / 8.0f;
+  const Device device = communicator.device();
+  const DeviceBuffer input(device, kAll, Dtype::kF32), output(device, kAll, Dtype::kF32), weight(device, 5, Dtype::kF32);
+  const DeviceBuffer residual(device, kOwn, Dtype::kF32), normed_here(device, kOwn, Dtype::kF32);
+  input.write(own, stream);
+  weight.write(weights, stream);
+  RowNorm rows(input, weight, norm);
+  rows.residual = residual;
+  rows.residual_out = residual;
+  rows.output = normed_here;
+  residual.write(share(before), stream);
+  communicator.reduce_scatter_norm(rows, stream);
+  communicator.synchronize(stream);
+  CHECK(same(residual.read<float>(stream), share(x)));
+  CHECK(same(normed_here.read<float>(stream), share(normed(x, weights, norm))));
+  rows.output = output;
+  residual.write(share(before), stream);
+  communicator.reduce_scatter_norm_all_gather(rows, stream);
+  communicator.synchronize(stream);
+  CHECK(same(residual.read<float>(stream), share(x)));
+  CHECK(same(output.read<float>(stream), normed(x, weights, norm)));
+}
+
 /// Plain and symmetric memory, eager and in a graph, in place and not.
 inline void norms() {
   ranks(3, [](symmetra::Bootstrap& bootstrap) {
@@ -79,6 +117,8 @@ inline void norms() {
       CHECK(same(residual.read<float>(stream), sum));
       CHECK(same(output.read<float>(stream), normed(sum, weights, gemma)));
     }
+
+    scattered(communicator, stream, gemma);
 
     RowNorm in_place(input, weight);
     in_place.output = input;
@@ -128,6 +168,14 @@ inline void refused_norms() {
     for (const float epsilon : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
       call.norm.epsilon = epsilon;
       says(CHECK_THROWS(kInvalidArgument, communicator.all_reduce_norm(call, stream)), "epsilon is");
+    }
+    RowNorm uneven(Operand(rows.data(), 4, Dtype::kF32), weight);
+    uneven.output = uneven.residual_out = Operand(rows.data(), 4, Dtype::kF32);
+    for (const bool gathers : {false, true}) {
+      const auto shared = [&] {
+        gathers ? communicator.reduce_scatter_norm_all_gather(uneven, stream) : communicator.reduce_scatter_norm(uneven, stream);
+      };
+      says(CHECK_THROWS(kInvalidArgument, shared()), "the number of rows is 1, but it must be a multiple of the world size, 2");
     }
     RowNorm wide(doubles, weight);
     wide.output = doubles;

@@ -1,4 +1,5 @@
-//! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed; measured and verified.
+//! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed, in all ranks or scattered; measured and
+//! verified.
 
 mod codes;
 mod quantised;
@@ -14,7 +15,7 @@ use crate::output;
 use crate::ranks::{RankArgs, RanksAs, Run};
 use crate::statistics::{median, slowest};
 use crate::table::Table;
-use quantised::Form;
+use quantised::Format;
 use rank::Sample;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -34,6 +35,7 @@ const EPSILON: f32 = 1e-6;
 Examples:
   symmetra all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16
   symmetra all-reduce-norm --ranks 2 --hidden 2880 --tokens 1,64 --gemma --graph --in-place
+  symmetra all-reduce-norm --ranks 4 --tokens 64,1024 --op reduce-scatter-all-gather
   symmetra all-reduce-norm --ranks 3 --no-residual --plain --dtype f32 --json
   symmetra all-reduce-norm --ranks 4 --hidden 2880 --quantise mxfp8-swizzled")]
 pub(crate) struct Args {
@@ -51,6 +53,10 @@ pub(crate) struct Args {
     /// Numbers of rows
     #[arg(long, value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
+
+    /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
+    #[arg(long, value_enum, default_value_t = Form::AllReduce)]
+    op: Form,
 
     /// Type of the rows: f32, f16 or bf16
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
@@ -71,8 +77,8 @@ pub(crate) struct Args {
     /// Also write the normed rows in a narrow format: static-e4m3, per-token-e4m3, group-128-e4m3,
     /// group-128-int8-columns, mxfp8, mxfp4, mx-128-e4m3-packed, mxfp8-swizzled, nvfp4,
     /// nvfp4-swizzled and their like. Rows are padded to whole groups where the format asks for that
-    #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Form>())]
-    quantise: Option<Form>,
+    #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
+    quantise: Option<Format>,
 
     /// Norm the rows where they are, and write the sum over the residual
     #[arg(long)]
@@ -103,11 +109,21 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// An operation on rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Form {
+    AllReduce,
+    ReduceScatter,
+    ReduceScatterAllGather,
+}
+
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Norms {
     hidden: usize,
     tokens: Vec<usize>,
+    op: Form,
     #[serde(with = "by_name")]
     dtype: Dtype,
     #[serde(with = "by_name")]
@@ -115,7 +131,7 @@ pub(crate) struct Norms {
     residual: bool,
     gemma: bool,
     #[serde(with = "by_name_if_any")]
-    quantise: Option<Form>,
+    quantise: Option<Format>,
     in_place: bool,
     plain: bool,
     graph: bool,
@@ -134,7 +150,19 @@ impl Norms {
             let algorithm = args.algorithm;
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }
+        if let Some(tokens) = args.tokens.iter().find(|tokens| !tokens.is_multiple_of(args.ranks)).copied()
+            && args.op != Form::AllReduce
+        {
+            return Err(Failure::usage(format!(
+                "--tokens: {tokens} rows have no equal shares for {} ranks",
+                args.ranks
+            )));
+        }
+        if args.op != Form::AllReduce && args.algorithm != Algorithm::Auto {
+            return Err(Failure::usage("--algorithm: rows that are scattered go by the library's choice".to_owned()));
+        }
         let norms = Self {
+            op: args.op,
             hidden: args.hidden as usize,
             tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
             dtype: args.dtype,
@@ -158,7 +186,7 @@ impl Norms {
 
     /// Elements of an output row: whole groups, where the format has no short ones.
     fn width(&self) -> usize {
-        self.hidden.next_multiple_of(self.quantise.map_or(1, Form::step))
+        self.hidden.next_multiple_of(self.quantise.map_or(1, Format::step))
     }
 
     fn norm(&self) -> RmsNorm {
@@ -173,6 +201,7 @@ struct Row {
     device: &'static str,
     hidden: usize,
     tokens: usize,
+    op: Form,
     dtype: &'static str,
     bytes: u64,
     algorithm: String,
@@ -221,13 +250,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
-    let Norms { hidden, dtype, graph, quantise, .. } = run.task;
+    let Norms { hidden, op, dtype, graph, quantise, .. } = run.task;
     let tokens = run.task.tokens[size];
     Row {
         ranks: run.ranks(),
         device: run.device_kind().name(),
         hidden,
         tokens,
+        op,
         dtype: dtype.name(),
         bytes: (tokens * hidden * dtype.bytes()) as u64,
         algorithm: samples.first().map_or_else(String::new, |sample| sample.algorithm.clone()),

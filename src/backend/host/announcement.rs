@@ -93,7 +93,7 @@ impl fmt::Display for Announcement {
         }?;
         match self.form {
             0 | 1 => Ok(()),
-            form if operation == Operation::AllReduceNorm => write!(out, ", settings {form:x}"),
+            form if operation.norms() => write!(out, ", settings {form:x}"),
             rows => write!(out, ", in {rows} rows"),
         }
     }

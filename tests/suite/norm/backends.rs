@@ -65,12 +65,58 @@ fn check<T: Narrow>(group: &Coordinator, count: usize, captured: bool) {
         group.all_reduce_norm(in_place(), &stream).unwrap();
     }
     group.synchronize(&stream).unwrap();
+    check_scattered::<T>(group, &stream, captured);
     let x = norm::with_residual(&data.sums, Some(&before));
     assert_same(&residual.read(&stream).unwrap(), &x, &count);
     let y = expected(&x, HIDDEN + 4);
     assert_same(&wide.read(&stream).unwrap(), &y, &count);
     assert_quantised(&codes, FORMAT, &y, HIDDEN + 4, &stream);
     assert_same(&input.read(&stream).unwrap(), &expected(&data.sums, HIDDEN), &count);
+}
+
+/// Norms of scattered rows: x in place, behind padded rows, and of rows that stay where they are.
+fn check_scattered<T: Narrow>(group: &Coordinator, stream: &Stream, captured: bool) {
+    let (world, share) = (group.world_size(), 3);
+    let (own, width) = (share * HIDDEN, HIDDEN + 4);
+    let data = Data::<T>::new(3, world, world * own);
+    let before: Vec<T> = (0..world * own).map(|index| T::sample(index as u64 * 31)).collect();
+    let weights: Vec<f32> = (0..HIDDEN).map(|index| index as f32 / 64.0 - 0.7).collect();
+    let mine = group.rank() * own..(group.rank() + 1) * own;
+    let input = DeviceBuffer::from_slice(&data.inputs[group.rank()], stream).unwrap();
+    let weight = DeviceBuffer::from_slice(&weights, stream).unwrap();
+    let [kept, bare] = [(); 2].map(|()| DeviceBuffer::from_slice(&before[mine.clone()], stream).unwrap());
+    let [own_wide, all_wide, padded] =
+        [share, world * share, world * share].map(|rows| DeviceBuffer::<T>::new(group.device(), rows * width).unwrap());
+    let rows = || RowNorm::new(&input, &weight, NORM);
+    let scattered = || rows().residual(&bare).output(&own_wide).padded_to(width);
+    let gathered = || rows().residual(&kept).residual_out(&kept).output(&all_wide).padded_to(width);
+    let no_x = || rows().residual(&bare).output(&padded).padded_to(width);
+    let in_place = || rows().output(&input);
+    if captured {
+        let graph = group.capture(stream, |capture| {
+            group.reduce_scatter_norm(scattered(), capture)?;
+            group.reduce_scatter_norm_all_gather(no_x(), capture)?;
+            group.reduce_scatter_norm_all_gather(gathered(), capture)?;
+            group.reduce_scatter_norm_all_gather(in_place(), capture)
+        });
+        graph.unwrap().launch(stream).unwrap();
+    } else {
+        group.reduce_scatter_norm(scattered(), stream).unwrap();
+        group.reduce_scatter_norm_all_gather(no_x(), stream).unwrap();
+        group.reduce_scatter_norm_all_gather(gathered(), stream).unwrap();
+        group.reduce_scatter_norm_all_gather(in_place(), stream).unwrap();
+    }
+    group.synchronize(stream).unwrap();
+    let expected = |x: &[T], width| {
+        let norm = Norm { weight: &weights, epsilon: NORM.epsilon, weight_offset: NORM.weight_offset, width };
+        norm::normed(x, norm)
+    };
+    let x = norm::with_residual(&data.sums, Some(&before));
+    assert_same(&kept.read(stream).unwrap(), &x[mine.clone()], &world);
+    assert_same(&own_wide.read(stream).unwrap(), &expected(&x[mine], width), &world);
+    assert_same(&all_wide.read(stream).unwrap(), &expected(&x, width), &world);
+    assert_same(&padded.read(stream).unwrap(), &expected(&x, width), &world);
+    assert_same(&input.read(stream).unwrap(), &expected(&data.sums, HIDDEN), &world);
 }
 
 #[test]

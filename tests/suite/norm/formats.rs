@@ -15,7 +15,7 @@ use crate::support::extent::full;
 use crate::support::norm::{self, Narrow, Norm};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
 use codes::Codes;
-use quantised::{Bytes, Form, quantised};
+use quantised::{Bytes, Format, quantised};
 
 const BEFORE: u8 = 0xA5;
 const EPSILON: f32 = 1e-6;
@@ -26,32 +26,32 @@ const GLOBAL_SCALE: f32 = 341.3;
 const ROOM: usize = 16_000;
 
 /// Every format, each layout, and groups that are shorter, longer and no power of two.
-pub(super) fn forms() -> Vec<Form> {
+pub(super) fn forms() -> Vec<Format> {
     use ScaleLayout::{Columns, PackedColumns, Rows, Swizzled128x4};
     let wide = [To::E4M3, To::E5M2, To::I8];
-    let mut forms: Vec<Form> = wide.into_iter().map(Form::Static).collect();
-    forms.extend(wide.map(|to| Form::Scaled(Quantisation::PerToken(to))));
+    let mut forms: Vec<Format> = wide.into_iter().map(Format::Static).collect();
+    forms.extend(wide.map(|to| Format::Scaled(Quantisation::PerToken(to))));
     for (number, (elems, layout)) in
         [(128, Rows), (16, Columns), (48, Rows), (1024, Columns), (9600, Rows)].into_iter().enumerate()
     {
-        forms.push(Form::Scaled(Quantisation::PerGroup { to: wide[number % 3], elems, layout }));
+        forms.push(Format::Scaled(Quantisation::PerGroup { to: wide[number % 3], elems, layout }));
     }
     for layout in [Rows, PackedColumns, Swizzled128x4] {
         for (to, elems) in [(To::E4M3, 32), (To::E2M1, 32), (To::E4M3, 128), (To::E5M2, 16), (To::E2M1, 48)] {
-            forms.push(Form::Scaled(Quantisation::Mx { to, elems, layout }));
+            forms.push(Format::Scaled(Quantisation::Mx { to, elems, layout }));
         }
     }
-    forms.extend([Rows, Swizzled128x4].map(|layout| Form::Scaled(Quantisation::Nvfp4 { layout })));
+    forms.extend([Rows, Swizzled128x4].map(|layout| Format::Scaled(Quantisation::Nvfp4 { layout })));
     forms
 }
 
-fn known(form: Form) -> f32 {
-    if matches!(form, Form::Static(_)) { STATIC_SCALE } else { GLOBAL_SCALE }
+fn known(form: Format) -> f32 {
+    if matches!(form, Format::Static(_)) { STATIC_SCALE } else { GLOBAL_SCALE }
 }
 
 /// The operands of rows in a format.
 pub(super) fn operands(device: &Device, name: &str, [rows, width]: [usize; 2], stream: &Stream) -> Codes {
-    let form: Form = name.parse().unwrap();
+    let form: Format = name.parse().unwrap();
     let codes = Codes::new(device, form, [rows, width, 0], known(form), stream).unwrap();
     codes.fill(BEFORE, stream).unwrap();
     codes
@@ -59,7 +59,7 @@ pub(super) fn operands(device: &Device, name: &str, [rows, width]: [usize; 2], s
 
 /// Compares operands with the codes and scales of normed rows.
 pub(super) fn assert_quantised<T: Narrow>(codes: &Codes, name: &str, y: &[T], width: usize, stream: &Stream) {
-    let (form, y): (Form, Vec<f32>) = (name.parse().unwrap(), y.iter().map(|y| y.wide()).collect());
+    let (form, y): (Format, Vec<f32>) = (name.parse().unwrap(), y.iter().map(|y| y.wide()).collect());
     let right = quantised(&y, width, form, known(form), BEFORE, |_| false);
     same(codes.read(stream).unwrap(), 0, right, &(T::DTYPE, name));
 }
@@ -67,7 +67,7 @@ pub(super) fn assert_quantised<T: Narrow>(codes: &Codes, name: &str, y: &[T], wi
 /// One call.
 #[derive(Clone, Debug)]
 struct Case {
-    form: Form,
+    form: Format,
     hidden: usize,
     count: usize,
     width: usize,
@@ -82,7 +82,7 @@ struct Case {
 }
 
 impl Case {
-    fn any(random: &mut Random, form: Form) -> Self {
+    fn any(random: &mut Random, form: Format) -> Self {
         let hidden = *random.pick(&[1, 15, 16, 31, 40, 64, 100, 128, 513, 1000, 2880, 5120]);
         let padded = if random.below(3) == 0 { hidden + random.below(200) } else { hidden };
         let count = (*random.pick(&[0, 1, 2, 3, 5, 17, 130])).min(ROOM / hidden);
@@ -231,7 +231,7 @@ fn groups_of_special_values() {
     });
 }
 
-fn specials<T: Narrow>(rank: &Rank, form: Form, known: f32, weights: &[f32]) {
+fn specials<T: Narrow>(rank: &Rank, form: Format, known: f32, weights: &[f32]) {
     let stream = &rank.stream;
     let ones = DeviceBuffer::from_slice(&vec![T::of_wide(1.0); weights.len()], stream).unwrap();
     let weight = DeviceBuffer::from_slice(weights, stream).unwrap();
@@ -276,7 +276,7 @@ fn the_codes_of_a_row_depend_on_the_row_alone() {
     let row = Data::<bf16>::new(5, world, hidden);
     let found = threads(world, &exact, |rank| {
         ["per-token-e4m3", "group-128-int8", "mxfp4", "nvfp4", "static-e5m2"].map(|name| {
-            let form: Form = name.parse().unwrap();
+            let form: Format = name.parse().unwrap();
             let mut found = Vec::new();
             for (count, place) in [(1, 0), (2, 1), (64, 40)] {
                 for algorithm in
@@ -296,7 +296,13 @@ fn the_codes_of_a_row_depend_on_the_row_alone() {
 }
 
 /// The values and scales of a row at `place` among `count` rows.
-fn among_others(rank: &Rank, row: &[bf16], (count, place): (usize, usize), form: Form, algorithm: Algorithm) -> Bytes {
+fn among_others(
+    rank: &Rank,
+    row: &[bf16],
+    (count, place): (usize, usize),
+    form: Format,
+    algorithm: Algorithm,
+) -> Bytes {
     let (stream, hidden) = (&rank.stream, row.len());
     let mut random = Random(count as u64);
     let mut rows: Vec<bf16> = (0..count * hidden).map(|_| bf16::sample(random.next())).collect();

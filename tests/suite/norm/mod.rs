@@ -6,6 +6,7 @@ mod formats;
 mod refused;
 mod refused_formats;
 mod rows;
+mod scattered;
 
 use half::{bf16, f16};
 use symmetra::{Algorithm, Determinism, DeviceBuffer, Dtype, RmsNorm, RowNorm};
@@ -15,7 +16,7 @@ use crate::support::data::{Random, mix, shuffle};
 use crate::support::extent::cases_of;
 use crate::support::norm::Narrow;
 use crate::support::{Data, Rank, config, fits, threads};
-use rows::{Bench, Case, ROOM, Weight};
+use rows::{Bench, Case, Form, ROOM, Weight};
 
 /// Elements of a row: around packets, columns and powers of two, and those of language models.
 const HIDDEN: [usize; 42] = [
@@ -38,7 +39,7 @@ fn cases(world: usize, number: usize) -> Vec<Case> {
         .flat_map(|hidden| [hidden; 2])
         .map(|hidden| {
             let count = *random.pick(&counts);
-            Case::any(&mut random, hidden, count)
+            Case::any(&mut random, Form::AllReduce, world, hidden, count)
         })
         .collect();
     shuffle(seed, &mut cases);

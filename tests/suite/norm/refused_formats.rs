@@ -198,5 +198,18 @@ fn values_alone() {
         alone(rank, 100, 3000, Algorithm::Auto).unwrap();
         alone(rank, 100, 0, Algorithm::Auto).unwrap();
     });
+    // Rows that are gathered lie in the output.
+    threads(2, &small, |rank| {
+        let rows = DeviceBuffer::<f32>::new(&rank.device, 200).unwrap();
+        let (own, weight) =
+            (rows.borrow().slice(0..100).unwrap(), DeviceBuffer::<f32>::new(&rank.device, 100).unwrap());
+        let values = DeviceBuffer::<i8>::new(&rank.device, 200).unwrap();
+        let scales = DeviceBuffer::<f32>::new(&rank.device, 2).unwrap();
+        let own = if rank.rank() == 0 { own } else { rows.borrow().slice(100..200).unwrap() };
+        let asked = |how| RowNorm::new(&rows, &weight, NORM).quantised(how, &values, &scales).residual_out(own);
+        let gathered =
+            rank.communicator.reduce_scatter_norm_all_gather(asked(Quantisation::PerToken(Narrow::I8)), &rank.stream);
+        unserved(gathered, &["gathered rows", "ask for an output"]);
+    });
     threads(1, &small, |rank| alone(rank, 1 << 16, 1, Algorithm::Auto).unwrap());
 }

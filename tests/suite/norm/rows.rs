@@ -1,5 +1,7 @@
 //! One norm, with operands of every kind, compared with the reference over whole buffers.
 
+use std::ops::Range;
+
 use symmetra::{
     Algorithm, Communicator, DeviceBuffer, Element, Operand, Queue, Reduction, Result, RmsNorm, RowNorm,
     SymmetricBuffer,
@@ -24,6 +26,16 @@ pub(super) enum Weight {
     Wide,
 }
 
+/// An operation on rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Form {
+    AllReduce,
+    /// A rank has all operands but the input for its own share of the rows.
+    ReduceScatter,
+    /// A rank has the residual and x for its own share of the rows.
+    ReduceScatterAllGather,
+}
+
 /// A buffer of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
@@ -33,9 +45,12 @@ enum Place {
     Output,
 }
 
-/// One call.
+/// One call. An operand for a rank's own rows lies as far into its buffer as these rows lie into the operand for all rows.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
+    form: Form,
+    rank: usize,
+    world: usize,
     hidden: usize,
     count: usize,
     width: Option<usize>,
@@ -57,9 +72,10 @@ pub(super) struct Case {
 
 impl Case {
     /// `count` rows at most, as many as fit.
-    pub(super) fn any(random: &mut Random, hidden: usize, count: usize) -> Self {
+    pub(super) fn any(random: &mut Random, form: Form, world: usize, hidden: usize, count: usize) -> Self {
         let width = (random.below(4) == 0).then(|| hidden + random.below(20));
         let count = count.min((ROOM - 2 * OFFSETS) / width.unwrap_or(hidden));
+        let count = if form == Form::AllReduce { count } else { count / world * world };
         let residual = random.below(4) > 0;
         let kept = match random.below(6) {
             0 | 1 if residual => Some(Place::Residual),
@@ -70,7 +86,7 @@ impl Case {
         let output = match random.below(4) {
             0 if kept != Some(Place::Input) && width.is_none_or(|width| width == hidden) => Some(Place::Input),
             // Where the sum has no place, a row must fit the scratch.
-            1 if hidden < 600 || matches!(kept, Some(Place::Kept | Place::Input)) => None,
+            1 if (hidden < 600 && form == Form::AllReduce) || matches!(kept, Some(Place::Kept | Place::Input)) => None,
             _ => Some(Place::Output),
         };
         let kept = if output.is_none() { kept.or(Some(Place::Kept)) } else { kept };
@@ -87,7 +103,11 @@ impl Case {
             Algorithm::TwoShotZeroCopy,
         ];
         let named = &named[..if symmetric { 7 } else { 6 }];
+        let (auto, rank) = (unplaced || form != Form::AllReduce || random.below(2) == 0, 0);
         Self {
+            form,
+            rank,
+            world,
             hidden,
             count,
             width,
@@ -99,7 +119,7 @@ impl Case {
             at: [(); 4].map(|()| if random.below(2) == 0 { 0 } else { random.below(OFFSETS) }),
             symmetric,
             captured: random.below(3) == 0,
-            algorithm: if unplaced || random.below(2) == 0 { Algorithm::Auto } else { *random.pick(named) },
+            algorithm: if auto { Algorithm::Auto } else { *random.pick(named) },
             plain_sum: (random.below(3) == 0).then(|| (*random.pick(&named[1..4]), random.below(9000))),
         }
     }
@@ -108,13 +128,33 @@ impl Case {
         self.width.unwrap_or(self.hidden)
     }
 
-    fn elems(&self, place: Place) -> usize {
-        self.count * if place == Place::Output { self.width() } else { self.hidden }
+    /// Where in its buffer an operand of all rows is.
+    fn all(&self, place: Place, row: usize) -> Range<usize> {
+        let start = self.at[place as usize];
+        start..start + self.count * row
     }
 
-    fn range(&self, place: Place) -> std::ops::Range<usize> {
-        let start = self.at[place as usize];
-        start..start + self.elems(place)
+    /// The rows of this rank's share, of `row` elements each, among all rows.
+    fn share(&self, row: usize) -> Range<usize> {
+        let (first, count) = match self.form {
+            Form::AllReduce => (0, self.count),
+            _ => (self.rank * (self.count / self.world), self.count / self.world),
+        };
+        first * row..(first + count) * row
+    }
+
+    /// Where in its buffer an operand of this rank's rows is.
+    fn own(&self, place: Place, row: usize) -> Range<usize> {
+        let (start, share) = (self.at[place as usize], self.share(row));
+        start + share.start..start + share.end
+    }
+
+    /// The rows that this rank norms.
+    fn normed(&self) -> Range<usize> {
+        match self.form {
+            Form::ReduceScatterAllGather => 0..self.count * self.width(),
+            _ => self.share(self.width()),
+        }
     }
 
     fn norm(&self) -> RmsNorm {
@@ -124,12 +164,13 @@ impl Case {
     /// The sum, in the order of the algorithm. Where rows of a padded output hold it, each row is a message.
     fn sum<T: Narrow>(&self, data: &Data<T>) -> Vec<T> {
         let by_rows = !matches!(self.kept, Some(Place::Kept | Place::Input)) && self.width() != self.hidden;
-        let message = if by_rows { self.hidden } else { self.elems(Place::Input) };
+        let elems = self.count * self.hidden;
+        let message = if by_rows { self.hidden } else { elems };
         let of = |start: usize| match self.algorithm {
             Algorithm::Auto => data.sums[start..start + message].to_vec(),
             named => data.expected(named, Reduction::Sum, start, message),
         };
-        let messages = self.elems(Place::Input).checked_div(message).unwrap_or(0);
+        let messages = elems.checked_div(message).unwrap_or(0);
         (0..messages).flat_map(|number| of(self.at[0] + number * message)).collect()
     }
 }
@@ -171,6 +212,7 @@ impl<'a, T: Narrow> Bench<'a, T> {
 
     /// Runs a case and compares all four buffers, whole, with what they must hold.
     pub(super) fn check(&self, case: &Case) {
+        let case = &Case { rank: self.rank.rank(), ..case.clone() };
         let stream = &self.rank.stream;
         let filler: Vec<T> = (0..ROOM).map(|index| T::sample(index as u64 * 7)).collect();
         let before = [&self.data.inputs[self.rank.rank()], self.residual, &filler, &filler];
@@ -178,14 +220,15 @@ impl<'a, T: Narrow> Bench<'a, T> {
         let RmsNorm { epsilon, weight_offset } = case.norm();
         let weight = &self.weights[case.weight as usize][..case.hidden];
         let norm = Norm { weight, epsilon, weight_offset, width: case.width() };
-        let residual = case.residual.then(|| &self.residual[case.range(Place::Residual)]);
+        let residual = case.residual.then(|| &self.residual[case.all(Place::Residual, case.hidden)]);
         let x = norm::with_residual(&case.sum(self.data), residual);
         let normed = norm::normed(&x, norm);
         if let Some(place) = case.kept {
-            expected[place as usize][case.range(place)].copy_from_slice(&x);
+            expected[place as usize][case.own(place, case.hidden)].copy_from_slice(&x[case.share(case.hidden)]);
         }
         if let Some(place) = case.output {
-            expected[place as usize][case.range(place)].copy_from_slice(&normed);
+            let (start, rows) = (case.at[place as usize], case.normed());
+            expected[place as usize][start + rows.start..start + rows.end].copy_from_slice(&normed[rows]);
         }
         let context = (T::DTYPE, self.rank.rank(), self.rank.world(), case);
         for (number, before) in before.into_iter().enumerate() {
@@ -227,11 +270,11 @@ impl<'a, T: Narrow> Bench<'a, T> {
     fn enqueue<'op>(&'op self, case: &Case, communicator: &Communicator, queue: impl Queue<'op>) -> Result<()> {
         match case.symmetric {
             true => {
-                let of = |place: Place| self.symmetric[place as usize].slice(case.range(place)).unwrap();
+                let of = |place: Place, range| self.symmetric[place as usize].slice(range).unwrap();
                 self.call(case, communicator, of, queue)
             }
             false => {
-                let of = |place: Place| self.plain[place as usize].borrow().slice(case.range(place)).unwrap();
+                let of = |place: Place, range| self.plain[place as usize].borrow().slice(range).unwrap();
                 self.call(case, communicator, of, queue)
             }
         }
@@ -241,27 +284,33 @@ impl<'a, T: Narrow> Bench<'a, T> {
         &'op self,
         case: &Case,
         communicator: &Communicator,
-        of: impl Fn(Place) -> O,
+        of: impl Fn(Place, Range<usize>) -> O,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let weight = 0..case.hidden;
+        let (weight, input) = (0..case.hidden, of(Place::Input, case.all(Place::Input, case.hidden)));
         let mut rows = match case.weight {
-            Weight::Same => RowNorm::new(of(Place::Input), self.weight.borrow().slice(weight)?, case.norm()),
-            Weight::Wide => RowNorm::new(of(Place::Input), self.wide_weight.borrow().slice(weight)?, case.norm()),
+            Weight::Same => RowNorm::new(input, self.weight.borrow().slice(weight)?, case.norm()),
+            Weight::Wide => RowNorm::new(input, self.wide_weight.borrow().slice(weight)?, case.norm()),
         };
         if case.residual {
-            rows = rows.residual(of(Place::Residual));
+            rows = rows.residual(of(Place::Residual, case.own(Place::Residual, case.hidden)));
         }
         if let Some(place) = case.kept {
-            rows = rows.residual_out(of(place));
+            rows = rows.residual_out(of(place, case.own(place, case.hidden)));
         }
         if let Some(place) = case.output {
-            rows = rows.output(of(place));
+            let (start, rows_of) = (case.at[place as usize], case.normed());
+            rows = rows.output(of(place, start + rows_of.start..start + rows_of.end));
         }
         if let Some(width) = case.width {
             rows = rows.padded_to(width);
         }
-        communicator.all_reduce_norm(rows.algorithm(case.algorithm), queue)
+        let rows = rows.algorithm(case.algorithm);
+        match case.form {
+            Form::AllReduce => communicator.all_reduce_norm(rows, queue),
+            Form::ReduceScatter => communicator.reduce_scatter_norm(rows, queue),
+            Form::ReduceScatterAllGather => communicator.reduce_scatter_norm_all_gather(rows, queue),
+        }
     }
 
     fn sum_plainly<'op>(&'op self, case: &Case, queue: impl Queue<'op>) -> Result<()> {

@@ -3,7 +3,7 @@
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Device, DeviceBuffer, Dtype, Element, Narrow, Quantisation, Result, RowNorm, Stream};
 
-use super::quantised::{Bytes, Form};
+use super::quantised::{Bytes, Format};
 
 /// A buffer of quantised values.
 enum Values {
@@ -33,7 +33,7 @@ enum Scales {
 
 /// The operands of quantised rows in device memory.
 pub(crate) struct Codes {
-    form: Form,
+    form: Format,
     values: Values,
     /// First element of the values in their buffer.
     at: usize,
@@ -42,10 +42,10 @@ pub(crate) struct Codes {
 }
 
 /// Elements of values and of scales.
-fn lens(form: Form, rows: usize, width: usize) -> (usize, usize) {
+fn lens(form: Format, rows: usize, width: usize) -> (usize, usize) {
     match form {
-        Form::Static(to) => (if to == Narrow::E2M1 { rows * width / 2 } else { rows * width }, 0),
-        Form::Scaled(how) => (how.values_len(rows, width), how.scales_len(rows, width)),
+        Format::Static(to) => (if to == Narrow::E2M1 { rows * width / 2 } else { rows * width }, 0),
+        Format::Scaled(how) => (how.values_len(rows, width), how.scales_len(rows, width)),
     }
 }
 
@@ -54,7 +54,7 @@ impl Codes {
     /// scale, or the global one.
     pub(crate) fn new(
         device: &Device,
-        form: Form,
+        form: Format,
         [rows, width, at]: [usize; 3],
         known: f32,
         stream: &Stream,
@@ -68,7 +68,9 @@ impl Codes {
             _ => Values::Pairs(DeviceBuffer::new(device, elems)?),
         };
         let scales = match form {
-            Form::Scaled(how) if how.scales_dtype() == Dtype::F32 => Scales::Single(DeviceBuffer::new(device, scales)?),
+            Format::Scaled(how) if how.scales_dtype() == Dtype::F32 => {
+                Scales::Single(DeviceBuffer::new(device, scales)?)
+            }
             _ => Scales::Bytes(DeviceBuffer::new(device, scales)?),
         };
         Ok(Self { form, values, at, scales, known: DeviceBuffer::from_slice(&[known], stream)? })
@@ -98,8 +100,8 @@ impl Codes {
     ) -> Result<RowNorm<'op, T>> {
         let values = values.borrow().slice(self.at..values.len())?;
         let how = match self.form {
-            Form::Static(to) => return Ok(rows.static_scale(to, &self.known, values)),
-            Form::Scaled(how) => how,
+            Format::Static(to) => return Ok(rows.static_scale(to, &self.known, values)),
+            Format::Scaled(how) => how,
         };
         let rows = match &self.scales {
             Scales::Single(scales) => rows.quantised(how, values, scales),

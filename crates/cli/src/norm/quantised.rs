@@ -9,12 +9,12 @@ use symmetra::{Error, Narrow, Quantisation, Result, ScaleLayout};
 
 /// Asked for of quantised rows: `static-e4m3`, or the name of a [`Quantisation`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Form {
+pub(crate) enum Format {
     Static(Narrow),
     Scaled(Quantisation),
 }
 
-impl Form {
+impl Format {
     /// What divides the width of a row.
     pub(crate) fn step(self) -> usize {
         match self {
@@ -34,7 +34,7 @@ impl Form {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for Format {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Static(to) => write!(out, "static-{to}"),
@@ -43,7 +43,7 @@ impl fmt::Display for Form {
     }
 }
 
-impl FromStr for Form {
+impl FromStr for Format {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
@@ -66,36 +66,36 @@ pub(crate) struct Bytes {
 pub(crate) fn quantised(
     y: &[f32],
     width: usize,
-    form: Form,
+    form: Format,
     known: f32,
     before: u8,
     endless: impl Fn(usize) -> bool,
 ) -> Bytes {
     let rows = y.len() / width;
     let len = |how: Quantisation| how.scales_len(rows, width) * how.scales_dtype().bytes();
-    let scales = if let Form::Scaled(how) = form { vec![before; len(how)] } else { Vec::new() };
+    let scales = if let Format::Scaled(how) = form { vec![before; len(how)] } else { Vec::new() };
     let mut found = Bytes { values: Vec::new(), scales };
     let packed = ScaleLayout::PackedColumns;
-    if matches!(form, Form::Scaled(Quantisation::Mx { layout, .. }) if layout == packed) {
+    if matches!(form, Format::Scaled(Quantisation::Mx { layout, .. }) if layout == packed) {
         found.scales.fill(0);
     }
     let elems = match form {
-        Form::Scaled(Quantisation::PerGroup { elems, .. } | Quantisation::Mx { elems, .. }) => elems,
-        Form::Scaled(Quantisation::Nvfp4 { .. }) => 16,
+        Format::Scaled(Quantisation::PerGroup { elems, .. } | Quantisation::Mx { elems, .. }) => elems,
+        Format::Scaled(Quantisation::Nvfp4 { .. }) => 16,
         _ => width,
     };
     let place = Place { rows, groups: width.div_ceil(elems) };
     for (row, values) in y.chunks(width).enumerate() {
         let mut codes = Vec::new();
         for (group, values) in values.chunks(elems).enumerate() {
-            let largest = if matches!(form, Form::Scaled(Quantisation::PerToken(_))) && endless(row) {
+            let largest = if matches!(form, Format::Scaled(Quantisation::PerToken(_))) && endless(row) {
                 f32::NAN
             } else {
                 // A NaN wins, which f32::max would drop.
                 values.iter().fold(0.0f32, |most, y| if most.is_nan() || y.abs() <= most { most } else { y.abs() })
             };
             let (inverse, scale) = scale(form, largest, known);
-            if let Form::Scaled(how) = form {
+            if let Format::Scaled(how) = form {
                 let at = place.of(how, row, group) * scale.len();
                 found.scales[at..at + scale.len()].copy_from_slice(&scale);
             }
@@ -110,11 +110,11 @@ pub(crate) fn quantised(
 }
 
 /// What values are multiplied by, and the bytes of the scale.
-fn scale(form: Form, largest: f32, known: f32) -> (f32, Vec<u8>) {
+fn scale(form: Format, largest: f32, known: f32) -> (f32, Vec<u8>) {
     let most = *values(form.to()).last().unwrap_or(&0.0) as f32;
     match form {
-        Form::Static(_) => (1.0 / known, Vec::new()),
-        Form::Scaled(Quantisation::Mx { .. }) => {
+        Format::Static(_) => (1.0 / known, Vec::new()),
+        Format::Scaled(Quantisation::Mx { .. }) => {
             if !largest.is_finite() {
                 return (f32::NAN, vec![255]);
             }
@@ -122,12 +122,12 @@ fn scale(form: Form, largest: f32, known: f32) -> (f32, Vec<u8>) {
             let exponent = (-127..=127).find(covers).unwrap_or(127);
             (f64::from(-exponent).exp2() as f32, vec![(exponent + 127) as u8])
         }
-        Form::Scaled(Quantisation::Nvfp4 { .. }) => {
+        Format::Scaled(Quantisation::Nvfp4 { .. }) => {
             let byte = nearest(Narrow::E4M3, known * (largest * (1.0f32 / 6.0)));
             let held = if byte == 0x7F { f32::NAN } else { decoded(3, 7, byte) as f32 };
             (if held == 0.0 { 0.0 } else { known / held }, vec![byte])
         }
-        Form::Scaled(_) => {
+        Format::Scaled(_) => {
             // The NaN of the library.
             let canonical = f32::from_bits(0x7FFF_FFFF);
             let scale = match largest {

@@ -1,5 +1,7 @@
 //! One rank's part: every number of tokens verified, then timed.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
 use symmetra::{
@@ -7,10 +9,10 @@ use symmetra::{
     SymmetricBuffer,
 };
 
-use super::Norms;
 use super::codes::Codes;
-use super::quantised::{Bytes, Form, quantised};
+use super::quantised::{Bytes, Format, quantised};
 use super::reference::{Rows, normed, padded, with_residual};
+use super::{Form, Norms};
 use crate::all_reduce::{Buffer, Data};
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
@@ -80,10 +82,13 @@ const STATIC_SCALE: f32 = 0.011;
 const GLOBAL_SCALE: f32 = 341.3;
 
 impl<T: Rows, B: Buffer<T>> Operands<T, B> {
+    /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share lie where they do
+    /// among all rows.
     fn output(&self) -> &B {
         self.apart.as_ref().map_or(&self.input, |[output, _]| output)
     }
 
+    /// The buffer that holds x.
     fn kept(&self) -> &B {
         self.apart.as_ref().map_or(&self.residual, |[_, kept]| kept)
     }
@@ -124,13 +129,16 @@ impl Bench<'_> {
         communicator.synchronize(stream)?;
         let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.runs(), 0).collect();
         let x = if norms.residual { with_residual(&sum, &residual) } else { sum };
-        let unlike = |found: Vec<T>, right: &[T]| {
-            found.iter().zip(right).filter(|(found, right)| !right.matches(**found)).count() as u64
+        let unlike = |found: Vec<T>, right: &[T], range: Range<usize>| {
+            let pairs = found[range.clone()].iter().zip(&right[range]);
+            pairs.filter(|(found, right)| !right.matches(**found)).count() as u64
         };
-        let y = padded(&normed(&x, &weights, norms.norm()), norms.hidden, norms.width());
-        let wrong = unlike(operands.output().read(stream)?, &y)
-            + unlike(operands.kept().read(stream)?, &x)
-            + operands.codes.as_ref().map_or(Ok(0), |codes| self.wrong_codes(codes, &y))?;
+        let (width, shares) = (norms.width(), (self.normed(), self.share()));
+        let y = padded(&normed(&x, &weights, norms.norm()), norms.hidden, width);
+        let right = &y[elems_of(&shares.0, width)];
+        let wrong = unlike(operands.output().read(stream)?, &y, elems_of(&shares.0, width))
+            + unlike(operands.kept().read(stream)?, &x, elems_of(&shares.1, norms.hidden))
+            + operands.codes.as_ref().map_or(Ok(0), |codes| self.wrong_codes(codes, right))?;
         let batches_us = self.time(&operands, graphs.as_ref())?;
         Ok(Sample { size: self.size, algorithm: self.name(), batches_us, wrong })
     }
@@ -139,8 +147,8 @@ impl Bench<'_> {
         self.tokens * self.norms.hidden
     }
 
-    fn codes(&self, form: Form) -> symmetra::Result<Codes> {
-        let shape = [self.tokens, self.norms.width(), 0];
+    fn codes(&self, form: Format) -> symmetra::Result<Codes> {
+        let shape = [self.normed().len(), self.norms.width(), 0];
         Codes::new(self.communicator.device(), form, shape, known(form), self.stream)
     }
 
@@ -163,13 +171,32 @@ impl Bench<'_> {
         operands: &'b Operands<T, B>,
         queue: impl Queue<'b>,
     ) -> symmetra::Result<()> {
-        let whole = |buffer: &'b B| buffer.part(0..self.elems());
-        let rows = RowNorm::new(whole(&operands.input)?, &operands.weight, self.norms.norm());
-        let wide = operands.output().part(0..self.tokens * self.norms.width())?;
-        let rows = rows.output(wide).padded_to(self.norms.width()).residual_out(whole(operands.kept())?);
+        let rows = RowNorm::new(operands.input.part(0..self.elems())?, &operands.weight, self.norms.norm());
+        let own = |buffer: &'b B| buffer.part(elems_of(&self.share(), self.norms.hidden));
+        let wide = operands.output().part(elems_of(&self.normed(), self.norms.width()))?;
+        let rows = rows.output(wide).padded_to(self.norms.width()).residual_out(own(operands.kept())?);
         let rows = if let Some(codes) = &operands.codes { codes.asked(rows)? } else { rows };
-        let rows = if self.norms.residual { rows.residual(whole(&operands.residual)?) } else { rows };
-        self.communicator.all_reduce_norm(rows.algorithm(self.norms.algorithm), queue)
+        let rows = if self.norms.residual { rows.residual(own(&operands.residual)?) } else { rows };
+        let rows = rows.algorithm(self.norms.algorithm);
+        match self.norms.op {
+            Form::AllReduce => self.communicator.all_reduce_norm(rows, queue),
+            Form::ReduceScatter => self.communicator.reduce_scatter_norm(rows, queue),
+            Form::ReduceScatterAllGather => self.communicator.reduce_scatter_norm_all_gather(rows, queue),
+        }
+    }
+
+    /// Numbers of the rows that this rank reduces and keeps.
+    fn share(&self) -> Range<usize> {
+        let (rank, share) = (self.communicator.rank(), self.tokens / self.communicator.world_size());
+        match self.norms.op {
+            Form::AllReduce => 0..self.tokens,
+            _ => rank * share..(rank + 1) * share,
+        }
+    }
+
+    /// Numbers of the rows that this rank has normed.
+    fn normed(&self) -> Range<usize> {
+        if self.norms.op == Form::ReduceScatter { self.share() } else { 0..self.tokens }
     }
 
     /// A graph of one operation, and one of a batch.
@@ -233,7 +260,10 @@ impl Bench<'_> {
 
     /// The algorithm of the sum: the one asked for, or the library's choice.
     fn runs(&self) -> Algorithm {
-        let Norms { algorithm, dtype, hidden, plain, graph, one_process, .. } = *self.norms;
+        let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
+        if op != Form::AllReduce {
+            return Algorithm::TwoShotSentinel; // of the same bits
+        }
         let registers = self.communicator.device().kind() != DeviceKind::Host || one_process;
         let bytes = (self.elems() * dtype.bytes()) as u64;
         let ranges = self.communicator.explain_norm(dtype, hidden, !plain || (graph && registers));
@@ -244,12 +274,18 @@ impl Bench<'_> {
     fn name(&self) -> String {
         match self.communicator.world_size() {
             1 => "rows".to_owned(),
+            _ if self.norms.op != Form::AllReduce => "reduce-scatter".to_owned(),
             _ => self.runs().to_string(),
         }
     }
 }
 
+/// The elements of rows that are `pitch` elements apart.
+fn elems_of(rows: &Range<usize>, pitch: usize) -> Range<usize> {
+    rows.start * pitch..rows.end * pitch
+}
+
 /// The scale that a format takes from its caller.
-fn known(form: Form) -> f32 {
-    if matches!(form, Form::Static(_)) { STATIC_SCALE } else { GLOBAL_SCALE }
+fn known(form: Format) -> f32 {
+    if matches!(form, Format::Static(_)) { STATIC_SCALE } else { GLOBAL_SCALE }
 }
