@@ -277,11 +277,16 @@ struct NormArgs {
   QuantisedRows quantised;
 };
 
-/// An all-reduce and norm in one kernel: kOneShotSentinel or kTwoShotSentinel. Of `sum`, the region and what waits need;
-/// of `norm`, the operands, whose input rows follow each other.
+/// A sum and norm in one kernel: kOneShotSentinel, kTwoShotSentinel, or kTwoShotZeroCopy where rows are gathered. Of `sum`,
+/// the region and what waits need, and the operands of peers; of `norm`, the own operands, whose input rows follow each
+/// other. Where rows are scattered, rank r has rows [r share_rows, r share_rows + rows / world) of the operands. The
+/// addresses of an operand that has these rows alone are moved back, so that all operands have equal numbers of rows.
 struct FusedNormArgs {
   AllReduceArgs sum;
   NormArgs norm;
+  uint64_t share_rows;  ///< rows from the share of a rank to that of the next; 0: rows are not scattered
+  uint32_t op;          ///< the number of the operation
+  uint32_t gathers;     ///< of scattered rows: nonzero: the output has the rows of all ranks
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

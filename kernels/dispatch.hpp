@@ -16,6 +16,7 @@
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
 #include "kernels/geometry.hpp"
+#include "kernels/norm/gather.cuh"
 #include "kernels/norm/local.cuh"
 #include "kernels/norm/one_shot.cuh"
 #include "kernels/norm/two_shot.cuh"
@@ -170,12 +171,16 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
   }
 }
 
-/// All-reduces and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it.
+/// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it.
 template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
   if (args.sum.algorithm == kOneShotSentinel) return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
+  // Quantised rows are not gathered without copies.
+  if constexpr (!kQuantised) {
+    if (args.sum.algorithm == kTwoShotZeroCopy) return Backend::template entry<&norm_gather<Element, kFixed>>();
+  }
   return {};
 }
 template <class Backend, class Element, uint32_t kWorld>
@@ -316,9 +321,10 @@ int32_t each_call(NormArgs args, Visit visit) {
 template <class Visit>
 int32_t each_call(const FusedNormArgs& any, Visit visit) {
   return each_call(any.norm, [&](const NormArgs& norm) {
-    FusedNormArgs args{any.sum, norm};
+    FusedNormArgs args = any;
+    args.norm = norm;
     for (const uint32_t world : {2, 3, 4, 8}) {
-      for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel}) {
+      for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
         args.sum.world = world;
         args.sum.algorithm = algorithm;
         if (const int32_t code = visit(args)) return code;

@@ -260,22 +260,36 @@ constexpr uint64_t norm_slot_packets(uint32_t algorithm, uint64_t rows, uint64_t
   return algorithm == kOneShotSentinel ? rows * row_packets : (rows + world - 1) / world * (row_packets + 1);
 }
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
-constexpr uint32_t items(const FusedNormArgs& args) { return args.sum.world << args.sum.lanes_log2; }
+/// In a zero-copy kernel nothing arrives.
+constexpr uint32_t items(const FusedNormArgs& args) {
+  return args.sum.algorithm == kTwoShotZeroCopy ? 0 : args.sum.world << args.sum.lanes_log2;
+}
 /// Block-shared memory of a fused norm: what arrived, the columns, if rows are quantised what is largest, and the stage of
 /// a row that is not too long for it.
 constexpr uint64_t norm_shared_bytes(const FusedNormArgs& args) {
   const uint64_t packets = row_packets(args.norm), stage = packets <= kStagePackets ? packets * 16 : 0;
   return kNormSharedBytes + uint64_t{items(args)} * 16 + uint64_t{largest_words(args.norm, items(args))} * 4 + stage;
 }
+/// Whether rows are scattered in a way that the algorithm has.
+constexpr bool is_scattered(const FusedNormArgs& args) {
+  if (args.share_rows == 0) return args.sum.algorithm != kTwoShotZeroCopy;
+  const bool whole =
+      args.norm.rows % args.sum.world == 0 && args.norm.rows / args.sum.world <= args.share_rows && args.share_rows < uint64_t{1} << 32;
+  // Codes of rows that are not gathered would be numbered in the share.
+  if (args.norm.quantised.values != nullptr && (args.gathers == 0 || args.sum.algorithm != kTwoShotSentinel)) return false;
+  const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && args.norm.output != nullptr;
+  return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
+}
 constexpr bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const AllReduceArgs& sum = args.sum;
   const bool known = sum.world >= 2 && sum.world <= kMaxWorld && sum.rank < sum.world && is_row(args.norm) &&
                      args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
-                     (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel);
-  if (!known || sum.lanes_log2 > 16) return false;
+                     (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel || sum.algorithm == kTwoShotZeroCopy);
+  if (!known || sum.lanes_log2 > 16 || !is_scattered(args)) return false;
   const uint64_t packets = row_packets(args.norm);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
                      geometry.shared_bytes >= norm_shared_bytes(args);
+  if (sum.algorithm == kTwoShotZeroCopy) return shape && sum.inputs != nullptr && sum.outputs != nullptr;
   const bool room = sum.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(sum.algorithm, sum.slot_packets, sum.world) <= uint64_t{16} << 32 &&
                     norm_slot_packets(sum.algorithm, args.norm.rows, packets, sum.world) <= sum.slot_packets;

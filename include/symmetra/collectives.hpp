@@ -96,12 +96,13 @@ class Collectives {
   /// output or residual_out.
   ///
   /// Throws what all_reduce_norm throws; kInvalidArgument also if the number of rows is no multiple of the world size; kUnsupported also
-  /// for an algorithm other than kAuto.
+  /// for a named algorithm other than kTwoShotSentinel, or if its scratch has no room for a row.
   void reduce_scatter_norm(const RowNorm& rows, Queue queue) const { norm("reduce-scatter-norm", rows, queue); }
   /// Sums rows over all ranks, adds a residual that stays scattered, norms each row, and gathers the normed rows. The bits are those of a
   /// reduce_scatter_norm and an all_gather. Input and output have the rows of all ranks; residual and residual_out have those of this
   /// rank's share: part r of the rows for rank r. These may be the same memory: residual and residual_out; input and output; this rank's
-  /// part of input, and residual_out. Throws what reduce_scatter_norm throws.
+  /// part of input, and residual_out. Throws what reduce_scatter_norm throws, but kTwoShotZeroCopy serves too, where
+  /// there is an output and peers can address input and output.
   void reduce_scatter_norm_all_gather(const RowNorm& rows, Queue queue) const { norm("reduce-scatter-norm-all-gather", rows, queue); }
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many

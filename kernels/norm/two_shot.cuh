@@ -1,6 +1,7 @@
 // Two-shot all-reduce and norm: rank p owns the rows of share p, reduces them, and sends every peer x, and behind it one
 // packet with the row's scale and largest size, which are known when all of the row is summed. A peer norms and quantises
-// what arrives. So x alone travels, whatever is written. In the region and epochs of the two-shot all-reduce.
+// what arrives. So x alone travels, whatever is written. In the region and epochs of the two-shot all-reduce. Where rows are
+// scattered, a rank has the rows of its share alone, or gathers the normed rows of all.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 #include "kernels/norm/stage.cuh"
@@ -19,6 +20,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = packets_of<Element>(norm.hidden);
   const uint32_t pitch = packets + 1;  // the packets of a row and that of its scale
   const Shares shares(rows, world);
+  const bool scattered = args.share_rows != 0, gathers = !scattered || args.gathers != 0;
+  const auto first_row = [&](uint32_t owner) { return scattered ? owner * args.share_rows : uint64_t{shares.first(owner)}; };
   const Reduction reduction{kSum, world};
   const NormShared shared(world << lanes_log2, packets);
   const Columns columns(shared.columns, packets, Operands::wants_largest(norm) ? shared.largest : nullptr);
@@ -27,7 +30,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   const Call call = begin_call(sum.state, sum.wait);
   const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_pair(sum, t, world); });
   const Scratch<Protocol, 2> scratch(sum, world, call);
-  device::Waiter waiter(sum.wait, kOpAllReduceNorm, call.epoch, call.poisoned != 0);
+  device::Waiter waiter(sum.wait, args.op, call.epoch, call.poisoned != 0);
 
   for (uint32_t number = platform::block(); number < shares.size; number += platform::blocks()) {
     for (uint32_t tile = 0; tile < pitch; tile += lanes) {
@@ -35,7 +38,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         const uint32_t packet = tile + pair.lane;
         if (pair.peer == rank || packet >= pitch) return;
         if (packet < packets && shares.has(pair.peer, number) && !waiter.gave_up()) {
-          const Row<Element> row(norm.input, uint64_t{shares.first(pair.peer) + number} * norm.hidden, norm.hidden);
+          const Row<Element> row(norm.input, (first_row(pair.peer) + number) * norm.hidden, norm.hidden);
           scratch.send(0, pair, number * pitch + tile, Protocol::sendable(row.load(packet)));
         }
         scratch.clear(0, pair, number * pitch + tile);
@@ -46,8 +49,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   platform::sync_block();  // also in a block without rows, before the state advances
   bool failed = false;
   for (uint32_t number = platform::block(); shares.has(rank, number); number += platform::blocks()) {
-    const Row<Element> row(norm.input, uint64_t{shares.first(rank) + number} * norm.hidden, norm.hidden);
-    const Operands epilogue(norm, shares.first(rank) + number);
+    const Row<Element> row(norm.input, (first_row(rank) + number) * norm.hidden, norm.hidden);
+    const Operands epilogue(norm, first_row(rank) + number);
     const Stage stage(shared.stage, sum, number * pitch, packets);
     for (uint32_t tile = 0; tile < packets; tile += lanes) {
       pairs.each([&](const Pair& pair) {
@@ -69,20 +72,20 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
       platform::sync_block();
       pairs.each([&](const Pair& pair) {
         const uint32_t packet = tile + pair.lane;
-        if (pair.peer == rank || packet >= packets || failed) return;
+        if (!gathers || pair.peer == rank || packet >= packets || failed) return;
         scratch.send(1, pair, number * pitch + tile, stage.get(packet));
       });
     }
     const RowScale scale = epilogue.scale(columns.total());
     pairs.each([&](const Pair& pair) {
-      if (pair.peer == rank || pair.lane != 0 || failed) return;
+      if (!gathers || pair.peer == rank || pair.lane != 0 || failed) return;
       scratch.send(1, pair, number * pitch + packets, F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     });
     epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, scale, shared.largest);
     platform::sync_block();  // all have read the stage, the total and what is largest
   }
   const Groups groups = Operands::groups(norm, lanes);
-  for (uint32_t number = platform::block(); number < shares.size; number += platform::blocks()) {
+  for (uint32_t number = platform::block(); gathers && number < shares.size; number += platform::blocks()) {
     const auto each_peer = [&](auto body) {
       pairs.each([&](const Pair& pair) {
         if (pair.peer == rank || !shares.has(pair.peer, number) || pair.lane >= groups.packets()) return;
@@ -90,7 +93,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         first.from -= pair.lane;
         const Data behind = scratch.await(waiter, 1, first, number * pitch + packets);
         const RowScale scale{platform::f32_of(behind.word[0]), platform::f32_of(behind.word[1])};
-        body(pair, Operands(norm, shares.first(pair.peer) + number), scale);
+        body(pair, Operands(norm, first_row(pair.peer) + number), scale);
       });
     };
     const auto arrived = [&](const Pair& pair, uint32_t packet) {
@@ -111,7 +114,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
       each_peer([&](const Pair& pair, const Operands& epilogue, const RowScale& scale) {
         for (uint32_t offset = pair.lane; offset < count; offset += lanes) {
           const Data x = groups.any() && offset == pair.lane ? shared.arrived[pair.place] : arrived(pair, start + offset);
-          if (start + offset < packets) epilogue.keep(start + offset, x);
+          if (start + offset < packets && !scattered) epilogue.keep(start + offset, x);
           const float* const noted = shared.largest + (pair.peer << lanes_log2);
           const float largest = groups.any() ? groups.largest(noted, offset, count) : scale.largest;
           epilogue.norm(start + offset, x, scale.factor, largest);

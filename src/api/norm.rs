@@ -51,7 +51,8 @@ both! {
     /// # Errors
     /// Those of [`all_reduce_norm`](Self::all_reduce_norm);
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the number of rows is no multiple of the world
-    /// size; [`Error::Unsupported`](crate::Error::Unsupported) for an algorithm other than `Auto`.
+    /// size; [`Error::Unsupported`](crate::Error::Unsupported) for a named algorithm other than
+    /// [`TwoShotSentinel`](crate::Algorithm::TwoShotSentinel), or if its scratch has no room for a row.
     pub fn reduce_scatter_norm<'op, T: Element>(&self, rows: RowNorm<'op, T>, queue: impl Queue<'op>) -> Result<()> {
         self.run(&rows.call(&REDUCE_SCATTER_NORM), &queue)
     }
@@ -66,7 +67,9 @@ both! {
     /// memory: `residual` and `residual_out`; `input` and `output`; this rank's part of `input` and `residual_out`.
     ///
     /// # Errors
-    /// Those of [`reduce_scatter_norm`](Self::reduce_scatter_norm).
+    /// Those of [`reduce_scatter_norm`](Self::reduce_scatter_norm), but
+    /// [`TwoShotZeroCopy`](crate::Algorithm::TwoShotZeroCopy) serves too, where there is an output and peers can address
+    /// input and output.
     pub fn reduce_scatter_norm_all_gather<'op, T: Element>(
         &self,
         rows: RowNorm<'op, T>,

@@ -1,12 +1,13 @@
-//! Norms: an all-reduce and norm in one kernel, or an all-reduce by the communicator's own choice and a kernel that norms
-//! the summed rows. Both give equal bits where both sum in rank order.
+//! Norms: sum and norm in one kernel, or collectives by the communicator's own choice and kernels that norm rows. Both give
+//! equal bits where both sum in rank order.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{choice, ranges};
+use super::norm_choice::{choice, ranges, scattered_choice, scattered_ranges};
+use super::reach::Peers;
 use super::select::{Range, Reach};
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
@@ -20,10 +21,13 @@ use crate::types::{Dtype, Reduction, WAY_NOTHING};
 /// Bytes of a packet.
 const PACKET_BYTES: usize = 16;
 
-/// How many rows one launch of a fused kernel takes.
+/// A kernel that sums and norms.
 struct Fused {
     algorithm: Algorithm,
+    /// How many rows one launch takes, of all rows or, where rows are scattered, of each share.
     rows: usize,
+    /// Input and output, where peers address them.
+    peers: Option<[Peers; 2]>,
 }
 
 impl Communicator {
@@ -42,6 +46,15 @@ impl Communicator {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         let fits = |algorithm| inner.rows_at_once(algorithm, dtype, hidden) > 0;
         ranges(inner.group.device().kind(), self.world_size(), inner.table.ranges(dtype, reach), fits)
+    }
+
+    /// The ways of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
+    /// [`reduce_scatter_norm_all_gather`](Self::reduce_scatter_norm_all_gather), for rows of `hidden` elements, by the
+    /// bytes of all rows, smallest first. `Algorithm::Auto` stands for collectives and kernels one after the other.
+    /// `direct`: whether peers can address input and output (symmetric or registered memory).
+    pub fn explain_scattered_norm(&self, dtype: Dtype, hidden: usize, direct: bool, gathers: bool) -> Vec<Range> {
+        let (inner, direct) = (&self.0, direct && gathers);
+        scattered_ranges(self.world_size(), direct, |algorithm| inner.rows_at_once(algorithm, dtype, hidden) > 0)
     }
 }
 
@@ -65,7 +78,7 @@ impl Inner {
         if call.elems() == 0 {
             return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
         }
-        if let Some(fused) = self.fused(call, rows, shape) {
+        if let Some(fused) = self.fused(call, rows, shape, recorded)? {
             return self.norm_fused(call, rows, &fused, lane, queue, recorded);
         }
         call.steps(rows, shape)?.each(|step| match step {
@@ -76,22 +89,62 @@ impl Inner {
 
     /// The fused kernel that serves a call, if one does and a row fits its scratch: a named one, that of the size, or the
     /// two-shot for calls whose outputs have no place for the sum of all rows.
-    fn fused(&self, call: &Call<'_>, rows: &NormRows, shape: &Shape) -> Option<Fused> {
-        if call.op.scatters_rows() {
-            return None;
+    fn fused(
+        &self,
+        call: &Call<'_>,
+        rows: &NormRows,
+        shape: &Shape,
+        recorded: Option<&Recorded>,
+    ) -> Result<Option<Fused>> {
+        let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
+        let world = self.group.world_size();
+        let (named, gathers) = (call.options.algorithm, call.op.gathers_rows());
+        // The kernel without copies writes no codes, and kernels number the codes of all rows.
+        if scatters && rows.quantised.is_some() && (!gathers || named == Algorithm::TwoShotZeroCopy) {
+            return match named {
+                Algorithm::Auto => Ok(None),
+                named => {
+                    let reason = "quantised rows of a share go by the library's choice";
+                    Err(Error::unsupported(format!("{} by {named}", call.op.operation), reason))
+                }
+            };
         }
-        let bytes = (call.elems() * call.dtype.bytes()) as u64;
-        let fitting = |algorithm| {
-            let rows = self.rows_at_once(algorithm, call.dtype, rows.hidden());
-            (rows > 0).then_some(Fused { algorithm, rows })
-        };
+        let operands = [call.input.as_ref(), call.output.as_ref()];
+        let direct = operands.iter().all(|view| view.is_some_and(|view| self.reaches(view, recorded.is_some())));
+        let fits = |algorithm: &Algorithm| self.rows_at_once(*algorithm, call.dtype, rows.hidden()) > 0;
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
-        match call.options.algorithm {
-            Algorithm::Auto => choice(self.group.device().kind(), self.group.world_size(), bytes)
-                .and_then(fitting)
-                .or_else(|| if placed() { None } else { fitting(Algorithm::TwoShotSentinel) }),
-            named => Some(named).filter(|named| named.norms()).and_then(fitting),
-        }
+        let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(fits);
+        let algorithm = match call.options.algorithm {
+            Algorithm::Auto if scatters => {
+                scattered_choice(bytes, direct && gathers && rows.quantised.is_none()).filter(fits).or_else(two_shot)
+            }
+            Algorithm::Auto => choice(self.group.device().kind(), world, bytes).filter(fits).or_else(two_shot),
+            named => Some(named).filter(|named| named.norms(call.op)).filter(fits),
+        };
+        let Some(algorithm) = algorithm else {
+            return match call.options.algorithm {
+                named if scatters && named != Algorithm::Auto => {
+                    let reason = "its scratch has no room for a row";
+                    Err(Error::unsupported(format!("{} by {named}", call.op.operation), reason))
+                }
+                _ => Ok(None),
+            };
+        };
+        let rows = self.rows_at_once(algorithm, call.dtype, rows.hidden());
+        let rows = if scatters { rows / world } else { rows };
+        let peers = match (algorithm, operands) {
+            (Algorithm::TwoShotZeroCopy, [Some(input), Some(output)]) if direct => {
+                let peers =
+                    |view: &View<'_>, number| self.peers(view, view.elems * call.dtype.bytes(), recorded, number);
+                Some([peers(input, 0)?, peers(output, 1)?])
+            }
+            (Algorithm::TwoShotZeroCopy, _) => {
+                let reason = "peers address input and output: use symmetric or adopted memory, and ask for an output";
+                return Err(Error::unsupported(format!("{} by {algorithm}", call.op.operation), reason));
+            }
+            _ => None,
+        };
+        Ok(Some(Fused { algorithm, rows, peers }))
     }
 
     /// How many rows fit the scratch of an algorithm.
@@ -99,6 +152,8 @@ impl Inner {
         let (slot, packets) = (self.scratch(algorithm).slot_packets as usize, packets(dtype, hidden));
         match algorithm {
             Algorithm::OneShotSentinel => slot / packets,
+            // Kernels count rows in 32 bits.
+            Algorithm::TwoShotZeroCopy => u32::MAX as usize,
             // A packet more holds the scale of a row.
             _ => slot / (packets + 1) * self.group.world_size(),
         }
@@ -115,19 +170,23 @@ impl Inner {
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let (dtype, algorithm, hidden) = (call.dtype, fused.algorithm, rows.hidden());
-        let (scratch, world) = (self.scratch(algorithm), self.group.world_size() as u32);
+        let (scratch, world) = (self.scratch(algorithm), self.group.world_size());
         let whole = self.norm_args(call, rows);
+        let (whole, sources) = match call.op.scatters_rows() {
+            true => (self.as_all_rows(whole, call), world),
+            false => (whole, 1),
+        };
+        let share = whole.rows as usize / sources;
+        let [inputs, outputs] = fused.peers.unwrap_or([Peers::NONE; 2]);
         lane.order_call(queue)?;
-        for start in (0..whole.rows as usize).step_by(fused.rows) {
-            let count = fused.rows.min(whole.rows as usize - start);
-            let bytes = (count * hidden * dtype.bytes()) as u64;
+        for start in (0..share).step_by(fused.rows) {
+            let count = fused.rows.min(share - start);
+            let bytes = (count * sources * hidden * dtype.bytes()) as u64;
             let (operation, way) = (call.op.operation.number(), algorithm.number());
             let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
+            let noted = fused.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
             let first = self.announce(noted, lane, queue, recorded)?;
-            let reduced = if algorithm == Algorithm::OneShotSentinel { count } else { count.div_ceil(world as usize) };
-            let shape = shape_of(self.group.device());
-            let quantised = rows.quantised.is_some();
-            let launch = geometry::fused_norm(shape, world, (reduced as u64, packets(dtype, hidden) as u64), quantised);
+            let launch = self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype);
             let sum = args::AllReduceArgs {
                 input: std::ptr::null(),
                 output: std::ptr::null_mut(),
@@ -137,24 +196,50 @@ impl Inner {
                 rank: self.group.rank() as u32,
                 wait: self.arena.wait(first),
                 slot_packets: scratch.slot_packets,
-                world,
+                world: world as u32,
                 dtype: dtype as u32,
                 algorithm: way,
                 reduction: Reduction::Sum as u32,
                 peers: self.arena.everywhere(scratch.region.offset),
-                inputs: std::ptr::null(),
-                outputs: std::ptr::null(),
-                inputs_offset_bytes: 0,
-                outputs_offset_bytes: 0,
+                inputs: inputs.table,
+                outputs: outputs.table,
+                inputs_offset_bytes: inputs.offset_bytes,
+                outputs_offset_bytes: outputs.offset_bytes,
                 codec: Codec::None.number(),
             };
-            let args = args::FusedNormArgs { sum, norm: from_row(whole, start, count, dtype) };
-            // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane orders its
-            // use (exclusion); operands are valid for their rows, which the check of the call found, and are freed only
-            // after the device's work, or are the caller's duty.
-            queue.enqueue("launch an all-reduce and norm", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
+            let norm = from_row(whole, start, count * sources, dtype);
+            let share_rows = if call.op.scatters_rows() { share as u64 } else { 0 };
+            let gathers = call.op.gathers_rows().into();
+            let args = args::FusedNormArgs { sum, norm, share_rows, op: operation, gathers };
+            // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
+            // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,
+            // and are freed only after the device's work, or are the caller's duty.
+            queue.enqueue("launch a sum and norm", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
         }
         Ok(())
+    }
+
+    /// The arguments of scattered rows, whose operands for own rows are moved back to where the rows of rank 0 would be.
+    fn as_all_rows(&self, whole: args::NormArgs, call: &Call<'_>) -> args::NormArgs {
+        let before = self.group.rank() * (whole.rows as usize / self.group.world_size());
+        let (narrow, wide) = rows_bytes(&whole, before, call.dtype);
+        args::NormArgs {
+            residual: ahead(whole.residual.cast_mut(), narrow).cast_const(),
+            residual_out: ahead(whole.residual_out, narrow),
+            output: if call.op.gathers_rows() { whole.output } else { ahead(whole.output, wide) },
+            ..whole
+        }
+    }
+
+    /// The launch of a fused kernel for this many rows of all ranks.
+    fn fused_geometry(&self, algorithm: Algorithm, count: u64, rows: &NormRows, dtype: Dtype) -> geometry::Launch {
+        let (packets, quantised) = (packets(dtype, rows.hidden()) as u64, rows.quantised.is_some());
+        let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u64);
+        match algorithm {
+            Algorithm::OneShotSentinel => geometry::fused_norm(shape, world as u32, (count, packets), quantised),
+            Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets),
+            _ => geometry::fused_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
+        }
     }
 
     /// Enqueues the kernel of rows that this rank has.
@@ -232,9 +317,14 @@ fn packets(dtype: Dtype, elems: usize) -> usize {
     (elems * dtype.bytes()).div_ceil(PACKET_BYTES)
 }
 
-/// The arguments of rows `start..start + count`.
+/// The bytes of this many rows, and of as many output rows.
+fn rows_bytes(args: &args::NormArgs, rows: usize, dtype: Dtype) -> (usize, usize) {
+    (rows * args.hidden as usize * dtype.bytes(), rows * args.width as usize * dtype.bytes())
+}
+
+/// The arguments of `count` rows from row `start` on.
 fn from_row(whole: args::NormArgs, start: usize, count: usize, dtype: Dtype) -> args::NormArgs {
-    let (narrow, wide) = (start * whole.hidden as usize * dtype.bytes(), start * whole.width as usize * dtype.bytes());
+    let (narrow, wide) = rows_bytes(&whole, start, dtype);
     args::NormArgs {
         input: whole.input.wrapping_byte_add(narrow),
         residual: behind(whole.residual.cast_mut(), narrow),
@@ -249,4 +339,9 @@ fn from_row(whole: args::NormArgs, start: usize, count: usize, dtype: Dtype) -> 
 /// An operand some bytes further, if there is one.
 fn behind<T>(operand: *mut T, bytes: usize) -> *mut T {
     if operand.is_null() { operand } else { operand.wrapping_byte_add(bytes) }
+}
+
+/// An operand some bytes before, if there is one.
+fn ahead<T>(operand: *mut T, bytes: usize) -> *mut T {
+    if operand.is_null() { operand } else { operand.wrapping_byte_sub(bytes) }
 }

@@ -29,6 +29,36 @@ pub(super) fn choice(kind: DeviceKind, world: usize, bytes: u64) -> Option<Algor
     }
 }
 
+/// Largest message of the fused two-shot of scattered rows, where peers reach input and output and the zero-copy kernel
+/// serves larger ones, and where they do not. Estimates, on every device.
+const SCATTERED: [u64; 2] = [1 << 20, 8 << 20];
+
+/// The fused algorithm for all rows of a call whose rows are scattered. `direct`: whether rows are gathered into outputs
+/// that peers can address, from inputs that they can address. `None`: a reduce-scatter and so on, one after the other.
+pub(super) fn scattered_choice(bytes: u64, direct: bool) -> Option<Algorithm> {
+    match (bytes, direct) {
+        (bytes, true) if bytes > SCATTERED[0] => Some(Algorithm::TwoShotZeroCopy),
+        (bytes, _) if bytes <= SCATTERED[1] => Some(Algorithm::TwoShotSentinel),
+        _ => None,
+    }
+}
+
+/// The choice for every size of scattered rows. `Auto` stands for collectives and kernels one after the other.
+pub(super) fn scattered_ranges(world: usize, direct: bool, fits: impl Fn(Algorithm) -> bool) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
+    for up_to_bytes in if direct { [SCATTERED[0], u64::MAX] } else { [SCATTERED[1], u64::MAX] } {
+        let fused = scattered_choice(up_to_bytes, direct).filter(|algorithm| world > 1 && fits(*algorithm));
+        let range = match fused {
+            Some(algorithm) => Range { up_to_bytes, algorithm, reason: "one kernel sums and norms" },
+            None => Range { up_to_bytes, algorithm: Algorithm::Auto, reason: "collectives, and kernels that norm" },
+        };
+        // Neighbours with equal algorithms are one range.
+        ranges.pop_if(|last| last.algorithm == range.algorithm);
+        ranges.push(range);
+    }
+    ranges
+}
+
 /// The choice for every size. `sums` are the all-reduces of other sizes; `fits`: whether a row fits the scratch of a fused
 /// algorithm.
 pub(super) fn ranges(kind: DeviceKind, world: usize, sums: &[Range], fits: impl Fn(Algorithm) -> bool) -> Vec<Range> {

@@ -464,13 +464,19 @@ const _: () = {
 pub struct FusedNormArgs {
     pub sum: AllReduceArgs,
     pub norm: NormArgs,
+    pub share_rows: u64,
+    pub op: u32,
+    pub gathers: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 392usize];
+    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 408usize];
     ["Alignment of FusedNormArgs"][::std::mem::align_of::<FusedNormArgs>() - 8usize];
     ["Offset of field: FusedNormArgs::sum"][::std::mem::offset_of!(FusedNormArgs, sum) - 0usize];
     ["Offset of field: FusedNormArgs::norm"][::std::mem::offset_of!(FusedNormArgs, norm) - 256usize];
+    ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 392usize];
+    ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 400usize];
+    ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 404usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -142,6 +142,15 @@ pub(crate) fn fused_norm(shape: Shape, world: u32, (count, packets): (u64, u64),
     Launch::new(blocks, threads, shared_bytes, shape == Shape::Gpu, lanes_log2)
 }
 
+/// The launch of a zero-copy norm of `count` rows that a rank reduces, of `packets` packets: a row a block, and a packet a
+/// thread.
+pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64) -> Launch {
+    let geometry = rows(shape, count.clamp(1, MAX_BLOCKS.into()), packets, false);
+    let stage = if packets <= STAGE_PACKETS.into() { packets as u32 * PACKET_BYTES } else { 0 };
+    let shared_bytes = NORM_SHARED_BYTES + stage;
+    Launch { geometry: Geometry { shared_bytes, ..geometry }, lanes_log2: 0 }
+}
+
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.
 pub(crate) fn single(shape: Shape, items: u32) -> Launch {
     let threads = match shape {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::Op;
 use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::types::{Dtype, Reduction, algorithm_name};
@@ -75,9 +76,14 @@ impl Algorithm {
         matches!(self, Self::TwoShotZeroCopy)
     }
 
-    /// Whether the algorithm has a kernel that also norms what it sums.
-    pub(crate) const fn norms(self) -> bool {
-        matches!(self, Self::OneShotSentinel | Self::TwoShotSentinel)
+    /// Whether the algorithm has a kernel that also norms what it sums, in this operation on rows.
+    pub(crate) fn norms(self, op: &Op) -> bool {
+        match self {
+            Self::OneShotSentinel => !op.scatters_rows(),
+            Self::TwoShotSentinel => true,
+            Self::TwoShotZeroCopy => op.gathers_rows(),
+            _ => false,
+        }
     }
 
     /// Whether results have the bits of a sum in rank order, rounded once, as [`Determinism::Exact`](crate::Determinism::Exact) requires. True for

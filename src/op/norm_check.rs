@@ -56,9 +56,11 @@ impl Call<'_> {
             let limit = format!("it must be a multiple of the world size, {world}");
             return Err(Error::invalid("the number of rows", count, limit));
         }
-        if scatters && self.options.algorithm != Algorithm::Auto {
-            let what = format!("{operation} by {}", self.options.algorithm);
-            return Err(Error::unsupported(what, "it has no algorithms: leave the choice to the library"));
+        let named = self.options.algorithm;
+        if scatters && named != Algorithm::Auto && !named.norms(self.op) {
+            let served = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.norms(self.op));
+            let reason = format!("its algorithms are {}", served.map(Algorithm::name).collect::<Vec<_>>().join(", "));
+            return Err(Error::unsupported(format!("{operation} by {named}"), reason));
         }
         let share = if scatters { count / world } else { count };
         let normed = if self.op.output.size == Size::OwnRows { share } else { count };

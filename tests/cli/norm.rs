@@ -20,8 +20,11 @@ fn every_form() {
         assert!(row["time_us"].as_f64().unwrap() > 0.0, "{row}");
     }
     for op in ["reduce-scatter --graph", "reduce-scatter-all-gather --in-place", "reduce-scatter-all-gather --plain"] {
-        right(&format!("--ranks 3 --hidden 100 --tokens 3,12 --ranks-as threads --op {op}"), 2);
+        let rows = right(&format!("--ranks 3 --hidden 100 --tokens 3,12 --ranks-as threads --op {op}"), 2);
+        assert!(rows.iter().all(|row| row["algorithm"] == "two-shot-sentinel"), "{rows:?}");
     }
+    let rows = right("--ranks 2 --hidden 2880 --tokens 2,200 --ranks-as threads --op reduce-scatter-all-gather", 2);
+    assert_eq!(rows[1]["algorithm"], "two-shot-zero-copy", "{rows:?}");
     let forms = [
         "--no-residual",
         "--gemma --in-place",

@@ -1,7 +1,7 @@
 // Kernels that sum and norm, on the host platform: ranks as threads over shared memory, among plain all-reduces in one
 // region, every bit against the definition, quantised in every format and not. Blocks of several threads, lanes that take several packets
 // of a row, rows that do not fit the stage, calls that shrink and grow. Meant to run plainly and under ThreadSanitizer, AddressSanitizer
-// and UBSan. Prints one line; exits 1 when anything is wrong.
+// and UBSan. Rows are reduced by all ranks, scattered, or scattered and gathered. Prints one line; exits 1 when anything is wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -14,7 +14,7 @@ namespace {
 
 struct NormCase {
   uint32_t dtype, hidden, rows, width, blocks, threads, lanes_log2;
-  bool residual, kept, output, in_place;
+  bool residual, kept, output, in_place, scattered, gathered;
   bool wild;                               ///< NaNs, infinities, denormals and zeros
   std::optional<QuantisedRows> quantised;  ///< without addresses
 };
@@ -57,9 +57,16 @@ class Norms {
       weight_.push_back(element(random, c.dtype, false));
       for (Buffer& weight : weights_) weight.set(i, weight_.back());
     }
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      from_.address[rank] = inputs_[rank].data();
+      into_.address[rank] = output(rank).data();
+    }
     expect(world);
   }
   Norms(const Norms&) = delete;
+
+  const PeerTable* inputs() const { return &from_; }
+  const PeerTable* outputs() const { return &into_; }
 
   NormArgs args(uint32_t rank) const {
     NormArgs args{};
@@ -89,8 +96,12 @@ class Norms {
   }
   Launch consume(uint32_t rank) {
     return {[this, rank] {
-              for (uint64_t i = 0; i < x_.size() && case_.kept; ++i) wrong_[rank] += kept(rank).get(i) != x_[i];
-              for (uint64_t i = 0; i < y_.size() && case_.output; ++i) wrong_[rank] += output(rank).get(i) != y_[i];
+              for (uint64_t i = 0; i < x_.size() && case_.kept; ++i) {
+                wrong_[rank] += owns(rank, i / case_.hidden) && kept(rank).get(i) != x_[i];
+              }
+              for (uint64_t i = 0; i < y_.size() && case_.output; ++i) {
+                wrong_[rank] += (case_.gathered || owns(rank, i / case_.width)) && output(rank).get(i) != y_[i];
+              }
               for (const Buffer* buffer : {&inputs_[rank], &residuals_[rank], &kept_[rank], &outputs_[rank], &weights_[rank]}) {
                 wrong_[rank] += !buffer->guards_hold();
               }
@@ -110,6 +121,9 @@ class Norms {
 
   const Buffer& kept(uint32_t rank) const { return case_.in_place && case_.residual ? residuals_[rank] : kept_[rank]; }
   const Buffer& output(uint32_t rank) const { return case_.in_place && case_.width == case_.hidden ? inputs_[rank] : outputs_[rank]; }
+
+  /// Whether a rank reduces a row, or all ranks do.
+  bool owns(uint32_t rank, uint64_t row) const { return !case_.scattered || row / (case_.rows / terms_.size()) == rank; }
 
   void expect(uint32_t world) {
     const uint32_t dtype = case_.dtype, packet = 16 / element_bytes(dtype);
@@ -150,9 +164,10 @@ class Norms {
   std::vector<Bits> before_, weight_, x_, y_;
   std::vector<uint64_t> wrong_;
   std::optional<Codes> codes_;
+  PeerTable from_{}, into_{};
 };
 
-NormCase any_norm(std::mt19937_64& random, uint32_t dtype, const uint32_t (&shape)[2]) {
+NormCase any_norm(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint32_t world, const uint32_t (&shape)[2]) {
   const uint32_t lengths[] = {1, 3, 8, 31, 64, 65, 200, 513};
   NormCase c{};
   c.dtype = dtype;
@@ -166,8 +181,12 @@ NormCase any_norm(std::mt19937_64& random, uint32_t dtype, const uint32_t (&shap
   c.kept = random() % 2 == 0;
   c.output = !c.kept || random() % 3 != 0;
   c.in_place = random() % 2 == 0;
+  c.scattered = algorithm == kTwoShotZeroCopy || (algorithm == kTwoShotSentinel && random() % 2 == 0);
+  c.gathered = algorithm == kTwoShotZeroCopy || random() % 2 == 0;
+  if (c.scattered) c.rows = (c.rows + world - 1) / world * world;
+  if (algorithm == kTwoShotZeroCopy) c.output = true;
   c.wild = random() % 3 == 0;
-  if (random() % 3 != 0) {
+  if ((!c.scattered || c.gathered) && algorithm != kTwoShotZeroCopy && random() % 3 != 0) {
     c.quantised = any_format(random, c.rows, c.width);
     if (random() % 3 == 0) c.kept = c.output = false;
   }
@@ -197,7 +216,7 @@ uint64_t sequence(uint32_t algorithm, uint32_t dtype, uint32_t world, const uint
       }
       continue;
     }
-    const NormCase c = any_norm(random, dtype, shape);
+    const NormCase c = any_norm(random, algorithm, dtype, world, shape);
     norms.emplace_back(c, world, random);
     for (uint32_t rank = 0; rank < world; ++rank) {
       FusedNormArgs args{};
@@ -210,6 +229,11 @@ uint64_t sequence(uint32_t algorithm, uint32_t dtype, uint32_t world, const uint
       args.sum.world = world;
       args.sum.algorithm = algorithm;
       args.sum.lanes_log2 = c.lanes_log2;
+      args.sum.inputs = norms.back().inputs();
+      args.sum.outputs = norms.back().outputs();
+      args.share_rows = c.scattered ? c.rows / world : 0;
+      args.gathers = c.gathered;
+      args.op = kOpAllReduceNorm;
       const auto shared = static_cast<uint32_t>(norm_shared_bytes(args));
       const Geometry geometry{c.blocks, c.threads, shared, 0};
       const host::Entry entry = entry_of(args, geometry);
@@ -241,7 +265,7 @@ int main(int argc, char** argv) {
   const uint32_t shapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {3, 3}};
   std::mt19937_64 random(seed);
   int checks = 0, failures = 0;
-  for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel}) {
+  for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
     for (const uint32_t dtype : {kF32, kF16, kBF16}) {
       for (const uint32_t world : {2, 3, 5}) {
         const uint64_t wrong = sequence(algorithm, dtype, world, shapes[checks % 5], random);

@@ -158,9 +158,6 @@ impl Norms {
                 args.ranks
             )));
         }
-        if args.op != Form::AllReduce && args.algorithm != Algorithm::Auto {
-            return Err(Failure::usage("--algorithm: rows that are scattered go by the library's choice".to_owned()));
-        }
         let norms = Self {
             op: args.op,
             hidden: args.hidden as usize,

@@ -200,12 +200,12 @@ fn values_alone() {
     });
     // Rows that are gathered lie in the output.
     threads(2, &small, |rank| {
-        let rows = DeviceBuffer::<f32>::new(&rank.device, 200).unwrap();
+        let rows = DeviceBuffer::<f32>::new(&rank.device, 2 << 14).unwrap();
         let (own, weight) =
-            (rows.borrow().slice(0..100).unwrap(), DeviceBuffer::<f32>::new(&rank.device, 100).unwrap());
-        let values = DeviceBuffer::<i8>::new(&rank.device, 200).unwrap();
+            (rows.borrow().slice(0..1 << 14).unwrap(), DeviceBuffer::<f32>::new(&rank.device, 1 << 14).unwrap());
+        let values = DeviceBuffer::<i8>::new(&rank.device, 2 << 14).unwrap();
         let scales = DeviceBuffer::<f32>::new(&rank.device, 2).unwrap();
-        let own = if rank.rank() == 0 { own } else { rows.borrow().slice(100..200).unwrap() };
+        let own = if rank.rank() == 0 { own } else { rows.borrow().slice(1 << 14..2 << 14).unwrap() };
         let asked = |how| RowNorm::new(&rows, &weight, NORM).quantised(how, &values, &scales).residual_out(own);
         let gathered =
             rank.communicator.reduce_scatter_norm_all_gather(asked(Quantisation::PerToken(Narrow::I8)), &rank.stream);

@@ -76,6 +76,8 @@ impl Case {
         let width = (random.below(4) == 0).then(|| hidden + random.below(20));
         let count = count.min((ROOM - 2 * OFFSETS) / width.unwrap_or(hidden));
         let count = if form == Form::AllReduce { count } else { count / world * world };
+        // Rows that fit the scratch of the tests.
+        let fused = if form == Form::AllReduce { 600 } else { 300 };
         let residual = random.below(4) > 0;
         let kept = match random.below(6) {
             0 | 1 if residual => Some(Place::Residual),
@@ -86,7 +88,7 @@ impl Case {
         let output = match random.below(4) {
             0 if kept != Some(Place::Input) && width.is_none_or(|width| width == hidden) => Some(Place::Input),
             // Where the sum has no place, a row must fit the scratch.
-            1 if (hidden < 600 && form == Form::AllReduce) || matches!(kept, Some(Place::Kept | Place::Input)) => None,
+            1 if hidden < fused || matches!(kept, Some(Place::Kept | Place::Input)) => None,
             _ => Some(Place::Output),
         };
         let kept = if output.is_none() { kept.or(Some(Place::Kept)) } else { kept };
@@ -103,7 +105,16 @@ impl Case {
             Algorithm::TwoShotZeroCopy,
         ];
         let named = &named[..if symmetric { 7 } else { 6 }];
-        let (auto, rank) = (unplaced || form != Form::AllReduce || random.below(2) == 0, 0);
+        let scattered = match form {
+            Form::ReduceScatterAllGather if symmetric && output.is_some() => Some(Algorithm::TwoShotZeroCopy),
+            _ => (hidden < fused).then_some(Algorithm::TwoShotSentinel),
+        };
+        let algorithm = match form {
+            _ if unplaced || random.below(2) == 0 => Algorithm::Auto,
+            Form::AllReduce => *random.pick(named),
+            _ => scattered.unwrap_or(Algorithm::Auto),
+        };
+        let rank = 0;
         Self {
             form,
             rank,
@@ -119,7 +130,7 @@ impl Case {
             at: [(); 4].map(|()| if random.below(2) == 0 { 0 } else { random.below(OFFSETS) }),
             symmetric,
             captured: random.below(3) == 0,
-            algorithm: if auto { Algorithm::Auto } else { *random.pick(named) },
+            algorithm,
             plain_sum: (random.below(3) == 0).then(|| (*random.pick(&named[1..4]), random.below(9000))),
         }
     }
@@ -167,6 +178,7 @@ impl Case {
         let elems = self.count * self.hidden;
         let message = if by_rows { self.hidden } else { elems };
         let of = |start: usize| match self.algorithm {
+            _ if self.form != Form::AllReduce => data.sums[start..start + message].to_vec(),
             Algorithm::Auto => data.sums[start..start + message].to_vec(),
             named => data.expected(named, Reduction::Sum, start, message),
         };

@@ -51,3 +51,21 @@ fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
     ];
     assert_eq!(rows(&ranges), expected);
 }
+
+#[test]
+fn every_size_of_scattered_rows_is_in_one_range() {
+    for (world, direct, fits) in
+        [(1, true, true), (2, true, true), (4, false, true), (8, true, false), (3, false, false)]
+    {
+        let ranges = scattered_ranges(world, direct, |algorithm| fits || algorithm == Algorithm::TwoShotZeroCopy);
+        assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes), "{ranges:?}");
+        assert!(ranges.windows(2).all(|pair| pair[0].algorithm != pair[1].algorithm), "{ranges:?}");
+        assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);
+        for bytes in (0..40).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]) {
+            let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
+            let fused = scattered_choice(bytes, direct).filter(|_| world > 1);
+            let fused = fused.filter(|algorithm| fits || *algorithm == Algorithm::TwoShotZeroCopy);
+            assert_eq!(range.algorithm, fused.unwrap_or(Algorithm::Auto), "{bytes}: {ranges:?}");
+        }
+    }
+}

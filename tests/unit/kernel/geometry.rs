@@ -15,6 +15,7 @@ proptest! {
             quantised(Shape::Gpu, world, packets >> 5, 17),
             fused_norm(Shape::Gpu, world, (packets, row), false),
             fused_norm(Shape::Gpu, world, (packets, row), true),
+            gathered_norm(Shape::Gpu, packets, row),
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));

@@ -127,7 +127,7 @@ impl Bench<'_> {
         operands.codes.iter().try_for_each(|codes| codes.fill(UNWRITTEN, stream))?;
         self.once(&operands, graphs.as_ref())?;
         communicator.synchronize(stream)?;
-        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.runs(), 0).collect();
+        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as(), 0).collect();
         let x = if norms.residual { with_residual(&sum, &residual) } else { sum };
         let unlike = |found: Vec<T>, right: &[T], range: Range<usize>| {
             let pairs = found[range.clone()].iter().zip(&right[range]);
@@ -258,24 +258,32 @@ impl Bench<'_> {
         Ok(batches_us)
     }
 
-    /// The algorithm of the sum: the one asked for, or the library's choice.
+    /// The algorithm of the sum: the one asked for, or the library's choice. `Auto`: scattered rows go by a reduce-scatter.
     fn runs(&self) -> Algorithm {
         let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
-        if op != Form::AllReduce {
-            return Algorithm::TwoShotSentinel; // of the same bits
-        }
         let registers = self.communicator.device().kind() != DeviceKind::Host || one_process;
         let bytes = (self.elems() * dtype.bytes()) as u64;
-        let ranges = self.communicator.explain_norm(dtype, hidden, !plain || (graph && registers));
+        let direct = !plain || (graph && registers);
+        let ranges = match op {
+            Form::AllReduce => self.communicator.explain_norm(dtype, hidden, direct),
+            Form::ReduceScatter => self.communicator.explain_scattered_norm(dtype, hidden, direct, false),
+            Form::ReduceScatterAllGather => self.communicator.explain_scattered_norm(dtype, hidden, direct, true),
+        };
         let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(algorithm, |range| range.algorithm);
         if algorithm == Algorithm::Auto { chosen } else { algorithm }
     }
 
+    /// An algorithm with the bits of the sum.
+    fn sums_as(&self) -> Algorithm {
+        // A reduce-scatter adds in rank order.
+        if self.norms.op == Form::AllReduce { self.runs() } else { Algorithm::TwoShotSentinel }
+    }
+
     fn name(&self) -> String {
-        match self.communicator.world_size() {
-            1 => "rows".to_owned(),
-            _ if self.norms.op != Form::AllReduce => "reduce-scatter".to_owned(),
-            _ => self.runs().to_string(),
+        match (self.communicator.world_size(), self.runs()) {
+            (1, _) => "rows".to_owned(),
+            (_, Algorithm::Auto) => "reduce-scatter".to_owned(),
+            (_, algorithm) => algorithm.to_string(),
         }
     }
 }

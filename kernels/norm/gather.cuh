@@ -1,0 +1,105 @@
+// Zero-copy reduce-scatter, norm and all-gather: every rank reads the rows of its share from all inputs, reduces them, adds
+// its residual, norms them, and writes the normed rows into the outputs of all ranks. Between two barriers, with the flags
+// and epochs of the zero-copy two-shot. A block takes a row, and then the row that is as many rows further as there are
+// blocks.
+#pragma once
+#include "kernels/barrier.cuh"
+#include "kernels/norm/epilogue.cuh"
+#include "kernels/norm/stage.cuh"
+#include "kernels/reduce.cuh"
+
+namespace symmetra::kernels {
+
+/// A row of the inputs of all ranks.
+template <class Element, uint32_t kWorld>
+class PeerRow {
+ public:
+  using Data = Words<4>;
+
+  SYMMETRA_DEVICE PeerRow(const FusedNormArgs& args, uint64_t row)
+      : args_(args), row_(row), reduction_{kSum, world_of<kWorld>(args.sum.world)} {}
+
+  /// The sum of a packet.
+  SYMMETRA_DEVICE Data sum(uint32_t packet) const {
+    if constexpr (kWorld == 0) {
+      typename Element::template Accumulator<4> total(reduction_);
+      total.start(of(0).load(packet));
+      for (uint32_t rank = 1; rank < reduction_.world; ++rank) total.add(of(rank).load(packet));
+      return total.round();
+    } else {
+      Data data[kWorld];
+      SYMMETRA_UNROLL
+      for (uint32_t rank = 0; rank < kWorld; ++rank) data[rank] = of(rank).load(packet);
+      return reduce_ranks<Element, kWorld>(data, 0, reduction_);
+    }
+  }
+
+ private:
+  SYMMETRA_DEVICE Row<Element> of(uint32_t rank) const {
+    const auto* base = static_cast<const uint8_t*>(args_.sum.inputs->address[rank]) + args_.sum.inputs_offset_bytes;
+    return Row<Element>(base, row_ * args_.norm.hidden, args_.norm.hidden);
+  }
+
+  const FusedNormArgs& args_;
+  uint64_t row_;
+  Reduction reduction_;
+};
+
+/// The operands of a norm whose outputs are those of a rank. Everything that is gathered is here.
+SYMMETRA_DEVICE NormArgs outputs_of(const FusedNormArgs& args, uint32_t rank) {
+  NormArgs norm = args.norm;
+  norm.output = static_cast<uint8_t*>(args.sum.outputs->address[rank]) + args.sum.outputs_offset_bytes;
+  return norm;
+}
+
+/// Sums, norms and stores one row by all threads of the block.
+template <class Element, uint32_t kWorld>
+SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& shared, uint64_t number) {
+  const NormArgs& norm = args.norm;
+  const uint32_t world = world_of<kWorld>(args.sum.world), rank = args.sum.rank;
+  const PeerRow<Element, kWorld> inputs(args, number);
+  const Epilogue<Element, false> epilogue(norm, number);
+  // A row that is too long for the stage waits in this rank's own output, which no peer reads.
+  const Row<Element> own(norm.output, number * norm.width, norm.hidden);
+  const bool staged = own.packets() <= kStagePackets;
+  const Columns columns(shared.columns, own.packets());
+  for (uint32_t column = platform::thread(); column < columns.count(); column += platform::threads()) {
+    for (uint32_t packet = column; packet < own.packets(); packet += kNormColumns) {
+      const Words<4> x = epilogue.with_residual(packet, inputs.sum(packet));
+      epilogue.keep(packet, x);
+      epilogue.add(columns, packet, x);
+      if (staged) {
+        shared.stage[packet] = x;
+      } else {
+        own.store(packet, x);
+      }
+    }
+  }
+  const RowScale scale = epilogue.scale(columns.total());
+  // Ranks start at different peers, so that they do not all write to one at once; a rank's own output is the last.
+  for (uint32_t k = 1; k <= world; ++k) {
+    const NormArgs theirs = outputs_of(args, (rank + k) % world);
+    const Epilogue<Element, false> store(theirs, number);
+    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, scale, nullptr);
+  }
+  platform::sync_block();  // all have read the stage and the total
+}
+
+template <class Element, uint32_t kWorld>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_gather(SYMMETRA_ARGS(FusedNormArgs) args) {
+  const AllReduceArgs& sum = args.sum;
+  const NormShared shared(0, packets_of<Element>(args.norm.hidden));
+  platform::wait_prior();
+  const Call call = begin_call(sum.state, sum.wait);
+  BlockBarrier barrier(sum, world_of<kWorld>(sum.world), call, args.op);
+  if (barrier.enter()) {
+    for (uint64_t number = platform::block(); number < args.share_rows; number += platform::blocks()) {
+      gather_row<Element, kWorld>(args, shared, sum.rank * args.share_rows + number);
+    }
+  }
+  platform::release_next();
+  barrier.leave();
+  end_call(sum.state, sum.wait, call.epoch, 0);
+}
+
+}  // namespace symmetra::kernels
