@@ -213,12 +213,51 @@ constexpr uint32_t kNormFold = 8;
 constexpr uint32_t kNormWords = 1172;
 /// Block-shared memory of a norm of summed rows: votes, then the columns.
 constexpr uint32_t kNormSharedBytes = 16 + kNormWords * 4;
+/// Words of what is largest in a row, or in its groups: in a quantised norm, behind the columns.
+constexpr uint32_t kNormLargestWords = kNormWords;
 /// Most packets of a row that a block keeps in shared memory.
 constexpr uint32_t kStagePackets = 1024;
 /// Most blocks of a norm: its blocks have no state.
 constexpr uint32_t kMostNormBlocks = 65535;
 /// Most elements of a row.
 constexpr uint32_t kMostHidden = 1u << 20;
+
+/// How rows are quantised: what has a scale of its own, and how that is stored. The numbers cross the language boundary.
+constexpr uint32_t kScalingStatic = 0;    ///< the caller's scale for all rows
+constexpr uint32_t kScalingPerToken = 1;  ///< a row, f32
+constexpr uint32_t kScalingPerGroup = 2;  ///< a group of a row, f32
+constexpr uint32_t kScalingMx = 3;        ///< a group of a row, e8m0
+constexpr uint32_t kScalingNvfp4 = 4;     ///< 16 elements of a row, e4m3 times the caller's scale for all rows
+constexpr uint32_t kScalings = 5;         ///< how many there are
+
+/// Formats of quantised values. The numbers cross the language boundary.
+constexpr uint32_t kNarrowE4M3 = 0;
+constexpr uint32_t kNarrowE5M2 = 1;
+constexpr uint32_t kNarrowE2M1 = 2;  ///< two values a byte, the even element in the low bits
+constexpr uint32_t kNarrowI8 = 3;
+constexpr uint32_t kNarrows = 4;  ///< how many there are
+
+/// Where the scale of group g of a row is. The numbers cross the language boundary.
+constexpr uint32_t kScalesRows = 0;           ///< [row][g]
+constexpr uint32_t kScalesColumns = 1;        ///< [g][row]
+constexpr uint32_t kScalesPackedColumns = 2;  ///< bytes: four groups a word, [g / 4][row], columns padded to four words
+constexpr uint32_t kScalesSwizzled128x4 = 3;  ///< bytes: blocks of 128 rows by 4 groups
+constexpr uint32_t kScaleLayouts = 4;         ///< how many there are
+/// Groups have a multiple of so many elements, which are whole packets of every type of rows.
+constexpr uint32_t kGroupStep = 16;
+
+/// Quantised rows of a norm.
+struct QuantisedRows {
+  void* values;              ///< own; rows of `width` codes; null: not asked for
+  void* scales;              ///< own; null: kScalingStatic
+  const float* known_scale;  ///< own; kScalingStatic: the scale; kScalingNvfp4: the scale of scales; else null
+  uint64_t first_row;        ///< number of the first row of the launch among all rows of the call
+  uint64_t all_rows;         ///< of the call: layouts of columns depend on it
+  uint32_t scaling;          ///< kScaling*
+  uint32_t to;               ///< kNarrow*
+  uint32_t elems;            ///< of a group; without groups 0
+  uint32_t layout;           ///< kScales*
+};
 
 /// RMSNorm of rows whose sum over the ranks is known: x = T(input + residual), y = T(x (weight + offset) r).
 struct NormArgs {
@@ -235,6 +274,7 @@ struct NormArgs {
   uint32_t weight_dtype;  ///< that of rows, or kF32
   float epsilon;
   float weight_offset;
+  QuantisedRows quantised;
 };
 
 /// A sum and norm in one kernel: kOneShotSentinel, kTwoShotSentinel, or kTwoShotZeroCopy where rows are gathered. Of `sum`,

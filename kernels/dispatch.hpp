@@ -151,29 +151,42 @@ typename Backend::Entry quantised_kernel(const AllReduceArgs& args) {
   }
 }
 
-/// Norms of rows, by the rows' type.
+/// Norms of rows, by the rows' type. Kernels that quantise are apart, because encoders would crowd the others.
+template <class Backend, class Element>
+typename Backend::Entry summed_norm_kernel(const NormArgs& args) {
+  if (args.quantised.values != nullptr) return Backend::template entry<&norm_rows<Element, true>>();
+  return Backend::template entry<&norm_rows<Element, false>>();
+}
 template <class Backend>
 typename Backend::Entry norm_kernel(const NormArgs& args) {
   switch (args.dtype) {
     case kF32:
-      return Backend::template entry<&norm_rows<F32>>();
+      return summed_norm_kernel<Backend, F32>(args);
     case kF16:
-      return Backend::template entry<&norm_rows<F16>>();
+      return summed_norm_kernel<Backend, F16>(args);
     case kBF16:
-      return Backend::template entry<&norm_rows<BF16>>();
+      return summed_norm_kernel<Backend, BF16>(args);
     default:
       return {};
   }
 }
 
 /// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it.
-template <class Backend, class Element, uint32_t kWorld>
+template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
-  if (args.sum.algorithm == kOneShotSentinel) return Backend::template entry<&norm_one_shot<Element, kFixed>>();
-  if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed>>();
-  if (args.sum.algorithm == kTwoShotZeroCopy) return Backend::template entry<&norm_gather<Element, kFixed>>();
+  if (args.sum.algorithm == kOneShotSentinel) return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
+  if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
+  // Quantised rows are not gathered without copies.
+  if constexpr (!kQuantised) {
+    if (args.sum.algorithm == kTwoShotZeroCopy) return Backend::template entry<&norm_gather<Element, kFixed>>();
+  }
   return {};
+}
+template <class Backend, class Element, uint32_t kWorld>
+typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
+  if (args.norm.quantised.values != nullptr) return fused_norm_kernel<Backend, Element, kWorld, true>(args);
+  return fused_norm_kernel<Backend, Element, kWorld, false>(args);
 }
 template <class Backend, class ElementType>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
@@ -295,23 +308,30 @@ int32_t each_call(const ExchangeArgs& any, Visit visit) {
 }
 template <class Visit>
 int32_t each_call(NormArgs args, Visit visit) {
-  for (args.dtype = 0; args.dtype <= kU64; ++args.dtype) {
-    if (const int32_t code = visit(args)) return code;
+  uint8_t code = 0;  // quantised rows have an address
+  for (void* const values : {static_cast<void*>(nullptr), static_cast<void*>(&code)}) {
+    for (const uint32_t dtype : {kF32, kF16, kBF16}) {
+      args.dtype = dtype;
+      args.quantised.values = values;
+      if (const int32_t error = visit(args)) return error;
+    }
   }
   return 0;
 }
 template <class Visit>
-int32_t each_call(FusedNormArgs args, Visit visit) {
-  for (args.sum.world = 2; args.sum.world <= 8; ++args.sum.world) {
-    for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
-      for (const uint32_t dtype : {kF32, kF16, kBF16}) {
+int32_t each_call(const FusedNormArgs& any, Visit visit) {
+  return each_call(any.norm, [&](const NormArgs& norm) {
+    FusedNormArgs args = any;
+    args.norm = norm;
+    for (const uint32_t world : {2, 3, 4, 8}) {
+      for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
+        args.sum.world = world;
         args.sum.algorithm = algorithm;
-        args.norm.dtype = dtype;
         if (const int32_t code = visit(args)) return code;
       }
     }
-  }
-  return 0;
+    return int32_t{0};
+  });
 }
 
 /// Calls `visit` with every kernel there is, with some several times and with null where there is none, until it

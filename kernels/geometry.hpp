@@ -207,14 +207,48 @@ constexpr uint32_t norm_words() {
   return words;
 }
 static_assert(kNormWords >= norm_words() && kNormWords % 4 == 0, "room for every level, and whole packets");
+/// Whether scales can be stored so.
+constexpr bool has_layout(uint32_t scaling, uint32_t layout) {
+  switch (scaling) {
+    case kScalingPerGroup:
+      return layout == kScalesRows || layout == kScalesColumns;
+    case kScalingMx:
+      return layout == kScalesRows || layout == kScalesPackedColumns || layout == kScalesSwizzled128x4;
+    case kScalingNvfp4:
+      return layout == kScalesRows || layout == kScalesSwizzled128x4;
+    default:
+      return layout == kScalesRows;
+  }
+}
+/// Whether values can be of a format.
+constexpr bool has_format(uint32_t scaling, uint32_t to) {
+  if (scaling == kScalingNvfp4) return to == kNarrowE2M1;
+  return to < kNarrows && to != (scaling == kScalingMx ? kNarrowI8 : kNarrowE2M1);
+}
+/// Whether rows can be quantised so, or are not quantised.
+constexpr bool is_quantised(const QuantisedRows& how, uint64_t rows, uint32_t width) {
+  if (how.values == nullptr) return true;
+  const bool grouped = how.scaling >= kScalingPerGroup, known = how.scaling == kScalingStatic || how.scaling == kScalingNvfp4;
+  if (how.scaling >= kScalings || !has_format(how.scaling, how.to) || !has_layout(how.scaling, how.layout)) return false;
+  if ((how.scales != nullptr) == (how.scaling == kScalingStatic) || (how.known_scale != nullptr) != known) return false;
+  if (grouped ? how.elems == 0 || how.elems % kGroupStep != 0 : how.elems != 0) return false;
+  if (how.scaling >= kScalingMx && width % how.elems != 0) return false;
+  return how.first_row + rows <= how.all_rows && how.all_rows < uint64_t{1} << 40;
+}
 constexpr bool is_row(const NormArgs& args) {
   const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
   return types && args.hidden >= 1 && args.hidden <= kMostHidden && args.width >= args.hidden && args.input_pitch >= args.hidden &&
-         args.rows < uint64_t{1} << 40 && (args.weight_dtype == args.dtype || args.weight_dtype == kF32);
+         args.rows < uint64_t{1} << 40 && (args.weight_dtype == args.dtype || args.weight_dtype == kF32) &&
+         is_quantised(args.quantised, args.rows, args.width);
+}
+/// Words for what is largest: in a norm of summed rows `items` is 0.
+constexpr uint32_t largest_words(const NormArgs& args, uint32_t items) {
+  if (args.quantised.values == nullptr) return 0;
+  return items > kNormLargestWords ? (items + 3) / 4 * 4 : kNormLargestWords;
 }
 constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
   return is_row(args) && geometry.blocks >= 1 && geometry.blocks <= kMostNormBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
-         geometry.shared_bytes >= kNormSharedBytes;
+         geometry.shared_bytes >= kNormSharedBytes + largest_words(args, 0) * 4;
 }
 
 /// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, each with a
@@ -223,19 +257,23 @@ constexpr uint64_t norm_slot_packets(uint32_t algorithm, uint64_t rows, uint64_t
   return algorithm == kOneShotSentinel ? rows * row_packets : (rows + world - 1) / world * (row_packets + 1);
 }
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
-/// Block-shared memory of a fused norm: what arrived, the columns, and the stage of a row that is not too long for it.
-constexpr uint64_t norm_shared_bytes(uint32_t items, uint64_t row_packets) {
-  return kNormSharedBytes + uint64_t{items} * 16 + (row_packets <= kStagePackets ? row_packets * 16 : 0);
-}
 /// In a zero-copy kernel nothing arrives.
 constexpr uint32_t items(const FusedNormArgs& args) {
   return args.sum.algorithm == kTwoShotZeroCopy ? 0 : args.sum.world << args.sum.lanes_log2;
+}
+/// Block-shared memory of a fused norm: what arrived, the columns, if rows are quantised what is largest, and the stage of
+/// a row that is not too long for it.
+constexpr uint64_t norm_shared_bytes(const FusedNormArgs& args) {
+  const uint64_t packets = row_packets(args.norm), stage = packets <= kStagePackets ? packets * 16 : 0;
+  return kNormSharedBytes + uint64_t{items(args)} * 16 + uint64_t{largest_words(args.norm, items(args))} * 4 + stage;
 }
 /// Whether rows are scattered in a way that the algorithm has.
 constexpr bool is_scattered(const FusedNormArgs& args) {
   if (args.share_rows == 0) return args.sum.algorithm != kTwoShotZeroCopy;
   const bool whole =
       args.norm.rows % args.sum.world == 0 && args.norm.rows / args.sum.world <= args.share_rows && args.share_rows < uint64_t{1} << 32;
+  // Codes of rows that are not gathered would be numbered in the share.
+  if (args.norm.quantised.values != nullptr && (args.gathers == 0 || args.sum.algorithm != kTwoShotSentinel)) return false;
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && args.norm.output != nullptr;
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
@@ -247,7 +285,7 @@ constexpr bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   if (!known || sum.lanes_log2 > 16 || !is_scattered(args)) return false;
   const uint64_t packets = row_packets(args.norm);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
-                     geometry.shared_bytes >= norm_shared_bytes(items(args), packets);
+                     geometry.shared_bytes >= norm_shared_bytes(args);
   if (sum.algorithm == kTwoShotZeroCopy) return shape && sum.inputs != nullptr && sum.outputs != nullptr;
   const bool room = sum.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(sum.algorithm, sum.slot_packets, sum.world) <= uint64_t{16} << 32 &&

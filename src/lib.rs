@@ -148,7 +148,7 @@ pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow,
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
-pub use op::{Algorithm, AllReduceOptions, Codec, Messages, RmsNorm, RowNorm};
+pub use op::{Algorithm, AllReduceOptions, Codec, Messages, Narrow, Quantisation, RmsNorm, RowNorm, ScaleLayout};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
 

@@ -9,6 +9,22 @@ namespace symmetra {
 
 using core::operand_of;
 
+namespace {
+
+core::AskedRows asked_rows(const QuantisedRows& rows) {
+  core::AskedRows asked{};
+  asked.scaling = static_cast<std::uint32_t>(rows.scaling);
+  asked.to = static_cast<std::uint32_t>(rows.to);
+  asked.layout = static_cast<std::uint32_t>(rows.layout);
+  asked.elems = rows.elems;
+  asked.values = operand_of(rows.values);
+  if ((asked.has_scales = rows.scales.has_value())) asked.scales = operand_of(*rows.scales);
+  if ((asked.has_known_scale = rows.known_scale.has_value())) asked.known_scale = operand_of(*rows.known_scale);
+  return asked;
+}
+
+}  // namespace
+
 void Collectives::norm(const char* operation, const RowNorm& rows, const Queue& queue) const {
   const core::Group group{coordinator_ == nullptr ? &core::live(communicator_) : nullptr, coordinator_.get()};
   core::AskedNorm asked{};
@@ -18,6 +34,7 @@ void Collectives::norm(const char* operation, const RowNorm& rows, const Queue& 
   if ((asked.has_residual = rows.residual.has_value())) asked.residual = operand_of(*rows.residual);
   if ((asked.has_residual_out = rows.residual_out.has_value())) asked.residual_out = operand_of(*rows.residual_out);
   if ((asked.has_output = rows.output.has_value())) asked.output = operand_of(*rows.output);
+  if ((asked.has_quantised = rows.quantised.has_value())) asked.quantised = asked_rows(*rows.quantised);
   asked.epsilon = rows.norm.epsilon;
   asked.weight_offset = rows.norm.weight_offset;
   asked.width = rows.width;

@@ -81,12 +81,14 @@ class Collectives {
   ///
   /// The squares of a row are added in an order that depends on the row's length alone. So a call has the bits of an all-reduce and a norm
   /// one after the other, and the bits of a row depend on nothing but its own values, the residual, the weight and the order of the sum
-  /// over ranks. Rows are f16, bf16 or f32, of 1 to 2^20 elements; any number of rows. At least one of output and residual_out is given.
-  /// These may be the same memory: residual and residual_out; input and output; input and residual_out.
+  /// over ranks. Rows are f16, bf16 or f32, of 1 to 2^20 elements; any number of rows. At least one of output, residual_out and quantised
+  /// is given. These may be the same memory: residual and residual_out; input and output; input and residual_out.
   ///
-  /// Throws kUnsupported also if residual_out alone is given and is the residual, so that the sum has no place, where no kernel that sums
-  /// and norms at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch; kInvalidArgument also for
-  /// no output, an epsilon below 0, and an output narrower than a row.
+  /// Quantised rows have the codes of the output: Scaling has the formulas.
+  ///
+  /// Throws kUnsupported also if the sum has no place (no output, and no residual_out but the residual) where no kernel that sums and norms
+  /// at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch; kInvalidArgument also for no output,
+  /// an epsilon below 0, an output narrower than a row, and a format that there is not or whose operands have other types.
   void all_reduce_norm(const RowNorm& rows, Queue queue) const { norm("all-reduce-norm", rows, queue); }
   /// Sums rows over all ranks, and adds a residual to this rank's share of the rows and norms it: part r of the rows for rank r. The bits
   /// are those of a reduce-scatter, an addition and a norm one after the other. The input has the rows of all ranks; residual, residual_out

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "symmetra/memory.hpp"
@@ -18,9 +19,67 @@ struct RmsNorm {
   float weight_offset = 0.0f;
 };
 
+/// The format of quantised values. Codes are the nearest to a value, to even codes where two are as near. They saturate.
+enum class Narrow : std::uint32_t {
+  kE4M3 = 0,  ///< 8 bits, at most 448; NaN 0x7F. Operands are Dtype::kF8E4M3.
+  kE5M2 = 1,  ///< 8 bits, at most 57344; NaN 0x7F. Operands are Dtype::kF8E5M2.
+  kE2M1 = 2,  ///< 4 bits, at most 6, which a NaN becomes. Two values a byte, the even element in the low bits. Operands are Dtype::kU8.
+  kI8 = 3,    ///< Integers of 8 bits; a NaN becomes 0, and makes its scale NaN. Operands are Dtype::kI8.
+};
+
+/// Where the scale of group g of a row is. `rows` is the number of rows, and n the number of groups of a row.
+enum class ScaleLayout : std::uint32_t {
+  /// Place row n + g.
+  kRows = 0,
+  /// Place g rows + row. Scales in f32.
+  kColumns = 1,
+  /// Byte g % 4 of word (g / 4) (rows rounded up to 4) + row. The last column has `rows` words. Other bytes become zero. Scales in e8m0.
+  kPackedColumns = 2,
+  /// Blocks of 128 rows by 4 groups, as block-scaled matrix products of GPUs read them: byte
+  /// ((row / 128) (n rounded up to 4) / 4 + g / 4) 512 + (row % 32) 16 + (row % 128 / 32) 4 + g % 4. Memory for whole blocks; bytes
+  /// without a row or a group keep what they have. Scales of one byte.
+  kSwizzled128x4 = 3,
+};
+
+/// What of the normed rows y has a scale of its own. With a the largest size in what has one scale, each step rounded to f32:
+/// code = nearest code to (y inverse). `most` is the largest value of the format: 448, 57344, 6, or 127.
+enum class Scaling : std::uint32_t {
+  /// One scale for all rows, `known_scale`; inverse = 1 / scale. Not kE2M1.
+  kStatic = 0,
+  /// A scale a row in f32: max(a / most, 2^-126), 1 where a is 0, NaN where a is or where the factor of the norm is infinite; inverse =
+  /// 1 / scale. Not kE2M1.
+  kPerToken = 1,
+  /// A scale a group in f32, by the formula of kPerToken for the group. Groups have a multiple of 16 elements; the last may be short. Not
+  /// kE2M1.
+  kPerGroup = 2,
+  /// A power of two a group, as a byte (e8m0): byte b is 2^(b - 127), and 255 is NaN. The least for which a is at most `most` times the
+  /// scale. Groups have a multiple of 16 elements that divides the width of a row. Not kI8.
+  kMx = 3,
+  /// f = nearest e4m3 to (g (a (1 / 6))) for each 16 elements, in Dtype::kU8, with g = `known_scale`; inverse = g / f, and 0 where f is 0.
+  /// kE2M1 alone; the width of a row is a multiple of 16.
+  kNvfp4 = 4,
+};
+
+/// Normed rows in a narrow format, as values and scales, for as many rows as the output.
+struct QuantisedRows {
+  QuantisedRows(Scaling how, Narrow format, Operand codes) : scaling(how), to(format), values(codes) {}
+
+  Scaling scaling;
+  Narrow to;
+  /// Receives rows of as many codes as an output row has elements; of kE2M1, half as many bytes.
+  Operand values;
+  /// Receives the scales: f32, or bytes. Not of kStatic.
+  std::optional<Operand> scales{};
+  /// One element of f32: the scale of kStatic, the global scale of kNvfp4. Not of other formats.
+  std::optional<ConstOperand> known_scale{};
+  /// Elements of a group of kPerGroup and kMx.
+  std::size_t elems = 0;
+  ScaleLayout layout = ScaleLayout::kRows;
+};
+
 /// Rows to sum over all ranks, and what becomes of their sum, for Collectives::all_reduce_norm and its scattered forms. A row has as many
-/// elements as `weight`, whose type is that of the rows or kF32. All other operands have the type of `input`. Must not outlive the
-/// operands' sources.
+/// elements as `weight`, whose type is that of the rows or kF32. All other operands but those of quantised rows have the type of `input`.
+/// Must not outlive the operands' sources.
 struct RowNorm {
   RowNorm(ConstOperand rows, ConstOperand weights, RmsNorm how = RmsNorm()) : input(rows), weight(weights), norm(how) {}
 
@@ -33,6 +92,8 @@ struct RowNorm {
   std::optional<Operand> residual_out{};
   /// Receives the normed rows. May be the memory of the input.
   std::optional<Operand> output{};
+  /// Receives the normed rows in a narrow format.
+  std::optional<QuantisedRows> quantised{};
   /// Elements of an output row, whose last elements are zeros; 0: as many as `weight` has.
   std::size_t width = 0;
   /// How the rows are summed.

@@ -1,11 +1,18 @@
-// What becomes of a row's sum over the ranks: the residual is added, and the row is normed.
+// What becomes of a row's sum over the ranks: the residual is added, the row is normed, and if asked for quantised.
 #pragma once
-#include "kernels/norm/rows.cuh"
+#include "kernels/norm/groups.cuh"
+#include "kernels/norm/quantise.cuh"
 
 namespace symmetra::kernels {
 
+/// What the norm of a packet needs of its row.
+struct RowScale {
+  float factor;   ///< 1 / sqrt(squares / hidden + epsilon)
+  float largest;  ///< the largest size in y, if the row's scale depends on that
+};
+
 /// The operands of one row.
-template <class Element>
+template <class Element, bool kQuantised>
 class Epilogue {
  public:
   using Data = Words<4>;
@@ -18,10 +25,16 @@ class Epilogue {
         residual_out_(args.residual_out, row * args.hidden, args.hidden),
         output_(args.output, row * args.width, args.width),
         weight_(args.weight, 0, args.hidden),
-        wide_weight_(args.weight, 0, args.hidden) {}
+        wide_weight_(args.weight, 0, args.hidden),
+        quantiser_(args, row) {}
 
-  /// The packets of an output row, which may be more than those of an input row.
-  SYMMETRA_DEVICE uint32_t packets() const { return output_.packets(); }
+  /// Whether the scale of a row depends on the largest size in the row.
+  SYMMETRA_DEVICE static bool wants_largest(const NormArgs& args) { return kQuantised && args.quantised.scaling == kScalingPerToken; }
+
+  /// The groups of an output row, which may have more packets than an input row. Threads handle `places` packets at once.
+  SYMMETRA_DEVICE static Groups groups(const NormArgs& args, uint32_t places) {
+    return {kQuantised ? args.quantised.elems / kCount : 0, places, packets_of<Element>(args.width)};
+  }
 
   /// A packet of x, by that of the sum.
   SYMMETRA_DEVICE Data with_residual(uint32_t packet, const Data& sum) const {
@@ -41,42 +54,107 @@ class Epilogue {
   /// A packet of x that keep has written; `args.residual_out` is given.
   SYMMETRA_DEVICE Data kept(uint32_t packet) const { return residual_out_.load(packet); }
 
-  SYMMETRA_DEVICE float squares(const Data& x) const {
+  /// Adds a packet of x to the columns of its row.
+  SYMMETRA_DEVICE void add(const Columns& columns, uint32_t packet, const Data& x) const {
     Values values;
     Element::unpack(x, values);
-    return sum_of_squares(values);
-  }
-
-  /// 1 / sqrt(squares / hidden + epsilon).
-  SYMMETRA_DEVICE float scale(float squares) const {
-    const float mean = platform::divide(squares, static_cast<float>(args_.hidden));
-    return platform::divide(1.0f, platform::square_root(platform::add(mean, args_.epsilon)));
-  }
-
-  /// Writes a packet of the output, if asked for. Elements behind the row's end are zero.
-  SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, float scale) const {
-    if (args_.output == nullptr) return;
-    Values values, weights;
-    Element::unpack(x, values);
-    load_weights(packet, weights);
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kCount; ++i) {
-      const float weighted = platform::multiply(values[i], platform::add(weights[i], args_.weight_offset));
-      values[i] = packet * kCount + i < args_.hidden ? platform::multiply(weighted, scale) : 0.0f;
+    RowTotals of_packet{sum_of_squares(values), 0.0f};
+    if (kQuantised && columns.wants_largest()) {
+      weigh(packet, values);
+      of_packet.largest = largest_of(values);
     }
-    output_.store(packet, Element::template pack<4>(values));
+    columns.add(packet, of_packet);
   }
 
-  /// Writes the output row by all threads of the block. `x(packet)` is a packet of x.
+  /// The largest size in y is that of the largest x (weight + offset), because rounding keeps the order. A row whose factor
+  /// is infinite has no number for it.
+  SYMMETRA_DEVICE RowScale scale(const RowTotals& totals) const {
+    const float mean = platform::divide(totals.squares, static_cast<float>(args_.hidden));
+    const float factor = platform::divide(1.0f, platform::square_root(platform::add(mean, args_.epsilon)));
+    if (!wants_largest(args_)) return {factor, 0.0f};
+    Values values = {platform::multiply(totals.largest, factor)};
+    Element::unpack(Element::template pack<4>(values), values);
+    return {factor, platform::bits_of(factor) == 0x7F800000 ? platform::f32_of(F32::kQuietNan) : values[0]};
+  }
+
+  /// The largest size in a packet of y.
+  SYMMETRA_DEVICE float largest(uint32_t packet, const Data& x, float factor) const {
+    Values values;
+    Element::unpack(y(packet, x, factor), values);
+    return largest_of(values);
+  }
+
+  /// Writes a packet of the output and its codes, as far as asked for. Elements behind the row's end are zero. `largest`:
+  /// the largest size in y of what has the packet's scale.
+  SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, float factor, float largest) const {
+    if (!kQuantised && args_.output == nullptr) return;
+    const Data normed = y(packet, x, factor);
+    if (args_.output != nullptr) output_.store(packet, normed);
+    if constexpr (kQuantised) {
+      Values values;
+      Element::unpack(normed, values);
+      quantiser_.store(packet, values, largest);
+    }
+  }
+
+  /// Writes the output row and its codes by all threads of the block. `x(packet)` is a packet of x; `noted`: kNormColumns
+  /// words of shared memory, if the row has groups. All threads sync before they use these words otherwise.
   template <class X>
-  SYMMETRA_DEVICE void norm_row(X x, float scale) const {
-    if (args_.output == nullptr) return;
-    for (uint32_t packet = platform::thread(); packet < packets(); packet += platform::threads()) {
-      norm(packet, packet < residual_.packets() ? x(packet) : Data{}, scale);
+  SYMMETRA_DEVICE void norm_row(X x, const RowScale& scale, float* noted) const {
+    if (!kQuantised && args_.output == nullptr) return;
+    const auto padded = [&](uint32_t packet) { return packet < residual_.packets() ? x(packet) : Data{}; };
+    const Groups groups = Epilogue::groups(args_, kNormColumns);
+    for (uint32_t start = 0; start < groups.packets(); start += groups.span()) {
+      const uint32_t count = groups.count(start);
+      if (groups.any()) {
+        if (start != 0) platform::sync_block();  // all have read what the span before noted
+        for (uint32_t place = platform::thread(); place < kNormColumns; place += platform::threads()) {
+          for (uint32_t offset = place; offset < count; offset += kNormColumns) {
+            groups.note(noted, offset, largest(start + offset, padded(start + offset), scale.factor));
+          }
+        }
+        platform::sync_block();
+      }
+      for (uint32_t offset = platform::thread(); offset < count; offset += platform::threads()) {
+        const float most = groups.any() ? groups.largest(noted, offset, count) : scale.largest;
+        norm(start + offset, padded(start + offset), scale.factor, most);
+      }
     }
   }
 
  private:
+  /// The largest size of some values.
+  SYMMETRA_DEVICE static float largest_of(const Values& values) {
+    float most = 0.0f;
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) most = larger(most, platform::f32_of(platform::bits_of(values[i]) & 0x7FFFFFFF));
+    return most;
+  }
+
+  /// Multiplies values of x by weight + offset. Values behind the row's end become zero.
+  SYMMETRA_DEVICE void weigh(uint32_t packet, Values& values) const {
+    Values weights;
+    load_weights(packet, weights);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const float weighted = platform::multiply(values[i], platform::add(weights[i], args_.weight_offset));
+      values[i] = packet * kCount + i < args_.hidden ? weighted : 0.0f;
+    }
+  }
+
+  /// A packet of y.
+  SYMMETRA_DEVICE Data y(uint32_t packet, const Data& x, float factor) const {
+    Values values;
+    Element::unpack(x, values);
+    weigh(packet, values);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const float normed = platform::multiply(values[i], factor);
+      values[i] = packet * kCount + i < args_.hidden ? normed : 0.0f;
+    }
+    return Element::template pack<4>(values);
+  }
+
   SYMMETRA_DEVICE void load_weights(uint32_t packet, Values& weights) const {
     if (args_.weight_dtype != kF32) return Element::unpack(weight_.load(packet), weights);
     SYMMETRA_UNROLL
@@ -91,6 +169,7 @@ class Epilogue {
   const NormArgs& args_;
   Row<Element> residual_, residual_out_, output_, weight_;
   Row<F32> wide_weight_;
+  Quantiser<Element> quantiser_;
 };
 
 }  // namespace symmetra::kernels

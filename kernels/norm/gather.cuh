@@ -58,7 +58,7 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(args.sum.world), rank = args.sum.rank;
   const PeerRow<Element, kWorld> inputs(args, number);
-  const Epilogue<Element> epilogue(norm, number);
+  const Epilogue<Element, false> epilogue(norm, number);
   // A row that is too long for the stage waits in this rank's own output, which no peer reads.
   const Row<Element> own(norm.output, number * norm.width, norm.hidden);
   const bool staged = own.packets() <= kStagePackets;
@@ -67,7 +67,7 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
     for (uint32_t packet = column; packet < own.packets(); packet += kNormColumns) {
       const Words<4> x = epilogue.with_residual(packet, inputs.sum(packet));
       epilogue.keep(packet, x);
-      columns.add(packet, epilogue.squares(x));
+      epilogue.add(columns, packet, x);
       if (staged) {
         shared.stage[packet] = x;
       } else {
@@ -75,12 +75,12 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
       }
     }
   }
-  const float scale = epilogue.scale(columns.total());
+  const RowScale scale = epilogue.scale(columns.total());
   // Ranks start at different peers, so that they do not all write to one at once; a rank's own output is the last.
   for (uint32_t k = 1; k <= world; ++k) {
     const NormArgs theirs = outputs_of(args, (rank + k) % world);
-    const Epilogue<Element> store(theirs, number);
-    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, scale);
+    const Epilogue<Element, false> store(theirs, number);
+    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, scale, nullptr);
   }
   platform::sync_block();  // all have read the stage and the total
 }
@@ -88,7 +88,7 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
 template <class Element, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_gather(SYMMETRA_ARGS(FusedNormArgs) args) {
   const AllReduceArgs& sum = args.sum;
-  const NormShared shared(0);
+  const NormShared shared(0, packets_of<Element>(args.norm.hidden));
   platform::wait_prior();
   const Call call = begin_call(sum.state, sum.wait);
   BlockBarrier barrier(sum, world_of<kWorld>(sum.world), call, args.op);

@@ -5,27 +5,29 @@
 
 namespace symmetra::kernels {
 
-template <class Element>
+template <class Element, bool kQuantised>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_rows(SYMMETRA_ARGS(NormArgs) args) {
-  float* shared = platform::shared<float>();
+  using Operands = Epilogue<Element, kQuantised>;
+  float* const shared = platform::shared<float>();
+  float* const largest = shared + kNormWords;
   platform::wait_prior();
   for (uint64_t number = platform::block(); number < args.rows; number += platform::blocks()) {
     const Row<Element> row(args.input, number * args.input_pitch, args.hidden);
-    const Epilogue<Element> epilogue(args, number);
-    const Columns columns(shared, row.packets());
+    const Operands epilogue(args, number);
+    const Columns columns(shared, row.packets(), Operands::wants_largest(args) ? largest : nullptr);
     for (uint32_t column = platform::thread(); column < columns.count(); column += platform::threads()) {
       for (uint32_t packet = column; packet < row.packets(); packet += kNormColumns) {
         const Words<4> x = epilogue.with_residual(packet, row.load(packet));
         epilogue.keep(packet, x);
-        columns.add(packet, epilogue.squares(x));
+        epilogue.add(columns, packet, x);
       }
     }
-    const float scale = epilogue.scale(columns.total());
+    const RowScale scale = epilogue.scale(columns.total());
     if (number + platform::blocks() >= args.rows) platform::release_next();
     const bool kept = args.residual_out != nullptr;
     epilogue.norm_row([&](uint32_t packet) { return kept ? epilogue.kept(packet) : epilogue.with_residual(packet, row.load(packet)); },
-                      scale);
-    platform::sync_block();  // all have read the total
+                      scale, largest);
+    platform::sync_block();  // all have read the total and what is largest
   }
 }
 

@@ -8,17 +8,18 @@
 
 namespace symmetra::kernels {
 
-template <class Element, uint32_t kWorld>
+template <class Element, uint32_t kWorld, bool kQuantised>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
+  using Operands = Epilogue<Element, kQuantised>;
   const AllReduceArgs& sum = args.sum;
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(sum.world), lanes_log2 = sum.lanes_log2, lanes = 1u << lanes_log2, rank = sum.rank;
   const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = packets_of<Element>(norm.hidden);
   const Reduction reduction{kSum, world};
-  const NormShared shared(world << lanes_log2);
-  const Columns columns(shared.columns, packets);
+  const NormShared shared(world << lanes_log2, packets);
+  const Columns columns(shared.columns, packets, Operands::wants_largest(norm) ? shared.largest : nullptr);
 
   platform::wait_prior();
   const Call call = begin_call(sum.state, sum.wait);
@@ -40,7 +41,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
   platform::sync_block();  // also in a block without rows, before the state advances
   for (uint32_t number = platform::block(); number < rows; number += platform::blocks()) {
     const Row<Element> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
-    const Epilogue<Element> epilogue(norm, number);
+    const Operands epilogue(norm, number);
     const Stage stage(shared.stage, sum, number * packets, packets);
     for (uint32_t tile = 0; tile < packets; tile += lanes) {
       pairs.each([&](const Pair& pair) {
@@ -55,15 +56,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
         if (packet >= packets) return;
         const Data x = epilogue.with_residual(packet, reduce_ranks<Element, kWorld>(shared.arrived + lane, lanes_log2, reduction));
         epilogue.keep(packet, x);
-        columns.add(packet, epilogue.squares(x));
+        epilogue.add(columns, packet, x);
         stage.put(packet, x);
       });
       platform::sync_block();  // all have read what arrived
     }
-    const float scale = epilogue.scale(columns.total());
+    const RowScale scale = epilogue.scale(columns.total());
     if (number + platform::blocks() >= rows) platform::release_next();
-    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, scale);
-    platform::sync_block();  // all have read the stage and the total
+    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, scale, shared.largest);
+    platform::sync_block();  // all have read the stage, the total and what is largest
   }
   scratch.clear_rest(pairs, rows * packets);
   end_call(sum.state, sum.wait, call.epoch, rows * packets);

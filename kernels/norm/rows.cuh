@@ -1,4 +1,5 @@
-// The sum of a row's squares, in an order that no launch shape changes. The squares of a packet are added as a tree of
+// What all elements of a row add up to: the sum of the squares, and in quantised rows the largest size. The sum has an
+// order that no launch shape changes. The squares of a packet are added as a tree of
 // neighbours. Packet p belongs to column p modulo kNormColumns, and a column adds its packets in ascending order. The
 // columns are added as a tree of neighbours. So the bits of a row depend on its values alone.
 #pragma once
@@ -32,43 +33,69 @@ SYMMETRA_DEVICE float sum_of_squares(const float (&values)[kCount]) {
   return tree_sum(squares);
 }
 
+/// The larger of two sizes, which have no sign. A NaN wins.
+SYMMETRA_DEVICE float larger(float a, float b) { return platform::bits_of(a) > platform::bits_of(b) ? a : b; }
+
+/// What all packets of a row add up to.
+struct RowTotals {
+  float squares;
+  float largest;
+};
+
 /// The columns of one row at a time, in shared memory of the block. Columns that a row does not have are +0, which
-/// changes no sum of squares, so they are left out.
+/// changes neither a sum of squares nor a largest size, so they are left out.
 class Columns {
  public:
-  SYMMETRA_DEVICE Columns(float* shared, uint32_t packets) : shared_(shared), count_(packets < kNormColumns ? packets : kNormColumns) {}
+  /// `largest`: as much shared memory again, for the largest size in a row; null: not asked for.
+  SYMMETRA_DEVICE Columns(float* squares, uint32_t packets, float* largest = nullptr)
+      : squares_(squares), largest_(largest), count_(packets < kNormColumns ? packets : kNormColumns) {}
 
   SYMMETRA_DEVICE uint32_t count() const { return count_; }
+  SYMMETRA_DEVICE bool wants_largest() const { return largest_ != nullptr; }
 
-  /// Adds a packet to its column. One thread adds all packets of a column, in ascending order.
-  SYMMETRA_DEVICE void add(uint32_t packet, float squares) const {
-    float& column = shared_[packet % kNormColumns];
-    column = packet < kNormColumns ? squares : platform::add(column, squares);
+  /// Adds a packet to its column: its squares, and its largest size if that is asked for. One thread adds all packets of
+  /// a column, in ascending order.
+  SYMMETRA_DEVICE void add(uint32_t packet, const RowTotals& of_packet) const {
+    const uint32_t column = packet % kNormColumns;
+    const bool first = packet < kNormColumns;
+    squares_[column] = first ? of_packet.squares : platform::add(squares_[column], of_packet.squares);
+    if (largest_ != nullptr) largest_[column] = first ? of_packet.largest : larger(largest_[column], of_packet.largest);
   }
 
-  /// The sum of all columns, for every thread of the block. All threads call it, and sync before they add to the columns
-  /// of another row.
-  SYMMETRA_DEVICE float total() const {
-    float* level = shared_;
-    uint32_t count = count_;
+  /// The totals of all columns, for every thread of the block. All threads call it, and sync before they add to the
+  /// columns of another row.
+  SYMMETRA_DEVICE RowTotals total() const {
+    uint32_t level = 0, count = count_;
     while (count > 1) {
       platform::sync_block();
       const uint32_t folded = (count + kNormFold - 1) / kNormFold;
       for (uint32_t i = platform::thread(); i < folded; i += platform::threads()) {
-        float part[kNormFold];
-        SYMMETRA_UNROLL
-        for (uint32_t k = 0; k < kNormFold; ++k) part[k] = i * kNormFold + k < count ? level[i * kNormFold + k] : 0.0f;
-        level[count + i] = tree_sum(part);
+        squares_[level + count + i] = folded_squares(level + i * kNormFold, level + count);
+        if (largest_ != nullptr) largest_[level + count + i] = folded_largest(level + i * kNormFold, level + count);
       }
       level += count;
       count = folded;
     }
     platform::sync_block();
-    return level[0];
+    return {squares_[level], largest_ != nullptr ? largest_[level] : 0.0f};
   }
 
  private:
-  float* shared_;
+  SYMMETRA_DEVICE float folded_squares(uint32_t first, uint32_t end) const {
+    float part[kNormFold];
+    SYMMETRA_UNROLL
+    for (uint32_t k = 0; k < kNormFold; ++k) part[k] = first + k < end ? squares_[first + k] : 0.0f;
+    return tree_sum(part);
+  }
+  SYMMETRA_DEVICE float folded_largest(uint32_t first, uint32_t end) const {
+    float most = 0.0f;
+    SYMMETRA_UNROLL
+    for (uint32_t k = 0; k < kNormFold; ++k) most = larger(most, first + k < end ? largest_[first + k] : 0.0f);
+    return most;
+  }
+
+  float* squares_;
+  float* largest_;
   uint32_t count_;
 };
 

@@ -26,16 +26,20 @@ class Stage {
   Data* at_;
 };
 
-/// The shared memory of a block: what arrived, the columns of a row, and its stage.
+/// The shared memory of a block: what arrived, the columns of a row, its stage, and what is largest in a quantised row or
+/// its groups.
 struct NormShared {
   Words<4>* arrived;
   float* columns;
   Words<4>* stage;
+  float* largest;
 
-  SYMMETRA_DEVICE explicit NormShared(uint32_t items)
+  /// `packets`: of a row.
+  SYMMETRA_DEVICE NormShared(uint32_t items, uint32_t packets)
       : arrived(platform::shared<Words<4>>()),
         columns(reinterpret_cast<float*>(arrived + items)),
-        stage(reinterpret_cast<Words<4>*>(columns + kNormWords)) {}
+        stage(reinterpret_cast<Words<4>*>(columns + kNormWords)),
+        largest(reinterpret_cast<float*>(stage + (packets <= kStagePackets ? packets : 0))) {}
 };
 
 }  // namespace symmetra::kernels

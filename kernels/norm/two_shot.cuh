@@ -1,7 +1,7 @@
 // Two-shot all-reduce and norm: rank p owns the rows of share p, reduces them, and sends every peer x, and behind it one
-// packet with the scale of the row, which is known when the row's squares are summed. A peer norms what arrives. So x
-// alone travels, whatever is written. In the region and epochs of the two-shot all-reduce. Where rows are scattered, a rank
-// has the rows of its share alone, or gathers the normed rows of all.
+// packet with the row's scale and largest size, which are known when all of the row is summed. A peer norms and quantises
+// what arrives. So x alone travels, whatever is written. In the region and epochs of the two-shot all-reduce. Where rows are
+// scattered, a rank has the rows of its share alone, or gathers the normed rows of all.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 #include "kernels/norm/stage.cuh"
@@ -9,10 +9,11 @@
 
 namespace symmetra::kernels {
 
-template <class Element, uint32_t kWorld>
+template <class Element, uint32_t kWorld, bool kQuantised>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
+  using Operands = Epilogue<Element, kQuantised>;
   const AllReduceArgs& sum = args.sum;
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(sum.world), lanes_log2 = sum.lanes_log2, lanes = 1u << lanes_log2, rank = sum.rank;
@@ -22,8 +23,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   const bool scattered = args.share_rows != 0, gathers = !scattered || args.gathers != 0;
   const auto first_row = [&](uint32_t owner) { return scattered ? owner * args.share_rows : uint64_t{shares.first(owner)}; };
   const Reduction reduction{kSum, world};
-  const NormShared shared(world << lanes_log2);
-  const Columns columns(shared.columns, packets);
+  const NormShared shared(world << lanes_log2, packets);
+  const Columns columns(shared.columns, packets, Operands::wants_largest(norm) ? shared.largest : nullptr);
 
   platform::wait_prior();
   const Call call = begin_call(sum.state, sum.wait);
@@ -49,7 +50,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   bool failed = false;
   for (uint32_t number = platform::block(); shares.has(rank, number); number += platform::blocks()) {
     const Row<Element> row(norm.input, (first_row(rank) + number) * norm.hidden, norm.hidden);
-    const Epilogue<Element> epilogue(norm, first_row(rank) + number);
+    const Operands epilogue(norm, first_row(rank) + number);
     const Stage stage(shared.stage, sum, number * pitch, packets);
     for (uint32_t tile = 0; tile < packets; tile += lanes) {
       pairs.each([&](const Pair& pair) {
@@ -65,7 +66,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         if (packet >= packets) return;
         const Data x = epilogue.with_residual(packet, reduce_ranks<Element, kWorld>(shared.arrived + lane, lanes_log2, reduction));
         epilogue.keep(packet, x);
-        columns.add(packet, epilogue.squares(x));
+        epilogue.add(columns, packet, x);
         stage.put(packet, x);
       });
       platform::sync_block();
@@ -75,27 +76,52 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         scratch.send(1, pair, number * pitch + tile, stage.get(packet));
       });
     }
-    const float scale = epilogue.scale(columns.total());
+    const RowScale scale = epilogue.scale(columns.total());
     pairs.each([&](const Pair& pair) {
       if (!gathers || pair.peer == rank || pair.lane != 0 || failed) return;
-      scratch.send(1, pair, number * pitch + packets, F32::pack<4>({scale, 0.0f, 0.0f, 0.0f}));
+      scratch.send(1, pair, number * pitch + packets, F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     });
-    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, scale);
-    platform::sync_block();  // all have read the stage and the total
+    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, scale, shared.largest);
+    platform::sync_block();  // all have read the stage, the total and what is largest
   }
+  const Groups groups = Operands::groups(norm, lanes);
   for (uint32_t number = platform::block(); gathers && number < shares.size; number += platform::blocks()) {
-    pairs.each([&](const Pair& pair) {
-      if (pair.peer == rank || !shares.has(pair.peer, number)) return;
-      const Epilogue<Element> epilogue(norm, first_row(pair.peer) + number);
-      float scale = 0.0f;  // where a lane has nothing but the zeros behind a row
-      if (pair.lane < packets) scale = platform::f32_of(scratch.await(waiter, 1, pair, number * pitch + packets - pair.lane).word[0]);
-      for (uint32_t tile = 0; tile + pair.lane < epilogue.packets(); tile += lanes) {
-        const uint32_t packet = tile + pair.lane;
-        const Data x = packet < packets ? scratch.await(waiter, 1, pair, number * pitch + tile) : Data{};
-        if (packet < packets && !scattered) epilogue.keep(packet, x);
-        epilogue.norm(packet, x, scale);
+    const auto each_peer = [&](auto body) {
+      pairs.each([&](const Pair& pair) {
+        if (pair.peer == rank || !shares.has(pair.peer, number) || pair.lane >= groups.packets()) return;
+        Pair first = pair;
+        first.from -= pair.lane;
+        const Data behind = scratch.await(waiter, 1, first, number * pitch + packets);
+        const RowScale scale{platform::f32_of(behind.word[0]), platform::f32_of(behind.word[1])};
+        body(pair, Operands(norm, first_row(pair.peer) + number), scale);
+      });
+    };
+    const auto arrived = [&](const Pair& pair, uint32_t packet) {
+      return packet < packets ? scratch.await(waiter, 1, pair, number * pitch + packet - pair.lane) : Data{};
+    };
+    for (uint32_t start = 0; start < groups.packets(); start += groups.span()) {
+      const uint32_t count = groups.count(start);
+      if (groups.any()) {
+        each_peer([&](const Pair& pair, const Operands& epilogue, const RowScale& scale) {
+          for (uint32_t offset = pair.lane; offset < count; offset += lanes) {
+            const Data x = arrived(pair, start + offset);
+            if (offset == pair.lane) shared.arrived[pair.place] = x;
+            groups.note(shared.largest + (pair.peer << lanes_log2), offset, epilogue.largest(start + offset, x, scale.factor));
+          }
+        });
+        platform::sync_block();
       }
-    });
+      each_peer([&](const Pair& pair, const Operands& epilogue, const RowScale& scale) {
+        for (uint32_t offset = pair.lane; offset < count; offset += lanes) {
+          const Data x = groups.any() && offset == pair.lane ? shared.arrived[pair.place] : arrived(pair, start + offset);
+          if (start + offset < packets && !scattered) epilogue.keep(start + offset, x);
+          const float* const noted = shared.largest + (pair.peer << lanes_log2);
+          const float largest = groups.any() ? groups.largest(noted, offset, count) : scale.largest;
+          epilogue.norm(start + offset, x, scale.factor, largest);
+        }
+      });
+      if (groups.any()) platform::sync_block();  // all have read what is largest
+    }
   }
   platform::release_next();
   scratch.clear_rest(pairs, shares.size * pitch);

@@ -204,6 +204,19 @@ mod bridge {
         dim: usize,
     }
 
+    /// Mirrors `symmetra::QuantisedRows`.
+    struct AskedRows {
+        scaling: u32,
+        to: u32,
+        layout: u32,
+        elems: usize,
+        values: Operand,
+        has_scales: bool,
+        scales: Operand,
+        has_known_scale: bool,
+        known_scale: Operand,
+    }
+
     /// Mirrors `symmetra::RowNorm`.
     struct AskedNorm<'a> {
         operation: &'a str,
@@ -215,6 +228,8 @@ mod bridge {
         residual_out: Operand,
         has_output: bool,
         output: Operand,
+        has_quantised: bool,
+        quantised: AskedRows,
         epsilon: f32,
         weight_offset: f32,
         /// Elements of an output row; 0: as many as the weight has.

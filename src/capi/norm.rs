@@ -1,13 +1,13 @@
 //! Norms of summed rows, of a communicator or of a parallel group.
 
 use super::Report;
-use super::bridge::{AskedNorm, Group, Operand, Queue};
+use super::bridge::{AskedNorm, AskedRows, Group, Operand, Queue};
 use super::collectives::{Caller, tensors};
 use super::config::algorithm;
 use super::report::guard;
 use super::tensor::{Target, resolve, target};
 use crate::error::{Error, Result};
-use crate::op::{Call, Held, NormRows, Numbers, Op, RmsNorm};
+use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Op, Quantised, RmsNorm, ScaleLayout, Scaling};
 
 /// # Safety
 /// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
@@ -32,11 +32,26 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
                 _ => Ok(operand),
             }
         };
+        let format = asked.has_quantised.then(|| format(&asked.quantised)).transpose()?;
+        let given = |given: bool, operand: &Operand| given.then(|| held(operand)).transpose();
+        let AskedRows { ref values, ref scales, ref known_scale, .. } = asked.quantised;
+        let mut known = given(format.is_some() && asked.quantised.has_known_scale, known_scale)?;
+        let quantised = match format {
+            Some(format) => Some(Quantised {
+                format,
+                values: held(values)?,
+                scales: given(asked.quantised.has_scales, scales)?,
+                known: if format.scaling == Scaling::Static { known.take() } else { None },
+            }),
+            None => None,
+        };
         let rows = NormRows {
             norm: RmsNorm { epsilon: asked.epsilon, weight_offset: asked.weight_offset },
             weight,
             residual: maybe("residual", asked.has_residual, &asked.residual)?,
             residual_out: maybe("residual_out", asked.has_residual_out, &asked.residual_out)?,
+            quantised,
+            global_scale: known,
             width: (asked.width != 0).then_some(asked.width),
         };
         let output = maybe("output", asked.has_output, &asked.output)?;
@@ -44,7 +59,8 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
         let op = Op::named(asked.operation).ok_or_else(unknown)?;
         let call = Call::new(op, input.dtype).options(algorithm(asked.algorithm)?);
         let call = call.numbers(Numbers::Norm(&rows)).input(input.view()).output(output.as_ref().map(Held::view));
-        let operands = [&asked.input, &asked.weight, &asked.residual, &asked.residual_out, &asked.output];
+        let AskedNorm { ref input, ref weight, ref residual, ref residual_out, ref output, .. } = *asked;
+        let operands = [input, weight, residual, residual_out, output, values, scales, known_scale];
         // SAFETY: passed on.
         match unsafe { target(queue) }? {
             Target::Stream(stream) => caller.run(&call, &stream),
@@ -52,4 +68,16 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
             Target::Capture(capture) => caller.run(&call, &capture.keep(unsafe { tensors(&operands) })?),
         }
     })
+}
+
+/// The format of quantised rows, by the numbers of the headers.
+fn format(asked: &AskedRows) -> Result<Format> {
+    let unknown = |what: &str, number: u32| Error::invalid(what, number, "the headers name all numbers");
+    let scaling = Scaling::ALL.into_iter().find(|scaling| *scaling as u32 == asked.scaling);
+    let scaling = scaling.ok_or_else(|| unknown("the scaling of quantised rows", asked.scaling))?;
+    let to = Narrow::ALL.into_iter().find(|to| *to as u32 == asked.to);
+    let to = to.ok_or_else(|| unknown("the format of quantised values", asked.to))?;
+    let layout = ScaleLayout::ALL.into_iter().find(|layout| *layout as u32 == asked.layout);
+    let layout = layout.ok_or_else(|| unknown("the layout of scales", asked.layout))?;
+    Ok(Format::new(scaling, to, asked.elems, layout))
 }

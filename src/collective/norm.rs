@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED};
 use crate::kernel::{args, geometry};
 use crate::memory::View;
-use crate::op::{Algorithm, Call, Codec, Held, LocalRows, NormRows, Numbers, Shape, Step};
+use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
@@ -98,6 +98,17 @@ impl Inner {
     ) -> Result<Option<Fused>> {
         let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
         let world = self.group.world_size();
+        let (named, gathers) = (call.options.algorithm, call.op.gathers_rows());
+        // The kernel without copies writes no codes, and kernels number the codes of all rows.
+        if scatters && rows.quantised.is_some() && (!gathers || named == Algorithm::TwoShotZeroCopy) {
+            return match named {
+                Algorithm::Auto => Ok(None),
+                named => {
+                    let reason = "quantised rows of a share go by the library's choice";
+                    Err(Error::unsupported(format!("{} by {named}", call.op.operation), reason))
+                }
+            };
+        }
         let operands = [call.input.as_ref(), call.output.as_ref()];
         let direct = operands.iter().all(|view| view.is_some_and(|view| self.reaches(view, recorded.is_some())));
         let fits = |algorithm: &Algorithm| self.rows_at_once(*algorithm, call.dtype, rows.hidden()) > 0;
@@ -105,7 +116,7 @@ impl Inner {
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(fits);
         let algorithm = match call.options.algorithm {
             Algorithm::Auto if scatters => {
-                scattered_choice(bytes, direct && call.op.gathers_rows()).filter(fits).or_else(two_shot)
+                scattered_choice(bytes, direct && gathers && rows.quantised.is_none()).filter(fits).or_else(two_shot)
             }
             Algorithm::Auto => choice(self.group.device().kind(), world, bytes).filter(fits).or_else(two_shot),
             named => Some(named).filter(|named| named.norms(call.op)).filter(fits),
@@ -175,7 +186,7 @@ impl Inner {
             let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
             let noted = fused.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
             let first = self.announce(noted, lane, queue, recorded)?;
-            let launch = self.fused_geometry(algorithm, (count * sources) as u64, packets(dtype, hidden) as u64);
+            let launch = self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype);
             let sum = args::AllReduceArgs {
                 input: std::ptr::null(),
                 output: std::ptr::null_mut(),
@@ -221,18 +232,20 @@ impl Inner {
     }
 
     /// The launch of a fused kernel for this many rows of all ranks.
-    fn fused_geometry(&self, algorithm: Algorithm, rows: u64, packets: u64) -> geometry::Launch {
+    fn fused_geometry(&self, algorithm: Algorithm, count: u64, rows: &NormRows, dtype: Dtype) -> geometry::Launch {
+        let (packets, quantised) = (packets(dtype, rows.hidden()) as u64, rows.quantised.is_some());
         let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u64);
         match algorithm {
-            Algorithm::OneShotSentinel => geometry::fused_norm(shape, world as u32, rows, packets),
-            Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, rows.div_ceil(world), packets),
-            _ => geometry::fused_norm(shape, world as u32, rows.div_ceil(world), packets),
+            Algorithm::OneShotSentinel => geometry::fused_norm(shape, world as u32, (count, packets), quantised),
+            Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets),
+            _ => geometry::fused_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
         }
     }
 
     /// Enqueues the kernel of rows that this rank has.
     fn norm_rows(&self, call: &Call<'_>, rows: &NormRows, local: &LocalRows<'_>, queue: &impl Enqueue) -> Result<()> {
         let whole = self.norm_args(call, rows);
+        let values = if local.finishes { whole.quantised.values } else { std::ptr::null_mut() };
         let args = args::NormArgs {
             input: local.input.address.cast_const().cast(),
             residual: address(local.residual.as_ref()).cast_const(),
@@ -240,13 +253,14 @@ impl Inner {
             output: if local.finishes { whole.output } else { std::ptr::null_mut() },
             rows: local.count as u64,
             input_pitch: local.pitch as u64,
+            quantised: args::QuantisedRows { values, all_rows: local.count as u64, ..whole.quantised },
             ..whole
         };
         if args.rows == 0 {
             return Ok(());
         }
         let packets = packets(call.dtype, rows.width()) as u64;
-        let geometry = geometry::rows(shape_of(self.group.device()), args.rows, packets);
+        let geometry = geometry::rows(shape_of(self.group.device()), args.rows, packets, !values.is_null());
         // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
         // device's work, or are the caller's duty (bounds, liveness).
         queue.enqueue("launch a norm", |raw| unsafe { raw.launch(&args, &geometry) })
@@ -269,6 +283,7 @@ impl Inner {
             weight_dtype: rows.weight.dtype as u32,
             epsilon: rows.norm.epsilon,
             weight_offset: rows.norm.weight_offset,
+            quantised: quantised_args(rows, call.elems() / rows.hidden()),
         }
     }
 }
@@ -276,6 +291,25 @@ impl Inner {
 /// The address of an operand; null without one.
 fn address(view: Option<&View<'_>>) -> *mut c_void {
     view.map_or(std::ptr::null_mut(), |view| view.address.cast())
+}
+
+/// The quantised part of all rows, `count` of them; no address where none is asked for.
+fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
+    let at = |held: Option<&Held>| address(held.map(Held::view).as_ref());
+    let quantised = rows.quantised.as_ref();
+    let number = |number: fn(Format) -> u32| quantised.map_or(0, |quantised| number(quantised.format));
+    let known = quantised.and_then(|quantised| quantised.known.as_ref()).or(rows.global_scale.as_ref());
+    args::QuantisedRows {
+        values: at(quantised.map(|quantised| &quantised.values)),
+        scales: at(quantised.and_then(|quantised| quantised.scales.as_ref())),
+        known_scale: at(known).cast_const().cast(),
+        first_row: 0,
+        all_rows: count as u64,
+        scaling: number(|format| format.scaling as u32),
+        to: number(|format| format.to as u32),
+        elems: number(|format| format.elems as u32),
+        layout: number(|format| format.layout as u32),
+    }
 }
 
 /// Packets of a row.
@@ -297,6 +331,7 @@ fn from_row(whole: args::NormArgs, start: usize, count: usize, dtype: Dtype) -> 
         residual_out: behind(whole.residual_out, narrow),
         output: behind(whole.output, wide),
         rows: count as u64,
+        quantised: args::QuantisedRows { first_row: whole.quantised.first_row + start as u64, ..whole.quantised },
         ..whole
     }
 }

@@ -374,9 +374,54 @@ pub const kNormColumns: u32 = 1024;
 pub const kNormFold: u32 = 8;
 pub const kNormWords: u32 = 1172;
 pub const kNormSharedBytes: u32 = 4704;
+pub const kNormLargestWords: u32 = 1172;
 pub const kStagePackets: u32 = 1024;
 pub const kMostNormBlocks: u32 = 65535;
 pub const kMostHidden: u32 = 1048576;
+pub const kScalingStatic: u32 = 0;
+pub const kScalingPerToken: u32 = 1;
+pub const kScalingPerGroup: u32 = 2;
+pub const kScalingMx: u32 = 3;
+pub const kScalingNvfp4: u32 = 4;
+pub const kScalings: u32 = 5;
+pub const kNarrowE4M3: u32 = 0;
+pub const kNarrowE5M2: u32 = 1;
+pub const kNarrowE2M1: u32 = 2;
+pub const kNarrowI8: u32 = 3;
+pub const kNarrows: u32 = 4;
+pub const kScalesRows: u32 = 0;
+pub const kScalesColumns: u32 = 1;
+pub const kScalesPackedColumns: u32 = 2;
+pub const kScalesSwizzled128x4: u32 = 3;
+pub const kScaleLayouts: u32 = 4;
+pub const kGroupStep: u32 = 16;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantisedRows {
+    pub values: *mut core::ffi::c_void,
+    pub scales: *mut core::ffi::c_void,
+    pub known_scale: *const f32,
+    pub first_row: u64,
+    pub all_rows: u64,
+    pub scaling: u32,
+    pub to: u32,
+    pub elems: u32,
+    pub layout: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of QuantisedRows"][::std::mem::size_of::<QuantisedRows>() - 56usize];
+    ["Alignment of QuantisedRows"][::std::mem::align_of::<QuantisedRows>() - 8usize];
+    ["Offset of field: QuantisedRows::values"][::std::mem::offset_of!(QuantisedRows, values) - 0usize];
+    ["Offset of field: QuantisedRows::scales"][::std::mem::offset_of!(QuantisedRows, scales) - 8usize];
+    ["Offset of field: QuantisedRows::known_scale"][::std::mem::offset_of!(QuantisedRows, known_scale) - 16usize];
+    ["Offset of field: QuantisedRows::first_row"][::std::mem::offset_of!(QuantisedRows, first_row) - 24usize];
+    ["Offset of field: QuantisedRows::all_rows"][::std::mem::offset_of!(QuantisedRows, all_rows) - 32usize];
+    ["Offset of field: QuantisedRows::scaling"][::std::mem::offset_of!(QuantisedRows, scaling) - 40usize];
+    ["Offset of field: QuantisedRows::to"][::std::mem::offset_of!(QuantisedRows, to) - 44usize];
+    ["Offset of field: QuantisedRows::elems"][::std::mem::offset_of!(QuantisedRows, elems) - 48usize];
+    ["Offset of field: QuantisedRows::layout"][::std::mem::offset_of!(QuantisedRows, layout) - 52usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct NormArgs {
@@ -393,10 +438,11 @@ pub struct NormArgs {
     pub weight_dtype: u32,
     pub epsilon: f32,
     pub weight_offset: f32,
+    pub quantised: QuantisedRows,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of NormArgs"][::std::mem::size_of::<NormArgs>() - 80usize];
+    ["Size of NormArgs"][::std::mem::size_of::<NormArgs>() - 136usize];
     ["Alignment of NormArgs"][::std::mem::align_of::<NormArgs>() - 8usize];
     ["Offset of field: NormArgs::input"][::std::mem::offset_of!(NormArgs, input) - 0usize];
     ["Offset of field: NormArgs::residual"][::std::mem::offset_of!(NormArgs, residual) - 8usize];
@@ -411,6 +457,7 @@ const _: () = {
     ["Offset of field: NormArgs::weight_dtype"][::std::mem::offset_of!(NormArgs, weight_dtype) - 68usize];
     ["Offset of field: NormArgs::epsilon"][::std::mem::offset_of!(NormArgs, epsilon) - 72usize];
     ["Offset of field: NormArgs::weight_offset"][::std::mem::offset_of!(NormArgs, weight_offset) - 76usize];
+    ["Offset of field: NormArgs::quantised"][::std::mem::offset_of!(NormArgs, quantised) - 80usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -423,13 +470,13 @@ pub struct FusedNormArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 352usize];
+    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 408usize];
     ["Alignment of FusedNormArgs"][::std::mem::align_of::<FusedNormArgs>() - 8usize];
     ["Offset of field: FusedNormArgs::sum"][::std::mem::offset_of!(FusedNormArgs, sum) - 0usize];
     ["Offset of field: FusedNormArgs::norm"][::std::mem::offset_of!(FusedNormArgs, norm) - 256usize];
-    ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 336usize];
-    ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 344usize];
-    ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 348usize];
+    ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 392usize];
+    ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 400usize];
+    ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 404usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

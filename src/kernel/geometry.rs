@@ -2,7 +2,8 @@
 
 use super::args::{
     Geometry, kMaxBlocks as MAX_BLOCKS, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
-    kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
+    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
+    kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -112,7 +113,7 @@ pub(crate) fn ring(shape: Shape, packets: u64, multiprocessors: u32) -> Launch {
 }
 
 /// The launch of a norm of `count` rows of `packets` packets: a row a block, and a packet a thread.
-pub(crate) fn rows(shape: Shape, count: u64, packets: u64) -> Geometry {
+pub(crate) fn rows(shape: Shape, count: u64, packets: u64, quantised: bool) -> Geometry {
     let (blocks, threads, programmatic) = match shape {
         Shape::Host { blocks, threads } => (blocks, threads, 0),
         Shape::Gpu => {
@@ -120,12 +121,17 @@ pub(crate) fn rows(shape: Shape, count: u64, packets: u64) -> Geometry {
             (count.min(MOST_NORM_BLOCKS.into()) as u32, threads as u32, 1)
         }
     };
-    Geometry { blocks, threads, shared_bytes: NORM_SHARED_BYTES, programmatic }
+    Geometry { blocks, threads, shared_bytes: NORM_SHARED_BYTES + largest_bytes(quantised, 0), programmatic }
+}
+
+/// Shared memory for what is largest in quantised rows: as much as for their columns, or a word for each of `items`.
+fn largest_bytes(quantised: bool, items: u32) -> u32 {
+    if quantised { NORM_LARGEST_WORDS.max(items.next_multiple_of(4)) * 4 } else { 0 }
 }
 
 /// The launch of an all-reduce and norm in one kernel, of `count` rows that a rank reduces: a row a block, and a lane for
 /// each of its `packets` packets, as far as a block has threads for the lanes of every rank.
-pub(crate) fn fused_norm(shape: Shape, world: u32, count: u64, packets: u64) -> Launch {
+pub(crate) fn fused_norm(shape: Shape, world: u32, (count, packets): (u64, u64), quantised: bool) -> Launch {
     const MOST_THREADS: u32 = 1024;
     let (blocks, threads, lanes_log2) = match shape {
         Shape::Host { blocks, threads } => (blocks, threads, 8),
@@ -136,14 +142,15 @@ pub(crate) fn fused_norm(shape: Shape, world: u32, count: u64, packets: u64) -> 
         }
     };
     let stage = if packets <= STAGE_PACKETS.into() { packets as u32 * PACKET_BYTES } else { 0 };
-    let shared_bytes = NORM_SHARED_BYTES + (world << lanes_log2) * PACKET_BYTES + stage;
+    let items = world << lanes_log2;
+    let shared_bytes = NORM_SHARED_BYTES + items * PACKET_BYTES + largest_bytes(quantised, items) + stage;
     Launch::new(blocks, threads, shared_bytes, shape == Shape::Gpu, lanes_log2)
 }
 
 /// The launch of a zero-copy norm of `count` rows that a rank reduces, of `packets` packets: a row a block, and a packet a
 /// thread.
 pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64) -> Launch {
-    let geometry = rows(shape, count.clamp(1, MAX_BLOCKS.into()), packets);
+    let geometry = rows(shape, count.clamp(1, MAX_BLOCKS.into()), packets, false);
     let stage = if packets <= STAGE_PACKETS.into() { packets as u32 * PACKET_BYTES } else { 0 };
     let shared_bytes = NORM_SHARED_BYTES + stage;
     Launch { geometry: Geometry { shared_bytes, ..geometry }, lanes_log2: 0 }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::{
-    Algorithm, Call, Extent, Held, Host, InPlace, Kernels, Nccl, NormRows, Numbers, Op, REDUCE_SCATTER, RmsNorm,
-    Source, share_of_others,
+    Algorithm, Call, Extent, Format, Held, Host, InPlace, Kernels, Narrow, Nccl, NormRows, Numbers, Op, Quantisation,
+    Quantised, REDUCE_SCATTER, RmsNorm, ScaleLayout, Scaling, Source, share_of_others,
 };
 use crate::error::Operation;
 use crate::memory::{Operand, WithView};
-use crate::types::Element;
+use crate::types::{Dtype, Element};
 
 /// All-reduce of rows, each of which is then normed. Backends reduce as in an all-reduce; the effect is that reduction.
 pub static ALL_REDUCE_NORM: Op = Op {
@@ -88,8 +88,8 @@ impl<'op, T: Element> RowNorm<'op, T> {
     /// The rows of `input`, with a `weight` of the rows' type or f32.
     pub fn new<W: Element>(input: impl Operand<'op, T>, weight: impl Operand<'op, W>, norm: RmsNorm) -> Self {
         let weight = Held::new(W::DTYPE, &weight.view_of());
-        let rows = NormRows { norm, weight, residual: None, residual_out: None, width: None };
         let input = Held::new(T::DTYPE, &input.view_of());
+        let rows = NormRows::new(norm, weight);
         Self { input, output: None, rows, algorithm: Algorithm::Auto, _operands: PhantomData }
     }
 
@@ -113,7 +113,44 @@ impl<'op, T: Element> RowNorm<'op, T> {
         self
     }
 
-    /// Makes each row of the output `width` elements wide. Elements behind the row's own are zeros.
+    /// Writes the normed rows in a narrow format, with one scale for all rows, which one element in device memory holds:
+    /// `code = nearest code to (y (1 / scale))`. `values` has the type of [`Narrow::dtype`].
+    pub fn static_scale<V: Element>(
+        mut self,
+        to: Narrow,
+        scale: impl Operand<'op, f32>,
+        values: impl Operand<'op, V>,
+    ) -> Self {
+        let format = Format::new(Scaling::Static, to, 0, ScaleLayout::Rows);
+        let known = Some(Held::new(Dtype::F32, &scale.view_of()));
+        let values = Held::new(V::DTYPE, &values.view_of());
+        self.rows.quantised = Some(Quantised { format, values, scales: None, known });
+        self
+    }
+
+    /// Writes the normed rows in a narrow format, with the scales that they need. [`Quantisation`] tells the types and
+    /// lengths of `values` and `scales`, and the formulas. Both are for as many rows as the output.
+    pub fn quantised<V: Element, S: Element>(
+        mut self,
+        how: Quantisation,
+        values: impl Operand<'op, V>,
+        scales: impl Operand<'op, S>,
+    ) -> Self {
+        let values = Held::new(V::DTYPE, &values.view_of());
+        let scales = Some(Held::new(S::DTYPE, &scales.view_of()));
+        self.rows.quantised = Some(Quantised { format: how.into(), values, scales, known: None });
+        self
+    }
+
+    /// What multiplies the scales of [`Quantisation::Nvfp4`]: one element in device memory, usually 448 times 6 over the
+    /// largest size expected.
+    pub fn global_scale(mut self, scale: impl Operand<'op, f32>) -> Self {
+        self.rows.global_scale = Some(Held::new(Dtype::F32, &scale.view_of()));
+        self
+    }
+
+    /// Makes each row of the output, and of quantised values, `width` elements wide. Elements behind the row's own are
+    /// zeros.
     pub fn padded_to(mut self, width: usize) -> Self {
         self.rows.width = Some(width);
         self
@@ -136,11 +173,12 @@ impl<'op, T: Element> RowNorm<'op, T> {
 impl<T: Element> fmt::Debug for RowNorm<'_, T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = |operand: &Option<Held>| if operand.is_some() { "given" } else { "none" };
-        let NormRows { norm, ref residual, ref residual_out, .. } = self.rows;
+        let NormRows { norm, ref residual, ref residual_out, ref quantised, .. } = self.rows;
+        let format = quantised.as_ref().map(|quantised| quantised.format);
         let (elems, hidden, width) = (self.input.elems, self.rows.hidden(), self.rows.width());
         write!(
             out,
-            "RowNorm({elems} elements of {} in rows of {hidden}, {norm:?}, residual {}, residual_out {}, output {} of width {width})",
+            "RowNorm({elems} elements of {} in rows of {hidden}, {norm:?}, residual {}, residual_out {}, output {} of width {width}, quantised {format:?})",
             T::DTYPE,
             given(residual),
             given(residual_out),

@@ -1,6 +1,7 @@
 //! The check of a norm: its rows, and operands beside input and output.
 
 use super::check::{check_apart, span};
+use super::quantised_rows::unneeded;
 use super::{Algorithm, Call, Held, NormRows, Size};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -10,6 +11,10 @@ use crate::types::Dtype;
 
 /// An operand of rows, with its name in messages.
 type Named<'a> = (&'static str, View<'a>, Dtype);
+
+fn named<'a>(what: &'static str, held: &'a Held) -> Named<'a> {
+    (what, held.view(), held.dtype)
+}
 
 impl Call<'_> {
     /// Checks a norm, and returns how many elements of the sum this rank has.
@@ -59,8 +64,8 @@ impl Call<'_> {
         }
         let share = if scatters { count / world } else { count };
         let normed = if self.op.output.size == Size::OwnRows { share } else { count };
-        if self.output.is_none() && rows.residual_out.is_none() {
-            let limit = "at least one of output and residual_out is needed";
+        if self.output.is_none() && rows.residual_out.is_none() && rows.quantised.is_none() {
+            let limit = "at least one of output, residual_out and quantised values is needed";
             return Err(Error::invalid("the number of outputs", 0, limit));
         }
         let held = |operand: &Option<Held>| operand.as_ref().map(|held| held.view().elems);
@@ -73,6 +78,11 @@ impl Call<'_> {
                 let limit = format!("{count} rows of {row} elements are needed");
                 return Err(Error::invalid(&format!("the {what}'s length"), elems, limit));
             }
+        }
+        match (&rows.quantised, &rows.global_scale) {
+            (Some(quantised), global) => quantised.check(normed, width, global.as_ref())?,
+            (None, Some(_)) => return Err(unneeded()),
+            (None, None) => {}
         }
         let first = if scatters { rank * share } else { 0 } * hidden;
         let own = input.part(first..first + share * hidden, self.dtype);
@@ -88,24 +98,32 @@ impl Call<'_> {
         let residual = rows.residual.as_ref().map(|residual| ("the residual", residual.view(), self.dtype));
         let kept = rows.residual_out.as_ref().map(|kept| ("residual_out", kept.view(), self.dtype));
         let output = self.output.as_ref().map(|output| ("the output", output.clone(), self.dtype));
-        let read = [Some(("the input", input.clone(), self.dtype)), Some(weight), residual];
+        let quantised = rows.quantised.as_ref();
+        let values = quantised.map(|quantised| named("the quantised values", &quantised.values));
+        let scales = quantised.and_then(|quantised| quantised.scales.as_ref()).map(|held| named("the scales", held));
+        let known =
+            quantised.and_then(|quantised| quantised.known.as_ref()).map(|held| named("the static scale", held));
+        let global = rows.global_scale.as_ref().map(|held| named("the global scale", held));
+        let read = [Some(("the input", input.clone(), self.dtype)), Some(weight), residual, known, global];
+        let written = [kept, output, values, scales];
         let places = |(what, view, dtype): &Named<'_>| (*what, span(view, *dtype));
-        for (what, view, _) in read.iter().chain([&kept, &output]).flatten() {
+        for (what, view, _) in read.iter().chain(&written).flatten() {
             device.check_same(what, view.device)?;
         }
-        if let (Some(kept), Some(output)) = (&kept, &output) {
-            check_apart(places(kept), places(output), None)?;
-        }
-        for written in [&kept, &output].into_iter().flatten() {
+        for (number, one) in written.iter().enumerate() {
+            let Some(one) = one else { continue };
+            for other in written[number + 1..].iter().flatten() {
+                check_apart(places(one), places(other), None)?;
+            }
             for other in read.iter().flatten() {
                 let whole = places(other);
-                let in_place = match (written.0, other.0) {
+                let in_place = match (one.0, other.0) {
                     ("the output", "the input") if self.op.gathers_rows() => Some(whole.1.clone()),
-                    (_, "the input") => Some(span(own, self.dtype)),
+                    ("the output" | "residual_out", "the input") => Some(span(own, self.dtype)),
                     ("residual_out", "the residual") => Some(whole.1.clone()),
                     _ => None,
                 };
-                check_apart(places(written), whole, in_place)?;
+                check_apart(places(one), whole, in_place)?;
             }
         }
         Ok(())

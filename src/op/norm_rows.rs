@@ -1,6 +1,6 @@
 //! The operands and settings of a norm.
 
-use super::Held;
+use super::{Held, Quantised};
 
 /// The root mean square norm of a row: y = x (weight + weight_offset) / sqrt(mean(x x) + epsilon).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,11 +29,19 @@ pub(crate) struct NormRows {
     pub(crate) weight: Held,
     pub(crate) residual: Option<Held>,
     pub(crate) residual_out: Option<Held>,
+    pub(crate) quantised: Option<Quantised>,
+    /// What multiplies the scales of NVFP4.
+    pub(crate) global_scale: Option<Held>,
     /// Elements of an output row, if these are not as many as those of the weight.
     pub(crate) width: Option<usize>,
 }
 
 impl NormRows {
+    /// Rows as long as the weight, without further operands.
+    pub(crate) fn new(norm: RmsNorm, weight: Held) -> Self {
+        Self { norm, weight, residual: None, residual_out: None, quantised: None, global_scale: None, width: None }
+    }
+
     /// Elements of a row.
     pub(crate) fn hidden(&self) -> usize {
         self.weight.elems
@@ -49,7 +57,12 @@ impl NormRows {
         let outputs = u64::from(has_output) << 2 | u64::from(self.residual_out.is_some()) << 1;
         let operands = (outputs | u64::from(self.residual.is_some())) << 8 | self.weight.dtype as u64;
         let settings = [self.norm.epsilon, self.norm.weight_offset].map(|number| u64::from(number.to_bits()));
-        let numbers = [self.hidden() as u64, self.width() as u64, operands, settings[0], settings[1]];
+        let format = self.quantised.as_ref().map_or([0; 2], |Quantised { format, .. }| {
+            let [scaling, to, layout] = [format.scaling as u64, format.to as u64, format.layout as u64];
+            [(scaling << 8 | to) << 8 | layout | 1 << 32, format.elems as u64]
+        });
+        let numbers =
+            [self.hidden() as u64, self.width() as u64, operands, settings[0], settings[1], format[0], format[1]];
         // Never 1, which stands for no settings.
         numbers.iter().fold(0, |sum: u64, number| (sum.rotate_left(29) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
             | 2

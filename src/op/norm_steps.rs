@@ -55,6 +55,13 @@ impl<'a> Call<'a> {
             true => output.part(shape.rank * share * width..(shape.rank + 1) * share * width, self.dtype),
             false => output.clone(),
         });
+        if self.op.gathers_rows() && rows.quantised.is_some() && own.is_none() {
+            let reason = "the rows of all ranks need a place: ask for an output";
+            return Err(Error::unsupported(
+                "a norm of gathered rows that writes quantised values and no output",
+                reason,
+            ));
+        }
         let residual = rows.residual.as_ref().map(Held::view);
         // Nothing is written over where there are no rows.
         let apart = |kept: &View<'_>| residual.as_ref().is_none_or(|residual| residual.address != kept.address);
@@ -65,7 +72,11 @@ impl<'a> Call<'a> {
             (Some(own), None) => (own.clone(), width),
             (None, None) => {
                 let reason = "the sum needs a place: ask for an output, or for a residual_out that is not the residual";
-                return Err(Error::unsupported("a norm that writes over its residual alone", reason));
+                let what = match rows.residual_out {
+                    Some(_) => "a norm that writes over its residual, and no output",
+                    None => "a norm that writes quantised values alone",
+                };
+                return Err(Error::unsupported(what, reason));
             }
         };
         Ok(Steps { call: self, rows, shape: *shape, share, own, place, pitch })

@@ -40,6 +40,36 @@ fn every_form() {
     }
 }
 
+/// One format of every kind and layout; all of them in the suite `norm`.
+#[test]
+fn every_kind_of_quantised_rows() {
+    let formats = [
+        "static-int8",
+        "per-token-e4m3",
+        "group-128-e4m3",
+        "group-48-e5m2-columns",
+        "mxfp8-swizzled",
+        "mxfp4",
+        "mx-128-e4m3-packed",
+        "nvfp4-swizzled",
+    ];
+    for (number, format) in formats.into_iter().enumerate() {
+        let form = ["", "--graph --plain", "--no-residual --gemma"][number % 3];
+        let args = format!("--ranks {} --hidden 1000 --ranks-as threads {form}", 1 + number % 4);
+        let rows = right(&format!("{args} --tokens 1,3 --quantise {format}"), 2);
+        assert!(rows.iter().all(|row| row["quantise"] == format), "{rows:?}");
+    }
+    for format in ["per-token-int8", "group-128-e4m3-columns", "mx-128-e4m3-packed", "nvfp4-swizzled"] {
+        for op in ["reduce-scatter", "reduce-scatter-all-gather"] {
+            let args = format!("--ranks 2 --hidden 1000 --ranks-as threads --tokens 2,6 --op {op}");
+            right(&format!("{args} --quantise {format}"), 2);
+        }
+    }
+    let plain = right("--ranks 2 --hidden 100 --tokens 1 --ranks-as threads --in-place --quantise per-token-int8", 1);
+    assert_eq!(plain[0]["quantise"], "per-token-int8");
+    assert!(right("--ranks 1 --hidden 8 --tokens 1", 1)[0]["quantise"].is_null());
+}
+
 #[test]
 fn a_table_for_people() {
     let run = symmetra("all-reduce-norm --ranks 2 --hidden 64 --device host --iterations 1 --ranks-as threads").ok();
@@ -54,6 +84,10 @@ fn wrong_usage() {
     symmetra("all-reduce-norm --hidden 0").refused(2, &["--hidden", "1048576"]);
     symmetra("all-reduce-norm --hidden 1048577").refused(2, &["--hidden", "1048576"]);
     symmetra("all-reduce-norm --plain --algorithm two-shot-zero-copy").refused(2, &["--plain", "peers can address"]);
+    symmetra("all-reduce-norm --quantise fp8").refused(2, &["--quantise", "group-128-e4m3"]);
+    symmetra("all-reduce-norm --quantise static-e2m1 --ranks 1 --device host")
+        .refused(1, &["e2m1", "e4m3, e5m2, int8"]);
+    symmetra("all-reduce-norm --in-place --hidden 40 --quantise mxfp8").refused(2, &["--in-place", "padded to 64"]);
     symmetra("all-reduce-norm --op reduce-scatter --ranks 2 --tokens 2,3").refused(2, &["3 rows", "2 ranks"]);
     symmetra("all-reduce-norm --tokens 1,x").refused(2, &["--tokens"]);
 }

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "norms.hpp"
+#include "norm_formats.hpp"
 
 using namespace symmetra;
 
@@ -519,6 +519,8 @@ int main(int count, char** names) {
                {"signals", signals},
                {"norms", test::norms},
                {"refused_norms", test::refused_norms},
+               {"quantised_norms", test::quantised_norms},
+               {"refused_formats", test::refused_formats},
                {"splits", splits},
                {"bootstraps", bootstraps},
                {"low_contention", low_contention}};

@@ -1,13 +1,13 @@
 // Kernels that sum and norm, on the host platform: ranks as threads over shared memory, among plain all-reduces in one
-// region, every bit against the definition. Blocks of several threads, lanes that take several packets of a row, rows
-// that do not fit the stage, calls that shrink and grow. Meant to run plainly and under ThreadSanitizer,
-// AddressSanitizer and UBSan. Rows are reduced by all ranks, scattered, or scattered and gathered. Prints one line; exits 1 when anything
-// is wrong.
+// region, every bit against the definition, quantised in every format and not. Blocks of several threads, lanes that take several packets
+// of a row, rows that do not fit the stage, calls that shrink and grow. Meant to run plainly and under ThreadSanitizer, AddressSanitizer
+// and UBSan. Rows are reduced by all ranks, scattered, or scattered and gathered. Prints one line; exits 1 when anything is wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
-#include "tests/kernels/group.hpp"
+#include "tests/kernels/norm_codes.hpp"
 
 namespace trial {
 namespace {
@@ -15,6 +15,8 @@ namespace {
 struct NormCase {
   uint32_t dtype, hidden, rows, width, blocks, threads, lanes_log2;
   bool residual, kept, output, in_place, scattered, gathered;
+  bool wild;                               ///< NaNs, infinities, denormals and zeros
+  std::optional<QuantisedRows> quantised;  ///< without addresses
 };
 
 float wide(uint32_t dtype, Bits bits) {
@@ -22,7 +24,7 @@ float wide(uint32_t dtype, Bits bits) {
   return reference::decode(dtype == kF16 ? reference::kHalf : reference::kBrain, bits);
 }
 Bits narrow(uint32_t dtype, float value) {
-  if (dtype == kF32) return reference::cast<uint32_t>(value);
+  if (dtype == kF32) return std::isnan(value) ? 0x7FFFFFFF : reference::cast<uint32_t>(value);
   return reference::encode(dtype == kF16 ? reference::kHalf : reference::kBrain, value);
 }
 
@@ -44,8 +46,12 @@ class Norms {
       kept_.emplace_back(narrow_rows, static_cast<uint32_t>(random() % 3));
       outputs_.emplace_back(wide_rows, static_cast<uint32_t>(random() % 3));
       weights_.emplace_back(one_row, static_cast<uint32_t>(random() % 3));
-      for (uint64_t i = 0; i < narrow_rows.count; ++i) terms_[rank].push_back(element(random, c.dtype, false));
+      for (uint64_t i = 0; i < narrow_rows.count; ++i) {
+        // A few rows and packets alone, so that others keep their numbers.
+        terms_[rank].push_back(element(random, c.dtype, c.wild && i / c.hidden % 3 == 0 && i % 64 < 3));
+      }
     }
+    if (c.quantised) codes_.emplace(*c.quantised, c.width, c.quantised->scaling == kScalingStatic ? 0.011f : 341.3f, world, random);
     for (uint64_t i = 0; i < narrow_rows.count; ++i) before_.push_back(element(random, c.dtype, false));
     for (uint64_t i = 0; i < c.hidden; ++i) {
       weight_.push_back(element(random, c.dtype, false));
@@ -75,6 +81,7 @@ class Norms {
     args.dtype = args.weight_dtype = case_.dtype;
     args.epsilon = kEpsilon;
     args.weight_offset = kOffset;
+    if (codes_) args.quantised = codes_->args(rank);
     return args;
   }
 
@@ -98,6 +105,7 @@ class Norms {
               for (const Buffer* buffer : {&inputs_[rank], &residuals_[rank], &kept_[rank], &outputs_[rank], &weights_[rank]}) {
                 wrong_[rank] += !buffer->guards_hold();
               }
+              if (codes_) wrong_[rank] += codes_->wrong(rank);
               for (uint64_t i = 0; i < x_.size(); ++i) inputs_[rank].set(i, 0xC3C3C3C3);
             },
             {1, 1, kSharedBytes, 0}};
@@ -143,6 +151,10 @@ class Norms {
         const float weighted = inside ? wide(dtype, x_[row * case_.hidden + i]) * (wide(dtype, weight_[i]) + kOffset) : 0.0f;
         y_.push_back(inside ? narrow(dtype, weighted * scale) : 0);
       }
+      if (!codes_) continue;
+      std::vector<float> y;
+      for (uint64_t i = y_.size() - case_.width; i < y_.size(); ++i) y.push_back(wide(dtype, y_[i]));
+      codes_->expect(row, y);
     }
   }
 
@@ -151,6 +163,7 @@ class Norms {
   std::vector<std::vector<Bits>> terms_;
   std::vector<Bits> before_, weight_, x_, y_;
   std::vector<uint64_t> wrong_;
+  std::optional<Codes> codes_;
   PeerTable from_{}, into_{};
 };
 
@@ -172,6 +185,11 @@ NormCase any_norm(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, u
   c.gathered = algorithm == kTwoShotZeroCopy || random() % 2 == 0;
   if (c.scattered) c.rows = (c.rows + world - 1) / world * world;
   if (algorithm == kTwoShotZeroCopy) c.output = true;
+  c.wild = random() % 3 == 0;
+  if ((!c.scattered || c.gathered) && algorithm != kTwoShotZeroCopy && random() % 3 != 0) {
+    c.quantised = any_format(random, c.rows, c.width);
+    if (random() % 3 == 0) c.kept = c.output = false;
+  }
   return c;
 }
 
@@ -216,7 +234,7 @@ uint64_t sequence(uint32_t algorithm, uint32_t dtype, uint32_t world, const uint
       args.share_rows = c.scattered ? c.rows / world : 0;
       args.gathers = c.gathered;
       args.op = kOpAllReduceNorm;
-      const auto shared = static_cast<uint32_t>(norm_shared_bytes(items(args), row_packets(args.norm)));
+      const auto shared = static_cast<uint32_t>(norm_shared_bytes(args));
       const Geometry geometry{c.blocks, c.threads, shared, 0};
       const host::Entry entry = entry_of(args, geometry);
       if (entry == nullptr) {

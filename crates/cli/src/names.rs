@@ -89,3 +89,23 @@ pub(crate) mod by_name {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }
+
+/// `#[serde(with = "by_name_if_any")]` for options of such types.
+pub(crate) mod by_name_if_any {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<N: Display, S: Serializer>(named: &Option<N>, to: S) -> Result<S::Ok, S::Error> {
+        named.as_ref().map(N::to_string).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, N: FromStr<Err: Display>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<N>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+    }
+}

@@ -1,6 +1,8 @@
 //! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed, in all ranks or scattered; measured and
 //! verified.
 
+mod codes;
+mod quantised;
 mod rank;
 mod reference;
 
@@ -8,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};
 
 use crate::failure::Failure;
-use crate::names::{self, by_name};
+use crate::names::{self, by_name, by_name_if_any};
 use crate::output;
 use crate::ranks::{RankArgs, RanksAs, Run};
 use crate::statistics::{median, slowest};
 use crate::table::Table;
+use quantised::Format;
 use rank::Sample;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -33,7 +36,8 @@ Examples:
   symmetra all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16
   symmetra all-reduce-norm --ranks 2 --hidden 2880 --tokens 1,64 --gemma --graph --in-place
   symmetra all-reduce-norm --ranks 4 --tokens 64,1024 --op reduce-scatter-all-gather
-  symmetra all-reduce-norm --ranks 3 --no-residual --plain --dtype f32 --json")]
+  symmetra all-reduce-norm --ranks 3 --no-residual --plain --dtype f32 --json
+  symmetra all-reduce-norm --ranks 4 --hidden 2880 --quantise mxfp8-swizzled")]
 pub(crate) struct Args {
     /// How many ranks, 1 to 16
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]
@@ -69,6 +73,12 @@ pub(crate) struct Args {
     /// Add 1 to every weight, as in Gemma models
     #[arg(long)]
     gemma: bool,
+
+    /// Also write the normed rows in a narrow format: static-e4m3, per-token-e4m3, group-128-e4m3,
+    /// group-128-int8-columns, mxfp8, mxfp4, mx-128-e4m3-packed, mxfp8-swizzled, nvfp4,
+    /// nvfp4-swizzled and their like. Rows are padded to whole groups where the format asks for that
+    #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
+    quantise: Option<Format>,
 
     /// Norm the rows where they are, and write the sum over the residual
     #[arg(long)]
@@ -120,6 +130,8 @@ pub(crate) struct Norms {
     algorithm: Algorithm,
     residual: bool,
     gemma: bool,
+    #[serde(with = "by_name_if_any")]
+    quantise: Option<Format>,
     in_place: bool,
     plain: bool,
     graph: bool,
@@ -146,7 +158,7 @@ impl Norms {
                 args.ranks
             )));
         }
-        Ok(Self {
+        let norms = Self {
             op: args.op,
             hidden: args.hidden as usize,
             tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
@@ -154,13 +166,24 @@ impl Norms {
             algorithm: args.algorithm,
             residual: !args.no_residual,
             gemma: args.gemma,
+            quantise: args.quantise,
             in_place: args.in_place,
             plain: args.plain,
             graph: args.graph,
             one_process: args.run.ranks_as == RanksAs::Threads,
             iterations: args.iterations,
             seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
-        })
+        };
+        let (hidden, width) = (norms.hidden, norms.width());
+        match args.in_place && width != hidden {
+            true => Err(Failure::usage(format!("--in-place: rows of {hidden} elements are padded to {width}"))),
+            false => Ok(norms),
+        }
+    }
+
+    /// Elements of an output row: whole groups, where the format has no short ones.
+    fn width(&self) -> usize {
+        self.hidden.next_multiple_of(self.quantise.map_or(1, Format::step))
     }
 
     fn norm(&self) -> RmsNorm {
@@ -179,6 +202,7 @@ struct Row {
     dtype: &'static str,
     bytes: u64,
     algorithm: String,
+    quantise: Option<String>,
     graph: bool,
     time_us: f64,
     wrong: u64,
@@ -190,13 +214,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut run = Run::new(&args.run.devices(ranks)?, norms);
     run.check_calls = args.check_calls;
     eprintln!(
-        "{ranks} {} as {} on {}, {}, {}{}{}, seed {}",
+        "{ranks} {} as {} on {}, {}, {}{}{}{}, seed {}",
         if ranks == 1 { "rank" } else { "ranks" },
         args.run.ranks_as.name(),
         run.device_kind(),
         if args.in_place { "in place" } else { "out of place" },
         if args.plain { "plain memory" } else { "symmetric memory" },
         if args.no_residual { ", no residual" } else { "" },
+        args.quantise.map_or_else(String::new, |form| format!(", quantised as {form}")),
         if args.graph { ", in graphs" } else { "" },
         run.task.seed,
     );
@@ -222,7 +247,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
-    let Norms { hidden, op, dtype, graph, .. } = run.task;
+    let Norms { hidden, op, dtype, graph, quantise, .. } = run.task;
     let tokens = run.task.tokens[size];
     Row {
         ranks: run.ranks(),
@@ -233,6 +258,7 @@ fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
         dtype: dtype.name(),
         bytes: (tokens * hidden * dtype.bytes()) as u64,
         algorithm: samples.first().map_or_else(String::new, |sample| sample.algorithm.clone()),
+        quantise: quantise.map(|form| form.to_string()),
         graph,
         time_us: median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice()))),
         wrong: samples.iter().map(|sample| sample.wrong).sum(),

@@ -9,6 +9,7 @@ use symmetra::{Deadlines, DeviceBuffer, Dtype, Operation, Reduction, RmsNorm, Ro
 #[cfg(feature = "gloo")]
 use symmetra::{Error, Result};
 
+use super::formats::{assert_quantised, operands};
 use crate::support::Data;
 use crate::support::data::assert_same;
 use crate::support::device::device;
@@ -17,6 +18,8 @@ use crate::support::world::meet;
 
 const HIDDEN: usize = 100;
 const NORM: RmsNorm = RmsNorm::gemma(1e-5);
+/// Of quantised rows: the last group of a row is short.
+const FORMAT: &str = "group-16-e4m3-columns";
 
 fn environment(bootstrap: Threads, hosts: &[usize]) -> Environment {
     let (rank, world) = (bootstrap.rank(), hosts.len());
@@ -45,26 +48,29 @@ fn check<T: Narrow>(group: &Coordinator, count: usize, captured: bool) {
         norm::normed(x, norm)
     };
     let wide = DeviceBuffer::<T>::new(group.device(), (HIDDEN + 4) * count).unwrap();
+    let codes = operands(group.device(), FORMAT, [count, HIDDEN + 4], &stream);
     let padded = || {
         let rows = RowNorm::new(&input, &weight, NORM).residual(&residual).residual_out(&residual);
-        rows.output(&wide).padded_to(HIDDEN + 4)
+        codes.asked(rows.output(&wide).padded_to(HIDDEN + 4))
     };
     let in_place = || RowNorm::new(&input, &weight, NORM).output(&input);
     if captured {
         let graph = group.capture(&stream, |capture| {
-            group.all_reduce_norm(padded(), capture)?;
+            group.all_reduce_norm(padded()?, capture)?;
             group.all_reduce_norm(in_place(), capture)
         });
         graph.unwrap().launch(&stream).unwrap();
     } else {
-        group.all_reduce_norm(padded(), &stream).unwrap();
+        group.all_reduce_norm(padded().unwrap(), &stream).unwrap();
         group.all_reduce_norm(in_place(), &stream).unwrap();
     }
     group.synchronize(&stream).unwrap();
     check_scattered::<T>(group, &stream, captured);
     let x = norm::with_residual(&data.sums, Some(&before));
     assert_same(&residual.read(&stream).unwrap(), &x, &count);
-    assert_same(&wide.read(&stream).unwrap(), &expected(&x, HIDDEN + 4), &count);
+    let y = expected(&x, HIDDEN + 4);
+    assert_same(&wide.read(&stream).unwrap(), &y, &count);
+    assert_quantised(&codes, FORMAT, &y, HIDDEN + 4, &stream);
     assert_same(&input.read(&stream).unwrap(), &expected(&data.sums, HIDDEN), &count);
 }
 
@@ -186,6 +192,11 @@ fn through_the_cpu_and_between_hosts() {
             let over = RowNorm::new(&rows, &rows, NORM);
             let none: Result<()> = host.all_reduce_norm(over, &stream);
             assert!(matches!(none, Err(Error::InvalidArgument { .. })));
+            let weight = DeviceBuffer::from_slice(&[1.0f32; 4], &stream).unwrap();
+            let codes = operands(host.device(), "per-token-e4m3", [2, 4], &stream);
+            let alone = codes.asked(RowNorm::new(&rows, &weight, NORM)).unwrap();
+            let Err(Error::Unsupported { what, .. }) = host.all_reduce_norm(alone, &stream) else { panic!() };
+            assert!(what.contains("quantised values alone"), "{what}");
             environment.close().unwrap();
         });
     }

@@ -2,7 +2,9 @@
 
 mod backends;
 mod edges;
+mod formats;
 mod refused;
+mod refused_formats;
 mod rows;
 mod scattered;
 
@@ -139,9 +141,11 @@ fn pitfall_19_norms_allocate_nothing() {
     threads(2, &small, |rank| {
         let (buffer, stream) = (rank.communicator.symmetric::<f32>(100 * 300).unwrap(), &rank.stream);
         let weight = DeviceBuffer::<f32>::new(&rank.device, 100).unwrap();
+        let codes = formats::operands(&rank.device, "group-16-int8", [300, 100], stream);
         let call = |algorithm: Algorithm, count: usize| {
             let rows = buffer.slice(..100 * count).unwrap();
             let rows = RowNorm::new(rows, &weight, RmsNorm::new(1e-6)).residual_out(rows).algorithm(algorithm);
+            let rows = if count == 300 { codes.asked(rows).unwrap() } else { rows };
             rank.communicator.all_reduce_norm(rows, stream).unwrap();
         };
         let named = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel, Algorithm::Ring, Algorithm::Auto];

@@ -3,22 +3,23 @@
 use std::time::Duration;
 
 use half::bf16;
+use symmetra::float8::F8E4M3;
 use symmetra::{
-    Algorithm, Communicator, Deadlines, Determinism, Device, DeviceBuffer, Element, Error, Operand, Operation, Result,
-    RmsNorm, RowNorm, Stream,
+    Algorithm, Communicator, Deadlines, Determinism, Device, DeviceBuffer, Element, Error, Narrow, Operand, Operation,
+    Quantisation, Result, RmsNorm, RowNorm, Stream,
 };
 
 use crate::support::{Rank, config, is_host, threads};
 
 /// An invalid argument, whose message has these words.
-fn refused(result: Result<()>, words: &[&str]) {
+pub(super) fn refused(result: Result<()>, words: &[&str]) {
     let error = result.unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
     says(&error, words);
 }
 
 /// A request that is not served, whose message has these words.
-fn unserved(result: Result<()>, words: &[&str]) {
+pub(super) fn unserved(result: Result<()>, words: &[&str]) {
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     says(&error, words);
@@ -202,6 +203,19 @@ fn threads_that_fail(
 
 #[test]
 fn ranks_whose_norms_differ_all_learn_it() {
+    // In the format of quantised rows.
+    differ(|communicator, rows, weight, stream| {
+        let (device, to) = (communicator.device(), [Narrow::E4M3, Narrow::I8][communicator.rank()]);
+        let (scale, how) = (DeviceBuffer::<f32>::new(device, 1)?, Quantisation::PerToken(to));
+        let call = RowNorm::new(rows, weight, NORM).output(rows);
+        match communicator.rank() {
+            0 => communicator
+                .all_reduce_norm(call.quantised(how, &DeviceBuffer::<F8E4M3>::new(device, 8)?, &scale), stream),
+            _ => {
+                communicator.all_reduce_norm(call.quantised(how, &DeviceBuffer::<i8>::new(device, 8)?, &scale), stream)
+            }
+        }
+    });
     // In the length of a row, in epsilon, in what is written, and in whether rows are normed at all.
     differ(|communicator, rows, weight, stream| {
         let weight = weight.borrow().slice(0..4 << communicator.rank())?;

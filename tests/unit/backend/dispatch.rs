@@ -100,7 +100,7 @@ proptest! {
                     };
                     let messages = [Message::new(0, rank % 2 == 0, dtype, &view)];
                     let (norm, weight) = (RmsNorm::new(0.5), Held::new(dtype, &view));
-                    let norm = NormRows { norm, weight, residual: None, residual_out: None, width: None };
+                    let norm = NormRows::new(norm, weight);
                     let own = Own {
                         rank, world, bytes, offset, device: &device, counts: &counts, messages: &messages, norm: &norm,
                     };

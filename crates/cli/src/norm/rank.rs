@@ -9,7 +9,9 @@ use symmetra::{
     SymmetricBuffer,
 };
 
-use super::reference::{Rows, normed, with_residual};
+use super::codes::Codes;
+use super::quantised::{Bytes, Format, quantised};
+use super::reference::{Rows, normed, padded, with_residual};
 use super::{Form, Norms};
 use crate::all_reduce::{Buffer, Data};
 use crate::failure::Failure;
@@ -36,14 +38,14 @@ impl Task for Norms {
     /// Room for four buffers of the most tokens, each with its signals.
     fn heap_bytes(&self) -> u64 {
         let tokens = self.tokens.iter().max().copied().unwrap_or(0);
-        let bytes = tokens * self.hidden * self.dtype.bytes();
+        let bytes = tokens * self.width() * self.dtype.bytes();
         if self.plain { 1 << 20 } else { 4 * (bytes as u64 + (64 << 10)) }
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
         let stream = Stream::new(communicator.device())?;
         for (size, tokens) in self.tokens.iter().copied().enumerate() {
-            let bench = Bench { norms: self, communicator, stream: &stream, size, elems: tokens * self.hidden };
+            let bench = Bench { norms: self, communicator, stream: &stream, size, tokens };
             say(match self.dtype {
                 Dtype::F16 => bench.of_type::<f16>(),
                 Dtype::BF16 => bench.of_type::<bf16>(),
@@ -60,7 +62,7 @@ struct Bench<'a> {
     communicator: &'a Communicator,
     stream: &'a Stream,
     size: usize,
-    elems: usize,
+    tokens: usize,
 }
 
 /// The operands of a rank.
@@ -70,7 +72,14 @@ struct Operands<T: symmetra::Element, B> {
     /// In place these are `input` and `residual`.
     apart: Option<[B; 2]>,
     weight: DeviceBuffer<T>,
+    codes: Option<Codes>,
 }
+
+/// Bits of no result, so that what is not written is found.
+const UNWRITTEN: u8 = 0xa5;
+/// The static scale, at which some of the largest values saturate, and the global scale.
+const STATIC_SCALE: f32 = 0.011;
+const GLOBAL_SCALE: f32 = 341.3;
 
 impl<T: Rows, B: Buffer<T>> Operands<T, B> {
     /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share lie where they do
@@ -94,14 +103,16 @@ impl Bench<'_> {
     }
 
     fn measure<T: Rows, B: Buffer<T>>(&self) -> Result<Sample, Failure> {
-        let Self { norms, communicator, stream, elems, .. } = *self;
-        let new = || B::new(communicator, elems);
+        let Self { norms, communicator, stream, tokens, .. } = *self;
+        let (elems, wide) = (self.elems(), tokens * norms.width());
+        let new = |elems| B::new(communicator, elems);
         let weights = Data { seed: norms.seed ^ 2, elems: norms.hidden }.of::<T>(0);
         let operands = Operands {
-            input: new()?,
-            residual: new()?,
-            apart: if norms.in_place { None } else { Some([new()?, new()?]) },
+            input: new(elems)?,
+            residual: new(elems)?,
+            apart: if norms.in_place { None } else { Some([new(wide)?, new(elems)?]) },
             weight: DeviceBuffer::from_slice(&weights, stream)?,
+            codes: norms.quantise.map(|form| self.codes(form)).transpose()?,
         };
         let graphs = norms.graph.then(|| self.capture(&operands)).transpose()?;
         let rows = Data { seed: norms.seed, elems };
@@ -109,10 +120,11 @@ impl Bench<'_> {
         operands.input.write(&rows.of::<T>(communicator.rank()), stream)?;
         operands.residual.write(&residual, stream)?;
         if let Some(apart) = &operands.apart {
-            // Bits of no result, so that an element that was not written is found.
-            let unwritten = vec![bytemuck::pod_read_unaligned(&[0xa5; 4][..size_of::<T>()]); elems];
-            apart.iter().try_for_each(|buffer| buffer.write(&unwritten, stream))?;
+            let unwritten = |elems| vec![bytemuck::pod_read_unaligned(&[UNWRITTEN; 4][..size_of::<T>()]); elems];
+            apart[0].write(&unwritten(wide), stream)?;
+            apart[1].write(&unwritten(elems), stream)?;
         }
+        operands.codes.iter().try_for_each(|codes| codes.fill(UNWRITTEN, stream))?;
         self.once(&operands, graphs.as_ref())?;
         communicator.synchronize(stream)?;
         let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as(), 0).collect();
@@ -121,10 +133,37 @@ impl Bench<'_> {
             let pairs = found[range.clone()].iter().zip(&right[range]);
             pairs.filter(|(found, right)| !right.matches(**found)).count() as u64
         };
-        let wrong = unlike(operands.output().read(stream)?, &normed(&x, &weights, norms.norm()), self.normed())
-            + unlike(operands.kept().read(stream)?, &x, self.share());
+        let (width, shares) = (norms.width(), (self.normed(), self.share()));
+        let y = padded(&normed(&x, &weights, norms.norm()), norms.hidden, width);
+        let right = &y[elems_of(&shares.0, width)];
+        let wrong = unlike(operands.output().read(stream)?, &y, elems_of(&shares.0, width))
+            + unlike(operands.kept().read(stream)?, &x, elems_of(&shares.1, norms.hidden))
+            + operands.codes.as_ref().map_or(Ok(0), |codes| self.wrong_codes(codes, right))?;
         let batches_us = self.time(&operands, graphs.as_ref())?;
         Ok(Sample { size: self.size, algorithm: self.name(), batches_us, wrong })
+    }
+
+    fn elems(&self) -> usize {
+        self.tokens * self.norms.hidden
+    }
+
+    fn codes(&self, form: Format) -> symmetra::Result<Codes> {
+        let shape = [self.normed().len(), self.norms.width(), 0];
+        Codes::new(self.communicator.device(), form, shape, known(form), self.stream)
+    }
+
+    /// Bytes of values and scales that are not those of the normed rows.
+    fn wrong_codes<T: Rows>(&self, codes: &Codes, y: &[T]) -> symmetra::Result<u64> {
+        let Some(form) = self.norms.quantise else { return Ok(0) };
+        let y: Vec<f32> = y.iter().map(|y| y.single()).collect();
+        // No row of random values has an infinite factor.
+        let right = quantised(&y, self.norms.width(), form, known(form), UNWRITTEN, |_| false);
+        let Bytes { values, scales } = codes.read(self.stream)?;
+        let unlike = |found: &[u8], right: &[u8]| {
+            let wrong = found.iter().zip(right).filter(|(found, right)| found != right).count();
+            (wrong + found.len().abs_diff(right.len())) as u64
+        };
+        Ok(unlike(&values, &right.values) + unlike(&scales, &right.scales))
     }
 
     fn enqueue<'b, T: Rows, B: Buffer<T>>(
@@ -132,9 +171,11 @@ impl Bench<'_> {
         operands: &'b Operands<T, B>,
         queue: impl Queue<'b>,
     ) -> symmetra::Result<()> {
-        let rows = RowNorm::new(operands.input.part(0..self.elems)?, &operands.weight, self.norms.norm());
-        let own = |buffer: &'b B| buffer.part(self.share());
-        let rows = rows.output(operands.output().part(self.normed())?).residual_out(own(operands.kept())?);
+        let rows = RowNorm::new(operands.input.part(0..self.elems())?, &operands.weight, self.norms.norm());
+        let own = |buffer: &'b B| buffer.part(elems_of(&self.share(), self.norms.hidden));
+        let wide = operands.output().part(elems_of(&self.normed(), self.norms.width()))?;
+        let rows = rows.output(wide).padded_to(self.norms.width()).residual_out(own(operands.kept())?);
+        let rows = if let Some(codes) = &operands.codes { codes.asked(rows)? } else { rows };
         let rows = if self.norms.residual { rows.residual(own(&operands.residual)?) } else { rows };
         let rows = rows.algorithm(self.norms.algorithm);
         match self.norms.op {
@@ -144,18 +185,18 @@ impl Bench<'_> {
         }
     }
 
-    /// The rows that this rank reduces and keeps.
+    /// Numbers of the rows that this rank reduces and keeps.
     fn share(&self) -> Range<usize> {
-        let (rank, ranks) = (self.communicator.rank(), self.communicator.world_size());
+        let (rank, share) = (self.communicator.rank(), self.tokens / self.communicator.world_size());
         match self.norms.op {
-            Form::AllReduce => 0..self.elems,
-            _ => rank * (self.elems / ranks)..(rank + 1) * (self.elems / ranks),
+            Form::AllReduce => 0..self.tokens,
+            _ => rank * share..(rank + 1) * share,
         }
     }
 
-    /// The rows that this rank has normed.
+    /// Numbers of the rows that this rank has normed.
     fn normed(&self) -> Range<usize> {
-        if self.norms.op == Form::ReduceScatter { self.share() } else { 0..self.elems }
+        if self.norms.op == Form::ReduceScatter { self.share() } else { 0..self.tokens }
     }
 
     /// A graph of one operation, and one of a batch.
@@ -221,7 +262,7 @@ impl Bench<'_> {
     fn runs(&self) -> Algorithm {
         let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
         let registers = self.communicator.device().kind() != DeviceKind::Host || one_process;
-        let bytes = (self.elems * dtype.bytes()) as u64;
+        let bytes = (self.elems() * dtype.bytes()) as u64;
         let direct = !plain || (graph && registers);
         let ranges = match op {
             Form::AllReduce => self.communicator.explain_norm(dtype, hidden, direct),
@@ -245,4 +286,14 @@ impl Bench<'_> {
             (_, algorithm) => algorithm.to_string(),
         }
     }
+}
+
+/// The elements of rows that are `pitch` elements apart.
+fn elems_of(rows: &Range<usize>, pitch: usize) -> Range<usize> {
+    rows.start * pitch..rows.end * pitch
+}
+
+/// The scale that a format takes from its caller.
+fn known(form: Format) -> f32 {
+    if matches!(form, Format::Static(_)) { STATIC_SCALE } else { GLOBAL_SCALE }
 }

@@ -46,6 +46,12 @@ pub(super) fn normed<T: Rows>(x: &[T], weight: &[T], norm: RmsNorm) -> Vec<T> {
     x.chunks(weight.len()).flat_map(row).collect()
 }
 
+/// Rows of `hidden` elements, padded with zeros.
+pub(super) fn padded<T: Rows>(y: &[T], hidden: usize, width: usize) -> Vec<T> {
+    let zeros = vec![T::of_single(0.0); width - hidden];
+    y.chunks(hidden).flat_map(|row| row.iter().chain(&zeros).copied()).collect()
+}
+
 /// Trees of the packets of 16 bytes, added into 1024 columns in turn; a tree of the columns.
 fn sum_of_squares<T: Rows>(row: &[T]) -> f32 {
     let values = 16 / size_of::<T>();
