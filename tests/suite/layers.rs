@@ -118,6 +118,8 @@ fn replayed(world: usize, replays: usize) {
     let mut config = config();
     // A layer's rows take several launches in some regions.
     (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(1024), 8192);
+    // LL calls walk over their whole region in turn: a small one has all its pages before memory is measured.
+    config.one_shot_ll_bytes = 1024;
     threads(world, &config, |rank| {
         let Rank { communicator, stream, device } = rank;
         let buffers = [3, 4, 5].map(|seed| {
