@@ -1,28 +1,35 @@
-//! Exchanges whose ranks come late or are killed: broadcast, all-to-all and all-gather, over memory that peers address and
-//! by copy engines. The others are told in time who it was, keep their memory, and go on in a new group.
+//! Calls whose ranks come late, abort or are killed: broadcast, all-to-all and all-gather, over memory that peers address
+//! and by copy engines, all-reduces by a codec, and norms. The others are told in time who it was, keep their memory, and
+//! go on in a new group.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
 use std::time::{Duration, Instant};
 
+use half::bf16;
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::{Communicator, Config, Error, Result, Stream, SymmetricBuffer, Transport};
+use symmetra::{
+    Algorithm, AllReduceOptions, Codec, Communicator, Config, DeviceBuffer, Error, Reduction, Result, RmsNorm, RowNorm,
+    Stream, SymmetricBuffer, Transport,
+};
 
 use support::data::mix;
+use support::norm::{Narrow, Norm, normed, with_residual};
 use support::process::{Child, Ranks, Said, this};
 use support::world::{Gate, bounded, meet, open, open_on};
-use support::{Rank, config, fits};
+use support::{Rank, Sample, codec, config, fits};
 
 const WORLD: usize = 3;
 /// The rank that is late or killed, and the root of what has one.
 const VICTIM: usize = 1;
 const LIMIT: Duration = Duration::from_secs(120);
 const STEADY: Duration = Duration::from_millis(300);
-/// Elements of a part.
+/// Elements of a part, and of a row.
 const COUNT: usize = 700;
+const HIDDEN: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Op {
@@ -30,9 +37,13 @@ enum Op {
     AllToAll,
     AllGather,
     LowContention,
+    Quantised,
+    Norm,
 }
 
-const OPS: [Op; 4] = [Op::Broadcast, Op::AllToAll, Op::AllGather, Op::LowContention];
+const OPS: [Op; 6] = [Op::Broadcast, Op::AllToAll, Op::AllGather, Op::LowContention, Op::Quantised, Op::Norm];
+const CODEC: AllReduceOptions =
+    AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::TwoShotSentinel, codec: Codec::Int8 };
 
 fn direct(steady: Duration) -> Config {
     let mut config = config();
@@ -43,21 +54,23 @@ fn direct(steady: Duration) -> Config {
     config
 }
 
-/// Input and output of one rank, each of a part for every rank.
+/// Input and output of one rank, each of a part for every rank, and what norms read, equal on all ranks.
 struct Parts {
-    input: SymmetricBuffer<i64>,
-    output: SymmetricBuffer<i64>,
+    input: SymmetricBuffer<bf16>,
+    output: SymmetricBuffer<bf16>,
+    residual: DeviceBuffer<bf16>,
 }
 
 /// What a rank gives another, of random data.
-fn part(seed: u64, from: usize, to: usize) -> Vec<i64> {
-    (0..COUNT).map(|index| mix(seed ^ mix((from * WORLD + to) as u64) ^ index as u64) as i64).collect()
+fn part(seed: u64, from: usize, to: usize) -> Vec<bf16> {
+    (0..COUNT).map(|index| bf16::sample(mix(seed ^ mix((from * WORLD + to) as u64) ^ index as u64))).collect()
 }
 
 impl Parts {
-    fn new(communicator: &Communicator) -> Result<Self> {
+    fn new(communicator: &Communicator, stream: &Stream) -> Result<Self> {
         let elems = WORLD * COUNT;
-        Ok(Self { input: communicator.symmetric(elems)?, output: communicator.symmetric(elems)? })
+        let residual = DeviceBuffer::from_slice(&part(0, 0, 0), stream)?;
+        Ok(Self { input: communicator.symmetric(elems)?, output: communicator.symmetric(elems)?, residual })
     }
 
     fn call(&self, op: Op, root: usize, communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -68,6 +81,13 @@ impl Parts {
             Op::AllToAll => communicator.all_to_all(self.input.slice(0..world * COUNT)?, all, stream),
             Op::AllGather => communicator.all_gather(first, all, stream),
             Op::LowContention => communicator.low_contention_all_gather(first, all, stream)?.wait(stream),
+            Op::Quantised => communicator.all_reduce_with(CODEC, first, self.output.slice(0..COUNT)?, stream),
+            Op::Norm => {
+                let weight = self.residual.borrow().slice(0..HIDDEN)?;
+                let rows = RowNorm::new(first, weight, RmsNorm::new(1e-6)).residual(&self.residual);
+                let rows = rows.residual_out(self.output.slice(COUNT..2 * COUNT)?).output(self.output.slice(0..COUNT)?);
+                communicator.all_reduce_norm(rows.algorithm(Algorithm::TwoShotSentinel), stream)
+            }
         }
     }
 
@@ -75,16 +95,26 @@ impl Parts {
     fn check(&self, op: Op, seed: u64, communicator: &Communicator, stream: &Stream) {
         let (own, world) = (communicator.rank(), communicator.world_size());
         let root = world - 1;
-        let given: Vec<i64> = (0..WORLD).flat_map(|to| part(seed, own, to)).collect();
+        let given: Vec<bf16> = (0..WORLD).flat_map(|to| part(seed, own, to)).collect();
         self.input.write(&given, stream).unwrap();
         self.output.write(&given, stream).unwrap();
         communicator.group().barrier().unwrap();
         self.call(op, root, communicator, stream).unwrap();
         communicator.synchronize(stream).unwrap();
-        let expected: Vec<i64> = match op {
+        let inputs: Vec<Vec<bf16>> = (0..world).map(|from| part(seed, from, 0)).collect();
+        let expected: Vec<bf16> = match op {
             Op::Broadcast => part(seed, root, 0),
             Op::AllToAll => (0..world).flat_map(|from| part(seed, from, own)).collect(),
-            Op::AllGather | Op::LowContention => (0..world).flat_map(|from| part(seed, from, 0)).collect(),
+            Op::AllGather | Op::LowContention => inputs.concat(),
+            Op::Quantised => codec::reduced(&CODEC, &inputs.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+            Op::Norm => {
+                let residual = part(0, 0, 0);
+                let weight: Vec<f32> = residual[..HIDDEN].iter().map(|weight| weight.wide()).collect();
+                let sum = |index: usize| bf16::reduce(Reduction::Sum, inputs.iter().map(|input| input[index]));
+                let x = with_residual(&(0..COUNT).map(sum).collect::<Vec<_>>(), Some(&residual));
+                let norm = Norm { weight: &weight, epsilon: 1e-6, weight_offset: 0.0, width: HIDDEN };
+                [normed(&x, norm), x].concat()
+            }
         };
         assert!(self.output.read(stream).unwrap()[..expected.len()] == expected, "{op:?} of rank {own}");
         communicator.group().barrier().unwrap();
@@ -106,7 +136,7 @@ fn failure(rank: &Rank, limit: Duration) -> Error {
 /// The survivors of a group work in a new one, whose ranks are in the order of the old.
 fn works_again(op: Op, seed: u64, bootstrap: impl Bootstrap, failed: &Rank) {
     let communicator = Communicator::open(bootstrap, &failed.device, config()).unwrap();
-    let parts = Parts::new(&communicator).unwrap();
+    let parts = Parts::new(&communicator, &failed.stream).unwrap();
     parts.check(op, seed, &communicator, &failed.stream);
     drop(parts);
     communicator.close().unwrap();
@@ -125,14 +155,14 @@ fn late(op: Op) {
         let pads = holding.communicator.symmetric::<u8>(1).unwrap();
         let rank = open_on(&holding.device, bootstrap, &direct(STEADY)).unwrap();
         let Rank { communicator, stream, .. } = &rank;
-        let parts = Parts::new(communicator).unwrap();
+        let parts = Parts::new(communicator, stream).unwrap();
         parts.check(op, seed, communicator, stream);
         if own == VICTIM {
             pads.signals().wait(0, 0, stream).unwrap();
         }
         let start = Instant::now();
         parts.call(op, VICTIM, communicator, stream).unwrap();
-        let other = [mix(seed) as i64; WORLD * COUNT];
+        let other = [bf16::sample(seed); WORLD * COUNT];
         if own != VICTIM {
             let error = failure(&rank, LIMIT / 4);
             assert!(matches!(error, Error::Timeout { rank: Some(VICTIM), .. }), "{op:?}: rank {own} got {error}");
@@ -171,10 +201,41 @@ fn pitfall_02_26_an_exchange_with_a_late_rank_names_it_and_nothing_is_written() 
     }
 }
 
+/// One rank aborts instead of calling, while the others wait for it.
+fn aborted(op: Op) {
+    let gate = Gate::new(WORLD);
+    meet(WORLD, |bootstrap| {
+        let rank = open(bootstrap, &direct(LIMIT)).unwrap();
+        let Rank { communicator, stream, .. } = &rank;
+        let parts = Parts::new(communicator, stream).unwrap();
+        parts.check(op, 5, communicator, stream);
+        match rank.rank() {
+            VICTIM => {
+                std::thread::sleep(Duration::from_millis(20));
+                communicator.abort();
+            }
+            _ => parts.call(op, VICTIM, communicator, stream).unwrap(),
+        }
+        let error = failure(&rank, Duration::from_secs(5));
+        assert_eq!(error, Error::Aborted { detail: format!(": by rank {VICTIM}") }, "{op:?}");
+        assert_eq!(parts.call(op, VICTIM, communicator, stream), Err(error), "{op:?}");
+        // The device works on.
+        Stream::new(&rank.device).unwrap().synchronize().unwrap();
+        gate.pass();
+    });
+}
+
+#[test]
+fn pitfall_03_an_abort_ends_a_call_that_waits_for_the_rank() {
+    if fits(WORLD) {
+        OPS.into_iter().for_each(aborted);
+    }
+}
+
 /// Calls without end, some of them ahead of the device, until one fails.
 fn until_error(op: Op, child: &Child, rank: &Rank) -> Error {
     let Rank { communicator, stream, .. } = rank;
-    let parts = Parts::new(communicator).unwrap();
+    let parts = Parts::new(communicator, stream).unwrap();
     parts.check(op, 1, communicator, stream);
     child.say("ready");
     for number in 0u64.. {
@@ -242,4 +303,6 @@ killed! {
     pitfall_01_killed_during_an_all_to_all: Op::AllToAll;
     pitfall_01_killed_during_an_all_gather: Op::AllGather;
     pitfall_01_killed_while_copy_engines_gather: Op::LowContention;
+    pitfall_01_killed_during_an_all_reduce_by_a_codec: Op::Quantised;
+    pitfall_01_killed_during_a_norm: Op::Norm;
 }

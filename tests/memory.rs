@@ -11,8 +11,8 @@ use half::bf16;
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{
-    Algorithm, Communicator, Config, Device, DeviceBuffer, Error, Reduction, Ref, Result, Stream, SymmetricBuffer,
-    SymmetricSlice, required_bytes,
+    Algorithm, Codec, Communicator, Config, Device, DeviceBuffer, Error, Reduction, Ref, Result, RmsNorm, RowNorm,
+    Stream, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
 
 use allocations::allocations;
@@ -587,6 +587,8 @@ struct Mixed<'a> {
     buffer: SymmetricBuffer<bf16>,
     plain: [DeviceBuffer<i32>; 2],
     pad: SymmetricBuffer<u8>,
+    /// Weight and residual of a norm.
+    rows: DeviceBuffer<bf16>,
 }
 
 impl<'a> Mixed<'a> {
@@ -594,7 +596,8 @@ impl<'a> Mixed<'a> {
         let (communicator, world) = (&rank.communicator, rank.world());
         let plain = [0; 2].map(|_| DeviceBuffer::from_slice(&vec![1i32; 300 * world], &rank.stream).unwrap());
         let buffer = communicator.symmetric(2 * world * MOST).unwrap();
-        Self { rank, buffer, plain, pad: communicator.symmetric(1).unwrap() }
+        let rows = DeviceBuffer::new(&rank.device, 2 * MOST).unwrap();
+        Self { rank, buffer, plain, pad: communicator.symmetric(1).unwrap(), rows }
     }
 
     /// Input and output of `from` and `to` elements.
@@ -636,11 +639,17 @@ impl<'a> Mixed<'a> {
                 communicator.reduce_scatter_along(1, &[count, world, 1], whole, output, Reduction::Sum, stream)
             }
             15 => communicator.gather(part, is_root.then_some(whole_output), root, stream),
+            16 => communicator.all_reduce_with(Codec::Fp8, part, self.parts(0, count)[1], stream),
+            17 => {
+                let [weight, residual] = [0, MOST].map(|start| self.rows.borrow().slice(start..start + count).unwrap());
+                let rows = RowNorm::new(part, weight, RmsNorm::new(1e-6)).residual(residual.clone());
+                communicator.all_reduce_norm(rows.residual_out(residual).output(part), stream)
+            }
             _ => communicator.scatter(is_root.then_some(whole), self.parts(0, count)[1], root, stream),
         }
     }
 
-    const KINDS: usize = 17;
+    const KINDS: usize = 19;
 }
 
 /// Neither by the thread that calls nor, as far as the system knows, by anybody.

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 use rustix::process::Signal;
-use symmetra::{Algorithm, Communicator, Config, DeviceBuffer, Error, Ref, SymmetricBuffer};
+use symmetra::{
+    Algorithm, Codec, Communicator, Config, DeviceBuffer, Error, Ref, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer,
+};
 
 use support::batch::{Bench, MOST, ROOM, batches};
 use support::data::{Random, shuffle};
@@ -393,12 +395,12 @@ killed! {
 }
 
 /// A rank that is stopped past the deadline, before a call: the others name it; when it goes on it is told, and writes nothing into what they use again.
-fn stopped(test: &str, algorithm: Algorithm) {
+fn stopped(test: &str, call: &str) {
     if !fits(3) {
         return;
     }
     let _alone = support::world::alone();
-    let mut ranks = Ranks::start(test, 3, algorithm.name());
+    let mut ranks = Ranks::start(test, 3, call);
     ranks.expect(&[0, 1, 2], "ready");
     ranks.signal(1, Signal::STOP);
     ranks.wait_stopped(1);
@@ -418,12 +420,32 @@ fn stopped(test: &str, algorithm: Algorithm) {
     ranks.finish(&[0, 1, 2]);
 }
 
+/// Rows in place.
+struct Rows {
+    values: SymmetricBuffer<bf16>,
+    weight: DeviceBuffer<bf16>,
+}
+
+impl Rows {
+    /// An all-reduce by an algorithm or by a codec, or a norm.
+    fn call(&self, name: &str, communicator: &Communicator, stream: &Stream) -> Result<()> {
+        let values = &self.values;
+        if let Ok(algorithm) = name.parse::<Algorithm>() {
+            return communicator.all_reduce_with(algorithm, values, values, stream);
+        }
+        if let Ok(codec) = name.parse::<Codec>() {
+            return communicator.all_reduce_with(codec, values, values, stream);
+        }
+        let rows = RowNorm::new(values, &self.weight, RmsNorm::new(1e-6)).output(values);
+        communicator.all_reduce_norm(rows.algorithm(Algorithm::TwoShotSentinel), stream)
+    }
+}
+
 fn sleeper(child: &Child) {
-    let algorithm: Algorithm = child.part.parse().unwrap();
     let rank = child.open(&short());
-    let Rank { communicator, stream, .. } = &rank;
-    let buffer = communicator.symmetric::<i32>(200).unwrap();
-    let call = || communicator.all_reduce_with(algorithm, &buffer, &buffer, stream);
+    let Rank { communicator, stream, device, .. } = &rank;
+    let rows = Rows { values: communicator.symmetric(200).unwrap(), weight: DeviceBuffer::new(device, 50).unwrap() };
+    let call = || rows.call(&child.part, communicator, stream);
     (0..3).for_each(|_| call().unwrap());
     rank.finish();
     communicator.group().barrier().unwrap();
@@ -453,34 +475,37 @@ fn sleeper(child: &Child) {
             "{:?}",
             start.elapsed()
         );
-        buffer.write(&[77; 200], stream).unwrap();
+        let other = [bf16::from_f32(77.0); 200];
+        rows.values.write(&other, stream).unwrap();
         child.say(&error.to_string());
         child.hear();
-        assert_eq!(buffer.borrow().read(stream).unwrap(), [77; 200]);
+        assert_eq!(rows.values.borrow().read(stream).unwrap(), other);
         child.say("untouched");
     }
     assert_eq!(child.hear(), "again");
-    drop(buffer);
+    drop(rows);
     drop(rank);
     reduce_among(child, "again", child.rank, child.world);
     child.say("reduced");
 }
 
 macro_rules! stopped {
-    ($($name:ident: $algorithm:expr;)*) => {$(
+    ($($name:ident: $call:expr;)*) => {$(
         #[test]
         fn $name() {
             match this() {
                 Some(child) => bounded(LIMIT, || sleeper(&child)),
-                None => stopped(stringify!($name), $algorithm),
+                None => stopped(stringify!($name), $call),
             }
         }
     )*};
 }
 
 stopped! {
-    pitfall_02_a_rank_is_stopped_and_goes_on_one_shot: Algorithm::OneShotLL;
-    pitfall_02_a_rank_is_stopped_and_goes_on_zero_copy: Algorithm::TwoShotZeroCopy;
+    pitfall_02_a_rank_is_stopped_and_goes_on_one_shot: Algorithm::OneShotLL.name();
+    pitfall_02_a_rank_is_stopped_and_goes_on_zero_copy: Algorithm::TwoShotZeroCopy.name();
+    pitfall_02_a_rank_is_stopped_and_goes_on_with_a_codec: Codec::Int4.name();
+    pitfall_02_a_rank_is_stopped_and_goes_on_with_a_norm: "norm";
 }
 
 /// The first rank of a world crashes while it waits for the others, and leaves its socket; the next

@@ -57,7 +57,7 @@ class Communicator : public Collectives {
   Device device() const;
 
   /// Ranks with equal colour form a new group, in the order of `key`, then of rank; a rank without colour gets none. Collective over all
-  /// ranks; blocks. Throws what open throws.
+  /// ranks; blocks. If a rank fails, so do all, of every colour. Throws what open throws.
   std::optional<Communicator> split(std::optional<std::uint32_t> color, std::int32_t key = 0) const;
   /// Blocks until every rank has called it. Does not wait for work on streams. Throws the group's error, and kTimeout after
   /// Deadlines::open.

@@ -21,6 +21,9 @@ use crate::error::{Error, Result};
 /// How long a rank that gives up tries to tell the others why.
 const FAREWELL: Duration = Duration::from_millis(250);
 
+/// How long a rank waits before it tells again what the system refused to send.
+const AGAIN: Duration = Duration::from_millis(2);
+
 /// What is said of a rank that closed its connection without a word.
 pub(super) const CLOSED: &str = ": its connection closed";
 
@@ -272,7 +275,8 @@ impl AsFd for Channel {
     }
 }
 
-/// Sends `notice` on every channel, after the frames that are queued. Gives up after [`FAREWELL`].
+/// Sends `notice` on every channel, after the frames that are queued. What the system refuses to send is tried again. Gives
+/// up after [`FAREWELL`].
 pub(super) fn farewell<'a>(channels: impl Iterator<Item = &'a mut Channel>, notice: &Outgoing) {
     let deadline = Instant::now() + FAREWELL;
     let mut open: Vec<&mut Channel> = channels.collect();
@@ -280,9 +284,19 @@ pub(super) fn farewell<'a>(channels: impl Iterator<Item = &'a mut Channel>, noti
         channel.queue(notice.clone());
     }
     loop {
-        open.retain_mut(|channel| channel.flush().is_ok() && !channel.is_flushed());
+        let mut refused = false;
+        open.retain_mut(|channel| {
+            let flushed = channel.flush();
+            refused |= matches!(flushed, Err(Broken::System(_)));
+            matches!(flushed, Ok(()) | Err(Broken::System(_))) && !channel.is_flushed()
+        });
         if open.is_empty() || Instant::now() >= deadline {
             return;
+        }
+        if refused {
+            // The sockets may have room all the while.
+            std::thread::sleep(AGAIN);
+            continue;
         }
         let mut fds: Vec<PollFd<'_>> = open.iter().map(|channel| channel.interest(PollFlags::empty())).collect();
         if wait(&mut fds, deadline).is_err() {

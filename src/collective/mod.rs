@@ -100,7 +100,8 @@ impl Communicator {
         Ok(Self(Arc::new(Inner { group, arena, lane, table, side })))
     }
 
-    /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks.
+    /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks. If a rank
+    /// fails, so do all, of every colour.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).

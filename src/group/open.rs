@@ -70,7 +70,7 @@ impl Group {
     }
 
     /// Splits the group. Ranks with equal `color` form a new group, ordered by `key`, then by rank. A rank with `None`
-    /// joins no new group. Collective over all ranks of this group; blocks.
+    /// joins no new group. Collective over all ranks of this group; blocks. If a rank fails, so do all, of every colour.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), with rank numbers of this group; the group's error if the group has failed.
@@ -87,15 +87,49 @@ impl Group {
     ) -> Result<Option<T>> {
         let deadline = until(self.config().deadlines.open);
         let part = self.exchange(|mesh, deadline| Self::part(mesh, color, key, deadline))?;
-        let Some((members, mut mesh)) = part else { return Ok(None) };
-        let (health, of_part) = (self.0.health.clone(), members.clone());
-        mesh.heed(Some(Box::new(move || match health.check() {
-            // A rank that has its new group may leave this one. The new group detects its own dead.
-            Err(Error::PeerLost { .. }) => Ok(()),
-            outcome => outcome.map_err(|error| error.among(&of_part)),
-        })));
-        let part = Self::on_mesh(mesh, self.device(), self.config().clone(), deadline).and_then(finish);
-        part.map(Some).map_err(|error| self.reason_of(error.of_members(&members)))
+        let made = part.map(|(members, mut mesh)| {
+            let (health, of_part) = (self.0.health.clone(), members.clone());
+            mesh.heed(Some(Box::new(move || health.check().map_err(|error| error.among(&of_part)))));
+            let part = Self::on_mesh(mesh, self.device(), self.config().clone(), deadline).and_then(finish);
+            part.map_err(|error| self.reason_of(error.of_members(&members)))
+        });
+        self.with_all(made.transpose())
+    }
+
+    /// What this rank made in a split, if every rank made its own; else this rank's error, or that of the rank which
+    /// failed. Collective.
+    fn with_all<T>(&self, made: Result<T>) -> Result<T> {
+        if let Err(late @ Error::Timeout { .. }) = &made {
+            // The late rank does not come to an exchange of all ranks either, and they learn of it at once.
+            let _ = self.exchange(|mesh, _| -> Result<()> {
+                mesh.fail(late);
+                Err(late.clone())
+            });
+            return made;
+        }
+        let named = |error: &Error| match error {
+            Error::PeerLost { rank, .. } | Error::Peer { rank, .. } => *rank,
+            _ => self.rank(),
+        };
+        let failed = made.as_ref().err().map(|error| (named(error), error.to_string()));
+        // Ranks of another part may have begun a wait of theirs at the end of this rank's.
+        let deadline = until(self.config().deadlines.open.saturating_mul(2));
+        let all = self.exchange(|mesh, _| tell(mesh, "to end a split", &failed, deadline));
+        match (made, all) {
+            // The rank that this one missed may have left because of the rank that the whole group names.
+            (Err(Error::PeerLost { .. }), Err(cause @ Error::PeerLost { .. })) => Err(cause),
+            (made, all) => made.and_then(|made| self.complaint(all?).map_or(Ok(made), Err)),
+        }
+    }
+
+    /// The error for the rank that failed, which says so itself if it can. Each rank tells whom it names, and why.
+    fn complaint(&self, all: Vec<Option<(usize, String)>>) -> Option<Error> {
+        let told =
+            || all.iter().enumerate().filter_map(|(by, told)| told.as_ref().map(|(named, why)| (by, *named, why)));
+        let (by, named, why) = told().find(|(by, named, _)| by == named).or_else(|| told().next())?;
+        // A rank that has what it needs has not failed, whoever says so.
+        let rank = if named == self.rank() { by } else { named };
+        Some(Error::Peer { rank, message: format!("split: {why}") })
     }
 
     /// The members of this rank's new group, and their mesh.

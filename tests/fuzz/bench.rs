@@ -31,7 +31,7 @@ struct Typed<T: Sample> {
     communicator: Communicator,
     device: Device,
     symmetric: [SymmetricBuffer<T>; 2],
-    plain: Arc<[DeviceBuffer<T>; 2]>,
+    plain: Arc<[DeviceBuffer<T>; BUFFERS - 2]>,
     /// By the seed of the call. Captured calls keep theirs.
     adopted: Mutex<HashMap<u64, Arc<Pair<T>>>>,
 }
@@ -40,7 +40,8 @@ struct Typed<T: Sample> {
 pub(crate) fn open<T: Sample>(communicator: &Communicator) -> Result<Box<dyn Bench>> {
     let device = communicator.device().clone();
     let symmetric = [communicator.symmetric::<T>(ROOM)?, communicator.symmetric::<T>(ROOM)?];
-    let plain = Arc::new([DeviceBuffer::new(&device, ROOM)?, DeviceBuffer::new(&device, ROOM)?]);
+    let plain: Vec<_> = (2..BUFFERS).map(|_| DeviceBuffer::new(&device, ROOM)).collect::<Result<_>>()?;
+    let plain = Arc::new(plain.try_into().map_err(|_| symmetra::Error::Closed)?);
     // A captured call by copy engines may not make its workspace.
     communicator.reserve_workspace(ROOM * size_of::<u64>())?;
     Ok(Box::new(Typed::<T> { communicator: communicator.clone(), device, symmetric, plain, adopted: Mutex::default() }))
@@ -53,13 +54,17 @@ impl<T: Sample> Typed<T> {
     }
 
     /// Makes a call on operands of one kind.
-    fn run<'op, O: Operand<'op, T>>(
+    fn run<'op, O: Operand<'op, T> + Clone>(
         &'op self,
         placed: &Placed,
         [input, output]: [Option<O>; 2],
         queue: impl Queue<'op> + Copy,
     ) -> Result<()> {
         let (communicator, call) = (&self.communicator, placed.call());
+        if let (Some(norm), Some(input), Some(output)) = (&placed.norm, &input, &output) {
+            let common = |buffer, start, count| self.plain(buffer, start, count);
+            return norm.perform(communicator, placed, [input, output].map(O::clone), common, queue);
+        }
         // Some ranks bind the call, and others do not.
         let binds = placed.form == Form::Bound && (placed.seed >> communicator.rank()) & 1 == 0;
         match (placed.form, input, output) {
@@ -86,11 +91,11 @@ impl<T: Sample> Typed<T> {
                 let slice = |which: usize, start: usize, count: usize| {
                     self.symmetric[placed.buffer(which)].slice(start..start + count).unwrap()
                 };
-                self.run(placed, call.operands(rank, world, slice), queue)
+                self.run(placed, placed.operands(rank, world, slice), queue)
             }
             Kind::Plain | Kind::Lent => {
                 let slice = |which, start, count| self.plain(placed.buffer(which), start, count);
-                self.run(placed, call.operands(rank, world, slice), queue)
+                self.run(placed, placed.operands(rank, world, slice), queue)
             }
             Kind::Adopted => {
                 let [input, output] = kept.expect("adopted before the call");

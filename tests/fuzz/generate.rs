@@ -1,21 +1,26 @@
 //! A random program from a seed: every operation by its description, in every form that the description admits.
 
-use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
-use symmetra::{Algorithm, Dtype, Reduction, Transport};
+use symmetra::op::{ALL_REDUCE, ALL_REDUCE_NORM, BROADCAST, InPlace, OPERATIONS, Op, Size};
+use symmetra::{Algorithm, Codec, Dtype, Reduction, Transport};
 
+use crate::model::BUFFERS;
+use crate::norm::{Norm, Place};
 use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
 use crate::support::data::{Random, mix, shuffle};
 
 /// Most steps of a program, without those that tell what is in the benches at the end.
 const STEPS: usize = 45;
-/// Types, the common ones twice.
-const TYPES: [Dtype; 11] = [
+/// Types, those of language models several times.
+const TYPES: [Dtype; 14] = [
     Dtype::F32,
     Dtype::F32,
+    Dtype::BF16,
+    Dtype::BF16,
     Dtype::BF16,
     Dtype::I32,
     Dtype::U8,
     Dtype::I64,
+    Dtype::F16,
     Dtype::F16,
     Dtype::F64,
     Dtype::U32,
@@ -183,7 +188,7 @@ impl Writer {
 
     fn fresh(&mut self) {
         let bench = self.any().number;
-        let (buffer, count) = (self.random.below(4), 1 + self.random.below(ROOM));
+        let (buffer, count) = (self.random.below(BUFFERS), 1 + self.random.below(ROOM));
         let (start, seed) = (self.random.below(ROOM + 1 - count), self.random.next());
         self.push(Step::Write { bench, buffer, start, count, seed });
     }
@@ -216,6 +221,9 @@ impl Writer {
     }
 
     fn call(&mut self, bench: Bench, captured: bool) -> Placed {
+        if Norm::takes(bench.dtype) && self.random.below(6) == 0 {
+            return self.norm(bench, captured);
+        }
         let op = if self.random.below(3) == 0 { &ALL_REDUCE } else { *self.random.pick(&OPERATIONS) };
         let parts = [op.input, op.output].iter().any(|extent| !matches!(extent.size, Size::None | Size::One));
         let most = (ROOM - 16) / if parts { bench.world } else { 1 };
@@ -228,9 +236,14 @@ impl Writer {
         let rows = [1, 1, 1, 2, 3, 4][self.random.below(6)];
         let along = op.along && rows > 1 && count.is_multiple_of(rows);
         let kind = self.kind(op, captured, count);
-        let reduction = *self.random.pick(&Reduction::ALL);
-        let algorithm =
-            if *op == ALL_REDUCE { self.algorithm(bench, reduction, kind, captured) } else { Algorithm::Auto };
+        let codec = if *op == ALL_REDUCE { self.codec(bench) } else { Codec::None };
+        let reductions = Reduction::ALL.into_iter().filter(|reduction| codec.carries(bench.dtype, *reduction));
+        let reduction = *self.random.pick(&reductions.collect::<Vec<_>>());
+        let algorithm = match codec {
+            Codec::None if *op == ALL_REDUCE => self.algorithm(bench, reduction, self.reached(kind, captured)),
+            Codec::None => Algorithm::Auto,
+            _ => *self.random.pick(&[Algorithm::Auto, Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel]),
+        };
         let form = match self.random.below(4) {
             0 if *op == ALL_REDUCE && (!captured || kind == Kind::Symmetric) => Form::Bound,
             0 if op.low_contention && !along && kind != Kind::Adopted => Form::LowContention,
@@ -244,6 +257,7 @@ impl Writer {
             rows: if along { rows } else { 1 },
             reduction: reduction.name().to_owned(),
             algorithm: algorithm.name().to_owned(),
+            codec: codec.name().to_owned(),
             root: self.random.below(bench.world),
             kind,
             in_place: op.in_place != InPlace::Never
@@ -255,7 +269,51 @@ impl Writer {
             from: self.start(room),
             to: self.start(room),
             seed: self.random.next(),
+            norm: None,
         }
+    }
+
+    /// An all-reduce and norm.
+    fn norm(&mut self, bench: Bench, captured: bool) -> Placed {
+        let (norm, rows) = Norm::any(&mut self.random, bench.dtype);
+        let (count, padded) = (norm.hidden * rows, norm.width > norm.hidden);
+        // Its sum is that of an all-reduce, which carries any memory.
+        let kind = match self.kind(&ALL_REDUCE, captured, count) {
+            Kind::Adopted if padded => Kind::Symmetric,
+            kind => kind,
+        };
+        let reached = norm.sums_in_output() && self.reached(kind, captured);
+        let algorithm = match norm.is_unplaced() {
+            true => Algorithm::Auto,
+            false => self.algorithm(bench, Reduction::Sum, reached),
+        };
+        Placed {
+            bench: bench.number,
+            op: ALL_REDUCE_NORM.name().to_owned(),
+            count,
+            rows: 1,
+            reduction: Reduction::Sum.name().to_owned(),
+            algorithm: algorithm.name().to_owned(),
+            codec: Codec::None.name().to_owned(),
+            root: 0,
+            kind,
+            in_place: norm.sums_in_output() && norm.x != Some(Place::Input) && self.random.below(3) == 0,
+            flip: self.random.below(2) == 0,
+            form: Form::Ordinary,
+            from: self.start(count),
+            to: self.start(norm.width * rows),
+            seed: self.random.next(),
+            norm: Some(norm),
+        }
+    }
+
+    /// A codec for an all-reduce, where there is one for the type and a unit of it fits the scratch.
+    fn codec(&mut self, bench: Bench) -> Codec {
+        let settings = &self.program.settings;
+        let slot_bytes = settings.scratch[3].div_ceil(16).div_ceil(bench.world as u64) * 16;
+        // The largest unit has 17 packets of 16 bytes.
+        let fits = !settings.exact && slot_bytes >= 17 * 16 && Codec::Int8.carries(bench.dtype, Reduction::Sum);
+        if fits && self.random.below(2) == 0 { *self.random.pick(&Codec::ALL) } else { Codec::None }
     }
 
     /// Where an operand of so many elements starts: often at an aligned address.
@@ -280,10 +338,14 @@ impl Writer {
         }
     }
 
-    fn algorithm(&mut self, bench: Bench, reduction: Reduction, kind: Kind, captured: bool) -> Algorithm {
+    /// Whether peers can address the operands of a call.
+    fn reached(&self, kind: Kind, captured: bool) -> bool {
+        matches!(kind, Kind::Symmetric | Kind::Adopted) || self.registers(captured)
+    }
+
+    fn algorithm(&mut self, bench: Bench, reduction: Reduction, reached: bool) -> Algorithm {
         let Bench { world, dtype, .. } = bench;
         let exact = |algorithm: Algorithm| algorithm.is_exact(dtype, world);
-        let reached = matches!(kind, Kind::Symmetric | Kind::Adopted) || self.registers(captured);
         let fits = |algorithm: &Algorithm| {
             algorithm.carries(dtype)
                 && algorithm.reduces(dtype, reduction)
@@ -331,13 +393,21 @@ impl Writer {
         self.push(Step::Fault { group, culprit, fault, call });
     }
 
-    /// A call that ends on no rank without every other: its result has the same bits by any algorithm.
+    /// A call that ends on no rank without every other: a norm, or an all-reduce, which may have a codec. Without one its
+    /// result has the same bits by any algorithm.
     fn common(&mut self, bench: Bench) -> Placed {
+        if Norm::takes(bench.dtype) && self.random.below(3) == 0 {
+            let call = std::iter::repeat_with(|| self.norm(bench, false)).find(|call| call.count > 0);
+            return call.filter(|call| call.kind != Kind::Adopted).unwrap_or_else(|| self.common(bench));
+        }
+        let codec = self.codec(bench);
         let mut call = self.call(bench, false);
         let count = 1 + self.random.below(300);
         call.op = ALL_REDUCE.name().to_owned();
         (call.count, call.rows, call.form, call.in_place) = (count, 1, Form::Ordinary, true);
-        (call.algorithm, call.reduction) = (Algorithm::Auto.name().to_owned(), Reduction::Max.name().to_owned());
+        let reduction = if codec == Codec::None { Reduction::Max } else { Reduction::Sum };
+        (call.algorithm, call.reduction) = (Algorithm::Auto.name().to_owned(), reduction.name().to_owned());
+        (call.codec, call.norm) = (codec.name().to_owned(), None);
         if call.kind == Kind::Adopted {
             call.kind = Kind::Symmetric;
         }
@@ -352,12 +422,27 @@ impl Writer {
         let broadcast = |call: &mut Placed, root: usize| {
             call.op = BROADCAST.name().to_owned();
             (call.root, call.in_place, call.kind) = (root % bench.world, false, Kind::Symmetric);
+            (call.codec, call.norm) = (Codec::None.name().to_owned(), None);
         };
         let (choice, root) = (self.random.below(4), self.random.below(bench.world));
+        let codecs = Codec::ALL.map(Codec::name);
+        let other = &mut calls[1];
+        if let Some(norm) = &mut other.norm {
+            match choice {
+                0 if other.count > norm.hidden => other.count -= norm.hidden,
+                1 | 2 if norm.hidden > 1 => (norm.hidden, norm.width) = (1, 1),
+                _ => norm.gemma ^= true,
+            }
+            return calls;
+        }
         match choice {
-            0 => calls[1].count += 1 + self.random.below(100),
-            1 => calls[1].reduction = Reduction::Sum.name().to_owned(),
-            2 => broadcast(&mut calls[1], root),
+            0 | 1 if other.codec != codecs[0] => {
+                let further: Vec<_> = codecs.into_iter().filter(|codec| *codec != other.codec).collect();
+                other.codec = (*self.random.pick(&further)).to_owned();
+            }
+            0 => other.count += 1 + self.random.below(100),
+            1 => other.reduction = Reduction::Sum.name().to_owned(),
+            2 => broadcast(other, root),
             _ => calls.iter_mut().enumerate().for_each(|(number, call)| broadcast(call, root + number)),
         }
         calls

@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 
 use symmetra::op::Source;
-use symmetra::{Dtype, Reduction};
+use symmetra::{Codec, Dtype};
 
+use crate::norm::{KEPT, Norm, Place, WEIGHTS, of_rows};
 use crate::program::{Placed, Program, ROOM, Step};
+use crate::support::call::Call;
+use crate::support::codec;
 use crate::support::data::{Data, Sample, mix};
+use crate::support::norm::Narrow;
 
-/// Buffers of a bench: two symmetric, two plain.
-pub(crate) const BUFFERS: usize = 4;
+/// Buffers of a bench: two symmetric, two plain, and two plain ones that hold the same on every rank.
+pub(crate) const BUFFERS: usize = 6;
 
 /// Random elements of a buffer of a rank.
-fn elements<T: Sample>(seed: u64, rank: usize, count: usize) -> Vec<T> {
-    let seed = mix(seed ^ (rank as u64) << 48);
+fn elements<T: Sample>(seed: u64, buffer: usize, rank: usize, count: usize) -> Vec<T> {
+    let rank = if buffer < KEPT { rank as u64 } else { 0 };
+    let seed = mix(seed ^ rank << 48);
     (0..count).map(|index| T::sample(mix(seed ^ index as u64))).collect()
 }
 
@@ -44,8 +49,8 @@ macro_rules! typed {
 }
 pub(crate) use typed;
 
-fn bytes<T: Sample>(seed: u64, rank: usize, count: usize) -> Vec<u8> {
-    bytemuck::cast_slice(&elements::<T>(seed, rank, count)).to_vec()
+fn bytes<T: Sample>(seed: u64, buffer: usize, rank: usize, count: usize) -> Vec<u8> {
+    bytemuck::cast_slice(&elements::<T>(seed, buffer, rank, count)).to_vec()
 }
 
 /// Elements from bytes at any address.
@@ -60,11 +65,12 @@ pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
     for step in &program.steps {
         match step {
             Step::Bench { bench, .. } if groups[&benches[bench].0].contains(&rank) => {
-                let first = |buffer| typed!(benches[bench].1, bytes(first_seed(program, *bench, buffer), rank, ROOM));
+                let seed = |buffer| first_seed(program, *bench, buffer);
+                let first = |buffer| typed!(benches[bench].1, bytes(seed(buffer), buffer, rank, ROOM));
                 all.extend((0..BUFFERS).flat_map(first));
             }
-            Step::Write { bench, count, seed, .. } if groups[&benches[bench].0].contains(&rank) => {
-                all.extend(typed!(benches[bench].1, bytes(*seed, rank, *count)));
+            Step::Write { bench, buffer, count, seed, .. } if groups[&benches[bench].0].contains(&rank) => {
+                all.extend(typed!(benches[bench].1, bytes(*seed, *buffer, rank, *count)));
             }
             _ => {}
         }
@@ -90,7 +96,8 @@ struct Typed<T> {
 impl<T: Sample> Buffers for Typed<T> {
     fn write(&mut self, buffer: usize, start: usize, count: usize, seed: u64) {
         for (member, rank) in self.members.iter().enumerate() {
-            self.held[member][buffer][start..start + count].copy_from_slice(&elements::<T>(seed, *rank, count));
+            let elements = elements::<T>(seed, buffer, *rank, count);
+            self.held[member][buffer][start..start + count].copy_from_slice(&elements);
         }
     }
 
@@ -98,14 +105,17 @@ impl<T: Sample> Buffers for Typed<T> {
         let (call, world) = (placed.call(), self.members.len());
         let (read, written) = (placed.buffer(usize::from(call.reads_output())), placed.buffer(1));
         let start = call.input_start(0);
-        let reduced = call.op.operation.reduces().then(|| {
+        let reduced = (call.op.operation.reduces() || placed.norm.is_some()).then(|| {
             let elems = call.elems(call.op.input, world);
-            Data::of(self.held.iter().map(|buffers| buffers[read][start..start + elems].to_vec()).collect())
+            self.held.iter().map(|buffers| buffers[read][start..start + elems].to_vec()).collect()
         });
-        let reduce = |from: usize, count: usize| -> Vec<T> {
-            let reduction: Reduction = call.options.reduction;
-            reduced.as_ref().unwrap().expected(call.options.algorithm, reduction, from - start, count)
-        };
+        let reduced = reduced.map(|inputs| reduction(&call, inputs));
+        let reduce = |from: usize, count: usize| reduced.as_ref().unwrap()(from - start, count);
+        if let Some(norm) = &placed.norm {
+            let sum = norm.sum(placed.count, |from, count| reduce(start + from, count));
+            let [x, output] = norm.effect(&sum, &self.held[0][KEPT], &self.held[0][WEIGHTS]);
+            return self.normed(norm, [(read, start), (written, call.to)], [&x, &output]);
+        }
         let mut effects = Vec::new();
         for member in 0..world {
             for stretch in call.effects(member, world) {
@@ -137,6 +147,36 @@ impl<T: Sample> Buffers for Typed<T> {
         let extent = format!("{} elements differ, the last is {} of buffer {}", wrong.len(), last % ROOM, last / ROOM);
         Some(format!("element {index} of buffer {buffer} is {got:?} instead of {wanted:?}; {extent}"))
     }
+}
+
+impl<T: Sample> Typed<T> {
+    /// Takes what a norm writes on every rank. `places`: buffer and first element of input and output.
+    fn normed(&mut self, norm: &Norm, [input, output]: [(usize, usize); 2], [x, normed]: [&[T]; 2]) {
+        let x_place = norm.x.map(|place| match place {
+            Place::Input => input,
+            Place::Kept(start) => (KEPT, start),
+        });
+        for (place, elements) in [(x_place, x), (norm.has_output.then_some(output), normed)] {
+            let Some((buffer, at)) = place else { continue };
+            self.held.iter_mut().for_each(|held| held[buffer][at..at + elements.len()].copy_from_slice(elements));
+        }
+    }
+}
+
+/// The reduction of inputs, one a rank: what a message of these elements, by start and count, becomes.
+fn reduction<T: Sample>(call: &Call, inputs: Vec<Vec<T>>) -> Box<dyn Fn(usize, usize) -> Vec<T>> {
+    let options = call.options;
+    if options.codec != Codec::None {
+        let reduced = of_rows!(T, by_codec(call, &inputs));
+        return Box::new(move |start, count| reduced[start..start + count].to_vec());
+    }
+    let data = Data::of(inputs);
+    Box::new(move |start, count| data.expected(options.algorithm, options.reduction, start, count))
+}
+
+fn by_codec<T: Sample, R: Narrow>(call: &Call, inputs: &[Vec<T>]) -> Vec<T> {
+    let inputs: Vec<&[R]> = inputs.iter().map(|input| bytemuck::cast_slice(input)).collect();
+    bytemuck::cast_slice(&codec::reduced(&call.options, &inputs)).to_vec()
 }
 
 fn typed_buffers<T: Sample>(members: &[usize]) -> Box<dyn Buffers> {

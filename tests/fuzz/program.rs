@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use symmetra::op::OPERATIONS;
-use symmetra::{Algorithm, AllReduceOptions, Dtype, Reduction, Transport};
+use symmetra::op::Op;
+use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
+use crate::norm::Norm;
 use crate::support::batch::Memory;
 use crate::support::call::Call;
 
@@ -60,7 +61,7 @@ pub(crate) enum Step {
         from: usize,
         parts: Vec<(usize, Vec<usize>)>,
     },
-    /// Two symmetric and two plain buffers, filled at random.
+    /// Two symmetric and four plain buffers, filled at random, the last two with the same on every rank.
     Bench {
         bench: usize,
         group: usize,
@@ -161,6 +162,7 @@ pub(crate) struct Placed {
     pub(crate) rows: usize,
     pub(crate) reduction: String,
     pub(crate) algorithm: String,
+    pub(crate) codec: String,
     pub(crate) root: usize,
     pub(crate) kind: Kind,
     pub(crate) in_place: bool,
@@ -170,21 +172,41 @@ pub(crate) struct Placed {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) seed: u64,
+    /// What an operation of rows does beside the sum.
+    pub(crate) norm: Option<Norm>,
 }
 
 impl Placed {
     pub(crate) fn call(&self) -> Call {
         let (reduction, algorithm): (Reduction, Algorithm) =
             (self.reduction.parse().unwrap(), self.algorithm.parse().unwrap());
+        let codec: Codec = self.codec.parse().unwrap();
         let memory = match self.kind {
             Kind::Symmetric => Memory::Symmetric,
             Kind::Plain | Kind::Lent => Memory::Plain,
             Kind::Adopted => Memory::Adopted,
         };
         let &Self { count, rows, root, in_place, from, to, seed, .. } = self;
-        let op = OPERATIONS.into_iter().find(|op| op.name() == self.op).unwrap();
-        let options = AllReduceOptions { reduction, algorithm, ..Default::default() };
+        let op = Op::named(&self.op).unwrap();
+        let options = AllReduceOptions { reduction, algorithm, codec };
         Call { op, count, rows, options, root, memory, in_place, from, to, seed }
+    }
+
+    /// Elements of the output, of which the operation has so many in rows of any width.
+    pub(crate) fn output_elems(&self, elems: usize) -> usize {
+        self.norm.as_ref().map_or(elems, |norm| elems / norm.hidden * norm.width)
+    }
+
+    /// Input and output of a rank, which `memory` makes of 0 or 1 for [`buffer`](Self::buffer), a start and a length.
+    pub(crate) fn operands<O>(
+        &self,
+        rank: usize,
+        world: usize,
+        mut memory: impl FnMut(usize, usize, usize) -> O,
+    ) -> [Option<O>; 2] {
+        self.call().operands(rank, world, |which, start, elems| {
+            memory(which, start, if which == 1 { self.output_elems(elems) } else { elems })
+        })
     }
 
     /// The number in the bench of a buffer that the call reads (0) or writes (1).

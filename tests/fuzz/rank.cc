@@ -30,6 +30,8 @@ using symmetra::Queue;
 
 constexpr std::size_t kRoom = 4096;
 constexpr std::size_t kStreams = 3;
+/// Buffers of a bench, of which the last two hold the same on every rank.
+constexpr std::size_t kBuffers = 6, kKept = 4, kWeights = 5;
 constexpr std::chrono::seconds kPatience{40};
 
 const char* const kKinds[] = {"Internal", "InvalidArgument", "Unsupported", "OutOfMemory", "Device", "System",        "Bootstrap",
@@ -159,9 +161,11 @@ class Rank {
     };
     const auto input = optional(part.input), output = optional(part.output);
     const auto reduction = static_cast<symmetra::Reduction>(call.reduction);
-    const symmetra::AllReduceOptions options(reduction, symmetra::algorithm(call.algorithm));
+    const symmetra::AllReduceOptions options(reduction, symmetra::algorithm(call.algorithm), symmetra::codec(call.codec));
     const std::vector<std::size_t> shape{call.rows, call.row, 1};
-    if (call.name == "all-reduce") {
+    if (call.norm) {
+      group.all_reduce_norm(rows(call, *input, *output), queue);
+    } else if (call.name == "all-reduce") {
       const bool binds = call.binds != UINT64_MAX && (call.binds >> group.rank() & 1) == 0;
       binds ? group.bind_all_reduce(*input, *output, options).enqueue(queue) : group.all_reduce(*input, *output, queue, options);
     } else if (call.name == "reduce-scatter") {
@@ -193,6 +197,26 @@ class Rank {
     } else {
       group.batch(messages(call, part), queue);
     }
+  }
+
+  symmetra::RowNorm rows(const Call& call, const Operand& input, const Operand& output) const {
+    const Bench& bench = benches_.at(call.bench);
+    const fuzz::Norm& norm = *call.norm;
+    const auto common = [&](std::size_t buffer, std::size_t start, std::size_t count) {
+      return Operand(bench.data(buffer) + start * bench.bytes, count, bench.dtype);
+    };
+    const std::size_t count = own(call).input.count;
+    symmetra::RmsNorm how;
+    how.weight_offset = norm.gemma ? 1.0f : 0.0f;
+    symmetra::RowNorm rows(input, common(kWeights, norm.weight, norm.hidden), how);
+    rows.algorithm = symmetra::algorithm(call.algorithm);
+    if (!norm.residual.empty()) rows.residual = common(kKept, norm.residual[0], count);
+    if (norm.x_in_input) rows.residual_out = input;
+    if (!norm.x.empty()) rows.residual_out = common(kKept, norm.x[0], count);
+    if (!norm.has_output) return rows;
+    rows.output = output;
+    rows.width = norm.width;
+    return rows;
   }
 
   /// The messages lie one after the other in both operands, in the order of the other ranks.
@@ -243,8 +267,9 @@ class Rank {
     if (benches_.count(number) == 0) return;
     const Bench& bench = benches_.at(number);
     groups_.at(bench.group).synchronize(last(bench.group));
-    std::vector<char> values(4 * kRoom * bench.bytes);
-    for (std::size_t buffer = 0; buffer < 4; ++buffer) bench.read(buffer, values.data() + buffer * kRoom * bench.bytes, last(bench.group));
+    std::vector<char> values(kBuffers * kRoom * bench.bytes);
+    for (std::size_t buffer = 0; buffer < kBuffers; ++buffer)
+      bench.read(buffer, values.data() + buffer * kRoom * bench.bytes, last(bench.group));
     bytes_.write(values.data(), static_cast<std::streamsize>(values.size()));
     found_ << "found " << step_ << ' ' << values.size() << '\n';
   }
@@ -273,10 +298,10 @@ class Rank {
     const Communicator& communicator = groups_.at(group);
     Bench bench{group, bytes, dtype, {}, {}};
     for (int i = 0; i < 2; ++i) bench.symmetric.push_back(communicator.symmetric(kRoom, dtype));
-    for (int i = 0; i < 2; ++i) bench.plain.emplace_back(device_, kRoom, dtype);
+    for (std::size_t i = 2; i < kBuffers; ++i) bench.plain.emplace_back(device_, kRoom, dtype);
     communicator.reserve_workspace(kRoom * 8);
     benches_.emplace(number, std::move(bench));
-    for (std::size_t buffer = 0; buffer < 4; ++buffer) fill(number, buffer, 0, kRoom);
+    for (std::size_t buffer = 0; buffer < kBuffers; ++buffer) fill(number, buffer, 0, kRoom);
   }
 
   void capture(std::size_t on) {

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write};
 use symmetra::Dtype;
 use symmetra::op::{ALL_GATHER, Size};
 
+use crate::norm::{Norm, Place};
 use crate::program::{Fault, Form, Kind, Placed, Program, Step};
 
 struct Text<'a> {
@@ -105,23 +106,40 @@ impl Text<'_> {
         };
         let binds = if placed.form == Form::Bound { placed.seed } else { u64::MAX };
         let row = if *call.op == ALL_GATHER { call.count / call.rows } else { call.count * world / call.rows };
-        self.add([name, placed.algorithm.clone(), binds.to_string()]);
+        self.add([name, placed.algorithm.clone(), placed.codec.clone(), binds.to_string()]);
         let flags = [placed.kind == Kind::Adopted, placed.kind == Kind::Symmetric].map(usize::from);
         self.add([placed.bench, call.options.reduction as usize, call.root, call.rows, row]);
         self.add(flags);
         for rank in 0..world {
+            let elems = [call.op.input, call.op.output].map(|extent| call.elems(extent, world));
+            let read = placed.buffer(usize::from(call.reads_output()));
             let operands = [
-                (call.op.input, placed.buffer(usize::from(call.reads_output())), call.input_start(rank)),
-                (call.op.output, placed.buffer(1), call.output_start(rank)),
+                (call.op.input, read, call.input_start(rank), elems[0]),
+                (call.op.output, placed.buffer(1), call.output_start(rank), placed.output_elems(elems[1])),
             ];
-            for (extent, buffer, start) in operands {
+            for (extent, buffer, start, elems) in operands {
                 let there = if call.has(extent, rank) { 2 } else { usize::from(extent.size != Size::None) };
-                self.add([there, buffer, start, call.elems(extent, world)]);
+                self.add([there, buffer, start, elems]);
             }
             let counts = matches!(call.op.input.size, Size::Counts | Size::Messages);
             for sends in [true, false] {
                 self.listed(&if counts { call.counts(rank, world, sends) } else { Vec::new() });
             }
         }
+        self.norm(placed.norm.as_ref());
+    }
+
+    /// Whether there is a norm, and the norm.
+    fn norm(&mut self, norm: Option<&Norm>) {
+        self.add([u8::from(norm.is_some())]);
+        let Some(Norm { hidden, width, weight, gemma, residual, x, has_output }) = norm else { return };
+        self.add([*hidden, *width, *weight]);
+        self.add([gemma, has_output].map(|flag| u8::from(*flag)));
+        self.listed(&residual.iter().collect::<Vec<_>>());
+        self.add([u8::from(*x == Some(Place::Input))]);
+        self.listed(&match x {
+            Some(Place::Kept(start)) => vec![start],
+            _ => Vec::new(),
+        });
     }
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,14 +23,26 @@ struct Part {
   std::vector<std::size_t> sends, receives;
 };
 
+/// What an operation of rows does beside the sum. Operands are starts in the buffers that ranks have in common.
+struct Norm {
+  std::size_t hidden, width, weight;
+  bool gemma, has_output;
+  /// The residual, if there is one.
+  std::vector<std::size_t> residual;
+  /// x goes to the input, or to a start, or nowhere.
+  bool x_in_input;
+  std::vector<std::size_t> x;
+};
+
 struct Call {
-  std::string name, algorithm;
+  std::string name, algorithm, codec;
   /// The ranks whose bits are 0 bind the call first.
   std::uint64_t binds;
   /// `rows` and `row`: rows of a tensor, and elements of a row of the input, for a call along a dimension.
   std::size_t bench, reduction, root, rows, row;
   bool adopted, symmetric;
   std::vector<Part> parts;
+  std::optional<Norm> norm;
 };
 
 /// Reads the words of text.rs.
@@ -54,6 +67,7 @@ class Words {
     Call call{};
     call.name = next<std::string>();
     call.algorithm = next<std::string>();
+    call.codec = next<std::string>();
     call.binds = next<std::uint64_t>();
     call.bench = next();
     call.reduction = next();
@@ -70,10 +84,23 @@ class Words {
       part.receives = list();
       call.parts.push_back(part);
     }
+    if (next() != 0) call.norm = norm();
     return call;
   }
 
  private:
+  Norm norm() {
+    Norm norm{};
+    norm.hidden = next();
+    norm.width = next();
+    norm.weight = next();
+    norm.gemma = next() != 0;
+    norm.has_output = next() != 0;
+    norm.residual = list();
+    norm.x_in_input = next() != 0;
+    norm.x = list();
+    return norm;
+  }
   Part::Memory memory() {
     const std::size_t there = next();
     Part::Memory memory{there > 0, there == 2, 0, 0, 0};

@@ -11,6 +11,7 @@ mod environment;
 mod graphs;
 #[cfg(feature = "gloo")]
 mod hosts;
+mod layers;
 mod low_contention;
 mod norm;
 mod numerics;

@@ -1,5 +1,5 @@
-//! All-reduces by codecs: every element within the bound of its codec, computed in double precision from the rule alone,
-//! and equal bits on all ranks, in every run, by every launch shape, eager, bound and in graphs. Values at the edges.
+//! All-reduces by codecs: exact bits by a reference of the codecs, every element within the bound of its codec, computed in
+//! double precision from the rule alone, and equal bits on all ranks, in every run, by every launch shape, eager, bound and in graphs. Values at the edges.
 //! Calls by codecs among plain ones in one region. Refusals and failures.
 
 use half::{bf16, f16};
@@ -8,8 +8,10 @@ use symmetra::{
     Stream, SymmetricBuffer,
 };
 
-use crate::support::data::{Random, mix};
+use crate::support::codec;
+use crate::support::data::{Random, assert_same, mix};
 use crate::support::extent::cases_of;
+use crate::support::norm::Narrow;
 use crate::support::specials::Bits;
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, is_host, threads};
@@ -159,8 +161,8 @@ impl<T: Half> Buffers<T> {
     }
 }
 
-/// Every count, codec and way of one type over one world, within the bounds and with equal bits on all ranks.
-fn sweep<T: Half>(world: usize, kinds: &[Kind]) {
+/// Every count, codec and way of one type over one world, within the bounds and with the reference's bits on all ranks.
+fn sweep<T: Half + Narrow>(world: usize, kinds: &[Kind]) {
     if !fits(world) {
         return;
     }
@@ -191,6 +193,9 @@ fn sweep<T: Half>(world: usize, kinds: &[Kind]) {
             let results: Vec<&[T]> = results.iter().map(|results| results[number].as_slice()).collect();
             let ratio = check(&case.options, &windows, &results);
             assert!(ratio.is_ok(), "{}: {case:?} of {kind:?} over {world} ranks", ratio.unwrap_err());
+            if let Some(first) = results.first() {
+                assert_same(first, &codec::reduced(&case.options, &windows), &(case, kind, world));
+            }
         }
     }
 }

@@ -36,7 +36,7 @@ impl Call {
 
     /// Elements of an operand.
     pub fn elems(&self, extent: Extent, world: usize) -> usize {
-        if extent.size == Size::One { self.count } else { self.count * world }
+        if matches!(extent.size, Size::One | Size::Rows) { self.count } else { self.count * world }
     }
 
     pub fn has(&self, extent: Extent, rank: usize) -> bool {

@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod call;
+pub mod codec;
 pub mod data;
 pub mod device;
 pub mod extent;

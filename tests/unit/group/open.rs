@@ -8,8 +8,13 @@ use crate::bootstrap::Threads;
 
 /// Opens a group of `world_size` threads and returns the result of `rank` on each.
 fn on_groups<T: Send>(world_size: usize, rank: impl Fn(Group) -> T + Sync) -> Vec<T> {
+    on_groups_within(Duration::from_secs(30), world_size, rank)
+}
+
+/// Opens groups with this deadline, as [`on_groups`] does.
+fn on_groups_within<T: Send>(open: Duration, world_size: usize, rank: impl Fn(Group) -> T + Sync) -> Vec<T> {
     let mut config = Config::default();
-    config.deadlines.open = Duration::from_secs(30);
+    config.deadlines.open = open;
     std::thread::scope(|scope| {
         let open = |bootstrap| rank(Group::open(bootstrap, &Device::host().unwrap(), config.clone()).unwrap());
         let ranks = Threads::new(world_size).unwrap().into_iter();
@@ -24,24 +29,32 @@ fn begin_split(group: &Group, color: u32) -> Mesh {
 }
 
 #[test]
-fn who_fails_a_part_is_named_by_its_number_in_the_whole() {
+fn who_fails_a_part_is_named_to_the_whole_by_its_number_there() {
     for says_why in [true, false] {
-        let results = on_groups(4, |group| {
+        let results = on_groups(5, |group| {
             if group.rank() != 3 {
-                return group.split(Some(group.rank() as u32 / 2), 0).map(|_| group);
+                let color = (group.rank() < 4).then_some(group.rank() as u32 / 2);
+                return group.split(color, 0).map(drop);
             }
             let mut part = begin_split(&group, 1);
+            let full = Error::bootstrap("full");
             if says_why {
-                part.fail(&Error::bootstrap("full"));
+                part.fail(&full);
             }
-            Ok(group)
+            drop(part);
+            group.with_all(Err(full))
         });
         match &results[2] {
             Err(Error::Peer { rank: 3, .. }) if says_why => {}
             Err(Error::PeerLost { rank: 3, .. }) if !says_why => {}
             other => panic!("{other:?}"),
         }
-        assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
+        assert_eq!(results[3], Err(Error::bootstrap("full")));
+        // Of another colour, and of none.
+        for rank in [0, 1, 4] {
+            let Err(Error::Peer { rank: 3, message }) = &results[rank] else { panic!("{results:?}") };
+            assert!(message.contains("full"), "{message}");
+        }
     }
 }
 
@@ -55,6 +68,40 @@ fn so_is_who_fails_what_is_made_of_it() {
         })
     });
     assert_eq!(results[2].as_ref().unwrap_err(), &Error::PeerLost { rank: 3, detail: String::new() });
+    // Rank 3 itself knows better.
+    for (rank, named) in [(0, 3), (1, 3), (3, 2)] {
+        let error = results[rank].as_ref().unwrap_err();
+        assert!(matches!(error, Error::Peer { rank, .. } if *rank == named), "{rank}: {error}");
+    }
+}
+
+#[test]
+fn who_is_late_in_a_part_is_named_to_the_whole() {
+    let (open, over) = (Duration::from_secs(1), Barrier::new(4));
+    let results = on_groups_within(open, 4, |group| {
+        let start = Instant::now();
+        let outcome = group.split_into(Some(group.rank() as u32 / 2), 0, |part| match group.rank() {
+            2 => {
+                // Its wait begins when those of the other part are half over.
+                std::thread::sleep(open / 2);
+                part.barrier()
+            }
+            3 => {
+                over.wait();
+                Ok(())
+            }
+            _ => Ok(()),
+        });
+        if group.rank() != 3 {
+            over.wait();
+        }
+        (outcome.map(drop), start.elapsed())
+    });
+    for (rank, (outcome, took)) in results[..3].iter().enumerate() {
+        assert!(matches!(outcome, Err(Error::Timeout { rank: Some(3), .. })), "rank {rank}: {outcome:?}");
+        assert!(*took < 4 * open, "rank {rank}: {took:?}");
+    }
+    assert!(matches!(results[3].0, Err(Error::Aborted { .. })), "{:?}", results[3].0);
 }
 
 #[test]
@@ -85,21 +132,15 @@ fn a_split_ends_with_an_abort_whoever_tells_of_it() {
 #[test]
 fn who_has_its_part_may_leave_the_whole() {
     let results: Vec<Result<()>> = on_groups(3, |group| {
-        match group.rank() {
-            2 => group.split(None, 0).map(drop)?,
-            1 => {
-                let part = begin_split(&group, 0);
-                while group.check().is_ok() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                // The other rank had time to hear of it.
-                std::thread::sleep(Duration::from_millis(100));
-                let config = group.config().clone();
-                Group::on_mesh(part, group.device(), config, until(Duration::from_secs(30)))?.barrier()?;
-            }
-            _ => group.split(Some(0), 0)?.unwrap().barrier()?,
+        let part = group.split((group.rank() < 2).then_some(0), 0)?;
+        if group.rank() > 0 {
+            drop(group);
         }
-        Ok(())
+        part.map_or(Ok(()), |part| {
+            // The other ranks had time to leave.
+            std::thread::sleep(Duration::from_millis(100));
+            part.barrier()
+        })
     });
     assert_eq!(results, [Ok(()), Ok(()), Ok(())]);
 }

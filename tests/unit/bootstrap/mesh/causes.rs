@@ -5,10 +5,12 @@ use std::os::unix::net::UnixListener;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 
-use rustix::net::listen;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socketpair};
 
 use super::*;
+use crate::bootstrap::channel::{Channel, farewell};
 use crate::bootstrap::endpoint::Endpoint;
+use crate::bootstrap::frame::MAX_FRAME_BYTES;
 
 #[test]
 fn a_rank_that_leaves_without_a_word_is_not_blamed_if_the_group_knows_whom_it_lost() {
@@ -59,6 +61,32 @@ fn pitfall_5_a_send_that_the_system_refuses_is_no_death() {
             (rank, other) => panic!("rank {rank}: {other}"),
         }
     });
+}
+
+/// As when the user has too many descriptors on the way for a moment.
+#[test]
+#[allow(unsafe_code)]
+fn a_farewell_that_the_system_refuses_at_first_is_sent_again() {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let [mut near, mut far] = [near, far].map(|socket| Channel::new(socket, MAX_FRAME_BYTES));
+    let file = memfd(0);
+    // Numbers that nothing else takes.
+    let number = fcntl_dupfd_cloexec(&file, 900).unwrap().as_raw_fd();
+    // SAFETY: nothing is open under this number yet, and the value is never dropped, so nothing is closed.
+    let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(number) });
+    std::mem::forget(fd.clone());
+    let notice = Outgoing { fd: Some(fd), ..Outgoing::control(Kind::Notice, 0, vec![1]) };
+    thread::scope(|scope| {
+        let opened = scope.spawn(|| {
+            thread::sleep(Duration::from_millis(30));
+            fcntl_dupfd_cloexec(&file, number).unwrap()
+        });
+        farewell(std::iter::once(&mut near), &notice);
+        assert_eq!(opened.join().unwrap().as_raw_fd(), number);
+    });
+    let frame = far.receive_by(within(5.0)).unwrap().expect("the notice");
+    assert_eq!((frame.header.kind, frame.payload), (Kind::Notice, vec![1]));
 }
 
 #[test]
