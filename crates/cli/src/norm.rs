@@ -1,7 +1,7 @@
 //! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed; measured and verified.
 
 mod rank;
-mod reference;
+pub(crate) mod reference;
 
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};

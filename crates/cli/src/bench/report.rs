@@ -7,7 +7,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::floor::{self, Times};
-use super::race::{Lap, Mode, OURS, Race, SideLap};
+use super::race::{Lap, OURS, Race};
+use super::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;
@@ -190,8 +191,7 @@ impl Report {
         let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
         let mut table = Table::new(headings, right);
         for row in &self.rows {
-            let mode = if row.mode == Mode::Graph { "graph" } else { "eager" };
-            let mut cells = vec![row.bytes.to_string(), mode.to_owned(), row.algorithm.clone()];
+            let mut cells = vec![row.bytes.to_string(), row.mode.name().to_owned(), row.algorithm.clone()];
             cells.extend(self.sides.iter().map(|side| format!("{:.2}", row.time_us[side])));
             cells.push(row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
             if self.has_eager() {
