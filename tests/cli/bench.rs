@@ -286,6 +286,24 @@ fn a_link_that_leads_nowhere_yet_is_kept() {
 }
 
 #[test]
+fn codecs_race_within_their_bounds() {
+    let bench = "bench all-reduce --device host --ranks 3 --ranks-as threads --with fp8,int8,int6,int4 --min-bytes 999 \
+                 --max-bytes 8KiB -f 8 --operations 2 --launches 1";
+    let report = object(&wide(&format!("{bench} --json")).ok());
+    let sides = ["symmetra", "fp8", "int8", "int6", "int4"];
+    assert_eq!(report["sides"], serde_json::json!(sides));
+    for row in report["rows"].as_array().unwrap() {
+        assert!(sides.iter().all(|side| row["wrong"][side] == 0 && positive(&row["time_us"][side])), "{row}");
+        for side in &sides[1..] {
+            let ratio = row["time_us"]["symmetra"].as_f64().unwrap() / row["time_us"][side].as_f64().unwrap();
+            assert!((row["codec_ratio"][side].as_f64().unwrap() - ratio).abs() < 1e-9, "{row}");
+        }
+    }
+    let run = wide(bench).ok();
+    assert!(run.stdout.lines().next().unwrap().contains("ratio  fp8 ratio  int8 ratio"), "{}", run.stdout);
+}
+
+#[test]
 fn norms_race_in_every_way() {
     let run = wide(
         "bench all-reduce-norm --device host --ranks 3 --ranks-as threads --hidden 100 --tokens 1,5 --graph --eager \
@@ -336,6 +354,8 @@ fn wrong_usage() {
         ("bench all-gather --with plain,plain", &["--with names plain twice"]),
         ("bench all-reduce --with plain --algorithm two-shot-zero-copy", &["--with plain", "two-shot-zero-copy"]),
         ("bench broadcast --algorithm ring", &["--algorithm"]),
+        ("bench all-gather --with int8", &["--with int8", "all-gather has no such form"]),
+        ("bench all-reduce --with fp8 --dtype f32", &["--with fp8", "f16 and bf16, not of f32"]),
         ("bench all-reduce-norm --dtype i32", &["f32, f16 or bf16, not i32"]),
         ("bench all-reduce-norm --algorithm apart,apart", &["--algorithm names apart twice"]),
         ("bench all-reduce-norm --algorithm one-shot", &["one-shot-sentinel", "apart"]),

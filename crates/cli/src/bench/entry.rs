@@ -71,7 +71,8 @@ impl RaceArgs {
 /// end with the same bits on our sides. `--with plain` adds what plain device memory costs, the memory of a
 /// program that allocates by other means: called one by one its contents are pushed; in a graph its addresses are
 /// exchanged once, before the first launch (`Graph::register`), and peers use it where it is, like symmetric
-/// memory. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
+/// memory. `--with fp8,int8,int6,int4` adds our all-reduce by these codecs: their elements are compared with the codec's
+/// bound, and a column has the time of values as they are by the codec's. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
 /// it is set). Exit status: 0, or 1 when an element is wrong, ranks differ or one fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -80,7 +81,8 @@ Examples:
   symmetra bench all-reduce -b 8 -e 128M -f 4
   symmetra bench all-reduce --against nccl,nccl-symmetric --ranks 8 --dtype bf16 --max-bytes 1GiB --plot out.svg --output out.json
   symmetra bench all-reduce --ranks 4 --eager --json
-  symmetra bench all-reduce --ranks 4 --with plain --graph --eager --max-bytes 256MiB")]
+  symmetra bench all-reduce --ranks 4 --with plain --graph --eager --max-bytes 256MiB
+  symmetra bench all-reduce --ranks 4 --with fp8,int8,int6,int4 --min-bytes 256KiB --max-bytes 256MiB --against nccl")]
 pub(super) struct AllReduceArgs {
     #[command(flatten)]
     race: RaceArgs,
@@ -126,7 +128,7 @@ impl RaceArgs {
             algorithm,
             ranks: self.ranks.count(),
             sizes_elems: self.sizes_elems(collective)?,
-            with: distinct("--with", &self.with, With::name, |with| side::check(with, collective))?,
+            with: distinct("--with", &self.with, With::name, |with| side::check(with, collective, self.dtype))?,
             competitors: distinct("--against", &self.against, Competitor::name, |other| {
                 competitor::check(other, kind)
             })?,

@@ -1,7 +1,7 @@
 //! One rank's part of a race: every side is verified at every size, then the sides are timed in turn.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Capture, Communicator, DeviceBuffer, Dtype, Reduction, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, Capture, Codec, Communicator, DeviceBuffer, Dtype, Reduction, Stream, SymmetricBuffer};
 
 use super::competitor::Competitor;
 use super::data::Data;
@@ -11,7 +11,7 @@ use super::nccl;
 use super::side::{How, Ours, Side, With};
 use super::stopwatch::Stopwatch;
 use super::turns::{Contender, Mode, SideLap, Turns, Verdict, usual_operations};
-use crate::all_reduce::{Collective, checksum};
+use crate::all_reduce::{Bounds, Collective, checksum};
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
@@ -116,7 +116,7 @@ impl Race {
             let shape = self.shape(elems);
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
             let output: SymmetricBuffer<T> = communicator.symmetric(shape.output_elems())?;
-            let kernels = How::Kernels(self.algorithm);
+            let kernels = How::Kernels(self.algorithm.into());
             let ours = |how, exact| {
                 let (collective, input, output) = (self.collective, &input, &output);
                 Ours { communicator, collective, how, exact, input, output }
@@ -126,6 +126,9 @@ impl Race {
             for with in &self.with {
                 sides.push(match with {
                     With::CopyEngine => Box::new(ours(How::CopyEngine, true)),
+                    With::Fp8 | With::Int8 | With::Int6 | With::Int4 => {
+                        Box::new(ours(How::Kernels(with.codec().into()), false))
+                    }
                     With::Plain => Box::new(Ours {
                         communicator,
                         collective: self.collective,
@@ -197,8 +200,11 @@ impl Heat<'_, '_> {
             _ => self.shape.transport(communicator, size_of::<T>()),
         };
         let rank = communicator.rank();
-        let checked = |side| Checked { side, data: &data, shape: self.shape, rank };
-        let contenders: Vec<_> = sides.iter().map(AsRef::as_ref).map(checked).collect();
+        let checked = |(number, side)| {
+            let bounds = self.race.bounds(number);
+            Checked { side, bounds, data: &data, shape: self.shape, rank }
+        };
+        let contenders: Vec<_> = sides.iter().map(AsRef::as_ref).enumerate().map(checked).collect();
         for mode in &self.race.modes {
             let laps = self.turns.laps(*mode, operations, &contenders)?;
             let algorithm = algorithm.clone();
@@ -211,6 +217,8 @@ impl Heat<'_, '_> {
 /// A side, and the data that it must leave.
 struct Checked<'s, 'a, T> {
     side: &'s (dyn Side<'a, T> + 's),
+    /// Those of a codec.
+    bounds: Option<Bounds>,
     data: &'s Data<T>,
     shape: Shape,
     rank: usize,
@@ -235,9 +243,10 @@ impl<'a, T: Summand> Contender<'a> for Checked<'_, 'a, T> {
 
     fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
         let (result, stretches) = (self.side.read(stream)?, self.shape.stretches(self.rank));
-        let wrong = match self.side.is_exact() {
-            true => self.data.count_unequal(&result, &stretches),
-            false => self.data.count_far(&result, &stretches),
+        let wrong = match &self.bounds {
+            Some(bounds) => self.data.count_beyond(bounds, &result, [self.rank, self.shape.ranks]),
+            None if self.side.is_exact() => self.data.count_unequal(&result, &stretches),
+            None => self.data.count_far(&result, &stretches),
         };
         Ok(Verdict { wrong, checksum: checksum(&result) })
     }
@@ -248,6 +257,18 @@ impl Race {
     pub(super) fn side_names(&self) -> Vec<&'static str> {
         let own = [OURS].into_iter().chain(self.with.iter().map(|with| with.name()));
         own.chain(self.competitors.iter().map(|competitor| competitor.name())).collect()
+    }
+
+    /// What the codec of a side promises, if the side has one.
+    fn bounds(&self, side: usize) -> Option<Bounds> {
+        let codec = self.with.get(side.checked_sub(1)?)?.codec();
+        let algorithm = codec.algorithm(self.ranks);
+        (codec != Codec::None).then_some(Bounds { codec, reduction: Reduction::Sum, algorithm })
+    }
+
+    /// The sides that have codecs, by name.
+    pub(super) fn coded_sides(&self) -> Vec<&'static str> {
+        self.with.iter().filter(|with| with.codec() != Codec::None).map(|with| with.name()).collect()
     }
 
     /// How many of them are ours.

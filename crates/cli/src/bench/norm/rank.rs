@@ -66,7 +66,7 @@ impl NormRace {
             let chosen = communicator.chosen(self.dtype, Reduction::Sum, true, bytes);
             let racer = |steps, sums_by| Racer { steps, sums_by, operands: &operands, inputs: &inputs };
             let ours = || -> Box<dyn Side<'_, T> + '_> {
-                let how = How::Kernels(Algorithm::Auto);
+                let how = How::Kernels(Algorithm::Auto.into());
                 let exact = chosen.is_exact(self.dtype, ranks);
                 let (collective, input, output) = (Collective::AllReduce, &operands.input, &operands.sum);
                 Box::new(Ours { communicator, collective, how, exact, input, output })
