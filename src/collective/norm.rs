@@ -4,7 +4,7 @@
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{choice, ranges};
+use super::norm_choice::rows_at_once;
 use super::select::{Range, Reach};
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ impl Communicator {
         let inner = &self.0;
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         let fits = |algorithm| inner.rows_at_once(algorithm, dtype, hidden) > 0;
-        ranges(inner.group.device().kind(), self.world_size(), inner.table.ranges(dtype, reach), fits)
+        inner.norms.ranges(inner.table.ranges(dtype, reach), fits)
     }
 }
 
@@ -87,7 +87,9 @@ impl Inner {
         };
         let placed = || call.sums(rows).is_ok_and(|sums| sums.pitch == rows.hidden());
         match call.options.algorithm {
-            Algorithm::Auto => choice(self.group.device().kind(), self.group.world_size(), bytes)
+            Algorithm::Auto => self
+                .norms
+                .choice(bytes)
                 .and_then(fitting)
                 .or_else(|| if placed() { None } else { fitting(Algorithm::TwoShotSentinel) }),
             named => Some(named).filter(|named| named.norms()).and_then(fitting),
@@ -96,12 +98,8 @@ impl Inner {
 
     /// How many rows fit the scratch of an algorithm.
     fn rows_at_once(&self, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> usize {
-        let (slot, packets) = (self.scratch(algorithm).slot_packets as usize, packets(dtype, hidden));
-        match algorithm {
-            Algorithm::OneShotSentinel => slot / packets,
-            // A packet more holds the scale of a row.
-            _ => slot / (packets + 1) * self.group.world_size(),
-        }
+        let slot_packets = self.scratch(algorithm).slot_packets;
+        rows_at_once(algorithm, self.group.world_size(), slot_packets, packets(dtype, hidden))
     }
 
     /// Enqueues launches of a fused kernel, each for as many rows as fit its scratch.
@@ -197,7 +195,7 @@ impl Inner {
 }
 
 /// Packets of a row.
-fn packets(dtype: Dtype, elems: usize) -> usize {
+pub(super) fn packets(dtype: Dtype, elems: usize) -> usize {
     (elems * dtype.bytes()).div_ceil(PACKET_BYTES)
 }
 

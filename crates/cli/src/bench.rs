@@ -24,6 +24,7 @@ use symmetra::Algorithm;
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 use entry::{AllReduceArgs, ExchangeArgs};
+pub(crate) use flags::distinct;
 pub(crate) use floor::Floor;
 pub(crate) use norm::NormRace;
 pub(crate) use overhead::Overhead;

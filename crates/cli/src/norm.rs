@@ -4,7 +4,8 @@ mod rank;
 pub(crate) mod reference;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};
+use symmetra::bootstrap::Threads;
+use symmetra::{Algorithm, Communicator, Config, Dtype, MAX_WORLD_SIZE, RmsNorm};
 
 use crate::failure::Failure;
 use crate::names::{self, by_name};
@@ -91,6 +92,12 @@ pub(crate) struct Args {
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// A group of this rank alone, whose norms are the kernel that norms and nothing else.
+pub(crate) fn alone(communicator: &Communicator) -> Result<Communicator, Failure> {
+    let bootstrap = Threads::new(1)?.pop().ok_or_else(|| Failure::failed("a group of one rank has no rank"))?;
+    Ok(Communicator::open(bootstrap, communicator.device(), Config::default())?)
 }
 
 /// What to measure.

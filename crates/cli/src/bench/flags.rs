@@ -102,7 +102,7 @@ impl OutputArgs {
 }
 
 /// The values of an option: each once, in the order they were named, if `check` accepts all.
-pub(super) fn distinct<V: Copy + PartialEq>(
+pub(crate) fn distinct<V: Copy + PartialEq>(
     option: &str,
     values: &[V],
     name: fn(V) -> &'static str,

@@ -1,9 +1,8 @@
 //! One rank's part of a race of norms: every number of tokens in every mode.
 
 use serde::{Deserialize, Serialize};
-use symmetra::bootstrap::Threads;
 use symmetra::half::{bf16, f16};
-use symmetra::{Algorithm, Communicator, Config, Dtype, Reduction, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, Communicator, Dtype, Reduction, Stream, SymmetricBuffer};
 
 use super::contender::{Operands, Racer, Steps};
 use super::expected::Inputs;
@@ -14,6 +13,7 @@ use crate::bench::side::{How, Ours, Side};
 use crate::bench::stopwatch::Stopwatch;
 use crate::bench::turns::{Mode, SideLap, Turns, usual_operations};
 use crate::failure::Failure;
+use crate::norm::alone;
 use crate::norm::reference::Rows;
 use crate::ranks::{Say, Task};
 
@@ -99,10 +99,4 @@ impl NormRace {
         let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(named, |range| range.algorithm);
         if named == Algorithm::Auto { chosen } else { named }
     }
-}
-
-/// A group of this rank alone, whose norms are the kernel that norms and nothing else.
-fn alone(communicator: &Communicator) -> Result<Communicator, Failure> {
-    let bootstrap = Threads::new(1)?.pop().ok_or_else(|| Failure::failed("a group of one rank has no rank"))?;
-    Ok(Communicator::open(bootstrap, communicator.device(), Config::default())?)
 }
