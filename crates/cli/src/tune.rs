@@ -6,6 +6,7 @@ mod inputs;
 mod measure;
 mod norms;
 mod report;
+mod timing;
 
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;

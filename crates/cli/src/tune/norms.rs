@@ -10,7 +10,7 @@ use symmetra::{
 };
 
 use super::crossovers::Choice;
-use super::measure::{Found, Timing};
+use super::timing::Timing;
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
@@ -51,7 +51,7 @@ impl Norms {
         (self.tokens.last().unwrap_or(&0) * self.hidden * self.dtype.bytes()) as u64
     }
 
-    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, Found>) -> Result<(), Failure> {
+    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, NormLap>) -> Result<(), Failure> {
         match self.dtype {
             Dtype::F16 => self.time::<f16>(timing, say),
             Dtype::BF16 => self.time::<bf16>(timing, say),
@@ -59,7 +59,7 @@ impl Norms {
         }
     }
 
-    fn time<T: Summand>(&self, timing: &Timing<'_, '_>, say: Say<'_, Found>) -> Result<(), Failure> {
+    fn time<T: Summand>(&self, timing: &Timing<'_, '_>, say: Say<'_, NormLap>) -> Result<(), Failure> {
         let (communicator, stream) = (timing.communicator, timing.stopwatch.stream());
         let alone = alone(communicator)?;
         let mut random = fastrand::Rng::with_seed(communicator.rank() as u64);
@@ -78,7 +78,7 @@ impl Norms {
             };
             operands.input.write(&values(elems), stream)?;
             let bytes = (elems * self.dtype.bytes()) as u64;
-            let operations = timing.plan.operations(communicator.device().kind(), bytes);
+            let operations = timing.operations(bytes);
             let way = |fused| Way { communicator, alone: &alone, fused, operands: &operands };
             let ways: Vec<Way<'_, T>> = FUSED.map(Some).into_iter().chain([None]).map(way).collect();
             let graphs = ways.iter().map(|way| way.capture(stream, operations));
@@ -88,7 +88,7 @@ impl Norms {
             if communicator.rank() == 0 {
                 let (dtype, hidden) = (self.dtype, self.hidden);
                 let before = chosen(&communicator.explain_norm(dtype, hidden, true), bytes).to_owned();
-                say(Found::Norm(NormLap { dtype, hidden, bytes, times_ns, before }))?;
+                say(NormLap { dtype, hidden, bytes, times_ns, before })?;
             }
         }
         Ok(())
