@@ -141,10 +141,14 @@ mod variables;
 pub use api::How;
 pub use collective::{
     BoundAllReduce, Communicator, Pending, Range, TransportRange, explain, explain_broadcast, explain_exchange,
+    explain_norm,
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Parameter, Result};
-pub use group::{Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedRow, TunedTable, TunedTiming, Tuning};
+pub use group::{
+    Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedCodec, TunedNorm, TunedRow, TunedTable, TunedTiming,
+    Tuning,
+};
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };

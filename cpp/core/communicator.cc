@@ -70,13 +70,23 @@ void Communicator::close() const {
   call([&] { core::communicator_close(live(communicator_)); });
 }
 
-std::vector<Range> Communicator::explain(Dtype dtype, bool direct) const {
+namespace {
+
+std::vector<Range> ranges(const rust::Vec<core::Row>& rows) {
   std::vector<Range> ranges;
-  for (const core::Row& row :
-       call([&] { return core::communicator_explain(live(communicator_), static_cast<std::uint32_t>(dtype), direct); })) {
-    ranges.push_back({row.up_to_bytes, static_cast<Algorithm>(row.algorithm), std::string(row.reason)});
-  }
+  for (const core::Row& row : rows) ranges.push_back({row.up_to_bytes, static_cast<Algorithm>(row.algorithm), std::string(row.reason)});
   return ranges;
+}
+
+}  // namespace
+
+std::vector<Range> Communicator::explain(Dtype dtype, bool direct) const {
+  return ranges(call([&] { return core::communicator_explain(live(communicator_), static_cast<std::uint32_t>(dtype), direct); }));
+}
+
+std::vector<Range> Communicator::explain_norm(Dtype dtype, std::size_t hidden, bool direct) const {
+  return ranges(
+      call([&] { return core::communicator_explain_norm(live(communicator_), static_cast<std::uint32_t>(dtype), hidden, direct); }));
 }
 
 }  // namespace symmetra

@@ -106,6 +106,9 @@ class Communicator : public Collectives {
   /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands (symmetric or registered
   /// memory).
   std::vector<Range> explain(Dtype dtype, bool direct) const;
+  /// The algorithms of all_reduce_norm for rows of `hidden` elements, by the bytes of all rows, smallest first. `direct`: whether peers can
+  /// address the operands (symmetric or registered memory).
+  std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, bool direct) const;
 
  private:
   friend class Coordinator;

@@ -67,8 +67,9 @@ impl GroupBackends {
         let serving = Self { reach, rank, world_size, interface, nccl, mesh, turn, failure };
         let exact = serving.local().group().config().determinism == Determinism::Exact;
         let quantised = quantised.ok_or_else(|| "no codec is set".to_owned()).and_then(|setting| {
-            let room = serving.local().check_room(setting.codec).map(|()| setting);
-            room.map_err(|error| error.to_string())
+            serving.local().check_room(setting.codec).map_err(|error| error.to_string())?;
+            let (config, kind) = (serving.local().group().config(), serving.local().device().kind());
+            setting.tuned(config.tuning.as_ref(), kind, world_size)
         });
         let (hosts, unopened) =
             (hosts.of_group(ranks), Err("it is opened where a group needs it or is told to use it".to_owned()));

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::group::Tuning;
 use crate::op::Codec;
 
 /// Which all-reduces of a group go by a codec without naming one: sums and averages of f16 and bf16, of the bytes of
@@ -13,8 +15,8 @@ use crate::op::Codec;
 pub struct QuantisedAllReduce {
     /// The codec. [`Codec::None`] sends every value as it is.
     pub codec: Codec,
-    /// The smallest message, in bytes. `None`: 1 MiB for INT4, and 2 MiB for the others. That is an estimate of the size
-    /// from which on the codec is faster.
+    /// The smallest message, in bytes. `None`: the size from which on the codec is faster, as the tuning has it, or an
+    /// estimate: 1 MiB for INT4, and 2 MiB for the others.
     pub min_bytes: Option<u64>,
     /// The largest message, in bytes. `None`: no limit.
     pub max_bytes: Option<u64>,
@@ -30,6 +32,30 @@ impl QuantisedAllReduce {
     pub(crate) fn bytes(&self) -> RangeInclusive<u64> {
         let usual = if self.codec == Codec::Int4 { 1 << 20 } else { 2 << 20 };
         self.min_bytes.unwrap_or(usual)..=self.max_bytes.unwrap_or(u64::MAX)
+    }
+
+    /// The setting with the smallest message that a tuning found for a world size, unless one is set.
+    ///
+    /// # Errors
+    /// Why no message goes by the codec.
+    pub(crate) fn tuned(
+        self,
+        tuning: Option<&Tuning>,
+        kind: DeviceKind,
+        world_size: usize,
+    ) -> std::result::Result<Self, String> {
+        let tuned = tuning.filter(|tuning| self.min_bytes.is_none() && tuning.kind == kind.name());
+        let Some(tuned) = tuned.and_then(|tuning| tuning.codec(world_size, self.codec.name())) else {
+            return Ok(self);
+        };
+        let most = self.max_bytes.unwrap_or(u64::MAX);
+        match tuned.from_bytes {
+            Some(bytes) if bytes <= most => Ok(Self { min_bytes: Some(bytes), ..self }),
+            Some(bytes) => {
+                Err(format!("the tuning has {} from {bytes} bytes, and it is set to end at {most}", self.codec))
+            }
+            None => Err(format!("the tuning has no size at which {} was faster", self.codec)),
+        }
     }
 
     /// Refuses limits out of order.
@@ -54,3 +80,7 @@ impl fmt::Display for QuantisedAllReduce {
         out.write_str(" bytes")
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/backend/quantised.rs"]
+mod tests;

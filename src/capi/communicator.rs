@@ -93,13 +93,23 @@ pub(super) fn communicator_close(communicator: &Communicator) -> Result<(), Repo
 }
 
 pub(super) fn communicator_explain(communicator: &Communicator, number: u32, direct: bool) -> Result<Vec<Row>, Report> {
-    guard(|| {
-        let ranges = communicator.explain(dtype(number)?, direct);
-        let row = |range: &crate::collective::Range| Row {
-            up_to_bytes: range.up_to_bytes,
-            algorithm: algorithm_number(range.algorithm),
-            reason: range.reason.to_owned(),
-        };
-        Ok(ranges.iter().map(row).collect())
-    })
+    guard(|| Ok(rows(&communicator.explain(dtype(number)?, direct))))
+}
+
+pub(super) fn communicator_explain_norm(
+    communicator: &Communicator,
+    number: u32,
+    hidden: usize,
+    direct: bool,
+) -> Result<Vec<Row>, Report> {
+    guard(|| Ok(rows(&communicator.explain_norm(dtype(number)?, hidden, direct))))
+}
+
+fn rows(ranges: &[crate::collective::Range]) -> Vec<Row> {
+    let row = |range: &crate::collective::Range| Row {
+        up_to_bytes: range.up_to_bytes,
+        algorithm: algorithm_number(range.algorithm),
+        reason: range.reason.to_owned(),
+    };
+    ranges.iter().map(row).collect()
 }

@@ -347,6 +347,12 @@ mod bridge {
         fn communicator_abort(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;
         fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
+        fn communicator_explain_norm(
+            communicator: &Communicator,
+            dtype: u32,
+            hidden: usize,
+            direct: bool,
+        ) -> Result<Vec<Row>>;
         unsafe fn run(
             group: Group,
             asked: &Asked,

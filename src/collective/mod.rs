@@ -35,7 +35,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::Shape;
-use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
+use crate::memory::{Adopted, Arena, ArenaLayout, Ref, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
@@ -45,6 +45,7 @@ pub(crate) use call_order::Lane;
 pub use copy_engine::Pending;
 use copy_engine::Side;
 use graph_part::Recorded;
+use norm_choice::{NormTable, rows_at_once};
 pub use select::Range;
 use select::{Reach, Table};
 pub use transport::TransportRange;
@@ -65,6 +66,7 @@ struct Inner {
     side: Mutex<Side>,
     lane: Mutex<Lane>,
     table: Table,
+    norms: NormTable,
 }
 
 impl Communicator {
@@ -95,9 +97,10 @@ impl Communicator {
         // All ranks agree on config and capabilities, so all ranks refuse alike.
         let (kind, devices) = (group.device().kind(), Some(group.capabilities()));
         let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
+        let norms = NormTable::new(kind, group.world_size(), tuning)?;
         let lane = Mutex::new(Lane::new(group.device())?);
         let side = Mutex::new(Side::new(group.device())?);
-        Ok(Self(Arc::new(Inner { group, arena, lane, table, side })))
+        Ok(Self(Arc::new(Inner { group, arena, lane, table, norms, side })))
     }
 
     /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks. If a rank
@@ -291,6 +294,35 @@ pub fn explain(
     Ok(move |dtype, direct| {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         table.ranges(dtype, reach).to_vec()
+    })
+}
+
+/// The algorithms of norms that ranks on devices of this `kind` would use, without a communicator: by type, elements of a
+/// row, and whether peers can address the operands. All devices are like `device` if given. Uses scratch, tuning and
+/// determinism of `config`.
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a setting is outside its limits, or the tuning names an
+/// unsuitable algorithm.
+pub fn explain_norm(
+    kind: DeviceKind,
+    device: Option<&Device>,
+    world_size: usize,
+    config: &Config,
+) -> Result<impl Fn(Dtype, usize, bool) -> Vec<Range>> {
+    config.validate(world_size)?;
+    let (devices, tuning) = (device.map(Capabilities::of), config.tuning.as_ref());
+    let table = Table::new(kind, devices.as_ref(), world_size, config.determinism, tuning)?;
+    let (norms, layout) = (NormTable::new(kind, world_size, tuning)?, ArenaLayout::new(world_size, config)?);
+    Ok(move |dtype, hidden, direct| {
+        let reach = if direct { Reach::Direct } else { Reach::Pushed };
+        let scratch = |algorithm| match algorithm {
+            Algorithm::OneShotSentinel => &layout.one_shot_sentinel,
+            _ => &layout.two_shot_sentinel,
+        };
+        let row_packets = norm::packets(dtype, hidden);
+        let fits = |algorithm| rows_at_once(algorithm, world_size, scratch(algorithm).slot_packets, row_packets) > 0;
+        norms.ranges(table.ranges(dtype, reach), fits)
     })
 }
 

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{choice, ranges, scattered_choice, scattered_ranges};
+use super::norm_choice::{rows_at_once, scattered_choice, scattered_ranges};
 use super::reach::Peers;
 use super::select::{Range, Reach};
 use super::{Communicator, Inner, shape_of};
@@ -45,7 +45,7 @@ impl Communicator {
         let inner = &self.0;
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         let fits = |algorithm| inner.rows_at_once(algorithm, dtype, hidden) > 0;
-        ranges(inner.group.device().kind(), self.world_size(), inner.table.ranges(dtype, reach), fits)
+        inner.norms.ranges(inner.table.ranges(dtype, reach), fits)
     }
 
     /// The ways of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
@@ -118,7 +118,7 @@ impl Inner {
             Algorithm::Auto if scatters => {
                 scattered_choice(bytes, direct && gathers && rows.quantised.is_none()).filter(fits).or_else(two_shot)
             }
-            Algorithm::Auto => choice(self.group.device().kind(), world, bytes).filter(fits).or_else(two_shot),
+            Algorithm::Auto => self.norms.choice(bytes).filter(fits).or_else(two_shot),
             named => Some(named).filter(|named| named.norms(call.op)).filter(fits),
         };
         let Some(algorithm) = algorithm else {
@@ -149,14 +149,8 @@ impl Inner {
 
     /// How many rows fit the scratch of an algorithm.
     fn rows_at_once(&self, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> usize {
-        let (slot, packets) = (self.scratch(algorithm).slot_packets as usize, packets(dtype, hidden));
-        match algorithm {
-            Algorithm::OneShotSentinel => slot / packets,
-            // Kernels count rows in 32 bits.
-            Algorithm::TwoShotZeroCopy => u32::MAX as usize,
-            // A packet more holds the scale of a row.
-            _ => slot / (packets + 1) * self.group.world_size(),
-        }
+        let slot_packets = self.scratch(algorithm).slot_packets;
+        rows_at_once(algorithm, self.group.world_size(), slot_packets, packets(dtype, hidden))
     }
 
     /// Enqueues launches of a fused kernel, each for as many rows as fit its scratch.
@@ -313,7 +307,7 @@ fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
 }
 
 /// Packets of a row.
-fn packets(dtype: Dtype, elems: usize) -> usize {
+pub(super) fn packets(dtype: Dtype, elems: usize) -> usize {
     (elems * dtype.bytes()).div_ceil(PACKET_BYTES)
 }
 

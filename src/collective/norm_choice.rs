@@ -1,10 +1,15 @@
 //! The choice between kernels that sum and norm at once, and an all-reduce and a norm one after the other: a pure function
-//! of device kind, world size and bytes, so that every rank chooses alike. On GPUs the limits are estimates from what the
-//! all-reduces of these algorithms measured.
+//! of device kind, world size and bytes, so that every rank chooses alike. On GPUs the built-in limits are estimates from
+//! what the all-reduces of these algorithms measured. A tuning replaces them.
 
 use super::select::Range;
 use crate::device::DeviceKind;
-use crate::op::Algorithm;
+use crate::error::{Error, Result};
+use crate::group::Tuning;
+use crate::op::{ALL_REDUCE_NORM, Algorithm};
+
+/// What a tuning calls an all-reduce and then a norm.
+const APART: &str = "apart";
 
 /// Largest message of the fused one-shot and of the fused two-shot, in bytes.
 fn limits(kind: DeviceKind, world: usize) -> [u64; 2] {
@@ -19,13 +24,78 @@ fn limits(kind: DeviceKind, world: usize) -> [u64; 2] {
     }
 }
 
-/// The fused algorithm for all rows of a call; `None`: an all-reduce and then a norm.
-pub(super) fn choice(kind: DeviceKind, world: usize, bytes: u64) -> Option<Algorithm> {
-    let [one_shot, two_shot] = limits(kind, world);
-    match bytes {
-        _ if bytes <= one_shot => Some(Algorithm::OneShotSentinel),
-        _ if bytes <= two_shot => Some(Algorithm::TwoShotSentinel),
-        _ => None,
+/// A range of sizes, and the kernel that sums and norms. `None`: an all-reduce and then a norm.
+#[derive(Clone, Copy)]
+struct Row {
+    up_to_bytes: u64,
+    fused: Option<Algorithm>,
+    reason: &'static str,
+}
+
+/// The choices of a communicator, computed when it opens: rising ranges, of which the last has no limit.
+pub(super) struct NormTable {
+    rows: Vec<Row>,
+    /// Whether there is anything to sum.
+    sums: bool,
+}
+
+impl NormTable {
+    /// The ranges of the tuning if it has any for this world size, else the built-in ranges.
+    pub(super) fn new(kind: DeviceKind, world: usize, tuning: Option<&Tuning>) -> Result<Self> {
+        let tuned = tuning.filter(|tuning| tuning.kind == kind.name()).and_then(|tuning| tuning.norm_rows(world));
+        let [one_shot, two_shot] = limits(kind, world);
+        let built_in = [
+            (one_shot, Some(Algorithm::OneShotSentinel)),
+            (two_shot, Some(Algorithm::TwoShotSentinel)),
+            (u64::MAX, None),
+        ];
+        let rows = match tuned {
+            Some(rows) => {
+                let row = |row: &crate::group::TunedRow| {
+                    let fused = fused_by(&row.algorithm)?;
+                    let [together, apart] = [
+                        "one kernel sums and norms, measured by `symmetra tune`",
+                        "an all-reduce, then a kernel norms, measured by `symmetra tune`",
+                    ];
+                    let reason = if fused.is_some() { together } else { apart };
+                    Ok(Row { up_to_bytes: row.up_to_bytes.unwrap_or(u64::MAX), fused, reason })
+                };
+                rows.iter().map(row).collect::<Result<_>>()?
+            }
+            None => built_in
+                .map(|(up_to_bytes, fused)| {
+                    let reason = match fused {
+                        Some(_) => "one kernel sums and norms",
+                        None => "an all-reduce, then a kernel norms",
+                    };
+                    Row { up_to_bytes, fused, reason }
+                })
+                .into(),
+        };
+        Ok(Self { rows, sums: world > 1 })
+    }
+
+    /// The fused algorithm for all rows of a call; `None`: an all-reduce and then a norm.
+    pub(super) fn choice(&self, bytes: u64) -> Option<Algorithm> {
+        self.rows.iter().find(|row| bytes <= row.up_to_bytes)?.fused
+    }
+
+    /// The choice for every size. `sums` are the all-reduces of other sizes; `fits`: whether a row fits the scratch of a
+    /// fused algorithm.
+    pub(super) fn ranges(&self, sums: &[Range], fits: impl Fn(Algorithm) -> bool) -> Vec<Range> {
+        let mut ranges = Vec::new();
+        let mut done = None;
+        for Row { up_to_bytes, fused, reason } in self.rows.iter().copied() {
+            match fused.filter(|fused| self.sums && fits(*fused)) {
+                Some(algorithm) => ranges.push(Range { up_to_bytes, algorithm, reason }),
+                None => {
+                    let reason = if fused.is_none() { reason } else { "an all-reduce, then a kernel norms" };
+                    ranges.extend(apart(sums, done, up_to_bytes, reason));
+                }
+            }
+            done = Some(up_to_bytes);
+        }
+        ranges
     }
 }
 
@@ -59,33 +129,37 @@ pub(super) fn scattered_ranges(world: usize, direct: bool, fits: impl Fn(Algorit
     ranges
 }
 
-/// The choice for every size. `sums` are the all-reduces of other sizes; `fits`: whether a row fits the scratch of a fused
-/// algorithm.
-pub(super) fn ranges(kind: DeviceKind, world: usize, sums: &[Range], fits: impl Fn(Algorithm) -> bool) -> Vec<Range> {
-    let [one_shot, two_shot] = limits(kind, world);
-    let fused = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason: "one kernel sums and norms" };
-    let fused = [fused(one_shot, Algorithm::OneShotSentinel), fused(two_shot, Algorithm::TwoShotSentinel)];
-    let mut ranges = Vec::new();
-    let mut done = None;
-    for range in fused {
-        if world > 1 && fits(range.algorithm) {
-            ranges.push(range);
-        } else {
-            ranges.extend(apart(sums, done, range.up_to_bytes));
+/// The fused algorithm that a tuning names, or none.
+fn fused_by(name: &str) -> Result<Option<Algorithm>> {
+    let fused = if name == APART { None } else { Some(name.parse::<Algorithm>().ok().filter(|named| named.norms(&ALL_REDUCE_NORM))) };
+    match fused {
+        Some(None) => {
+            let [one, two] = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
+            Err(Error::invalid("a tuned norm", name, format!("it must be one of {one}, {two}, {APART}")))
         }
-        done = Some(range.up_to_bytes);
+        fused => Ok(fused.flatten()),
     }
-    ranges.extend(apart(sums, done, u64::MAX));
-    ranges
+}
+
+/// How many rows of so many packets fit the scratch of an algorithm, which has slots of so many packets.
+pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64, row_packets: usize) -> usize {
+    let slot = slot_packets as usize;
+    match algorithm {
+        Algorithm::OneShotSentinel => slot / row_packets,
+        // Kernels count rows in 32 bits.
+        Algorithm::TwoShotZeroCopy => u32::MAX as usize,
+        // A packet more holds the scale of a row.
+        _ => slot / (row_packets + 1) * world,
+    }
 }
 
 /// All-reduces of messages larger than `from`, up to `to`.
-fn apart(sums: &[Range], from: Option<u64>, to: u64) -> impl Iterator<Item = Range> {
+fn apart(sums: &[Range], from: Option<u64>, to: u64, reason: &'static str) -> impl Iterator<Item = Range> {
     let begins = sums.iter().position(|range| from.is_none_or(|from| range.up_to_bytes > from)).unwrap_or(sums.len());
     let ends = sums.iter().position(|range| range.up_to_bytes >= to).unwrap_or(sums.len().saturating_sub(1));
     sums[begins..=ends.max(begins)].iter().map(move |range| Range {
         up_to_bytes: range.up_to_bytes.min(to),
-        reason: "an all-reduce, then a kernel norms",
+        reason,
         ..*range
     })
 }

@@ -34,6 +34,38 @@ pub struct Tuning {
     pub tables: Vec<TunedTable>,
     /// The timings behind the choices. They decide nothing.
     pub timings: Vec<TunedTiming>,
+    /// From which size codecs are faster. Files of version 1 have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub codecs: Vec<TunedCodec>,
+    /// The choices for norms. Files of version 1 have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub norms: Vec<TunedNorm>,
+}
+
+/// From which size an all-reduce by a codec is faster than one of values as they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunedCodec {
+    /// World size.
+    pub world_size: usize,
+    /// Name of the codec.
+    pub codec: String,
+    /// The smallest message, in bytes, from which on the codec was faster at every size; `None` if it was not at the
+    /// largest.
+    pub from_bytes: Option<u64>,
+}
+
+/// The choices for an all-reduce and norm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunedNorm {
+    /// World size.
+    pub world_size: usize,
+    /// Elements of a row that was measured. The choices serve rows of any length.
+    pub hidden: usize,
+    /// Ranges of the bytes of all rows, in ascending order; the last has no upper limit. The algorithm is the sentinel
+    /// one-shot or two-shot, which sum and norm in one kernel, or `apart`.
+    pub rows: Vec<TunedRow>,
 }
 
 /// The choices for one kind of call.
@@ -79,8 +111,8 @@ pub struct TunedTiming {
 }
 
 impl Tuning {
-    /// The version of the format that this library reads and writes.
-    pub const VERSION: u32 = 1;
+    /// The version of the format that this library writes. It reads this version and older ones.
+    pub const VERSION: u32 = 2;
 
     /// Reads a file that `symmetra tune` wrote.
     ///
@@ -101,12 +133,9 @@ impl Tuning {
         let malformed =
             |error: serde_json::Error| Error::invalid(&what, "malformed", shown(error.to_string().as_bytes()));
         let Versioned { version } = serde_json::from_slice(&text).map_err(malformed)?;
-        if version != Self::VERSION {
-            return Err(Error::invalid(
-                &what,
-                format!("of version {version}"),
-                format!("it must be {}", Self::VERSION),
-            ));
+        if !(1..=Self::VERSION).contains(&version) {
+            let limit = format!("it must be at least 1 and at most {}", Self::VERSION);
+            return Err(Error::invalid(&what, format!("of version {version}"), limit));
         }
         let tuning: Self = serde_json::from_slice(&text).map_err(malformed)?;
         tuning.validate()?;
@@ -143,6 +172,16 @@ impl Tuning {
         table.map(|table| table.rows.as_slice())
     }
 
+    pub(crate) fn norm_rows(&self, world_size: usize) -> Option<&[TunedRow]> {
+        let norm = self.norms.iter().find(|norm| norm.world_size == world_size);
+        norm.map(|norm| norm.rows.as_slice())
+    }
+
+    /// The codec's entry for a world size.
+    pub(crate) fn codec(&self, world_size: usize, name: &str) -> Option<&TunedCodec> {
+        self.codecs.iter().find(|codec| (codec.world_size, codec.codec.as_str()) == (world_size, name))
+    }
+
     /// A digest that ranks compare instead of the whole file.
     pub(super) fn digest(&self) -> String {
         let text = serde_json::to_vec(self).unwrap_or_default();
@@ -153,8 +192,9 @@ impl Tuning {
 
     /// Checks that every table serves every message size once.
     pub(super) fn validate(&self) -> Result<()> {
-        for table in &self.tables {
-            let limits: Vec<u64> = table.rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
+        let tables = self.tables.iter().map(|table| &table.rows).chain(self.norms.iter().map(|norm| &norm.rows));
+        for rows in tables {
+            let limits: Vec<u64> = rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
             let rises = limits.windows(2).all(|pair| pair[0] < pair[1]);
             if !rises || limits.last() != Some(&u64::MAX) {
                 let limit = "they must rise and end without a limit";

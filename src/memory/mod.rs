@@ -21,7 +21,7 @@ pub use signal::SignalPad;
 pub use symmetric::{SymmetricBuffer, SymmetricSlice};
 
 pub(crate) use arena::Arena;
-pub(crate) use layout::Scratch;
+pub(crate) use layout::{ArenaLayout, Scratch};
 pub(crate) use operand::{Place, View, WithView};
 pub(crate) use owner::Owner;
 pub(crate) use registration::{Pointer, Registration, Use, register};

@@ -286,6 +286,50 @@ fn a_link_that_leads_nowhere_yet_is_kept() {
 }
 
 #[test]
+fn codecs_race_within_their_bounds() {
+    let bench = "bench all-reduce --device host --ranks 3 --ranks-as threads --with fp8,int8,int6,int4 --min-bytes 999 \
+                 --max-bytes 8KiB -f 8 --operations 2 --launches 1";
+    let report = object(&wide(&format!("{bench} --json")).ok());
+    let sides = ["symmetra", "fp8", "int8", "int6", "int4"];
+    assert_eq!(report["sides"], serde_json::json!(sides));
+    for row in report["rows"].as_array().unwrap() {
+        assert!(sides.iter().all(|side| row["wrong"][side] == 0 && positive(&row["time_us"][side])), "{row}");
+        for side in &sides[1..] {
+            let ratio = row["time_us"]["symmetra"].as_f64().unwrap() / row["time_us"][side].as_f64().unwrap();
+            assert!((row["codec_ratio"][side].as_f64().unwrap() - ratio).abs() < 1e-9, "{row}");
+        }
+    }
+    let run = wide(bench).ok();
+    assert!(run.stdout.lines().next().unwrap().contains("ratio  fp8 ratio  int8 ratio"), "{}", run.stdout);
+}
+
+#[test]
+fn norms_race_in_every_way() {
+    let run = wide(
+        "bench all-reduce-norm --device host --ranks 3 --ranks-as threads --hidden 100 --tokens 1,5 --graph --eager \
+         --algorithm auto,one-shot-sentinel,two-shot-sentinel,ring,apart --operations 2 --launches 1 --json",
+    );
+    let report = object(&run.ok());
+    let sides = ["auto", "one-shot-sentinel", "two-shot-sentinel", "ring", "apart", "all-reduce"];
+    assert_eq!(report["sides"], serde_json::json!(sides));
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4, "{report}");
+    for row in rows {
+        assert!(sides.iter().all(|side| row["wrong"][side] == 0 && positive(&row["time_us"][side])), "{row}");
+        assert_eq!(row["bytes"], row["tokens"].as_u64().unwrap() * 200, "{row}");
+        let cost = row["time_us"]["auto"].as_f64().unwrap() - row["time_us"]["all-reduce"].as_f64().unwrap();
+        assert!((row["norm_us"].as_f64().unwrap() - cost).abs() < 1e-9, "{row}");
+        assert_eq!((&row["algorithm"]["ring"], &row["ratio"]), (&"ring".into(), &serde_json::Value::Null), "{row}");
+    }
+    let run = symmetra(
+        "bench all-reduce-norm --device host --ranks 2 --ranks-as threads --hidden 64 --tokens 2 --dtype f32 --launches 1",
+    );
+    let run = run.ok();
+    assert!(run.stdout.contains("norm us"), "{}", run.stdout);
+    run.fits(80);
+}
+
+#[test]
 fn small_sizes_of_whole_parts_are_measured_once() {
     let run = symmetra(
         "bench reduce-scatter --device host --ranks 3 --ranks-as threads --min-bytes 4 --max-bytes 16 --dtype f32 \
@@ -310,12 +354,19 @@ fn wrong_usage() {
         ("bench all-gather --with plain,plain", &["--with names plain twice"]),
         ("bench all-reduce --with plain --algorithm two-shot-zero-copy", &["--with plain", "two-shot-zero-copy"]),
         ("bench broadcast --algorithm ring", &["--algorithm"]),
+        ("bench all-gather --with int8", &["--with int8", "all-gather has no such form"]),
+        ("bench all-reduce --with fp8 --dtype f32", &["--with fp8", "f16 and bf16, not of f32"]),
+        ("bench all-reduce-norm --dtype i32", &["f32, f16 or bf16, not i32"]),
+        ("bench all-reduce-norm --algorithm apart,apart", &["--algorithm names apart twice"]),
+        ("bench all-reduce-norm --algorithm one-shot", &["one-shot-sentinel", "apart"]),
+        ("bench all-reduce-norm --against nccl-symmetric", &["--against nccl-symmetric", "on our buffers"]),
         ("bench floor --launches 0", &["0 is not in"]),
     ] {
         symmetra(args).refused(2, words);
     }
     // On the CPU no peer can run, whatever was built.
     let missing = if cfg!(feature = "nccl") { "needs a GPU for every rank" } else { "cargo build --features nccl" };
+    symmetra("bench all-reduce-norm --device host --against nccl").refused(2, &["--against nccl", missing]);
     for collective in ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"] {
         for peers in ["nccl", "nccl-symmetric", "nccl,nccl-symmetric"] {
             let run = symmetra(&format!("bench {collective} --device host --against {peers}"));

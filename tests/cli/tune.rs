@@ -165,6 +165,37 @@ fn tables_for_people_and_what_info_says() {
 }
 
 #[test]
+fn codecs_and_norms_are_tuned() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tuning.json");
+    let run = symmetra(&format!(
+        "{FAST} --ranks 2 --ranks-as threads --dtype bf16 --codec int8,int4 --hidden 300 --output {}",
+        path.display()
+    ));
+    let run = run.ok();
+    for words in
+        ["int8", "int4", "2 ranks, bf16, symmetric memory: microseconds of one all-reduce and norm of rows of 300"]
+    {
+        assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
+    }
+    let tuning = Tuning::load(&path).unwrap();
+    let codecs: Vec<_> = tuning.codecs.iter().map(|codec| (codec.world_size, codec.codec.as_str())).collect();
+    assert_eq!(codecs, [(2, "int8"), (2, "int4")]);
+    assert_eq!((tuning.norms.len(), tuning.norms[0].world_size, tuning.norms[0].hidden), (1, 2, 300));
+    // Timed, but no algorithm: only algorithms are chosen.
+    assert!(tuning.timings.iter().all(|timing| timing.times_ns.contains_key("int8")));
+    check_tables(&tuning);
+
+    let info = symmetra(&format!("info --device host --ranks 2 --hidden 300 --json --tuning {}", path.display())).ok();
+    let info = info.objects().remove(0);
+    assert_eq!((&info["hidden"], info["codecs"].as_array().unwrap().len()), (&300.into(), 2));
+    for choices in info["norms"].as_array().unwrap() {
+        let reasons = choices["ranges"].as_array().unwrap().iter().map(|range| range["reason"].as_str().unwrap());
+        assert!(reasons.into_iter().all(|reason| reason.ends_with("measured by `symmetra tune`")), "{choices}");
+    }
+}
+
+#[test]
 fn what_a_link_leads_to_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (link, path) = (folder.path().join("link.json"), folder.path().join("tuning.json"));
@@ -206,6 +237,10 @@ fn wrong_usage() {
         ("tune --ranks 2,17", &["17 is not in 2..=16"]),
         ("tune --device host --dtype f32,bf16", &["f32 and bf16 both stand for floating types"]),
         ("tune --device host --dtype i8,bf16,u64", &["i8 and u64 both stand for integers"]),
+        ("tune --device host --dtype i32,f32 --codec int8", &["--codec int8 needs --dtype f16 or bf16"]),
+        ("tune --device host --codec none", &["--codec none"]),
+        ("tune --device host --codec int8,int8", &["--codec names int8 twice"]),
+        ("tune --device host --dtype i32 --hidden 8", &["--hidden needs --dtype f32, f16 or bf16"]),
         ("tune --device host --min-bytes 8KiB --max-bytes 4KiB", &["--min-bytes is 8 KiB", "4 KiB"]),
         ("tune --device host --min-bytes 16777215TiB", &["no memory holds"]),
         ("tune --device host --output nowhere/tuning.json", &["nowhere is no folder"]),

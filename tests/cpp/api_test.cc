@@ -461,6 +461,9 @@ void splits() {
     CHECK_EQ(ranges.back().up_to_bytes, ~std::uint64_t{0});
     CHECK(ranges.back().algorithm == Algorithm::kTwoShotZeroCopy);
     CHECK(!ranges.back().reason.empty());
+    const std::vector<Range> norms = world.explain_norm(Dtype::kF32, 64, true);
+    CHECK(norms.front().algorithm == Algorithm::kOneShotSentinel && norms.front().reason == "one kernel sums and norms");
+    CHECK(norms.back().algorithm == ranges.back().algorithm && norms.back().up_to_bytes == ranges.back().up_to_bytes);
     world.close();
   });
 }

@@ -4,7 +4,10 @@ use crate::support::device::kind;
 use crate::support::world::{meet, open};
 use crate::support::{Rank, config, threads};
 use symmetra::bootstrap::Bootstrap;
-use symmetra::{Algorithm, Config, Determinism, Dtype, Error, Result, SymmetricBuffer, TunedRow, TunedTable, Tuning};
+use symmetra::{
+    Algorithm, Config, Determinism, Dtype, Error, Result, RmsNorm, RowNorm, SymmetricBuffer, TunedNorm, TunedRow,
+    TunedTable, Tuning,
+};
 
 /// Small messages by the algorithm that the built-in table keeps for the largest.
 fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
@@ -19,6 +22,8 @@ fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
         kind: kind().name().to_owned(),
         tables: vec![TunedTable { world_size: 2, floating: true, direct: true, exact, rows }],
         timings: Vec::new(),
+        codecs: Vec::new(),
+        norms: Vec::new(),
     }
 }
 
@@ -51,6 +56,37 @@ fn auto_meets(tuned: Algorithm, rank: &Rank, buffer: &SymmetricBuffer<f32>) -> R
     let algorithm = if rank.rank() == 0 { Algorithm::Auto } else { tuned };
     rank.communicator.all_reduce_with(algorithm, buffer, buffer, &rank.stream)?;
     rank.communicator.synchronize(&rank.stream)
+}
+
+/// Rank 0 leaves the choice to the library, the other names the algorithm.
+#[test]
+fn a_tuning_decides_how_norms_run() {
+    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let rows = vec![row(Some(1024), "two-shot-sentinel"), row(None, "apart")];
+    let norms = vec![TunedNorm { world_size: 2, hidden: 64, rows }];
+    let config = checked(Tuning { norms, ..tuning(4096, false) });
+    threads(2, &config, |rank| {
+        let (communicator, stream) = (&rank.communicator, &rank.stream);
+        let ranges = communicator.explain_norm(Dtype::F32, 64, true);
+        let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect();
+        let expected = [
+            (1024, Algorithm::TwoShotSentinel),
+            (4096, Algorithm::TwoShotZeroCopy),
+            (u64::MAX, Algorithm::OneShotSentinel),
+        ];
+        assert_eq!(algorithms, expected);
+        for (rows, tuned) in [(4, Algorithm::TwoShotSentinel), (5, Algorithm::TwoShotZeroCopy)] {
+            let [input, output] = [(); 2].map(|()| communicator.symmetric::<f32>(rows * 64).unwrap());
+            let weight = communicator.symmetric::<f32>(64).unwrap();
+            input.write(&vec![1.5; rows * 64], stream).unwrap();
+            weight.write(&[2.0; 64], stream).unwrap();
+            let norm = RowNorm::new(&input, &weight, RmsNorm::new(0.0)).output(&output);
+            let named = norm.algorithm(if rank.rank() == 0 { Algorithm::Auto } else { tuned });
+            communicator.all_reduce_norm(named, stream).unwrap();
+            communicator.synchronize(stream).unwrap();
+            assert_eq!(output.read(stream).unwrap(), vec![2.0; rows * 64]);
+        }
+    });
 }
 
 /// What the test above rests on.

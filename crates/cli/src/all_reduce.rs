@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::names;
 use crate::ranks::{RankArgs, RanksAs, Run};
 
+pub(crate) use bounds::{Bounds, GROUP};
 pub(crate) use buffer::Buffer;
 pub(crate) use collective::{Collective, commands};
 pub(crate) use reference::{Data, checksum};

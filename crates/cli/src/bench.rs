@@ -8,6 +8,7 @@ mod flags;
 mod floor;
 #[cfg_attr(not(feature = "nccl"), path = "bench/no_nccl.rs")]
 mod nccl;
+mod norm;
 mod overhead;
 mod overlap;
 mod plot;
@@ -15,6 +16,7 @@ mod race;
 mod report;
 mod side;
 pub(crate) mod stopwatch;
+mod turns;
 
 use clap::Subcommand;
 use symmetra::Algorithm;
@@ -22,7 +24,9 @@ use symmetra::Algorithm;
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 use entry::{AllReduceArgs, ExchangeArgs};
+pub(crate) use flags::distinct;
 pub(crate) use floor::Floor;
+pub(crate) use norm::NormRace;
 pub(crate) use overhead::Overhead;
 pub(crate) use overlap::Overlap;
 pub(crate) use race::Race;
@@ -38,6 +42,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum What {
     AllReduce(AllReduceArgs),
+    AllReduceNorm(norm::Args),
     /// All-gather beside other libraries
     AllGather(ExchangeArgs),
     /// Reduce-scatter (sum) beside other libraries
@@ -55,6 +60,7 @@ enum What {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::AllReduce(args) => args.run(),
+        What::AllReduceNorm(args) => norm::run(args),
         What::AllGather(args) => args.race.run(Collective::AllGather, Algorithm::Auto),
         What::ReduceScatter(args) => args.race.run(Collective::ReduceScatter, Algorithm::Auto),
         What::AllToAll(args) => args.race.run(Collective::AllToAll, Algorithm::Auto),

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::{
-    Config, Device, DeviceKind, Dtype, Range, TransportRange, Tuning, explain, explain_broadcast, explain_exchange,
-    required_bytes,
+    Config, Device, DeviceKind, Dtype, Range, TransportRange, TunedCodec, Tuning, explain, explain_broadcast,
+    explain_exchange, explain_norm, required_bytes,
 };
 
 use crate::devices::{self, Choice, RankDevice};
@@ -29,6 +29,10 @@ pub(crate) struct Args {
     /// Kind of device to explain algorithms for
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
+
+    /// Elements of a row, to explain norms for
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    hidden: u64,
 
     /// A file that `symmetra tune` wrote, to explain its choices
     #[arg(long, value_name = "PATH")]
@@ -83,6 +87,12 @@ struct Info {
     nccl: String,
     arena_bytes: u64,
     algorithms: Vec<Choices>,
+    /// Elements of the rows whose norms are explained.
+    hidden: u64,
+    norms: Vec<Choices>,
+    /// From which sizes codecs are faster, as the tuning has it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    codecs: Vec<TunedCodec>,
     transports: Vec<TransportInfo>,
     variables: Vec<Variable>,
     /// Where sizes were given.
@@ -145,6 +155,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut config = Config::default();
     config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
     let device = gpus.iter().find(|device| device.kind() == kind);
+    let norms = explain_norm(kind, device, ranks, &config)?;
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
@@ -156,7 +167,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         config: surroundings::settings(&config, args.sizes(), ranks),
         nccl: surroundings::nccl(&gpus),
         arena_bytes: required_bytes(ranks, &config)?,
-        algorithms: algorithms(&explain(kind, device, ranks, config.tuning.as_ref())?),
+        algorithms: algorithms(&Dtype::ALL, &explain(kind, device, ranks, config.tuning.as_ref())?),
+        hidden: args.hidden,
+        norms: algorithms(symmetra::op::ALL_REDUCE_NORM.dtypes(), &|dtype, direct| {
+            norms(dtype, args.hidden as usize, direct)
+        }),
+        codecs: config.tuning.iter().flat_map(|tuning| codecs(tuning, kind, ranks)).cloned().collect(),
         variables: surroundings::variables(),
         layout: args.sizes().map(surroundings::layout).transpose()?,
         transports: transports(kind, ranks),
@@ -236,11 +252,16 @@ fn transports(kind: DeviceKind, ranks: usize) -> Vec<TransportInfo> {
     MEMORIES.into_iter().flat_map(broadcasts).chain(MEMORIES.into_iter().flat_map(others)).collect()
 }
 
-fn algorithms(explain: &impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
+/// What a tuning of these devices has for codecs.
+fn codecs(tuning: &Tuning, kind: DeviceKind, ranks: usize) -> impl Iterator<Item = &TunedCodec> {
+    tuning.codecs.iter().filter(move |codec| tuning.kind == kind.name() && codec.world_size == ranks)
+}
+
+fn algorithms(dtypes: &[Dtype], explain: &impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
     let mut all: Vec<Choices> = Vec::new();
     for (memory, direct) in MEMORIES {
-        for dtype in Dtype::ALL {
-            let ranges = ranges(&explain(dtype, direct));
+        for dtype in dtypes {
+            let ranges = ranges(&explain(*dtype, direct));
             match all.iter_mut().find(|choices| choices.memory == memory && choices.ranges == ranges) {
                 Some(choices) => choices.dtypes.push(dtype.name()),
                 None => all.push(Choices { dtypes: vec![dtype.name()], memory, ranges }),
@@ -298,6 +319,13 @@ fn print(info: &Info) -> Result<(), Failure> {
     output::line(format_args!("memory on each of {} ranks: {} bytes", info.ranks, info.arena_bytes))?;
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
     output::line(choices(&info.algorithms))?;
+    for TunedCodec { codec, from_bytes, .. } in &info.codecs {
+        let from =
+            from_bytes.map_or_else(|| "at no size".to_owned(), |from| format!("from {} on", bytes::format(from)));
+        output::line(format_args!("{codec} is faster {from}, measured by `symmetra tune`"))?;
+    }
+    output::line(format_args!("\nAll-reduce and norm of rows of {} elements", info.hidden))?;
+    output::line(choices(&info.norms))?;
     output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
     let mut rows = Table::new(["collective", "memory", "bytes", "transport", "why"], []);
     for row in &info.transports {

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use all_reduce::{Collective, Shards, Sweep};
-use bench::{Floor, Overhead, Overlap, Race};
+use bench::{Floor, NormRace, Overhead, Overlap, Race};
 use failure::Failure;
 use norm::Norms;
 use ranks::{RankProcess, Task};
@@ -87,6 +87,7 @@ fn rank() -> Result<(), Failure> {
         Sweep::NAME => rank.work::<Sweep>(),
         Shards::NAME => rank.work::<Shards>(),
         Race::NAME => rank.work::<Race>(),
+        NormRace::NAME => rank.work::<NormRace>(),
         Floor::NAME => rank.work::<Floor>(),
         Overhead::NAME => rank.work::<Overhead>(),
         Overlap::NAME => rank.work::<Overlap>(),

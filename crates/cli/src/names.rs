@@ -46,7 +46,7 @@ impl FromStr for Mover {
     }
 }
 
-fn parser<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+pub(crate) fn parser<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Clone + Send + Sync + 'static,
 {
@@ -107,5 +107,25 @@ pub(crate) mod by_name_if_any {
     ) -> Result<Option<N>, D::Error> {
         let name = Option::<String>::deserialize(from)?;
         name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
+/// `#[serde(with = "by_name_each")]` for lists of such types.
+pub(crate) mod by_name_each {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<N: Display, S: Serializer>(named: &[N], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(named.iter().map(ToString::to_string))
+    }
+
+    pub(crate) fn deserialize<'de, N: FromStr<Err: Display>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<N>, D::Error> {
+        let names = Vec::<String>::deserialize(from)?;
+        names.iter().map(|name| name.parse().map_err(D::Error::custom)).collect()
     }
 }

@@ -4,10 +4,11 @@
 mod codes;
 mod quantised;
 mod rank;
-mod reference;
+pub(crate) mod reference;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};
+use symmetra::bootstrap::Threads;
+use symmetra::{Algorithm, Communicator, Config, Dtype, MAX_WORLD_SIZE, RmsNorm};
 
 use crate::failure::Failure;
 use crate::names::{self, by_name, by_name_if_any};
@@ -116,6 +117,12 @@ enum Form {
     AllReduce,
     ReduceScatter,
     ReduceScatterAllGather,
+}
+
+/// A group of this rank alone, whose norms are the kernel that norms and nothing else.
+pub(crate) fn alone(communicator: &Communicator) -> Result<Communicator, Failure> {
+    let bootstrap = Threads::new(1)?.pop().ok_or_else(|| Failure::failed("a group of one rank has no rank"))?;
+    Ok(Communicator::open(bootstrap, communicator.device(), Config::default())?)
 }
 
 /// What to measure.

@@ -4,20 +4,24 @@
 mod crossovers;
 mod inputs;
 mod measure;
+mod norms;
 mod report;
+mod timing;
 
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
-use symmetra::{DeviceKind, Dtype, MAX_WORLD_SIZE, Tuning, explain};
+use symmetra::{Codec, DeviceKind, Dtype, MAX_WORLD_SIZE, Reduction, Tuning, explain};
 
+use crate::bench::distinct;
 use crate::devices::{self, Choice, GPUS};
 use crate::failure::Failure;
 use crate::ranks::{RanksAs, Run};
 use crate::sizes::sizes_elems;
 use crate::{bytes, names, output, target};
-use measure::Messages;
 pub(crate) use measure::Plan;
+use measure::{Found, Messages};
+use norms::Norms;
 use report::{Report, World};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -32,6 +36,9 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// A choice of the built-in table changes only where another algorithm is more than 2 % faster. Messages smaller or
 /// larger than any measured keep the built-in choice. Where the choice is ring or recursive-doubling, sums of floats are
 /// rounded at every rank.
+/// --codec finds from which size on codecs are faster than values as they are: `EnvConfig::quantised` takes the
+/// smallest message from there. --hidden finds the crossovers of norms.
+///
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
 /// Exit status: 0, or 1 when a rank fails, or 2 for wrong usage.
@@ -40,6 +47,7 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 Examples:
   symmetra tune --output tuning.json
   symmetra tune --ranks 4,8 --max-bytes 1GiB --output tuning.json
+  symmetra tune --codec fp8,int8,int6,int4 --hidden 8192 --output tuning.json
   symmetra tune --device host --ranks 2 --dtype f32 --max-bytes 1MiB --json")]
 pub(crate) struct Args {
     /// Numbers of ranks, separated by commas [default: 2 up to as many as there are GPUs, or processors]
@@ -57,6 +65,15 @@ pub(crate) struct Args {
     /// What to tune with: a type whose times stand for all floating types, one that stands for all integers, or both
     #[arg(long, value_delimiter = ',', value_name = "TYPES", default_value = "bf16,i32", value_parser = names::dtype_parser())]
     dtype: Vec<Dtype>,
+
+    /// Codecs to time beside the algorithms, separated by commas: from which size on is each faster? Needs f16 or bf16
+    /// [default: none]
+    #[arg(long, value_delimiter = ',', value_name = "CODECS", value_parser = names::codec_parser())]
+    codec: Vec<Codec>,
+
+    /// Time norms of rows of so many elements too: one kernel that sums and norms, or an all-reduce and then a norm
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    hidden: Option<u64>,
 
     /// Smallest message of a rank, rounded up to a power of two: bytes, or with a unit. K, M, G, T and KiB, MiB, GiB,
     /// TiB are powers of 1024; KB, MB, GB, TB are powers of 1000
@@ -98,7 +115,16 @@ impl Args {
             }
             messages.push(Messages { dtype, sizes_elems: sizes_elems([min_bytes, max_bytes], 2, dtype, 1)? });
         }
-        Ok(Plan { messages, operations: self.operations, launches: self.launches })
+        let codecs = distinct("--codec", &self.codec, Codec::name, |codec| {
+            let carried = messages.iter().any(|messages| codec.carries(messages.dtype, Reduction::Sum));
+            match (codec, carried) {
+                (Codec::None, _) => Err(Failure::usage("--codec none: values as they are are timed anyway")),
+                (_, true) => Ok(()),
+                (_, false) => Err(Failure::usage(format!("--codec {codec} needs --dtype f16 or bf16"))),
+            }
+        })?;
+        let norms = self.hidden.map(|hidden| norms(&messages, hidden as usize, max_bytes)).transpose()?;
+        Ok(Plan { messages, codecs, norms, operations: self.operations, launches: self.launches })
     }
 
     /// Numbers of ranks, each once, in order.
@@ -117,6 +143,16 @@ impl Args {
     }
 }
 
+/// Rows of so many elements: 1, 2, 4 and so on, up to so many bytes.
+fn norms(messages: &[Messages], hidden: usize, max_bytes: u64) -> Result<Norms, Failure> {
+    let dtypes = symmetra::op::ALL_REDUCE_NORM.dtypes();
+    let dtype = messages.iter().map(|messages| messages.dtype).find(|dtype| dtypes.contains(dtype));
+    let dtype = dtype.ok_or_else(|| Failure::usage("--hidden needs --dtype f32, f16 or bf16"))?;
+    let fits = |tokens: &usize| *tokens == 1 || (tokens * hidden * dtype.bytes()) as u64 <= max_bytes;
+    let tokens = (0..20).map(|power| 1 << power).take_while(fits).collect();
+    Ok(Norms { dtype, hidden, tokens })
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // One kind of device for all.
@@ -130,14 +166,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let progress = output::progress(worlds.len() as u64 * plan.laps());
     let mut measured = Vec::new();
     for devices in &devices {
-        let mut laps = Vec::new();
-        Run::new(devices, plan.clone()).attend(args.ranks_as, |_, lap| {
-            progress.set_message(format!("{} ranks, {} of {}", devices.len(), bytes::format(lap.bytes), lap.dtype));
+        let mut world = World { ranks: devices.len(), laps: Vec::new(), norms: Vec::new() };
+        Run::new(devices, plan.clone()).attend(args.ranks_as, |_, found| {
+            let (bytes, dtype) = match &found {
+                Found::Sum(lap) => (lap.bytes, lap.dtype),
+                Found::Norm(lap) => (lap.bytes, lap.dtype),
+            };
+            progress.set_message(format!("{} ranks, {} of {dtype}", devices.len(), bytes::format(bytes)));
             progress.inc(1);
-            laps.push(lap);
+            match found {
+                Found::Sum(lap) => world.laps.push(lap),
+                Found::Norm(lap) => world.norms.push(lap),
+            }
             Ok(())
         })?;
-        measured.push(World { ranks: devices.len(), laps });
+        measured.push(world);
     }
     progress.finish_and_clear();
     let device = devices[0][0].open()?;

@@ -86,6 +86,20 @@ fn a_choice_changes_for_more_than_the_margin() {
 }
 
 #[test]
+fn a_codec_is_faster_from_where_every_larger_size_says_so() {
+    let pair = |(bytes, (plain_ns, coded_ns)): (u64, (u64, u64))| Pair { bytes, plain_ns, coded_ns };
+    let from = |times: &[(u64, u64)]| {
+        faster_from(&(1..).map(|step| step * 10).zip(times.iter().copied()).map(pair).collect::<Vec<_>>())
+    };
+    assert_eq!(from(&[(100, 150), (200, 190), (400, 250), (800, 400)]), Some(20));
+    // Slower again in between, within the margin, at the largest, and never measured.
+    assert_eq!(from(&[(100, 50), (200, 190), (400, 450), (800, 400)]), Some(40));
+    assert_eq!(from(&[(1000, 500), (1000, 981), (1000, 980)]), Some(30));
+    assert_eq!(from(&[(100, 50), (200, 200)]), None);
+    assert_eq!(from(&[]), None);
+}
+
+#[test]
 fn messages_that_were_not_measured_go_as_built_in() {
     let built_in = table(&[(10, "one"), (30, "two"), (0, "large")]);
     let at = |kib: u64| Size { bytes: kib << 10, times_ns: BTreeMap::new() };

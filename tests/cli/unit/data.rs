@@ -1,5 +1,8 @@
 //! Tests of `crates/cli/src/bench/data.rs`, whose module they are.
 
+use half::bf16;
+use symmetra::{Algorithm, Codec};
+
 use super::*;
 
 fn sum_of(elems: usize) -> Vec<Stretch> {
@@ -53,4 +56,20 @@ fn data_repeat_after_their_period() {
     sum[PERIOD + 3] ^= 1;
     assert_eq!((data.count_unequal(&sum, &sum_of(elems)), data.count_far(&sum, &sum_of(elems))), (1, 1));
     assert_eq!(data.count_unequal(&sum[PERIOD - 10..], &end), 1);
+}
+
+#[test]
+fn ranks_share_the_groups_of_a_codec() {
+    let data = Data::<bf16>::new(3, 100, 2);
+    let sum = |index: usize| data.ranks.iter().map(|values| values[index].to_f32()).sum::<f32>();
+    let mut result: Vec<bf16> = (0..100).map(|index| bf16::from_f32(sum(index))).collect();
+    let bounds = Bounds { codec: Codec::Int8, reduction: Reduction::Sum, algorithm: Algorithm::OneShotSentinel };
+    let counts = |result: &[bf16]| [0, 1].map(|rank| data.count_beyond(&bounds, result, [rank, 2]));
+    assert_eq!(counts(&result), [0, 0]);
+    // The first group, the second, and the last, of four elements.
+    for index in [0, 40, 41, 99] {
+        result[index] = bf16::NAN;
+    }
+    assert_eq!(counts(&result), [1, 3]);
+    assert_eq!(counts(&result[..99]), [2, 3]);
 }

@@ -3,11 +3,11 @@
 use half::bf16;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod, QuantisedAllReduce};
-use symmetra::{Codec, Determinism, DeviceBuffer, Error, Reduction, Result, Stream};
+use symmetra::{Codec, Config, Determinism, DeviceBuffer, Error, Reduction, Result, Stream, TunedCodec, Tuning};
 
 use super::bounds::check;
 use super::{Kind, config, inputs, meet};
-use crate::support::device::device;
+use crate::support::device::{device, kind};
 
 const LEN: usize = 5000;
 
@@ -22,12 +22,17 @@ fn environment(
     quantised: Option<QuantisedAllReduce>,
     determinism: Determinism,
 ) -> Result<Environment> {
+    let mut config = config();
+    config.determinism = determinism;
+    over(bootstrap, quantised, config)
+}
+
+fn over(bootstrap: Threads, quantised: Option<QuantisedAllReduce>, config: Config) -> Result<Environment> {
     let mut asked = EnvConfig::default();
     asked.device = Some(device(bootstrap.rank()));
     asked.tensor_parallel_size = bootstrap.world_size();
     asked.init_method = InitMethod::bootstrap(bootstrap);
-    asked.communicator = config();
-    asked.communicator.determinism = determinism;
+    asked.communicator = config;
     asked.quantised = quantised;
     Environment::init(asked)
 }
@@ -98,6 +103,35 @@ fn a_setting_sends_large_sums_through_its_codec() {
         let inputs: Vec<&[bf16]> = data.iter().map(Vec::as_slice).collect();
         let results: Vec<&[bf16]> = results.iter().map(Vec::as_slice).collect();
         check(&codec.into(), &inputs, &results).unwrap();
+    }
+}
+
+/// A setting without a smallest message takes the one that a tuning has.
+#[test]
+fn a_tuning_says_from_where_on_a_codec_serves() {
+    let codec = |codec: Codec, from_bytes| TunedCodec { world_size: 2, codec: codec.to_string(), from_bytes };
+    let tuning = Tuning {
+        version: Tuning::VERSION,
+        library: "any".to_owned(),
+        measured_unix_s: 0,
+        device: "any".to_owned(),
+        driver: "any".to_owned(),
+        kind: kind().name().to_owned(),
+        tables: Vec::new(),
+        timings: Vec::new(),
+        codecs: vec![codec(Codec::Int8, Some(8192)), codec(Codec::Int4, None)],
+        norms: Vec::new(),
+    };
+    for (codec, at_8191, at_8192) in
+        [(Codec::Int8, Backend::Own, Backend::Quantised), (Codec::Int4, Backend::Own, Backend::Own)]
+    {
+        meet(2, |bootstrap| {
+            let mut config = config();
+            config.tuning = Some(tuning.clone());
+            let environment = over(bootstrap, Some(QuantisedAllReduce::new(codec)), config).unwrap();
+            assert_eq!([8191, 8192].map(|bytes| explained(environment.tp(), bytes)), [[at_8191], [at_8192]]);
+            environment.close().unwrap();
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of `src/collective/norm_choice.rs`, whose module they are.
 
 use super::*;
+use crate::group::{TunedNorm, TunedRow};
 
 const KIB: u64 = 1 << 10;
 
@@ -23,13 +24,14 @@ fn every_size_is_in_one_range_and_the_choice_is_that_of_its_range() {
     for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
         for world in 1..=16 {
             for fits in [false, true] {
-                let ranges = ranges(kind, world, &sums(), |_| fits);
+                let table = NormTable::new(kind, world, None).unwrap();
+                let ranges = table.ranges(&sums(), |_| fits);
                 assert!(ranges.is_sorted_by_key(|range| range.up_to_bytes));
                 assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes), "{ranges:?}");
                 assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);
                 for bytes in (0..40).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]) {
                     let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
-                    let fused = choice(kind, world, bytes).filter(|_| fits && world > 1);
+                    let fused = table.choice(bytes).filter(|_| fits && world > 1);
                     let apart = sums().into_iter().find(|sum| bytes <= sum.up_to_bytes).unwrap().algorithm;
                     assert_eq!(range.algorithm, fused.unwrap_or(apart), "{bytes}: {ranges:?}");
                 }
@@ -40,7 +42,8 @@ fn every_size_is_in_one_range_and_the_choice_is_that_of_its_range() {
 
 #[test]
 fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
-    let ranges = ranges(DeviceKind::Cuda, 4, &sums(), |algorithm| algorithm == Algorithm::TwoShotSentinel);
+    let table = NormTable::new(DeviceKind::Cuda, 4, None).unwrap();
+    let ranges = table.ranges(&sums(), |algorithm| algorithm == Algorithm::TwoShotSentinel);
     let expected = [
         (KIB, Algorithm::OneShotLL, false),
         (4 * KIB, Algorithm::OneShotSentinel, false),
@@ -67,5 +70,54 @@ fn every_size_of_scattered_rows_is_in_one_range() {
             let fused = fused.filter(|algorithm| fits || *algorithm == Algorithm::TwoShotZeroCopy);
             assert_eq!(range.algorithm, fused.unwrap_or(Algorithm::Auto), "{bytes}: {ranges:?}");
         }
+    }
+}
+
+fn tuning(rows: &[(Option<u64>, &str)]) -> Tuning {
+    let row = |(up_to_bytes, name): &(Option<u64>, &str)| TunedRow {
+        up_to_bytes: *up_to_bytes,
+        algorithm: (*name).to_owned(),
+    };
+    Tuning {
+        version: Tuning::VERSION,
+        library: "0".to_owned(),
+        measured_unix_s: 1,
+        device: "D".to_owned(),
+        driver: "1".to_owned(),
+        kind: "cuda".to_owned(),
+        tables: Vec::new(),
+        timings: Vec::new(),
+        codecs: Vec::new(),
+        norms: vec![TunedNorm { world_size: 4, hidden: 8192, rows: rows.iter().map(row).collect() }],
+    }
+}
+
+#[test]
+fn a_tuning_beats_the_limits_where_it_has_measured() {
+    let tuning = tuning(&[(Some(KIB), "apart"), (Some(32 * KIB), "two-shot-sentinel"), (None, "apart")]);
+    let table = |kind, world| NormTable::new(kind, world, Some(&tuning)).unwrap();
+    let tuned = table(DeviceKind::Cuda, 4);
+    let expected = [
+        (KIB, Algorithm::OneShotLL, false),
+        (32 * KIB, Algorithm::TwoShotSentinel, true),
+        (64 << 20, Algorithm::TwoShotZeroCopy, false),
+        (u64::MAX, Algorithm::Ring, false),
+    ];
+    let ranges = tuned.ranges(&sums(), |_| true);
+    assert_eq!(rows(&ranges), expected);
+    assert!(ranges.iter().all(|range| range.reason.contains("symmetra tune")), "{ranges:?}");
+    let two = Some(Algorithm::TwoShotSentinel);
+    assert_eq!([KIB, KIB + 1, 32 * KIB, 32 * KIB + 1].map(|bytes| tuned.choice(bytes)), [None, two, two, None]);
+    // Neither other worlds nor other kinds of devices.
+    for (kind, world) in [(DeviceKind::Cuda, 3), (DeviceKind::Hip, 4)] {
+        assert_eq!(table(kind, world).choice(KIB), Some(Algorithm::OneShotSentinel));
+    }
+}
+
+#[test]
+fn a_tuning_names_kernels_that_norm() {
+    for name in ["ring", "auto", "", "two-shot-ll"] {
+        let refused = NormTable::new(DeviceKind::Cuda, 4, Some(&tuning(&[(None, name)]))).err().unwrap();
+        assert!(refused.to_string().contains("one-shot-sentinel, two-shot-sentinel, apart"), "{refused}");
     }
 }

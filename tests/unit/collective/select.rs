@@ -47,6 +47,8 @@ fn tuning(algorithm: &str, floating: bool, direct: bool, exact: bool) -> Tuning 
         kind: "cuda".to_owned(),
         tables: vec![TunedTable { world_size: 3, floating, direct, exact, rows }],
         timings: Vec::new(),
+        codecs: Vec::new(),
+        norms: Vec::new(),
     }
 }
 

@@ -13,6 +13,8 @@ fn tuning(limits: &[Option<u64>]) -> Tuning {
         kind: "host".to_owned(),
         tables: vec![TunedTable { world_size: 4, floating: true, direct: false, exact: false, rows: rows.collect() }],
         timings: Vec::new(),
+        codecs: Vec::new(),
+        norms: Vec::new(),
     }
 }
 
@@ -28,6 +30,26 @@ fn files_read_back() {
     assert_eq!(good.rows(4, true, true, false), None);
     assert_eq!(good.rows(3, true, false, false), None);
     assert_ne!(good.digest(), tuning(&[Some(1025), None]).digest());
+}
+
+#[test]
+fn files_of_version_1_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tuning.json");
+    let old = Tuning { version: 1, ..tuning(&[None]) };
+    old.save(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("codecs") && !text.contains("norms"), "{text}");
+    assert_eq!(Tuning::load(&path).unwrap(), old);
+    let codec = TunedCodec { world_size: 2, codec: "int8".to_owned(), from_bytes: Some(7) };
+    let rows = |limit| vec![TunedRow { up_to_bytes: limit, algorithm: "apart".to_owned() }];
+    let norm = |limit| TunedNorm { world_size: 2, hidden: 64, rows: rows(limit) };
+    let new = Tuning { codecs: vec![codec], norms: vec![norm(None)], ..tuning(&[None]) };
+    new.save(&path).unwrap();
+    assert_eq!(Tuning::load(&path).unwrap(), new);
+    assert_eq!(new.codec(2, "int8").unwrap().from_bytes, Some(7));
+    assert!(new.codec(3, "int8").is_none() && new.codec(2, "fp8").is_none() && new.norm_rows(3).is_none());
+    assert!(Tuning { norms: vec![norm(Some(5))], ..new }.save(&path).is_err());
 }
 
 #[test]
@@ -88,7 +110,10 @@ fn what_is_no_tuning_is_named() {
         Tuning::load(&path).unwrap_err().to_string()
     };
     assert!(words("[]").contains("malformed"));
-    assert!(words(r#"{"version": 2, "more": 1}"#).contains("of version 2, but it must be 1"));
+    for version in [0, Tuning::VERSION + 1] {
+        let newer = format!(r#"{{"version": {version}, "more": 1}}"#);
+        assert!(words(&newer).contains(&format!("of version {version}, but it must be at least 1 and at most 2")));
+    }
     assert!(words(r#"{"version": 1, "more": 1}"#).contains("unknown field `more`"));
     for limits in [&[Some(1024)][..], &[None, None], &[Some(5), Some(4), None], &[]] {
         assert!(tuning(limits).save(&path).is_err(), "{limits:?}");

@@ -3,12 +3,10 @@
 
 use symmetra::{Algorithm, Codec, Dtype, Reduction};
 
-use super::reference::Data;
-use super::sweep::Sweep;
 use crate::element::Summand;
 
 /// Elements that share a scale.
-const GROUP: usize = 32;
+pub(crate) const GROUP: usize = 32;
 
 /// What scales that are rounded up to bf16, and sums in single precision, add to an error.
 const SLACK: f64 = 1.01;
@@ -33,52 +31,47 @@ struct Limit {
     error: f64,
 }
 
-/// The limits of the elements of a group, whose values `ranks` has by rank.
-fn limits<T: Summand>(sweep: &Sweep, algorithm: Algorithm, ranks: &[Vec<f64>]) -> Vec<Limit> {
-    let most_of = |values: &[f64]| values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
-    let most: Vec<f64> = ranks.iter().map(|values| most_of(values)).collect();
-    let over = if sweep.reduction == Reduction::Average { ranks.len() as f64 } else { 1.0 };
-    let reduced = |index: usize| {
-        let result: f64 = ranks.iter().map(|values| values[index]).sum();
-        let errors = ranks.iter().zip(&most).map(|(values, most)| error_of(sweep.codec, values[index], *most));
-        Limit { result: result / over, error: errors.sum::<f64>() / over }
-    };
-    let mut limits: Vec<Limit> = (0..ranks[0].len()).map(reduced).collect();
-    if algorithm == Algorithm::TwoShotSentinel {
-        // The owner encodes the sum, which may be off already.
-        let largest = limits.iter().fold(0.0, |most: f64, limit| most.max(limit.result.abs() + limit.error));
-        for limit in &mut limits {
-            limit.error += error_of(sweep.codec, limit.result.abs() + limit.error, largest);
-        }
-    }
-    // The last rounding, to the element type, and half its least denormal. The least scale of a codec is 2^-126.
-    let least = if T::DTYPE == Dtype::F16 { 2f64.powi(-25) } else { 2f64.powi(-120) };
-    for limit in &mut limits {
-        limit.error += T::ROUNDOFF * (limit.result.abs() + limit.error) + least;
-    }
-    limits
+/// What an all-reduce by a codec promises.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) codec: Codec,
+    pub(crate) reduction: Reduction,
+    pub(crate) algorithm: Algorithm,
 }
 
-impl Data {
-    /// How many elements of an all-reduce by a codec are further from the exact result than the codec may put them.
-    pub(super) fn count_beyond<T: Summand>(
-        self,
-        sweep: &Sweep,
-        ranks: usize,
-        algorithm: Algorithm,
-        result: &[T],
-    ) -> u64 {
-        let inputs: Vec<Vec<T>> = (0..ranks).map(|rank| self.of::<T>(rank)).collect();
-        let mut wrong = 0;
-        for (number, group) in result.chunks(GROUP).enumerate() {
-            let of_rank =
-                |input: &Vec<T>| input[number * GROUP..][..group.len()].iter().map(|value| value.wide()).collect();
-            let values: Vec<Vec<f64>> = inputs.iter().map(of_rank).collect();
-            let within = |(limit, found): &(Limit, &T)| (found.wide() - limit.result).abs() <= limit.error;
-            let right = limits::<T>(sweep, algorithm, &values).into_iter().zip(group).filter(within).count();
-            wrong += (group.len() - right) as u64;
+impl Bounds {
+    /// The limits of the elements of a group, whose values `ranks` has by rank.
+    fn limits<T: Summand>(&self, ranks: &[Vec<f64>]) -> Vec<Limit> {
+        let most_of = |values: &[f64]| values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+        let most: Vec<f64> = ranks.iter().map(|values| most_of(values)).collect();
+        let over = if self.reduction == Reduction::Average { ranks.len() as f64 } else { 1.0 };
+        let reduced = |index: usize| {
+            let result: f64 = ranks.iter().map(|values| values[index]).sum();
+            let errors = ranks.iter().zip(&most).map(|(values, most)| error_of(self.codec, values[index], *most));
+            Limit { result: result / over, error: errors.sum::<f64>() / over }
+        };
+        let mut limits: Vec<Limit> = (0..ranks[0].len()).map(reduced).collect();
+        if self.algorithm == Algorithm::TwoShotSentinel {
+            // The owner encodes the sum, which may be off already.
+            let largest = limits.iter().fold(0.0, |most: f64, limit| most.max(limit.result.abs() + limit.error));
+            for limit in &mut limits {
+                limit.error += error_of(self.codec, limit.result.abs() + limit.error, largest);
+            }
         }
-        wrong
+        // The last rounding, to the element type, and half its least denormal. The least scale of a codec is 2^-126.
+        let least = if T::DTYPE == Dtype::F16 { 2f64.powi(-25) } else { 2f64.powi(-120) };
+        for limit in &mut limits {
+            limit.error += T::ROUNDOFF * (limit.result.abs() + limit.error) + least;
+        }
+        limits
+    }
+
+    /// How many elements of a group are further from the exact result than the codec may put them. `ranks` has the inputs
+    /// of the group by rank.
+    pub(crate) fn count_beyond<T: Summand>(&self, ranks: &[Vec<f64>], group: &[T]) -> u64 {
+        let within = |(limit, found): &(Limit, &T)| (found.wide() - limit.result).abs() <= limit.error;
+        let right = self.limits::<T>(ranks).into_iter().zip(group).filter(within).count();
+        (group.len() - right) as u64
     }
 }
 

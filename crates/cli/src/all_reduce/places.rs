@@ -4,6 +4,7 @@
 use symmetra::op::{Case, Extent, Op, Size, Source};
 use symmetra::{Algorithm, BoundAllReduce, Codec, Communicator, How, Queue};
 
+use super::bounds::Bounds;
 use super::buffer::Buffer;
 use super::collective::Collective;
 use super::reference::Data;
@@ -180,7 +181,8 @@ pub(super) fn count_wrong<T: Summand>(
         match stretch.source {
             Source::Rank(source) => data.count_unlike(source, given(source) + stretch.start, elements),
             Source::Reduced if sweep.codec != Codec::None && world > 1 => {
-                data.count_beyond(sweep, world, algorithm, elements)
+                let bounds = Bounds { codec: sweep.codec, reduction: sweep.reduction, algorithm };
+                data.count_beyond(&bounds, world, elements)
             }
             Source::Reduced => data.count_wrong(sweep.reduction, world, algorithm, stretch.start, elements),
         }

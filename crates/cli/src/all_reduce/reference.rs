@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use fastrand::Rng;
 use symmetra::{Algorithm, Reduction};
 
+use super::bounds::{Bounds, GROUP};
 use crate::element::Summand;
 
 /// Names the data of one size of one run.
@@ -63,6 +64,17 @@ impl Data {
     ) -> u64 {
         let right = self.reduced::<T>(reduction, ranks, algorithm, start);
         result.iter().zip(right).filter(|(element, right)| !right.matches(**element)).count() as u64
+    }
+
+    /// How many elements of an all-reduce by a codec are further from the exact result than the codec may put them.
+    pub(super) fn count_beyond<T: Summand>(self, bounds: &Bounds, ranks: usize, result: &[T]) -> u64 {
+        let inputs: Vec<Vec<T>> = (0..ranks).map(|rank| self.of::<T>(rank)).collect();
+        let of_group = |(number, group): (usize, &[T])| {
+            let of_rank =
+                |input: &Vec<T>| input[number * GROUP..][..group.len()].iter().map(|value| value.wide()).collect();
+            bounds.count_beyond(&inputs.iter().map(of_rank).collect::<Vec<_>>(), group)
+        };
+        result.chunks(GROUP).enumerate().map(of_group).sum()
     }
 
     /// How many elements of `result` are not those of a rank's input, from element `start` on.

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use symmetra::Reduction;
 use symmetra::op::{Source, Stretch};
 
+use crate::all_reduce::{Bounds, GROUP};
 use crate::element::Summand;
 
 /// Data repeat after this many elements, a prime: so a message of a gigabyte is checked within
@@ -54,6 +55,18 @@ impl<T: Summand> Data<T> {
             right.matches(element)
                 || (!summed.is_empty() && (right.wide() - element.wide()).abs() <= ranks * T::ROUNDOFF * magnitude())
         })
+    }
+
+    /// How many elements of an all-reduce by a codec are further from the exact sum than the codec may put them, in every
+    /// `of`th group of elements from group `part` on: ranks whose bits are equal share this work.
+    pub(super) fn count_beyond(&self, bounds: &Bounds, result: &[T], [part, of]: [usize; 2]) -> u64 {
+        let of_group = |(number, group): (usize, &[T])| {
+            let value = |values: &Vec<T>, index: usize| values[(number * GROUP + index) % values.len()].wide();
+            let of_rank = |values| (0..group.len()).map(|index| value(values, index)).collect();
+            bounds.count_beyond(&self.ranks.iter().map(of_rank).collect::<Vec<_>>(), group)
+        };
+        let missing = self.elems.abs_diff(result.len()) as u64;
+        missing + result.chunks(GROUP).enumerate().skip(part).step_by(of).map(of_group).sum::<u64>()
     }
 
     /// `right` gets the expected element, the actual one, and the values of which the expected element is the sum, if any.

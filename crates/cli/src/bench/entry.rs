@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use symmetra::{Algorithm, DeviceKind, Dtype};
 
 use super::competitor::{self, Competitor};
-use super::flags::{BenchRanks, OutputArgs, distinct};
+use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
 use super::floor::Times;
-use super::race::{Found, Mode, Race};
+use super::race::{Found, Race};
 use super::report::Hearing;
 use super::side::{self, With};
 use super::{nccl, plot};
@@ -38,25 +38,8 @@ pub(super) struct RaceArgs {
     #[command(flatten)]
     sizes: SizeArgs,
 
-    /// Time operations of a captured graph (so it is without --eager)
-    #[arg(long)]
-    graph: bool,
-
-    /// Time operations that are called one by one, and how long the host takes to call one
-    #[arg(long)]
-    eager: bool,
-
-    /// Operations of a launch [default: 40; fewer of large messages on the CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    operations: Option<u32>,
-
-    /// Launches that are timed, of each side
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    launches: u32,
-
-    /// Seed of the random data [default: a new one every run, printed]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    pace: PaceArgs,
 
     /// Draw time and bandwidth over size, with the floor of the hardware, into this SVG file
     #[arg(long, value_name = "PATH")]
@@ -67,11 +50,6 @@ pub(super) struct RaceArgs {
 }
 
 impl RaceArgs {
-    fn modes(&self) -> Vec<Mode> {
-        let graph = (self.graph || !self.eager).then_some(Mode::Graph);
-        graph.into_iter().chain(self.eager.then_some(Mode::Eager)).collect()
-    }
-
     /// Elements of the inputs; where these are cut for all, a part for every rank.
     fn sizes_elems(&self, collective: Collective) -> Result<Vec<usize>, Failure> {
         let parts = match collective {
@@ -93,7 +71,8 @@ impl RaceArgs {
 /// end with the same bits on our sides. `--with plain` adds what plain device memory costs, the memory of a
 /// program that allocates by other means: called one by one its contents are pushed; in a graph its addresses are
 /// exchanged once, before the first launch (`Graph::register`), and peers use it where it is, like symmetric
-/// memory. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
+/// memory. `--with fp8,int8,int6,int4` adds our all-reduce by these codecs: their elements are compared with the codec's
+/// bound, and a column has the time of values as they are by the codec's. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
 /// it is set). Exit status: 0, or 1 when an element is wrong, ranks differ or one fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -102,7 +81,8 @@ Examples:
   symmetra bench all-reduce -b 8 -e 128M -f 4
   symmetra bench all-reduce --against nccl,nccl-symmetric --ranks 8 --dtype bf16 --max-bytes 1GiB --plot out.svg --output out.json
   symmetra bench all-reduce --ranks 4 --eager --json
-  symmetra bench all-reduce --ranks 4 --with plain --graph --eager --max-bytes 256MiB")]
+  symmetra bench all-reduce --ranks 4 --with plain --graph --eager --max-bytes 256MiB
+  symmetra bench all-reduce --ranks 4 --with fp8,int8,int6,int4 --min-bytes 256KiB --max-bytes 256MiB --against nccl")]
 pub(super) struct AllReduceArgs {
     #[command(flatten)]
     race: RaceArgs,
@@ -148,15 +128,15 @@ impl RaceArgs {
             algorithm,
             ranks: self.ranks.count(),
             sizes_elems: self.sizes_elems(collective)?,
-            with: distinct("--with", &self.with, With::name, |with| side::check(with, collective))?,
+            with: distinct("--with", &self.with, With::name, |with| side::check(with, collective, self.dtype))?,
             competitors: distinct("--against", &self.against, Competitor::name, |other| {
                 competitor::check(other, kind)
             })?,
-            modes: self.modes(),
-            operations: self.operations,
-            launches: self.launches,
+            modes: self.pace.modes(),
+            operations: self.pace.operations,
+            launches: self.pace.launches,
             floor_bytes: Times::bytes(kind),
-            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            seed: self.pace.seed(),
         })
     }
 

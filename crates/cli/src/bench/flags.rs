@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use symmetra::MAX_WORLD_SIZE;
 
+use super::turns::Mode;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::ranks::RankArgs;
@@ -30,6 +31,42 @@ impl BenchRanks {
 
     pub(super) fn devices(&self) -> Result<Vec<RankDevice>, Failure> {
         self.run.devices(self.count())
+    }
+}
+
+/// How often operations run, and how they are called.
+#[derive(clap::Args)]
+pub(super) struct PaceArgs {
+    /// Time operations of a captured graph (so it is without --eager)
+    #[arg(long)]
+    graph: bool,
+
+    /// Time operations that are called one by one, and how long the host takes to call one
+    #[arg(long)]
+    eager: bool,
+
+    /// Operations of a launch [default: 40; fewer of large messages on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) operations: Option<u32>,
+
+    /// Launches that are timed, of each side
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) launches: u32,
+
+    /// Seed of the random data [default: a new one every run, printed]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+impl PaceArgs {
+    pub(super) fn modes(&self) -> Vec<Mode> {
+        let graph = (self.graph || !self.eager).then_some(Mode::Graph);
+        graph.into_iter().chain(self.eager.then_some(Mode::Eager)).collect()
+    }
+
+    /// A new one every run, unless one was asked for.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| fastrand::u64(..))
     }
 }
 
@@ -65,7 +102,7 @@ impl OutputArgs {
 }
 
 /// The values of an option: each once, in the order they were named, if `check` accepts all.
-pub(super) fn distinct<V: Copy + PartialEq>(
+pub(crate) fn distinct<V: Copy + PartialEq>(
     option: &str,
     values: &[V],
     name: fn(V) -> &'static str,

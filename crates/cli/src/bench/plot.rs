@@ -8,8 +8,8 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::floor::Line;
-use super::race::Mode;
 use super::report::{Report, Row};
+use super::turns::Mode;
 use crate::failure::Failure;
 use crate::{bytes, target};
 

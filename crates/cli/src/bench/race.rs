@@ -1,7 +1,7 @@
 //! One rank's part of a race: every side is verified at every size, then the sides are timed in turn.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, Capture, Codec, Communicator, DeviceBuffer, Dtype, Reduction, Stream, SymmetricBuffer};
 
 use super::competitor::Competitor;
 use super::data::Data;
@@ -9,8 +9,9 @@ use super::expected::Shape;
 use super::floor::Times;
 use super::nccl;
 use super::side::{How, Ours, Side, With};
-use super::stopwatch::{Stopwatch, Time};
-use crate::all_reduce::{Collective, checksum};
+use super::stopwatch::Stopwatch;
+use super::turns::{Contender, Mode, SideLap, Turns, Verdict, usual_operations};
+use crate::all_reduce::{Bounds, Collective, checksum};
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
@@ -41,16 +42,6 @@ pub(crate) struct Race {
     pub(super) seed: u64,
 }
 
-/// How operations are enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
-    /// From a captured graph.
-    Graph,
-    /// One call after the other.
-    Eager,
-}
-
 /// One size in one mode, as one rank saw it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lap {
@@ -61,18 +52,6 @@ pub(crate) struct Lap {
     pub(super) operations: u32,
     /// Ours first, then what else of ours races, then the peers, in their order.
     pub(super) sides: Vec<SideLap>,
-}
-
-/// One side of it.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct SideLap {
-    /// Time of one operation in every launch.
-    pub(super) times_us: Vec<f64>,
-    /// The host's share of it.
-    pub(super) host_us: Vec<f64>,
-    pub(super) wrong: u64,
-    /// Of the result that was verified.
-    pub(super) checksum: u64,
 }
 
 /// What a rank found: the floor, then a lap for each size in each mode.
@@ -124,15 +103,6 @@ impl Race {
         if self.with.contains(&With::CopyEngine) { self.largest_bytes() } else { 0 }
     }
 
-    /// Operations of one launch: 40, fewer on the CPU where they take long.
-    fn operations(&self, kind: DeviceKind, bytes: u64) -> u32 {
-        let usual = match kind {
-            DeviceKind::Cuda => 40,
-            _ => ((32 << 20) / bytes.max(1)).clamp(2, 40) as u32,
-        };
-        self.operations.unwrap_or(usual)
-    }
-
     fn race<T: Summand>(
         &self,
         communicator: &Communicator,
@@ -146,7 +116,7 @@ impl Race {
             let shape = self.shape(elems);
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
             let output: SymmetricBuffer<T> = communicator.symmetric(shape.output_elems())?;
-            let kernels = How::Kernels(self.algorithm);
+            let kernels = How::Kernels(self.algorithm.into());
             let ours = |how, exact| {
                 let (collective, input, output) = (self.collective, &input, &output);
                 Ours { communicator, collective, how, exact, input, output }
@@ -156,6 +126,9 @@ impl Race {
             for with in &self.with {
                 sides.push(match with {
                     With::CopyEngine => Box::new(ours(How::CopyEngine, true)),
+                    With::Fp8 | With::Int8 | With::Int6 | With::Int4 => {
+                        Box::new(ours(How::Kernels(with.codec().into()), false))
+                    }
                     With::Plain => Box::new(Ours {
                         communicator,
                         collective: self.collective,
@@ -169,8 +142,8 @@ impl Race {
             for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
                 sides.push(nccl.side(*competitor, &input, &output)?);
             }
-            let heat = Heat { race: self, communicator, stopwatch, with_hosts, size, shape };
-            heat.run(&sides, say)?;
+            let turns = Turns { communicator, graphs: stopwatch, calls: with_hosts, launches: self.launches };
+            Heat { race: self, turns, size, shape }.run(&sides, say)?;
         }
         Ok(())
     }
@@ -205,102 +178,77 @@ impl Race {
     }
 }
 
-/// Ours first.
-type Sides<'a, 's, T> = [Box<dyn Side<'a, T> + 's>];
-
 /// One size.
 struct Heat<'h, 'w> {
     race: &'h Race,
-    communicator: &'h Communicator,
-    /// Of graphs.
-    stopwatch: &'h Stopwatch<'w>,
-    /// Of calls.
-    with_hosts: &'h Stopwatch<'w>,
+    turns: Turns<'h, 'w>,
     size: usize,
     shape: Shape,
 }
 
 impl Heat<'_, '_> {
-    fn run<'a, T: Summand>(&self, sides: &Sides<'a, '_, T>, say: Say<'_, Found>) -> Result<(), Failure> {
+    /// Ours first.
+    fn run<'a, T: Summand>(&self, sides: &[Box<dyn Side<'a, T> + '_>], say: Say<'_, Found>) -> Result<(), Failure> {
         let Shape { collective, elems, ranks } = self.shape;
+        let communicator = self.turns.communicator;
         let larger_bytes = self.race.bytes(self.shape.larger_elems());
-        let operations = self.race.operations(self.communicator.device().kind(), larger_bytes);
+        let usual = usual_operations(communicator.device().kind(), larger_bytes);
+        let operations = self.race.operations.unwrap_or(usual);
         let data = Data::<T>::new(self.race.seed, elems, ranks);
         let algorithm = match collective {
-            Collective::AllReduce => self.race.algorithm(self.communicator, true, larger_bytes).to_string(),
-            _ => self.shape.transport(self.communicator, size_of::<T>()),
+            Collective::AllReduce => self.race.algorithm(communicator, true, larger_bytes).to_string(),
+            _ => self.shape.transport(communicator, size_of::<T>()),
         };
+        let rank = communicator.rank();
+        let checked = |(number, side)| {
+            let bounds = self.race.bounds(number);
+            Checked { side, bounds, data: &data, shape: self.shape, rank }
+        };
+        let contenders: Vec<_> = sides.iter().map(AsRef::as_ref).enumerate().map(checked).collect();
         for mode in &self.race.modes {
-            let laps = match mode {
-                Mode::Graph => self.graphs(sides, operations, &data)?,
-                Mode::Eager => self.time(self.with_hosts, sides, operations, &data, |side| {
-                    (0..operations).try_for_each(|_| sides[side].enqueue(self.with_hosts.stream()))
-                })?,
-            };
+            let laps = self.turns.laps(*mode, operations, &contenders)?;
             let algorithm = algorithm.clone();
             say(Found::Lap(Lap { size: self.size, mode: *mode, algorithm, operations, sides: laps }))?;
         }
         Ok(())
     }
+}
 
-    fn graphs<'a, T: Summand>(
-        &self,
-        sides: &Sides<'a, '_, T>,
-        operations: u32,
-        data: &Data<T>,
-    ) -> Result<Vec<SideLap>, Failure> {
-        let stream = self.stopwatch.stream();
-        let capture = |number: usize| {
-            let side = &sides[number];
-            // Not first in a graph: other libraries make their connections in the first call.
-            side.enqueue(stream)?;
-            self.communicator.synchronize(stream)?;
-            stream.capture(|capture| (0..operations).try_for_each(|_| side.record(capture)))
-        };
-        let graphs: Vec<Graph<'a>> = (0..sides.len()).map(capture).collect::<symmetra::Result<_>>()?;
-        graphs.iter().try_for_each(Graph::register)?;
-        self.time(self.stopwatch, sides, operations, data, |side| graphs[side].launch(stream))
+/// A side, and the data that it must leave.
+struct Checked<'s, 'a, T> {
+    side: &'s (dyn Side<'a, T> + 's),
+    /// Those of a codec.
+    bounds: Option<Bounds>,
+    data: &'s Data<T>,
+    shape: Shape,
+    rank: usize,
+}
+
+impl<'a, T: Summand> Contender<'a> for Checked<'_, 'a, T> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.side.enqueue(stream)
     }
 
-    /// `launch` enqueues all operations of a side. The sides take turns, so that drift affects all alike.
-    fn time<'a, T: Summand>(
-        &self,
-        stopwatch: &Stopwatch<'_>,
-        sides: &Sides<'a, '_, T>,
-        operations: u32,
-        data: &Data<T>,
-        launch: impl Fn(usize) -> symmetra::Result<()>,
-    ) -> Result<Vec<SideLap>, Failure> {
-        let (stream, rank) = (stopwatch.stream(), self.communicator.rank());
-        let stretches = self.shape.stretches(rank);
-        let mut laps = Vec::new();
-        for (number, side) in sides.iter().enumerate() {
-            let output = match self.shape.gives_output(rank) {
-                true => data.of(rank),
-                false => Data::poison(self.shape.output_elems()),
-            };
-            side.write(&data.of(rank), &output, stream)?;
-            // No rank may read before all have written.
-            self.communicator.group().barrier()?;
-            launch(number)?;
-            self.communicator.synchronize(stream)?;
-            let result = side.read(stream)?;
-            let wrong = match side.is_exact() {
-                true => data.count_unequal(&result, &stretches),
-                false => data.count_far(&result, &stretches),
-            };
-            laps.push(SideLap { wrong, checksum: checksum(&result), ..SideLap::default() });
-        }
-        // All ranks have read their results before the next operation.
-        self.communicator.group().barrier()?;
-        for _ in 0..self.race.launches {
-            for (number, lap) in laps.iter_mut().enumerate() {
-                let Time { device_us, host_us } = stopwatch.time(|| launch(number))?;
-                lap.times_us.push(device_us / f64::from(operations));
-                lap.host_us.push(host_us / f64::from(operations));
-            }
-        }
-        Ok(laps)
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        self.side.record(capture)
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        let output = match self.shape.gives_output(self.rank) {
+            true => self.data.of(self.rank),
+            false => Data::poison(self.shape.output_elems()),
+        };
+        self.side.write(&self.data.of(self.rank), &output, stream)
+    }
+
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        let (result, stretches) = (self.side.read(stream)?, self.shape.stretches(self.rank));
+        let wrong = match &self.bounds {
+            Some(bounds) => self.data.count_beyond(bounds, &result, [self.rank, self.shape.ranks]),
+            None if self.side.is_exact() => self.data.count_unequal(&result, &stretches),
+            None => self.data.count_far(&result, &stretches),
+        };
+        Ok(Verdict { wrong, checksum: checksum(&result) })
     }
 }
 
@@ -309,6 +257,18 @@ impl Race {
     pub(super) fn side_names(&self) -> Vec<&'static str> {
         let own = [OURS].into_iter().chain(self.with.iter().map(|with| with.name()));
         own.chain(self.competitors.iter().map(|competitor| competitor.name())).collect()
+    }
+
+    /// What the codec of a side promises, if the side has one.
+    fn bounds(&self, side: usize) -> Option<Bounds> {
+        let codec = self.with.get(side.checked_sub(1)?)?.codec();
+        let algorithm = codec.algorithm(self.ranks);
+        (codec != Codec::None).then_some(Bounds { codec, reduction: Reduction::Sum, algorithm })
+    }
+
+    /// The sides that have codecs, by name.
+    pub(super) fn coded_sides(&self) -> Vec<&'static str> {
+        self.with.iter().filter(|with| with.codec() != Codec::None).map(|with| with.name()).collect()
     }
 
     /// How many of them are ours.

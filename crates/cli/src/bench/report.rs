@@ -7,7 +7,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::floor::{self, Times};
-use super::race::{Lap, Mode, OURS, Race, SideLap};
+use super::race::{Lap, OURS, Race};
+use super::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;
@@ -30,6 +31,9 @@ pub(super) struct Row {
     pub(super) busbw_gbps: BTreeMap<&'static str, f64>,
     /// The best peer's time by ours.
     ratio: Option<f64>,
+    /// Our time by that of our sides with codecs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    codec_ratio: BTreeMap<&'static str, f64>,
     wrong: BTreeMap<&'static str, u64>,
 }
 
@@ -57,6 +61,9 @@ pub(super) struct Report {
     /// How many of them are ours.
     #[serde(skip)]
     own_sides: usize,
+    /// Ours with codecs.
+    #[serde(skip)]
+    coded: Vec<&'static str>,
     /// Versions and settings.
     about_peers: Option<String>,
     pub(super) floor: Vec<floor::Line>,
@@ -78,6 +85,7 @@ impl<'a> Hearing<'a> {
             launches: race.launches,
             sides: race.side_names(),
             own_sides: race.own_sides(),
+            coded: race.coded_sides(),
             about_peers,
             floor: Vec::new(),
             rows: Vec::new(),
@@ -143,6 +151,10 @@ impl<'a> Hearing<'a> {
             self.report.sides.iter().enumerate().map(|(side, name)| (*name, value(side))).collect()
         };
         let times_us: Vec<f64> = (0..self.report.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
+        let codec_ratio = |name: &&'static str| {
+            let side = self.report.sides.iter().position(|side| side == name)?;
+            Some((*name, ratio(times_us[side], &times_us[..1])?))
+        };
         let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
         Row {
             bytes: self.race.bytes(elems),
@@ -153,6 +165,7 @@ impl<'a> Hearing<'a> {
             host_us: by_side(&|side| of_side(side, |lap| &lap.host_us)),
             busbw_gbps: by_side(&|side| busbw_gbps(larger_bytes, factor, times_us[side])),
             ratio: ratio(times_us[0], &times_us[self.race.own_sides()..]),
+            codec_ratio: self.report.coded.iter().filter_map(codec_ratio).collect(),
             wrong: self.report.sides.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
         }
     }
@@ -169,6 +182,7 @@ impl Report {
         let mut headings = vec!["bytes".to_owned(), "mode".to_owned(), "algorithm".to_owned()];
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
         headings.push("ratio".to_owned());
+        headings.extend(self.coded.iter().map(|side| format!("{side} ratio")));
         if self.has_eager() {
             headings.extend(self.sides.iter().map(|side| format!("{side} host us")));
         }
@@ -190,10 +204,11 @@ impl Report {
         let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
         let mut table = Table::new(headings, right);
         for row in &self.rows {
-            let mode = if row.mode == Mode::Graph { "graph" } else { "eager" };
-            let mut cells = vec![row.bytes.to_string(), mode.to_owned(), row.algorithm.clone()];
+            let mut cells = vec![row.bytes.to_string(), row.mode.name().to_owned(), row.algorithm.clone()];
             cells.extend(self.sides.iter().map(|side| format!("{:.2}", row.time_us[side])));
-            cells.push(row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
+            let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+            cells.push(ratio(row.ratio));
+            cells.extend(self.coded.iter().map(|side| ratio(row.codec_ratio.get(side).copied())));
             if self.has_eager() {
                 let host =
                     |side| if row.mode == Mode::Eager { format!("{:.2}", row.host_us[side]) } else { "-".to_owned() };

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::op::Size;
-use symmetra::{Algorithm, Capture, Communicator, Element, Operand, Queue, Reduction, Stream};
+use symmetra::{AllReduceOptions, Capture, Codec, Communicator, Dtype, Element, Operand, Queue, Reduction, Stream};
 
 use super::expected::ROOT;
 use crate::all_reduce::{Buffer, Collective};
@@ -27,7 +27,7 @@ pub(super) trait Side<'a, T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// Kernels, which sum in this way.
-    Kernels(Algorithm),
+    Kernels(AllReduceOptions),
     /// The copy engines.
     CopyEngine,
 }
@@ -39,6 +39,14 @@ pub(super) enum With {
     CopyEngine,
     /// Kernels on plain device memory: pushed where called one by one, in a graph registered before the launch
     Plain,
+    /// The all-reduce in floats of 8 bits
+    Fp8,
+    /// The all-reduce in integers of 8 bits
+    Int8,
+    /// The all-reduce in integers of 6 bits
+    Int6,
+    /// The all-reduce in integers of 4 bits
+    Int4,
 }
 
 impl With {
@@ -46,15 +54,36 @@ impl With {
         match self {
             Self::CopyEngine => "copy-engine",
             Self::Plain => "plain",
+            coded => coded.codec().name(),
+        }
+    }
+
+    /// How the values are sent.
+    pub(super) const fn codec(self) -> Codec {
+        match self {
+            Self::CopyEngine | Self::Plain => Codec::None,
+            Self::Fp8 => Codec::Fp8,
+            Self::Int8 => Codec::Int8,
+            Self::Int6 => Codec::Int6,
+            Self::Int4 => Codec::Int4,
         }
     }
 }
 
-/// Refuses a way that a collective does not have.
-pub(super) fn check(with: With, collective: Collective) -> Result<(), Failure> {
-    match with == With::Plain || matches!(collective, Collective::AllGather | Collective::ReduceScatter) {
+/// Refuses a way that a collective does not have, or that does not carry a type.
+pub(super) fn check(with: With, collective: Collective, dtype: Dtype) -> Result<(), Failure> {
+    let refuse = |why: String| Err(Failure::usage(format!("--with {}: {why}", with.name())));
+    let has = match with {
+        With::Plain => true,
+        With::CopyEngine => matches!(collective, Collective::AllGather | Collective::ReduceScatter),
+        _ => collective == Collective::AllReduce,
+    };
+    match has {
+        false => refuse(format!("{} has no such form", collective.name())),
+        true if !with.codec().carries(dtype, Reduction::Sum) => {
+            refuse(format!("codecs carry sums of f16 and bf16, not of {dtype}"))
+        }
         true => Ok(()),
-        false => Err(Failure::usage(format!("--with {}: {} has no such form", with.name(), collective.name()))),
     }
 }
 
@@ -76,9 +105,9 @@ impl<'a, B> Ours<'a, B> {
     {
         let Self { communicator, input, output, .. } = *self;
         match (self.collective, self.how) {
-            (collective, How::Kernels(algorithm)) => {
+            (collective, How::Kernels(options)) => {
                 let op = collective.op();
-                let how = symmetra::How { options: algorithm.into(), parameter: ROOT, ..symmetra::How::default() };
+                let how = symmetra::How { options, parameter: ROOT, ..symmetra::How::default() };
                 let input = (op.input.size != Size::None).then_some(input);
                 communicator.perform(op, &how, [input, Some(output)], queue)
             }

@@ -6,7 +6,7 @@ use symmetra::half::{bf16, f16};
 use crate::element::Summand;
 
 /// A type of rows.
-pub(super) trait Rows: Summand {
+pub(crate) trait Rows: Summand {
     fn single(self) -> f32;
     fn of_single(value: f32) -> Self;
 }
@@ -31,12 +31,12 @@ rows! {
 }
 
 /// Adds the residual.
-pub(super) fn with_residual<T: Rows>(sum: &[T], residual: &[T]) -> Vec<T> {
+pub(crate) fn with_residual<T: Rows>(sum: &[T], residual: &[T]) -> Vec<T> {
     sum.iter().zip(residual).map(|(sum, residual)| T::of_single(sum.single() + residual.single())).collect()
 }
 
 /// Norms rows as long as the weight.
-pub(super) fn normed<T: Rows>(x: &[T], weight: &[T], norm: RmsNorm) -> Vec<T> {
+pub(crate) fn normed<T: Rows>(x: &[T], weight: &[T], norm: RmsNorm) -> Vec<T> {
     let row = |row: &[T]| {
         let mean = sum_of_squares(row) / row.len() as f32;
         let scale = 1.0 / (mean + norm.epsilon).sqrt();

@@ -38,6 +38,20 @@ pub(super) fn choose<'s>(sizes: &'s [Size], built_in: &[Choice]) -> Vec<&'s str>
     chosen
 }
 
+/// One size: what an all-reduce of values as they are takes, and one by a codec.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) bytes: u64,
+    pub(super) plain_ns: u64,
+    pub(super) coded_ns: u64,
+}
+
+/// The smallest size from which on a codec saves more than [`MARGIN`] of the time at every size, where `sizes` rise.
+pub(super) fn faster_from(sizes: &[Pair]) -> Option<u64> {
+    let faster = |pair: &&Pair| pair.coded_ns as f64 * (1.0 + MARGIN) < pair.plain_ns as f64;
+    sizes.iter().rev().take_while(faster).last().map(|pair| pair.bytes)
+}
+
 /// The ranges for what was chosen for every size.
 ///
 /// The built-in ranges hold for messages smaller or larger than any measured. Between two sizes the

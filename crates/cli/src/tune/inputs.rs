@@ -1,9 +1,10 @@
 //! From the laps of one kind of call to the inputs of [`choose`].
 
-use symmetra::{Algorithm, Device, explain};
+use symmetra::{Algorithm, Codec, Device, explain};
 
-use super::crossovers::{Choice, Size, choose, ranges};
+use super::crossovers::{Choice, Pair, Size, choose, faster_from, ranges, serves};
 use super::measure::Lap;
+use super::norms::{NormLap, built_in};
 use crate::failure::Failure;
 
 /// The algorithm for each range of sizes. `laps` are of one type and kind of memory and have rising sizes. `exact` leaves
@@ -22,5 +23,25 @@ pub(super) fn table(device: &Device, ranks: usize, laps: &[Lap], exact: bool) ->
         .iter()
         .map(|range| Choice { up_to_bytes: range.up_to_bytes, algorithm: range.algorithm.to_string() })
         .collect();
+    Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
+}
+
+/// From which size on a codec is faster than the choices of a table. `None` of the outer: it was not timed.
+pub(super) fn codec(laps: &[Lap], table: &[Choice], codec: Codec) -> Option<Option<u64>> {
+    let pair = |lap: &Lap| {
+        let plain = lap.times_ns.get(&serves(table, lap.bytes)?.algorithm);
+        let algorithms = lap.times_ns.iter().filter(|(name, _)| name.parse::<Algorithm>().is_ok());
+        let plain_ns = *plain.or(algorithms.map(|(_, time)| time).min())?;
+        Some(Pair { bytes: lap.bytes, plain_ns, coded_ns: *lap.times_ns.get(codec.name())? })
+    };
+    let pairs: Vec<Pair> = laps.iter().filter_map(pair).collect();
+    (!pairs.is_empty()).then(|| faster_from(&pairs))
+}
+
+/// The kernel, or `apart`, for each range of the bytes of all rows. `laps` have rising sizes.
+pub(super) fn norm_table(device: &Device, ranks: usize, laps: &[NormLap]) -> Result<Vec<Choice>, Failure> {
+    let Some(first) = laps.first() else { return Err(Failure::failed("nothing was measured")) };
+    let size = |lap: &NormLap| Size { bytes: lap.bytes, times_ns: lap.times_ns.clone() };
+    let (sizes, built_in) = (laps.iter().map(size).collect::<Vec<_>>(), built_in(device, ranks, first)?);
     Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
 }

@@ -1,14 +1,18 @@
 //! The result of a tuning: the file, and tables of the times.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use symmetra::{Algorithm, Device, DeviceKind, TunedRow, TunedTable, TunedTiming, Tuning};
+use symmetra::{
+    Algorithm, Codec, Device, DeviceKind, TunedCodec, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning,
+};
 
 use super::crossovers::{Choice, MARGIN, serves};
-use super::inputs::table;
+use super::inputs::{codec, norm_table, table};
 use super::measure::Lap;
+use super::norms::{APART, NormLap};
 use crate::bytes;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;
@@ -18,6 +22,7 @@ use crate::table::Table;
 pub(super) struct World {
     pub(super) ranks: usize,
     pub(super) laps: Vec<Lap>,
+    pub(super) norms: Vec<NormLap>,
 }
 
 /// The result, as `--json` writes it.
@@ -38,6 +43,9 @@ struct Section {
     ranks: usize,
     dtype: &'static str,
     memory: &'static str,
+    /// Elements of a row, of norms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden: Option<usize>,
     /// A choice changes where that saves more than this share of the time.
     margin: f64,
     rows: Vec<Row>,
@@ -47,12 +55,13 @@ struct Section {
 #[derive(Serialize)]
 struct Row {
     bytes: u64,
-    /// By algorithm; algorithms that were not timed are left out.
+    /// By algorithm or codec; algorithms that were not timed are left out.
     times_us: Vec<(String, f64)>,
+    /// Of the algorithms.
     fastest: String,
     /// What the new table takes, and the one in force took.
     chosen: String,
-    before: &'static str,
+    before: String,
 }
 
 impl Report {
@@ -67,12 +76,17 @@ impl Report {
             kind: device.kind().name().to_owned(),
             tables: Vec::new(),
             timings: Vec::new(),
+            codecs: Vec::new(),
+            norms: Vec::new(),
         };
         let mut sections = Vec::new();
         for world in worlds {
             // Laps of one type and kind of memory follow each other.
             for laps in world.laps.chunk_by(|one, other| (one.dtype, one.direct) == (other.dtype, other.direct)) {
                 sections.push(section(device, world.ranks, laps, &mut tuning)?);
+            }
+            if !world.norms.is_empty() {
+                sections.push(norm_section(device, world.ranks, &world.norms, &mut tuning)?);
             }
         }
         Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
@@ -107,9 +121,26 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
         bytes: lap.bytes,
         times_ns: lap.times_ns.clone(),
     }));
+    if direct {
+        // Symmetric memory is where values as they are go fastest.
+        let tuned = |coded: &Codec| {
+            let from_bytes = codec(laps, &any, *coded)?;
+            Some(TunedCodec { world_size: ranks, codec: coded.to_string(), from_bytes })
+        };
+        tuning.codecs.extend(Codec::ALL.iter().filter_map(tuned));
+    }
     let memory = if direct { "symmetric" } else { "plain" };
-    let rows = laps.iter().map(|lap| row(lap, &any)).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory, margin: MARGIN, rows })
+    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &any, lap.before.name())).collect();
+    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, margin: MARGIN, rows })
+}
+
+/// Adds the norms of one world to the tuning.
+fn norm_section(device: &Device, ranks: usize, laps: &[NormLap], tuning: &mut Tuning) -> Result<Section, Failure> {
+    let choices = norm_table(device, ranks, laps)?;
+    let NormLap { dtype, hidden, .. } = laps[0];
+    tuning.norms.push(TunedNorm { world_size: ranks, hidden, rows: rows(&choices) });
+    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
+    Ok(Section { ranks, dtype: dtype.name(), memory: "symmetric", hidden: Some(hidden), margin: MARGIN, rows })
 }
 
 fn rows(choices: &[Choice]) -> Vec<TunedRow> {
@@ -119,31 +150,37 @@ fn rows(choices: &[Choice]) -> Vec<TunedRow> {
     choices.iter().map(row).collect()
 }
 
-fn row(lap: &Lap, table: &[Choice]) -> Row {
-    let fastest = lap.times_ns.iter().min_by_key(|(_, time)| **time);
-    let chosen = serves(table, lap.bytes);
+fn row(bytes: u64, times_ns: &BTreeMap<String, u64>, table: &[Choice], before: &str) -> Row {
+    let codec = |name: &str| name.parse::<Codec>().is_ok();
+    let fastest = times_ns.iter().filter(|(name, _)| !codec(name)).min_by_key(|(_, time)| **time);
+    let chosen = serves(table, bytes);
     Row {
-        bytes: lap.bytes,
-        times_us: lap.times_ns.iter().map(|(name, time)| (name.clone(), *time as f64 / 1e3)).collect(),
+        bytes,
+        times_us: times_ns.iter().map(|(name, time)| (name.clone(), *time as f64 / 1e3)).collect(),
         fastest: fastest.map_or_else(String::new, |(name, _)| name.clone()),
         chosen: chosen.map_or_else(String::new, |choice| choice.algorithm.clone()),
-        before: lap.before.name(),
+        before: before.to_owned(),
     }
 }
 
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, dtype, memory, .. } = self;
-        writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+        write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+        match self.hidden {
+            Some(hidden) => writeln!(out, " and norm of rows of {hidden} elements")?,
+            None => writeln!(out)?,
+        }
         // Timed algorithms, in the order of their numbers.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
-        let names: Vec<&str> = Algorithm::ALL.map(Algorithm::name).into_iter().filter(|name| timed(name)).collect();
+        let ways = Algorithm::ALL.map(Algorithm::name).into_iter().chain([APART]).chain(Codec::ALL.map(Codec::name));
+        let names: Vec<&str> = ways.filter(|name| timed(name)).collect();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
         let mut table = Table::new(headings, 0..=names.len());
         for row in &self.rows {
             let time = |name: &&str| row.time_us(name).map_or_else(|| "-".to_owned(), |time| format!("{time:.2}"));
             let size = bytes::format(row.bytes);
-            let ends = [row.fastest.clone(), row.chosen.clone(), row.before.to_owned()];
+            let ends = [row.fastest.clone(), row.chosen.clone(), row.before.clone()];
             table.add_row([size].into_iter().chain(names.iter().map(time)).chain(ends));
         }
         write!(out, "{table}")

@@ -1,7 +1,7 @@
 //! One rank's part: the matmul and the collective, each alone and both together.
 
 use half::bf16;
-use symmetra::{Communicator, Event, Reduction, Stream, SymmetricBuffer};
+use symmetra::{AllReduceOptions, Communicator, Event, Reduction, Stream, SymmetricBuffer};
 
 use super::matmul::Matmul;
 use super::{KindTimes, Overlap, Times};
@@ -39,7 +39,7 @@ pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times
     let output = communicator.symmetric::<bf16>(shape.output_elems())?;
     let data = Data::<bf16>::new(task.seed, task.elems, task.ranks);
     let mut times = Times { matmul_us: Vec::new(), kinds: Vec::new() };
-    for how in [How::Kernels(symmetra::Algorithm::Auto), How::CopyEngine] {
+    for how in [How::Kernels(AllReduceOptions::default()), How::CopyEngine] {
         let event = || Event::new(communicator.device());
         let beside = Beside {
             communicator,

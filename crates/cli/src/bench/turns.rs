@@ -1,0 +1,137 @@
+//! The turns of a race: every contender is verified, then the contenders are timed one after the other, again and again.
+
+use serde::{Deserialize, Serialize};
+use symmetra::{Capture, Communicator, DeviceKind, Graph, Stream};
+
+use super::stopwatch::{Stopwatch, Time};
+use crate::failure::Failure;
+
+/// How operations are enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// From a captured graph.
+    Graph,
+    /// One call after the other.
+    Eager,
+}
+
+impl Mode {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Graph => "graph",
+            Self::Eager => "eager",
+        }
+    }
+}
+
+/// What a contender left after its operations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    /// Elements that are wrong.
+    pub(super) wrong: u64,
+    /// Of the result.
+    pub(super) checksum: u64,
+}
+
+/// One operation on operands of its own, and what the operation must leave.
+pub(super) trait Contender<'a> {
+    /// Enqueues one operation that runs.
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()>;
+    /// Enqueues one operation that a graph holds.
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
+    /// Writes the operands. Blocks until they are written.
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()>;
+    /// Compares the result of so many operations. Blocks.
+    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict>;
+}
+
+/// One contender in one mode, as one rank saw it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SideLap {
+    /// Time of one operation in every launch.
+    pub(super) times_us: Vec<f64>,
+    /// The host's share of it.
+    pub(super) host_us: Vec<f64>,
+    pub(super) wrong: u64,
+    /// Of the result that was verified.
+    pub(super) checksum: u64,
+}
+
+/// How contenders take turns.
+pub(super) struct Turns<'h, 'w> {
+    pub(super) communicator: &'h Communicator,
+    /// Of graphs.
+    pub(super) graphs: &'h Stopwatch<'w>,
+    /// Of calls.
+    pub(super) calls: &'h Stopwatch<'w>,
+    /// Launches that are timed.
+    pub(super) launches: u32,
+}
+
+impl Turns<'_, '_> {
+    /// Verifies all contenders, then times launches of so many operations of each.
+    pub(super) fn laps<'a, C: Contender<'a>>(
+        &self,
+        mode: Mode,
+        operations: u32,
+        contenders: &[C],
+    ) -> Result<Vec<SideLap>, Failure> {
+        let enqueue = |contender: &C, stream: &Stream| (0..operations).try_for_each(|_| contender.enqueue(stream));
+        match mode {
+            Mode::Eager => self
+                .time(self.calls, operations, contenders, |number| enqueue(&contenders[number], self.calls.stream())),
+            Mode::Graph => {
+                let stream = self.graphs.stream();
+                let capture = |contender: &C| {
+                    // Not first in a graph: other libraries make their connections in the first call.
+                    contender.enqueue(stream)?;
+                    self.communicator.synchronize(stream)?;
+                    stream.capture(|capture| (0..operations).try_for_each(|_| contender.record(capture)))
+                };
+                let graphs: Vec<Graph<'a>> = contenders.iter().map(capture).collect::<symmetra::Result<_>>()?;
+                graphs.iter().try_for_each(Graph::register)?;
+                self.time(self.graphs, operations, contenders, |number| graphs[number].launch(stream))
+            }
+        }
+    }
+
+    /// `launch` enqueues all operations of a contender. The contenders take turns, so that drift affects all alike.
+    fn time<'a, C: Contender<'a>>(
+        &self,
+        stopwatch: &Stopwatch<'_>,
+        operations: u32,
+        contenders: &[C],
+        launch: impl Fn(usize) -> symmetra::Result<()>,
+    ) -> Result<Vec<SideLap>, Failure> {
+        let stream = stopwatch.stream();
+        let mut laps = Vec::new();
+        for (number, contender) in contenders.iter().enumerate() {
+            contender.prepare(stream)?;
+            // No rank may read before all have written.
+            self.communicator.group().barrier()?;
+            launch(number)?;
+            self.communicator.synchronize(stream)?;
+            let Verdict { wrong, checksum } = contender.verify(operations, stream)?;
+            laps.push(SideLap { wrong, checksum, ..SideLap::default() });
+        }
+        // All ranks have read their results before the next operation.
+        self.communicator.group().barrier()?;
+        for _ in 0..self.launches {
+            for (number, lap) in laps.iter_mut().enumerate() {
+                let Time { device_us, host_us } = stopwatch.time(|| launch(number))?;
+                lap.times_us.push(device_us / f64::from(operations));
+                lap.host_us.push(host_us / f64::from(operations));
+            }
+        }
+        Ok(laps)
+    }
+}
+
+/// Operations of one launch: 40, fewer on the CPU where those of so many bytes take long.
+pub(super) fn usual_operations(kind: DeviceKind, bytes: u64) -> u32 {
+    match kind {
+        DeviceKind::Cuda => 40,
+        _ => ((32 << 20) / bytes.max(1)).clamp(2, 40) as u32,
+    }
+}

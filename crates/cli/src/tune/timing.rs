@@ -1,0 +1,61 @@
+//! How graphs are timed in turn, and what the ranks agree on.
+
+use std::collections::BTreeMap;
+
+use symmetra::{Communicator, DeviceKind, Graph};
+
+use crate::bench::stopwatch::Stopwatch;
+use crate::failure::Failure;
+use crate::statistics::{median, slowest};
+
+pub(super) struct Timing<'t, 'w> {
+    pub(super) communicator: &'t Communicator,
+    pub(super) stopwatch: &'t Stopwatch<'w>,
+    /// Operations of one launch, where that is not by size.
+    pub(super) operations: Option<u32>,
+    /// Launches that are timed.
+    pub(super) launches: u32,
+}
+
+impl Timing<'_, '_> {
+    /// Operations of one launch: 40, fewer where they take long.
+    pub(super) fn operations(&self, bytes: u64) -> u32 {
+        let (budget_bytes, least) = match self.communicator.device().kind() {
+            DeviceKind::Host => (32 << 20, 2),
+            _ => (512 << 20, 4),
+        };
+        self.operations.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, 40) as u32)
+    }
+
+    /// This rank's time of one operation, for every graph of so many operations and every launch. The graphs take turns,
+    /// so that drift affects all alike.
+    pub(super) fn time(&self, graphs: &[Graph<'_>], operations: u32) -> Result<Vec<Vec<f64>>, Failure> {
+        let mut times_us = vec![Vec::new(); graphs.len()];
+        for launch in 0..=self.launches {
+            for (graph, times_us) in graphs.iter().zip(&mut times_us) {
+                let time = self.stopwatch.time(|| graph.launch(self.stopwatch.stream()))?;
+                // The first launch of a graph is not for timing.
+                if launch > 0 {
+                    times_us.push(time.device_us / f64::from(operations));
+                }
+            }
+        }
+        Ok(times_us)
+    }
+
+    /// The median over the launches of the slowest rank's time, by name: all ranks have the same.
+    pub(super) fn agree(&self, names: &[String], times_us: &[Vec<f64>]) -> Result<BTreeMap<String, u64>, Failure> {
+        let own = serde_json::to_vec(times_us).map_err(Failure::doing("write times"))?;
+        let all = self.communicator.group().all_gather_bytes(&own)?;
+        let all: Vec<Vec<Vec<f64>>> = all
+            .iter()
+            .map(|bytes| serde_json::from_slice(bytes))
+            .collect::<Result<_, _>>()
+            .map_err(Failure::doing("read times"))?;
+        let time_ns = |(number, name): (usize, &String)| {
+            let times = slowest(all.iter().filter_map(|times| times.get(number)).map(Vec::as_slice));
+            (name.clone(), (median(times) * 1e3).round() as u64)
+        };
+        Ok(names.iter().enumerate().map(time_ns).collect())
+    }
+}
