@@ -259,13 +259,15 @@ constexpr uint64_t norm_slot_packets(uint32_t algorithm, uint64_t rows, uint64_t
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
 /// In a zero-copy kernel nothing arrives.
 constexpr uint32_t items(const FusedNormArgs& args) {
-  return args.sum.algorithm == kTwoShotZeroCopy ? 0 : args.sum.world << args.sum.lanes_log2;
+  const bool alone = args.sum.algorithm == kOneShotSentinel;  // a lane is an item, else a lane and a rank
+  return args.sum.algorithm == kTwoShotZeroCopy ? 0 : (alone ? 1 : args.sum.world) << args.sum.lanes_log2;
 }
-/// Block-shared memory of a fused norm: what arrived, the columns, if rows are quantised what is largest, and the stage of
-/// a row that is not too long for it.
+/// Block-shared memory of a fused norm: in a two-shot what arrived; the columns, if rows are quantised what is largest, and
+/// the stage of a row that is not too long for it.
 constexpr uint64_t norm_shared_bytes(const FusedNormArgs& args) {
   const uint64_t packets = row_packets(args.norm), stage = packets <= kStagePackets ? packets * 16 : 0;
-  return kNormSharedBytes + uint64_t{items(args)} * 16 + uint64_t{largest_words(args.norm, items(args))} * 4 + stage;
+  const uint64_t arrived = args.sum.algorithm == kOneShotSentinel ? 0 : uint64_t{items(args)} * 16;
+  return kNormSharedBytes + arrived + uint64_t{largest_words(args.norm, items(args))} * 4 + stage;
 }
 /// Whether rows are scattered in a way that the algorithm has.
 constexpr bool is_scattered(const FusedNormArgs& args) {

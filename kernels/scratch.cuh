@@ -61,6 +61,58 @@ class Scratch {
     return Protocol::decode(packet);
   }
 
+  /// Sends a packet to `peer`, at a place of this rank's slot.
+  SYMMETRA_DEVICE void send(uint32_t hop, uint32_t peer, uint32_t place, const Data& data) const {
+    Packet* const to = reinterpret_cast<Packet*>(args_.peers[peer]) + (now(hop) + args_.rank * slot_ + place);
+    platform::store_packet(to, Protocol::encode(data, call_.epoch));
+  }
+
+  /// Waits for the packets of all peers at a place of their slots, and reduces them and this rank's, in rank order. All are
+  /// polled at once where the world size is fixed. Undefined when the wait gave up.
+  template <uint32_t kWorld>
+  SYMMETRA_DEVICE Data await_sum(device::Waiter& waiter, uint32_t hop, uint32_t place, const Data& own, const Reduction& reduction) const {
+    const Packet* const from = reinterpret_cast<const Packet*>(args_.peers[args_.rank]) + (now(hop) + place);
+    constexpr uint32_t kAtOnce = kWorld == 0 ? 1 : kWorld;
+    Packet packets[kAtOnce];
+    typename Protocol::Element::template Accumulator<4> total(reduction);
+    for (uint32_t first = 0; first < world_; first += kAtOnce) {
+      uint32_t missing = args_.rank;
+      waiter.until(missing, [&] {
+        bool all = true;
+        SYMMETRA_UNROLL
+        for (uint32_t i = 0; i < kAtOnce; ++i) {
+          if (first + i != args_.rank) packets[i] = platform::load_packet(from + (first + i) * slot_);
+        }
+        SYMMETRA_UNROLL
+        for (uint32_t i = 0; i < kAtOnce; ++i) {
+          if (first + i == args_.rank || Protocol::arrived(packets[i], call_.epoch)) continue;
+          all = false;
+          missing = first + i;
+        }
+        return all;
+      });
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const Data data = first + i == args_.rank ? own : Protocol::decode(packets[i]);
+        if (first + i == 0) {
+          total.start(data);
+        } else {
+          total.add(data);
+        }
+      }
+    }
+    return total.round();
+  }
+
+  /// Clears the packets of all peers at a place of their slots, if the previous call used the place.
+  SYMMETRA_DEVICE void clear(uint32_t hop, uint32_t place) const {
+    if (place >= call_.previous) return;
+    Packet* const own = reinterpret_cast<Packet*>(args_.peers[args_.rank]) + (before(hop) + place);
+    for (uint32_t peer = 0; peer < world_; ++peer) {
+      if (peer != args_.rank) platform::store_packet(own + peer * slot_, Protocol::empty());
+    }
+  }
+
   /// Clears packet `tile` + lane of the peer if the previous call used it. Call it between sending and awaiting, where
   /// it costs nothing.
   SYMMETRA_DEVICE void clear(uint32_t hop, const Pair& pair, uint32_t tile) const {

@@ -18,6 +18,10 @@ class Epilogue {
   using Data = Words<4>;
   static constexpr uint32_t kCount = kValues<Element, 4>;
   using Values = float[kCount];
+  /// The weights of a packet, in the rows' type or in single precision.
+  struct Weights {
+    Data part[kCount / 4];
+  };
 
   SYMMETRA_DEVICE Epilogue(const NormArgs& args, uint64_t row)
       : args_(args),
@@ -36,15 +40,30 @@ class Epilogue {
     return {kQuantised ? args.quantised.elems / kCount : 0, places, packets_of<Element>(args.width)};
   }
 
-  /// A packet of x, by that of the sum.
-  SYMMETRA_DEVICE Data with_residual(uint32_t packet, const Data& sum) const {
+  /// A packet of the residual, if there is one.
+  SYMMETRA_DEVICE Data residual(uint32_t packet) const { return args_.residual == nullptr ? Data{} : residual_.load(packet); }
+
+  /// A packet of x, by those of the sum and of the residual.
+  SYMMETRA_DEVICE Data with_residual(const Data& sum, const Data& residual) const {
     if (args_.residual == nullptr) return sum;
-    Values x, residual;
+    Values x, added;
     Element::unpack(sum, x);
-    Element::unpack(residual_.load(packet), residual);
+    Element::unpack(residual, added);
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kCount; ++i) x[i] = platform::add(x[i], residual[i]);
+    for (uint32_t i = 0; i < kCount; ++i) x[i] = platform::add(x[i], added[i]);
     return Element::template pack<4>(x);
+  }
+
+  /// The weights of a packet, as they lie in memory. Who loads them before a wait does not wait for them behind it.
+  SYMMETRA_DEVICE Weights weights(uint32_t packet) const {
+    Weights weights{};
+    if (args_.weight_dtype != kF32) {
+      weights.part[0] = weight_.load(packet);
+      return weights;
+    }
+    SYMMETRA_UNROLL
+    for (uint32_t part = 0; part < kCount / 4; ++part) weights.part[part] = wide_weight_.load(packet * (kCount / 4) + part);
+    return weights;
   }
 
   /// Writes a packet of x, if asked for.
@@ -54,13 +73,14 @@ class Epilogue {
   /// A packet of x that keep has written; `args.residual_out` is given.
   SYMMETRA_DEVICE Data kept(uint32_t packet) const { return residual_out_.load(packet); }
 
-  /// Adds a packet of x to the columns of its row.
-  SYMMETRA_DEVICE void add(const Columns& columns, uint32_t packet, const Data& x) const {
+  /// Adds a packet of x to the columns of its row. `weights(packet)`: the packet's weights.
+  template <class W>
+  SYMMETRA_DEVICE void add(const Columns& columns, uint32_t packet, const Data& x, W weights) const {
     Values values;
     Element::unpack(x, values);
     RowTotals of_packet{sum_of_squares(values), 0.0f};
     if (kQuantised && columns.wants_largest()) {
-      weigh(packet, values);
+      weigh(packet, weights(packet), values);
       of_packet.largest = largest_of(values);
     }
     columns.add(packet, of_packet);
@@ -78,29 +98,29 @@ class Epilogue {
   }
 
   /// The largest size in a packet of y.
-  SYMMETRA_DEVICE float largest(uint32_t packet, const Data& x, float factor) const {
+  SYMMETRA_DEVICE float largest(uint32_t packet, const Data& x, const Weights& weights, float factor) const {
     Values values;
-    Element::unpack(y(packet, x, factor), values);
+    Element::unpack(y(packet, x, weights, factor), values);
     return largest_of(values);
   }
 
   /// Writes a packet of the output and its codes, as far as asked for. Elements behind the row's end are zero. `largest`:
   /// the largest size in y of what has the packet's scale.
-  SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, float factor, float largest) const {
+  SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
     if (!kQuantised && args_.output == nullptr) return;
-    const Data normed = y(packet, x, factor);
+    const Data normed = y(packet, x, weights, scale.factor);
     if (args_.output != nullptr) output_.store(packet, normed);
     if constexpr (kQuantised) {
       Values values;
       Element::unpack(normed, values);
-      quantiser_.store(packet, values, largest);
+      quantiser_.store(packet, values, scale.largest);
     }
   }
 
-  /// Writes the output row and its codes by all threads of the block. `x(packet)` is a packet of x; `noted`: kNormColumns
-  /// words of shared memory, if the row has groups. All threads sync before they use these words otherwise.
-  template <class X>
-  SYMMETRA_DEVICE void norm_row(X x, const RowScale& scale, float* noted) const {
+  /// Writes the output row and its codes by all threads of the block. `x(packet)` and `weights(packet)`: packets of x and of the weights;
+  /// `noted`: kNormColumns words of shared memory, if the row has groups. All threads sync before they use these words otherwise.
+  template <class X, class W>
+  SYMMETRA_DEVICE void norm_row(X x, W weights, const RowScale& scale, float* noted) const {
     if (!kQuantised && args_.output == nullptr) return;
     const auto padded = [&](uint32_t packet) { return packet < residual_.packets() ? x(packet) : Data{}; };
     const Groups groups = Epilogue::groups(args_, kNormColumns);
@@ -110,14 +130,14 @@ class Epilogue {
         if (start != 0) platform::sync_block();  // all have read what the span before noted
         for (uint32_t place = platform::thread(); place < kNormColumns; place += platform::threads()) {
           for (uint32_t offset = place; offset < count; offset += kNormColumns) {
-            groups.note(noted, offset, largest(start + offset, padded(start + offset), scale.factor));
+            groups.note(noted, offset, largest(start + offset, padded(start + offset), weights(start + offset), scale.factor));
           }
         }
         platform::sync_block();
       }
       for (uint32_t offset = platform::thread(); offset < count; offset += platform::threads()) {
         const float most = groups.any() ? groups.largest(noted, offset, count) : scale.largest;
-        norm(start + offset, padded(start + offset), scale.factor, most);
+        norm(start + offset, padded(start + offset), weights(start + offset), {scale.factor, most});
       }
     }
   }
@@ -132,9 +152,9 @@ class Epilogue {
   }
 
   /// Multiplies values of x by weight + offset. Values behind the row's end become zero.
-  SYMMETRA_DEVICE void weigh(uint32_t packet, Values& values) const {
+  SYMMETRA_DEVICE void weigh(uint32_t packet, const Weights& held, Values& values) const {
     Values weights;
-    load_weights(packet, weights);
+    unpack(held, weights);
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       const float weighted = platform::multiply(values[i], platform::add(weights[i], args_.weight_offset));
@@ -143,10 +163,10 @@ class Epilogue {
   }
 
   /// A packet of y.
-  SYMMETRA_DEVICE Data y(uint32_t packet, const Data& x, float factor) const {
+  SYMMETRA_DEVICE Data y(uint32_t packet, const Data& x, const Weights& weights, float factor) const {
     Values values;
     Element::unpack(x, values);
-    weigh(packet, values);
+    weigh(packet, weights, values);
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       const float normed = platform::multiply(values[i], factor);
@@ -155,12 +175,12 @@ class Epilogue {
     return Element::template pack<4>(values);
   }
 
-  SYMMETRA_DEVICE void load_weights(uint32_t packet, Values& weights) const {
-    if (args_.weight_dtype != kF32) return Element::unpack(weight_.load(packet), weights);
+  SYMMETRA_DEVICE void unpack(const Weights& held, Values& weights) const {
+    if (args_.weight_dtype != kF32) return Element::unpack(held.part[0], weights);
     SYMMETRA_UNROLL
     for (uint32_t part = 0; part < kCount / 4; ++part) {
       float four[4];
-      F32::unpack(wide_weight_.load(packet * (kCount / 4) + part), four);
+      F32::unpack(held.part[part], four);
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < 4; ++i) weights[part * 4 + i] = four[i];
     }

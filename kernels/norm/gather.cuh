@@ -62,12 +62,14 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
   // A row that is too long for the stage waits in this rank's own output, which no peer reads.
   const Row<Element> own(norm.output, number * norm.width, norm.hidden);
   const bool staged = own.packets() <= kStagePackets;
+  const auto weights = [&](uint32_t packet) { return epilogue.weights(packet); };
   const Columns columns(shared.columns, own.packets());
   for (uint32_t column = platform::thread(); column < columns.count(); column += platform::threads()) {
     for (uint32_t packet = column; packet < own.packets(); packet += kNormColumns) {
-      const Words<4> x = epilogue.with_residual(packet, inputs.sum(packet));
+      const Words<4> residual = epilogue.residual(packet);
+      const Words<4> x = epilogue.with_residual(inputs.sum(packet), residual);
       epilogue.keep(packet, x);
-      epilogue.add(columns, packet, x);
+      epilogue.add(columns, packet, x, weights);
       if (staged) {
         shared.stage[packet] = x;
       } else {
@@ -80,7 +82,7 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
   for (uint32_t k = 1; k <= world; ++k) {
     const NormArgs theirs = outputs_of(args, (rank + k) % world);
     const Epilogue<Element, false> store(theirs, number);
-    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, scale, nullptr);
+    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, weights, scale, nullptr);
   }
   platform::sync_block();  // all have read the stage and the total
 }

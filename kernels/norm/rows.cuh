@@ -66,32 +66,44 @@ class Columns {
   /// columns of another row.
   SYMMETRA_DEVICE RowTotals total() const {
     uint32_t level = 0, count = count_;
-    while (count > 1) {
+    while (count > platform::kTeam) {
       platform::sync_block();
-      const uint32_t folded = (count + kNormFold - 1) / kNormFold;
-      for (uint32_t i = platform::thread(); i < folded; i += platform::threads()) {
-        squares_[level + count + i] = folded_squares(level + i * kNormFold, level + count);
-        if (largest_ != nullptr) largest_[level + count + i] = folded_largest(level + i * kNormFold, level + count);
+      const uint32_t folded = (count + kFold - 1) / kFold;
+      for (uint32_t i = platform::thread(); i < folded * platform::kTeam; i += platform::threads()) {
+        const RowTotals part = fold(level, count, i);
+        if (i % platform::kTeam != 0) continue;
+        squares_[level + count + i / platform::kTeam] = part.squares;
+        if (largest_ != nullptr) largest_[level + count + i / platform::kTeam] = part.largest;
       }
       level += count;
       count = folded;
     }
     platform::sync_block();
-    return {squares_[level], largest_ != nullptr ? largest_[level] : 0.0f};
+    if (platform::kTeam == 1) return {squares_[level], largest_ != nullptr ? largest_[level] : 0.0f};
+    return fold(level, count, platform::thread() % platform::kTeam);
   }
 
  private:
-  SYMMETRA_DEVICE float folded_squares(uint32_t first, uint32_t end) const {
-    float part[kNormFold];
-    SYMMETRA_UNROLL
-    for (uint32_t k = 0; k < kNormFold; ++k) part[k] = first + k < end ? squares_[first + k] : 0.0f;
-    return tree_sum(part);
-  }
-  SYMMETRA_DEVICE float folded_largest(uint32_t first, uint32_t end) const {
-    float most = 0.0f;
-    SYMMETRA_UNROLL
-    for (uint32_t k = 0; k < kNormFold; ++k) most = larger(most, first + k < end ? largest_[first + k] : 0.0f);
-    return most;
+  /// Columns that are folded into one at a time: by a team, a column a thread, or by one thread.
+  static constexpr uint32_t kFold = platform::kTeam == 1 ? kNormFold : platform::kTeam;
+
+  /// The totals of those of `count` columns behind `level` that are folded with column `i`. A thread that is a team folds
+  /// kFold columns.
+  SYMMETRA_DEVICE RowTotals fold(uint32_t level, uint32_t count, uint32_t i) const {
+    if constexpr (platform::kTeam == 1) {
+      const uint32_t first = level + i * kFold, end = level + count;
+      float part[kFold], most = 0.0f;
+      for (uint32_t k = 0; k < kFold; ++k) part[k] = first + k < end ? squares_[first + k] : 0.0f;
+      for (uint32_t k = 0; k < kFold && largest_ != nullptr; ++k) most = larger(most, first + k < end ? largest_[first + k] : 0.0f);
+      return {tree_sum(part), most};
+    } else {
+      RowTotals totals{platform::team_sum(i < count ? squares_[level + i] : 0.0f), 0.0f};
+      if (largest_ != nullptr) {
+        const uint32_t bits = i < count ? platform::bits_of(largest_[level + i]) : 0;
+        totals.largest = platform::f32_of(platform::team_max<kFold>(bits));  // in the order of sizes, and NaNs above
+      }
+      return totals;
+    }
   }
 
   float* squares_;

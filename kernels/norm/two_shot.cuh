@@ -52,6 +52,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
     const Row<Element> row(norm.input, (first_row(rank) + number) * norm.hidden, norm.hidden);
     const Operands epilogue(norm, first_row(rank) + number);
     const Stage stage(shared.stage, sum, number * pitch, packets);
+    const auto weights = [&](uint32_t packet) { return epilogue.weights(packet); };
     for (uint32_t tile = 0; tile < packets; tile += lanes) {
       pairs.each([&](const Pair& pair) {
         const uint32_t packet = tile + pair.lane;
@@ -64,9 +65,10 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
       platform::each(lanes, [&](uint32_t lane) {
         const uint32_t packet = tile + lane;
         if (packet >= packets) return;
-        const Data x = epilogue.with_residual(packet, reduce_ranks<Element, kWorld>(shared.arrived + lane, lanes_log2, reduction));
+        const Data all = reduce_ranks<Element, kWorld>(shared.arrived + lane, lanes_log2, reduction);
+        const Data x = epilogue.with_residual(all, epilogue.residual(packet));
         epilogue.keep(packet, x);
-        epilogue.add(columns, packet, x);
+        epilogue.add(columns, packet, x, weights);
         stage.put(packet, x);
       });
       platform::sync_block();
@@ -81,7 +83,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
       if (!gathers || pair.peer == rank || pair.lane != 0 || failed) return;
       scratch.send(1, pair, number * pitch + packets, F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     });
-    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, scale, shared.largest);
+    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
     platform::sync_block();  // all have read the stage, the total and what is largest
   }
   const Groups groups = Operands::groups(norm, lanes);
@@ -106,7 +108,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
           for (uint32_t offset = pair.lane; offset < count; offset += lanes) {
             const Data x = arrived(pair, start + offset);
             if (offset == pair.lane) shared.arrived[pair.place] = x;
-            groups.note(shared.largest + (pair.peer << lanes_log2), offset, epilogue.largest(start + offset, x, scale.factor));
+            groups.note(shared.largest + (pair.peer << lanes_log2), offset,
+                        epilogue.largest(start + offset, x, epilogue.weights(start + offset), scale.factor));
           }
         });
         platform::sync_block();
@@ -117,7 +120,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
           if (start + offset < packets && !scattered) epilogue.keep(start + offset, x);
           const float* const noted = shared.largest + (pair.peer << lanes_log2);
           const float largest = groups.any() ? groups.largest(noted, offset, count) : scale.largest;
-          epilogue.norm(start + offset, x, scale.factor, largest);
+          epilogue.norm(start + offset, x, epilogue.weights(start + offset), {scale.factor, largest});
         }
       });
       if (groups.any()) platform::sync_block();  // all have read what is largest

@@ -230,9 +230,9 @@ impl Inner {
         let (packets, quantised) = (packets(dtype, rows.hidden()) as u64, rows.quantised.is_some());
         let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u64);
         match algorithm {
-            Algorithm::OneShotSentinel => geometry::fused_norm(shape, world as u32, (count, packets), quantised),
+            Algorithm::OneShotSentinel => geometry::one_shot_norm(shape, (count, packets), quantised),
             Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets),
-            _ => geometry::fused_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
+            _ => geometry::two_shot_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
         }
     }
 

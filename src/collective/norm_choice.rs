@@ -131,7 +131,11 @@ pub(super) fn scattered_ranges(world: usize, direct: bool, fits: impl Fn(Algorit
 
 /// The fused algorithm that a tuning names, or none.
 fn fused_by(name: &str) -> Result<Option<Algorithm>> {
-    let fused = if name == APART { None } else { Some(name.parse::<Algorithm>().ok().filter(|named| named.norms(&ALL_REDUCE_NORM))) };
+    let fused = if name == APART {
+        None
+    } else {
+        Some(name.parse::<Algorithm>().ok().filter(|named| named.norms(&ALL_REDUCE_NORM)))
+    };
     match fused {
         Some(None) => {
             let [one, two] = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];

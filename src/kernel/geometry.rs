@@ -129,21 +129,33 @@ fn largest_bytes(quantised: bool, items: u32) -> u32 {
     if quantised { NORM_LARGEST_WORDS.max(items.next_multiple_of(4)) * 4 } else { 0 }
 }
 
-/// The launch of an all-reduce and norm in one kernel, of `count` rows that a rank reduces: a row a block, and a lane for
-/// each of its `packets` packets, as far as a block has threads for the lanes of every rank.
-pub(crate) fn fused_norm(shape: Shape, world: u32, (count, packets): (u64, u64), quantised: bool) -> Launch {
+/// The launch of a one-shot all-reduce and norm of `count` rows: a row a block, and a packet of its `packets` packets a
+/// thread. Blocks of many rows are smaller, so that a multiprocessor has room for two.
+pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantised: bool) -> Launch {
+    const MANY_ROWS: u64 = 128;
+    let most_threads = if count > MANY_ROWS { 512 } else { 1024 };
+    let lanes_log2 = |most: u32| packets.next_power_of_two().ilog2().clamp(5, most.ilog2());
+    norm(shape, (1, lanes_log2(most_threads)), (count, packets), quantised)
+}
+
+/// The launch of a two-shot all-reduce and norm of `count` rows that a rank reduces: a row a block, and a lane for each of
+/// its `packets` packets, as far as a block has threads for the lanes of every rank.
+pub(crate) fn two_shot_norm(shape: Shape, world: u32, (count, packets): (u64, u64), quantised: bool) -> Launch {
     const MOST_THREADS: u32 = 1024;
+    let lanes_log2 = packets.next_power_of_two().ilog2().clamp(5, (MOST_THREADS / world).ilog2());
+    norm(shape, (world, lanes_log2), (count, packets), quantised)
+}
+
+/// The launch of a fused norm of `count` rows, with a thread for every lane of every source.
+fn norm(shape: Shape, (sources, lanes_log2): (u32, u32), (count, packets): (u64, u64), quantised: bool) -> Launch {
     let (blocks, threads, lanes_log2) = match shape {
         Shape::Host { blocks, threads } => (blocks, threads, 8),
-        Shape::Gpu => {
-            let most = (MOST_THREADS / world).ilog2();
-            let lanes_log2 = packets.next_power_of_two().ilog2().clamp(5, most);
-            (count.clamp(1, MAX_BLOCKS.into()) as u32, world << lanes_log2, lanes_log2)
-        }
+        Shape::Gpu => (count.clamp(1, MAX_BLOCKS.into()) as u32, sources << lanes_log2, lanes_log2),
     };
+    let items = sources << lanes_log2;
+    let arrived = if sources == 1 { 0 } else { items * PACKET_BYTES };
     let stage = if packets <= STAGE_PACKETS.into() { packets as u32 * PACKET_BYTES } else { 0 };
-    let items = world << lanes_log2;
-    let shared_bytes = NORM_SHARED_BYTES + items * PACKET_BYTES + largest_bytes(quantised, items) + stage;
+    let shared_bytes = NORM_SHARED_BYTES + arrived + largest_bytes(quantised, items) + stage;
     Launch::new(blocks, threads, shared_bytes, shape == Shape::Gpu, lanes_log2)
 }
 

@@ -38,9 +38,10 @@ class Waiter {
 
   SYMMETRA_DEVICE bool gave_up() const { return kBounded && gave_up_; }
 
-  /// Calls `arrived` until it returns true, at least once. False: the wait gave up.
+  /// Calls `arrived` until it returns true, at least once. False: the wait gave up. `peer` is who is waited for, and
+  /// `arrived` may change it.
   template <class Arrived>
-  SYMMETRA_DEVICE bool until(uint32_t peer, Arrived arrived) {
+  SYMMETRA_DEVICE bool until(const uint32_t& peer, Arrived arrived) {
     while (!kBounded && !arrived()) platform::pause();
     if (!kBounded) return true;
     uint32_t spins = gave_up_ ? 1 : platform::kSpinsPerCheck;

@@ -13,8 +13,9 @@ proptest! {
             single(Shape::Gpu, 2 * world),
             relay(Shape::Gpu, world, packets),
             quantised(Shape::Gpu, world, packets >> 5, 17),
-            fused_norm(Shape::Gpu, world, (packets, row), false),
-            fused_norm(Shape::Gpu, world, (packets, row), true),
+            two_shot_norm(Shape::Gpu, world, (packets, row), false),
+            two_shot_norm(Shape::Gpu, world, (packets, row), true),
+            one_shot_norm(Shape::Gpu, (packets, row), true),
             gathered_norm(Shape::Gpu, packets, row),
         ] {
             let geometry = launch.geometry;
@@ -27,7 +28,7 @@ proptest! {
         let launch = quantised(Shape::Gpu, world, packets >> 5, 17);
         prop_assert!(launch.geometry.threads >= world << launch.lanes_log2);
         prop_assert!(launch.geometry.threads % 32 == 0 && launch.geometry.threads <= 512);
-        let launch = fused_norm(Shape::Gpu, world, (packets, row), true);
+        let launch = two_shot_norm(Shape::Gpu, world, (packets, row), true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         let launch = relay(Shape::Gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);

@@ -87,6 +87,13 @@ SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
   return value;
 }
 
+/// The sum over a team, as a tree of neighbours.
+SYMMETRA_DEVICE float team_sum(float value) {
+  SYMMETRA_UNROLL
+  for (uint32_t step = 1; step < kTeam; step *= 2) value = __fadd_rn(value, __shfl_xor_sync(0xFFFFFFFF, value, step));
+  return value;
+}
+
 /// Dependent launch: waits until all earlier kernels have ended and their writes are visible.
 SYMMETRA_DEVICE void wait_prior() {
 #if __CUDA_ARCH__ >= 900

@@ -151,6 +151,17 @@ SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
   return value;
 }
 
+/// The sum over a team, as a tree of neighbours.
+SYMMETRA_DEVICE float team_sum(float value) {
+  SYMMETRA_UNROLL
+  for (uint32_t step = 1; step < kTeam; step *= 2) {
+    const uint32_t lane = thread() % hip::kWave;
+    const int bits = __builtin_bit_cast(int, value);
+    value = value + __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(static_cast<int>((lane ^ step) * 4), bits));
+  }
+  return value;
+}
+
 /// This platform has no dependent launch: a kernel starts when the previous one has ended.
 SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}

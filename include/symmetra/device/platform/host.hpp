@@ -116,6 +116,9 @@ SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
   return value;
 }
 
+/// The sum over a team, as a tree of neighbours.
+SYMMETRA_DEVICE float team_sum(float value) { return value; }
+
 /// The host has no dependent launch: a kernel starts when the previous one has ended.
 SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}
