@@ -245,11 +245,20 @@ typename Backend::Entry kernel(const FusedNormArgs& args) {
   return norm_kernel<Backend>(args);
 }
 
+/// Whether a launch fits, by the teams of this platform.
+template <class Args>
+constexpr bool fits_here(const Args& args, const Geometry& geometry) {
+  return fits(args, geometry);
+}
+constexpr bool fits_here(const AllReduceArgs& args, const Geometry& geometry) {
+  return args.codec == kCodecNone ? fits(args, geometry) : quantised_fits(args, geometry, platform::kTeam);
+}
+
 /// The kernel of a launch. Null: there is none, or the launch does not fit what kernels take for granted.
 template <class Backend>
 typename Backend::Entry kernel(Kind kind, const void* block, const Geometry& geometry) {
   const auto fitting = [&geometry](const auto& args) -> typename Backend::Entry {
-    if (!fits(args, geometry) || (Backend::kThreadAnItem && geometry.threads < items(args))) return {};
+    if (!fits_here(args, geometry) || (Backend::kThreadAnItem && geometry.threads < items(args))) return {};
     return kernel<Backend>(args);
   };
   switch (kind) {

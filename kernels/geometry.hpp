@@ -1,7 +1,6 @@
 // Checks that a launch is right: the conditions that the kernels rely on.
 #pragma once
 #include "kernels/args.hpp"
-#include "symmetra/device/platform.hpp"
 
 namespace symmetra::kernels {
 
@@ -117,23 +116,23 @@ constexpr uint32_t quantised_shared_bytes(uint32_t codec, uint32_t world, uint32
 /// Most threads a block of a quantised all-reduce may have.
 constexpr uint32_t kMostQuantisedThreads = 512;
 
-/// Whether the launch of a quantised all-reduce stays within its memory.
-constexpr bool quantised_fits(const AllReduceArgs& args, const Geometry& geometry) {
+/// Whether the launch of a quantised all-reduce stays within its memory, where a team has so many threads.
+constexpr bool quantised_fits(const AllReduceArgs& args, const Geometry& geometry, uint32_t team) {
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && codec_bits(args.codec) != 0 &&
                      (args.dtype == kF16 || args.dtype == kBF16) && (args.reduction == kSum || args.reduction == kAverage) &&
                      (args.algorithm == kOneShotSentinel || args.algorithm == kTwoShotSentinel);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
-                     geometry.threads <= kMostQuantisedThreads && geometry.threads >= platform::kTeam && args.lanes_log2 <= 16 &&
-                     geometry.shared_bytes >= quantised_shared_bytes(args.codec, args.world, geometry.threads / platform::kTeam);
+                     geometry.threads <= kMostQuantisedThreads && geometry.threads >= team && args.lanes_log2 <= 16 &&
+                     geometry.shared_bytes >= quantised_shared_bytes(args.codec, args.world, geometry.threads / team);
   const bool room = args.count < uint64_t{1} << 33 && args.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(args.algorithm, args.slot_packets, args.world) <= uint64_t{16} << 32 &&
                     quantised_packets(args) <= args.slot_packets;
   return known && shape && room;
 }
 
-/// Whether a launch stays within its memory. Packet offsets have 32 bits.
+/// Whether a launch stays within its memory: without a codec, see quantised_fits. Packet offsets have 32 bits.
 constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
-  if (args.codec != kCodecNone) return quantised_fits(args, geometry);
+  if (args.codec != kCodecNone) return false;
   const uint64_t bytes = args.count * element_bytes(args.dtype);
   const uint64_t region = region_bytes(args.algorithm, args.slot_packets, args.world);
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && element_bytes(args.dtype) != 0;

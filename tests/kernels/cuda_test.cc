@@ -58,6 +58,7 @@ struct Pinned {
 };
 
 constexpr uint64_t kMostElements = 60000;
+constexpr uint32_t kTeam = 32;  // threads
 
 /// Operands of a call on every GPU: guards around them as on the host.
 struct Call {
@@ -179,7 +180,7 @@ struct Ranks {
     args.reduction = call.c.reduction;
     args.codec = call.c.codec;
     args.lanes_log2 = call.c.lanes_log2;
-    const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes_of(call.c, algorithm, world), programmatic};
+    const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes_of(call.c, algorithm, world, kTeam), programmatic};
     MUST(cudaSetDevice(static_cast<int>(rank)));
     MUST(static_cast<cudaError_t>(cuda::launch(streams[rank], kind_of(args), &args, geometry)));
   }
@@ -208,7 +209,7 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   if (partial && c.reduction == kAverage && !reference::is_float(dtype)) c.reduction = kSum;
   if (has_codecs(algorithm, dtype) && random() % 2 == 0) {
     quantise(random, c);
-    c.threads = std::max(items(algorithm, world, c.lanes_log2), symmetra::platform::kTeam) + random() % 2;
+    c.threads = std::max(items(algorithm, world, c.lanes_log2), kTeam) + random() % 2;
   }
   return c;
 }
