@@ -2,6 +2,8 @@
 // are specialised, also for 2, 4 and 8 ranks. Every other type has one kernel for all reductions and, as kWorld == 0,
 // all world sizes. So have all-reduces by codecs, for all codecs.
 #pragma once
+#include <type_traits>
+
 #include "kernels/agree.cuh"
 #include "kernels/all_reduce/one_shot.cuh"
 #include "kernels/all_reduce/quantised.cuh"
@@ -245,20 +247,20 @@ typename Backend::Entry kernel(const FusedNormArgs& args) {
   return norm_kernel<Backend>(args);
 }
 
-/// Whether a launch fits, by the teams of this platform.
-template <class Args>
+/// Whether a launch fits. Its own function for each backend, whose teams differ.
+template <class Backend, class Args>
 constexpr bool fits_here(const Args& args, const Geometry& geometry) {
+  if constexpr (std::is_same_v<Args, AllReduceArgs>) {
+    if (args.codec != kCodecNone) return quantised_fits(args, geometry, platform::kTeam);
+  }
   return fits(args, geometry);
-}
-constexpr bool fits_here(const AllReduceArgs& args, const Geometry& geometry) {
-  return args.codec == kCodecNone ? fits(args, geometry) : quantised_fits(args, geometry, platform::kTeam);
 }
 
 /// The kernel of a launch. Null: there is none, or the launch does not fit what kernels take for granted.
 template <class Backend>
 typename Backend::Entry kernel(Kind kind, const void* block, const Geometry& geometry) {
   const auto fitting = [&geometry](const auto& args) -> typename Backend::Entry {
-    if (!fits_here(args, geometry) || (Backend::kThreadAnItem && geometry.threads < items(args))) return {};
+    if (!fits_here<Backend>(args, geometry) || (Backend::kThreadAnItem && geometry.threads < items(args))) return {};
     return kernel<Backend>(args);
   };
   switch (kind) {

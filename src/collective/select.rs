@@ -1,6 +1,7 @@
 //! The choice of an all-reduce algorithm: a pure table of world size, bytes, type and reach, so that every rank chooses
-//! alike. The built-in crossovers were measured on 2 and 4 H200 (NVLink 4, no multicast) and, for the host device, on a
-//! CPU of two cores. Values for more GPUs are estimates. A tuning replaces them. `explain` prints the table.
+//! alike. The built-in crossovers were measured on 2, 4 and 8 H200 (NVLink 4, no multicast) and, for the host device, on a
+//! CPU of two cores. Values for integers on more than 4 GPUs are estimates. A tuning replaces them. `explain` prints the
+//! table.
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -49,7 +50,7 @@ const TUNED: &str = "measured on this machine by `symmetra tune`";
 /// A tuning of another kind of device is obeyed, and `explain` says so.
 const TUNED_ELSEWHERE: &str = "measured by `symmetra tune`, but on another kind of device";
 
-/// The built-in crossovers: measured on 2 and 4 H200, and used for all GPUs of that generation or later. Latencies
+/// The built-in crossovers: measured on 2, 4 and 8 H200, and used for all GPUs of that generation or later. Latencies
 /// differ little between generations, but links do: on slower links, moving fewer bytes pays off at smaller messages.
 fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, floating: bool) -> Crossovers {
     const KIB: u64 = 1 << 10;
@@ -67,13 +68,13 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, fl
         (0..=2, false) => (256 * KIB, MIB, 0, 12 * MIB, 2 * MIB),
         (3..=4, true) => (128 * KIB, 4 * MIB, 0, 24 * MIB, 16 * MIB),
         (3..=4, false) => (64 * KIB, MIB, 0, 12 * MIB, 3 * MIB),
-        (_, true) => (32 * KIB, 4 * MIB, 0, 48 * MIB, 16 * MIB),
+        (_, true) => (52 * KIB, 4 * MIB, 0, 36 * MIB, 26 * MIB),
         (_, false) => (16 * KIB, MIB, 0, 24 * MIB, 6 * MIB),
     };
     let (slower, reason) = match devices.map(|devices| devices.compute_capability) {
         _ if kind == DeviceKind::Hip => (1, "built-in, those of NVIDIA GPUs: nothing was measured on AMD GPUs"),
-        None | Some((9.., _)) if world <= 4 => (1, MEASURED),
-        None | Some((9.., _)) => (1, "built-in, estimated from what 4 H200 measured"),
+        None | Some((9.., _)) if world <= 4 || (world <= 8 && floating) => (1, MEASURED),
+        None | Some((9.., _)) => (1, "built-in, estimated from what 4 and 8 H200 measured"),
         // NVLink 3 has half the bandwidth.
         Some((8, 0)) => (2, "built-in, estimated from the compute capability"),
         // Most of these GPUs have no NVLink.

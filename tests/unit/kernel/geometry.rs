@@ -27,7 +27,7 @@ proptest! {
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         let launch = quantised(Shape::Gpu, world, packets >> 5, 17);
         prop_assert!(launch.geometry.threads >= world << launch.lanes_log2);
-        prop_assert!(launch.geometry.threads % 32 == 0 && launch.geometry.threads <= 512);
+        prop_assert!(launch.geometry.threads.is_multiple_of(32) && launch.geometry.threads <= 512);
         let launch = two_shot_norm(Shape::Gpu, world, (packets, row), true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         let launch = relay(Shape::Gpu, world, packets);
