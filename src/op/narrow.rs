@@ -88,7 +88,7 @@ impl ScaleLayout {
     pub const ALL: [Self; args::kScaleLayouts as usize] =
         [Self::Rows, Self::Columns, Self::PackedColumns, Self::Swizzled128x4];
 
-    /// The name used in messages, and as the end of a [`Quantisation`]'s name.
+    /// The name used in messages, and as the end of a [`Quantisation`](crate::Quantisation)'s name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
