@@ -173,11 +173,15 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
   }
 }
 
-/// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it.
+/// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it;
+/// `Backend::kQuantisesInOneShot`: whether the one-shot writes codes.
 template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
-  if (args.sum.algorithm == kOneShotSentinel) return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
+  if (args.sum.algorithm == kOneShotSentinel) {
+    if constexpr (!kQuantised || Backend::kQuantisesInOneShot)
+      return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
+  }
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
   // Quantised rows are not gathered without copies.
   if constexpr (!kQuantised) {

@@ -11,6 +11,7 @@ struct Backend {
   using Entry = const void*;
   static constexpr bool kThreadAnItem = true;
   static constexpr bool kNormsOfAWorld = true;
+  static constexpr bool kQuantisesInOneShot = true;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);

@@ -50,8 +50,10 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
     const Row<Element> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
     const Operands epilogue(norm, number);
     const Stage stage(shared.stage, sum, number * packets, packets);
-    typename Operands::Weights ahead{};  // of a thread's first packet, where a lane is a thread
-    const auto is_ahead = [&](uint32_t packet) { return platform::kTeam > 1 && packet == platform::thread() && packet < lanes; };
+    // Of a thread's first packet, where a lane is a thread. A kernel that quantises has no registers left for them.
+    typename Operands::Weights ahead{};
+    constexpr bool kAhead = platform::kTeam > 1 && !kQuantised;
+    const auto is_ahead = [&](uint32_t packet) { return kAhead && packet == platform::thread() && packet < lanes; };
     const auto weights = [&](uint32_t packet) { return is_ahead(packet) ? ahead : epilogue.weights(packet); };
     each_packet([&](uint32_t packet) {
       // What does not come from peers is loaded before the wait for them.

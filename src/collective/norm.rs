@@ -10,6 +10,7 @@ use super::norm_choice::{rows_at_once, scattered_choice, scattered_ranges};
 use super::reach::Peers;
 use super::select::{Range, Reach};
 use super::{Communicator, Inner, shape_of};
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED};
 use crate::kernel::{args, geometry};
@@ -111,7 +112,12 @@ impl Inner {
         }
         let operands = [call.input.as_ref(), call.output.as_ref()];
         let direct = operands.iter().all(|view| view.is_some_and(|view| self.reaches(view, recorded.is_some())));
-        let fits = |algorithm: &Algorithm| self.rows_at_once(*algorithm, call.dtype, rows.hidden()) > 0;
+        // AMD GPUs have no one-shot that quantises.
+        let plain = rows.quantised.is_none() || self.group.device().kind() != DeviceKind::Hip;
+        let fits = |algorithm: &Algorithm| {
+            self.rows_at_once(*algorithm, call.dtype, rows.hidden()) > 0
+                && (plain || *algorithm != Algorithm::OneShotSentinel)
+        };
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(fits);
         let algorithm = match call.options.algorithm {
