@@ -31,7 +31,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
   platform::wait_prior();
   const Call call = begin_call(sum.state, sum.wait);
   const Scratch<Protocol, 1> scratch(sum, world, call);
-  device::Waiter waiter(sum.wait, kOpAllReduceNorm, call.epoch, call.poisoned != 0);
+  device::Waiter waiter(sum.wait, args.op, call.epoch, call.poisoned != 0);
 
   for (uint32_t number = platform::block(); number < rows; number += platform::blocks()) {
     const Row<Element> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);

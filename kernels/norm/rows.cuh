@@ -1,7 +1,7 @@
 // What all elements of a row add up to: the sum of the squares, and in quantised rows the largest size. The sum has an
-// order that no launch shape changes. The squares of a packet are added as a tree of
-// neighbours. Packet p belongs to column p modulo kNormColumns, and a column adds its packets in ascending order. The
-// columns are added as a tree of neighbours. So the bits of a row depend on its values alone.
+// order that no launch shape changes. The squares of a packet are added as a tree of neighbours. Packet p belongs to column
+// p modulo kNormColumns, and a column adds its packets in ascending order. The columns are added as a tree of neighbours.
+// So the bits of a row depend on its values alone.
 #pragma once
 #include "kernels/operand.cuh"
 

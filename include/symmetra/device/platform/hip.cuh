@@ -125,6 +125,15 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   return any != 0;
 }
 
+namespace hip {
+
+/// What the thread with number `thread`, of the same wavefront, passes.
+SYMMETRA_DEVICE uint32_t of_lane(uint32_t thread, uint32_t value) {
+  return static_cast<uint32_t>(__builtin_amdgcn_ds_bpermute(static_cast<int>(thread % kWave * 4), static_cast<int>(value)));
+}
+
+}  // namespace hip
+
 /// A sync of the threads of a team, all of which call it. It orders their accesses to memory of the block. Threads of a
 /// wavefront run in step, so the compiler alone must keep the order.
 SYMMETRA_DEVICE void sync_team() {
@@ -143,9 +152,7 @@ template <uint32_t kRun>
 SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
   SYMMETRA_UNROLL
   for (uint32_t step = 1; step < kRun; step *= 2) {
-    const uint32_t lane = thread() % hip::kWave;
-    const uint32_t other =
-        static_cast<uint32_t>(__builtin_amdgcn_ds_bpermute(static_cast<int>((lane ^ step) * 4), static_cast<int>(value)));
+    const uint32_t other = hip::of_lane(thread() ^ step, value);
     value = other > value ? other : value;
   }
   return value;
@@ -155,9 +162,7 @@ SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
 SYMMETRA_DEVICE float team_sum(float value) {
   SYMMETRA_UNROLL
   for (uint32_t step = 1; step < kTeam; step *= 2) {
-    const uint32_t lane = thread() % hip::kWave;
-    const int bits = __builtin_bit_cast(int, value);
-    value = value + __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(static_cast<int>((lane ^ step) * 4), bits));
+    value += __builtin_bit_cast(float, hip::of_lane(thread() ^ step, __builtin_bit_cast(uint32_t, value)));
   }
   return value;
 }
