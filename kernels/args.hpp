@@ -215,6 +215,12 @@ constexpr uint32_t kNormWords = 1172;
 constexpr uint32_t kNormSharedBytes = 16 + kNormWords * 4;
 /// Words of what is largest in a row, or in its groups: in a quantised norm, behind the columns.
 constexpr uint32_t kNormLargestWords = kNormWords;
+/// Most blocks of a cluster; every chip with clusters has room for so many.
+constexpr uint32_t kMostCluster = 8;
+/// Block-shared memory of a norm by clusters: two rounds of words of its teams, and what counts their arrival.
+constexpr uint32_t kClusteredSharedBytes = 528;
+/// Most packets of a group of a row that a norm by clusters quantises.
+constexpr uint32_t kMostClusteredGroup = 32;
 /// Most packets of a row that a block keeps in shared memory.
 constexpr uint32_t kStagePackets = 1024;
 /// Most blocks of a norm: its blocks have no state.
@@ -287,6 +293,7 @@ struct FusedNormArgs {
   uint64_t share_rows;  ///< rows from the share of a rank to that of the next; 0: rows are not scattered
   uint32_t op;          ///< the number of the operation
   uint32_t gathers;     ///< of scattered rows: nonzero: the output has the rows of all ranks
+  uint32_t clustered;   ///< kOneShotSentinel: nonzero: by clusters of blocks; rows are whole packets, see takes_clusters
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.
@@ -295,6 +302,7 @@ struct Geometry {
   uint32_t threads;       ///< a block
   uint32_t shared_bytes;  ///< a block
   uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
+  uint32_t cluster;       ///< blocks of a cluster; 0: the kernel knows none
 };
 
 /// What a launch runs, one of launches.def. The numbers cross the language boundary.
@@ -316,6 +324,6 @@ static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(Geometry) == 16, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Geometry) == 20, "mirrored in src/kernel/args.rs");
 
 }  // namespace symmetra::kernels

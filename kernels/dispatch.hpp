@@ -174,13 +174,20 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
 }
 
 /// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it;
+/// `Backend::kClusters`: whether rows of whole packets go by clusters, so that the one-shot of other rows is for any world size;
 /// `Backend::kQuantisesInOneShot`: whether the one-shot writes codes.
 template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
+  if (args.clustered != 0) {
+    if constexpr (Backend::kClusters) {
+      if (args.sum.algorithm == kOneShotSentinel) return Backend::template clustered<Element, kFixed, kQuantised>();
+    }
+    return {};
+  }
   if (args.sum.algorithm == kOneShotSentinel) {
     if constexpr (!kQuantised || Backend::kQuantisesInOneShot)
-      return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
+      return Backend::template entry<&norm_one_shot<Element, Backend::kClusters ? 0 : kFixed, kQuantised>>();
   }
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
   // Quantised rows are not gathered without copies.
@@ -340,9 +347,12 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
     args.norm = norm;
     for (const uint32_t world : {2, 3, 4, 8}) {
       for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
-        args.sum.world = world;
-        args.sum.algorithm = algorithm;
-        if (const int32_t code = visit(args)) return code;
+        for (const uint32_t clustered : {0, 1}) {
+          args.sum.world = world;
+          args.sum.algorithm = algorithm;
+          args.clustered = clustered;
+          if (const int32_t code = visit(args)) return code;
+        }
       }
     }
     return int32_t{0};

@@ -278,7 +278,27 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && args.norm.output != nullptr;
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
-constexpr bool fits(const FusedNormArgs& args, const Geometry& geometry) {
+/// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most one for each column, whose
+/// groups are those of threads that follow each other.
+inline bool takes_clusters(const FusedNormArgs& args) {
+  const NormArgs& norm = args.norm;
+  const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
+  uintptr_t all = uintptr_t{norm.hidden} * element_bytes(norm.dtype);
+  for (const void* operand : {norm.input, norm.residual, norm.weight, static_cast<const void*>(norm.residual_out),
+                              static_cast<const void*>(norm.output)}) {
+    all |= reinterpret_cast<uintptr_t>(operand);
+  }
+  const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup;
+  return args.sum.algorithm == kOneShotSentinel && args.share_rows == 0 && norm.width == norm.hidden && packets <= kNormColumns &&
+         all % 16 == 0 && groups;
+}
+/// Whether a cluster of the launch has a thread for each packet of a row.
+inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) {
+  const bool shape = geometry.cluster >= 1 && geometry.cluster <= kMostCluster && geometry.blocks % geometry.cluster == 0 &&
+                     geometry.threads % 32 == 0 && uint64_t{geometry.threads} * geometry.cluster >= row_packets(args.norm);
+  return shape && takes_clusters(args) && geometry.shared_bytes >= kClusteredSharedBytes;
+}
+inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const AllReduceArgs& sum = args.sum;
   const bool known = sum.world >= 2 && sum.world <= kMaxWorld && sum.rank < sum.world && is_row(args.norm) &&
                      args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
@@ -286,7 +306,7 @@ constexpr bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   if (!known || sum.lanes_log2 > 16 || !is_scattered(args)) return false;
   const uint64_t packets = row_packets(args.norm);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
-                     geometry.shared_bytes >= norm_shared_bytes(args);
+                     (args.clustered != 0 ? clustered_fits(args, geometry) : geometry.shared_bytes >= norm_shared_bytes(args));
   if (sum.algorithm == kTwoShotZeroCopy) return shape && sum.inputs != nullptr && sum.outputs != nullptr;
   const bool room = sum.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(sum.algorithm, sum.slot_packets, sum.world) <= uint64_t{16} << 32 &&

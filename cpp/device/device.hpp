@@ -29,6 +29,7 @@ struct Properties {
   uint32_t shared_fd;   ///< nonzero: allocate_shared works
   uint32_t legacy_ipc;  ///< nonzero: export_ipc works
   uint32_t warp;        ///< threads a warp; host: 1
+  uint32_t clusters;    ///< nonzero: blocks may form clusters, which some kernels are for
   uint8_t uuid[16];     ///< host: zero
 };
 
@@ -67,7 +68,7 @@ struct Keepalive {
   void (*release)(void* data);
 };
 
-static_assert(sizeof(Properties) == 56, "mirrored in src/sys/device.rs");
+static_assert(sizeof(Properties) == 64, "mirrored in src/sys/device.rs");
 static_assert(sizeof(PointerInfo) == 24, "mirrored in src/sys/device.rs");
 static_assert(sizeof(IpcHandle) == 64, "mirrored in src/sys/device.rs");
 static_assert(sizeof(FilePart) == 16, "mirrored in src/sys/device.rs");

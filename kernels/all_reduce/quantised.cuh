@@ -77,7 +77,7 @@ class Quantised {
         const uint32_t size = most_of(values[k]);
         most = size > most ? size : most;
       }
-      most = platform::team_max<kGroupOctets / kRun>(most);
+      most = platform::team_max(kGroupOctets / kRun, most);
       SYMMETRA_UNROLL
       for (uint32_t k = i; k < i + kRun; ++k) codec_.encode(values[k], most, at(place), member_ + k * platform::kTeam);
     }

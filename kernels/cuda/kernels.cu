@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/norm/clustered.cuh"
 
 namespace symmetra::kernels::cuda {
 namespace {
@@ -11,10 +12,15 @@ struct Backend {
   using Entry = const void*;
   static constexpr bool kThreadAnItem = true;
   static constexpr bool kNormsOfAWorld = true;
+  static constexpr bool kClusters = true;
   static constexpr bool kQuantisesInOneShot = true;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
+  }
+  template <class Element, uint32_t kWorld, bool kQuantised>
+  static Entry clustered() {
+    return entry<&norm_clustered<Element, kWorld, kQuantised>>();
   }
 };
 
@@ -30,6 +36,12 @@ int32_t load(const void* kernel) noexcept {
 
 int32_t load_all() noexcept { return each_kernel<Backend>(load); }
 
+bool has_clusters() noexcept {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, Backend::clustered<Sum<F32>, 0, false>());
+  return error == cudaSuccess && attributes.binaryVersion >= 90;
+}
+
 int32_t launch(void* stream, Kind kind, const void* args, const Geometry& geometry) noexcept {
   const void* const entry = kernel<Backend>(kind, args, geometry);
   if (entry == nullptr) return cudaErrorInvalidValue;
@@ -38,16 +50,23 @@ int32_t launch(void* stream, Kind kind, const void* args, const Geometry& geomet
     const cudaError_t error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return error;
   }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  uint32_t count = 0;
+  if (geometry.programmatic != 0) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (geometry.cluster != 0) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {geometry.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = geometry.blocks;
   config.blockDim = geometry.threads;
   config.dynamicSmemBytes = geometry.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = geometry.programmatic != 0 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   void* pointers[] = {const_cast<void*>(args)};
   return cudaLaunchKernelExC(&config, entry, pointers);
 }

@@ -9,6 +9,9 @@ namespace symmetra::kernels::cuda {
 /// work: for kernels that wait for a peer that waits for this launch.
 int32_t load_all() noexcept;
 
+/// Whether the kernels of the current device were compiled for a chip with clusters.
+bool has_clusters() noexcept;
+
 /// Launches a kernel on `stream`, a cudaStream_t. `args` is the argument block of `kind`. Returns cudaErrorInvalidValue if there is no such
 /// kernel, or if the launch violates a kernel's assumptions.
 int32_t launch(void* stream, Kind kind, const void* args, const Geometry& geometry) noexcept;

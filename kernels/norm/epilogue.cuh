@@ -12,7 +12,7 @@ struct RowScale {
 };
 
 /// The operands of one row.
-template <class Element, bool kQuantised>
+template <class Element, bool kQuantised, bool kWhole = false>
 class Epilogue {
  public:
   using Data = Words<4>;
@@ -77,13 +77,15 @@ class Epilogue {
   template <class W>
   SYMMETRA_DEVICE void add(const Columns& columns, uint32_t packet, const Data& x, W weights) const {
     Values values;
+    if (kQuantised && columns.wants_largest()) weighed(packet, x, weights(packet), values);
+    columns.add(packet, totals(x, values));
+  }
+
+  /// The totals of a packet of x. `weighed`: that of x (weight + offset), where the scale of a row depends on it.
+  SYMMETRA_DEVICE RowTotals totals(const Data& x, const Values& weighed) const {
+    Values values;
     Element::unpack(x, values);
-    RowTotals of_packet{sum_of_squares(values), 0.0f};
-    if (kQuantised && columns.wants_largest()) {
-      weigh(packet, weights(packet), values);
-      of_packet.largest = largest_of(values);
-    }
-    columns.add(packet, of_packet);
+    return {sum_of_squares(values), wants_largest(args_) ? largest_of(weighed) : 0.0f};
   }
 
   /// The largest size in y is that of the largest x (weight + offset), because rounding keeps the order. A row whose factor
@@ -100,21 +102,55 @@ class Epilogue {
   /// The largest size in a packet of y.
   SYMMETRA_DEVICE float largest(uint32_t packet, const Data& x, const Weights& weights, float factor) const {
     Values values;
-    Element::unpack(y(packet, x, weights, factor), values);
+    weighed(packet, x, weights, values);
+    return largest(y(packet, values, factor));
+  }
+
+  /// Multiplies a packet of x by weight + offset. Values behind the row's end become zero.
+  SYMMETRA_DEVICE void weighed(uint32_t packet, const Data& x, const Weights& weights, Values& values) const {
+    Element::unpack(x, values);
+    weigh(packet, weights, values);
+  }
+  /// A packet of y, by that of x (weight + offset).
+  SYMMETRA_DEVICE Data y(uint32_t packet, const Values& weighed, float factor) const {
+    Values values;
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const float normed = platform::multiply(weighed[i], factor);
+      values[i] = kWhole || packet * kCount + i < args_.hidden ? normed : 0.0f;
+    }
+    return Element::template pack<4>(values);
+  }
+  /// The largest size in a packet of y.
+  SYMMETRA_DEVICE float largest(const Data& y) const {
+    Values values;
+    Element::unpack(y, values);
     return largest_of(values);
+  }
+  /// Whether a packet of y shares its scale with those of some neighbours alone.
+  SYMMETRA_DEVICE bool grouped() const { return kQuantised && args_.quantised.elems != 0; }
+  /// The largest size in the group of a packet of y, where the threads of a team have packets that follow each other, and
+  /// groups are whole in a team. All threads of the team call it.
+  SYMMETRA_DEVICE float largest_of_group(const Data& y) const {
+    return platform::f32_of(platform::team_max(args_.quantised.elems / kCount, platform::bits_of(largest(y))));
+  }
+  /// Writes a packet of y and its codes, as far as asked for. `largest`: the largest size in y of what has the packet's scale.
+  SYMMETRA_DEVICE void store(uint32_t packet, const Data& y, float largest) const {
+    if (args_.output != nullptr) output_.store(packet, y);
+    if constexpr (kQuantised) {
+      Values values;
+      Element::unpack(y, values);
+      quantiser_.store(packet, values, largest);
+    }
   }
 
   /// Writes a packet of the output and its codes, as far as asked for. Elements behind the row's end are zero. `largest`:
   /// the largest size in y of what has the packet's scale.
   SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
     if (!kQuantised && args_.output == nullptr) return;
-    const Data normed = y(packet, x, weights, scale.factor);
-    if (args_.output != nullptr) output_.store(packet, normed);
-    if constexpr (kQuantised) {
-      Values values;
-      Element::unpack(normed, values);
-      quantiser_.store(packet, values, scale.largest);
-    }
+    Values values;
+    weighed(packet, x, weights, values);
+    store(packet, y(packet, values, scale.factor), scale.largest);
   }
 
   /// Writes the output row and its codes by all threads of the block. `x(packet)` and `weights(packet)`: packets of x and of the weights;
@@ -158,21 +194,8 @@ class Epilogue {
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       const float weighted = platform::multiply(values[i], platform::add(weights[i], args_.weight_offset));
-      values[i] = packet * kCount + i < args_.hidden ? weighted : 0.0f;
+      values[i] = kWhole || packet * kCount + i < args_.hidden ? weighted : 0.0f;
     }
-  }
-
-  /// A packet of y.
-  SYMMETRA_DEVICE Data y(uint32_t packet, const Data& x, const Weights& weights, float factor) const {
-    Values values;
-    Element::unpack(x, values);
-    weigh(packet, weights, values);
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kCount; ++i) {
-      const float normed = platform::multiply(values[i], factor);
-      values[i] = packet * kCount + i < args_.hidden ? normed : 0.0f;
-    }
-    return Element::template pack<4>(values);
   }
 
   SYMMETRA_DEVICE void unpack(const Weights& held, Values& weights) const {
@@ -187,8 +210,8 @@ class Epilogue {
   }
 
   const NormArgs& args_;
-  Row<Element> residual_, residual_out_, output_, weight_;
-  Row<F32> wide_weight_;
+  Row<Element, kWhole> residual_, residual_out_, output_, weight_;
+  Row<F32, kWhole> wide_weight_;
   Quantiser<Element> quantiser_;
 };
 

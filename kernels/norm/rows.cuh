@@ -100,7 +100,7 @@ class Columns {
       RowTotals totals{platform::team_sum(i < count ? squares_[level + i] : 0.0f), 0.0f};
       if (largest_ != nullptr) {
         const uint32_t bits = i < count ? platform::bits_of(largest_[level + i]) : 0;
-        totals.largest = platform::f32_of(platform::team_max<kFold>(bits));  // in the order of sizes, and NaNs above
+        totals.largest = platform::f32_of(platform::team_max(kFold, bits));  // in the order of sizes, and NaNs above
       }
       return totals;
     }
@@ -112,7 +112,7 @@ class Columns {
 };
 
 /// One row of an operand. Packets that do not begin at a multiple of their size move by element.
-template <class Element>
+template <class Element, bool kWhole = false>
 class Row {
  public:
   SYMMETRA_DEVICE Row(const void* base, uint64_t start, uint32_t count)
@@ -127,6 +127,22 @@ class Row {
  private:
   uintptr_t at_;
   Packets<Element, Words<4>> cut_;
+};
+
+/// One row of an operand that is whole packets, which begin at multiples of their size.
+template <class Element>
+class Row<Element, true> {
+ public:
+  SYMMETRA_DEVICE Row(const void* base, uint64_t start, uint32_t)
+      : at_(reinterpret_cast<uintptr_t>(base) + start * Element::kBytes) {}
+
+  SYMMETRA_DEVICE Words<4> load(uint32_t packet) const { return platform::load<Words<4>>(at(packet)); }
+  SYMMETRA_DEVICE void store(uint32_t packet, const Words<4>& data) const { platform::store(at(packet), data); }
+
+ private:
+  SYMMETRA_DEVICE void* at(uint32_t packet) const { return reinterpret_cast<void*>(at_ + packet * sizeof(Words<4>)); }
+
+  uintptr_t at_;
 };
 
 }  // namespace symmetra::kernels

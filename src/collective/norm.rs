@@ -186,7 +186,12 @@ impl Inner {
             let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
             let noted = fused.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
             let first = self.announce(noted, lane, queue, recorded)?;
-            let launch = self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype);
+            let norm = from_row(whole, start, count * sources, dtype);
+            let clustered = self.takes_clusters(algorithm, &norm, dtype);
+            let launch = match clustered {
+                true => geometry::clustered_norm((count as u64, packets(dtype, hidden) as u64)),
+                false => self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype),
+            };
             let sum = args::AllReduceArgs {
                 input: std::ptr::null(),
                 output: std::ptr::null_mut(),
@@ -207,10 +212,9 @@ impl Inner {
                 outputs_offset_bytes: outputs.offset_bytes,
                 codec: Codec::None.number(),
             };
-            let norm = from_row(whole, start, count * sources, dtype);
             let share_rows = if call.op.scatters_rows() { share as u64 } else { 0 };
             let gathers = call.op.gathers_rows().into();
-            let args = args::FusedNormArgs { sum, norm, share_rows, op: operation, gathers };
+            let args = args::FusedNormArgs { sum, norm, share_rows, op: operation, gathers, clustered: clustered.into() };
             // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
             // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,
             // and are freed only after the device's work, or are the caller's duty.
@@ -229,6 +233,13 @@ impl Inner {
             output: if call.op.gathers_rows() { whole.output } else { ahead(whole.output, wide) },
             ..whole
         }
+    }
+
+    /// Whether clusters of blocks take the rows.
+    fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
+        algorithm == Algorithm::OneShotSentinel
+            && self.group.device().has_clusters()
+            && geometry::takes_clusters(norm, dtype.bytes() as u32)
     }
 
     /// The launch of a fused kernel for this many rows of all ranks.

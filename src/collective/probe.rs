@@ -77,7 +77,7 @@ impl Communicator {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);
-        let geometry = Geometry { blocks, threads, shared_bytes: 0, programmatic: 1 };
+        let geometry = Geometry { blocks, threads, shared_bytes: 0, programmatic: 1, cluster: 0 };
         // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room
         // for the packets (bounds), or there are none; a graph's operands live as long as it.
         let launch = |raw: &sys::Stream| unsafe { raw.launch(probe, &geometry) };

@@ -226,6 +226,11 @@ impl Device {
         self.0.shape
     }
 
+    /// Whether blocks may form clusters.
+    pub(crate) fn has_clusters(&self) -> bool {
+        self.0.properties.clusters != 0
+    }
+
     /// Whether memory can be shared by file descriptor.
     pub(crate) fn shares_memory(&self) -> bool {
         self.0.properties.shared_fd != 0

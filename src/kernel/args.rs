@@ -375,6 +375,9 @@ pub const kNormFold: u32 = 8;
 pub const kNormWords: u32 = 1172;
 pub const kNormSharedBytes: u32 = 4704;
 pub const kNormLargestWords: u32 = 1172;
+pub const kMostCluster: u32 = 8;
+pub const kClusteredSharedBytes: u32 = 528;
+pub const kMostClusteredGroup: u32 = 32;
 pub const kStagePackets: u32 = 1024;
 pub const kMostNormBlocks: u32 = 65535;
 pub const kMostHidden: u32 = 1048576;
@@ -467,16 +470,18 @@ pub struct FusedNormArgs {
     pub share_rows: u64,
     pub op: u32,
     pub gathers: u32,
+    pub clustered: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 408usize];
+    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 416usize];
     ["Alignment of FusedNormArgs"][::std::mem::align_of::<FusedNormArgs>() - 8usize];
     ["Offset of field: FusedNormArgs::sum"][::std::mem::offset_of!(FusedNormArgs, sum) - 0usize];
     ["Offset of field: FusedNormArgs::norm"][::std::mem::offset_of!(FusedNormArgs, norm) - 256usize];
     ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 392usize];
     ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 400usize];
     ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 404usize];
+    ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 408usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -485,15 +490,17 @@ pub struct Geometry {
     pub threads: u32,
     pub shared_bytes: u32,
     pub programmatic: u32,
+    pub cluster: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Geometry"][::std::mem::size_of::<Geometry>() - 16usize];
+    ["Size of Geometry"][::std::mem::size_of::<Geometry>() - 20usize];
     ["Alignment of Geometry"][::std::mem::align_of::<Geometry>() - 4usize];
     ["Offset of field: Geometry::blocks"][::std::mem::offset_of!(Geometry, blocks) - 0usize];
     ["Offset of field: Geometry::threads"][::std::mem::offset_of!(Geometry, threads) - 4usize];
     ["Offset of field: Geometry::shared_bytes"][::std::mem::offset_of!(Geometry, shared_bytes) - 8usize];
     ["Offset of field: Geometry::programmatic"][::std::mem::offset_of!(Geometry, programmatic) - 12usize];
+    ["Offset of field: Geometry::cluster"][::std::mem::offset_of!(Geometry, cluster) - 16usize];
 };
 impl Kind {
     pub const all_reduce: Kind = Kind(0);

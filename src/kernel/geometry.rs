@@ -1,9 +1,10 @@
 //! Launch shapes: pure functions, so that every rank launches alike.
 
 use super::args::{
-    Geometry, kMaxBlocks as MAX_BLOCKS, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
-    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
-    kStagePackets as STAGE_PACKETS,
+    Geometry, NormArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES, kMaxBlocks as MAX_BLOCKS,
+    kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP, kMostNormBlocks as MOST_NORM_BLOCKS,
+    kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES,
+    kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -34,7 +35,8 @@ pub(crate) struct Launch {
 
 impl Launch {
     fn new(blocks: u32, threads: u32, shared_bytes: u32, programmatic: bool, lanes_log2: u32) -> Self {
-        Self { geometry: Geometry { blocks, threads, shared_bytes, programmatic: programmatic.into() }, lanes_log2 }
+        let geometry = Geometry { blocks, threads, shared_bytes, programmatic: programmatic.into(), cluster: 0 };
+        Self { geometry, lanes_log2 }
     }
 }
 
@@ -121,7 +123,8 @@ pub(crate) fn rows(shape: Shape, count: u64, packets: u64, quantised: bool) -> G
             (count.min(MOST_NORM_BLOCKS.into()) as u32, threads as u32, 1)
         }
     };
-    Geometry { blocks, threads, shared_bytes: NORM_SHARED_BYTES + largest_bytes(quantised, 0), programmatic }
+    let shared_bytes = NORM_SHARED_BYTES + largest_bytes(quantised, 0);
+    Geometry { blocks, threads, shared_bytes, programmatic, cluster: 0 }
 }
 
 /// Shared memory for what is largest in quantised rows: as much as for their columns, or a word for each of `items`.
@@ -136,6 +139,30 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
     let most_threads = if count > MANY_ROWS { 512 } else { 1024 };
     let lanes_log2 = |most: u32| packets.next_power_of_two().ilog2().clamp(5, most.ilog2());
     norm(shape, (1, lanes_log2(most_threads)), (count, packets), quantised)
+}
+
+/// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, at most one for each column
+/// of a row, whose groups are those of threads that follow each other. `elem_bytes`: of a row's element.
+pub(crate) fn takes_clusters(norm: &NormArgs, elem_bytes: u32) -> bool {
+    let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
+    let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
+    let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
+    let groups = group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP;
+    let whole = row.is_multiple_of(PACKET_BYTES) && row / PACKET_BYTES <= NORM_COLUMNS && norm.width == norm.hidden;
+    aligned && groups && whole
+}
+
+/// The launch of a one-shot all-reduce and norm of `count` rows by clusters, which take a row each: a thread for each of its
+/// `packets` packets. Few rows are spread over as many multiprocessors as clusters reach.
+pub(crate) fn clustered_norm((count, packets): (u64, u64)) -> Launch {
+    const TEAM: u64 = 32;
+    const MANY_BLOCKS: u64 = 128;
+    let teams = packets.div_ceil(TEAM).next_power_of_two();
+    let spread = (MANY_BLOCKS / count.max(1)).clamp(2, MOST_CLUSTER.into()).min(teams);
+    let cluster = 1 << spread.ilog2();
+    let blocks = (count * cluster).clamp(cluster, u64::from(MAX_BLOCKS));
+    let launch = Launch::new(blocks as u32, (teams * TEAM / cluster) as u32, CLUSTERED_SHARED_BYTES, true, 0);
+    Launch { geometry: Geometry { cluster: cluster as u32, ..launch.geometry }, ..launch }
 }
 
 /// The launch of a two-shot all-reduce and norm of `count` rows that a rank reduces: a row a block, and a lane for each of

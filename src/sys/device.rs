@@ -26,6 +26,7 @@ pub struct Properties {
     pub shared_fd: u32,
     pub legacy_ipc: u32,
     pub warp: u32,
+    pub clusters: u32,
     pub uuid: [u8; 16],
 }
 
@@ -75,13 +76,13 @@ macro_rules! plain_data {
 }
 
 plain_data! {
-    Properties => "symmetra::device::Properties", 56;
+    Properties => "symmetra::device::Properties", 64;
     PointerInfo => "symmetra::device::PointerInfo", 24;
     IpcHandle => "symmetra::device::IpcHandle", 64;
     FilePart => "symmetra::device::FilePart", 16;
     Keepalive => "symmetra::device::Keepalive", 16;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
-    Geometry => "symmetra::kernels::Geometry", 16;
+    Geometry => "symmetra::kernels::Geometry", 20;
     Kind => "symmetra::kernels::Kind", 4;
 }
 

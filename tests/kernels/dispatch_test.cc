@@ -12,6 +12,7 @@ struct Backend {
   using Entry = const void*;
   static constexpr bool kThreadAnItem = false;
   static constexpr bool kNormsOfAWorld = false;
+  static constexpr bool kClusters = false;
   static constexpr bool kQuantisesInOneShot = true;
   template <auto kernel>
   static Entry entry() {

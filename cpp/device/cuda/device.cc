@@ -52,6 +52,8 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   // The runtime reports IPC support as that of events.
   found.legacy_ipc = native.unifiedAddressing != 0 && has(context, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
   found.warp = static_cast<uint32_t>(native.warpSize);
+  const Current current(context);
+  found.clusters = kernels::cuda::has_clusters();
   static_assert(sizeof(found.uuid) == sizeof(native.uuid.bytes));
   std::copy(std::begin(native.uuid.bytes), std::end(native.uuid.bytes), std::begin(found.uuid));
   return found;

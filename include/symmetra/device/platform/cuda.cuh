@@ -79,11 +79,12 @@ SYMMETRA_DEVICE bool sync_team_or(bool vote) {
   __syncwarp();
   return __any_sync(0xFFFFFFFF, vote) != 0;
 }
-/// The largest value among kRun threads of a team that follow each other.
-template <uint32_t kRun>
-SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
+/// The largest value among `run` threads of a team that follow each other. `run` is a power of two, of at most kTeam.
+SYMMETRA_DEVICE uint32_t team_max(uint32_t run, uint32_t value) {
   SYMMETRA_UNROLL
-  for (uint32_t step = 1; step < kRun; step *= 2) value = max(value, __shfl_xor_sync(0xFFFFFFFF, value, step));
+  for (uint32_t step = 1; step < kTeam; step *= 2) {
+    if (step < run) value = max(value, __shfl_xor_sync(0xFFFFFFFF, value, step));
+  }
   return value;
 }
 

@@ -147,11 +147,11 @@ SYMMETRA_DEVICE bool sync_team_or(bool vote) {
   const uint64_t votes = __builtin_amdgcn_uicmp(vote, 0, 33);  // 33: not equal; one bit per lane
   return static_cast<uint32_t>(votes >> (thread() & kTeam)) != 0;
 }
-/// The largest value among kRun threads of a team that follow each other.
-template <uint32_t kRun>
-SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
+/// The largest value among `run` threads of a team that follow each other. `run` is a power of two, of at most kTeam.
+SYMMETRA_DEVICE uint32_t team_max(uint32_t run, uint32_t value) {
   SYMMETRA_UNROLL
-  for (uint32_t step = 1; step < kRun; step *= 2) {
+  for (uint32_t step = 1; step < kTeam; step *= 2) {
+    if (step >= run) break;
     const uint32_t other = hip::of_lane(thread() ^ step, value);
     value = other > value ? other : value;
   }

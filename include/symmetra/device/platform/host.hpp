@@ -109,12 +109,8 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
 SYMMETRA_DEVICE void sync_team() {}
 /// A sync_team that tells every thread whether any thread of the team voted true.
 SYMMETRA_DEVICE bool sync_team_or(bool vote) { return vote; }
-/// The largest value among kRun threads of a team that follow each other.
-template <uint32_t kRun>
-SYMMETRA_DEVICE uint32_t team_max(uint32_t value) {
-  static_assert(kRun == 1);
-  return value;
-}
+/// The largest value among `run` threads of a team that follow each other, here one.
+SYMMETRA_DEVICE uint32_t team_max(uint32_t, uint32_t value) { return value; }
 
 /// The sum over a team, as a tree of neighbours.
 SYMMETRA_DEVICE float team_sum(float value) { return value; }

@@ -1,0 +1,125 @@
+// One-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters: every rank sends all its rows to every
+// peer, and reduces and norms all rows. In the region and epochs of the one-shot all-reduce. A cluster of blocks takes a row,
+// and then the row that is as many rows further as there are clusters; a thread has one packet of the row, in registers.
+// One block for a row would be slower: one multiprocessor moves a row's operands and packets at 64 bytes a clock.
+#pragma once
+#include "kernels/norm/epilogue.cuh"
+#include "kernels/reduce.cuh"
+#include "kernels/scratch.cuh"
+#include "symmetra/device/platform/clusters.cuh"
+
+namespace symmetra::kernels {
+
+static_assert(platform::ClusterWords::kBytes == kClusteredSharedBytes && platform::kTeam == kMostClusteredGroup, "as fits says");
+
+/// The totals of one row at a time, where a thread of a cluster has one column.
+class TeamTotals {
+ public:
+  /// `shared`: kClusteredSharedBytes of shared memory. `column`: of this thread. All threads of the cluster call it.
+  SYMMETRA_DEVICE TeamTotals(void* shared, uint32_t column, uint32_t packets, bool wants_largest)
+      : teams_((packets + platform::kTeam - 1) / platform::kTeam),
+        team_(column / platform::kTeam),
+        wants_largest_(wants_largest),
+        words_(shared, wants_largest_ ? 2 * teams_ : teams_) {}
+
+  SYMMETRA_DEVICE bool wants_largest() const { return wants_largest_; }
+  /// All threads call it once, before the first total.
+  SYMMETRA_DEVICE void open() const { words_.open(); }
+
+  /// The totals of all columns, for every thread of the cluster, by that of this thread's column. All threads call it.
+  SYMMETRA_DEVICE RowTotals total(const RowTotals& mine) {
+    static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
+    if (team_ < teams_) {
+      words_.tell(team_, platform::bits_of(platform::team_sum(mine.squares)));
+      if (wants_largest_) words_.tell(teams_ + team_, platform::team_max(platform::kTeam, platform::bits_of(mine.largest)));
+    }
+    const uint32_t* const heard = words_.hear();
+    const uint32_t team = platform::thread() % platform::kTeam;
+    RowTotals totals{platform::team_sum(team < teams_ ? platform::f32_of(heard[team]) : 0.0f), 0.0f};
+    if (wants_largest_) {
+      totals.largest = platform::f32_of(platform::team_max(platform::kTeam, team < teams_ ? heard[teams_ + team] : 0));
+    }
+    return totals;
+  }
+
+ private:
+  uint32_t teams_, team_;
+  bool wants_largest_;
+  platform::ClusterWords words_;
+};
+
+template <class Element, uint32_t kWorld, bool kQuantised>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(FusedNormArgs) args) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  using Protocol = Sentinel<Element>;
+  using Data = typename Protocol::Data;
+  using Operands = Epilogue<Element, kQuantised, true>;
+  const AllReduceArgs& sum = args.sum;
+  const NormArgs& norm = args.norm;
+  const uint32_t world = world_of<kWorld>(sum.world), rank = sum.rank;
+  const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = norm.hidden / kValues<Element, 4>;
+  const uint32_t packet = platform::cluster_block() * platform::threads() + platform::thread();
+  const uint32_t first = platform::cluster(), step = platform::clusters();
+  const bool has = packet < packets;
+  const Reduction reduction{kSum, world};
+  TeamTotals totals(platform::shared<void>(), packet, packets, Operands::wants_largest(norm));
+
+  platform::wait_prior();
+  const Call call = begin_call(sum.state, sum.wait);
+  const auto input = [&](uint32_t number) {
+    const Row<Element, true> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
+    return row.load(packet);
+  };
+  // What does not come from peers is loaded before the wait for them.
+  Data own{}, residual{};
+  typename Operands::Weights weights{};
+  if (has && first < rows) {
+    own = input(first);
+    residual = Operands(norm, first).residual(packet);
+    weights = Operands(norm, first).weights(packet);
+  }
+  const Scratch<Protocol, 1> scratch(sum, world, call);
+  device::Waiter waiter(sum.wait, args.op, call.epoch, call.poisoned != 0);
+
+  for (uint32_t number = first; number < rows && has; number += step) {
+    const Data data = Protocol::sendable(number == first ? own : input(number));
+    SYMMETRA_UNROLL
+    for (uint32_t i = 1; i < world; ++i) {  // the next rank first, so that ranks do not all send to one at once
+      const uint32_t peer = rank + i < world ? rank + i : rank + i - world;
+      if (!waiter.gave_up()) scratch.send(0, peer, number * packets + packet, data);
+    }
+    scratch.clear(0, number * packets + packet);
+  }
+  totals.open();
+  for (uint32_t number = first; number < rows; number += step) {
+    const Operands epilogue(norm, number);
+    typename Operands::Values weighed{};
+    RowTotals mine{};
+    if (has) {
+      if (number != first) {
+        own = input(number);
+        residual = epilogue.residual(packet);
+      }
+      const Data all = scratch.template await_sum<kWorld>(waiter, 0, number * packets + packet, Protocol::sendable(own), reduction);
+      const Data x = epilogue.with_residual(all, residual);
+      epilogue.keep(packet, x);
+      epilogue.weighed(packet, x, weights, weighed);
+      mine = epilogue.totals(x, weighed);
+    }
+    const RowTotals all = totals.total(mine);
+    if (number + step >= rows) platform::release_next();
+    const RowScale scale = epilogue.scale(all);
+    const Data y = epilogue.y(packet, weighed, scale.factor);
+    const float largest = epilogue.grouped() ? epilogue.largest_of_group(y) : scale.largest;
+    if (has) epilogue.store(packet, y, largest);
+  }
+  platform::sync_block();  // before the state advances
+  for (uint32_t place = rows * packets + platform::block() * platform::threads() + platform::thread(); place < call.previous;
+       place += platform::blocks() * platform::threads()) {
+    scratch.clear(0, place);
+  }
+  end_call(sum.state, sum.wait, call.epoch, rows * packets);
+#endif
+}
+
+}  // namespace symmetra::kernels
