@@ -284,8 +284,8 @@ inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
   const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
   uintptr_t all = uintptr_t{norm.hidden} * element_bytes(norm.dtype);
-  for (const void* operand : {norm.input, norm.residual, norm.weight, static_cast<const void*>(norm.residual_out),
-                              static_cast<const void*>(norm.output)}) {
+  for (const void* operand :
+       {norm.input, norm.residual, norm.weight, static_cast<const void*>(norm.residual_out), static_cast<const void*>(norm.output)}) {
     all |= reinterpret_cast<uintptr_t>(operand);
   }
   const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup;

@@ -90,7 +90,10 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
     }
     scratch.clear(0, number * packets + packet);
   }
+  typename Operands::Values factors;
+  Operands(norm, first).factors(weights, factors);
   totals.open();
+  platform::release_next();  // its blocks begin while these wait
   for (uint32_t number = first; number < rows; number += step) {
     const Operands epilogue(norm, number);
     typename Operands::Values weighed{};
@@ -103,12 +106,10 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
       const Data all = scratch.template await_sum<kWorld>(waiter, 0, number * packets + packet, Protocol::sendable(own), reduction);
       const Data x = epilogue.with_residual(all, residual);
       epilogue.keep(packet, x);
-      epilogue.weighed(packet, x, weights, weighed);
+      epilogue.weighed(packet, x, factors, weighed);
       mine = epilogue.totals(x, weighed);
     }
-    const RowTotals all = totals.total(mine);
-    if (number + step >= rows) platform::release_next();
-    const RowScale scale = epilogue.scale(all);
+    const RowScale scale = epilogue.scale(totals.total(mine));
     const Data y = epilogue.y(packet, weighed, scale.factor);
     const float largest = epilogue.grouped() ? epilogue.largest_of_group(y) : scale.largest;
     if (has) epilogue.store(packet, y, largest);

@@ -76,7 +76,7 @@ class Epilogue {
   /// Adds a packet of x to the columns of its row. `weights(packet)`: the packet's weights.
   template <class W>
   SYMMETRA_DEVICE void add(const Columns& columns, uint32_t packet, const Data& x, W weights) const {
-    Values values;
+    Values values{};
     if (kQuantised && columns.wants_largest()) weighed(packet, x, weights(packet), values);
     columns.add(packet, totals(x, values));
   }
@@ -106,10 +106,25 @@ class Epilogue {
     return largest(y(packet, values, factor));
   }
 
-  /// Multiplies a packet of x by weight + offset. Values behind the row's end become zero.
-  SYMMETRA_DEVICE void weighed(uint32_t packet, const Data& x, const Weights& weights, Values& values) const {
+  /// What a packet of x is multiplied by: weight + offset.
+  SYMMETRA_DEVICE void factors(const Weights& held, Values& factors) const {
+    unpack(held, factors);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) factors[i] = platform::add(factors[i], args_.weight_offset);
+  }
+  /// A packet of x (weight + offset). Values behind the row's end are zero.
+  SYMMETRA_DEVICE void weighed(uint32_t packet, const Data& x, const Values& factors, Values& values) const {
     Element::unpack(x, values);
-    weigh(packet, weights, values);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const float product = platform::multiply(values[i], factors[i]);
+      values[i] = kWhole || packet * kCount + i < args_.hidden ? product : 0.0f;
+    }
+  }
+  SYMMETRA_DEVICE void weighed(uint32_t packet, const Data& x, const Weights& weights, Values& values) const {
+    Values by;
+    factors(weights, by);
+    weighed(packet, x, by, values);
   }
   /// A packet of y, by that of x (weight + offset).
   SYMMETRA_DEVICE Data y(uint32_t packet, const Values& weighed, float factor) const {
@@ -185,17 +200,6 @@ class Epilogue {
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) most = larger(most, platform::f32_of(platform::bits_of(values[i]) & 0x7FFFFFFF));
     return most;
-  }
-
-  /// Multiplies values of x by weight + offset. Values behind the row's end become zero.
-  SYMMETRA_DEVICE void weigh(uint32_t packet, const Weights& held, Values& values) const {
-    Values weights;
-    unpack(held, weights);
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kCount; ++i) {
-      const float weighted = platform::multiply(values[i], platform::add(weights[i], args_.weight_offset));
-      values[i] = kWhole || packet * kCount + i < args_.hidden ? weighted : 0.0f;
-    }
   }
 
   SYMMETRA_DEVICE void unpack(const Weights& held, Values& weights) const {

@@ -133,8 +133,7 @@ class Row {
 template <class Element>
 class Row<Element, true> {
  public:
-  SYMMETRA_DEVICE Row(const void* base, uint64_t start, uint32_t)
-      : at_(reinterpret_cast<uintptr_t>(base) + start * Element::kBytes) {}
+  SYMMETRA_DEVICE Row(const void* base, uint64_t start, uint32_t) : at_(reinterpret_cast<uintptr_t>(base) + start * Element::kBytes) {}
 
   SYMMETRA_DEVICE Words<4> load(uint32_t packet) const { return platform::load<Words<4>>(at(packet)); }
   SYMMETRA_DEVICE void store(uint32_t packet, const Words<4>& data) const { platform::store(at(packet), data); }

@@ -214,7 +214,8 @@ impl Inner {
             };
             let share_rows = if call.op.scatters_rows() { share as u64 } else { 0 };
             let gathers = call.op.gathers_rows().into();
-            let args = args::FusedNormArgs { sum, norm, share_rows, op: operation, gathers, clustered: clustered.into() };
+            let args =
+                args::FusedNormArgs { sum, norm, share_rows, op: operation, gathers, clustered: clustered.into() };
             // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
             // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,
             // and are freed only after the device's work, or are the caller's duty.
