@@ -174,7 +174,7 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
 }
 
 /// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it;
-/// `Backend::kClusters`: whether rows of whole packets go by clusters, so that the one-shot of other rows is for any world size;
+/// `Backend::kClusters`: whether rows of whole packets may go by clusters of blocks;
 /// `Backend::kQuantisesInOneShot`: whether the one-shot writes codes.
 template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
@@ -187,7 +187,7 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   }
   if (args.sum.algorithm == kOneShotSentinel) {
     if constexpr (!kQuantised || Backend::kQuantisesInOneShot)
-      return Backend::template entry<&norm_one_shot<Element, Backend::kClusters ? 0 : kFixed, kQuantised>>();
+      return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
   }
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
   // Quantised rows are not gathered without copies.
