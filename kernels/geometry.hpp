@@ -283,11 +283,9 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
 inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
   const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
-  uintptr_t all = uintptr_t{norm.hidden} * element_bytes(norm.dtype);
-  for (const void* operand :
-       {norm.input, norm.residual, norm.weight, static_cast<const void*>(norm.residual_out), static_cast<const void*>(norm.output)}) {
-    all |= reinterpret_cast<uintptr_t>(operand);
-  }
+  const auto at = [](const void* operand) { return reinterpret_cast<uintptr_t>(operand); };
+  const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output) |
+                        uintptr_t{norm.hidden} * element_bytes(norm.dtype);
   const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup;
   return args.sum.algorithm == kOneShotSentinel && args.share_rows == 0 && norm.width == norm.hidden && packets <= kNormColumns &&
          all % 16 == 0 && groups;
