@@ -23,7 +23,7 @@ namespace {
 struct Backend {
   using Entry = const void*;
   static constexpr bool kThreadAnItem = true;
-  static constexpr bool kNormsOfAWorld = false;       // clang spills registers in them
+  static constexpr bool kNormsOfAWorld = false;  // clang spills registers in them
   static constexpr bool kClusters = false;
   static constexpr bool kQuantisesInOneShot = false;  // it would need scratch, as scalar registers are too few
   template <auto kernel>
