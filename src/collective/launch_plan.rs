@@ -37,6 +37,8 @@ unsafe impl Sync for Prepared {}
 pub(super) struct Calls {
     /// Arguments of the first launch. Each other launch starts where the one before ends.
     args: args::AllReduceArgs,
+    /// The words that ranks compare ahead of each launch.
+    noted: Call,
     count: usize,
     /// Every launch but the last.
     whole: Part,
@@ -46,7 +48,7 @@ pub(super) struct Calls {
 /// What depends on the size of one launch.
 struct Part {
     elems: usize,
-    call: Call,
+    bytes: u64,
     launch: Launch,
 }
 
@@ -78,19 +80,15 @@ impl Inner {
         }
         let plan = self.plan(call.options, call.dtype, operands, recorded)?;
         let count = input.elems.div_ceil(plan.call_elems);
-        let whole = self.part(call, &plan, plan.call_elems);
-        let last = self.part(call, &plan, input.elems - (count - 1) * plan.call_elems);
-        Ok(Prepared::Calls(Calls { args: self.args(&plan, operands), count, whole, last }))
+        let whole = self.part(&plan, plan.call_elems);
+        let last = self.part(&plan, input.elems - (count - 1) * plan.call_elems);
+        let noted = noted(call, &plan, input.elems);
+        Ok(Prepared::Calls(Calls { args: self.args(&plan, operands), noted, count, whole, last }))
     }
 
-    fn part(&self, call: &op::Call<'_>, plan: &Plan, elems: usize) -> Part {
+    fn part(&self, plan: &Plan, elems: usize) -> Part {
         let bytes = (elems * plan.dtype.bytes()) as u64;
-        let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
-        let operation = call.op.operation.number();
-        let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
-        let noted = Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form());
-        let call = plan.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
-        Part { elems, call, launch: self.geometry(plan, bytes) }
+        Part { elems, bytes, launch: self.geometry(plan, bytes) }
     }
 
     /// The arguments of the first launch, without those that depend on its size.
@@ -149,8 +147,8 @@ impl Inner {
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let part = if number + 1 == calls.count { &calls.last } else { &calls.whole };
-        let start_bytes = number as u64 * calls.whole.call.bytes;
-        let first = self.announce(part.call, lane, queue, recorded)?;
+        let start_bytes = number as u64 * calls.whole.bytes;
+        let first = self.announce(calls.noted, lane, queue, recorded)?;
         let args = args::AllReduceArgs {
             input: calls.args.input.wrapping_byte_add(start_bytes as usize),
             output: calls.args.output.wrapping_byte_add(start_bytes as usize),
@@ -166,4 +164,14 @@ impl Inner {
         // `part.elems` elements and freed only after the device's work, or are the caller's duty.
         queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch(&args, &part.launch.geometry) })
     }
+}
+
+/// The words that ranks compare of an all-reduce of so many elements.
+fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize) -> Call {
+    let bytes = call.noted_bytes((elems * plan.dtype.bytes()) as u64);
+    let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
+    let operation = call.op.operation.number();
+    let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
+    let noted = Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form());
+    plan.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)))
 }

@@ -169,7 +169,7 @@ impl Inner {
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
-        let (dtype, algorithm, hidden) = (call.dtype, fused.algorithm, rows.hidden());
+        let (dtype, algorithm) = (call.dtype, fused.algorithm);
         let (scratch, world) = (self.scratch(algorithm), self.group.world_size());
         let whole = self.norm_args(call, rows);
         let (whole, sources) = match call.op.scatters_rows() {
@@ -178,13 +178,13 @@ impl Inner {
         };
         let share = whole.rows as usize / sources;
         let [inputs, outputs] = fused.peers.unwrap_or([Peers::NONE; 2]);
+        let bytes = (share * sources * rows.hidden() * dtype.bytes()) as u64;
+        let (operation, way) = (call.op.operation.number(), algorithm.number());
+        let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
+        let noted = fused.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
         lane.order_call(queue)?;
         for start in (0..share).step_by(fused.rows) {
             let count = fused.rows.min(share - start);
-            let bytes = (count * sources * hidden * dtype.bytes()) as u64;
-            let (operation, way) = (call.op.operation.number(), algorithm.number());
-            let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
-            let noted = fused.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
             let first = self.announce(noted, lane, queue, recorded)?;
             let norm = from_row(whole, start, count * sources, dtype);
             let clustered = self.takes_clusters(algorithm, &norm, dtype);

@@ -36,10 +36,11 @@ impl Inner {
     ) -> Result<()> {
         let call_bytes = self.arena.layout().one_shot_ll.slot_packets * 8 * self.group.world_size() as u64;
         let bytes = exchange.largest_bytes();
+        let noted = exchange.noted(args::kRelayPackets);
         let mut start = 0;
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));
-            let fresh = self.announce(part.noted(args::kRelayPackets), lane, queue, recorded)?;
+            let fresh = self.announce(noted, lane, queue, recorded)?;
             self.launch_exchange(&part, Way::RelayPackets, Transport::Packets, Peers::NONE, fresh, queue)?;
             start += call_bytes;
         }

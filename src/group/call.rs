@@ -8,7 +8,8 @@ use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, codec_name, ex
 /// One call, as its rank enqueued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Size of the message.
+    /// Size of the message. A call that takes several launches, or a collective for each row, notes each of them with the
+    /// size of all: otherwise calls that differ by some of these would be alike up to the end of the smaller call.
     pub(crate) bytes: u64,
     /// Operation, element type and algorithm, packed as `AgreeArgs` packs them.
     pub(crate) descriptor: u64,

@@ -30,6 +30,8 @@ pub(crate) enum Numbers<'v> {
     Messages(&'v [Message]),
     /// What becomes of summed rows.
     Norm(&'v NormRows),
+    /// One of so many rows of a norm, each of which is a call.
+    Row(&'v NormRows, usize),
 }
 
 // The methods of communicators are generic and so belong to the caller's crate: a call is made there, in place.
@@ -98,10 +100,19 @@ impl<'v> Call<'v> {
         if self.op.operation.parameter() == Parameter::None { 0 } else { self.parameter as u32 }
     }
 
+    /// The bytes to note of a call of `bytes`: where the call is one row of a norm, those of all rows.
+    pub(crate) fn noted_bytes(&self, bytes: u64) -> u64 {
+        match self.numbers {
+            Numbers::Row(_, rows) => bytes * rows as u64,
+            _ => bytes,
+        }
+    }
+
     /// The history entry of the call, which ranks compare. `way` is the number of the transport.
     pub(crate) fn noted(&self, bytes: u64, way: u32) -> Noted {
         let reduction = self.reduction().unwrap_or(Reduction::Sum);
         let operation = self.op.operation.number();
+        let bytes = self.noted_bytes(bytes);
         Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart()).in_form(self.form())
     }
 
@@ -110,7 +121,7 @@ impl<'v> Call<'v> {
     pub(crate) fn form(&self) -> u64 {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
-            Numbers::Norm(rows) if self.elems() > 0 => rows.form(self.output.is_some()),
+            Numbers::Norm(rows) | Numbers::Row(rows, _) if self.elems() > 0 => rows.form(self.output.is_some()),
             _ => 1,
         }
     }

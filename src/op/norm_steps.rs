@@ -134,7 +134,9 @@ impl<'a> Steps<'a> {
         let op = if call.op.scatters_rows() { &REDUCE } else { call.op };
         (0..self.all()).try_for_each(|number| {
             let (from, into) = (self.row(input, number, self.rows.hidden()), number % self.share);
-            let call = Call { op, ..call.clone() }.input(from).output(self.row(&self.place, into, self.pitch));
+            let call = Call { op, numbers: Numbers::Row(self.rows, self.all()), ..call.clone() }
+                .input(from)
+                .output(self.row(&self.place, into, self.pitch));
             run(self.of_row(call, number))
         })
     }

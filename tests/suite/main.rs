@@ -7,6 +7,7 @@ mod allocations;
 mod bound;
 mod closing;
 mod coordinator;
+mod cut_calls;
 mod environment;
 mod graphs;
 #[cfg(feature = "gloo")]

@@ -1,0 +1,108 @@
+//! Ranks whose calls differ by whole launches, or by whole rows of which each is a collective of its own.
+
+use std::time::Duration;
+
+use half::bf16;
+use symmetra::{
+    Algorithm, AllReduceOptions, Codec, Config, Deadlines, DeviceBuffer, Element, Error, Ref, Result, RmsNorm, RowNorm,
+    Transport,
+};
+
+use crate::support::world::{Gate, meet, open};
+use crate::support::{Rank, config, fits};
+
+const NORM: RmsNorm = RmsNorm::new(1e-6);
+/// Elements of a row.
+const HIDDEN: usize = 16;
+/// Elements that each rank has.
+const ROOM: usize = 1 << 16;
+
+/// Scratch of few elements, and deadlines that a rank which is not told of the difference soon reaches.
+fn small(check_calls: bool) -> Config {
+    let limit = Duration::from_secs(10);
+    let mut config = config();
+    config.deadlines = Deadlines { first_use: limit, steady: limit, ..config.deadlines };
+    (config.one_shot_ll_bytes, config.one_shot_sentinel_bytes) = (1024, Some(1024));
+    (config.two_shot_sentinel_bytes, config.recursive_doubling_bytes) = (1024, 1024);
+    (config.transport, config.check_calls) = (Transport::Packets, check_calls);
+    config
+}
+
+/// Memory that no peer addresses.
+fn plain<T: Element>(rank: &Rank) -> Result<DeviceBuffer<T>> {
+    DeviceBuffer::new(&rank.device, ROOM)
+}
+
+/// An all-reduce of so many elements in place.
+fn all_reduce<T: Element>(rank: &Rank, options: impl Into<AllReduceOptions>, elems: usize) -> Result<()> {
+    let buffer = plain::<T>(rank)?;
+    let message = buffer.borrow().slice(..elems)?;
+    rank.communicator.all_reduce_with(options, message.clone(), message, &rank.stream)
+}
+
+/// A norm of so many rows, whose output rows have `width` elements.
+fn norm(rank: &Rank, algorithm: Algorithm, width: usize, rows: usize) -> Result<()> {
+    let [input, output, weight] = [plain::<f32>(rank)?, plain(rank)?, plain(rank)?];
+    let call = RowNorm::new(first(&input, rows * HIDDEN), first(&weight, HIDDEN), NORM);
+    let call = call.output(first(&output, rows * width)).padded_to(width).algorithm(algorithm);
+    rank.communicator.all_reduce_norm(call, &rank.stream)
+}
+
+fn first(buffer: &DeviceBuffer<f32>, elems: usize) -> Ref<'_, f32> {
+    buffer.borrow().slice(..elems).unwrap()
+}
+
+/// A call on a rank, `times` as large as the call of another rank.
+type Call = fn(&Rank, usize) -> Result<()>;
+
+/// Every operation that is cut, and the bytes of its call.
+const CUT: [(&str, u64, Call); 7] = [
+    ("all-reduce", 4 * 1024, |rank, times| all_reduce::<f32>(rank, Algorithm::RecursiveDoubling, times * 1024)),
+    ("codec", 2 * 60 * 256, |rank, times| {
+        let options = AllReduceOptions { algorithm: Algorithm::OneShotSentinel, ..Codec::Int8.into() };
+        all_reduce::<bf16>(rank, options, times * 60 * 256)
+    }),
+    ("broadcast", 4 * 3 * 4096, |rank, times| {
+        let buffer = plain::<f32>(rank)?;
+        rank.communicator.broadcast(first(&buffer, times * 3 * 4096), 0, &rank.stream)
+    }),
+    ("rows with gaps", 4 * 16 * 20, |rank, times| norm(rank, Algorithm::RecursiveDoubling, HIDDEN + 2, times * 20)),
+    ("one-shot norm", 4 * 16 * 48, |rank, times| norm(rank, Algorithm::OneShotSentinel, HIDDEN, times * 48)),
+    ("two-shot norm", 4 * 16 * 48, |rank, times| norm(rank, Algorithm::TwoShotSentinel, HIDDEN, times * 48)),
+    ("scattered norm", 4 * 16 * 48, |rank, times| {
+        let [input, output, weight] = [plain::<f32>(rank)?, plain(rank)?, plain(rank)?];
+        let rows = times * 48;
+        let call = RowNorm::new(first(&input, rows * HIDDEN), first(&weight, HIDDEN), NORM);
+        let call = call.output(first(&output, rows / 3 * HIDDEN)).algorithm(Algorithm::TwoShotSentinel);
+        rank.communicator.reduce_scatter_norm(call, &rank.stream)
+    }),
+];
+
+/// Every rank learns of the difference before a deadline, and both sizes.
+#[test]
+fn pitfall_04_calls_that_differ_by_whole_launches_are_told_apart() {
+    if !fits(3) {
+        return;
+    }
+    for check_calls in [false, true] {
+        for (what, bytes, call) in CUT {
+            let gate = Gate::new(3);
+            meet(3, |bootstrap| {
+                let rank = open(bootstrap, &small(check_calls)).unwrap();
+                call(&rank, if rank.rank() == 1 { 2 } else { 1 }).unwrap();
+                let error = loop {
+                    match rank.communicator.synchronize(&rank.stream) {
+                        Ok(()) => std::thread::sleep(Duration::from_millis(1)),
+                        Err(error) => break error,
+                    }
+                };
+                let message = format!("{what}, check_calls {check_calls}, rank {}: {error}", rank.rank());
+                assert!(matches!(error, Error::Mismatch { .. }), "{message}");
+                for bytes in [bytes, 2 * bytes] {
+                    assert!(message.contains(&format!(" of {bytes} bytes of ")), "{message}");
+                }
+                gate.pass();
+            });
+        }
+    }
+}
