@@ -189,7 +189,7 @@ impl Inner {
             let norm = from_row(whole, start, count * sources, dtype);
             let clustered = self.takes_clusters(algorithm, &norm, dtype);
             let launch = match clustered {
-                true => geometry::clustered_norm((count as u64, packets(dtype, hidden) as u64)),
+                true => geometry::clustered_norm((count as u64, packets(dtype, rows.hidden()) as u64)),
                 false => self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype),
             };
             let sum = args::AllReduceArgs {
