@@ -106,3 +106,21 @@ fn pitfall_04_calls_that_differ_by_whole_launches_are_told_apart() {
         }
     }
 }
+
+/// One call of two launches is not two calls of one launch, although the kernels are the same.
+#[test]
+fn pitfall_04_launches_of_one_call_do_not_stand_for_calls() {
+    for check_calls in [false, true] {
+        let gate = Gate::new(2);
+        meet(2, |bootstrap| {
+            let rank = open(bootstrap, &small(check_calls)).unwrap();
+            let sizes: &[usize] = if rank.rank() == 1 { &[2048] } else { &[1024, 1024] };
+            // The second call may already be refused.
+            let called =
+                sizes.iter().try_for_each(|elems| all_reduce::<f32>(&rank, Algorithm::RecursiveDoubling, *elems));
+            let error = called.and_then(|()| rank.communicator.synchronize(&rank.stream)).unwrap_err();
+            assert!(matches!(error, Error::Mismatch { .. }), "check_calls {check_calls}: {error}");
+            gate.pass();
+        });
+    }
+}
