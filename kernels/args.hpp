@@ -302,7 +302,7 @@ struct Geometry {
   uint32_t threads;       ///< a block
   uint32_t shared_bytes;  ///< a block
   uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
-  uint32_t cluster;       ///< blocks of a cluster; 0: the kernel knows none
+  uint32_t cluster = 0;   ///< blocks of a cluster; 0: the kernel knows none
 };
 
 /// What a launch runs, one of launches.def. The numbers cross the language boundary.

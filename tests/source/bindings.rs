@@ -118,13 +118,16 @@ fn every_launch_has_its_block_in_rust() {
 
 /// Files and folders that decide what ranks write in each other's memory, where, and when: kernels, their launches,
 /// which message is which launch, and how arenas and control pages are laid out.
-const PROTOCOL_SOURCES: [&str; 14] = [
+const PROTOCOL_SOURCES: [&str; 18] = [
     "include/symmetra/device",
     "kernels",
     "src/collective/all_reduce.rs",
     "src/collective/copy_engine/mod.rs",
     "src/collective/exchange.rs",
     "src/collective/first_call.rs",
+    "src/collective/launch_plan.rs",
+    "src/collective/norm.rs",
+    "src/collective/norm_choice.rs",
     "src/collective/relay.rs",
     "src/collective/select.rs",
     "src/group/call.rs",
@@ -132,6 +135,7 @@ const PROTOCOL_SOURCES: [&str; 14] = [
     "src/group/history.rs",
     "src/kernel/geometry.rs",
     "src/memory/layout.rs",
+    "src/op/norm_steps.rs",
     "src/op/strips.rs",
 ];
 
