@@ -4,11 +4,13 @@
 //! symmetra launch -n 8 -- target/release/examples/tensor_parallel_mlp --tp 2 --pp 2 --dp 2
 //! ```
 //!
-//! Each block is `x -> relu(x W1) W2`. A rank of a tensor parallel group holds columns of `W1` and the equal rows of
-//! `W2`, so that a block needs one all-reduce, at its end. Block b is on pipeline stage b mod stages, which sends `x`
-//! on; data parallel replicas take different batches. On GPUs (`--features cudarc`) cuBLASLt multiplies and the whole
-//! step is one graph. The CPU's stream takes no work of the program, so there each exchange between products is a
-//! graph. Every rank compares the result with the whole model on one rank; the exit status is 1 unless all are right.
+//! Each block is `x -> x + relu(norm(x) W1) W2`, as around the MLP of a decoder. A rank of a tensor parallel group holds
+//! columns of `W1` and the equal rows of `W2`. One call ends a block: `all_reduce_norm` sums the products over the
+//! ranks, adds `x`, and norms the new `x` for the next block. Block b is on pipeline stage b mod stages, which sends
+//! `x` and the normed rows on; data parallel replicas take different batches. On GPUs (`--features cudarc`) cuBLASLt
+//! multiplies and the whole step is one graph. The CPU's stream takes no work of the program, so there each norm, with
+//! what ranks send after it, is a graph. Every rank compares the result with the whole model on one rank; the exit
+//! status is 1 unless all are right.
 #![allow(clippy::print_stdout)]
 
 #[path = "tensor_parallel_mlp/matmul.rs"]
@@ -21,10 +23,10 @@ use std::time::Instant;
 
 use clap::Parser;
 use matmul::Matmul;
-use model::Model;
+use model::{EPSILON, Model};
 use serde::{Deserialize, Serialize};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, Parallelism};
-use symmetra::{Device, DeviceBuffer, Error, Graph, Queue, Result, Stream, SymmetricBuffer};
+use symmetra::{Device, DeviceBuffer, Error, Graph, Queue, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer};
 
 /// Runs a tensor, pipeline and data parallel MLP and checks it; start it with `symmetra launch`.
 #[derive(Parser)]
@@ -75,10 +77,15 @@ struct Worker {
     model: Model,
     /// `None` if another stage has the block.
     shards: Vec<Option<Shard>>,
+    /// The weights of all norms: norm b is before block b, and the last norm after all blocks.
+    norms: Vec<DeviceBuffer<f32>>,
+    /// This rank's part of the first `x`; the sum over ranks is the batch.
     input: SymmetricBuffer<f32>,
     inner: SymmetricBuffer<f32>,
-    /// The output of a block: first the sum of this rank's rows of `W2`, then, reduced, of all rows.
+    /// What blocks add to: the residual.
     x: SymmetricBuffer<f32>,
+    /// The normed rows; between a block's products and its norm, the sums of this rank's rows of `W2`.
+    normed: SymmetricBuffer<f32>,
 }
 
 impl Worker {
@@ -102,63 +109,80 @@ impl Worker {
             Ok(Some(Shard { first, second }))
         };
         let shards = (0..model.blocks).map(shard).collect::<Result<_>>()?;
+        let norms = (0..=model.blocks).map(|norm| DeviceBuffer::from_slice(&model.norm(norm), &stream));
+        let norms = norms.collect::<Result<_>>()?;
         let symmetric = |columns: usize| tp.local().symmetric(model.batch * columns);
-        let (input, inner, x) = (symmetric(model.hidden)?, symmetric(width)?, symmetric(model.hidden)?);
-        input.write(&model.input(env.dp().rank()), &stream)?;
-        Ok(Self { tp, pp, matmul, stream, model, shards, input, inner, x })
+        let (input, inner) = (symmetric(model.hidden)?, symmetric(width)?);
+        let (x, normed) = (symmetric(model.hidden)?, symmetric(model.hidden)?);
+        // As from an embedding that is divided among the ranks: one rank has a row, and the others have zeros.
+        let mut part = model.input(env.dp().rank());
+        let others = part.chunks_mut(model.hidden).enumerate().filter(|(row, _)| row % tp.world_size() != tp.rank());
+        others.for_each(|(_, row)| row.fill(0.0));
+        input.write(&part, &stream)?;
+        Ok(Self { tp, pp, matmul, stream, model, shards, norms, input, inner, x, normed })
     }
 
     /// The products of a block, if this rank has a shard of it.
     fn multiply(&self, block: usize) -> Result<()> {
         let Some(shard) = &self.shards[block] else { return Ok(()) };
-        let x = if block == 0 { &self.input } else { &self.x };
         let width = self.inner.len() / self.model.batch;
-        self.matmul.multiply(x, &shard.first, &self.inner, self.model.hidden, true, &self.stream)?;
-        self.matmul.multiply(&self.inner, &shard.second, &self.x, width, false, &self.stream)
+        self.matmul.multiply(&self.normed, &shard.first, &self.inner, self.model.hidden, true, &self.stream)?;
+        self.matmul.multiply(&self.inner, &shard.second, &self.normed, width, false, &self.stream)
     }
 
-    /// The exchange after a block: a sum over the ranks that share the block; then the sums go to the next stage, or,
-    /// after the last block, to all.
-    fn exchange<'op>(&'op self, block: usize, queue: impl Queue<'op> + Copy) -> Result<()> {
+    /// A norm, on the stage of the block before, or the first of all on the first stage; then `x` and the normed rows go
+    /// to the next stage, or the last normed rows to all.
+    fn norm<'op>(&'op self, norm: usize, queue: impl Queue<'op> + Copy) -> Result<()> {
         let (stage, stages) = (self.pp.rank(), self.pp.world_size());
-        let (owner, next) = (block % stages, (block + 1) % stages);
+        let (owner, next) = (norm.saturating_sub(1) % stages, norm % stages);
         if stage == owner {
-            self.tp.all_reduce_in_place(&self.x, queue)?;
+            let (weight, epsilon) = (&self.norms[norm], RmsNorm::new(EPSILON));
+            let rows = match norm {
+                0 => RowNorm::new(&self.input, weight, epsilon),
+                _ => RowNorm::new(&self.normed, weight, epsilon).residual(&self.x),
+            };
+            self.tp.all_reduce_norm(rows.residual_out(&self.x).output(&self.normed), queue)?;
         }
-        if stages == 1 {
+        if stages == 1 || norm == 0 {
             return Ok(());
         }
-        if block + 1 == self.model.blocks {
-            return self.pp.broadcast(&self.x, owner, queue);
+        if norm == self.model.blocks {
+            return self.pp.broadcast(&self.normed, owner, queue);
         }
-        match stage {
-            _ if stage == owner => self.pp.send_next(&self.x, queue),
-            _ if stage == next => self.pp.receive_previous(&self.x, queue),
+        // A batch holds one message to a rank.
+        [&self.x, &self.normed].into_iter().try_for_each(|rows| match stage {
+            _ if stage == owner => self.pp.send_next(rows, queue),
+            _ if stage == next => self.pp.receive_previous(rows, queue),
             _ => self.pp.batch(queue, |_| Ok(())),
-        }
+        })
+    }
+
+    /// The block before a norm: none is before the first.
+    fn block_before(&self, norm: usize) -> Result<()> {
+        norm.checked_sub(1).map_or(Ok(()), |block| self.multiply(block))
     }
 
     /// A step, enqueued or recorded.
     fn step<'op>(&'op self, queue: impl Queue<'op> + Copy) -> Result<()> {
-        (0..self.model.blocks).try_for_each(|block| {
-            self.multiply(block)?;
-            self.exchange(block, queue)
+        (0..=self.model.blocks).try_for_each(|norm| {
+            self.block_before(norm)?;
+            self.norm(norm, queue)
         })
     }
 
-    /// The graphs of a step, captured by all ranks together: one of the whole step, or one of each exchange.
+    /// The graphs of a step, captured by all ranks together: one of the whole step, or one of each norm.
     fn capture(&self, world: &Coordinator) -> Result<Vec<Graph<'_>>> {
         if self.matmul.is_captured() {
             return Ok(vec![world.capture(&self.stream, |capture| self.step(capture))?]);
         }
-        let exchange = |block| world.capture(&self.stream, |capture| self.exchange(block, capture));
-        (0..self.model.blocks).map(exchange).collect()
+        let norm = |norm| world.capture(&self.stream, |capture| self.norm(norm, capture));
+        (0..=self.model.blocks).map(norm).collect()
     }
 
     fn replay(&self, graphs: &[Graph<'_>]) -> Result<()> {
-        graphs.iter().enumerate().try_for_each(|(block, graph)| {
+        graphs.iter().enumerate().try_for_each(|(norm, graph)| {
             if !self.matmul.is_captured() {
-                self.multiply(block)?;
+                self.block_before(norm)?;
             }
             graph.launch(&self.stream)
         })
@@ -168,7 +192,7 @@ impl Worker {
     fn result(&self) -> Result<Vec<f32>> {
         self.tp.synchronize(&self.stream)?;
         self.pp.synchronize(&self.stream)?;
-        self.x.read(&self.stream)
+        self.normed.read(&self.stream)
     }
 }
 

@@ -20,7 +20,10 @@
 using namespace symmetra;
 using std::size_t;
 
-// Blocks of x -> relu(x W1) W2.
+// What norms add to a mean square.
+constexpr float kEpsilon = 1e-6f;
+
+// Blocks of x -> x + relu(norm(x) W1) W2, as around the MLP of a decoder, and a norm at the end.
 struct Model {
   size_t blocks = 4, hidden = 512, intermediate = 2048, batch = 16;
   std::uint64_t seed = 0;  // 0: rank 0 draws one
@@ -37,17 +40,26 @@ struct Model {
       }
     return values;
   }
-  // Scaled so that the mean square of x stays equal.
+  // Scaled so that the mean square of the normed rows stays equal.
   std::vector<float> first(size_t block, size_t column, size_t columns) const {
     return draw(2 * block, 0, hidden, column, columns, intermediate, std::sqrt(3.0f / static_cast<float>(hidden)));
   }
   std::vector<float> second(size_t block, size_t row, size_t rows) const {
     return draw(2 * block + 1, row, rows, 0, hidden, hidden, std::sqrt(6.0f / static_cast<float>(intermediate)));
   }
+  // The weight of a norm, about 1: norm b is before block b, and the last norm after all blocks.
+  std::vector<float> norm(size_t index) const {
+    std::vector<float> weight = draw((1 << 21) + index, 0, 1, 0, hidden, hidden, 0.25f);
+    for (float& value : weight) value += 1;
+    return weight;
+  }
   std::vector<float> input(size_t replica) const { return draw((1 << 20) + replica, 0, batch, 0, hidden, hidden, std::sqrt(3.0f)); }
 
   // Eight standard deviations of u sqrt(n): examples/tensor_parallel_mlp/model.rs argues it.
-  double bound() const { return 8 * std::sqrt(static_cast<double>(blocks * (hidden + intermediate))) * std::ldexp(1.0, -24); }
+  double bound() const {
+    const size_t roundings = blocks * (hidden + intermediate) + (blocks + 1) * 8;
+    return 8 * std::sqrt(static_cast<double>(roundings)) * std::ldexp(1.0, -24);
+  }
 };
 
 // x w, of row-major matrices, where x has rows of `inner` elements; with `relu` each element is at least 0.
@@ -64,14 +76,29 @@ std::vector<T> multiply(const std::vector<T>& x, const std::vector<W>& w, size_t
   return product;
 }
 
+// Each row of x over its root mean square, times the weight.
+std::vector<double> rms_norm(std::vector<double> x, const std::vector<float>& weight) {
+  const size_t hidden = weight.size();
+  for (size_t row = 0; row < x.size(); row += hidden) {
+    double squares = 0;
+    for (size_t column = 0; column < hidden; ++column) squares += x[row + column] * x[row + column];
+    const double root = std::sqrt(squares / static_cast<double>(hidden) + static_cast<double>(kEpsilon));
+    for (size_t column = 0; column < hidden; ++column) x[row + column] *= static_cast<double>(weight[column]) / root;
+  }
+  return x;
+}
+
 // The largest error of an element against the whole model on one rank in double, in units of the root mean square.
 double error(const Model& model, size_t replica, const std::vector<float>& found) {
   const std::vector<float> input = model.input(replica);
   std::vector<double> x(input.begin(), input.end());
   for (size_t block = 0; block < model.blocks; ++block) {
-    const std::vector<double> inner = multiply(x, model.first(block, 0, model.intermediate), model.hidden, true);
-    x = multiply(inner, model.second(block, 0, model.intermediate), model.intermediate, false);
+    const std::vector<double> inner =
+        multiply(rms_norm(x, model.norm(block)), model.first(block, 0, model.intermediate), model.hidden, true);
+    const std::vector<double> sums = multiply(inner, model.second(block, 0, model.intermediate), model.intermediate, false);
+    for (size_t i = 0; i < x.size(); ++i) x[i] += sums[i];
   }
+  x = rms_norm(x, model.norm(model.blocks));
   double worst = 0, squares = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double off = std::abs(found[i] - x[i]);
@@ -140,7 +167,8 @@ struct Worker {
         stream(device),
         input(tp.local().symmetric<float>(model.batch * model.hidden)),
         inner(tp.local().symmetric<float>(model.batch * width)),
-        x(tp.local().symmetric<float>(model.batch * model.hidden)) {
+        x(tp.local().symmetric<float>(model.batch * model.hidden)),
+        normed(tp.local().symmetric<float>(model.batch * model.hidden)) {
     const size_t mine = tp.rank() * width;
     for (size_t block = 0; block < model.blocks; ++block) {
       shards.emplace_back();
@@ -149,7 +177,15 @@ struct Worker {
       shards[block]->first.write(model.first(block, mine, width), stream);
       shards[block]->second.write(model.second(block, mine, width), stream);
     }
-    input.write(model.input(env.dp().rank()), stream);
+    for (size_t index = 0; index <= model.blocks; ++index) {
+      norms.emplace_back(device, model.hidden, Dtype::kF32);
+      norms.back().write(model.norm(index), stream);
+    }
+    // As from an embedding that is divided among the ranks: one rank has a row, and the others have zeros.
+    std::vector<float> part = model.input(env.dp().rank());
+    for (size_t i = 0; i < part.size(); ++i)
+      if (i / model.hidden % tp.world_size() != tp.rank()) part[i] = 0;
+    input.write(part, stream);
   }
 
   bool captured() const { return device.kind() == DeviceKind::kCuda; }
@@ -163,46 +199,59 @@ struct Worker {
       if (captured()) return ::multiply(from, w, into, columns, relu, stream);
       into.write(::multiply(from.read<float>(stream), w.read<float>(stream), columns, relu), stream);
     };
-    product(block == 0 ? input : x, shards[block]->first, inner, model.hidden, true);
-    product(inner, shards[block]->second, x, width, false);
+    product(normed, shards[block]->first, inner, model.hidden, true);
+    product(inner, shards[block]->second, normed, width, false);
   }
 
-  // The exchange after a block: a sum over the ranks that share the block; then the sums go to the next stage, or, after the last block, to
-  // all.
-  void exchange(size_t block, Queue queue) const {
-    const size_t stage = pp.rank(), stages = pp.world_size(), owner = block % stages, next = (block + 1) % stages;
-    if (stage == owner) tp.all_reduce(x, queue);
-    if (stages == 1) return;
-    if (block + 1 == model.blocks) return pp.broadcast(x, owner, queue);
-    std::vector<Coordinator::Message> messages;
-    if (stage == owner) messages.push_back(pp.to_next(x));
-    if (stage == next) messages.push_back(pp.from_previous(x));
-    pp.batch(messages, queue);
+  // A norm, on the stage of the block before; then x and the normed rows go to the next stage, or the last normed rows to all. One call
+  // sums the products over the ranks that share the block, adds x, and norms the new x.
+  void norm(size_t index, Queue queue) const {
+    const size_t stage = pp.rank(), stages = pp.world_size(), owner = (index == 0 ? 0 : index - 1) % stages, next = index % stages;
+    if (stage == owner) {
+      RowNorm rows(index == 0 ? input : normed, norms[index], {kEpsilon});
+      if (index > 0) rows.residual = x;
+      rows.residual_out = x;
+      rows.output = normed;
+      tp.all_reduce_norm(rows, queue);
+    }
+    if (stages == 1 || index == 0) return;
+    if (index == model.blocks) return pp.broadcast(normed, owner, queue);
+    for (const SymmetricBuffer* rows : {&x, &normed}) {  // a batch holds one message to a rank
+      std::vector<Coordinator::Message> messages;
+      if (stage == owner) messages.push_back(pp.to_next(*rows));
+      if (stage == next) messages.push_back(pp.from_previous(*rows));
+      pp.batch(messages, queue);
+    }
+  }
+
+  // The block before a norm: none is before the first.
+  void block_before(size_t index) const {
+    if (index > 0) multiply(index - 1);
   }
 
   // A step, enqueued or recorded.
   void step(Queue queue) const {
-    for (size_t block = 0; block < model.blocks; ++block) {
-      multiply(block);
-      exchange(block, queue);
+    for (size_t index = 0; index <= model.blocks; ++index) {
+      block_before(index);
+      norm(index, queue);
     }
   }
 
-  // The graphs of a step: one of the whole step, or one of each exchange.
+  // The graphs of a step: one of the whole step, or one of each norm.
   std::vector<Graph> capture() const {
     std::vector<Graph> graphs;
     if (captured())
       graphs.push_back(world.capture(stream, [&](Capture& capture) { step(capture); }));
     else
-      for (size_t block = 0; block < model.blocks; ++block)
-        graphs.push_back(world.capture(stream, [&](Capture& capture) { exchange(block, capture); }));
+      for (size_t index = 0; index <= model.blocks; ++index)
+        graphs.push_back(world.capture(stream, [&](Capture& capture) { norm(index, capture); }));
     return graphs;
   }
 
   void replay(const std::vector<Graph>& graphs) const {
-    for (size_t block = 0; block < graphs.size(); ++block) {
-      if (!captured()) multiply(block);
-      graphs[block].launch(stream);
+    for (size_t index = 0; index < graphs.size(); ++index) {
+      if (!captured()) block_before(index);
+      graphs[index].launch(stream);
     }
   }
 
@@ -210,7 +259,7 @@ struct Worker {
   std::vector<float> result() const {
     tp.synchronize(stream);
     pp.synchronize(stream);
-    return x.read<float>(stream);
+    return normed.read<float>(stream);
   }
 
   const Coordinator &world, &tp, &pp;
@@ -219,7 +268,9 @@ struct Worker {
   size_t width;
   Stream stream;
   std::vector<std::optional<Shard>> shards;  // none where another stage has the block
-  SymmetricBuffer input, inner, x;
+  std::vector<DeviceBuffer> norms;           // the weights of all norms
+  SymmetricBuffer input, inner;              // input: this rank's part of the first x
+  SymmetricBuffer x, normed;                 // x: the residual; normed: the rows, and before a norm the products of the block
 };
 
 // The result of a rank: the larger error of the eager step and of the last replay.

@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 
-/// Blocks of `x -> relu(x W1) W2`, with `x` of `batch` rows.
+/// The number that norms add to a mean square.
+pub(crate) const EPSILON: f32 = 1e-6;
+
+/// Blocks of `x -> x + relu(norm(x) W1) W2`, with `x` of `batch` rows, and a norm at the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     /// The number of blocks.
     pub(crate) blocks: usize,
     /// Columns of `x`.
     pub(crate) hidden: usize,
-    /// Columns of `x W1`.
+    /// Columns of `norm(x) W1`.
     pub(crate) intermediate: usize,
     /// Rows of `x`.
     pub(crate) batch: usize,
@@ -18,7 +21,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Columns of `W1` of a block, row after row. They preserve the mean square of `x`.
+    /// Columns of `W1` of a block, row after row. They preserve the mean square of the normed rows.
     pub(crate) fn first(&self, block: usize, columns: Range<usize>) -> Vec<f32> {
         let scale = (3.0 / self.hidden as f32).sqrt();
         self.draw(2 * block as u64, 0..self.hidden, columns, self.intermediate, scale)
@@ -28,6 +31,12 @@ impl Model {
     pub(crate) fn second(&self, block: usize, rows: Range<usize>) -> Vec<f32> {
         let scale = (6.0 / self.intermediate as f32).sqrt();
         self.draw(2 * block as u64 + 1, rows, 0..self.hidden, self.hidden, scale)
+    }
+
+    /// The weight of a norm, about 1: norm b is before block b, and the last norm after all blocks.
+    pub(crate) fn norm(&self, norm: usize) -> Vec<f32> {
+        let weight = self.draw((1 << 21) + norm as u64, 0..1, 0..self.hidden, self.hidden, 0.25);
+        weight.into_iter().map(|value| 1.0 + value).collect()
     }
 
     /// The batch of a data parallel replica.
@@ -50,25 +59,45 @@ impl Model {
 
     /// The result of the whole model for a replica's batch, in f64.
     pub(crate) fn reference(&self, replica: usize) -> Vec<f64> {
-        let widen = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
-        (0..self.blocks).fold(widen(self.input(replica)), |x, block| {
-            let mut inner = multiply(&x, &widen(self.first(block, 0..self.intermediate)), self.hidden);
+        let x = (0..self.blocks).fold(widen(&self.input(replica)), |x, block| {
+            let h = rms_norm(&x, &self.norm(block));
+            let mut inner = multiply(&h, &widen(&self.first(block, 0..self.intermediate)), self.hidden);
             inner.iter_mut().for_each(|value| *value = value.max(0.0));
-            multiply(&inner, &widen(self.second(block, 0..self.intermediate)), self.intermediate)
-        })
+            let sum = multiply(&inner, &widen(&self.second(block, 0..self.intermediate)), self.intermediate);
+            x.iter().zip(&sum).map(|(x, sum)| x + sum).collect()
+        });
+        rms_norm(&x, &self.norm(self.blocks))
     }
 
     /// The largest [`error`] of a correct result.
     ///
     /// A sum of n products rounds n times, each time by at most u = 2^-24 of a partial sum, in any order of ranks and
     /// kernels. Such errors are independent to first order, so together about u sqrt(n) of the result (Higham and Mary,
-    /// SIAM J. Sci. Comput. 41, 2019). The weights preserve the mean square of a block's input, errors included, so the
-    /// errors of all products add in squares. Eight standard deviations leave room for the largest of all elements. A
-    /// shard that is wrong, missing or summed twice has an error of about 1.
+    /// SIAM J. Sci. Comput. 41, 2019). The addition of the residual and the norm round at most 8 times: the addition, the
+    /// products with the weight and the factor, and the factor's mean, epsilon, root and quotient; the sum of squares is a
+    /// tree, whose errors the root halves. A block adds a share of about 1 to the mean square of `x`, and of its input's
+    /// error to the error of `x`, so the error relative to `x` does not grow but by the new roundings. These add in
+    /// squares. Eight standard deviations leave room for the largest of all elements. A shard that is wrong, missing or
+    /// summed twice has an error of about 1 / sqrt(blocks).
     pub(crate) fn bound(&self) -> f64 {
-        let roundings = self.blocks * (self.hidden + self.intermediate);
+        let roundings = self.blocks * (self.hidden + self.intermediate) + (self.blocks + 1) * 8;
         8.0 * (roundings as f64).sqrt() * 0.5f64.powi(24)
     }
+}
+
+/// The values in f64.
+pub(crate) fn widen(values: &[f32]) -> Vec<f64> {
+    values.iter().copied().map(f64::from).collect()
+}
+
+/// Each row of `x` over its root mean square, times `weight`.
+pub(crate) fn rms_norm(x: &[f64], weight: &[f32]) -> Vec<f64> {
+    let row = |row: &[f64]| {
+        let mean_square = row.iter().map(|value| value * value).sum::<f64>() / row.len() as f64;
+        let factor = 1.0 / (mean_square + f64::from(EPSILON)).sqrt();
+        row.iter().zip(weight).map(|(value, weight)| value * f64::from(*weight) * factor).collect::<Vec<_>>()
+    };
+    x.chunks_exact(weight.len()).flat_map(row).collect()
 }
 
 /// `x w`, where `x` has rows of `inner` elements.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use model::{Model, error, multiply};
+use model::{Model, error, multiply, rms_norm, widen};
 
 /// The features that change what examples do, and whether this test was built with them.
 const FEATURES: [(&str, bool); 2] = [("cuda", cfg!(feature = "cuda")), ("cudarc", cfg!(feature = "cudarc"))];
@@ -104,17 +104,24 @@ fn a_table_for_people() {
     assert!(text.lines().last().unwrap().contains("[0, 1]") && !text.contains("WRONG"), "{text}");
 }
 
-/// The whole model in f32, as two ranks compute it, where `second` gives each rank's rows of `W2`.
-fn sharded(model: &Model, second: impl Fn(usize, usize) -> Vec<f32>) -> Vec<f32> {
+/// The whole model in f32, as two ranks compute it, where `second` gives each rank's rows of `W2`, and `residual` what
+/// a block's input is multiplied by before the sums are added.
+fn sharded(model: &Model, residual: f32, second: impl Fn(usize, usize) -> Vec<f32>) -> Vec<f32> {
     let half = model.intermediate / 2;
-    (0..model.blocks).fold(model.input(0), |x, block| {
+    let norm = |x: &[f32], norm| -> Vec<f32> {
+        rms_norm(&widen(x), &model.norm(norm)).into_iter().map(|value| value as f32).collect()
+    };
+    let x = (0..model.blocks).fold(model.input(0), |x, block| {
+        let normed = norm(&x, block);
         let parts = [0, 1].map(|rank| {
-            let mut inner = multiply(&x, &model.first(block, rank * half..(rank + 1) * half), model.hidden);
+            let mut inner = multiply(&normed, &model.first(block, rank * half..(rank + 1) * half), model.hidden);
             inner.iter_mut().for_each(|value| *value = value.max(0.0));
             multiply(&inner, &second(block, rank), half)
         });
-        parts[0].iter().zip(&parts[1]).map(|(one, other)| one + other).collect()
-    })
+        let sums = parts[0].iter().zip(&parts[1]).map(|(one, other)| one + other);
+        x.iter().zip(sums).map(|(x, sum)| residual * x + sum).collect()
+    });
+    norm(&x, model.blocks)
 }
 
 #[test]
@@ -122,9 +129,9 @@ fn a_wrong_shard_is_found() {
     let model = Model { blocks: 3, hidden: 24, intermediate: 48, batch: 5, seed: fastrand::u64(..) };
     let expected = model.reference(0);
     let rows = |block, rank: usize| model.second(block, rank * 24..(rank + 1) * 24);
-    let right = error(&sharded(&model, rows), &expected);
+    let right = error(&sharded(&model, 1.0, rows), &expected);
     assert!(right <= model.bound(), "{model:?}: {right}");
-    // The other rank's shard; another block's; one that is missing; one column a little off.
+    // The other rank's shard; another block's; one that is missing; one column a little off; and no residual.
     let swapped = |block, rank| rows(block, if block == 1 { 1 - rank } else { rank });
     let shifted = |block: usize, rank| rows(if block == 1 { 2 } else { block }, rank);
     let missing = |block, rank| if (block, rank) == (1, 1) { vec![0.0; 24 * 24] } else { rows(block, rank) };
@@ -136,10 +143,11 @@ fn a_wrong_shard_is_found() {
         weights
     };
     let wrong = [
-        ("swapped", sharded(&model, swapped)),
-        ("shifted", sharded(&model, shifted)),
-        ("missing", sharded(&model, missing)),
-        ("touched", sharded(&model, touched)),
+        ("swapped", sharded(&model, 1.0, swapped)),
+        ("shifted", sharded(&model, 1.0, shifted)),
+        ("missing", sharded(&model, 1.0, missing)),
+        ("touched", sharded(&model, 1.0, touched)),
+        ("no residual", sharded(&model, 0.0, rows)),
     ];
     for (what, found) in wrong {
         let wrong = error(&found, &expected);
