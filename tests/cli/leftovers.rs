@@ -1,12 +1,14 @@
 //! What a command leaves behind that a signal ends, and what the next one removes.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, inotify, mknodat};
 use rustix::process::{Signal, kill_process, kill_process_group};
 
 use super::files::{Shards, npy, split_npy};
@@ -16,12 +18,31 @@ fn names(folder: &Path) -> Vec<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
+/// What is made in a folder, also if it lasts for a moment only.
+struct Made(OwnedFd);
+
+impl Made {
+    fn within(folder: &Path) -> Self {
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&events, folder, inotify::WatchFlags::CREATE).unwrap();
+        Self(events)
+    }
+
+    /// Waits for the first; fails after half a minute.
+    fn wait(&self) {
+        let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
+        let made = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(made, 1, "nothing was made in 30 s");
+    }
+}
+
 /// Ranks of a long sweep, with a directory for temporary files of their own.
 fn sweep(temporary: &Path) -> Child {
     let mut run = command(["all-reduce", "--device", "host", "-n", "4", "--iterations", "100000"]);
     run.env("TMPDIR", temporary).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let made = Made::within(temporary);
     let run = run.spawn().unwrap();
-    wait_until("the first temporary file", || !names(temporary).is_empty());
+    made.wait();
     run
 }
 
@@ -50,8 +71,9 @@ fn what_a_killed_command_left_is_swept_by_the_next() {
     fs::write(own.join("precious"), "1").unwrap();
     let mut run = command(["all-reduce", "--device", "host", "-n", "4", "--iterations", "100000"]);
     run.env("TMPDIR", temporary.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let made = Made::within(temporary.path());
     let mut run = run.spawn().unwrap();
-    wait_until("the first temporary file", || names(temporary.path()).len() > 1);
+    made.wait();
     let ranks = children(pid(&run));
     run.kill().unwrap();
     run.wait().unwrap();
