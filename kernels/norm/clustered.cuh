@@ -22,7 +22,6 @@ class TeamTotals {
         wants_largest_(wants_largest),
         words_(shared, wants_largest_ ? 2 * teams_ : teams_) {}
 
-  SYMMETRA_DEVICE bool wants_largest() const { return wants_largest_; }
   /// All threads call it once, before the first total.
   SYMMETRA_DEVICE void open() const { words_.open(); }
 
