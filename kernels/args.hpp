@@ -217,8 +217,12 @@ constexpr uint32_t kNormSharedBytes = 16 + kNormWords * 4;
 constexpr uint32_t kNormLargestWords = kNormWords;
 /// Most blocks of a cluster; every chip with clusters has room for so many.
 constexpr uint32_t kMostCluster = 8;
+/// Most threads a block of a norm by clusters may have.
+constexpr uint32_t kMostClusteredThreads = 512;
 /// Block-shared memory of a norm by clusters: two rounds of words of its teams, and what counts their arrival.
 constexpr uint32_t kClusteredSharedBytes = 528;
+/// Most packets of a column in a norm by clusters, which keeps those behind the first in shared memory.
+constexpr uint32_t kMostClusteredTiles = 4;
 /// Most packets of a group of a row that a norm by clusters quantises.
 constexpr uint32_t kMostClusteredGroup = 32;
 /// Most packets of a row that a block keeps in shared memory.

@@ -278,8 +278,8 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && args.norm.output != nullptr;
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
-/// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most one for each column, whose
-/// groups are those of threads that follow each other.
+/// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles for each
+/// column, whose groups are those of threads that follow each other.
 inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
   const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
@@ -287,14 +287,18 @@ inline bool takes_clusters(const FusedNormArgs& args) {
   const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output) |
                         uintptr_t{norm.hidden} * element_bytes(norm.dtype);
   const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup;
-  return args.sum.algorithm == kOneShotSentinel && args.share_rows == 0 && norm.width == norm.hidden && packets <= kNormColumns &&
-         all % 16 == 0 && groups;
+  return args.sum.algorithm == kOneShotSentinel && args.share_rows == 0 && norm.width == norm.hidden &&
+         packets <= kNormColumns * kMostClusteredTiles && all % 16 == 0 && groups;
 }
-/// Whether a cluster of the launch has a thread for each packet of a row.
+/// Whether a cluster of the launch has a thread for each column of a row, and room for the packets behind the first of each.
 inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) {
+  const uint64_t packets = row_packets(args.norm), columns = packets < kNormColumns ? packets : kNormColumns;
+  const uint64_t threads = uint64_t{geometry.threads} * geometry.cluster;
   const bool shape = geometry.cluster >= 1 && geometry.cluster <= kMostCluster && geometry.blocks % geometry.cluster == 0 &&
-                     geometry.threads % 32 == 0 && uint64_t{geometry.threads} * geometry.cluster >= row_packets(args.norm);
-  return shape && takes_clusters(args) && geometry.shared_bytes >= kClusteredSharedBytes;
+                     geometry.threads % 32 == 0 && geometry.threads <= kMostClusteredThreads && threads >= columns &&
+                     threads <= kNormColumns;
+  const uint64_t staged = (packets - 1) / kNormColumns * geometry.threads * 16;
+  return shape && takes_clusters(args) && geometry.shared_bytes >= kClusteredSharedBytes + staged;
 }
 inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const AllReduceArgs& sum = args.sum;

@@ -40,6 +40,11 @@ SYMMETRA_DEVICE float larger(float a, float b) { return platform::bits_of(a) > p
 struct RowTotals {
   float squares;
   float largest;
+
+  /// With the totals of a packet behind.
+  SYMMETRA_DEVICE RowTotals with(const RowTotals& behind) const {
+    return {platform::add(squares, behind.squares), larger(largest, behind.largest)};
+  }
 };
 
 /// The columns of one row at a time, in shared memory of the block. Columns that a row does not have are +0, which

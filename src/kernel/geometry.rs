@@ -2,9 +2,10 @@
 
 use super::args::{
     Geometry, NormArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES, kMaxBlocks as MAX_BLOCKS,
-    kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP, kMostNormBlocks as MOST_NORM_BLOCKS,
-    kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES,
-    kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
+    kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
+    kMostClusteredTiles as MOST_CLUSTERED_TILES, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
+    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
+    kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -141,27 +142,29 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
     norm(shape, (1, lanes_log2(most_threads)), (count, packets), quantised)
 }
 
-/// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, at most one for each column
-/// of a row, whose groups are those of threads that follow each other. `elem_bytes`: of a row's element.
+/// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
+/// row, whose groups are those of threads that follow each other. `elem_bytes`: of a row's element.
 pub(crate) fn takes_clusters(norm: &NormArgs, elem_bytes: u32) -> bool {
     let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
     let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
     let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
     let groups = group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP;
-    let whole = row.is_multiple_of(PACKET_BYTES) && row / PACKET_BYTES <= NORM_COLUMNS && norm.width == norm.hidden;
-    aligned && groups && whole
+    let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
+    aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * MOST_CLUSTERED_TILES
 }
 
-/// The launch of a one-shot all-reduce and norm of `count` rows by clusters, which take a row each: a thread for each of its
-/// `packets` packets. Few rows are spread over as many multiprocessors as clusters reach.
+/// The launch of a one-shot all-reduce and norm of `count` rows by clusters, which take a row each: a thread for each column
+/// of its `packets` packets. Few rows are spread over as many multiprocessors as clusters reach.
 pub(crate) fn clustered_norm((count, packets): (u64, u64)) -> Launch {
     const TEAM: u64 = 32;
     const MANY_BLOCKS: u64 = 128;
-    let teams = packets.div_ceil(TEAM).next_power_of_two();
+    let teams = packets.min(NORM_COLUMNS.into()).div_ceil(TEAM).next_power_of_two();
     let spread = (MANY_BLOCKS / count.max(1)).clamp(2, MOST_CLUSTER.into()).min(teams);
     let cluster = 1 << spread.ilog2();
     let blocks = (count * cluster).clamp(cluster, u64::from(MAX_BLOCKS));
-    let launch = Launch::new(blocks as u32, (teams * TEAM / cluster) as u32, CLUSTERED_SHARED_BYTES, true, 0);
+    let threads = (teams * TEAM / cluster) as u32;
+    let staged = ((packets - 1) / u64::from(NORM_COLUMNS)) as u32 * threads * PACKET_BYTES;
+    let launch = Launch::new(blocks as u32, threads, CLUSTERED_SHARED_BYTES + staged, true, 0);
     Launch { geometry: Geometry { cluster: cluster as u32, ..launch.geometry }, ..launch }
 }
 

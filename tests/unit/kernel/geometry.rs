@@ -17,7 +17,7 @@ proptest! {
             two_shot_norm(Shape::Gpu, world, (packets, row), true),
             one_shot_norm(Shape::Gpu, (packets, row), true),
             gathered_norm(Shape::Gpu, packets, row),
-            clustered_norm((packets, row.min(NORM_COLUMNS.into()))),
+            clustered_norm((packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))),
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS).contains(&geometry.blocks));
@@ -35,7 +35,7 @@ proptest! {
         let launch = clustered_norm((packets, row));
         let Geometry { blocks, threads, cluster, .. } = launch.geometry;
         prop_assert!((1..=MOST_CLUSTER).contains(&cluster) && blocks.is_multiple_of(cluster) && threads.is_multiple_of(32));
-        prop_assert!(u64::from(threads * cluster) >= row && threads * cluster <= NORM_COLUMNS);
+        prop_assert!(u64::from(threads * cluster) >= row && threads * cluster <= NORM_COLUMNS && threads <= 512);
         let launch = relay(Shape::Gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
     }
