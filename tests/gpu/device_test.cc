@@ -24,6 +24,7 @@
 
 // The backend calls these, and no test here launches a kernel.
 namespace symmetra::kernels::cuda {
+bool has_clusters() noexcept { return false; }
 int32_t load_all() noexcept { return cudaSuccess; }
 int32_t launch(void*, Kind, const void*, const Geometry&) noexcept { return cudaErrorNotSupported; }
 }  // namespace symmetra::kernels::cuda
