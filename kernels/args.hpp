@@ -52,7 +52,7 @@ constexpr uint32_t kCodecInt6 = 3;
 constexpr uint32_t kCodecInt4 = 4;
 constexpr uint32_t kCodecs = 5;  ///< how many there are
 /// Elements of a unit of a quantised message, which is whole packets, and of a group in it, which has one scale.
-constexpr uint32_t kUnitElems = 256;
+constexpr uint32_t kUnitElems = 512;
 constexpr uint32_t kGroupElems = 32;
 
 /// Most blocks of a ring: its channels. Fewer than the multiprocessors of an H100, so all run at once. Channels do not

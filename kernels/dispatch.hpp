@@ -136,21 +136,24 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
   }
 }
 
-/// The kernel of an all-reduce with a codec: one for all codecs, both reductions and all world sizes.
+/// The kernel of an all-reduce with a codec: one for both reductions and all world sizes.
 template <class Backend>
 typename Backend::Entry quantised_kernel(const AllReduceArgs& args) {
   const bool two_shot = args.algorithm == kTwoShotSentinel;
-  if (!two_shot && args.algorithm != kOneShotSentinel) return {};
-  switch (args.dtype) {
-    case kF16:
-      if (two_shot) return Backend::template entry<&quantised_two_shot<F16>>();
-      return Backend::template entry<&quantised_one_shot<F16>>();
-    case kBF16:
-      if (two_shot) return Backend::template entry<&quantised_two_shot<BF16>>();
-      return Backend::template entry<&quantised_one_shot<BF16>>();
-    default:
-      return {};
-  }
+  if ((!two_shot && args.algorithm != kOneShotSentinel) || codec_bits(args.codec) == 0) return {};
+  return with_code(args.codec, [&](auto code) -> typename Backend::Entry {
+    using Code = decltype(code);
+    switch (args.dtype) {
+      case kF16:
+        if (two_shot) return Backend::template entry<&quantised_two_shot<F16, Code>>();
+        return Backend::template entry<&quantised_one_shot<F16, Code>>();
+      case kBF16:
+        if (two_shot) return Backend::template entry<&quantised_two_shot<BF16, Code>>();
+        return Backend::template entry<&quantised_one_shot<BF16, Code>>();
+      default:
+        return {};
+    }
+  });
 }
 
 /// Norms of rows, by the rows' type. Kernels that quantise are apart, because encoders would crowd the others.
@@ -181,7 +184,9 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
   if (args.clustered != 0) {
     if constexpr (Backend::kClusters) {
-      if (args.sum.algorithm == kOneShotSentinel) return Backend::template clustered<Element, kFixed, kQuantised>();
+      if (args.sum.algorithm != kOneShotSentinel) return {};
+      if (row_packets(args.norm) > kNormColumns) return Backend::template clustered<Element, kFixed, kQuantised, true>();
+      return Backend::template clustered<Element, kFixed, kQuantised, false>();
     }
     return {};
   }
@@ -308,7 +313,7 @@ template <class Visit>
 int32_t each_call(const AllReduceArgs& any, Visit visit) {
   return each_element_type(any, [&](AllReduceArgs args) {
     for (args.algorithm = 0; args.algorithm < kAllReduceAlgorithms; ++args.algorithm) {
-      for (const uint32_t codec : {kCodecNone, kCodecInt8}) {  // all codecs have the kernels of one
+      for (uint32_t codec = kCodecNone; codec < kCodecs; ++codec) {
         args.codec = codec;
         if (const int32_t code = visit(args)) return code;
       }
@@ -347,11 +352,14 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
     args.norm = norm;
     for (const uint32_t world : {2, 3, 4, 8}) {
       for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
-        for (const uint32_t clustered : {0, 1}) {
-          args.sum.world = world;
-          args.sum.algorithm = algorithm;
-          args.clustered = clustered;
-          if (const int32_t code = visit(args)) return code;
+        for (const uint32_t hidden : {1u, 16 * kNormColumns}) {  // of a packet a column, and of more
+          for (const uint32_t clustered : {0, 1}) {
+            args.norm.hidden = hidden;
+            args.sum.world = world;
+            args.sum.algorithm = algorithm;
+            args.clustered = clustered;
+            if (const int32_t code = visit(args)) return code;
+          }
         }
       }
     }

@@ -100,17 +100,14 @@ constexpr uint32_t codec_bits(uint32_t codec) {
       return 0;
   }
 }
-/// Packets of an encoded unit: its elements, and one packet of scales.
-constexpr uint32_t unit_packets(uint32_t codec) { return kUnitElems * codec_bits(codec) / 128 + 1; }
+/// Packets of an encoded unit: its elements, and a scale of 16 bits for each group.
+constexpr uint32_t unit_packets(uint32_t codec) { return kUnitElems * codec_bits(codec) / 128 + kUnitElems / kGroupElems / 8; }
+/// Packets of a source in one buffer of the region: the slots are divided among all ranks but the receiver, at lines of memory.
+constexpr uint64_t quantised_slot(uint64_t slot_packets, uint32_t world) { return slot_packets * world / (world - 1) / 8 * 8; }
 /// Packets that one source of a quantised all-reduce needs in one buffer of the region.
 constexpr uint64_t quantised_packets(const AllReduceArgs& args) {
   const uint64_t units = args.count == 0 ? 1 : (args.count + kUnitElems - 1) / kUnitElems;
   return (args.algorithm == kTwoShotSentinel ? (units + args.world - 1) / args.world : units) * unit_packets(args.codec);
-}
-
-/// Block-shared memory of a quantised all-reduce: each team has a place for a unit of every source, and one more.
-constexpr uint32_t quantised_shared_bytes(uint32_t codec, uint32_t world, uint32_t teams) {
-  return kSharedBytes + teams * (world + 1) * unit_packets(codec) * 16;
 }
 
 /// Most threads a block of a quantised all-reduce may have.
@@ -123,10 +120,10 @@ constexpr bool quantised_fits(const AllReduceArgs& args, const Geometry& geometr
                      (args.algorithm == kOneShotSentinel || args.algorithm == kTwoShotSentinel);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
                      geometry.threads <= kMostQuantisedThreads && geometry.threads >= team && args.lanes_log2 <= 16 &&
-                     geometry.shared_bytes >= quantised_shared_bytes(args.codec, args.world, geometry.threads / team);
+                     geometry.shared_bytes >= kSharedBytes;
   const bool room = args.count < uint64_t{1} << 33 && args.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(args.algorithm, args.slot_packets, args.world) <= uint64_t{16} << 32 &&
-                    quantised_packets(args) <= args.slot_packets;
+                    quantised_packets(args) <= quantised_slot(args.slot_packets, args.world);
   return known && shape && room;
 }
 

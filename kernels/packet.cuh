@@ -8,6 +8,37 @@ namespace symmetra::kernels {
 
 using platform::Packet;
 
+/// Writes 1, 2 or 4 words, changed by `mask`, in one access. Words may arrive one by one.
+template <uint32_t kWords>
+SYMMETRA_DEVICE void store_words(uint32_t* to, const uint32_t* words, uint32_t mask) {
+  const auto two = [&](uint32_t i) { return uint64_t{words[i + 1] ^ mask} << 32 | (words[i] ^ mask); };
+  if constexpr (kWords == 4) {
+    platform::store_packet(reinterpret_cast<Packet*>(to), {{two(0), two(2)}});
+  } else if constexpr (kWords == 2) {
+    platform::store_relaxed(reinterpret_cast<uint64_t*>(to), two(0));
+  } else {
+    platform::store_relaxed(to, *words ^ mask);
+  }
+}
+
+/// Reads 1, 2 or 4 words in one access and changes them back.
+template <uint32_t kWords>
+SYMMETRA_DEVICE void load_words(const uint32_t* from, uint32_t* words, uint32_t mask) {
+  const auto two = [&](uint32_t i, uint64_t both) {
+    words[i] = static_cast<uint32_t>(both) ^ mask;
+    words[i + 1] = static_cast<uint32_t>(both >> 32) ^ mask;
+  };
+  if constexpr (kWords == 4) {
+    const Packet packet = platform::load_packet(reinterpret_cast<const Packet*>(from));
+    two(0, packet.half[0]);
+    two(2, packet.half[1]);
+  } else if constexpr (kWords == 2) {
+    two(0, platform::load_relaxed(reinterpret_cast<const uint64_t*>(from)));
+  } else {
+    *words = platform::load_relaxed(from) ^ mask;
+  }
+}
+
 /// Eight bytes of data: each half packet holds one word of data and the call's tag. No buffer is cleared, and any bits
 /// may travel. Two buffers suffice: a peer that writes the buffer of call k again in call k + 2 has received our
 /// packets of call k + 1, which we sent after call k had ended.

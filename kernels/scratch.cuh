@@ -45,6 +45,9 @@ class Scratch {
   SYMMETRA_DEVICE Scratch(const AllReduceArgs& args, uint32_t world, const Call& call)
       : args_(args), world_(world), slot_(static_cast<uint32_t>(args.slot_packets)), call_(call) {}
 
+  /// The slots of a hop in the memory of `rank`.
+  SYMMETRA_DEVICE Packet* sources(uint32_t hop, uint32_t rank) const { return reinterpret_cast<Packet*>(args_.peers[rank]) + now(hop); }
+
   /// Writes packet `tile` + lane of this rank to the peer's memory.
   SYMMETRA_DEVICE void send(uint32_t hop, const Pair& pair, uint32_t tile, const Data& data) const {
     platform::store_packet(pair.to + (now(hop) + tile), Protocol::encode(data, call_.epoch));

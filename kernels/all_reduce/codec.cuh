@@ -1,11 +1,10 @@
 // Codecs: groups of values as codes of a few bits and a scale. A value is its code times the scale of its group.
 //
-// A unit is 256 values, eight groups of 32. Its payload is the codes, packed bit by bit, the first lowest; behind it is
-// one packet of eight scales in bf16. No 32-bit word of a unit is 0xFFFFFFFF, because a code of all ones does not occur
-// and a scale has no sign. So a unit travels in sentinel packets as it is.
+// A unit is 512 values, 16 groups of 32. It has 32 lanes of 16 values: lane l has values 8 l to 8 l + 7 of the unit's first
+// half, and those of the second half. So four lanes that follow each other have a group of each half. A lane is encoded as
+// the codes of its values, packed bit by bit, the first lowest, and a word of both groups' scales in bf16. None of its words
+// is 0xFFFFFFFF, because a code of all ones does not occur and a scale has no sign. So a lane proves its own arrival.
 #pragma once
-#include <type_traits>
-
 #include "kernels/geometry.hpp"
 #include "kernels/numeric/narrow.cuh"
 
@@ -13,10 +12,14 @@ namespace symmetra::kernels {
 
 /// Values that are encoded at once. Their codes are whole bytes.
 constexpr uint32_t kOctetElems = 8;
-/// Octets of a group and of a unit.
-constexpr uint32_t kGroupOctets = kGroupElems / kOctetElems, kUnitOctets = kUnitElems / kOctetElems;
 /// The values of an octet.
 using Octet = float[kOctetElems];
+/// Lanes of a unit.
+constexpr uint32_t kUnitLanes = kUnitElems / kOctetElems / 2;
+/// Lanes that follow each other and have a group of each half.
+constexpr uint32_t kGroupLanes = kGroupElems / kOctetElems;
+/// The values of a lane, in both halves of the unit.
+using LaneValues = Octet[2];
 
 /// The least scale, 2^-126: its reciprocal is finite.
 constexpr float kLeastScale = 0x1p-126f;
@@ -60,107 +63,86 @@ SYMMETRA_DEVICE uint32_t most_of(const Octet& values) {
   return most;
 }
 
-/// The codes of an octet, in memory of the block: kBits bytes.
-template <uint32_t kBits>
-struct Codes {
-  using Part = std::conditional_t<kBits == 8, Words<2>, std::conditional_t<kBits == 4, uint32_t, uint16_t>>;
-  static constexpr uint32_t kParts = kBits / sizeof(Part);
-  static_assert(kParts * sizeof(Part) == kBits);
+/// A lane as it travels.
+template <class Code>
+struct EncodedLane {
+  /// Bits of an octet's codes, and words of a lane's.
+  static constexpr uint32_t kOctetBits = kOctetElems * Code::kBits, kWords = 2 * kOctetBits / 32;
 
-  SYMMETRA_DEVICE static void store(uint8_t* to, uint64_t codes) {
-    if constexpr (kBits == 8) {
-      platform::store_shared(to, Part{{static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)}});
-    } else {
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kParts; ++i) {
-        platform::store_shared(to + i * sizeof(Part), static_cast<Part>(codes >> (8 * i * sizeof(Part))));
-      }
-    }
-  }
-  SYMMETRA_DEVICE static uint64_t load(const uint8_t* from) {
-    if constexpr (kBits == 8) {
-      const Part words = platform::load_shared<Part>(from);
-      return uint64_t{words.word[1]} << 32 | words.word[0];
-    } else {
-      uint64_t codes = 0;
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kParts; ++i) {
-        codes |= uint64_t{platform::load_shared<Part>(from + i * sizeof(Part))} << (8 * i * sizeof(Part));
-      }
-      return codes;
-    }
-  }
+  uint32_t codes[kWords];
+  uint32_t scales;  ///< of the group in the first half, in the low bits, and of that in the second
 };
 
-/// Encodes octet `octet` of the unit at `unit`, in memory of the block. `most`: the largest of its group. The first octet
-/// of a group writes the scale.
+/// The codes of an octet and the scale of its group. `most`: the largest of the group, as most_of.
 template <class Code>
-SYMMETRA_DEVICE void encode_octet(const Octet& values, uint32_t most, uint8_t* unit, uint32_t octet) {
-  constexpr uint32_t kBits = Code::kBits;
+SYMMETRA_DEVICE uint64_t encode_octet(const Octet& values, uint32_t most, uint32_t& scale) {
   const float least = platform::f32_of(most) / Code::kMost;
   const uint32_t covering = narrow::bf16_up(least > kLeastScale ? least : kLeastScale);
   const bool finite = most < kInfinity && platform::bits_of(platform::f32_of(covering << 16) * Code::kMost) < kInfinity;
   const float inverse = 1.0f / platform::f32_of(covering << 16);
+  scale = finite ? covering : kScaleOfNan;
   uint64_t codes = 0;
   SYMMETRA_UNROLL
   for (uint32_t i = 0; i < kOctetElems / 2; ++i) {
-    codes |= uint64_t{Code::pack({values[2 * i] * inverse, values[2 * i + 1] * inverse})} << (2 * kBits * i);
+    codes |= uint64_t{Code::pack({values[2 * i] * inverse, values[2 * i + 1] * inverse})} << (2 * Code::kBits * i);
   }
-  Codes<kBits>::store(unit + octet * kBits, finite ? codes : 0);
-  if (octet % kGroupOctets != 0) return;
-  platform::store_shared(unit + kUnitElems * kBits / 8 + octet / kGroupOctets * 2, static_cast<uint16_t>(finite ? covering : kScaleOfNan));
+  return finite ? codes : 0;
 }
 
-/// Adds the values of octet `octet` of the unit at `unit`, in memory of the block, to `total`.
+/// `most`: the largest of the groups of the lane, as most_of.
 template <class Code>
-SYMMETRA_DEVICE void add_octet(const uint8_t* unit, uint32_t octet, Octet& total) {
-  constexpr uint32_t kBits = Code::kBits;
-  const uint32_t scale_bits = platform::load_shared<uint16_t>(unit + kUnitElems * kBits / 8 + octet / kGroupOctets * 2);
-  const float scale = platform::f32_of(scale_bits << 16);
-  const uint64_t codes = Codes<kBits>::load(unit + octet * kBits);
+SYMMETRA_DEVICE EncodedLane<Code> encode(const LaneValues& values, const uint32_t (&most)[2]) {
+  using Lane = EncodedLane<Code>;
+  uint32_t scales[2];
+  const uint64_t first = encode_octet<Code>(values[0], most[0], scales[0]), second = encode_octet<Code>(values[1], most[1], scales[1]);
+  Lane lane;
   SYMMETRA_UNROLL
-  for (uint32_t i = 0; i < kOctetElems / 2; ++i) {
-    const platform::Pair pair = Code::unpack(static_cast<uint32_t>(codes >> (2 * kBits * i)));
-    total[2 * i] += pair.low * scale;  // the product is exact
-    total[2 * i + 1] += pair.high * scale;
-  }
-}
-
-/// A codec, chosen at run time; all threads branch alike. One kernel serves all codecs, to keep the number of kernels
-/// small.
-class Codec {
- public:
-  SYMMETRA_DEVICE explicit Codec(uint32_t number) : number_(number) {
-    with_code([&](auto code) { packets_ = kUnitElems * decltype(code)::kBits / 128 + 1; });
-  }
-
-  /// Packets of a unit.
-  SYMMETRA_DEVICE uint32_t packets() const { return packets_; }
-
-  SYMMETRA_DEVICE void encode(const Octet& values, uint32_t most, uint8_t* unit, uint32_t octet) const {
-    with_code([&](auto code) { encode_octet<decltype(code)>(values, most, unit, octet); });
-  }
-  SYMMETRA_DEVICE void add(const uint8_t* unit, uint32_t octet, Octet& total) const {
-    with_code([&](auto code) { add_octet<decltype(code)>(unit, octet, total); });
-  }
-
- private:
-  template <class Body>
-  SYMMETRA_DEVICE void with_code(Body body) const {
-    switch (number_) {
-      case kCodecFp8:
-        return body(narrow::E4M3{});
-      case kCodecInt8:
-        return body(IntegerCode<8>{});
-      case kCodecInt6:
-        return body(IntegerCode<6>{});
-      default:
-        return body(IntegerCode<4>{});
+  for (uint32_t i = 0; i < Lane::kWords; ++i) {
+    const uint32_t bit = 32 * i;
+    if (bit >= Lane::kOctetBits) {
+      lane.codes[i] = static_cast<uint32_t>(second >> (bit - Lane::kOctetBits));
+    } else {
+      lane.codes[i] = static_cast<uint32_t>(first >> bit);
+      if (bit + 32 > Lane::kOctetBits) lane.codes[i] |= static_cast<uint32_t>(second << (Lane::kOctetBits - bit));
     }
   }
+  lane.scales = scales[0] | scales[1] << 16;
+  return lane;
+}
 
-  uint32_t number_;
-  uint32_t packets_ = 0;
-};
+/// Adds the values of a lane to `totals`.
+template <class Code>
+SYMMETRA_DEVICE void add(const EncodedLane<Code>& lane, LaneValues& totals) {
+  using Lane = EncodedLane<Code>;
+  SYMMETRA_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
+    const float scale = platform::f32_of(half == 0 ? lane.scales << 16 : lane.scales & 0xFFFF0000);
+    const uint32_t bit = half * Lane::kOctetBits, word = bit / 32;
+    uint64_t codes = lane.codes[word];
+    if (word + 1 < Lane::kWords) codes |= uint64_t{lane.codes[word + 1]} << 32;
+    codes >>= bit % 32;
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kOctetElems; i += 2) {
+      const platform::Pair pair = Code::unpack(static_cast<uint32_t>(codes >> (Code::kBits * i)));
+      totals[half][i] = platform::add_exact_product(pair.low, scale, totals[half][i]);
+      totals[half][i + 1] = platform::add_exact_product(pair.high, scale, totals[half][i + 1]);
+    }
+  }
+}
+
+/// Calls `body` with the code of a codec, and returns what the body does.
+template <class Body>
+auto with_code(uint32_t codec, Body body) {
+  switch (codec) {
+    case kCodecFp8:
+      return body(narrow::E4M3{});
+    case kCodecInt8:
+      return body(IntegerCode<8>{});
+    case kCodecInt6:
+      return body(IntegerCode<6>{});
+    default:
+      return body(IntegerCode<4>{});
+  }
+}
 
 }  // namespace symmetra::kernels

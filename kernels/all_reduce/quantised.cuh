@@ -1,11 +1,11 @@
-// All-reduce by codecs: one-shot and two-shot in sentinel packets, in which every rank encodes what it sends and decodes
-// what it gets. A rank's own part goes through the codec too, so that all ranks have equal bits. For messages that are
-// bound by the links.
+// All-reduce by codecs: one-shot and two-shot, in which every rank encodes what it sends and decodes what it gets. A
+// rank's own part goes through the codec too, so that all ranks have equal bits. For messages that are bound by the links.
 //
-// Regions, slots, epochs and clears are those of the plain kernels, so plain and quantised calls mix. A team of threads
-// handles a unit: a thread encodes and decodes octets, and moves packets. What passes between threads of a team lies in
-// the team's part of the block's memory, which has a place for a unit of every rank, and one more. Teams do not wait for
-// each other.
+// Regions, buffers and epochs are those of the sentinel protocol, so plain and quantised calls mix. A rank does not send to
+// itself: the slots of a buffer are divided among the other ranks. A source's slot has the codes of all units, and behind
+// them the scales of all units. A team of threads handles a unit. A thread has lanes of the unit, in registers from the
+// input to the link and from the link to the output, so nothing passes between threads but the largest value of a group.
+// Who has read a lane clears it: no peer writes the buffer again before call k + 3.
 #pragma once
 #include "kernels/all_reduce/codec.cuh"
 #include "kernels/operand.cuh"
@@ -17,26 +17,28 @@ namespace symmetra::kernels {
 constexpr uint32_t kNoUnit = ~0u;
 
 /// A call with a codec, as one team sees it. kHops == 1: the message is one share.
-template <class ElementType, uint32_t kHops>
+template <class ElementType, class Code, uint32_t kHops>
 class Quantised {
  public:
-  /// The octets of a unit that a thread has, and those among them that belong to one group.
-  static constexpr uint32_t kOctets = kUnitOctets / platform::kTeam;
-  static constexpr uint32_t kRun = kOctets < kGroupOctets ? kOctets : kGroupOctets;
-  using Values = Octet[kOctets];
+  using Lane = EncodedLane<Code>;
+  /// The lanes of a unit that a thread has, and those among them that have one group of each half.
+  static constexpr uint32_t kLanes = kUnitLanes / platform::kTeam;
+  static constexpr uint32_t kRun = kLanes < kGroupLanes ? kLanes : kGroupLanes;
+  /// What a thread has of a unit.
+  using Values = LaneValues[kLanes];
+  struct Encoded {
+    Lane lane[kLanes];
+  };
 
   SYMMETRA_DEVICE Quantised(const AllReduceArgs& args, const Call& call)
       : args_(args),
-        codec_(args.codec),
         operand_(args),
-        shares_((operand_.packets() + kUnitOctets - 1) / kUnitOctets, kHops == 1 ? 1 : args.world),
+        shares_((operand_.packets() + kUnitData - 1) / kUnitData, kHops == 1 ? 1 : args.world),
+        slot_(static_cast<uint32_t>(args.slot_packets) * args.world / (args.world - 1) / 8 * 8),
         scratch_(args, args.world, call),
         waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0),
-        member_(platform::thread() % platform::kTeam),
-        places_(platform::shared<uint8_t>() + platform::thread() / platform::kTeam * (args.world + 1) * codec_.packets() * sizeof(Data)) {}
+        member_(platform::thread() % platform::kTeam) {}
 
-  /// Packets of the largest share.
-  SYMMETRA_DEVICE uint32_t packets() const { return shares_.size * codec_.packets(); }
   SYMMETRA_DEVICE bool gave_up() const { return waiter_.gave_up(); }
 
   /// Calls `body(unit)` for every unit of a largest share that this team handles.
@@ -59,81 +61,92 @@ class Quantised {
   /// Whether a share has the unit.
   SYMMETRA_DEVICE bool has(uint32_t share, uint32_t unit) const { return unit < shares_.of(share); }
 
-  /// Encodes a unit of a share of this rank's input, at a place.
-  SYMMETRA_DEVICE void encode_input(uint32_t share, uint32_t unit, uint32_t place) const {
-    const uint32_t first = data_of(share, unit);
+  /// Encodes a unit of a share of this rank's input.
+  SYMMETRA_DEVICE Encoded encoded_input(uint32_t share, uint32_t unit) const {
     Values values;
-    each_octet([&](uint32_t i, uint32_t octet) { ElementType::unpack(operand_.load(first + octet), values[i]); });
-    encode(values, place);
+    each_data(
+        share, unit, [&](Octet& octet, uint32_t data) { ElementType::unpack(operand_.load(data), octet); }, values);
+    return encoded(values);
   }
 
-  /// Encodes a unit at a place that all threads of the team have read.
-  SYMMETRA_DEVICE void encode(const Values& values, uint32_t place) const {
+  /// All threads of the team call it.
+  SYMMETRA_DEVICE Encoded encoded(const Values& values) const {
+    Encoded unit;
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kOctets; i += kRun) {
-      uint32_t most = 0;
+    for (uint32_t i = 0; i < kLanes; i += kRun) {
+      uint32_t most[2] = {};
       SYMMETRA_UNROLL
-      for (uint32_t k = i; k < i + kRun; ++k) {
-        const uint32_t size = most_of(values[k]);
-        most = size > most ? size : most;
+      for (uint32_t half = 0; half < 2; ++half) {
+        SYMMETRA_UNROLL
+        for (uint32_t k = i; k < i + kRun; ++k) {
+          const uint32_t size = most_of(values[k][half]);
+          most[half] = size > most[half] ? size : most[half];
+        }
+        most[half] = platform::team_max(kGroupLanes / kRun, most[half]);
       }
-      most = platform::team_max(kGroupOctets / kRun, most);
       SYMMETRA_UNROLL
-      for (uint32_t k = i; k < i + kRun; ++k) codec_.encode(values[k], most, at(place), member_ + k * platform::kTeam);
+      for (uint32_t k = i; k < i + kRun; ++k) unit.lane[k] = encode<Code>(values[k], most);
     }
-    platform::sync_team();
+    return unit;
   }
 
-  /// Sends what lies at a place to `peer`, as a unit of a hop.
-  SYMMETRA_DEVICE void send(uint32_t hop, uint32_t peer, uint32_t unit, uint32_t place) const {
+  /// Sends a unit of a hop to `peer`.
+  SYMMETRA_DEVICE void send(uint32_t hop, uint32_t peer, uint32_t unit, const Encoded& encoded) const {
     if (waiter_.gave_up()) return;
-    each_packet([&](uint32_t packet) {
-      const Data data = platform::load_shared<Data>(at(place) + packet * sizeof(Data));
-      scratch_.send(hop, pair(peer, packet), unit * codec_.packets(), data);
-    });
+    const Slot slot = slot_of(hop, args_.rank, peer);
+    each_lane([&](uint32_t i, uint32_t lane) { store(slot, unit, lane, encoded.lane[i]); });
   }
 
-  /// Waits for a unit of a hop from `peer`, and puts the unit at the place of `peer`.
-  SYMMETRA_DEVICE void await(uint32_t hop, uint32_t peer, uint32_t unit) {
-    each_packet([&](uint32_t packet) {
-      const Data data = scratch_.await(waiter_, hop, pair(peer, packet), unit * codec_.packets());
-      platform::store_shared(at(peer) + packet * sizeof(Data), data);
+  /// Waits for a unit of a hop from `peer`, and clears it. All threads of the team call it.
+  SYMMETRA_DEVICE Encoded await(uint32_t hop, uint32_t peer, uint32_t unit) {
+    const Slot slot = slot_of(hop, peer, args_.rank);
+    Encoded encoded;
+    each_lane([&](uint32_t i, uint32_t lane) {
+      waiter_.until(peer, [&] {
+        encoded.lane[i] = load(slot, unit, lane);
+        return arrived(encoded.lane[i]);
+      });
     });
+    platform::sync_team();  // lanes share a word of scales
+    if (waiter_.gave_up()) return encoded;
+    Lane empty;
+    for (uint32_t& word : empty.codes) word = Protocol::kMissing;
+    empty.scales = Protocol::kMissing;
+    each_lane([&](uint32_t, uint32_t lane) { store(slot, unit, lane, empty); });
+    return encoded;
   }
 
-  /// Reduces the units at the places of all ranks, in rank order and single precision. `own`: the place of this rank's.
-  SYMMETRA_DEVICE void reduce(uint32_t own, Values& total) const {
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kOctets; ++i) {
-      SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < kOctetElems; ++k) total[i][k] = 0;
-    }
+  /// Waits for a unit from all peers, and reduces them and this rank's, in rank order and single precision.
+  SYMMETRA_DEVICE void await_reduced(uint32_t hop, uint32_t unit, const Encoded& own, Values& totals) {
+    zero(totals);
     SYMMETRA_ROLLED
     for (uint32_t rank = 0; rank < args_.world; ++rank) {
-      const uint8_t* const unit = at(rank == args_.rank ? own : rank);
-      each_octet([&](uint32_t i, uint32_t octet) { codec_.add(unit, octet, total[i]); });
+      if (rank == args_.rank) {
+        add_all(own, totals);
+      } else {
+        add_all(await(hop, rank, unit), totals);
+      }
     }
     if (args_.reduction != kAverage) return;
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kOctets; ++i) {
-      SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < kOctetElems; ++k) total[i][k] = ElementType::over(total[i][k], args_.world);
-    }
+    each_value(totals, [&](float& value) { value = ElementType::over(value, args_.world); });
   }
 
   /// Writes a unit of a share of the output, rounded to the element type.
-  SYMMETRA_DEVICE void store(uint32_t share, uint32_t unit, const Values& values) const {
-    const uint32_t first = data_of(share, unit);
-    each_octet([&](uint32_t i, uint32_t octet) {
-      if (first + octet < operand_.packets()) operand_.store(first + octet, ElementType::template pack<4>(values[i]));
-    });
+  SYMMETRA_DEVICE void store_values(uint32_t share, uint32_t unit, Values& values) const {
+    each_data(
+        share, unit,
+        [&](Octet& octet, uint32_t data) {
+          if (data < operand_.packets()) operand_.store(data, ElementType::template pack<4>(octet));
+        },
+        values);
   }
 
-  /// Decodes the unit at a place and writes it to the output.
-  SYMMETRA_DEVICE void store_decoded(uint32_t share, uint32_t unit, uint32_t place) const {
-    Values values = {};
-    each_octet([&](uint32_t i, uint32_t octet) { codec_.add(at(place), octet, values[i]); });
-    store(share, unit, values);
+  /// Decodes a unit of a share and writes it to the output.
+  SYMMETRA_DEVICE void store_decoded(uint32_t share, uint32_t unit, const Encoded& encoded) const {
+    Values values;
+    zero(values);
+    add_all(encoded, values);
+    store_values(share, unit, values);
   }
 
   /// Clears all packets that the previous call used.
@@ -143,119 +156,163 @@ class Quantised {
   }
 
  private:
+  using Protocol = Sentinel<ElementType>;
   using Data = Words<4>;
   static_assert(sizeof(Data) == kOctetElems * ElementType::kBytes, "a Data of the operand is an octet");
+  static constexpr uint32_t kUnitData = 2 * kUnitLanes;
+  /// A lane's codes travel in parts, each of which one access moves. Lanes that follow each other have parts that do.
+  static constexpr uint32_t kPart = Lane::kWords % 4 == 0 ? 4 : Lane::kWords % 2 == 0 ? 2 : 1, kParts = Lane::kWords / kPart;
 
-  template <class Body>
-  SYMMETRA_DEVICE void each_octet(Body body) const {
+  /// What a source writes in the memory of a rank.
+  struct Slot {
+    uint32_t* codes;
+    uint32_t* scales;
+  };
+  SYMMETRA_DEVICE Slot slot_of(uint32_t hop, uint32_t source, uint32_t rank) const {
+    Packet* const packets = scratch_.sources(hop, rank) + (source < rank ? source : source - 1) * slot_;
+    uint32_t* const codes = reinterpret_cast<uint32_t*>(packets);
+    return {codes, codes + uint64_t{shares_.size} * (kUnitLanes * Lane::kWords)};
+  }
+  SYMMETRA_DEVICE static uint32_t* part(const Slot& slot, uint32_t unit, uint32_t lane, uint32_t i) {
+    return slot.codes + unit * (kUnitLanes * Lane::kWords) + (i * kUnitLanes + lane) * kPart;
+  }
+  SYMMETRA_DEVICE static uint32_t* scales(const Slot& slot, uint32_t unit, uint32_t lane) {
+    return slot.scales + (unit * kUnitLanes + lane) / kGroupLanes;
+  }
+  SYMMETRA_DEVICE static void store(const Slot& slot, uint32_t unit, uint32_t lane, const Lane& encoded) {
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kOctets; ++i) body(i, member_ + i * platform::kTeam);
+    for (uint32_t i = 0; i < kParts; ++i) store_words<kPart>(part(slot, unit, lane, i), encoded.codes + i * kPart, Protocol::kMask);
+    if (lane % kGroupLanes == 0) store_words<1>(scales(slot, unit, lane), &encoded.scales, Protocol::kMask);
   }
-  template <class Body>
-  SYMMETRA_DEVICE void each_packet(Body body) const {
-    SYMMETRA_ROLLED
-    for (uint32_t packet = member_; packet < codec_.packets(); packet += platform::kTeam) body(packet);
+  SYMMETRA_DEVICE static Lane load(const Slot& slot, uint32_t unit, uint32_t lane) {
+    Lane encoded;
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kParts; ++i) load_words<kPart>(part(slot, unit, lane, i), encoded.codes + i * kPart, Protocol::kMask);
+    load_words<1>(scales(slot, unit, lane), &encoded.scales, Protocol::kMask);
+    return encoded;
+  }
+  SYMMETRA_DEVICE static bool arrived(const Lane& lane) {
+    bool all = lane.scales != Protocol::kMissing;
+    SYMMETRA_UNROLL
+    for (const uint32_t word : lane.codes) all &= word != Protocol::kMissing;
+    return all;
   }
 
-  /// The first Data of a unit of a share.
-  SYMMETRA_DEVICE uint32_t data_of(uint32_t share, uint32_t unit) const { return (shares_.first(share) + unit) * kUnitOctets; }
-  SYMMETRA_DEVICE uint8_t* at(uint32_t place) const { return places_ + place * codec_.packets() * sizeof(Data); }
-  SYMMETRA_DEVICE Pair pair(uint32_t peer, uint32_t packet) const {
-    const uint32_t slot = static_cast<uint32_t>(args_.slot_packets);
-    Pair pair{};
-    pair.peer = peer;
-    pair.to = reinterpret_cast<Packet*>(args_.peers[peer]) + (args_.rank * slot + packet);
-    pair.from = reinterpret_cast<Packet*>(args_.peers[args_.rank]) + (peer * slot + packet);
-    return pair;
+  template <class Body>
+  SYMMETRA_DEVICE void each_lane(Body body) const {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kLanes; ++i) body(i, member_ + i * platform::kTeam);
+  }
+  /// Calls `body(octet, data)` for the values of a unit that this thread has, and the Data of the operand that they are.
+  template <class Body>
+  SYMMETRA_DEVICE void each_data(uint32_t share, uint32_t unit, Body body, Values& values) const {
+    const uint32_t first = (shares_.first(share) + unit) * kUnitData;
+    each_lane([&](uint32_t i, uint32_t lane) {
+      SYMMETRA_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) body(values[i][half], first + half * kUnitLanes + lane);
+    });
+  }
+  template <class Body>
+  SYMMETRA_DEVICE static void each_value(Values& values, Body body) {
+    SYMMETRA_UNROLL
+    for (LaneValues& lane : values) {
+      SYMMETRA_UNROLL
+      for (Octet& octet : lane) {
+        SYMMETRA_UNROLL
+        for (float& value : octet) body(value);
+      }
+    }
+  }
+  SYMMETRA_DEVICE static void zero(Values& values) {
+    each_value(values, [](float& value) { value = 0; });
+  }
+  SYMMETRA_DEVICE static void add_all(const Encoded& encoded, Values& totals) {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kLanes; ++i) add(encoded.lane[i], totals[i]);
   }
 
   const AllReduceArgs& args_;
-  Codec codec_;
   Operand<ElementType, Data> operand_;
   Shares shares_;
-  Scratch<Sentinel<ElementType>, kHops> scratch_;
+  uint32_t slot_;  ///< packets of a source, see quantised_slot
+  Scratch<Protocol, kHops> scratch_;
   device::Waiter waiter_;
   uint32_t member_;  ///< number of this thread in its team
-  uint8_t* places_;
 };
 
-template <class ElementType>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) quantised_one_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
-  const uint32_t rank = args.rank, spare = args.world;
-  platform::wait_prior();
-  const Call call = begin_call(args.state, args.wait);
-  using Message = Quantised<ElementType, 1>;
+template <class ElementType, class Code>
+SYMMETRA_DEVICE void reduce_in_one_shot(const AllReduceArgs& args, const Call& call) {
+  using Message = Quantised<ElementType, Code, 1>;
   Message message(args, call);
-  const auto receive = [&](uint32_t unit, uint32_t own) {
-    if (unit == kNoUnit) return;
-    message.each_peer([&](uint32_t peer) { message.await(0, peer, unit); });
-    platform::sync_team();
-    typename Message::Values total;
-    message.reduce(own, total);
-    message.store(0, unit, total);
-    platform::sync_team();  // all have read the places
+  const auto receive = [&](uint32_t unit, const typename Message::Encoded& own) {
+    typename Message::Values totals;
+    message.await_reduced(0, unit, own, totals);
+    message.store_values(0, unit, totals);
   };
 
   message.clear();
   // A unit travels while the team encodes the next one.
-  uint32_t sent = kNoUnit, place = rank;
+  uint32_t last = kNoUnit;
+  typename Message::Encoded sent;
   message.each_unit([&](uint32_t unit) {
-    message.encode_input(0, unit, place);
-    message.each_peer([&](uint32_t peer) { message.send(0, peer, unit, place); });
-    place = rank + spare - place;
-    receive(sent, place);
-    sent = unit;
+    const auto own = message.encoded_input(0, unit);
+    message.each_peer([&](uint32_t peer) { message.send(0, peer, unit, own); });
+    if (last != kNoUnit) receive(last, sent);
+    last = unit;
+    sent = own;
   });
   platform::release_next();
-  receive(sent, rank + spare - place);
-  platform::sync_block();  // all have read the state
-  end_call(args.state, args.wait, call.epoch, message.packets());
+  if (last != kNoUnit) receive(last, sent);
 }
 
-template <class ElementType>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) quantised_two_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
+template <class ElementType, class Code>
+SYMMETRA_DEVICE void reduce_in_two_shots(const AllReduceArgs& args, const Call& call) {
+  using Message = Quantised<ElementType, Code, 2>;
   const uint32_t rank = args.rank;
-  platform::wait_prior();
-  const Call call = begin_call(args.state, args.wait);
-  using Message = Quantised<ElementType, 2>;
   Message message(args, call);
 
   message.each_unit([&](uint32_t unit) {
     message.each_peer([&](uint32_t peer) {
-      if (!message.has(peer, unit)) return;
-      message.encode_input(peer, unit, peer);
-      message.send(0, peer, unit, peer);
+      if (message.has(peer, unit)) message.send(0, peer, unit, message.encoded_input(peer, unit));
     });
-    platform::sync_team();  // all is sent: the next units take the places
   });
   message.clear();
   message.each_unit([&](uint32_t unit) {
     if (!message.has(rank, unit)) return;
-    message.encode_input(rank, unit, rank);
-    message.each_peer([&](uint32_t peer) { message.await(0, peer, unit); });
-    // A thread without a packet has no result, so then the whole team sends none.
+    typename Message::Values totals;
+    message.await_reduced(0, unit, message.encoded_input(rank, unit), totals);
+    // A thread without a lane has no result, so then the whole team sends none.
     const bool failed = platform::sync_team_or(message.gave_up());
-    typename Message::Values total;
-    message.reduce(rank, total);
-    platform::sync_team();  // all have read the places
-    message.encode(total, rank);
-    if (!failed) message.each_peer([&](uint32_t peer) { message.send(1, peer, unit, rank); });
-    message.store_decoded(rank, unit, rank);
-    platform::sync_team();  // all have read the place
+    const auto sum = message.encoded(totals);
+    if (!failed) message.each_peer([&](uint32_t peer) { message.send(1, peer, unit, sum); });
+    message.store_decoded(rank, unit, sum);
   });
   platform::release_next();
   message.each_unit([&](uint32_t unit) {
     message.each_peer([&](uint32_t peer) {
-      if (message.has(peer, unit)) message.await(1, peer, unit);
+      if (message.has(peer, unit)) message.store_decoded(peer, unit, message.await(1, peer, unit));
     });
-    platform::sync_team();
-    message.each_peer([&](uint32_t peer) {
-      if (message.has(peer, unit)) message.store_decoded(peer, unit, peer);
-    });
-    platform::sync_team();  // all have read the places
   });
+}
+
+/// The state says that the call used no packets: what the call used is clear.
+template <class ElementType, class Code>
+SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(512, 2) quantised_one_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
+  platform::wait_prior();
+  const Call call = begin_call(args.state, args.wait);
+  reduce_in_one_shot<ElementType, Code>(args, call);
   platform::sync_block();  // all have read the state
-  end_call(args.state, args.wait, call.epoch, message.packets());
+  end_call(args.state, args.wait, call.epoch, 0);
+}
+
+/// The state says that the call used no packets: what the call used is clear.
+template <class ElementType, class Code>
+SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(512, 2) quantised_two_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
+  platform::wait_prior();
+  const Call call = begin_call(args.state, args.wait);
+  reduce_in_two_shots<ElementType, Code>(args, call);
+  platform::sync_block();  // all have read the state
+  end_call(args.state, args.wait, call.epoch, 0);
 }
 
 }  // namespace symmetra::kernels

@@ -18,9 +18,9 @@ struct Backend {
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
   }
-  template <class Element, uint32_t kWorld, bool kQuantised>
+  template <class Element, uint32_t kWorld, bool kQuantised, bool kTiled>
   static Entry clustered() {
-    return entry<&norm_clustered<Element, kWorld, kQuantised>>();
+    return entry<&norm_clustered<Element, kWorld, kQuantised, kTiled>>();
   }
 };
 
@@ -38,7 +38,7 @@ int32_t load_all() noexcept { return each_kernel<Backend>(load); }
 
 bool has_clusters() noexcept {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, Backend::clustered<Sum<F32>, 0, false>());
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, Backend::clustered<Sum<F32>, 0, false, false>());
   return error == cudaSuccess && attributes.binaryVersion >= 90;
 }
 

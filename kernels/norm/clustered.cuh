@@ -48,9 +48,11 @@ class TeamTotals {
   platform::ClusterWords words_;
 };
 
-/// Two ranks send many rows so, and more ranks few: there registers are worth more than blocks that run at once.
-template <class Element, uint32_t kWorld, bool kQuantised>
-SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(kMostClusteredThreads, kWorld == 2 ? 2 : 1) norm_clustered(SYMMETRA_ARGS(FusedNormArgs) args) {
+/// kTiled: for rows of more packets than columns. Two ranks send many rows so, and more ranks few: there registers are worth
+/// more than blocks that run at once.
+template <class Element, uint32_t kWorld, bool kQuantised, bool kTiled>
+SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(kTiled ? kMostClusteredThreads : 1024, kTiled&& kWorld == 2 ? 2 : 1)
+    norm_clustered(SYMMETRA_ARGS(FusedNormArgs) args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
@@ -64,6 +66,13 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(kMostClusteredThreads, kWorld == 2 
   const Reduction reduction{kSum, world};
   TeamTotals totals(platform::shared<void>(), packet, packets, Operands::wants_largest(norm));
   Data* const stage = platform::shared<Data>() + kClusteredSharedBytes / sizeof(Data);
+  // The packets of this thread's column behind the first.
+  const auto each_behind = [&](auto body) {
+    if constexpr (kTiled) {
+      SYMMETRA_ROLLED
+      for (uint32_t behind = packet + kNormColumns; behind < packets; behind += kNormColumns) body(behind);
+    }
+  };
   const auto staged = [&](uint32_t behind) -> Data& {
     return stage[(behind / kNormColumns - 1) * platform::threads() + platform::thread()];
   };
@@ -96,8 +105,7 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(kMostClusteredThreads, kWorld == 2 
 
   for (uint32_t number = first; number < rows && packet < packets; number += step) {
     send(number, packet, number == first ? own : input(number, packet));
-    SYMMETRA_ROLLED
-    for (uint32_t behind = packet + kNormColumns; behind < packets; behind += kNormColumns) send(number, behind, input(number, behind));
+    each_behind([&](uint32_t behind) { send(number, behind, input(number, behind)); });
   }
   typename Operands::Values factors;
   Operands(norm, first).factors(weights, factors);
@@ -127,18 +135,17 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(kMostClusteredThreads, kWorld == 2 
       epilogue.weighed(packet, x, factors, weighed);
       mine = epilogue.totals(x, weighed);
     }
-    SYMMETRA_ROLLED
-    for (uint32_t behind = packet + kNormColumns; behind < packets; behind += kNormColumns) {
+    each_behind([&](uint32_t behind) {
       typename Operands::Values values;
       const Data x = arrive(behind, input(number, behind), epilogue.residual(behind));
       epilogue.weighed(behind, x, epilogue.weights(behind), values);
       mine = mine.with(epilogue.totals(x, values));
       staged(behind) = x;
-    }
+    });
     const RowScale scale = epilogue.scale(totals.total(mine));
     write(packet, weighed, scale);
     SYMMETRA_ROLLED
-    for (uint32_t tile = kNormColumns; tile < packets; tile += kNormColumns) {
+    for (uint32_t tile = kNormColumns; kTiled && tile < packets; tile += kNormColumns) {  // all threads: a group's share its largest
       typename Operands::Values values{};
       const uint32_t behind = tile + packet;
       if (behind < packets) epilogue.weighed(behind, staged(behind), epilogue.weights(behind), values);

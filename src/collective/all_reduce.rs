@@ -16,7 +16,7 @@ use crate::types::{Dtype, Reduction};
 const MOST_CALL_BYTES: u64 = 1 << 33;
 
 /// Most units of one launch by a codec: kernels count packets of 16 bytes of the message in 32 bits.
-const MOST_CALL_UNITS: u64 = 1 << 24;
+const MOST_CALL_UNITS: u64 = 1 << 23;
 
 /// The plan for one message.
 pub(super) struct Plan {
@@ -91,7 +91,7 @@ impl Inner {
     /// Most elements of one call by a codec: the units that fit the slots.
     pub(super) fn codec_call_elems(&self, codec: Codec, algorithm: Algorithm) -> Result<u64> {
         let world = self.group.world_size();
-        let slot_packets = self.scratch(algorithm).slot_packets;
+        let slot_packets = geometry::quantised_slot(self.scratch(algorithm).slot_packets, world as u64);
         let (sources, setting) = match algorithm {
             Algorithm::TwoShotSentinel => (world as u64, "two_shot_sentinel_bytes"),
             _ => (1, "one_shot_sentinel_bytes"),
@@ -123,7 +123,7 @@ impl Inner {
         if plan.codec != Codec::None {
             let units = bytes.div_ceil(u64::from(args::kUnitElems) * plan.dtype.bytes() as u64);
             let share = if plan.algorithm == Algorithm::TwoShotSentinel { units.div_ceil(world.into()) } else { units };
-            return geometry::quantised(shape, world, share, plan.codec.unit_packets() as u32);
+            return geometry::quantised(shape, world, share);
         }
         let share = |packet_bytes: u64| bytes.div_ceil(packet_bytes).div_ceil(world.into());
         match plan.algorithm {

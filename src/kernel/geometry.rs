@@ -63,21 +63,27 @@ fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
     VOTE_BYTES + (world << lanes_log2) * PACKET_BYTES
 }
 
-/// The launch of an all-reduce by a codec that moves `units` units of `unit_packets` packets from every source: a team of
-/// threads a unit, with a place for a unit of every source and one more. A lane clears a packet of every source.
-pub(crate) fn quantised(shape: Shape, world: u32, units: u64, unit_packets: u32) -> Launch {
+/// Packets of a source of an all-reduce by a codec: the slots, of `slot_packets` each, are divided among all ranks but the
+/// receiver, at lines of memory.
+pub(crate) fn quantised_slot(slot_packets: u64, world: u64) -> u64 {
+    const LINE_PACKETS: u64 = 8;
+    slot_packets * world / (world - 1) / LINE_PACKETS * LINE_PACKETS
+}
+
+/// The launch of an all-reduce by a codec that moves `units` units from every source: a team of threads a unit. A lane
+/// clears a packet of every source.
+pub(crate) fn quantised(shape: Shape, world: u32, units: u64) -> Launch {
     const TEAM: u32 = 32;
-    const MOST_TEAMS: u32 = 16;
-    const MOST_BYTES: u32 = 48 << 10;
-    let team_bytes = (world + 1) * unit_packets * PACKET_BYTES;
+    const LEAST_TEAMS: u64 = 4;
+    const MOST_TEAMS: u64 = 16;
     match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES + threads * team_bytes, false, 5),
+        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES, false, 5),
         Shape::Gpu => {
-            let fitting = (MOST_BYTES - VOTE_BYTES) / team_bytes;
-            let teams = 1 << fitting.clamp(1, MOST_TEAMS).ilog2();
-            let blocks = units.div_ceil(teams.into()).clamp(1, MAX_BLOCKS.into()) as u32;
-            let lanes_log2 = (teams * TEAM / world).ilog2();
-            Launch::new(blocks, teams * TEAM, VOTE_BYTES + teams * team_bytes, true, lanes_log2)
+            // Few units are spread over the multiprocessors.
+            let teams = units.div_ceil(MAX_BLOCKS.into()).next_power_of_two().clamp(LEAST_TEAMS, MOST_TEAMS);
+            let blocks = units.div_ceil(teams).clamp(1, MAX_BLOCKS.into()) as u32;
+            let threads = teams as u32 * TEAM;
+            Launch::new(blocks, threads, VOTE_BYTES, true, (threads / world).ilog2())
         }
     }
 }

@@ -69,7 +69,7 @@ impl Codec {
         }
     }
 
-    /// Packets of 16 bytes that 256 elements take.
+    /// Packets of 16 bytes that a unit of 512 elements takes: its codes, and a scale of 16 bits for each group.
     pub(crate) const fn unit_packets(self) -> u64 {
         let bits = match self {
             Self::None => 16,
@@ -77,7 +77,7 @@ impl Codec {
             Self::Int6 => 6,
             Self::Int4 => 4,
         };
-        args::kUnitElems as u64 * bits / 128 + 1
+        (args::kUnitElems * bits / 128 + args::kUnitElems / args::kGroupElems / 8) as u64
     }
 
     /// Whether the codec can carry this reduction of this type.

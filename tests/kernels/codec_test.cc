@@ -2,9 +2,11 @@
 // units hold what the description says.
 #include "kernels/all_reduce/codec.cuh"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <vector>
@@ -25,36 +27,36 @@ void check(bool holds, const char* what, uint32_t a = 0, uint32_t b = 0) {
 
 constexpr uint32_t kMissing = 0xFFFFFFFF, kGroups = kUnitElems / kGroupElems;
 
-/// An encoded unit, and what it holds as the layout says: codes bit by bit, then scales.
+/// An encoded unit: the words of its lanes.
 struct Unit {
   uint32_t codec;
-  alignas(16) uint8_t bytes[17 * 16];
+  std::vector<uint32_t> codes[kUnitLanes];
+  uint32_t scales[kUnitLanes];
 
-  explicit Unit(uint32_t codec) : codec(codec) { std::memset(bytes, 0xA5, sizeof(bytes)); }
-  uint32_t size() const { return unit_packets(codec) * 16; }
+  /// A code, as the layout says: bit by bit, those of the lane's octet in the first half before those in the second.
   uint32_t code(uint32_t element) const {
+    const uint32_t octet = element / kOctetElems, first = octet / kUnitLanes * kOctetElems + element % kOctetElems;
     uint32_t code = 0;
     for (uint32_t bit = 0; bit < codec_bits(codec); ++bit) {
-      const uint32_t at = element * codec_bits(codec) + bit;
-      code |= static_cast<uint32_t>(bytes[at / 8] >> at % 8 & 1) << bit;
+      const uint32_t at = first * codec_bits(codec) + bit;
+      code |= (codes[octet % kUnitLanes][at / 32] >> at % 32 & 1) << bit;
     }
     return code;
   }
+  /// The scale of a group, which all its lanes have.
   uint32_t scale(uint32_t group) const {
-    uint16_t scale;
-    std::memcpy(&scale, bytes + kUnitElems * codec_bits(codec) / 8 + 2 * group, 2);
-    return scale;
+    const uint32_t lane = group % (kGroups / 2) * kGroupLanes, shift = group < kGroups / 2 ? 0 : 16;
+    for (uint32_t i = 1; i < kGroupLanes; ++i) check(scales[lane + i] == scales[lane], "lanes of a group have one scale", codec, group);
+    return scales[lane] >> shift & 0xFFFF;
   }
   void check_words() const {
     bool missing = false;
-    for (uint32_t at = 0; at < size(); at += 4) {
-      uint32_t word;
-      std::memcpy(&word, bytes + at, 4);
-      missing |= word == kMissing;
+    for (uint32_t lane = 0; lane < kUnitLanes; ++lane) {
+      check(codes[lane].size() * 32 == 2 * kOctetElems * codec_bits(codec), "the words of a lane", codec, lane);
+      missing |= scales[lane] == kMissing;
+      for (const uint32_t word : codes[lane]) missing |= word == kMissing;
     }
     check(!missing, "no word means absence", codec);
-    for (uint32_t at = size(); at < sizeof(bytes); ++at) missing |= bytes[at] != 0xA5;
-    check(!missing, "nothing is written behind the unit", codec);
   }
 };
 
@@ -67,22 +69,52 @@ double value_of(uint32_t codec, uint32_t code) {
 }
 double most_of(uint32_t codec) { return codec == kCodecFp8 ? 448 : (1 << (codec_bits(codec) - 1)) - 1; }
 
-/// Encodes a group of a unit.
-void encode(const Codec& codec, const float* values, Unit& unit, uint32_t group) {
-  Octet octets[kGroupOctets];
-  std::memcpy(octets, values, sizeof(octets));
-  uint32_t most = 0;
-  for (const Octet& octet : octets) most = std::max(most, symmetra::kernels::most_of(octet));
-  for (uint32_t i = 0; i < kGroupOctets; ++i) codec.encode(octets[i], most, unit.bytes, group * kGroupOctets + i);
+/// The values of a lane of a unit.
+void values_of(const float* unit, uint32_t lane, LaneValues& values) {
+  for (uint32_t half = 0; half < 2; ++half) std::memcpy(values[half], unit + (half * kUnitLanes + lane) * kOctetElems, sizeof(Octet));
+}
+
+/// The encoded unit of 512 values.
+Unit encoded(uint32_t codec, const float* values) {
+  Unit unit{};
+  unit.codec = codec;
+  for (uint32_t lane = 0; lane < kUnitLanes; ++lane) {
+    uint32_t most[2] = {};
+    LaneValues octets;
+    for (uint32_t i = 0; i < kGroupLanes; ++i) {
+      values_of(values, lane / kGroupLanes * kGroupLanes + i, octets);
+      for (uint32_t half = 0; half < 2; ++half) most[half] = std::max(most[half], symmetra::kernels::most_of(octets[half]));
+    }
+    values_of(values, lane, octets);
+    with_code(codec, [&](auto code) {
+      const auto words = encode<decltype(code)>(octets, most);
+      unit.codes[lane].assign(std::begin(words.codes), std::end(words.codes));
+      unit.scales[lane] = words.scales;
+    });
+  }
+  return unit;
+}
+
+/// The values that a unit stands for.
+std::vector<float> decoded_of(const Unit& unit) {
+  std::vector<float> values(kUnitElems);
+  for (uint32_t lane = 0; lane < kUnitLanes; ++lane) {
+    LaneValues octets = {};
+    with_code(unit.codec, [&](auto code) {
+      EncodedLane<decltype(code)> words;
+      std::copy(unit.codes[lane].begin(), unit.codes[lane].end(), words.codes);
+      words.scales = unit.scales[lane];
+      add(words, octets);
+    });
+    for (uint32_t half = 0; half < 2; ++half) std::memcpy(&values[(half * kUnitLanes + lane) * kOctetElems], octets[half], sizeof(Octet));
+  }
+  return values;
 }
 
 /// Encodes and decodes a unit, and compares the codes and scales with the definition.
 void check_unit(uint32_t number, const std::vector<float>& values) {
-  const Codec codec(number);
-  Unit unit(number);
-  for (uint32_t group = 0; group < kGroups; ++group) {
-    encode(codec, values.data() + group * kGroupElems, unit, group);
-  }
+  const Unit unit = encoded(number, values.data());
+  const std::vector<float> all = decoded_of(unit);
   unit.check_words();
   for (uint32_t group = 0; group < kGroups; ++group) {
     const float* given = values.data() + group * kGroupElems;
@@ -95,12 +127,7 @@ void check_unit(uint32_t number, const std::vector<float>& values) {
     const uint32_t scale_bits = unit.scale(group);
     const double scale = f32_of(scale_bits << 16);
     finite &= std::isfinite(static_cast<float>(scale * most_of(number)));
-    float decoded[kGroupElems] = {};
-    for (uint32_t i = 0; i < kGroupOctets; ++i) {
-      Octet octet = {};
-      codec.add(unit.bytes, group * kGroupOctets + i, octet);
-      std::memcpy(decoded + i * kOctetElems, octet, sizeof(octet));
-    }
+    const float* decoded = all.data() + group * kGroupElems;
     if (!finite) {
       bool nans = std::isnan(scale) && scale_bits >> 15 == 0;
       for (uint32_t i = 0; i < kGroupElems; ++i) nans &= unit.code(group * kGroupElems + i) == 0 && std::isnan(decoded[i]);
@@ -137,8 +164,7 @@ void check_codes(uint32_t number) {
       std::vector<float> values(kUnitElems, static_cast<float>(value_of(number, code)));
       for (uint32_t i = largest; i < kUnitElems; i += kGroupElems) values[i] = static_cast<float>(most_of(number));
       check_unit(number, values);
-      Unit unit(number);
-      encode(Codec(number), values.data(), unit, 0);
+      const Unit unit = encoded(number, values.data());
       check(unit.scale(0) == 0x3F80, "the scale of codes is one", number, code);
       bool kept = true;
       for (uint32_t i = 0; i < kGroupElems; ++i) kept &= i == largest || unit.code(i) == code;

@@ -180,7 +180,7 @@ struct Ranks {
     args.reduction = call.c.reduction;
     args.codec = call.c.codec;
     args.lanes_log2 = call.c.lanes_log2;
-    const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes_of(call.c, algorithm, world, kTeam), programmatic};
+    const Geometry geometry{call.c.blocks, call.c.threads, shared_bytes_of(call.c, algorithm, world), programmatic};
     MUST(cudaSetDevice(static_cast<int>(rank)));
     MUST(static_cast<cudaError_t>(cuda::launch(streams[rank], kind_of(args), &args, geometry)));
   }

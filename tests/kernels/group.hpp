@@ -90,10 +90,9 @@ inline void quantise(std::mt19937_64& random, Case& c) {
   c.reduction = kSum;
 }
 
-/// Block-shared memory of a case, where a team has so many threads.
-inline uint32_t shared_bytes_of(const Case& c, uint32_t algorithm, uint32_t world, uint32_t team = 1) {
-  if (c.codec == kCodecNone) return shared_bytes(algorithm, world, c.lanes_log2);
-  return quantised_shared_bytes(c.codec, world, c.threads / team);
+/// Block-shared memory of a case.
+inline uint32_t shared_bytes_of(const Case& c, uint32_t algorithm, uint32_t world) {
+  return c.codec == kCodecNone ? shared_bytes(algorithm, world, c.lanes_log2) : kSharedBytes;
 }
 
 /// An operand between guards.

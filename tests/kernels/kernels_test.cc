@@ -221,17 +221,20 @@ void test_fits() {
   AllReduceArgs coded = nothing(kTwoShotSentinel, kBF16, kSum, 4);
   coded.codec = kCodecInt8;
   coded.count = 4 * kUnitElems;
-  coded.slot_packets = unit_packets(kCodecInt8);
-  const Geometry of_coded{1, 1, quantised_shared_bytes(kCodecInt8, 4, 1), 0};
+  // Three sources share the slots of four, at lines of eight packets.
+  coded.slot_packets = 30;
+  check(quantised_slot(30, 4) == 40 && unit_packets(kCodecInt8) == 34, "a unit fits a source's part");
+  const Geometry of_coded{1, 1, kSharedBytes, 0};
   const auto fails = [&](auto change) {
     AllReduceArgs changed = coded;
     change(changed);
     return entry_of(changed, of_coded) == nullptr;
   };
   check(entry_of(coded, of_coded) != nullptr, "a quantised launch that fits");
-  check(entry_of(coded, {1, 1, of_coded.shared_bytes - 1, 0}) == nullptr, "too little shared memory for units");
+  check(entry_of(coded, {1, 1, of_coded.shared_bytes - 1, 0}) == nullptr, "no shared memory");
   check(entry_of(coded, {1, kMostQuantisedThreads + 1, of_coded.shared_bytes, 0}) == nullptr, "too many threads");
   check(fails([](AllReduceArgs& args) { ++args.count; }), "more units than a slot");
+  check(fails([](AllReduceArgs& args) { args.slot_packets = 29; }), "slots that are too small");
   check(fails([](AllReduceArgs& args) { args.lanes_log2 = 17; }), "too many lanes");
   check(fails([](AllReduceArgs& args) { args.codec = kCodecs; }), "no such codec");
   check(fails([](AllReduceArgs& args) { args.dtype = kF32; }), "a codec of another type");

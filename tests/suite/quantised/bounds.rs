@@ -6,7 +6,7 @@ use super::Half;
 
 /// Elements of a group, which has one scale, and of a unit.
 pub(super) const GROUP: usize = 32;
-pub(super) const UNIT: usize = 256;
+pub(super) const UNIT: usize = 512;
 
 /// What a scale that is rounded up to bf16, and sums in single precision, add to an error.
 const SLACK: f64 = 1.01;

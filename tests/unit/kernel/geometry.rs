@@ -12,7 +12,7 @@ proptest! {
             ring(Shape::Gpu, packets, 108),
             single(Shape::Gpu, 2 * world),
             relay(Shape::Gpu, world, packets),
-            quantised(Shape::Gpu, world, packets >> 5, 17),
+            quantised(Shape::Gpu, world, packets >> 6),
             two_shot_norm(Shape::Gpu, world, (packets, row), false),
             two_shot_norm(Shape::Gpu, world, (packets, row), true),
             one_shot_norm(Shape::Gpu, (packets, row), true),
@@ -26,7 +26,7 @@ proptest! {
         }
         let launch = push(Shape::Gpu, world, packets, 1024);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
-        let launch = quantised(Shape::Gpu, world, packets >> 5, 17);
+        let launch = quantised(Shape::Gpu, world, packets >> 6);
         prop_assert!(launch.geometry.threads >= world << launch.lanes_log2);
         prop_assert!(launch.geometry.threads.is_multiple_of(32) && launch.geometry.threads <= 512);
         let launch = two_shot_norm(Shape::Gpu, world, (packets, row), true);

@@ -3,9 +3,6 @@
 #pragma once
 #include "symmetra/device/platform/cuda.cuh"
 
-/// A kernel of blocks of at most so many threads, of which a multiprocessor runs so many at once.
-#define SYMMETRA_BLOCKS_AT_ONCE(threads, blocks) __launch_bounds__(threads, blocks)
-
 namespace symmetra::platform {
 
 /// Clusters of the grid, and this block's cluster.

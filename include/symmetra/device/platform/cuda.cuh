@@ -8,6 +8,7 @@
 #define SYMMETRA_DEVICE __device__ __forceinline__
 #define SYMMETRA_ARGS(Type) const __grid_constant__ Type
 #define SYMMETRA_MOST_THREADS(threads) __launch_bounds__(threads, 1)
+#define SYMMETRA_BLOCKS_AT_ONCE(threads, blocks) __launch_bounds__(threads, blocks)
 #define SYMMETRA_UNROLL _Pragma("unroll")
 #define SYMMETRA_ROLLED _Pragma("unroll 1")
 
@@ -208,6 +209,8 @@ SYMMETRA_DEVICE uint64_t bits_of(double value) { return static_cast<uint64_t>(__
 SYMMETRA_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 SYMMETRA_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 SYMMETRA_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+/// `sum` and a product that a float holds, which need not be rounded apart.
+SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return __fmaf_rn(a, b, sum); }
 SYMMETRA_DEVICE float square_root(float a) { return __fsqrt_rn(a); }
 
 SYMMETRA_DEVICE Pair unpack_bf16(uint32_t word) { return {f32_of(word << 16), f32_of(word & 0xFFFF0000)}; }

@@ -16,6 +16,7 @@
 #define SYMMETRA_DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #define SYMMETRA_ARGS(Type) const Type
 #define SYMMETRA_MOST_THREADS(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define SYMMETRA_BLOCKS_AT_ONCE(threads, blocks) SYMMETRA_MOST_THREADS(threads)
 #define SYMMETRA_UNROLL _Pragma("unroll")
 #define SYMMETRA_ROLLED _Pragma("unroll 1")
 
@@ -275,6 +276,8 @@ SYMMETRA_DEVICE uint64_t bits_of(double value) { return __builtin_bit_cast(uint6
 SYMMETRA_DEVICE float add(float a, float b) { return a + b; }
 SYMMETRA_DEVICE float multiply(float a, float b) { return a * b; }
 SYMMETRA_DEVICE float divide(float a, float b) { return a / b; }
+/// `sum` and a product that a float holds, which need not be rounded apart.
+SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
 /// The chip's root is off by at most one step. A root s is too large if s times the number below it exceeds a, and too
 /// small if s times the number above it is less than a: the midpoints to its neighbours differ from the square roots of
 /// these products by less than any root of a float can. A fused multiply-add gives the sign of each difference.
