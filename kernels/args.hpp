@@ -219,9 +219,10 @@ constexpr uint32_t kNormLargestWords = kNormWords;
 constexpr uint32_t kMostCluster = 8;
 /// Most threads a block of a norm by clusters may have.
 constexpr uint32_t kMostClusteredThreads = 512;
-/// Block-shared memory of a norm by clusters: two rounds of words of its teams, and what counts their arrival.
+/// Block-shared memory of a norm by clusters: two rounds of words of its teams, and what counts their arrival. Beside it there
+/// are eight bytes for each thread of a tile behind the first.
 constexpr uint32_t kClusteredSharedBytes = 528;
-/// Most packets of a column in a norm by clusters, which keeps those behind the first in shared memory.
+/// Most packets of a column in a norm by clusters, each of which another tile of the row has.
 constexpr uint32_t kMostClusteredTiles = 4;
 /// Most packets of a group of a row that a norm by clusters quantises.
 constexpr uint32_t kMostClusteredGroup = 32;

@@ -185,8 +185,8 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   if (args.clustered != 0) {
     if constexpr (Backend::kClusters) {
       if (args.sum.algorithm != kOneShotSentinel) return {};
-      if (row_packets(args.norm) > kNormColumns) return Backend::template clustered<Element, kFixed, kQuantised, true>();
-      return Backend::template clustered<Element, kFixed, kQuantised, false>();
+      const bool tiled = row_packets(args.norm) > kNormColumns;
+      return Backend::template clustered<Element, kFixed, kQuantised>(args.norm.quantised, tiled);
     }
     return {};
   }
@@ -352,13 +352,19 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
     args.norm = norm;
     for (const uint32_t world : {2, 3, 4, 8}) {
       for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {
+        args.sum.world = world;
+        args.sum.algorithm = algorithm;
+        args.clustered = 0;
+        if (const int32_t code = visit(args)) return code;
+        args.clustered = 1;
         for (const uint32_t hidden : {1u, 16 * kNormColumns}) {  // of a packet a column, and of more
-          for (const uint32_t clustered : {0, 1}) {
-            args.norm.hidden = hidden;
-            args.sum.world = world;
-            args.sum.algorithm = algorithm;
-            args.clustered = clustered;
-            if (const int32_t code = visit(args)) return code;
+          for (const uint32_t to : {kNarrowE4M3, kNarrowE2M1}) {
+            for (const uint32_t scaling : {kScalingStatic, kScalingPerToken, kScalingPerGroup, kScalingMx, kScalingNvfp4}) {
+              args.norm.hidden = hidden;
+              args.norm.quantised.to = to;
+              args.norm.quantised.scaling = scaling;
+              if (const int32_t code = visit(args)) return code;
+            }
           }
         }
       }

@@ -276,26 +276,26 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
 /// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles for each
-/// column, whose groups are those of threads that follow each other.
+/// column, whose groups are those of threads that follow each other, and whose codes are at multiples of eight bytes.
 inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
   const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
   const auto at = [](const void* operand) { return reinterpret_cast<uintptr_t>(operand); };
   const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output) |
                         uintptr_t{norm.hidden} * element_bytes(norm.dtype);
-  const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup;
+  const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup && at(norm.quantised.values) % 8 == 0;
   return args.sum.algorithm == kOneShotSentinel && args.share_rows == 0 && norm.width == norm.hidden &&
          packets <= kNormColumns * kMostClusteredTiles && all % 16 == 0 && groups;
 }
-/// Whether a cluster of the launch has a thread for each column of a row, and room for the packets behind the first of each.
+/// Whether a cluster of the launch has a thread for each packet of a row, the same columns of every tile in a block, and room
+/// for the totals of the tiles behind the first.
 inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) {
-  const uint64_t packets = row_packets(args.norm), columns = packets < kNormColumns ? packets : kNormColumns;
-  const uint64_t threads = uint64_t{geometry.threads} * geometry.cluster;
+  const uint64_t packets = row_packets(args.norm), tiles = (packets + kNormColumns - 1) / kNormColumns;
+  if (!takes_clusters(args) || tiles == 0 || geometry.threads % (32 * tiles) != 0) return false;
+  const uint64_t columns = geometry.threads / tiles, all = columns * geometry.cluster;
   const bool shape = geometry.cluster >= 1 && geometry.cluster <= kMostCluster && geometry.blocks % geometry.cluster == 0 &&
-                     geometry.threads % 32 == 0 && geometry.threads <= kMostClusteredThreads && threads >= columns &&
-                     threads <= kNormColumns;
-  const uint64_t staged = (packets - 1) / kNormColumns * geometry.threads * 16;
-  return shape && takes_clusters(args) && geometry.shared_bytes >= kClusteredSharedBytes + staged;
+                     geometry.threads <= kMostClusteredThreads && all <= kNormColumns && all >= (tiles > 1 ? kNormColumns : packets);
+  return shape && geometry.shared_bytes >= kClusteredSharedBytes + (tiles - 1) * columns * 8;
 }
 inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const AllReduceArgs& sum = args.sum;

@@ -18,9 +18,29 @@ struct Backend {
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
   }
-  template <class Element, uint32_t kWorld, bool kQuantised, bool kTiled>
-  static Entry clustered() {
-    return entry<&norm_clustered<Element, kWorld, kQuantised, kTiled>>();
+  template <class Element, uint32_t kWorld, class Format>
+  static Entry one_tile() {
+    return entry<&norm_clustered<Element, kWorld, Format, false>>();
+  }
+  template <class Element, uint32_t kWorld, class Format>
+  static Entry clustered_by(bool tiled) {
+    return tiled ? entry<&norm_clustered<Element, kWorld, Format, true>>() : one_tile<Element, kWorld, Format>();
+  }
+  /// Usual formats have kernels of their own, for the usual numbers of ranks and rows of a packet a column.
+  template <class Element, uint32_t kWorld, bool kQuantised>
+  static Entry clustered(const QuantisedRows& how, bool tiled) {
+    if constexpr (!kQuantised) {
+      return clustered_by<Element, kWorld, NoFormat>(tiled);
+    } else {
+      if constexpr (kWorld != 0) {
+        const auto known = [&](uint32_t to, uint32_t scaling) { return !tiled && how.to == to && how.scaling == scaling; };
+        if (known(kNarrowE4M3, kScalingPerToken)) return one_tile<Element, kWorld, KnownFormat<kNarrowE4M3, kScalingPerToken>>();
+        if (known(kNarrowE4M3, kScalingPerGroup)) return one_tile<Element, kWorld, KnownFormat<kNarrowE4M3, kScalingPerGroup>>();
+        if (known(kNarrowE4M3, kScalingMx)) return one_tile<Element, kWorld, KnownFormat<kNarrowE4M3, kScalingMx>>();
+        if (known(kNarrowE2M1, kScalingNvfp4)) return one_tile<Element, kWorld, KnownFormat<kNarrowE2M1, kScalingNvfp4>>();
+      }
+      return clustered_by<Element, kWorld, AnyFormat>(tiled);
+    }
   }
 };
 
@@ -38,7 +58,7 @@ int32_t load_all() noexcept { return each_kernel<Backend>(load); }
 
 bool has_clusters() noexcept {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, Backend::clustered<Sum<F32>, 0, false, false>());
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, Backend::one_tile<Sum<F32>, 0, NoFormat>());
   return error == cudaSuccess && attributes.binaryVersion >= 90;
 }
 

@@ -12,7 +12,7 @@ struct RowScale {
 };
 
 /// The operands of one row.
-template <class Element, bool kQuantised, bool kWhole = false>
+template <class Element, bool kQuantised, bool kWhole = false, class Format = AnyFormat>
 class Epilogue {
  public:
   using Data = Words<4>;
@@ -33,7 +33,9 @@ class Epilogue {
         quantiser_(args, row) {}
 
   /// Whether the scale of a row depends on the largest size in the row.
-  SYMMETRA_DEVICE static bool wants_largest(const NormArgs& args) { return kQuantised && args.quantised.scaling == kScalingPerToken; }
+  SYMMETRA_DEVICE static bool wants_largest(const NormArgs& args) {
+    return kQuantised && Format::scaling(args.quantised) == kScalingPerToken;
+  }
 
   /// The groups of an output row, which may have more packets than an input row. Threads handle `places` packets at once.
   SYMMETRA_DEVICE static Groups groups(const NormArgs& args, uint32_t places) {
@@ -216,7 +218,7 @@ class Epilogue {
   const NormArgs& args_;
   Row<Element, kWhole> residual_, residual_out_, output_, weight_;
   Row<F32, kWhole> wide_weight_;
-  Quantiser<Element> quantiser_;
+  Quantiser<Element, kWhole, Format> quantiser_;
 };
 
 }  // namespace symmetra::kernels

@@ -5,11 +5,17 @@
 
 namespace symmetra::kernels {
 
+/// `value` / `by`, which is a power of two if kPower: a division takes a hundred clocks.
+template <bool kPower>
+SYMMETRA_DEVICE uint32_t quotient(uint32_t value, uint32_t by) {
+  return kPower ? value >> platform::log2_of(by) : value / by;
+}
+
 /// Where the scales of a row are, by their layout.
 class ScalePlaces {
  public:
-  SYMMETRA_DEVICE ScalePlaces(const QuantisedRows& how, uint64_t row, uint32_t width)
-      : how_(how), row_(row), groups_(how.elems == 0 ? 1 : (width + how.elems - 1) / how.elems) {}
+  /// `groups`: of a row.
+  SYMMETRA_DEVICE ScalePlaces(const QuantisedRows& how, uint64_t row, uint32_t groups) : how_(how), row_(row), groups_(groups) {}
 
   SYMMETRA_DEVICE void store(uint32_t group, float scale) const {
     const uint64_t place = how_.layout == kScalesColumns ? group * how_.all_rows + row_ : row_ * groups_ + group;
@@ -35,10 +41,12 @@ class ScalePlaces {
     const uint64_t pitch = (how_.all_rows + 3) / 4 * 4, column = group / 4 * pitch;
     put((column + row_) * 4 + group % 4, byte);
     if (group + 1 == groups_) {
+      SYMMETRA_ROLLED
       for (uint32_t behind = groups_; behind % 4 != 0; ++behind) put((column + row_) * 4 + behind % 4, 0);
     }
     const bool last_column = group / 4 == (groups_ - 1) / 4;
     if (row_ + 1 != how_.all_rows || last_column) return;  // the last column ends with the last row
+    SYMMETRA_ROLLED
     for (uint64_t behind = how_.all_rows; behind < pitch; ++behind) put((column + behind) * 4 + group % 4, 0);
   }
 
@@ -47,65 +55,94 @@ class ScalePlaces {
   uint32_t groups_;
 };
 
-/// The codes and scales of one row.
-template <class Element>
+/// A format that the launch names.
+struct AnyFormat {
+  SYMMETRA_DEVICE static uint32_t to(const QuantisedRows& how) { return how.to; }
+  SYMMETRA_DEVICE static uint32_t scaling(const QuantisedRows& how) { return how.scaling; }
+};
+
+/// A format that the kernel is compiled for: without branches and without the code of other formats, rows of a few packets a
+/// thread are written a tenth of a microsecond sooner.
+template <uint32_t kTo, uint32_t kScaling>
+struct KnownFormat {
+  SYMMETRA_DEVICE static uint32_t to(const QuantisedRows&) { return kTo; }
+  SYMMETRA_DEVICE static uint32_t scaling(const QuantisedRows&) { return kScaling; }
+};
+
+/// The codes and scales of one row. kWhole: the codes of a packet are aligned, and a group has a power of two of packets.
+template <class Element, bool kWhole, class Format>
 class Quantiser {
  public:
   static constexpr uint32_t kCount = kValues<Element, 4>;
   using Values = float[kCount];
 
   /// `row`: its number in the launch.
-  SYMMETRA_DEVICE Quantiser(const NormArgs& args, uint64_t row) : args_(args), how_(args.quantised), row_(args.quantised.first_row + row) {}
+  SYMMETRA_DEVICE Quantiser(const NormArgs& args, uint64_t row)
+      : args_(args),
+        how_(args.quantised),
+        row_(args.quantised.first_row + row),
+        known_(how_.known_scale == nullptr ? 1.0f : platform::load<float>(how_.known_scale)) {}
 
   /// Writes the codes of a packet of y, and the scale if the packet is the first that has the scale. `largest`: the
   /// largest size in y of what has this scale; of a static scale nothing.
   SYMMETRA_DEVICE void store(uint32_t packet, const Values& y, float largest) const {
-    const uint32_t group_packets = how_.elems / kCount;
-    const uint32_t group = group_packets == 0 ? 0 : packet / group_packets;
-    const float inverse = scale(group, packet == group * group_packets, largest);
-    switch (how_.to) {
+    const Scale scale = scale_of(largest);
+    switch (Format::to(how_)) {
       case kNarrowE4M3:
-        return encode<narrow::E4M3>(packet, y, inverse);
+        encode<narrow::E4M3>(packet, y, scale.inverse);
+        break;
       case kNarrowE5M2:
-        return encode<narrow::E5M2>(packet, y, inverse);
+        encode<narrow::E5M2>(packet, y, scale.inverse);
+        break;
       case kNarrowE2M1:
-        return encode<narrow::E2M1>(packet, y, inverse);
+        encode<narrow::E2M1>(packet, y, scale.inverse);
+        break;
       default:
-        return encode<narrow::Int8>(packet, y, inverse);
+        encode<narrow::Int8>(packet, y, scale.inverse);
     }
+    store_scale(packet, scale.bits);
   }
 
  private:
-  /// What values are multiplied by. Writes the scale of a group if asked to.
-  SYMMETRA_DEVICE float scale(uint32_t group, bool writes, float largest) const {
-    switch (how_.scaling) {
+  struct Scale {
+    float inverse;  ///< what values are multiplied by
+    uint32_t bits;  ///< as the scale is written: a byte, or an f32
+  };
+
+  SYMMETRA_DEVICE Scale scale_of(float largest) const {
+    switch (Format::scaling(how_)) {
       case kScalingStatic:
-        return platform::divide(1.0f, platform::load<float>(how_.known_scale));
+        return {platform::divide(1.0f, known_), 0};
       case kScalingMx: {
         const uint32_t byte = covering(largest);
-        if (writes) places().store_byte(group, byte);
-        return narrow::E8M0::inverse(byte);
+        return {narrow::E8M0::inverse(byte), byte};
       }
       case kScalingNvfp4: {
-        const float all = platform::load<float>(how_.known_scale);
-        const uint32_t byte = narrow::E4M3::encode(platform::multiply(all, platform::multiply(largest, 1.0f / 6)));
-        if (writes) places().store_byte(group, byte);
-        const float held = narrow::E4M3::decode(byte);
-        return held == 0 ? 0.0f : platform::divide(all, held);
+        const uint32_t byte = narrow::E4M3::pack({platform::multiply(known_, platform::multiply(largest, 1.0f / 6)), 0.0f}) & 0xFF;
+        const float held = narrow::E4M3::unpack(byte).low;
+        return {held == 0 ? 0.0f : platform::divide(known_, held), byte};
       }
       default: {
         const float single = of_single(largest);
-        if (writes) places().store(group, single);
-        return platform::divide(1.0f, single);
+        return {platform::divide(1.0f, single), platform::bits_of(single)};
       }
     }
   }
 
-  SYMMETRA_DEVICE ScalePlaces places() const { return {how_, row_, args_.width}; }
+  /// Writes the scale of a packet's group, if the packet is the first of the group.
+  SYMMETRA_DEVICE void store_scale(uint32_t packet, uint32_t bits) const {
+    const uint32_t scaling = Format::scaling(how_);
+    if (scaling == kScalingStatic) return;
+    const uint32_t packets = how_.elems / kCount, group = packets == 0 ? 0 : quotient<kWhole>(packet, packets);
+    if (packet != group * packets) return;
+    const ScalePlaces places(how_, row_, packets == 0 ? 1 : quotient<kWhole>(args_.width + how_.elems - 1, how_.elems));
+    if (scaling == kScalingMx || scaling == kScalingNvfp4) return places.store_byte(group, bits);
+    places.store(group, platform::f32_of(bits));
+  }
 
   SYMMETRA_DEVICE uint32_t covering(float largest) const {
-    if (how_.to == kNarrowE4M3) return narrow::E8M0::covering<narrow::E4M3>(largest);
-    if (how_.to == kNarrowE5M2) return narrow::E8M0::covering<narrow::E5M2>(largest);
+    if (Format::to(how_) == kNarrowE4M3) return narrow::E8M0::covering<narrow::E4M3>(largest);
+    if (Format::to(how_) == kNarrowE5M2) return narrow::E8M0::covering<narrow::E5M2>(largest);
     return narrow::E8M0::covering<narrow::E2M1>(largest);
   }
 
@@ -118,23 +155,23 @@ class Quantiser {
 
   /// The largest value of a format that has scales in f32.
   SYMMETRA_DEVICE float most() const {
-    if (how_.to == kNarrowE4M3) return narrow::E4M3::kMost;
-    if (how_.to == kNarrowE5M2) return narrow::E5M2::kMost;
+    if (Format::to(how_) == kNarrowE4M3) return narrow::E4M3::kMost;
+    if (Format::to(how_) == kNarrowE5M2) return narrow::E5M2::kMost;
     return narrow::Int8::kMost;
   }
 
-  template <class Format>
+  template <class Code>
   SYMMETRA_DEVICE void encode(uint32_t packet, const Values& y, float inverse) const {
-    constexpr uint32_t kBits = kCount * Format::kBits, kBytes = kBits / 8;
+    constexpr uint32_t kBits = kCount * Code::kBits, kBytes = kBits / 8;
     Words<2> codes{};
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; i += 2) {
-      const uint32_t pair = Format::pack({platform::multiply(y[i], inverse), platform::multiply(y[i + 1], inverse)});
-      codes.word[i * Format::kBits / 32] |= pair << i * Format::kBits % 32;
+      const uint32_t pair = Code::pack({platform::multiply(y[i], inverse), platform::multiply(y[i + 1], inverse)});
+      codes.word[i * Code::kBits / 32] |= pair << i * Code::kBits % 32;
     }
-    const uintptr_t at = reinterpret_cast<uintptr_t>(how_.values) + row_ * args_.width * Format::kBits / 8 + uint64_t{packet} * kBytes;
+    const uintptr_t at = reinterpret_cast<uintptr_t>(how_.values) + row_ * args_.width * Code::kBits / 8 + uint64_t{packet} * kBytes;
     const uint32_t rest = args_.width - packet * kCount;
-    if (at % kBytes == 0 && rest >= kCount) {
+    if (kWhole || (at % kBytes == 0 && rest >= kCount)) {
       void* const whole = reinterpret_cast<void*>(at);
       if constexpr (kBytes == 8) return platform::store(whole, codes);
       if constexpr (kBytes == 4) return platform::store(whole, codes.word[0]);
@@ -153,6 +190,7 @@ class Quantiser {
   const NormArgs& args_;
   const QuantisedRows& how_;
   uint64_t row_;
+  float known_;  ///< the static scale or the global one, loaded before a row is waited for
 };
 
 }  // namespace symmetra::kernels

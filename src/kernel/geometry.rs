@@ -3,9 +3,9 @@
 use super::args::{
     Geometry, NormArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES, kMaxBlocks as MAX_BLOCKS,
     kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
-    kMostClusteredTiles as MOST_CLUSTERED_TILES, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
-    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
-    kStagePackets as STAGE_PACKETS,
+    kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostClusteredTiles as MOST_CLUSTERED_TILES,
+    kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS,
+    kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -149,28 +149,33 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
 }
 
 /// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
-/// row, whose groups are those of threads that follow each other. `elem_bytes`: of a row's element.
+/// row, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. `elem_bytes`: of a row's element.
 pub(crate) fn takes_clusters(norm: &NormArgs, elem_bytes: u32) -> bool {
     let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
     let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
     let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
-    let groups = group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP;
+    let codes = norm.quantised.values.addr().is_multiple_of(8);
+    let groups = codes && (group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP);
     let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
     aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * MOST_CLUSTERED_TILES
 }
 
-/// The launch of a one-shot all-reduce and norm of `count` rows by clusters, which take a row each: a thread for each column
-/// of its `packets` packets. Few rows are spread over as many multiprocessors as clusters reach.
+/// The launch of a one-shot all-reduce and norm of `count` rows by clusters, which take a row each: a thread for each of its
+/// `packets` packets. Few rows are spread over as many multiprocessors as clusters reach. A block has the same columns of all
+/// tiles of a row.
 pub(crate) fn clustered_norm((count, packets): (u64, u64)) -> Launch {
     const TEAM: u64 = 32;
     const MANY_BLOCKS: u64 = 128;
+    const TOTALS_BYTES: u64 = 8;
+    let tiles = packets.div_ceil(NORM_COLUMNS.into()).max(1);
     let teams = packets.min(NORM_COLUMNS.into()).div_ceil(TEAM).next_power_of_two();
-    let spread = (MANY_BLOCKS / count.max(1)).clamp(2, MOST_CLUSTER.into()).min(teams);
-    let cluster = 1 << spread.ilog2();
+    let most = u64::from(MOST_CLUSTER).min(teams);
+    let least = (teams * TEAM * tiles).div_ceil(MOST_CLUSTERED_THREADS.into()).next_power_of_two();
+    let cluster = 1 << (MANY_BLOCKS / count.max(1)).clamp(least.max(2).min(most), most).ilog2();
     let blocks = (count * cluster).clamp(cluster, u64::from(MAX_BLOCKS));
-    let threads = (teams * TEAM / cluster) as u32;
-    let staged = ((packets - 1) / u64::from(NORM_COLUMNS)) as u32 * threads * PACKET_BYTES;
-    let launch = Launch::new(blocks as u32, threads, CLUSTERED_SHARED_BYTES + staged, true, 0);
+    let columns = teams * TEAM / cluster;
+    let shared_bytes = u64::from(CLUSTERED_SHARED_BYTES) + (tiles - 1) * columns * TOTALS_BYTES;
+    let launch = Launch::new(blocks as u32, (columns * tiles) as u32, shared_bytes as u32, true, 0);
     Launch { geometry: Geometry { cluster: cluster as u32, ..launch.geometry }, ..launch }
 }
 

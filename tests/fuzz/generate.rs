@@ -310,9 +310,10 @@ impl Writer {
     /// A codec for an all-reduce, where there is one for the type and a unit of it fits the scratch.
     fn codec(&mut self, bench: Bench) -> Codec {
         let settings = &self.program.settings;
-        let slot_bytes = settings.scratch[3].div_ceil(16).div_ceil(bench.world as u64) * 16;
-        // The largest unit has 17 packets of 16 bytes.
-        let fits = !settings.exact && slot_bytes >= 17 * 16 && Codec::Int8.carries(bench.dtype, Reduction::Sum);
+        // The slots are divided among all ranks but the receiver, at lines of 8 packets. The largest unit has 34.
+        let (world, slot) = (bench.world as u64, settings.scratch[3].div_ceil(16).div_ceil(bench.world as u64));
+        let fits = slot * world / (world - 1).max(1) / 8 * 8 >= 34;
+        let fits = fits && !settings.exact && Codec::Int8.carries(bench.dtype, Reduction::Sum);
         if fits && self.random.below(2) == 0 { *self.random.pick(&Codec::ALL) } else { Codec::None }
     }
 

@@ -31,11 +31,13 @@ proptest! {
         prop_assert!(launch.geometry.threads.is_multiple_of(32) && launch.geometry.threads <= 512);
         let launch = two_shot_norm(Shape::Gpu, world, (packets, row), true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
-        let row = row.min(NORM_COLUMNS.into());
+        let row = row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into());
         let launch = clustered_norm((packets, row));
         let Geometry { blocks, threads, cluster, .. } = launch.geometry;
-        prop_assert!((1..=MOST_CLUSTER).contains(&cluster) && blocks.is_multiple_of(cluster) && threads.is_multiple_of(32));
-        prop_assert!(u64::from(threads * cluster) >= row && threads * cluster <= NORM_COLUMNS && threads <= 512);
+        let tiles = row.div_ceil(NORM_COLUMNS.into()) as u32;
+        prop_assert!((1..=MOST_CLUSTER).contains(&cluster) && blocks.is_multiple_of(cluster));
+        prop_assert!(threads.is_multiple_of(32 * tiles) && threads <= MOST_CLUSTERED_THREADS);
+        prop_assert!(u64::from(threads * cluster) >= row && threads / tiles * cluster <= NORM_COLUMNS);
         let launch = relay(Shape::Gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
     }

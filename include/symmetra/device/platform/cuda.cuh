@@ -82,6 +82,7 @@ SYMMETRA_DEVICE bool sync_team_or(bool vote) {
 }
 /// The largest value among `run` threads of a team that follow each other. `run` is a power of two, of at most kTeam.
 SYMMETRA_DEVICE uint32_t team_max(uint32_t run, uint32_t value) {
+  if (run == kTeam) return __reduce_max_sync(0xFFFFFFFF, value);
   SYMMETRA_UNROLL
   for (uint32_t step = 1; step < kTeam; step *= 2) {
     if (step < run) value = max(value, __shfl_xor_sync(0xFFFFFFFF, value, step));
@@ -197,6 +198,9 @@ SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
 struct Pair {
   float low, high;
 };
+
+/// The logarithm of a power of two.
+SYMMETRA_DEVICE uint32_t log2_of(uint32_t power) { return 31 - __clz(static_cast<int>(power)); }
 
 SYMMETRA_DEVICE float f32_of(uint32_t bits) { return __uint_as_float(bits); }
 SYMMETRA_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }

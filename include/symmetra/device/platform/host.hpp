@@ -196,6 +196,9 @@ struct Pair {
   float low, high;
 };
 
+/// The logarithm of a power of two.
+SYMMETRA_DEVICE uint32_t log2_of(uint32_t power) { return static_cast<uint32_t>(std::countr_zero(power)); }
+
 SYMMETRA_DEVICE float f32_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 SYMMETRA_DEVICE uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return std::bit_cast<double>(uint64_t{high} << 32 | low); }
