@@ -330,6 +330,48 @@ fn norms_race_in_every_way() {
 }
 
 #[test]
+fn norms_of_every_form_race_quantised() {
+    for (op, format, algorithm) in [
+        ("all-reduce", "mxfp8-swizzled", "two-shot-sentinel"),
+        ("reduce-scatter", "static-int8", "reduce-scatter"),
+        ("reduce-scatter-all-gather", "per-token-e4m3", "two-shot-sentinel"),
+        ("reduce-scatter-all-gather", "nvfp4", "two-shot-sentinel"),
+    ] {
+        let run = wide(&format!(
+            "bench all-reduce-norm --device host --ranks 2 --ranks-as threads --hidden 2000 --tokens 2,6 --graph --eager \
+             --algorithm auto,apart --operations 2 --launches 1 --op {op} --quantise {format} --json"
+        ));
+        let run = run.ok();
+        let report = object(&run);
+        assert_eq!((&report["op"], &report["quantise"]), (&op.into(), &format.into()));
+        let sides = ["auto", "apart", "unquantised", op];
+        assert_eq!(report["sides"], serde_json::json!(sides));
+        assert!(
+            run.stderr.contains(&format!("{op}, rows of 2000 bf16, quantised as {format}, seed")),
+            "{}",
+            run.stderr
+        );
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 4, "{report}");
+        for row in rows {
+            assert!(sides.iter().all(|side| row["wrong"][side] == 0 && positive(&row["time_us"][side])), "{row}");
+            let time_us = |side: &str| row["time_us"][side].as_f64().unwrap();
+            let cost = |name: &str, [more, less]: [&str; 2]| {
+                (row[name].as_f64().unwrap() - (time_us(more) - time_us(less))).abs() < 1e-9
+            };
+            assert!(cost("norm_us", ["unquantised", op]) && cost("quantise_us", ["auto", "unquantised"]), "{row}");
+            assert_eq!(row["algorithm"]["auto"], algorithm, "{row}");
+        }
+    }
+    let run = wide(
+        "bench all-reduce-norm --device host --ranks 2 --ranks-as threads --hidden 64 --tokens 2 --launches 1 \
+         --quantise per-token-int8",
+    );
+    let run = run.ok();
+    assert!(run.stdout.contains("norm us  quantise us  ratio"), "{}", run.stdout);
+}
+
+#[test]
 fn small_sizes_of_whole_parts_are_measured_once() {
     let run = symmetra(
         "bench reduce-scatter --device host --ranks 3 --ranks-as threads --min-bytes 4 --max-bytes 16 --dtype f32 \
@@ -357,6 +399,12 @@ fn wrong_usage() {
         ("bench all-gather --with int8", &["--with int8", "all-gather has no such form"]),
         ("bench all-reduce --with fp8 --dtype f32", &["--with fp8", "f16 and bf16, not of f32"]),
         ("bench all-reduce-norm --dtype i32", &["f32, f16 or bf16, not i32"]),
+        ("bench all-reduce-norm --op reduce-scatter --ranks 2 --tokens 2,3", &["3 rows", "2 ranks"]),
+        (
+            "bench all-reduce-norm --op reduce-scatter-all-gather --tokens 4 --algorithm auto,apart --quantise mxfp8-swizzled",
+            &["--algorithm apart", "all-gathers", "mxfp8-swizzled"],
+        ),
+        ("bench all-reduce-norm --quantise fp8", &["--quantise", "group-128-e4m3"]),
         ("bench all-reduce-norm --algorithm apart,apart", &["--algorithm names apart twice"]),
         ("bench all-reduce-norm --algorithm one-shot", &["one-shot-sentinel", "apart"]),
         ("bench all-reduce-norm --against nccl-symmetric", &["--against nccl-symmetric", "on our buffers"]),

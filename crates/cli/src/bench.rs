@@ -15,6 +15,7 @@ mod plot;
 mod race;
 mod report;
 mod side;
+mod step;
 pub(crate) mod stopwatch;
 mod turns;
 

@@ -1,8 +1,10 @@
 //! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed, in all ranks or scattered; measured and
 //! verified.
 
-mod codes;
-mod quantised;
+pub(crate) mod codes;
+pub(crate) mod form;
+pub(crate) mod found;
+pub(crate) mod quantised;
 mod rank;
 pub(crate) mod reference;
 
@@ -10,18 +12,20 @@ use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::Threads;
 use symmetra::{Algorithm, Communicator, Config, Dtype, MAX_WORLD_SIZE, RmsNorm};
 
+use crate::all_reduce::Buffer;
 use crate::failure::Failure;
 use crate::names::{self, by_name, by_name_if_any};
 use crate::output;
 use crate::ranks::{RankArgs, RanksAs, Run};
 use crate::statistics::{median, slowest};
 use crate::table::Table;
+use form::Form;
 use quantised::Format;
 use rank::Sample;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// Most elements of a row.
-const MOST_HIDDEN: u64 = 1 << 20;
+pub(crate) const MOST_HIDDEN: u64 = 1 << 20;
 const EPSILON: f32 = 1e-6;
 
 /// Sum rows over ranks, add a residual, and norm each row.
@@ -110,15 +114,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// An operation on rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-enum Form {
-    AllReduce,
-    ReduceScatter,
-    ReduceScatterAllGather,
-}
-
 /// A group of this rank alone, whose norms are the kernel that norms and nothing else.
 pub(crate) fn alone(communicator: &Communicator) -> Result<Communicator, Failure> {
     let bootstrap = Threads::new(1)?.pop().ok_or_else(|| Failure::failed("a group of one rank has no rank"))?;
@@ -150,20 +145,10 @@ pub(crate) struct Norms {
 
 impl Norms {
     fn new(args: &Args) -> Result<Self, Failure> {
-        if !symmetra::op::ALL_REDUCE_NORM.dtypes().contains(&args.dtype) {
-            return Err(Failure::usage(format!("rows are f32, f16 or bf16, not {}", args.dtype)));
-        }
+        args.op.check(args.dtype, &args.tokens, args.ranks)?;
         if args.plain && !args.graph && args.algorithm.needs_reach() {
             let algorithm = args.algorithm;
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
-        }
-        if let Some(tokens) = args.tokens.iter().find(|tokens| !tokens.is_multiple_of(args.ranks)).copied()
-            && args.op != Form::AllReduce
-        {
-            return Err(Failure::usage(format!(
-                "--tokens: {tokens} rows have no equal shares for {} ranks",
-                args.ranks
-            )));
         }
         let norms = Self {
             op: args.op,
@@ -190,7 +175,7 @@ impl Norms {
 
     /// Elements of an output row: whole groups, where the format has no short ones.
     fn width(&self) -> usize {
-        self.hidden.next_multiple_of(self.quantise.map_or(1, Format::step))
+        form::width(self.hidden, self.quantise)
     }
 
     fn norm(&self) -> RmsNorm {

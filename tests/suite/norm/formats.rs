@@ -1,5 +1,7 @@
 //! Quantised rows, byte for byte against their definition. The definition and the operands are those of the command.
 
+#[path = "../../../crates/cli/src/all_reduce/buffer.rs"]
+mod buffer;
 #[path = "../../../crates/cli/src/norm/codes.rs"]
 mod codes;
 #[path = "../../../crates/cli/src/norm/quantised.rs"]
@@ -14,6 +16,7 @@ use crate::support::data::{Random, mix};
 use crate::support::extent::full;
 use crate::support::norm::{self, Narrow, Norm};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
+use buffer::Buffer;
 use codes::Codes;
 use quantised::{Bytes, Format, quantised};
 

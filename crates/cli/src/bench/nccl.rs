@@ -10,6 +10,7 @@ use symmetra::{Capture, DeviceKind, Element, Reduction, Ref, Stream, SymmetricBu
 use super::competitor::Competitor;
 use super::expected::ROOT;
 use super::side::Side;
+use super::step::{Library, Part, Step};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
@@ -88,6 +89,18 @@ impl<'a> Entrant<'a> {
     }
 }
 
+impl Library for Entrant<'_> {
+    fn step<'s, T: Element>(
+        &'s self,
+        collective: Collective,
+        [input, output]: [Part<'s, T>; 2],
+    ) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+        let of = |part: Part<'s, T>| part.buffer.borrow().slice(part.elems);
+        let (input, output) = (of(input)?, of(output)?);
+        Ok(Box::new(Nccl { communicator: &self.communicator, collective, input, output }))
+    }
+}
+
 /// NCCL at one size.
 struct Nccl<'s, T: Element> {
     communicator: &'s nccl::Communicator,
@@ -134,6 +147,20 @@ impl<T: Element> Nccl<'_, T> {
                 unsafe { self.communicator.recv(to, part, T::DTYPE, peer, stream) }
             })
         })
+    }
+}
+
+impl<'a, T: Element> Step<'a> for Nccl<'_, T> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.call(stream)
+    }
+
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        self.call(capture.stream())
+    }
+
+    fn check(&self) -> symmetra::Result<()> {
+        self.communicator.check()
     }
 }
 

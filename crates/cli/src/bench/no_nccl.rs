@@ -6,6 +6,7 @@ use symmetra::{Communicator, Element, SymmetricBuffer};
 
 use super::competitor::Competitor;
 use super::side::Side;
+use super::step::{Library, Part, Step};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
@@ -28,6 +29,12 @@ impl Entrant {
         _: &'s SymmetricBuffer<T>,
         _: &'s SymmetricBuffer<T>,
     ) -> symmetra::Result<Box<dyn Side<'s, T> + 's>> {
+        match self.0 {}
+    }
+}
+
+impl Library for Entrant {
+    fn step<'s, T: Element>(&'s self, _: Collective, _: [Part<'s, T>; 2]) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
         match self.0 {}
     }
 }

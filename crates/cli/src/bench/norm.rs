@@ -1,8 +1,11 @@
-//! `symmetra bench all-reduce-norm`: our all-reduces with norm by several ways, our all-reduce alone, and NCCL's with a
-//! norm behind it, in turn.
+//! `symmetra bench all-reduce-norm`: rows summed over ranks and normed by several ways of ours, the operation without its
+//! norm, and NCCL's collectives with a kernel that norms, in turn.
 
 mod contender;
 mod expected;
+mod heat;
+mod kernel;
+mod operands;
 mod rank;
 mod report;
 
@@ -10,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, DeviceKind, Dtype, RmsNorm};
+use symmetra::{Algorithm, DeviceKind, Dtype, RmsNorm, ScaleLayout};
 
 use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
@@ -18,24 +21,33 @@ use super::nccl;
 use super::turns::Mode;
 use crate::failure::Failure;
 use crate::names;
+use crate::norm::MOST_HIDDEN;
+use crate::norm::form::{self, Form};
+use crate::norm::quantised::Format;
 use crate::ranks::Run;
 use report::Hearing;
 
-/// Most elements of a row.
-const MOST_HIDDEN: u64 = 1 << 20;
 /// The norm of every side.
 pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
 
 /// All-reduce with residual and norm (RMSNorm): time, cost of the norm, ratio to the best peer.
 ///
 /// All sides run in the same processes. The residual is summed in place, and the norm has an output
-/// of its own. Beside the ways that --algorithm names races our all-reduce of the same bytes, so
-/// that the difference is the cost of the norm; `apart` is that all-reduce and a kernel that norms
-/// behind it, as a peer is NCCL's all-reduce and that kernel. Every number of tokens is run on fresh
-/// random data, and every element of both outputs is compared with an independent reference: every
-/// bit of ours; of a peer's the sum within what rounding after each addition may do, and every bit of
-/// what the norm makes of that sum. Then the sides take turns as in `symmetra bench all-reduce`: a time is the median
-/// over the launches of the slowest rank's time for one operation. NVLink multicast stays off
+/// of its own. Beside the ways that --algorithm names races our operation on the same bytes without
+/// its norm, so that the difference is the cost of the norm. `apart` is our single calls: the
+/// all-reduce or reduce-scatter, a kernel that norms, and with --op reduce-scatter-all-gather an
+/// all-gather of each output. A peer is NCCL's calls and that kernel.
+///
+/// With --quantise, quantised rows take the place of the norm's output. Beside them races the first
+/// way with the norm's output instead, as `unquantised`, so that the difference is the cost of
+/// quantising. A call that sums before its kernel norms (of --op reduce-scatter, or by an algorithm
+/// that is not a sentinel one) then writes the sum with the residual into a buffer of its own.
+///
+/// Every number of tokens is run on fresh random data, and every element of the residual and of
+/// every output is compared with an independent reference: every bit of ours; of a peer's the sum
+/// within what rounding after each addition may do, and every bit of what the norm makes of that
+/// sum. Then the sides take turns as in `symmetra bench all-reduce`: a time is the median over the
+/// launches of the slowest rank's time for one operation. NVLink multicast stays off
 /// (NCCL_NVLS_ENABLE=0, unless it is set). Exit status: 0, or 1 when an element is wrong or a rank
 /// fails, or 2 for wrong usage.
 #[derive(clap::Args)]
@@ -43,6 +55,8 @@ pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
 Examples:
   symmetra bench all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16,64,256,1024 --against nccl
   symmetra bench all-reduce-norm --algorithm auto,one-shot-sentinel,two-shot-sentinel,apart --json
+  symmetra bench all-reduce-norm --quantise per-token-e4m3 --tokens 1,16 --algorithm auto,apart
+  symmetra bench all-reduce-norm --op reduce-scatter-all-gather --tokens 1024 --algorithm auto,apart
   symmetra bench all-reduce-norm --ranks 2 --hidden 2880 --eager --output out.json")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -53,7 +67,7 @@ pub(super) struct Args {
     against: Vec<Competitor>,
 
     /// Our ways, separated by commas: `auto` is the library's choice, the sentinel algorithms norm in their kernel, others
-    /// sum before a kernel that norms; `apart` is the library's choice of an all-reduce before that kernel
+    /// sum before a kernel that norms; `apart` is single calls by the library's choice and that kernel
     #[arg(long, value_delimiter = ',', default_value = "auto", value_name = "WAYS", value_parser = names::parser::<Way>(Way::all().map(Way::name)))]
     algorithm: Vec<Way>,
 
@@ -64,6 +78,14 @@ pub(super) struct Args {
     /// Numbers of rows
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
+
+    /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
+    #[arg(long, value_enum, default_value_t = Form::AllReduce)]
+    op: Form,
+
+    /// Write normed rows in a narrow format alone, as `symmetra all-reduce-norm --quantise` names it
+    #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
+    quantise: Option<Format>,
 
     /// Type of the rows: f32, f16 or bf16
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
@@ -82,7 +104,7 @@ pub(super) struct Args {
 pub(super) enum Way {
     /// One call, by this algorithm.
     Call(Algorithm),
-    /// An all-reduce by the library's choice, and a kernel that norms.
+    /// Single calls by the library's choice, and a kernel that norms.
     Apart,
 }
 
@@ -130,9 +152,12 @@ impl TryFrom<String> for Way {
 /// The task: which sides race over which numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NormRace {
+    op: Form,
     #[serde(with = "names::by_name")]
     dtype: Dtype,
     hidden: usize,
+    #[serde(with = "names::by_name_if_any")]
+    quantise: Option<Format>,
     tokens: Vec<usize>,
     ways: Vec<Way>,
     competitors: Vec<Competitor>,
@@ -144,15 +169,15 @@ pub(crate) struct NormRace {
     seed: u64,
 }
 
-/// The name of our all-reduce without a norm.
-const SUM: &str = "all-reduce";
+/// The name of the first way where it writes normed rows and the ways quantise.
+const UNQUANTISED: &str = "unquantised";
 
 impl NormRace {
     fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
-        if !symmetra::op::ALL_REDUCE_NORM.dtypes().contains(&args.dtype) {
-            return Err(Failure::usage(format!("rows are f32, f16 or bf16, not {}", args.dtype)));
-        }
-        Ok(Self {
+        args.op.check(args.dtype, &args.tokens, args.ranks.count() as u64)?;
+        let race = Self {
+            op: args.op,
+            quantise: args.quantise,
             dtype: args.dtype,
             hidden: args.hidden as usize,
             tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
@@ -165,7 +190,32 @@ impl NormRace {
             operations: args.pace.operations,
             launches: args.pace.launches,
             seed: args.pace.seed(),
-        })
+        };
+        race.check_gathers()?;
+        Ok(race)
+    }
+
+    /// Refuses formats whose shares do not follow each other, where single all-gathers put them together.
+    fn check_gathers(&self) -> Result<(), Failure> {
+        let apart = self.ways.contains(&Way::Apart).then_some("--algorithm apart");
+        let gathering = apart.or((!self.competitors.is_empty()).then_some("--against nccl"));
+        match (self.op, self.quantise, gathering) {
+            (Form::ReduceScatterAllGather, Some(format), Some(option)) if format.layout() != ScaleLayout::Rows => {
+                Err(Failure::usage(format!("{option}: all-gathers do not put scales of {format} together")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Elements of a quantised row.
+    fn width(&self) -> usize {
+        form::width(self.hidden, self.quantise)
+    }
+
+    /// Whether a quantising call sums before its kernel norms, and so needs memory for the sum.
+    fn sums_first(&self, algorithm: Algorithm) -> bool {
+        let fused = [Algorithm::Auto, Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
+        self.op == Form::ReduceScatter || !fused.contains(&algorithm)
     }
 
     /// Bytes of so many rows.
@@ -177,10 +227,23 @@ impl NormRace {
         self.tokens.iter().map(|tokens| self.bytes(*tokens)).max().unwrap_or(0)
     }
 
-    /// The sides by name: our ways, our all-reduce alone, the peers.
-    fn side_names(&self) -> Vec<&'static str> {
+    /// Of quantised rows; a value takes a byte at most.
+    fn largest_codes_bytes(&self) -> u64 {
+        let bytes = |form: Format, tokens| tokens * self.width() + form.scales_bytes(tokens, self.width());
+        let of = |form| self.tokens.iter().map(|tokens| bytes(form, *tokens) as u64).max();
+        self.quantise.and_then(of).unwrap_or(0)
+    }
+
+    /// Our sides by name: the ways, the first of them unquantised, and the operation without its norm.
+    fn own_sides(&self) -> Vec<&'static str> {
         let ways = self.ways.iter().map(|way| way.name());
-        ways.chain([SUM]).chain(self.competitors.iter().map(|other| other.name())).collect()
+        ways.chain(self.quantise.map(|_| UNQUANTISED)).chain([self.op.name()]).collect()
+    }
+
+    /// The sides by name: ours, and the peers.
+    fn side_names(&self) -> Vec<&'static str> {
+        let peers = self.competitors.iter().map(|other| other.name());
+        self.own_sides().into_iter().chain(peers).collect()
     }
 }
 
@@ -195,8 +258,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let race = NormRace::new(args, kind)?;
     let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
     let ranks_as = args.ranks.run.ranks_as;
-    let (dtype, hidden, seed) = (race.dtype, race.hidden, race.seed);
-    eprintln!("{} ranks as {} on {kind}, rows of {hidden} {dtype}, seed {seed}", devices.len(), ranks_as.name());
+    let NormRace { op, dtype, hidden, seed, .. } = race;
+    let quantised = race.quantise.map_or_else(String::new, |format| format!(", quantised as {format}"));
+    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
+    eprintln!("{ranks}, {}, rows of {hidden} {dtype}{quantised}, seed {seed}", op.name());
     if let Some(line) = &about_peers {
         eprintln!("{line}");
     }

@@ -1,16 +1,43 @@
 //! The operands of quantised rows, of any format.
 
-use symmetra::float8::{F8E4M3, F8E5M2};
-use symmetra::{Device, DeviceBuffer, Dtype, Element, Narrow, Quantisation, Result, RowNorm, Stream};
+use std::ops::Range;
 
+use symmetra::float8::{F8E4M3, F8E5M2};
+use symmetra::{
+    Communicator, Device, DeviceBuffer, Dtype, Element, Narrow, Quantisation, Result, RowNorm, Stream, SymmetricBuffer,
+};
+
+use super::Buffer;
 use super::quantised::{Bytes, Format};
 
+/// What has memory for operands: a device has plain memory, a communicator symmetric memory.
+pub(crate) trait Memory {
+    type Of<T: Element>: Buffer<T>;
+    fn room<T: Element>(&self, elems: usize) -> Result<Self::Of<T>>;
+}
+
+impl Memory for Device {
+    type Of<T: Element> = DeviceBuffer<T>;
+
+    fn room<T: Element>(&self, elems: usize) -> Result<DeviceBuffer<T>> {
+        DeviceBuffer::new(self, elems)
+    }
+}
+
+impl Memory for Communicator {
+    type Of<T: Element> = SymmetricBuffer<T>;
+
+    fn room<T: Element>(&self, elems: usize) -> Result<SymmetricBuffer<T>> {
+        Buffer::new(self, elems)
+    }
+}
+
 /// A buffer of quantised values.
-enum Values {
-    E4M3(DeviceBuffer<F8E4M3>),
-    E5M2(DeviceBuffer<F8E5M2>),
-    I8(DeviceBuffer<i8>),
-    Pairs(DeviceBuffer<u8>),
+pub(crate) enum Values<M: Memory> {
+    E4M3(M::Of<F8E4M3>),
+    E5M2(M::Of<F8E5M2>),
+    I8(M::Of<i8>),
+    Pairs(M::Of<u8>),
 }
 
 /// Runs `$body` with the buffer of any type.
@@ -26,18 +53,20 @@ macro_rules! with_values {
 }
 
 /// A buffer of scales.
-enum Scales {
-    Single(DeviceBuffer<f32>),
-    Bytes(DeviceBuffer<u8>),
+pub(crate) enum Scales<M: Memory> {
+    Single(M::Of<f32>),
+    Bytes(M::Of<u8>),
 }
 
 /// The operands of quantised rows in device memory.
-pub(crate) struct Codes {
+pub(crate) struct Codes<M: Memory = Device> {
     form: Format,
-    values: Values,
+    rows: usize,
+    width: usize,
+    pub(crate) values: Values<M>,
     /// First element of the values in their buffer.
     at: usize,
-    scales: Scales,
+    pub(crate) scales: Scales<M>,
     known: DeviceBuffer<f32>,
 }
 
@@ -49,11 +78,11 @@ fn lens(form: Format, rows: usize, width: usize) -> (usize, usize) {
     }
 }
 
-impl Codes {
+impl<M: Memory> Codes<M> {
     /// Operands of `rows` rows of `width` elements, whose values begin `at` elements into their buffer. `known`: the static
     /// scale, or the global one.
     pub(crate) fn new(
-        device: &Device,
+        memory: &M,
         form: Format,
         [rows, width, at]: [usize; 3],
         known: f32,
@@ -62,57 +91,68 @@ impl Codes {
         let (values, scales) = lens(form, rows, width);
         let elems = values + at;
         let values = match form.to() {
-            Narrow::E4M3 => Values::E4M3(DeviceBuffer::new(device, elems)?),
-            Narrow::E5M2 => Values::E5M2(DeviceBuffer::new(device, elems)?),
-            Narrow::I8 => Values::I8(DeviceBuffer::new(device, elems)?),
-            _ => Values::Pairs(DeviceBuffer::new(device, elems)?),
+            Narrow::E4M3 => Values::E4M3(memory.room(elems)?),
+            Narrow::E5M2 => Values::E5M2(memory.room(elems)?),
+            Narrow::I8 => Values::I8(memory.room(elems)?),
+            _ => Values::Pairs(memory.room(elems)?),
         };
         let scales = match form {
-            Format::Scaled(how) if how.scales_dtype() == Dtype::F32 => {
-                Scales::Single(DeviceBuffer::new(device, scales)?)
-            }
-            _ => Scales::Bytes(DeviceBuffer::new(device, scales)?),
+            Format::Scaled(how) if how.scales_dtype() == Dtype::F32 => Scales::Single(memory.room(scales)?),
+            _ => Scales::Bytes(memory.room(scales)?),
         };
-        Ok(Self { form, values, at, scales, known: DeviceBuffer::from_slice(&[known], stream)? })
+        let known = DeviceBuffer::from_slice(&[known], stream)?;
+        Ok(Self { form, rows, width, values, at, scales, known })
     }
 
     /// Writes one byte everywhere, so that what a call leaves out is found.
     pub(crate) fn fill(&self, byte: u8, stream: &Stream) -> Result<()> {
-        fn fill<T: Element>(buffer: &DeviceBuffer<T>, byte: u8, stream: &Stream) -> Result<()> {
-            buffer.write(&vec![bytemuck::pod_read_unaligned(&[byte; 4][..size_of::<T>()]); buffer.len()], stream)
+        fn fill<T: Element, B: Buffer<T>>(buffer: &B, elems: usize, byte: u8, stream: &Stream) -> Result<()> {
+            buffer.write(&vec![bytemuck::pod_read_unaligned(&[byte; 4][..size_of::<T>()]); elems], stream)
         }
-        with_values!(&self.values, buffer => fill(buffer, byte, stream))?;
+        let (values, scales) = lens(self.form, self.rows, self.width);
+        with_values!(&self.values, buffer => fill(buffer, values + self.at, byte, stream))?;
         match &self.scales {
-            Scales::Single(buffer) => fill(buffer, byte, stream),
-            Scales::Bytes(buffer) => fill(buffer, byte, stream),
+            Scales::Single(buffer) => fill(buffer, scales, byte, stream),
+            Scales::Bytes(buffer) => fill(buffer, scales, byte, stream),
         }
     }
 
     /// Asks for quantised rows.
     pub(crate) fn asked<'op, T: Element>(&'op self, rows: RowNorm<'op, T>) -> Result<RowNorm<'op, T>> {
-        with_values!(&self.values, buffer => self.asked_in(rows, buffer))
+        self.asked_as(0..self.rows, rows)
     }
 
-    fn asked_in<'op, T: Element, V: Element>(
+    /// Asks for quantised rows that are these of all. All, or scales that follow each other.
+    pub(crate) fn asked_as<'op, T: Element>(
         &'op self,
+        numbers: Range<usize>,
         rows: RowNorm<'op, T>,
-        values: &'op DeviceBuffer<V>,
     ) -> Result<RowNorm<'op, T>> {
-        let values = values.borrow().slice(self.at..values.len())?;
+        with_values!(&self.values, buffer => self.asked_in(numbers, rows, buffer))
+    }
+
+    fn asked_in<'op, T: Element, V: Element, B: Buffer<V>>(
+        &'op self,
+        numbers: Range<usize>,
+        rows: RowNorm<'op, T>,
+        values: &'op B,
+    ) -> Result<RowNorm<'op, T>> {
+        let [from, to] = [numbers.start, numbers.end].map(|rows| lens(self.form, rows, self.width));
+        let values = values.part(self.at + from.0..self.at + to.0)?;
         let how = match self.form {
             Format::Static(to) => return Ok(rows.static_scale(to, &self.known, values)),
             Format::Scaled(how) => how,
         };
         let rows = match &self.scales {
-            Scales::Single(scales) => rows.quantised(how, values, scales),
-            Scales::Bytes(scales) => rows.quantised(how, values, scales),
+            Scales::Single(scales) => rows.quantised(how, values, scales.part(from.1..to.1)?),
+            Scales::Bytes(scales) => rows.quantised(how, values, scales.part(from.1..to.1)?),
         };
         Ok(if matches!(how, Quantisation::Nvfp4 { .. }) { rows.global_scale(&self.known) } else { rows })
     }
 
     /// What the buffers hold, also before the values.
     pub(crate) fn read(&self, stream: &Stream) -> Result<Bytes> {
-        fn bytes<T: Element>(buffer: &DeviceBuffer<T>, stream: &Stream) -> Result<Vec<u8>> {
+        fn bytes<T: Element, B: Buffer<T>>(buffer: &B, stream: &Stream) -> Result<Vec<u8>> {
             Ok(bytemuck::cast_slice(&buffer.read(stream)?).to_vec())
         }
         let values = with_values!(&self.values, buffer => bytes(buffer, stream))?;

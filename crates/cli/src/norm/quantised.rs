@@ -32,6 +32,26 @@ impl Format {
             Self::Scaled(_) => Narrow::E2M1,
         }
     }
+
+    /// Where scales are.
+    pub(crate) fn layout(self) -> ScaleLayout {
+        match self {
+            Self::Scaled(
+                Quantisation::PerGroup { layout, .. }
+                | Quantisation::Mx { layout, .. }
+                | Quantisation::Nvfp4 { layout },
+            ) => layout,
+            _ => ScaleLayout::Rows,
+        }
+    }
+
+    /// Bytes of the scales of rows of `width` elements.
+    pub(crate) fn scales_bytes(self, rows: usize, width: usize) -> usize {
+        match self {
+            Self::Static(_) => 0,
+            Self::Scaled(how) => how.scales_len(rows, width) * how.scales_dtype().bytes(),
+        }
+    }
 }
 
 impl fmt::Display for Format {
@@ -72,13 +92,9 @@ pub(crate) fn quantised(
     endless: impl Fn(usize) -> bool,
 ) -> Bytes {
     let rows = y.len() / width;
-    let len = |how: Quantisation| how.scales_len(rows, width) * how.scales_dtype().bytes();
-    let scales = if let Format::Scaled(how) = form { vec![before; len(how)] } else { Vec::new() };
-    let mut found = Bytes { values: Vec::new(), scales };
-    let packed = ScaleLayout::PackedColumns;
-    if matches!(form, Format::Scaled(Quantisation::Mx { layout, .. }) if layout == packed) {
-        found.scales.fill(0);
-    }
+    // Packed columns have zeros where there is no group.
+    let before = if form.layout() == ScaleLayout::PackedColumns { 0 } else { before };
+    let mut found = Bytes { values: Vec::new(), scales: vec![before; form.scales_bytes(rows, width)] };
     let elems = match form {
         Format::Scaled(Quantisation::PerGroup { elems, .. } | Quantisation::Mx { elems, .. }) => elems,
         Format::Scaled(Quantisation::Nvfp4 { .. }) => 16,
@@ -95,10 +111,8 @@ pub(crate) fn quantised(
                 values.iter().fold(0.0f32, |most, y| if most.is_nan() || y.abs() <= most { most } else { y.abs() })
             };
             let (inverse, scale) = scale(form, largest, known);
-            if let Format::Scaled(how) = form {
-                let at = place.of(how, row, group) * scale.len();
-                found.scales[at..at + scale.len()].copy_from_slice(&scale);
-            }
+            let at = place.of(form.layout(), row, group) * scale.len();
+            found.scales[at..at + scale.len()].copy_from_slice(&scale);
             codes.extend(values.iter().map(|y| nearest(form.to(), y * inverse)));
         }
         match form.to() {
@@ -147,13 +161,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(&self, how: Quantisation, row: usize, group: usize) -> usize {
-        let layout = match how {
-            Quantisation::PerGroup { layout, .. }
-            | Quantisation::Mx { layout, .. }
-            | Quantisation::Nvfp4 { layout } => layout,
-            _ => ScaleLayout::Rows,
-        };
+    fn of(&self, layout: ScaleLayout, row: usize, group: usize) -> usize {
         let words = self.groups.div_ceil(4);
         match layout {
             ScaleLayout::Columns => group * self.rows + row,

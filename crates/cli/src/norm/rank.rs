@@ -9,10 +9,12 @@ use symmetra::{
     SymmetricBuffer,
 };
 
+use super::Norms;
 use super::codes::Codes;
-use super::quantised::{Bytes, Format, quantised};
+use super::form::{self, elems_of};
+use super::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
+use super::quantised::Format;
 use super::reference::{Rows, normed, padded, with_residual};
-use super::{Form, Norms};
 use crate::all_reduce::{Buffer, Data};
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
@@ -75,12 +77,6 @@ struct Operands<T: symmetra::Element, B> {
     codes: Option<Codes>,
 }
 
-/// Bits of no result, so that what is not written is found.
-const UNWRITTEN: u8 = 0xa5;
-/// The static scale, at which some of the largest values saturate, and the global scale.
-const STATIC_SCALE: f32 = 0.011;
-const GLOBAL_SCALE: f32 = 341.3;
-
 impl<T: Rows, B: Buffer<T>> Operands<T, B> {
     /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share lie where they do
     /// among all rows.
@@ -120,7 +116,6 @@ impl Bench<'_> {
         operands.input.write(&rows.of::<T>(communicator.rank()), stream)?;
         operands.residual.write(&residual, stream)?;
         if let Some(apart) = &operands.apart {
-            let unwritten = |elems| vec![bytemuck::pod_read_unaligned(&[UNWRITTEN; 4][..size_of::<T>()]); elems];
             apart[0].write(&unwritten(wide), stream)?;
             apart[1].write(&unwritten(elems), stream)?;
         }
@@ -129,16 +124,16 @@ impl Bench<'_> {
         communicator.synchronize(stream)?;
         let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as(), 0).collect();
         let x = if norms.residual { with_residual(&sum, &residual) } else { sum };
-        let unlike = |found: Vec<T>, right: &[T], range: Range<usize>| {
-            let pairs = found[range.clone()].iter().zip(&right[range]);
-            pairs.filter(|(found, right)| !right.matches(**found)).count() as u64
+        let width = norms.width();
+        let [of_y, of_x] = [elems_of(&self.normed(), width), elems_of(&self.kept(), norms.hidden)];
+        let y = &padded(&normed(&x, &weights, norms.norm()), norms.hidden, width)[of_y.clone()];
+        let wrong_codes = match (&operands.codes, norms.quantise) {
+            (Some(codes), Some(form)) => wrong_codes(&codes.read(stream)?, y, width, form),
+            _ => 0,
         };
-        let (width, shares) = (norms.width(), (self.normed(), self.share()));
-        let y = padded(&normed(&x, &weights, norms.norm()), norms.hidden, width);
-        let right = &y[elems_of(&shares.0, width)];
-        let wrong = unlike(operands.output().read(stream)?, &y, elems_of(&shares.0, width))
-            + unlike(operands.kept().read(stream)?, &x, elems_of(&shares.1, norms.hidden))
-            + operands.codes.as_ref().map_or(Ok(0), |codes| self.wrong_codes(codes, right))?;
+        let wrong = unlike(&operands.output().read(stream)?[of_y], y)
+            + unlike(&operands.kept().read(stream)?[of_x.clone()], &x[of_x])
+            + wrong_codes;
         let batches_us = self.time(&operands, graphs.as_ref())?;
         Ok(Sample { size: self.size, algorithm: self.name(), batches_us, wrong })
     }
@@ -152,51 +147,34 @@ impl Bench<'_> {
         Codes::new(self.communicator.device(), form, shape, known(form), self.stream)
     }
 
-    /// Bytes of values and scales that are not those of the normed rows.
-    fn wrong_codes<T: Rows>(&self, codes: &Codes, y: &[T]) -> symmetra::Result<u64> {
-        let Some(form) = self.norms.quantise else { return Ok(0) };
-        let y: Vec<f32> = y.iter().map(|y| y.single()).collect();
-        // No row of random values has an infinite factor.
-        let right = quantised(&y, self.norms.width(), form, known(form), UNWRITTEN, |_| false);
-        let Bytes { values, scales } = codes.read(self.stream)?;
-        let unlike = |found: &[u8], right: &[u8]| {
-            let wrong = found.iter().zip(right).filter(|(found, right)| found != right).count();
-            (wrong + found.len().abs_diff(right.len())) as u64
-        };
-        Ok(unlike(&values, &right.values) + unlike(&scales, &right.scales))
-    }
-
     fn enqueue<'b, T: Rows, B: Buffer<T>>(
         &self,
         operands: &'b Operands<T, B>,
         queue: impl Queue<'b>,
     ) -> symmetra::Result<()> {
         let rows = RowNorm::new(operands.input.part(0..self.elems())?, &operands.weight, self.norms.norm());
-        let own = |buffer: &'b B| buffer.part(elems_of(&self.share(), self.norms.hidden));
+        let own = |buffer: &'b B| buffer.part(elems_of(&self.kept(), self.norms.hidden));
         let wide = operands.output().part(elems_of(&self.normed(), self.norms.width()))?;
         let rows = rows.output(wide).padded_to(self.norms.width()).residual_out(own(operands.kept())?);
         let rows = if let Some(codes) = &operands.codes { codes.asked(rows)? } else { rows };
         let rows = if self.norms.residual { rows.residual(own(&operands.residual)?) } else { rows };
         let rows = rows.algorithm(self.norms.algorithm);
-        match self.norms.op {
-            Form::AllReduce => self.communicator.all_reduce_norm(rows, queue),
-            Form::ReduceScatter => self.communicator.reduce_scatter_norm(rows, queue),
-            Form::ReduceScatterAllGather => self.communicator.reduce_scatter_norm_all_gather(rows, queue),
-        }
+        self.norms.op.enqueue(self.communicator, rows, queue)
+    }
+
+    /// This rank among all.
+    fn place(&self) -> [usize; 2] {
+        [self.communicator.rank(), self.communicator.world_size()]
     }
 
     /// Numbers of the rows that this rank reduces and keeps.
-    fn share(&self) -> Range<usize> {
-        let (rank, share) = (self.communicator.rank(), self.tokens / self.communicator.world_size());
-        match self.norms.op {
-            Form::AllReduce => 0..self.tokens,
-            _ => rank * share..(rank + 1) * share,
-        }
+    fn kept(&self) -> Range<usize> {
+        self.norms.op.kept(self.tokens, self.place())
     }
 
     /// Numbers of the rows that this rank has normed.
     fn normed(&self) -> Range<usize> {
-        if self.norms.op == Form::ReduceScatter { self.share() } else { 0..self.tokens }
+        self.norms.op.normed(self.tokens, self.place())
     }
 
     /// A graph of one operation, and one of a batch.
@@ -264,36 +242,15 @@ impl Bench<'_> {
         let registers = self.communicator.device().kind() != DeviceKind::Host || one_process;
         let bytes = (self.elems() * dtype.bytes()) as u64;
         let direct = !plain || (graph && registers);
-        let ranges = match op {
-            Form::AllReduce => self.communicator.explain_norm(dtype, hidden, direct),
-            Form::ReduceScatter => self.communicator.explain_scattered_norm(dtype, hidden, direct, false),
-            Form::ReduceScatterAllGather => self.communicator.explain_scattered_norm(dtype, hidden, direct, true),
-        };
-        let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(algorithm, |range| range.algorithm);
-        if algorithm == Algorithm::Auto { chosen } else { algorithm }
+        op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), direct)
     }
 
     /// An algorithm with the bits of the sum.
     fn sums_as(&self) -> Algorithm {
-        // A reduce-scatter adds in rank order.
-        if self.norms.op == Form::AllReduce { self.runs() } else { Algorithm::TwoShotSentinel }
+        self.norms.op.sums_as(self.runs())
     }
 
     fn name(&self) -> String {
-        match (self.communicator.world_size(), self.runs()) {
-            (1, _) => "rows".to_owned(),
-            (_, Algorithm::Auto) => "reduce-scatter".to_owned(),
-            (_, algorithm) => algorithm.to_string(),
-        }
+        if self.communicator.world_size() == 1 { "rows".to_owned() } else { form::name(self.runs()) }
     }
-}
-
-/// The elements of rows that are `pitch` elements apart.
-fn elems_of(rows: &Range<usize>, pitch: usize) -> Range<usize> {
-    rows.start * pitch..rows.end * pitch
-}
-
-/// The scale that a format takes from its caller.
-fn known(form: Format) -> f32 {
-    if matches!(form, Format::Static(_)) { STATIC_SCALE } else { GLOBAL_SCALE }
 }

@@ -47,7 +47,7 @@ pub(crate) fn normed<T: Rows>(x: &[T], weight: &[T], norm: RmsNorm) -> Vec<T> {
 }
 
 /// Rows of `hidden` elements, padded with zeros.
-pub(super) fn padded<T: Rows>(y: &[T], hidden: usize, width: usize) -> Vec<T> {
+pub(crate) fn padded<T: Rows>(y: &[T], hidden: usize, width: usize) -> Vec<T> {
     let zeros = vec![T::of_single(0.0); width - hidden];
     y.chunks(hidden).flat_map(|row| row.iter().chain(&zeros).copied()).collect()
 }

@@ -1,118 +1,116 @@
-//! What races: a call that sums and norms, an all-reduce and a kernel that norms, or the all-reduce alone.
+//! What races: the steps of one way, and what they must leave.
 
-use symmetra::{Algorithm, Capture, Communicator, DeviceBuffer, Queue, RowNorm, Stream, SymmetricBuffer};
+use symmetra::{Algorithm, Capture, Communicator, Stream};
 
-use super::NORM;
+use super::NormRace;
 use super::expected::Inputs;
-use crate::all_reduce::checksum;
-use crate::bench::side::Side;
+use super::kernel::Written;
+use super::operands::Operands;
+use crate::all_reduce::{Collective, checksum};
+use crate::bench::step::{Library, Step};
 use crate::bench::turns::{Contender, Verdict};
-use crate::norm::reference::Rows;
+use crate::norm::form::Form;
+use crate::norm::found::{unlike, wrong_codes};
+use crate::norm::reference::{Rows, padded};
 
-/// The operands of a rank.
-pub(super) struct Operands<T: Rows> {
-    pub(super) input: SymmetricBuffer<T>,
-    /// What an all-reduce writes for a kernel that norms.
-    pub(super) sum: SymmetricBuffer<T>,
-    pub(super) output: SymmetricBuffer<T>,
-    /// Summed in place.
-    pub(super) residual: DeviceBuffer<T>,
-    pub(super) weight: DeviceBuffer<T>,
-}
-
-impl<T: Rows> Operands<T> {
-    pub(super) fn new(
-        communicator: &Communicator,
-        elems: usize,
-        weight: &[T],
-        stream: &Stream,
-    ) -> symmetra::Result<Self> {
-        Ok(Self {
-            input: communicator.symmetric(elems)?,
-            sum: communicator.symmetric(elems)?,
-            output: communicator.symmetric(elems)?,
-            residual: DeviceBuffer::new(communicator.device(), elems)?,
-            weight: DeviceBuffer::from_slice(weight, stream)?,
-        })
-    }
-}
-
-/// How an operation runs.
-pub(super) enum Steps<'s, T> {
-    /// One call of the communicator of all ranks.
-    Call(&'s Communicator, Algorithm),
-    /// An all-reduce, then the norm of the sum by the communicator of this rank alone, if there is to be one.
-    Sum(Box<dyn Side<'s, T> + 's>, Option<&'s Communicator>),
+/// What the buffer of the sum holds in the end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Holds {
+    /// What was there before.
+    Nothing,
+    Sum,
+    /// The sum with the residual, which is as it was.
+    WithResidual,
 }
 
 /// One way, the operands, and what it must leave.
 pub(super) struct Racer<'s, T: Rows> {
-    pub(super) steps: Steps<'s, T>,
-    /// The algorithm of the sum. None: one that rounds in an unknown order.
+    pub(super) steps: Vec<Box<dyn Step<'s> + 's>>,
+    /// The algorithm of the sum, with its name. None: one that rounds in an unknown order.
     pub(super) sums_by: Option<Algorithm>,
+    pub(super) name: Option<String>,
+    pub(super) holds: Holds,
+    /// None: nothing is normed.
+    pub(super) written: Option<Written>,
+    pub(super) race: &'s NormRace,
+    pub(super) communicator: &'s Communicator,
     pub(super) operands: &'s Operands<T>,
     pub(super) inputs: &'s Inputs<T>,
 }
 
-impl<'s, T: Rows> Racer<'s, T> {
-    /// The norm of rows, with the residual in place.
-    fn norm(&self, rows: &'s SymmetricBuffer<T>) -> RowNorm<'s, T> {
-        let Operands { output, residual, weight, .. } = self.operands;
-        RowNorm::new(rows, weight, NORM).residual(residual).residual_out(residual).output(output)
+impl<'s, T: Rows> Contender<'s> for Racer<'s, T> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.steps.iter().try_for_each(|step| step.enqueue(stream))
     }
 
-    fn enqueue_norm(&self, queue: impl Queue<'s>) -> symmetra::Result<()> {
-        match &self.steps {
-            Steps::Call(all, algorithm) => {
-                all.all_reduce_norm(self.norm(&self.operands.input).algorithm(*algorithm), queue)
-            }
-            Steps::Sum(_, alone) => {
-                alone.map_or(Ok(()), |alone| alone.all_reduce_norm(self.norm(&self.operands.sum), queue))
-            }
+    fn record(&self, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.steps.iter().try_for_each(|step| step.record(capture))
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.operands.write(self.inputs, stream)
+    }
+
+    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        self.steps.iter().try_for_each(|step| step.check())?;
+        match self.written {
+            None => self.verify_sum(stream),
+            Some(written) => self.verify_norm(written, operations, stream),
         }
     }
 }
 
-impl<'s, T: Rows> Contender<'s> for Racer<'s, T> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        if let Steps::Sum(side, _) = &self.steps {
-            side.enqueue(stream)?;
+impl<T: Rows> Racer<'_, T> {
+    /// Without a norm: the sum of all rows that would be normed.
+    fn verify_sum(&self, stream: &Stream) -> symmetra::Result<Verdict> {
+        let elems = self.operands.elems(&self.operands.places.normed);
+        let sum = &self.operands.sum.read(stream)?[elems.clone()];
+        Ok(Verdict { wrong: self.inputs.wrong_sums(sum, elems.start, self.sums_by), checksum: checksum(sum) })
+    }
+
+    fn verify_norm(&self, written: Written, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        let Operands { places, sum, output, residual, codes, .. } = self.operands;
+        let [kept, normed] = [&places.kept, &places.normed].map(|rows| self.operands.elems(rows));
+        let mut wrong = 0;
+        let found = sum.read(stream)?;
+        if self.holds == Holds::Sum {
+            wrong += self.inputs.wrong_sums(&found[kept.clone()], kept.start, self.sums_by);
         }
-        self.enqueue_norm(stream)
-    }
-
-    fn record(&self, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        if let Steps::Sum(side, _) = &self.steps {
-            side.record(capture)?;
-        }
-        self.enqueue_norm(capture)
-    }
-
-    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
-        let Operands { input, sum, output, residual, .. } = self.operands;
-        let unwritten = Inputs::poison(input.len());
-        input.write(self.inputs.own(), stream)?;
-        residual.write(self.inputs.residual(), stream)?;
-        sum.write(&unwritten, stream)?;
-        output.write(&unwritten, stream)
-    }
-
-    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
-        let Operands { output, residual, .. } = self.operands;
-        let (found, mut wrong) = match &self.steps {
-            Steps::Call(..) => (None, 0),
-            Steps::Sum(side, _) => {
-                let sum = side.read(stream)?;
-                let wrong = self.inputs.wrong_sums(&sum, self.sums_by);
-                (Some(sum), wrong)
-            }
+        let right = match self.sums_by {
+            Some(algorithm) => self.inputs.sum(algorithm),
+            None => self.gathered(stream)?,
         };
-        if let Steps::Sum(_, None) = &self.steps {
-            return Ok(Verdict { wrong, checksum: found.as_deref().map_or(0, checksum) });
+        let apart = self.holds == Holds::WithResidual;
+        let [x, y] = self.inputs.expected(&right, if apart { 1 } else { operations });
+        let y = &y[normed.clone()];
+        wrong += match apart {
+            true => {
+                unlike(&found[kept.clone()], &x[kept.clone()])
+                    + unlike(&residual.read(stream)?, &self.inputs.residual()[kept])
+            }
+            false => unlike(&residual.read(stream)?, &x[kept]),
+        };
+        match (written, codes, self.race.quantise) {
+            (Written::Codes, Some(codes), Some(form)) => {
+                let bytes = codes.read(stream)?;
+                let y = padded(y, places.hidden, places.width);
+                wrong += wrong_codes(&bytes, &y, places.width, form);
+                Ok(Verdict { wrong, checksum: checksum(&bytes.values) })
+            }
+            _ => {
+                let found = &output.read(stream)?[normed];
+                Ok(Verdict { wrong: wrong + unlike(found, y), checksum: checksum(found) })
+            }
         }
-        let sum = found.unwrap_or_else(|| self.inputs.sum(self.sums_by.unwrap_or_default()));
-        let normed = output.read(stream)?;
-        wrong += self.inputs.wrong_norms(&sum, operations, [&residual.read(stream)?, &normed]);
-        Ok(Verdict { wrong, checksum: checksum(&normed) })
+    }
+
+    /// The sums of all ranks, as they are. Collective.
+    fn gathered(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+        let Operands { sum, .. } = self.operands;
+        if self.race.op != Form::AllReduce {
+            let parts = [self.operands.kept(sum), self.operands.all(sum)];
+            self.communicator.step(Collective::AllGather, parts)?.enqueue(stream)?;
+        }
+        sum.read(stream)
     }
 }

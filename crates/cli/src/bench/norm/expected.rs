@@ -5,6 +5,7 @@ use symmetra::{Algorithm, Reduction};
 
 use super::NORM;
 use crate::all_reduce::Data;
+use crate::norm::found::unlike;
 use crate::norm::reference::{Rows, normed, with_residual};
 
 /// The data of one number of tokens.
@@ -29,16 +30,12 @@ impl<T: Rows> Inputs<T> {
         }
     }
 
-    /// A value that no result has, so that an element that was not written is found.
-    pub(super) fn poison(elems: usize) -> Vec<T> {
-        vec![bytemuck::pod_read_unaligned(&[0xa5; 4][..size_of::<T>()]); elems]
-    }
-
     /// The input of this rank.
     pub(super) fn own(&self) -> &[T] {
         &self.own
     }
 
+    /// Of all rows.
     pub(super) fn residual(&self) -> &[T] {
         &self.residual
     }
@@ -52,35 +49,32 @@ impl<T: Rows> Inputs<T> {
         self.data.reduced(Reduction::Sum, self.ranks, algorithm, 0).collect()
     }
 
-    /// How many sums are not those of an algorithm; where it is unknown, those that are further from the sum than rounding
-    /// after each addition, in any order, may lead: one unit roundoff of the sum of magnitudes for each rank.
-    pub(super) fn wrong_sums(&self, found: &[T], algorithm: Option<Algorithm>) -> u64 {
-        let right = self.sum(algorithm.unwrap_or_default());
+    /// How many sums, those of the elements from `first` on, are not those of an algorithm; where it is unknown, those that
+    /// are further from the sum than rounding after each addition, in any order, may lead: one unit roundoff of the sum of
+    /// magnitudes for each rank.
+    pub(super) fn wrong_sums(&self, found: &[T], first: usize, algorithm: Option<Algorithm>) -> u64 {
+        let elems = first..first + found.len();
+        let right = &self.sum(algorithm.unwrap_or_default())[elems.clone()];
         if algorithm.is_some() {
-            return unlike(found, &right);
+            return unlike(found, right);
         }
         let mut magnitudes = vec![0.0; found.len()];
         for rank in 0..self.ranks {
             let values: Vec<T> = self.data.of(rank);
-            magnitudes.iter_mut().zip(values).for_each(|(sum, value)| *sum += value.wide().abs());
+            magnitudes.iter_mut().zip(&values[elems.clone()]).for_each(|(sum, value)| *sum += value.wide().abs());
         }
         let slack = self.ranks as f64 * T::ROUNDOFF;
         let near = |found: T, right: T, magnitude| (found.wide() - right.wide()).abs() <= slack * magnitude;
-        let all = found.iter().zip(&right).zip(magnitudes);
+        let all = found.iter().zip(right).zip(magnitudes);
         all.filter(|((found, right), magnitude)| !near(**found, **right, *magnitude)).count() as u64
     }
 
-    /// How many elements of residual and norm are not what so many operations make of this sum.
-    pub(super) fn wrong_norms(&self, sum: &[T], operations: u32, [residual, output]: [&[T]; 2]) -> u64 {
+    /// What so many operations make of this sum: the residual that they leave, and the norm of the last.
+    pub(super) fn expected(&self, sum: &[T], operations: u32) -> [Vec<T>; 2] {
         let x = (0..operations).fold(self.residual.clone(), |x, _| with_residual(sum, &x));
-        unlike(residual, &x) + unlike(output, &normed(&x, &self.weight, NORM))
+        let y = normed(&x, &self.weight, NORM);
+        [x, y]
     }
-}
-
-/// How many elements have other bits.
-fn unlike<T: Rows>(found: &[T], right: &[T]) -> u64 {
-    let missing = found.len().abs_diff(right.len());
-    (missing + found.iter().zip(right).filter(|(found, right)| !right.matches(**found)).count()) as u64
 }
 
 #[cfg(test)]

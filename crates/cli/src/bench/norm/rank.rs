@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
-use symmetra::{Algorithm, Communicator, Dtype, Reduction, Stream, SymmetricBuffer};
+use symmetra::{Communicator, Dtype, Stream, SymmetricBuffer};
 
-use super::contender::{Operands, Racer, Steps};
+use super::NormRace;
 use super::expected::Inputs;
-use super::{NormRace, Way};
+use super::heat::Heat;
+use super::operands::Operands;
 use crate::all_reduce::Collective;
 use crate::bench::nccl::Entrant;
-use crate::bench::side::{How, Ours, Side};
 use crate::bench::stopwatch::Stopwatch;
 use crate::bench::turns::{Mode, SideLap, Turns, usual_operations};
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ pub(crate) struct Lap {
     pub(super) operations: u32,
     /// Which algorithm sums on each of our sides.
     pub(super) algorithms: Vec<String>,
-    /// Our ways, our all-reduce alone, then the peers.
+    /// Our ways, the first without quantisation if rows are quantised, the operation without its norm, then the peers.
     pub(super) sides: Vec<SideLap>,
 }
 
@@ -34,9 +34,9 @@ impl Task for NormRace {
     const NAME: &'static str = "norm race";
     type Found = Lap;
 
-    /// Input, sum and output of the most tokens, and where the ranks meet.
+    /// Input, sum, output and quantised rows of the most tokens, and where the ranks meet.
     fn heap_bytes(&self) -> u64 {
-        5 * (64 << 10) + 3 * self.largest_bytes()
+        7 * (64 << 10) + 3 * self.largest_bytes() + self.largest_codes_bytes()
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
@@ -58,45 +58,24 @@ impl NormRace {
         let graphs = Stopwatch::new(communicator, &meeting, &stream)?;
         let calls = Stopwatch::after(1, communicator, &meeting, &stream)?;
         let turns = Turns { communicator, graphs: &graphs, calls: &calls, launches: self.launches };
-        let (rank, ranks, hidden) = (communicator.rank(), communicator.world_size(), self.hidden);
+        let ranks = [communicator.rank(), communicator.world_size()];
         for (size, tokens) in self.tokens.iter().copied().enumerate() {
-            let (elems, bytes) = (tokens * hidden, self.bytes(tokens));
-            let inputs = Inputs::<T>::new(self.seed, elems, hidden, [rank, ranks]);
-            let operands = Operands::new(communicator, elems, inputs.weight(), &stream)?;
-            let chosen = communicator.chosen(self.dtype, Reduction::Sum, true, bytes);
-            let racer = |steps, sums_by| Racer { steps, sums_by, operands: &operands, inputs: &inputs };
-            let ours = || -> Box<dyn Side<'_, T> + '_> {
-                let how = How::Kernels(Algorithm::Auto.into());
-                let exact = chosen.is_exact(self.dtype, ranks);
-                let (collective, input, output) = (Collective::AllReduce, &operands.input, &operands.sum);
-                Box::new(Ours { communicator, collective, how, exact, input, output })
-            };
-            let way = |way: &Way| match *way {
-                Way::Call(named) => {
-                    racer(Steps::Call(communicator, named), Some(self.sums_by(communicator, named, bytes)))
-                }
-                Way::Apart => racer(Steps::Sum(ours(), Some(&alone)), Some(chosen)),
-            };
-            let mut racers: Vec<Racer<'_, T>> = self.ways.iter().map(way).collect();
-            racers.push(racer(Steps::Sum(ours(), None), Some(chosen)));
-            for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
-                let side = nccl.side(*competitor, &operands.input, &operands.sum)?;
-                racers.push(racer(Steps::Sum(side, Some(&alone)), None));
+            let inputs = Inputs::<T>::new(self.seed, tokens * self.hidden, self.hidden, ranks);
+            let operands = Operands::new(self, communicator, tokens, inputs.weight(), &stream)?;
+            let heat = Heat { race: self, communicator, alone: &alone, inputs: &inputs, operands: &operands };
+            let mut racers = heat.ours()?;
+            // NCCL is the only peer.
+            if let Some(nccl) = &nccl {
+                racers.push(heat.peer(nccl)?);
             }
-            let algorithms = || racers.iter().filter_map(|racer| Some(racer.sums_by?.to_string())).collect();
-            let operations = self.operations.unwrap_or_else(|| usual_operations(communicator.device().kind(), bytes));
+            let algorithms = || racers.iter().filter_map(|racer| racer.name.clone()).collect();
+            let usual = usual_operations(communicator.device().kind(), self.bytes(tokens));
+            let operations = self.operations.unwrap_or(usual);
             for mode in self.modes.iter().copied() {
                 let sides = turns.laps(mode, operations, &racers)?;
                 say(Lap { size, mode, operations, algorithms: algorithms(), sides })?;
             }
         }
         Ok(())
-    }
-
-    /// The algorithm of the sum in a call that names one: that one, or the library's choice.
-    fn sums_by(&self, communicator: &Communicator, named: Algorithm, bytes: u64) -> Algorithm {
-        let ranges = communicator.explain_norm(self.dtype, self.hidden, true);
-        let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(named, |range| range.algorithm);
-        if named == Algorithm::Auto { chosen } else { named }
     }
 }

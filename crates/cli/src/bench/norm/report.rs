@@ -6,10 +6,11 @@ use std::fmt::Display;
 use serde::Serialize;
 
 use super::rank::Lap;
-use super::{NormRace, SUM};
+use super::{NormRace, UNQUANTISED};
 use crate::bench::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
+use crate::norm::form::Form;
 use crate::ranks::RanksAs;
 use crate::statistics::{median, ratio, slowest};
 use crate::table::Table;
@@ -28,8 +29,10 @@ struct Row {
     time_us: BTreeMap<&'static str, f64>,
     /// The host's time for one operation: of a graph's launch, its share.
     host_us: BTreeMap<&'static str, f64>,
-    /// The time of our first way beyond our all-reduce's.
+    /// The time of our first way, unquantised, beyond that of the operation without its norm.
     norm_us: f64,
+    /// The time of our first way beyond its time unquantised.
+    quantise_us: Option<f64>,
     /// The best peer's time by that of our first way.
     ratio: Option<f64>,
     wrong: BTreeMap<&'static str, u64>,
@@ -41,12 +44,14 @@ pub(super) struct Report {
     ranks: usize,
     device: &'static str,
     ranks_as: &'static str,
+    op: Form,
     dtype: &'static str,
     hidden: usize,
+    quantise: Option<String>,
     seed: u64,
     launches: u32,
     sides: Vec<&'static str>,
-    /// How many of them are ours: the ways, and the all-reduce alone.
+    /// How many of them are ours.
     #[serde(skip)]
     own_sides: usize,
     /// Versions and settings.
@@ -72,12 +77,14 @@ impl<'a> Hearing<'a> {
             ranks: devices.len(),
             device: devices.first().map_or("host", |device| device.kind().name()),
             ranks_as: ranks_as.name(),
+            op: race.op,
             dtype: race.dtype.name(),
             hidden: race.hidden,
+            quantise: race.quantise.map(|format| format.to_string()),
             seed: race.seed,
             launches: race.launches,
             sides: race.side_names(),
-            own_sides: race.ways.len() + 1,
+            own_sides: race.own_sides().len(),
             about_peers,
             rows: Vec::new(),
         };
@@ -110,7 +117,7 @@ impl<'a> Hearing<'a> {
         };
         let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
         let time_us = by_side(|lap| &lap.times_us);
-        let ours = time_us[names[0]];
+        let (ours, unquantised) = (time_us[names[0]], time_us.get(UNQUANTISED).copied());
         let peers_us: Vec<f64> = names[self.report.own_sides..].iter().map(|name| time_us[name]).collect();
         Row {
             tokens,
@@ -119,7 +126,8 @@ impl<'a> Hearing<'a> {
             operations: laps[0].operations,
             algorithm: names.iter().copied().zip(laps[0].algorithms.iter().cloned()).collect(),
             host_us: by_side(|lap| &lap.host_us),
-            norm_us: ours - time_us[SUM],
+            norm_us: unquantised.unwrap_or(ours) - time_us[self.race.op.name()],
+            quantise_us: unquantised.map(|unquantised| ours - unquantised),
             ratio: ratio(ours, &peers_us),
             wrong: names.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
             time_us,
@@ -136,14 +144,16 @@ impl Report {
     pub(super) fn table(&self) -> impl Display {
         let mut headings: Vec<String> = ["tokens", "bytes", "mode", "algorithm"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
-        headings.extend(["norm us", "ratio", "wrong"].map(str::to_owned));
+        headings.push("norm us".to_owned());
+        headings.extend(self.quantise.as_ref().map(|_| "quantise us".to_owned()));
+        headings.extend(["ratio", "wrong"].map(str::to_owned));
         let right = (0..headings.len()).filter(|column| ![2, 3].contains(column));
         let mut table = Table::new(headings, right);
         for row in &self.rows {
             let algorithm = row.algorithm[self.sides[0]].clone();
             let mut cells = vec![row.tokens.to_string(), row.bytes.to_string(), row.mode.name().to_owned(), algorithm];
             cells.extend(self.sides.iter().map(|side| format!("{:.2}", row.time_us[side])));
-            cells.push(format!("{:.2}", row.norm_us));
+            cells.extend([Some(row.norm_us), row.quantise_us].into_iter().flatten().map(|us| format!("{us:.2}")));
             cells.push(row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
             cells.push(row.wrong.values().sum::<u64>().to_string());
             table.add_row(cells);

@@ -1,0 +1,108 @@
+//! The operations on rows: which rows a rank has, what runs, and by which algorithm.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, Communicator, Dtype, Element, Queue, RowNorm};
+
+use super::quantised::Format;
+use crate::failure::Failure;
+
+/// An operation on rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Form {
+    AllReduce,
+    ReduceScatter,
+    ReduceScatterAllGather,
+}
+
+impl Form {
+    /// The name without its norm.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::ReduceScatterAllGather => "reduce-scatter-all-gather",
+        }
+    }
+
+    /// Refuses types that no row has, and numbers of rows that have no equal shares.
+    pub(crate) fn check(self, dtype: Dtype, tokens: &[u64], ranks: u64) -> Result<(), Failure> {
+        if !symmetra::op::ALL_REDUCE_NORM.dtypes().contains(&dtype) {
+            return Err(Failure::usage(format!("rows are f32, f16 or bf16, not {dtype}")));
+        }
+        match tokens.iter().find(|tokens| !tokens.is_multiple_of(ranks)) {
+            Some(tokens) if self != Self::AllReduce => {
+                Err(Failure::usage(format!("--tokens: {tokens} rows have no equal shares for {ranks} ranks")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Numbers of the rows that a rank reduces and keeps.
+    pub(crate) fn kept(self, tokens: usize, [rank, ranks]: [usize; 2]) -> Range<usize> {
+        let share = tokens / ranks;
+        if self == Self::AllReduce { 0..tokens } else { rank * share..(rank + 1) * share }
+    }
+
+    /// Numbers of the rows that a rank has normed in the end.
+    pub(crate) fn normed(self, tokens: usize, of: [usize; 2]) -> Range<usize> {
+        if self == Self::ReduceScatter { self.kept(tokens, of) } else { 0..tokens }
+    }
+
+    /// Enqueues the operation.
+    pub(crate) fn enqueue<'op, T: Element>(
+        self,
+        communicator: &Communicator,
+        rows: RowNorm<'op, T>,
+        queue: impl Queue<'op>,
+    ) -> symmetra::Result<()> {
+        match self {
+            Self::AllReduce => communicator.all_reduce_norm(rows, queue),
+            Self::ReduceScatter => communicator.reduce_scatter_norm(rows, queue),
+            Self::ReduceScatterAllGather => communicator.reduce_scatter_norm_all_gather(rows, queue),
+        }
+    }
+
+    /// The algorithm of the sum: the one that is named, or the library's choice for rows of `hidden` elements and so many
+    /// bytes. `Auto`: scattered rows go by a reduce-scatter. `direct`: whether peers can address the operands.
+    pub(crate) fn algorithm(
+        self,
+        communicator: &Communicator,
+        named: Algorithm,
+        (dtype, hidden, bytes): (Dtype, usize, u64),
+        direct: bool,
+    ) -> Algorithm {
+        let ranges = match self {
+            Self::AllReduce => communicator.explain_norm(dtype, hidden, direct),
+            Self::ReduceScatter => communicator.explain_scattered_norm(dtype, hidden, direct, false),
+            Self::ReduceScatterAllGather => communicator.explain_scattered_norm(dtype, hidden, direct, true),
+        };
+        let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(named, |range| range.algorithm);
+        if named == Algorithm::Auto { chosen } else { named }
+    }
+
+    /// An algorithm that has the bits of a sum by `algorithm`: a reduce-scatter adds in rank order.
+    pub(crate) fn sums_as(self, algorithm: Algorithm) -> Algorithm {
+        if self == Self::AllReduce { algorithm } else { Algorithm::TwoShotSentinel }
+    }
+}
+
+/// The name of the algorithm of a sum.
+pub(crate) fn name(algorithm: Algorithm) -> String {
+    match algorithm {
+        Algorithm::Auto => "reduce-scatter".to_owned(),
+        algorithm => algorithm.to_string(),
+    }
+}
+
+/// Elements of an output row: whole groups, where the format has no short ones.
+pub(crate) fn width(hidden: usize, quantise: Option<Format>) -> usize {
+    hidden.next_multiple_of(quantise.map_or(1, Format::step))
+}
+
+/// The elements of rows that are `pitch` elements apart.
+pub(crate) fn elems_of(rows: &Range<usize>, pitch: usize) -> Range<usize> {
+    rows.start * pitch..rows.end * pitch
+}
