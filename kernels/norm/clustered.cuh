@@ -102,7 +102,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
   TeamTotals<kTiled> totals(platform::shared<void>(), seat, packets, Operands::wants_largest(norm));
 
   platform::wait_prior();
-  const Call call = begin_call(sum.state, sum.wait);
+  const Call call = begin_call(sum.state + platform::hidden_zero(), sum.wait);  // a tenth of a microsecond sooner
   const auto input = [&](uint32_t number) {
     const Row<Element, true> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
     return row.load(packet);
