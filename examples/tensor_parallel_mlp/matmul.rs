@@ -273,7 +273,7 @@ mod cublaslt {
             let (major, minor) = self.stream().context().compute_capability()?;
             let reason = if (major, minor) < (8, 9) {
                 format!("FP8 needs compute capability 8.9 or later, and this GPU has {major}.{minor}")
-            } else if inner % 16 != 0 || columns % 16 != 0 {
+            } else if !inner.is_multiple_of(16) || !columns.is_multiple_of(16) {
                 format!("cuBLASLt needs multiples of 16, and W1 is {inner} x {columns} on a rank")
             } else {
                 return Ok(());
