@@ -11,6 +11,10 @@
 //! multiplies and the whole step is one graph. The CPU's stream takes no work of the program, so there each norm, with
 //! what ranks send after it, is a graph. Every rank compares the result with the whole model on one rank; the exit
 //! status is 1 unless all are right.
+//!
+//! With `--fp8` the first product of a block is W8A8: the norm before the block writes e4m3 codes with a static scale,
+//! `W1` is e4m3 codes with one scale a matrix, and stages send codes. `W2` stays f32. GPUs from compute capability 8.9
+//! on have FP8.
 #![allow(clippy::print_stdout)]
 
 #[path = "tensor_parallel_mlp/matmul.rs"]
@@ -26,7 +30,10 @@ use matmul::Matmul;
 use model::{EPSILON, Model};
 use serde::{Deserialize, Serialize};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, Parallelism};
-use symmetra::{Device, DeviceBuffer, Error, Graph, Queue, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer};
+use symmetra::float8::F8E4M3;
+use symmetra::{
+    Device, DeviceBuffer, Element, Error, Graph, Narrow, Queue, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer,
+};
 
 /// Runs a tensor, pipeline and data parallel MLP and checks it; start it with `symmetra launch`.
 #[derive(Parser)]
@@ -57,6 +64,9 @@ struct Args {
     /// Work on the CPU even where there are GPUs
     #[arg(long)]
     host: bool,
+    /// Multiply e4m3 codes of normed rows and of W1: on the CPU, and on GPUs from compute capability 8.9 on
+    #[arg(long)]
+    fp8: bool,
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
@@ -64,8 +74,14 @@ struct Args {
 
 /// The weights of a block that this rank holds.
 struct Shard {
-    first: DeviceBuffer<f32>,
+    first: First,
     second: DeviceBuffer<f32>,
+}
+
+/// `W1`: values, or with `--fp8` codes, column after column.
+enum First {
+    Values(DeviceBuffer<f32>),
+    Codes(DeviceBuffer<F8E4M3>),
 }
 
 /// A rank: its share of the model, and the memory that steps run in.
@@ -86,6 +102,8 @@ struct Worker {
     x: SymmetricBuffer<f32>,
     /// The normed rows; between a block's products and its norm, the sums of this rank's rows of `W2`.
     normed: SymmetricBuffer<f32>,
+    /// With `--fp8`, the codes of the normed rows before a block, and their scale.
+    narrow: Option<(SymmetricBuffer<F8E4M3>, DeviceBuffer<f32>)>,
 }
 
 impl Worker {
@@ -104,7 +122,10 @@ impl Worker {
             if block % pp.world_size() != pp.rank() {
                 return Ok(None);
             }
-            let first = DeviceBuffer::from_slice(&model.first(block, mine.clone()), &stream)?;
+            let first = match model.fp8 {
+                true => First::Codes(DeviceBuffer::from_slice(&model.first_codes(block, mine.clone()), &stream)?),
+                false => First::Values(DeviceBuffer::from_slice(&model.first(block, mine.clone()), &stream)?),
+            };
             let second = DeviceBuffer::from_slice(&model.second(block, mine.clone()), &stream)?;
             Ok(Some(Shard { first, second }))
         };
@@ -114,19 +135,37 @@ impl Worker {
         let symmetric = |columns: usize| tp.local().symmetric(model.batch * columns);
         let (input, inner) = (symmetric(model.hidden)?, symmetric(width)?);
         let (x, normed) = (symmetric(model.hidden)?, symmetric(model.hidden)?);
+        let narrow = || -> Result<_> {
+            let codes = tp.local().symmetric(model.batch * model.hidden)?;
+            Ok((codes, DeviceBuffer::from_slice(&[model.row_scale()], &stream)?))
+        };
+        let narrow = model.fp8.then(narrow).transpose()?;
         // As from an embedding that is divided among the ranks: one rank has a row, and the others have zeros.
         let mut part = model.input(env.dp().rank());
         let others = part.chunks_mut(model.hidden).enumerate().filter(|(row, _)| row % tp.world_size() != tp.rank());
         others.for_each(|(_, row)| row.fill(0.0));
         input.write(&part, &stream)?;
-        Ok(Self { tp, pp, matmul, stream, model, shards, norms, input, inner, x, normed })
+        Ok(Self { tp, pp, matmul, stream, model, shards, norms, input, inner, x, normed, narrow })
     }
 
     /// The products of a block, if this rank has a shard of it.
     fn multiply(&self, block: usize) -> Result<()> {
         let Some(shard) = &self.shards[block] else { return Ok(()) };
         let width = self.inner.len() / self.model.batch;
-        self.matmul.multiply(&self.normed, &shard.first, &self.inner, self.model.hidden, true, &self.stream)?;
+        let hidden = self.model.hidden;
+        match (&shard.first, &self.narrow) {
+            (First::Codes(weights), Some((codes, _))) => {
+                let scale = self.model.row_scale() * self.model.weight_scale();
+                self.matmul.multiply_codes(codes, weights, &self.inner, hidden, scale, &self.stream)?;
+            }
+            (First::Values(weights), _) => {
+                self.matmul.multiply(&self.normed, weights, &self.inner, hidden, true, &self.stream)?;
+            }
+            (First::Codes(_), None) => {
+                let message = "W1 is codes, and the normed rows are values".to_owned();
+                return Err(Error::InvalidArgument { message });
+            }
+        }
         self.matmul.multiply(&self.inner, &shard.second, &self.normed, width, false, &self.stream)
     }
 
@@ -141,7 +180,13 @@ impl Worker {
                 0 => RowNorm::new(&self.input, weight, epsilon),
                 _ => RowNorm::new(&self.normed, weight, epsilon).residual(&self.x),
             };
-            self.tp.all_reduce_norm(rows.residual_out(&self.x).output(&self.normed), queue)?;
+            let rows = rows.residual_out(&self.x);
+            let rows = match &self.narrow {
+                // Only a product takes codes, and none is after the last norm.
+                Some((codes, scale)) if norm < self.model.blocks => rows.static_scale(Narrow::E4M3, scale, codes),
+                _ => rows.output(&self.normed),
+            };
+            self.tp.all_reduce_norm(rows, queue)?;
         }
         if stages == 1 || norm == 0 {
             return Ok(());
@@ -150,11 +195,25 @@ impl Worker {
             return self.pp.broadcast(&self.normed, owner, queue);
         }
         // A batch holds one message to a rank.
-        [&self.x, &self.normed].into_iter().try_for_each(|rows| match stage {
-            _ if stage == owner => self.pp.send_next(rows, queue),
-            _ if stage == next => self.pp.receive_previous(rows, queue),
+        self.pass(&self.x, (owner, next), queue)?;
+        match &self.narrow {
+            Some((codes, _)) => self.pass(codes, (owner, next), queue),
+            None => self.pass(&self.normed, (owner, next), queue),
+        }
+    }
+
+    /// Rows from a stage to the next.
+    fn pass<'op, T: Element>(
+        &'op self,
+        rows: &'op SymmetricBuffer<T>,
+        (owner, next): (usize, usize),
+        queue: impl Queue<'op> + Copy,
+    ) -> Result<()> {
+        match self.pp.rank() {
+            stage if stage == owner => self.pp.send_next(rows, queue),
+            stage if stage == next => self.pp.receive_previous(rows, queue),
             _ => self.pp.batch(queue, |_| Ok(())),
-        })
+        }
     }
 
     /// The block before a norm: none is before the first.
@@ -268,8 +327,8 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let first = env.world().is_first_rank();
     let seed = first.then(|| args.seed.unwrap_or_else(|| fastrand::u64(..)));
     let seed = env.world().broadcast_object(seed.as_ref(), 0)?;
-    let Args { blocks, hidden, intermediate, batch, .. } = args;
-    let model = Model { blocks, hidden, intermediate, batch, seed };
+    let Args { blocks, hidden, intermediate, batch, fp8, .. } = args;
+    let model = Model { blocks, hidden, intermediate, batch, seed, fp8 };
     let finding = run(&Worker::new(&env, model)?, &env, args.steps)?;
     let mut right = finding.error <= model.bound();
     if let Some(findings) = env.world().gather_object(&finding, 0)? {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use float8::F8E4M3;
+
 /// The number that norms add to a mean square.
 pub(crate) const EPSILON: f32 = 1e-6;
 
@@ -18,13 +20,43 @@ pub(crate) struct Model {
     pub(crate) batch: usize,
     /// The seed of weights and inputs.
     pub(crate) seed: u64,
+    /// Whether `norm(x) W1` is a product of e4m3 codes.
+    pub(crate) fp8: bool,
 }
 
 impl Model {
-    /// Columns of `W1` of a block, row after row. They preserve the mean square of the normed rows.
+    /// Columns of `W1` of a block, row after row. They preserve the mean square of the normed rows. With `fp8` the weights
+    /// are those that the codes stand for.
     pub(crate) fn first(&self, block: usize, columns: Range<usize>) -> Vec<f32> {
-        let scale = (3.0 / self.hidden as f32).sqrt();
-        self.draw(2 * block as u64, 0..self.hidden, columns, self.intermediate, scale)
+        let mut weights = self.draw(2 * block as u64, 0..self.hidden, columns, self.intermediate, self.largest_first());
+        if self.fp8 {
+            let scale = self.weight_scale();
+            weights.iter_mut().for_each(|weight| *weight = F8E4M3::from_f32(*weight / scale).to_f32() * scale);
+        }
+        weights
+    }
+
+    /// The codes of columns of `W1` of a block, column after column. A code times [`Model::weight_scale`] is a weight.
+    pub(crate) fn first_codes(&self, block: usize, columns: Range<usize>) -> Vec<F8E4M3> {
+        let (weights, width) = (self.first(block, columns.clone()), columns.len());
+        let column = |column| weights.iter().skip(column).step_by(width);
+        (0..width).flat_map(column).map(|weight| F8E4M3::from_f32(*weight / self.weight_scale())).collect()
+    }
+
+    /// The scale of the codes of `W1`: a power of two, so that codes times the scale are exact.
+    pub(crate) fn weight_scale(&self) -> f32 {
+        scale(self.largest_first())
+    }
+
+    /// The scale of the codes of normed rows, a power of two. No code saturates: an element over the root mean square is
+    /// at most the root of the row's length, and a norm's weight is at most 1.25.
+    pub(crate) fn row_scale(&self) -> f32 {
+        scale(1.25 * (self.hidden as f32).sqrt())
+    }
+
+    /// The bound of the elements of `W1`.
+    fn largest_first(&self) -> f32 {
+        (3.0 / self.hidden as f32).sqrt()
     }
 
     /// Rows of `W2` of a block. The factor 2 compensates for the ReLU before it.
@@ -79,10 +111,28 @@ impl Model {
     /// error to the error of `x`, so the error relative to `x` does not grow but by the new roundings. These add in
     /// squares. Eight standard deviations leave room for the largest of all elements. A shard that is wrong, missing or
     /// summed twice has an error of about 1 / sqrt(blocks).
+    ///
+    /// With `fp8` the weights of the reference are those of the codes, so only the codes of normed rows are inexact. The
+    /// reference does not round these rows: a rounding of f32 before a code may choose the next code, and the next
+    /// blocks' codes would differ too. Between two powers of two the codes are 1/8 of the lower power apart, so an error is
+    /// uniform within 1/16 of that power and has a deviation of q = 1 / (8 sqrt(12)) of an element at most. Errors of
+    /// elements are independent, so q is also the deviation of a product, of its ReLU and of the block's share, each over
+    /// its own root mean square. Before block b the mean square of `x` is about b + 1, and a share's is 1. So block b adds
+    /// q^2 / (b + 2) to the square of the error relative to `x`. Elements under the smallest normal code, 1/64 of a
+    /// scale, have errors far below q of the row. Eight standard deviations again. A scale that is off by the factor 2
+    /// changes all shares by their whole or half.
     pub(crate) fn bound(&self) -> f64 {
         let roundings = self.blocks * (self.hidden + self.intermediate) + (self.blocks + 1) * 8;
-        8.0 * (roundings as f64).sqrt() * 0.5f64.powi(24)
+        let f32s = roundings as f64 * 0.5f64.powi(48);
+        let code = 1.0 / (64.0 * 12.0);
+        let codes = (0..self.blocks).map(|block| code / (block + 2) as f64).sum::<f64>();
+        8.0 * (f32s + if self.fp8 { codes } else { 0.0 }).sqrt()
     }
+}
+
+/// The least power of two that brings numbers up to `largest` into the range of e4m3, which ends at 448.
+fn scale(largest: f32) -> f32 {
+    (largest / 448.0).log2().ceil().exp2()
 }
 
 /// The values in f64.

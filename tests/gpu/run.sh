@@ -90,6 +90,7 @@ else
     SYMMETRA_TEST_REPLAYS=100000 check replays-of-graphs 120 "$here/test-suite" graphs::pitfall_09
     SYMMETRA_TEST_CALLS=1000000 check calls 120 "$here/test-memory" pitfall_19
   fi
+  capability=$({ nvidia-smi --query-gpu=compute_cap --format=csv,noheader || true; } | sort -n | head -n 1 | tr -d .)
   for world in $(worlds); do
     check "w$world-p2p" 120 "$here/symmetra" launch -n "$world" -- "$here/p2p_every_call"
     if command -v mpirun >/dev/null && [ -x "$here/p2p_mpi_basic" ]; then
@@ -100,6 +101,8 @@ else
     mlp "$world" --tp "$world" --intermediate $((world * 256))
     if [ $((world % 2)) -eq 0 ]; then mlp "$world" --tp $((world / 2)) --dp 2; fi
     if [ "$world" -eq 4 ]; then mlp 4 --tp 2 --pp 2; fi
+    # FP8 begins at compute capability 8.9.
+    if [ "${capability:-0}" -ge 89 ]; then mlp "$world" --fp8 --tp "$world" --intermediate $((world * 256)); fi
     if [ "$world" -eq 8 ]; then mlp 8 --tp 2 --pp 2 --dp 2; fi
     for as in $(kinds_of_rank "$world"); do
       sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
