@@ -1,6 +1,6 @@
 // The only list of kernels, used by the translation unit of every backend. Sums of the element types of language models
 // are specialised, also for 2, 4 and 8 ranks. Every other type has one kernel for all reductions and, as kWorld == 0,
-// all world sizes. So have all-reduces by codecs, for all codecs.
+// all world sizes. So has each codec.
 #pragma once
 #include <type_traits>
 
