@@ -1,6 +1,7 @@
 // Zero-copy reduce-scatter, norm and all-gather: every rank reads the rows of its share from all inputs, reduces them, adds
-// its residual, norms them, and writes the normed rows, their codes and scales into the outputs of all ranks. Between two barriers, with
-// the flags and epochs of the zero-copy two-shot. A block takes a row, and then the row that is as many rows further as there are blocks.
+// its residual, norms them, and writes the normed rows, their codes and scales into the memory of all ranks. Between two
+// barriers, with the flags and epochs of the zero-copy two-shot. A block takes a row, and then the row that is as many rows
+// further as there are blocks.
 #pragma once
 #include "kernels/barrier.cuh"
 #include "kernels/norm/epilogue.cuh"
