@@ -295,10 +295,14 @@ struct NormArgs {
 struct FusedNormArgs {
   AllReduceArgs sum;
   NormArgs norm;
-  uint64_t share_rows;  ///< rows from the share of a rank to that of the next; 0: rows are not scattered
-  uint32_t op;          ///< the number of the operation
-  uint32_t gathers;     ///< of scattered rows: nonzero: the output has the rows of all ranks
-  uint32_t clustered;   ///< kOneShotSentinel: nonzero: by clusters of blocks; rows are whole packets, see takes_clusters
+  const PeerTable* values;       ///< kTwoShotZeroCopy with codes: device memory; else null
+  const PeerTable* scales;       ///< the same, where rows or groups have scales; else null
+  uint64_t values_offset_bytes;  ///< from every address of `values` to the codes
+  uint64_t scales_offset_bytes;  ///< from every address of `scales` to the scales
+  uint64_t share_rows;           ///< rows from the share of a rank to that of the next; 0: rows are not scattered
+  uint32_t op;                   ///< the number of the operation
+  uint32_t gathers;              ///< of scattered rows: nonzero: the output has the rows of all ranks
+  uint32_t clustered;            ///< kOneShotSentinel: nonzero: by clusters of blocks; rows are whole packets, see takes_clusters
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

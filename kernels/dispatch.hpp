@@ -195,10 +195,7 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
       return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
   }
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
-  // Quantised rows are not gathered without copies.
-  if constexpr (!kQuantised) {
-    if (args.sum.algorithm == kTwoShotZeroCopy) return Backend::template entry<&norm_gather<Element, kFixed>>();
-  }
+  if (args.sum.algorithm == kTwoShotZeroCopy) return Backend::template entry<&norm_gather<Element, kFixed, kQuantised>>();
   return {};
 }
 template <class Backend, class Element, uint32_t kWorld>

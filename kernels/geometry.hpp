@@ -270,9 +270,12 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   if (args.share_rows == 0) return args.sum.algorithm != kTwoShotZeroCopy;
   const bool whole =
       args.norm.rows % args.sum.world == 0 && args.norm.rows / args.sum.world <= args.share_rows && args.share_rows < uint64_t{1} << 32;
+  const bool codes = args.norm.quantised.values != nullptr;
   // Codes of rows that are not gathered would be numbered in the share.
-  if (args.norm.quantised.values != nullptr && (args.gathers == 0 || args.sum.algorithm != kTwoShotSentinel)) return false;
-  const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && args.norm.output != nullptr;
+  if (codes && (args.gathers == 0 || args.sum.algorithm == kOneShotSentinel)) return false;
+  // A row that is too long for the stage waits in the output.
+  const bool staged = codes && row_packets(args.norm) <= kStagePackets;
+  const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && (args.norm.output != nullptr || staged);
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
 /// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles for each
@@ -306,7 +309,12 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const uint64_t packets = row_packets(args.norm);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
                      (args.clustered != 0 ? clustered_fits(args, geometry) : geometry.shared_bytes >= norm_shared_bytes(args));
-  if (sum.algorithm == kTwoShotZeroCopy) return shape && sum.inputs != nullptr && sum.outputs != nullptr;
+  if (sum.algorithm == kTwoShotZeroCopy) {
+    const QuantisedRows& how = args.norm.quantised;
+    const bool reached = (args.norm.output == nullptr || sum.outputs != nullptr) && (how.values == nullptr || args.values != nullptr) &&
+                         (how.scales == nullptr || args.scales != nullptr);
+    return shape && reached && sum.inputs != nullptr;
+  }
   const bool room = sum.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(sum.algorithm, sum.slot_packets, sum.world) <= uint64_t{16} << 32 &&
                     norm_slot_packets(sum.algorithm, args.norm.rows, packets, sum.world) <= sum.slot_packets;

@@ -1,7 +1,7 @@
 // Zero-copy reduce-scatter, norm and all-gather: every rank reads the rows of its share from all inputs, reduces them, adds
-// its residual, norms them, and writes the normed rows into the outputs of all ranks. Between two barriers, with the flags
-// and epochs of the zero-copy two-shot. A block takes a row, and then the row that is as many rows further as there are
-// blocks.
+// its residual, norms them, and writes the normed rows, their codes and scales into the memory of all ranks. Between two
+// barriers, with the flags and epochs of the zero-copy two-shot. A block takes a row, and then the row that is as many rows
+// further as there are blocks.
 #pragma once
 #include "kernels/barrier.cuh"
 #include "kernels/norm/epilogue.cuh"
@@ -47,23 +47,28 @@ class PeerRow {
 
 /// The operands of a norm whose outputs are those of a rank. Everything that is gathered is here.
 SYMMETRA_DEVICE NormArgs outputs_of(const FusedNormArgs& args, uint32_t rank) {
+  const auto theirs = [&](const void* own, const PeerTable* table, uint64_t offset_bytes) -> uint8_t* {
+    return own == nullptr ? nullptr : static_cast<uint8_t*>(table->address[rank]) + offset_bytes;
+  };
   NormArgs norm = args.norm;
-  norm.output = static_cast<uint8_t*>(args.sum.outputs->address[rank]) + args.sum.outputs_offset_bytes;
+  norm.output = theirs(norm.output, args.sum.outputs, args.sum.outputs_offset_bytes);
+  norm.quantised.values = theirs(norm.quantised.values, args.values, args.values_offset_bytes);
+  norm.quantised.scales = theirs(norm.quantised.scales, args.scales, args.scales_offset_bytes);
   return norm;
 }
 
 /// Sums, norms and stores one row by all threads of the block.
-template <class Element, uint32_t kWorld>
+template <class Element, uint32_t kWorld, bool kQuantised>
 SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& shared, uint64_t number) {
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(args.sum.world), rank = args.sum.rank;
   const PeerRow<Element, kWorld> inputs(args, number);
-  const Epilogue<Element, false> epilogue(norm, number);
+  const Epilogue<Element, kQuantised> epilogue(norm, number);
   // A row that is too long for the stage waits in this rank's own output, which no peer reads.
   const Row<Element> own(norm.output, number * norm.width, norm.hidden);
   const bool staged = own.packets() <= kStagePackets;
   const auto weights = [&](uint32_t packet) { return epilogue.weights(packet); };
-  const Columns columns(shared.columns, own.packets());
+  const Columns columns(shared.columns, own.packets(), epilogue.wants_largest(norm) ? shared.largest : nullptr);
   for (uint32_t column = platform::thread(); column < columns.count(); column += platform::threads()) {
     for (uint32_t packet = column; packet < own.packets(); packet += kNormColumns) {
       const Words<4> residual = epilogue.residual(packet);
@@ -81,13 +86,14 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
   // Ranks start at different peers, so that they do not all write to one at once; a rank's own output is the last.
   for (uint32_t k = 1; k <= world; ++k) {
     const NormArgs theirs = outputs_of(args, (rank + k) % world);
-    const Epilogue<Element, false> store(theirs, number);
-    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, weights, scale, nullptr);
+    const Epilogue<Element, kQuantised> store(theirs, number);
+    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, weights, scale, shared.largest);
+    if (kQuantised && k < world) platform::sync_block();  // all have read what is largest
   }
   platform::sync_block();  // all have read the stage and the total
 }
 
-template <class Element, uint32_t kWorld>
+template <class Element, uint32_t kWorld, bool kQuantised>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_gather(SYMMETRA_ARGS(FusedNormArgs) args) {
   const AllReduceArgs& sum = args.sum;
   const NormShared shared(0, packets_of<Element>(args.norm.hidden));
@@ -96,7 +102,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_gather(SYMMETRA_ARGS(Fused
   BlockBarrier barrier(sum, world_of<kWorld>(sum.world), call, args.op);
   if (barrier.enter()) {
     for (uint64_t number = platform::block(); number < args.share_rows; number += platform::blocks()) {
-      gather_row<Element, kWorld>(args, shared, sum.rank * args.share_rows + number);
+      gather_row<Element, kWorld, kQuantised>(args, shared, sum.rank * args.share_rows + number);
     }
   }
   platform::release_next();

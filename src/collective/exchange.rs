@@ -156,7 +156,7 @@ impl Inner {
         let way = exchange.way();
         let noted = match (&exchange.counts, launches[0]) {
             (Counts::Known { .. }, Some((Transport::Direct, peers))) => {
-                exchange.noted(algorithm(Transport::Direct, way)).at([peers.offset_bytes; 2])
+                exchange.noted(algorithm(Transport::Direct, way)).at(&[peers.offset_bytes; 2])
             }
             (Counts::Known { .. }, Some((transport, _))) => exchange.noted(algorithm(transport, way)),
             _ => exchange.noted(WAY_LEARNED),

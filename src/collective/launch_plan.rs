@@ -173,5 +173,5 @@ fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize) -> Call {
     let operation = call.op.operation.number();
     let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
     let noted = Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form());
-    plan.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)))
+    plan.peers.map_or(noted, |peers| noted.at(&peers.map(|peers| peers.offset_bytes)))
 }

@@ -27,8 +27,8 @@ struct Fused {
     algorithm: Algorithm,
     /// How many rows one launch takes, of all rows or, where rows are scattered, of each share.
     rows: usize,
-    /// Input and output, where peers address them.
-    peers: Option<[Peers; 2]>,
+    /// Input, output, codes and scales, where peers address them.
+    peers: Option<[Peers; 4]>,
 }
 
 impl Communicator {
@@ -100,8 +100,8 @@ impl Inner {
         let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
         let world = self.group.world_size();
         let (named, gathers) = (call.options.algorithm, call.op.gathers_rows());
-        // The kernel without copies writes no codes, and kernels number the codes of all rows.
-        if scatters && rows.quantised.is_some() && (!gathers || named == Algorithm::TwoShotZeroCopy) {
+        // Kernels number the codes of all rows.
+        if scatters && rows.quantised.is_some() && !gathers {
             return match named {
                 Algorithm::Auto => Ok(None),
                 named => {
@@ -110,8 +110,11 @@ impl Inner {
                 }
             };
         }
-        let operands = [call.input.as_ref(), call.output.as_ref()];
-        let direct = operands.iter().all(|view| view.is_some_and(|view| self.reaches(view, recorded.is_some())));
+        let operands = gathered(call, rows);
+        let reached = |(view, _): &(View<'_>, usize)| self.reaches(view, recorded.is_some());
+        // A row that is too long for a block's memory waits in the output.
+        let waits = call.output.is_some() || packets(call.dtype, rows.hidden()) <= args::kStagePackets as usize;
+        let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
         // AMD GPUs have no one-shot that quantises.
         let plain = rows.quantised.is_none() || self.group.device().kind() != DeviceKind::Hip;
         let fits = |algorithm: &Algorithm| {
@@ -121,9 +124,7 @@ impl Inner {
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(fits);
         let algorithm = match call.options.algorithm {
-            Algorithm::Auto if scatters => {
-                scattered_choice(bytes, direct && gathers && rows.quantised.is_none()).filter(fits).or_else(two_shot)
-            }
+            Algorithm::Auto if scatters => scattered_choice(bytes, direct && gathers).filter(fits).or_else(two_shot),
             Algorithm::Auto => self.norms.choice(bytes).filter(fits).or_else(two_shot),
             named => Some(named).filter(|named| named.norms(call.op)).filter(fits),
         };
@@ -138,14 +139,21 @@ impl Inner {
         };
         let rows = self.rows_at_once(algorithm, call.dtype, rows.hidden());
         let rows = if scatters { rows / world } else { rows };
-        let peers = match (algorithm, operands) {
-            (Algorithm::TwoShotZeroCopy, [Some(input), Some(output)]) if direct => {
-                let peers =
-                    |view: &View<'_>, number| self.peers(view, view.elems * call.dtype.bytes(), recorded, number);
-                Some([peers(input, 0)?, peers(output, 1)?])
+        let peers = match algorithm {
+            Algorithm::TwoShotZeroCopy if direct => {
+                let mut peers = [Peers::NONE; 4];
+                for (number, (peers, operand)) in peers.iter_mut().zip(&operands).enumerate() {
+                    if let Some((view, bytes)) = operand {
+                        *peers = self.peers(view, *bytes, recorded, number)?;
+                    }
+                }
+                Some(peers)
             }
-            (Algorithm::TwoShotZeroCopy, _) => {
-                let reason = "peers address input and output: use symmetric or adopted memory, and ask for an output";
+            Algorithm::TwoShotZeroCopy => {
+                let reason = match waits {
+                    true => "peers address the input and all that is gathered: use symmetric or adopted memory",
+                    false => "such a long row waits in the output: ask for an output",
+                };
                 return Err(Error::unsupported(format!("{} by {algorithm}", call.op.operation), reason));
             }
             _ => None,
@@ -177,11 +185,11 @@ impl Inner {
             false => (whole, 1),
         };
         let share = whole.rows as usize / sources;
-        let [inputs, outputs] = fused.peers.unwrap_or([Peers::NONE; 2]);
+        let [inputs, outputs, values, scales] = fused.peers.unwrap_or([Peers::NONE; 4]);
         let bytes = (share * sources * rows.hidden() * dtype.bytes()) as u64;
         let (operation, way) = (call.op.operation.number(), algorithm.number());
         let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
-        let noted = fused.peers.map_or(noted, |peers| noted.at(peers.map(|peers| peers.offset_bytes)));
+        let noted = fused.peers.map_or(noted, |peers| noted.at(&peers.map(|peers| peers.offset_bytes)));
         lane.order_call(queue)?;
         for start in (0..share).step_by(fused.rows) {
             let count = fused.rows.min(share - start);
@@ -214,8 +222,18 @@ impl Inner {
             };
             let share_rows = if call.op.scatters_rows() { share as u64 } else { 0 };
             let gathers = call.op.gathers_rows().into();
-            let args =
-                args::FusedNormArgs { sum, norm, share_rows, op: operation, gathers, clustered: clustered.into() };
+            let args = args::FusedNormArgs {
+                sum,
+                norm,
+                values: values.table,
+                scales: scales.table,
+                values_offset_bytes: values.offset_bytes,
+                scales_offset_bytes: scales.offset_bytes,
+                share_rows,
+                op: operation,
+                gathers,
+                clustered: clustered.into(),
+            };
             // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
             // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,
             // and are freed only after the device's work, or are the caller's duty.
@@ -249,7 +267,7 @@ impl Inner {
         let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u64);
         match algorithm {
             Algorithm::OneShotSentinel => geometry::one_shot_norm(shape, (count, packets), quantised),
-            Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets),
+            Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets, quantised),
             _ => geometry::two_shot_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
         }
     }
@@ -298,6 +316,20 @@ impl Inner {
             quantised: quantised_args(rows, call.elems() / rows.hidden()),
         }
     }
+}
+
+/// The input, and all that is gathered: output, codes and scales. With their bytes.
+fn gathered<'a>(call: &'a Call<'_>, rows: &'a NormRows) -> [Option<(View<'a>, usize)>; 4] {
+    let of_rows = |view: &Option<View<'a>>| {
+        view.clone().map(|view| {
+            let bytes = view.elems * call.dtype.bytes();
+            (view, bytes)
+        })
+    };
+    let held = |held: &'a Held| (held.view(), held.elems * held.dtype.bytes());
+    let quantised = rows.quantised.as_ref();
+    let scales = quantised.and_then(|quantised| quantised.scales.as_ref());
+    [of_rows(&call.input), of_rows(&call.output), quantised.map(|quantised| held(&quantised.values)), scales.map(held)]
 }
 
 /// The address of an operand; null without one.

@@ -30,8 +30,8 @@ const PLACE_SHIFT: u32 = 40;
 impl Call {
     /// Adds where in all ranks' arenas the operands are: peers access theirs at the same offsets. It stands there as a
     /// number that differs where offsets do, but for one case in sixteen million.
-    pub(crate) fn at(self, offsets_bytes: [u64; 2]) -> Self {
-        self.mixed(&offsets_bytes)
+    pub(crate) fn at(self, offsets_bytes: &[u64]) -> Self {
+        self.mixed(offsets_bytes)
     }
 
     /// Adds what else ranks must do alike, such as the number of rows that a tensor is cut into, in the number that

@@ -469,6 +469,10 @@ const _: () = {
 pub struct FusedNormArgs {
     pub sum: AllReduceArgs,
     pub norm: NormArgs,
+    pub values: *const PeerTable,
+    pub scales: *const PeerTable,
+    pub values_offset_bytes: u64,
+    pub scales_offset_bytes: u64,
     pub share_rows: u64,
     pub op: u32,
     pub gathers: u32,
@@ -476,14 +480,20 @@ pub struct FusedNormArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 416usize];
+    ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 448usize];
     ["Alignment of FusedNormArgs"][::std::mem::align_of::<FusedNormArgs>() - 8usize];
     ["Offset of field: FusedNormArgs::sum"][::std::mem::offset_of!(FusedNormArgs, sum) - 0usize];
     ["Offset of field: FusedNormArgs::norm"][::std::mem::offset_of!(FusedNormArgs, norm) - 256usize];
-    ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 392usize];
-    ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 400usize];
-    ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 404usize];
-    ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 408usize];
+    ["Offset of field: FusedNormArgs::values"][::std::mem::offset_of!(FusedNormArgs, values) - 392usize];
+    ["Offset of field: FusedNormArgs::scales"][::std::mem::offset_of!(FusedNormArgs, scales) - 400usize];
+    ["Offset of field: FusedNormArgs::values_offset_bytes"]
+        [::std::mem::offset_of!(FusedNormArgs, values_offset_bytes) - 408usize];
+    ["Offset of field: FusedNormArgs::scales_offset_bytes"]
+        [::std::mem::offset_of!(FusedNormArgs, scales_offset_bytes) - 416usize];
+    ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 424usize];
+    ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 432usize];
+    ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 436usize];
+    ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 440usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

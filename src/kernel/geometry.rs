@@ -202,10 +202,10 @@ fn norm(shape: Shape, (sources, lanes_log2): (u32, u32), (count, packets): (u64,
 
 /// The launch of a zero-copy norm of `count` rows that a rank reduces, of `packets` packets: a row a block, and a packet a
 /// thread.
-pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64) -> Launch {
-    let geometry = rows(shape, count.clamp(1, MAX_BLOCKS.into()), packets, false);
+pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64, quantised: bool) -> Launch {
+    let geometry = rows(shape, count.clamp(1, MAX_BLOCKS.into()), packets, quantised);
     let stage = if packets <= STAGE_PACKETS.into() { packets as u32 * PACKET_BYTES } else { 0 };
-    let shared_bytes = NORM_SHARED_BYTES + stage;
+    let shared_bytes = geometry.shared_bytes + stage;
     Launch { geometry: Geometry { shared_bytes, ..geometry }, lanes_log2: 0 }
 }
 

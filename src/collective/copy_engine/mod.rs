@@ -280,6 +280,6 @@ impl Inner {
 impl Copies<'_> {
     /// The words that ranks compare with `check_calls`.
     fn noted(&self) -> Noted {
-        self.call.noted(self.bytes as u64, self.way).at([self.offset_bytes; 2])
+        self.call.noted(self.bytes as u64, self.way).at(&[self.offset_bytes; 2])
     }
 }

@@ -11,14 +11,14 @@ fn a_call_reads_as_it_was_packed() {
     assert_eq!(call.descriptor >> 32, 1);
     let quantised = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Sum, 1, args::kCodecInt6 << CODEC_SHIFT);
     assert_eq!(quantised.to_string(), "all-reduce (sum) of 64 bytes of bf16 by one-shot-sentinel in int6");
-    let at = |offsets| call.at(offsets).to_string();
+    let at = |offsets: [u64; 2]| call.at(&offsets).to_string();
     assert_eq!(at([64, 128]), at([64, 128]));
     for others in [[128, 64], [64, 64], [0, 0], [1 << 40, 128]] {
         assert_ne!(at([64, 128]), at(others), "{others:?}");
     }
     assert!(at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, operands "));
     assert_eq!(call.in_form(1), call);
-    assert!(call.in_form(2) != call.in_form(4) && call.in_form(2).at([64, 128]) != call.at([64, 128]));
+    assert!(call.in_form(2) != call.in_form(4) && call.in_form(2).at(&[64, 128]) != call.at(&[64, 128]));
     let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
     assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
     let ways = [

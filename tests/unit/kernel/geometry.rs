@@ -16,7 +16,7 @@ proptest! {
             two_shot_norm(Shape::Gpu, world, (packets, row), false),
             two_shot_norm(Shape::Gpu, world, (packets, row), true),
             one_shot_norm(Shape::Gpu, (packets, row), true),
-            gathered_norm(Shape::Gpu, packets, row),
+            gathered_norm(Shape::Gpu, packets, row, true),
             clustered_norm((packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))),
         ] {
             let geometry = launch.geometry;

@@ -215,7 +215,11 @@ impl NormRace {
     /// Whether a quantising call sums before its kernel norms, and so needs memory for the sum.
     fn sums_first(&self, algorithm: Algorithm) -> bool {
         let fused = [Algorithm::Auto, Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
-        self.op == Form::ReduceScatter || !fused.contains(&algorithm)
+        match self.op {
+            Form::AllReduce => !fused.contains(&algorithm),
+            Form::ReduceScatter => true,
+            Form::ReduceScatterAllGather => false,
+        }
     }
 
     /// Bytes of so many rows.

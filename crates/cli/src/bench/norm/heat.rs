@@ -172,7 +172,8 @@ impl<'s, T: Rows> Heat<'s, T> {
         let chosen = op.algorithm(self.communicator, named, (dtype, hidden, bytes), true);
         // With the residual in place there is no room for a sum before a kernel that norms.
         let fused = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel].contains(&chosen);
-        let placed = fused || named != Algorithm::Auto || written == Written::Rows;
+        let gathers = op == Form::ReduceScatterAllGather;
+        let placed = fused || gathers || named != Algorithm::Auto || written == Written::Rows;
         if placed { chosen } else { Algorithm::TwoShotSentinel }
     }
 }
