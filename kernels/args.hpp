@@ -296,7 +296,7 @@ struct FusedNormArgs {
   AllReduceArgs sum;
   NormArgs norm;
   const PeerTable* values;       ///< kTwoShotZeroCopy with codes: device memory; else null
-  const PeerTable* scales;       ///< the same, where rows or groups have scales; else null
+  const PeerTable* scales;       ///< kTwoShotZeroCopy with codes that have scales: device memory; else null
   uint64_t values_offset_bytes;  ///< from every address of `values` to the codes
   uint64_t scales_offset_bytes;  ///< from every address of `scales` to the scales
   uint64_t share_rows;           ///< rows from the share of a rank to that of the next; 0: rows are not scattered
