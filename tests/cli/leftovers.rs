@@ -39,7 +39,7 @@ impl Made {
 /// Ranks of a long sweep, with a directory for temporary files of their own.
 fn sweep(temporary: &Path) -> Child {
     let mut run = command(["all-reduce", "--device", "host", "-n", "4", "--iterations", "100000"]);
-    run.env("TMPDIR", temporary).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    run.env("TMPDIR", temporary).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     let made = Made::within(temporary);
     let run = run.spawn().unwrap();
     made.wait();
@@ -50,7 +50,7 @@ fn sweep(temporary: &Path) -> Child {
 fn a_signal_to_end_leaves_nothing_whenever_it_comes() {
     for (round, delay_ms) in [0, 1, 3, 10, 20, 40, 80, 160, 320, 640].into_iter().enumerate() {
         let temporary = tempfile::tempdir().unwrap();
-        let mut run = sweep(temporary.path());
+        let run = sweep(temporary.path());
         std::thread::sleep(Duration::from_millis(delay_ms));
         // From a terminal every process gets the signal, from elsewhere the command alone. Not SIGINT, which programs that
         // run in the background may ignore from their start.
@@ -58,7 +58,8 @@ fn a_signal_to_end_leaves_nothing_whenever_it_comes() {
             0 => kill_process_group(pid(&run), Signal::TERM).unwrap(),
             _ => kill_process(pid(&run), Signal::TERM).unwrap(),
         }
-        assert_eq!(run.wait().unwrap().signal(), Some(Signal::TERM.as_raw()), "after {delay_ms} ms");
+        let end = run.wait_with_output().unwrap();
+        assert_eq!(end.status.signal(), Some(Signal::TERM.as_raw()), "after {delay_ms} ms: {end:?}");
         assert_eq!(names(temporary.path()), [""; 0], "after {delay_ms} ms");
     }
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -158,7 +158,9 @@ impl Team {
         let rank = place.rank;
         let program = std::env::current_exe().map_err(Failure::doing("find this program"))?;
         let mut program = Command::new(program);
-        program.arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped());
+        // In a process group of its own: from a terminal a signal goes to the whole group of the command. A rank that such
+        // a signal ended would look like a failed rank to the command, which may see the end of the rank first.
+        program.arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let start = |traces: &mut Traces| {
             let child = program.spawn()?;
             traces.ranks.extend(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()));
