@@ -305,6 +305,116 @@ struct FusedNormArgs {
   uint32_t clustered;            ///< kOneShotSentinel: nonzero: by clusters of blocks; rows are whole packets, see takes_clusters
 };
 
+/// What a kernel of experts does.
+constexpr uint32_t kExpertHead = 0;   ///< says which experts this rank's tokens go to
+constexpr uint32_t kExpertRows = 1;   ///< puts this rank's rows into the form in which they travel
+constexpr uint32_t kExpertCount = 2;  ///< checks what all ranks said, and counts
+constexpr uint32_t kExpertPlace = 3;  ///< finds the place of every row
+constexpr uint32_t kExpertCopy = 4;   ///< copies rows that came into their places
+constexpr uint32_t kExpertGive = 5;   ///< makes of this rank's results the part of every token
+constexpr uint32_t kExpertTake = 6;   ///< sums the parts of this rank's tokens
+constexpr uint32_t kExpertKernels = 7;
+
+/// Layouts of rows that a rank received. The numbers cross the language boundary.
+constexpr uint32_t kRowsByRank = 0;    ///< a row for each token that has an expert here: by source, token
+constexpr uint32_t kRowsByExpert = 1;  ///< a row for each token's expert here: by expert, source, token, place in the token
+constexpr uint32_t kRowsPadded = 2;    ///< as by expert, with equal room for every local expert
+constexpr uint32_t kRowLayouts = 3;
+
+/// How rows travel. The numbers cross the language boundary.
+constexpr uint32_t kWireBytes = 0;    ///< bit for bit
+constexpr uint32_t kWireF8 = 1;       ///< e4m3 codes, which the kernel makes, and their scales
+constexpr uint32_t kWireGivenF8 = 2;  ///< e4m3 codes and f32 scales of the caller
+constexpr uint32_t kWires = 3;
+
+/// Scales of codes. The numbers cross the language boundary.
+constexpr uint32_t kCodeScalesF32 = 0;
+constexpr uint32_t kCodeScalesPowers = 1;  ///< f32, powers of two
+constexpr uint32_t kCodeScalesE8M0 = 2;    ///< powers of two in a byte
+constexpr uint32_t kCodeScales = 3;
+/// Elements that have a scale in common.
+constexpr uint32_t kCodeGroup = 128;
+
+/// Most experts of a token, elements of a row, and copies of experts on all ranks.
+constexpr uint32_t kMostTopK = 64;
+constexpr uint32_t kMostExpertHidden = 65536;
+constexpr uint32_t kMostCopies = 65534;
+
+/// No token, no row, no place.
+constexpr uint32_t kNone = 0xFFFFFFFFu;
+
+/// What a rank says of its tokens. Behind it: a 32-bit count of pairs for each copy of an expert; a 32-bit count of tokens
+/// for each rank; the copy of each pair, 16 bits, 0xFFFF for none; the weight of each pair, f32.
+struct ExpertHead {
+  uint32_t tokens;     ///< how many take part: 0 if something is wrong
+  uint32_t claimed;    ///< how many the device's count asks for
+  uint32_t room;       ///< of how many rows the caller told
+  uint32_t bad_token;  ///< the first token with an expert that there is not; kNone: all is right
+  int64_t bad_expert;  ///< that expert
+  uint64_t reserved;
+};
+
+/// What becomes of rows beside the rows themselves; null: not asked for.
+struct ExpertOutputs {
+  void* scales;
+  uint32_t* counts;     ///< rows of each local expert
+  uint32_t* offsets;    ///< first row of each local expert, and behind the last
+  int32_t* ids;         ///< local experts: by rank top_k a row, -1 for none; else one a row
+  float* weights;       ///< as many
+  uint32_t* sources;    ///< rank and token of each row
+  uint32_t* index;      ///< by rank: numbers of rows, in the order of experts
+  uint64_t scale_rows;  ///< scales in columns: rows of a column
+  uint32_t columns;     ///< nonzero: scales in columns
+  uint32_t reserved;
+};
+
+/// One step of a dispatch or a combine, on this rank alone. Rows that travel are [rank][max_tokens], of row_bytes each.
+struct ExpertArgs {
+  Wait wait;
+  const uint32_t* table;        ///< device memory: where copies of each expert begin; copies: number, rank << 16; first copy of each rank
+  uint8_t* heads;               ///< of all ranks, head_bytes each
+  uint32_t* state;              ///< own: failed, reserved, counts of local experts, offsets of local experts and behind
+  uint32_t* places;             ///< own: of each pair of all ranks, then of each token of all ranks
+  const uint32_t* token_count;  ///< own device memory; null: `tokens`
+  const void* ids;              ///< kExpertHead: of each pair of this rank
+  const float* weights;         ///< kExpertHead: null: none
+  const void* rows;             ///< kExpertRows: the caller's; kExpertGive: the caller's results
+  const float* row_scales;      ///< kExpertRows with kWireGivenF8
+  uint8_t* travelling;          ///< what kExpertRows makes of own rows; all rows that came; parts that go or came
+  void* output;                 ///< kExpertCopy: received rows; kExpertTake: a row a token
+  const void* add;              ///< kExpertTake: null: nothing
+  float* sums;                  ///< kExpertTake in steps: sums of tokens so far
+  uint64_t head_bytes;
+  uint64_t copies_offset;   ///< in a head
+  uint64_t weights_offset;  ///< in a head
+  uint64_t row_bytes;       ///< of a row that travels
+  uint64_t scales_offset;   ///< in a row that travels
+  uint64_t capacity;        ///< most rows a rank may receive; kRowsPadded: rows of a local expert
+  uint32_t kernel;          ///< kExpert*
+  uint32_t rank;
+  uint32_t world;
+  uint32_t op;             ///< kOp*, for the status
+  uint32_t dtype;          ///< of the caller's rows and results: kF32, kF16 or kBF16
+  uint32_t wire;           ///< kWire*
+  uint32_t scales;         ///< kCodeScales*
+  uint32_t payload_bytes;  ///< of a row, without scales
+  uint32_t layout;         ///< kRows*
+  uint32_t align;          ///< kRowsByExpert: rows of an expert begin at multiples
+  uint32_t experts;        ///< logical
+  uint32_t copies;         ///< of experts, on all ranks
+  uint32_t first_copy;     ///< of this rank
+  uint32_t local;          ///< copies on this rank
+  uint32_t top_k;
+  uint32_t hidden;
+  uint32_t tokens;  ///< of the caller
+  uint32_t max_tokens;
+  uint32_t id_bytes;  ///< 4 or 8
+  uint32_t weighs;    ///< kExpertGive, kExpertTake: nonzero: results count by their weights
+  uint32_t exact;     ///< nonzero: each result travels, and step says which of a token's
+  uint32_t step;
+  ExpertOutputs into;
+};
+
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.
 struct Geometry {
   uint32_t blocks;
@@ -333,6 +443,7 @@ static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(ExpertHead) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 20, "mirrored in src/kernel/args.rs");
 
 }  // namespace symmetra::kernels

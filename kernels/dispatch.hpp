@@ -17,6 +17,9 @@
 #include "kernels/exchange/packets.cuh"
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
+#include "kernels/experts/combine.cuh"
+#include "kernels/experts/place.cuh"
+#include "kernels/experts/rows.cuh"
 #include "kernels/geometry.hpp"
 #include "kernels/norm/gather.cuh"
 #include "kernels/norm/local.cuh"
@@ -224,6 +227,41 @@ typename Backend::Entry norm_kernel(const FusedNormArgs& args) {
   }
 }
 
+/// Kernels of experts whose rows or results are of a type.
+template <class Backend, class Element>
+typename Backend::Entry experts_kernel(const ExpertArgs& args) {
+  if (args.kernel == kExpertRows) return Backend::template entry<&expert_rows<Element>>();
+  if (args.kernel == kExpertGive) return Backend::template entry<&expert_give<Element>>();
+  return Backend::template entry<&expert_take<Element>>();
+}
+/// One step of a dispatch or a combine.
+template <class Backend>
+typename Backend::Entry experts_kernel(const ExpertArgs& args) {
+  switch (args.kernel) {
+    case kExpertHead:
+      return Backend::template entry<&expert_head>();
+    case kExpertCount:
+      return Backend::template entry<&expert_count>();
+    case kExpertPlace:
+      return Backend::template entry<&expert_place>();
+    case kExpertCopy:
+      return Backend::template entry<&expert_copy>();
+    default:
+      break;
+  }
+  if (args.kernel == kExpertRows && args.wire != kWireF8) return Backend::template entry<&expert_rows<U8>>();
+  switch (args.dtype) {
+    case kF32:
+      return experts_kernel<Backend, F32>(args);
+    case kF16:
+      return experts_kernel<Backend, F16>(args);
+    case kBF16:
+      return experts_kernel<Backend, BF16>(args);
+    default:
+      return {};
+  }
+}
+
 /// The kernel of a call, by its argument block.
 template <class Backend>
 typename Backend::Entry kernel(const AllReduceArgs& args) {
@@ -258,6 +296,10 @@ typename Backend::Entry kernel(const NormArgs& args) {
 template <class Backend>
 typename Backend::Entry kernel(const FusedNormArgs& args) {
   return norm_kernel<Backend>(args);
+}
+template <class Backend>
+typename Backend::Entry kernel(const ExpertArgs& args) {
+  return experts_kernel<Backend>(args);
 }
 
 /// Whether a launch fits. Its own function for each backend, whose teams differ.
@@ -368,6 +410,19 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
     }
     return int32_t{0};
   });
+}
+template <class Visit>
+int32_t each_call(ExpertArgs args, Visit visit) {
+  for (args.kernel = 0; args.kernel < kExpertKernels; ++args.kernel) {
+    for (const uint32_t wire : {kWireBytes, kWireF8}) {
+      for (const uint32_t dtype : {kF32, kF16, kBF16}) {
+        args.wire = wire;
+        args.dtype = dtype;
+        if (const int32_t code = visit(args)) return code;
+      }
+    }
+  }
+  return 0;
 }
 
 /// Calls `visit` with every kernel there is, with some several times and with null where there is none, until it

@@ -320,6 +320,24 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
                     norm_slot_packets(sum.algorithm, args.norm.rows, packets, sum.world) <= sum.slot_packets;
   return shape && room;
 }
+/// Whether rows travel in a form that there is, and have a layout.
+constexpr bool is_wired(const ExpertArgs& args) {
+  const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
+  return types && args.wire < kWires && args.scales < kCodeScales && args.layout < kRowLayouts && args.align >= 1 &&
+         args.row_bytes % 16 == 0 && args.scales_offset % 16 == 0;
+}
+/// Whether experts can be served so, and whether a block has memory for its scan.
+constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
+  const bool known = args.kernel < kExpertKernels && args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world;
+  const bool experts = args.experts >= 1 && args.copies >= args.experts && args.copies <= kMostCopies && args.first_copy <= args.copies &&
+                       args.local <= args.copies - args.first_copy;
+  const bool rows = args.top_k >= 1 && args.top_k <= kMostTopK && args.hidden >= 1 && args.hidden <= kMostExpertHidden &&
+                    args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
+                    args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
+  const bool blocks = geometry.blocks >= 1 && geometry.blocks <= (args.kernel == kExpertCount ? 1 : kMostNormBlocks);
+  return known && experts && rows && is_wired(args) && blocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
+         geometry.shared_bytes >= kSharedBytes + geometry.threads * 8;
+}
 constexpr bool fits(const AgreeArgs& args, const Geometry& geometry) {
   return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry);
 }

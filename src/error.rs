@@ -93,6 +93,10 @@ operations! {
     ReduceScatterNorm = 16, "reduce-scatter-norm", false, None;
     /// A reduce-scatter of rows that are then normed and gathered.
     ReduceScatterNormAllGather = 17, "reduce-scatter-norm-all-gather", false, None;
+    /// Sending tokens to their experts.
+    Dispatch = args::kOpDispatch, "dispatch", false, None;
+    /// Sending the results of experts back.
+    Combine = args::kOpCombine, "combine", false, None;
     /// Opening a group, or exchanging something between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.
@@ -224,6 +228,29 @@ pub enum Error {
         /// The failed rank's error.
         message: String,
     },
+    /// A token asks for an expert that there is not. Found on the device, by every rank.
+    #[error("token {token} of rank {rank} goes to expert {expert}, but there are {experts}")]
+    Routing {
+        /// The rank of the token.
+        rank: usize,
+        /// The token's number on its rank.
+        token: usize,
+        /// The expert.
+        expert: i64,
+        /// How many experts there are.
+        experts: usize,
+    },
+    /// More rows than there is room for. Found on the device, by every rank.
+    #[error("rank {rank} has {rows} rows, but room for {capacity}")]
+    Capacity {
+        /// The rank.
+        rank: usize,
+        /// The rows that it would receive, or that one of its experts would receive where rows are padded; or the tokens
+        /// that its count on the device asks for.
+        rows: usize,
+        /// How many there is room for.
+        capacity: usize,
+    },
     /// The group was closed.
     #[error("the group is closed")]
     Closed,
@@ -310,6 +337,7 @@ impl Error {
             Self::Mismatch { what, against, ours, rank, theirs } => {
                 Self::Mismatch { what, against: of(against), ours, rank: of(rank), theirs }
             }
+            // A routing error has the numbers of the group whose experts these are.
             other => other,
         }
     }

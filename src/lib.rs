@@ -123,6 +123,7 @@ mod engine;
 pub mod environment;
 mod error;
 mod exit;
+pub mod experts;
 mod fork;
 mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]

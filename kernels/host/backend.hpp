@@ -45,5 +45,7 @@ extern template host::Entry reducing_kernel<host::Backend>(const ExchangeArgs& a
 // norms.cc
 extern template host::Entry norm_kernel<host::Backend>(const NormArgs& args);
 extern template host::Entry norm_kernel<host::Backend>(const FusedNormArgs& args);
+// experts.cc
+extern template host::Entry experts_kernel<host::Backend>(const ExpertArgs& args);
 
 }  // namespace symmetra::kernels

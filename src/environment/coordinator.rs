@@ -8,8 +8,9 @@ use crate::bootstrap::hello::at_odds;
 use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::op::Call;
+use crate::op::{ALL_GATHER, Call};
 use crate::stream::{Capture, Enqueue, Graph, Kept, Stream};
+use crate::types::Dtype;
 
 /// A parallel group of an [`Environment`](super::Environment): its ranks and its operations. Each call runs on the
 /// first backend that serves it: see [`explain`](Self::explain).
@@ -109,6 +110,13 @@ impl Coordinator {
                 format!("{}{reduction} of {dtype}{graph} by the group {} on {places},", request.operation, self.name);
             Error::unsupported(what, reason)
         })
+    }
+
+    /// The communicator, if own kernels serve every collective of the group. Equal on every rank.
+    pub(crate) fn on_own_kernels_alone(&self) -> Option<&Communicator> {
+        let request = Request::of(&Call::new(&ALL_GATHER, Dtype::U8), false);
+        let own = matches!(self.facts.select(&request), Ok(Backend::Own));
+        self.serving.own().filter(|_| own)
     }
 
     /// The communicator for a form of a call that only own kernels have.
@@ -271,7 +279,7 @@ impl Coordinator {
         other.map_or(Ok(()), |rank| Err(at_odds("to a barrier", rank, Some("for something else"))))
     }
 
-    pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.serving.all_gather_bytes(bytes)
     }
 

@@ -113,6 +113,7 @@ impl Health {
     fn diagnose(&self) -> Error {
         let page = self.own();
         let error = match (page.stopped(), page.code.load(Ordering::Acquire)) {
+            (_, args::kStatusRouting | args::kStatusCapacity) => self.mismatch(self.rank, self.rank),
             (_, args::kStatusMismatch) => self.mismatch(self.rank, page.peer.load(Ordering::Relaxed) as usize),
             // A stop says more than another status: the kernel gave up because of the stop.
             (Some(stop), _) => self.stopped(stop),
@@ -209,7 +210,7 @@ impl Health {
     /// The mismatch between two ranks, after rank `by` found that `other` calls differently. If this rank has called,
     /// at least one of the two differs from it.
     fn mismatch(&self, by: usize, other: usize) -> Error {
-        if let Some(error) = self.counts_mismatch(by) {
+        if let Some(error) = self.counts_mismatch(by).or_else(|| self.misrouting(by)) {
             return error;
         }
         let found_by_kernel = self.pages.get(by).is_some_and(|page| page.finding() == Some(Finding::Different(other)));
@@ -261,6 +262,22 @@ impl Health {
         })
     }
 
+    /// The error after rank `by` found tokens that no rank can take. All ranks word it alike.
+    fn misrouting(&self, by: usize) -> Option<Error> {
+        let page = self.pages.get(by)?;
+        let code = page.code.load(Ordering::Acquire);
+        let rank = page.peer.load(Ordering::Relaxed) as usize;
+        let [first, second] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
+        match code {
+            args::kStatusRouting => {
+                let (token, experts) = (first as u32 as usize, (first >> 32) as usize);
+                Some(Error::Routing { rank, token, expert: second as i64, experts })
+            }
+            args::kStatusCapacity => Some(Error::Capacity { rank, rows: first as usize, capacity: second as usize }),
+            _ => None,
+        }
+    }
+
     /// The mismatch between this rank's calls and those of the first rank that differs, if any. Compares what was
     /// enqueued since the last comparison.
     fn differing(&self) -> Option<Error> {
@@ -309,6 +326,8 @@ impl Health {
             }
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
+            // A kernel of this rank found it, and its page says what.
+            Error::Routing { .. } | Error::Capacity { .. } => (Cause::Differed, self.rank),
             Error::PeerLost { rank, .. } => (Cause::Lost, *rank),
             // The aborting rank tells all ranks, and may know more than this rank.
             Error::Aborted { .. } => return,

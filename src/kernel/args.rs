@@ -514,6 +514,106 @@ const _: () = {
     ["Offset of field: Geometry::programmatic"][::std::mem::offset_of!(Geometry, programmatic) - 12usize];
     ["Offset of field: Geometry::cluster"][::std::mem::offset_of!(Geometry, cluster) - 16usize];
 };
+pub const kExpertHead: u32 = 0;
+pub const kExpertRows: u32 = 1;
+pub const kExpertCount: u32 = 2;
+pub const kExpertPlace: u32 = 3;
+pub const kExpertCopy: u32 = 4;
+pub const kExpertGive: u32 = 5;
+pub const kExpertTake: u32 = 6;
+pub const kExpertKernels: u32 = 7;
+pub const kRowsByRank: u32 = 0;
+pub const kRowsByExpert: u32 = 1;
+pub const kRowsPadded: u32 = 2;
+pub const kRowLayouts: u32 = 3;
+pub const kWireBytes: u32 = 0;
+pub const kWireF8: u32 = 1;
+pub const kWireGivenF8: u32 = 2;
+pub const kWires: u32 = 3;
+pub const kCodeScalesF32: u32 = 0;
+pub const kCodeScalesPowers: u32 = 1;
+pub const kCodeScalesE8M0: u32 = 2;
+pub const kCodeScales: u32 = 3;
+pub const kCodeGroup: u32 = 128;
+pub const kMostTopK: u32 = 64;
+pub const kMostExpertHidden: u32 = 65536;
+pub const kMostCopies: u32 = 65534;
+pub const kNone: u32 = 0xFFFFFFFF;
+pub const kOpDispatch: u32 = 18;
+pub const kOpCombine: u32 = 19;
+pub const kStatusRouting: u32 = 4;
+pub const kStatusCapacity: u32 = 5;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertHead {
+    pub tokens: u32,
+    pub claimed: u32,
+    pub room: u32,
+    pub bad_token: u32,
+    pub bad_expert: i64,
+    pub reserved: u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertOutputs {
+    pub scales: *mut ::core::ffi::c_void,
+    pub counts: *mut u32,
+    pub offsets: *mut u32,
+    pub ids: *mut i32,
+    pub weights: *mut f32,
+    pub sources: *mut u32,
+    pub index: *mut u32,
+    pub scale_rows: u64,
+    pub columns: u32,
+    pub reserved: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertArgs {
+    pub wait: Wait,
+    pub table: *const u32,
+    pub heads: *mut u8,
+    pub state: *mut u32,
+    pub places: *mut u32,
+    pub token_count: *const u32,
+    pub ids: *const ::core::ffi::c_void,
+    pub weights: *const f32,
+    pub rows: *const ::core::ffi::c_void,
+    pub row_scales: *const f32,
+    pub travelling: *mut u8,
+    pub output: *mut ::core::ffi::c_void,
+    pub add: *const ::core::ffi::c_void,
+    pub sums: *mut f32,
+    pub head_bytes: u64,
+    pub copies_offset: u64,
+    pub weights_offset: u64,
+    pub row_bytes: u64,
+    pub scales_offset: u64,
+    pub capacity: u64,
+    pub kernel: u32,
+    pub rank: u32,
+    pub world: u32,
+    pub op: u32,
+    pub dtype: u32,
+    pub wire: u32,
+    pub scales: u32,
+    pub payload_bytes: u32,
+    pub layout: u32,
+    pub align: u32,
+    pub experts: u32,
+    pub copies: u32,
+    pub first_copy: u32,
+    pub local: u32,
+    pub top_k: u32,
+    pub hidden: u32,
+    pub tokens: u32,
+    pub max_tokens: u32,
+    pub id_bytes: u32,
+    pub weighs: u32,
+    pub exact: u32,
+    pub step: u32,
+    pub into: ExpertOutputs,
+}
 impl Kind {
     pub const all_reduce: Kind = Kind(0);
     pub const exchange: Kind = Kind(1);
@@ -523,6 +623,7 @@ impl Kind {
     pub const probe: Kind = Kind(5);
     pub const norm: Kind = Kind(6);
     pub const fused_norm: Kind = Kind(7);
+    pub const experts: Kind = Kind(8);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -565,4 +666,8 @@ unsafe impl Block for NormArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for FusedNormArgs {
     const KIND: Kind = Kind::fused_norm;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for ExpertArgs {
+    const KIND: Kind = Kind::experts;
 }

@@ -12,7 +12,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 58] = [
+const ROOMS: [&str; 60] = [
     // What kernels are made of, for a kernel of a caller too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -24,6 +24,7 @@ const ROOMS: [&str; 58] = [
     "kernels/all_reduce/",
     "kernels/exchange/",
     "kernels/norm/",
+    "kernels/experts/",
     "kernels/probe/",
     "kernels/signal/",
     "kernels/dispatch.",
@@ -65,6 +66,7 @@ const ROOMS: [&str; 58] = [
     "src/backend/",
     "src/environment/",
     "src/api/",
+    "src/experts/",
     "src/interop/",
     "src/capi/",
     "src/lib.",

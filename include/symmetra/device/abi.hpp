@@ -14,12 +14,16 @@ constexpr uint32_t kOpSignalBarrier = 2;
 constexpr uint32_t kOpAgree = 3;
 constexpr uint32_t kOpCounts = 12;
 constexpr uint32_t kOpAllReduceNorm = 15;
+constexpr uint32_t kOpDispatch = 18;
+constexpr uint32_t kOpCombine = 19;
 
 /// Values of Status::code.
 constexpr uint32_t kStatusOk = 0;
 constexpr uint32_t kStatusTimeout = 1;   ///< a wait passed its deadline
 constexpr uint32_t kStatusAborted = 2;   ///< a wait saw the abort word
 constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from this rank's
+constexpr uint32_t kStatusRouting = 4;   ///< a token of Status::peer asks for an expert that there is not
+constexpr uint32_t kStatusCapacity = 5;  ///< Status::peer would receive more rows than it has room for
 
 /// Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first
 /// wait that gives up writes the other fields, `code` last.
@@ -32,7 +36,8 @@ struct Status {
   uint32_t epoch;     ///< the epoch that was waited for
   uint32_t reserved;
   uint64_t timeout_ns;  ///< the deadline of the wait
-  uint64_t theirs[2];   ///< kStatusMismatch: the peer's descriptor
+  uint64_t theirs[2];   ///< kStatusMismatch: the peer's descriptor; kStatusRouting: token and number of experts << 32,
+                        ///< expert; kStatusCapacity: rows, room
 };
 
 /// Progress of a rank's device. It lies in the arena, so peers can read it after the rank has died.

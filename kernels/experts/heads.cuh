@@ -1,0 +1,147 @@
+// What ranks tell each other of their tokens ahead of the rows: how many there are, and which copy of which expert each
+// goes to. From the heads of all ranks every rank computes all counts and places, so ranks cannot disagree on them.
+#pragma once
+#include "kernels/geometry.hpp"
+#include "kernels/scan.cuh"
+#include "symmetra/device/wait.cuh"
+
+namespace symmetra::kernels {
+
+/// The copy of a pair that goes to no expert.
+constexpr uint16_t kNoCopy = 0xFFFF;
+
+/// The table of a group's experts.
+class ExpertTable {
+ public:
+  SYMMETRA_DEVICE explicit ExpertTable(const ExpertArgs& args)
+      : begins_(args.table),
+        copies_(begins_ + args.experts + 1),
+        starts_(copies_ + args.copies),
+        rank_(args.rank),
+        experts_(args.experts),
+        world_(args.world) {}
+
+  SYMMETRA_DEVICE bool has(int64_t expert) const { return expert >= 0 && expert < int64_t{experts_}; }
+
+  /// The copy of an expert for a token of this rank: the own rank's, else all copies in turn.
+  SYMMETRA_DEVICE uint16_t copy(uint32_t expert, uint32_t token) const {
+    const uint32_t begin = begins_[expert], count = begins_[expert + 1] - begin;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (copies_[begin + i] >> 16 == rank_) return static_cast<uint16_t>(copies_[begin + i]);
+    }
+    return static_cast<uint16_t>(copies_[begin + (uint64_t{rank_} + token) % count]);
+  }
+
+  SYMMETRA_DEVICE uint32_t first_copy(uint32_t rank) const { return starts_[rank]; }
+  SYMMETRA_DEVICE uint32_t rank_of(uint16_t copy) const {
+    uint32_t rank = 0;
+    while (rank + 1 < world_ && copy >= starts_[rank + 1]) ++rank;
+    return rank;
+  }
+
+ private:
+  const uint32_t* begins_;
+  const uint32_t* copies_;
+  const uint32_t* starts_;
+  uint32_t rank_;
+  uint32_t experts_;
+  uint32_t world_;
+};
+
+/// The heads of all ranks.
+class Heads {
+ public:
+  SYMMETRA_DEVICE explicit Heads(const ExpertArgs& args) : args_(args) {}
+
+  SYMMETRA_DEVICE ExpertHead* head(uint32_t rank) const { return reinterpret_cast<ExpertHead*>(at(rank)); }
+  SYMMETRA_DEVICE uint32_t tokens(uint32_t rank) const { return head(rank)->tokens; }
+  /// Pairs for each copy, then tokens for each rank.
+  SYMMETRA_DEVICE uint32_t* counts(uint32_t rank) const { return reinterpret_cast<uint32_t*>(at(rank) + sizeof(ExpertHead)); }
+  SYMMETRA_DEVICE uint32_t to_copy(uint32_t rank, uint32_t copy) const { return counts(rank)[copy]; }
+  SYMMETRA_DEVICE uint32_t to_rank(uint32_t rank, uint32_t target) const { return counts(rank)[args_.copies + target]; }
+  SYMMETRA_DEVICE uint16_t* copies(uint32_t rank) const { return reinterpret_cast<uint16_t*>(at(rank) + args_.copies_offset); }
+  SYMMETRA_DEVICE float* weights(uint32_t rank) const { return reinterpret_cast<float*>(at(rank) + args_.weights_offset); }
+
+  /// Whether a pair's copy is on this rank. `copy` becomes its number there.
+  SYMMETRA_DEVICE bool is_here(uint32_t& copy) const {
+    copy -= args_.first_copy;
+    return copy < args_.local;
+  }
+
+ private:
+  SYMMETRA_DEVICE uint8_t* at(uint32_t rank) const { return args_.heads + rank * args_.head_bytes; }
+
+  const ExpertArgs& args_;
+};
+
+/// What the own experts receive, in own device memory.
+struct ExpertState {
+  uint32_t* words;
+  uint32_t local;
+
+  SYMMETRA_DEVICE explicit ExpertState(const ExpertArgs& args) : words(args.state), local(args.local) {}
+  /// Nonzero: no row has a place.
+  SYMMETRA_DEVICE uint32_t& failed() const { return words[0]; }
+  /// Rows that came, with those that alignment leaves free.
+  SYMMETRA_DEVICE uint32_t& rows() const { return words[1]; }
+  SYMMETRA_DEVICE uint32_t& count(uint32_t expert) const { return words[2 + expert]; }
+  SYMMETRA_DEVICE uint32_t& offset(uint32_t expert) const { return words[2 + local + expert]; }
+};
+
+/// Writes the own head. A block counts the pairs of a copy, or the tokens for a rank, or copies what the caller asks for.
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
+  const ExpertTable table(args);
+  const Heads heads(args);
+  platform::wait_prior();
+  const uint32_t claimed = args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens;
+  const uint32_t tokens = claimed <= args.tokens ? claimed : 0, pairs = tokens * args.top_k;
+  const auto asked = [&](uint32_t pair) {
+    const auto* const ids = static_cast<const uint8_t*>(args.ids);
+    return args.id_bytes == 8 ? platform::load<int64_t>(ids + uint64_t{pair} * 8)
+                              : int64_t{platform::load<int32_t>(ids + uint64_t{pair} * 4)};
+  };
+  const auto copy_of = [&](uint32_t pair) {
+    const int64_t expert = asked(pair);
+    return table.has(expert) ? table.copy(static_cast<uint32_t>(expert), pair / args.top_k) : kNoCopy;
+  };
+  for (uint32_t unit = platform::block(); unit <= args.copies + args.world; unit += platform::blocks()) {
+    uint32_t* const count = heads.counts(args.rank) + unit;
+    if (unit < args.copies) {
+      uint32_t mine = 0;
+      for (uint32_t pair = platform::thread(); pair < pairs; pair += platform::threads()) mine += copy_of(pair) == unit;
+      const uint32_t all = block_scan(mine, words).all;
+      if (platform::thread() == 0) *count = all;
+    } else if (unit < args.copies + args.world) {
+      const uint32_t first = table.first_copy(unit - args.copies), end = table.first_copy(unit - args.copies + 1);
+      uint32_t mine = 0;
+      for (uint32_t token = platform::thread(); token < tokens; token += platform::threads()) {
+        bool goes = false;
+        for (uint32_t k = 0; k < args.top_k && !goes; ++k) {
+          const uint32_t copy = copy_of(token * args.top_k + k);
+          goes = copy >= first && copy < end;
+        }
+        mine += goes;
+      }
+      const uint32_t all = block_scan(mine, words).all;
+      if (platform::thread() == 0) *count = all;
+    } else {
+      uint32_t first_bad = 0;  // counted from the end, so that the first is the largest
+      for (uint32_t pair = platform::thread(); pair < pairs; pair += platform::threads()) {
+        const int64_t expert = asked(pair);
+        heads.copies(args.rank)[pair] = table.has(expert) ? table.copy(static_cast<uint32_t>(expert), pair / args.top_k) : kNoCopy;
+        if (args.weights != nullptr) heads.weights(args.rank)[pair] = args.weights[pair];
+        if (first_bad == 0 && expert != -1 && !table.has(expert)) first_bad = kNone - pair;
+      }
+      first_bad = block_max(first_bad, words);
+      if (platform::thread() == 0) {
+        const bool bad = first_bad != 0;
+        const uint32_t pair = kNone - first_bad;
+        *heads.head(args.rank) = {bad ? 0 : tokens, claimed, args.tokens, bad ? pair / args.top_k : kNone, bad ? asked(pair) : 0, 0};
+      }
+    }
+  }
+  platform::release_next();
+}
+
+}  // namespace symmetra::kernels

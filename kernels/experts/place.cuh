@@ -1,0 +1,145 @@
+// From the heads of all ranks to the place of every row: first counts, then a place for each pair of a token and an expert
+// of this rank. The order is a function of the heads alone.
+#pragma once
+#include "kernels/experts/heads.cuh"
+
+namespace symmetra::kernels {
+
+/// Rows of an expert with so many pairs, as they count against the capacity.
+SYMMETRA_DEVICE uint32_t aligned_rows(const ExpertArgs& args, uint32_t pairs) {
+  if (args.layout != kRowsByExpert) return pairs;
+  return (pairs + args.align - 1) / args.align * args.align;
+}
+
+/// Pairs for a copy, from all ranks.
+SYMMETRA_DEVICE uint32_t pairs_of(const ExpertArgs& args, const Heads& heads, uint32_t copy) {
+  uint32_t pairs = 0;
+  for (uint32_t source = 0; source < args.world; ++source) pairs += heads.to_copy(source, copy);
+  return pairs;
+}
+
+/// What a rank would receive, as that counts against the capacity: rows, or with equal room for every expert the most that
+/// one of its experts has. Every thread of the block gets it.
+SYMMETRA_DEVICE uint32_t rows_of(const ExpertArgs& args, const Heads& heads, uint32_t rank, uint32_t* words) {
+  if (args.layout == kRowsByRank) {
+    uint32_t rows = 0;
+    for (uint32_t source = 0; source < args.world; ++source) rows += heads.to_rank(source, rank);
+    return rows;
+  }
+  const ExpertTable table(args);
+  uint32_t all = 0, most = 0;
+  for (uint32_t copy = table.first_copy(rank) + platform::thread(); copy < table.first_copy(rank + 1); copy += platform::threads()) {
+    const uint32_t pairs = pairs_of(args, heads, copy);
+    all += aligned_rows(args, pairs);
+    most = pairs > most ? pairs : most;
+  }
+  return args.layout == kRowsPadded ? block_max(most, words) : block_scan(all, words).all;
+}
+
+/// Reports what is wrong with the heads, or with what ranks would receive. All ranks find the same, and the first.
+SYMMETRA_DEVICE bool is_wrong(const ExpertArgs& args, const Heads& heads, uint32_t* words) {
+  const auto found = [&](uint32_t code, uint32_t peer, uint64_t first, uint64_t second) {
+    if (platform::thread() == 0) device::report(args.wait, code, args.op, peer, 0, first, second);
+    return true;
+  };
+  for (uint32_t source = 0; source < args.world; ++source) {
+    const ExpertHead& head = *heads.head(source);
+    if (head.claimed > head.room) return found(kStatusCapacity, source, head.claimed, head.room);
+    if (head.bad_token != kNone) {
+      return found(kStatusRouting, source, uint64_t{args.experts} << 32 | head.bad_token, static_cast<uint64_t>(head.bad_expert));
+    }
+  }
+  for (uint32_t rank = 0; rank < args.world; ++rank) {
+    const uint32_t rows = rows_of(args, heads, rank, words);
+    if (rows > args.capacity) return found(kStatusCapacity, rank, rows, args.capacity);
+  }
+  return false;
+}
+
+/// Counts the rows of the own experts. One block.
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
+  const Heads heads(args);
+  const ExpertState state(args);
+  platform::wait_prior();
+  const bool wrong = is_wrong(args, heads, words);
+  if (platform::thread() == 0) state.failed() = wrong;
+  if (!wrong) {
+    const Run run(args.local);
+    uint32_t mine = 0;
+    for (uint32_t expert = run.begin; expert < run.end; ++expert)
+      mine += aligned_rows(args, pairs_of(args, heads, args.first_copy + expert));
+    const Scanned scanned = block_scan(mine, words);
+    uint32_t offset = scanned.before;
+    for (uint32_t expert = run.begin; expert < run.end; ++expert) {
+      const uint32_t pairs = pairs_of(args, heads, args.first_copy + expert);
+      state.count(expert) = pairs;
+      state.offset(expert) = args.layout == kRowsPadded ? expert * static_cast<uint32_t>(args.capacity) : offset;
+      if (args.into.counts != nullptr) args.into.counts[expert] = pairs;
+      if (args.into.offsets != nullptr) args.into.offsets[expert] = state.offset(expert);
+      offset += aligned_rows(args, pairs);
+    }
+    const uint32_t end = args.layout == kRowsPadded ? args.local * static_cast<uint32_t>(args.capacity) : scanned.all;
+    const uint32_t rows = args.layout == kRowsByRank ? rows_of(args, heads, args.rank, words) : end;
+    if (platform::thread() == 0) {
+      state.rows() = rows;
+      if (args.into.offsets != nullptr) args.into.offsets[args.local] = end;
+    }
+  }
+  platform::release_next();
+}
+
+/// The place of each pair, and of each token that has an expert here.
+struct Places {
+  uint32_t* pairs;
+  uint32_t* tokens;
+
+  SYMMETRA_DEVICE explicit Places(const ExpertArgs& args)
+      : pairs(args.places), tokens(args.places + uint64_t{args.world} * args.max_tokens * args.top_k) {}
+};
+
+/// Finds places. A block walks what one rank sends one local expert, or what it sends all of them.
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
+  const Heads heads(args);
+  const ExpertState state(args);
+  const Places places(args);
+  platform::wait_prior();
+  const uint32_t units = state.failed() != 0 ? 0 : (args.local + 1) * args.world;
+  for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
+    const uint32_t expert = unit / args.world, source = unit % args.world, tokens = heads.tokens(source);
+    const uint16_t* const copies = heads.copies(source);
+    if (expert < args.local) {
+      const uint32_t copy = args.first_copy + expert;
+      uint32_t before = state.offset(expert);
+      for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_copy(earlier, copy);
+      const Run run(tokens * args.top_k);
+      uint32_t mine = 0;
+      for (uint32_t pair = run.begin; pair < run.end; ++pair) mine += copies[pair] == copy;
+      uint32_t place = before + block_scan(mine, words).before;
+      uint32_t* const into = places.pairs + uint64_t{source} * args.max_tokens * args.top_k;
+      for (uint32_t pair = run.begin; pair < run.end; ++pair) {
+        if (copies[pair] == copy) into[pair] = place++;
+      }
+    } else {
+      uint32_t before = 0;
+      for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_rank(earlier, args.rank);
+      const Run run(tokens);
+      const auto comes = [&](uint32_t token) {
+        for (uint32_t k = 0; k < args.top_k; ++k) {
+          uint32_t copy = copies[token * args.top_k + k];
+          if (heads.is_here(copy)) return true;
+        }
+        return false;
+      };
+      uint32_t mine = 0;
+      for (uint32_t token = run.begin; token < run.end; ++token) mine += comes(token);
+      uint32_t place = before + block_scan(mine, words).before;
+      uint32_t* const into = places.tokens + uint64_t{source} * args.max_tokens;
+      for (uint32_t token = run.begin; token < run.end; ++token) into[token] = comes(token) ? place++ : kNone;
+    }
+  }
+  platform::release_next();
+}
+
+}  // namespace symmetra::kernels

@@ -1,0 +1,202 @@
+// Rows on their way to experts: into the form in which they travel, and from there to their places.
+#pragma once
+#include "kernels/experts/place.cuh"
+#include "kernels/norm/rows.cuh"
+#include "kernels/numeric/narrow.cuh"
+
+namespace symmetra::kernels {
+
+/// A row of bytes.
+using Bytes = Row<U8>;
+
+/// Packets of so many bytes.
+SYMMETRA_DEVICE uint32_t byte_packets(uint64_t bytes) { return static_cast<uint32_t>((bytes + 15) / 16); }
+
+/// Groups of a row that have a scale each.
+SYMMETRA_DEVICE uint32_t code_groups(const ExpertArgs& args) { return (args.hidden + kCodeGroup - 1) / kCodeGroup; }
+
+/// A row that travels, of a token of a rank.
+SYMMETRA_DEVICE uint8_t* travelling(const ExpertArgs& args, uint32_t rank, uint32_t token) {
+  return args.travelling + (uint64_t{rank} * args.max_tokens + token) * args.row_bytes;
+}
+
+/// Copies bytes between rows by the threads of the block.
+SYMMETRA_DEVICE void copy_bytes(const Bytes& into, const Bytes& from) {
+  for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) into.store(packet, from.load(packet));
+}
+
+/// The e4m3 codes of a group of a row, and their scale. 448 over the largest size of the group, which counts as at least
+/// 1e-4, multiplies each element; the product is rounded to nearest even and saturates.
+struct CodeScale {
+  float scale;
+  float inverse;
+  uint32_t byte;
+
+  SYMMETRA_DEVICE CodeScale(uint32_t scales, float largest) {
+    constexpr float kLeast = 1e-4f;
+    const float most = larger(largest, kLeast);
+    byte = scales == kCodeScalesF32 ? 0 : narrow::E8M0::covering<narrow::E4M3>(most);
+    scale = scales == kCodeScalesF32 ? platform::divide(most, narrow::E4M3::kMost) : narrow::E8M0::decode(byte);
+    inverse = scales == kCodeScalesF32 ? platform::divide(narrow::E4M3::kMost, most) : narrow::E8M0::inverse(byte);
+  }
+
+  SYMMETRA_DEVICE void store(uint32_t scales, uint8_t* into, uint32_t group) const {
+    if (scales == kCodeScalesE8M0) {
+      into[group] = static_cast<uint8_t>(byte);
+    } else {
+      platform::store(into + uint64_t{group} * 4, scale);
+    }
+  }
+};
+
+/// Encodes a row: eight neighbouring threads take a group where threads run in step, else one thread does.
+template <class Element>
+SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, uint8_t* into) {
+  constexpr uint32_t kSharers = platform::kTeam == 1 ? 1 : 8, kMine = kCodeGroup / kSharers;
+  constexpr uint32_t kEach = kValues<Element, 4>, kPackets = kMine / kEach;
+  const Row<Element> row(args.rows, uint64_t{token} * args.hidden, args.hidden);
+  const uint32_t groups = code_groups(args), parts = (groups * kSharers + platform::kTeam - 1) / platform::kTeam * platform::kTeam;
+  for (uint32_t part = platform::thread(); part < parts; part += platform::threads()) {
+    float values[kMine];
+    float largest = 0.0f;
+    for (uint32_t packet = 0; packet < kPackets; ++packet) {
+      float some[kEach];
+      Element::unpack(row.load(part * kPackets + packet), some);
+      for (uint32_t i = 0; i < kEach; ++i) {
+        values[packet * kEach + i] = some[i];
+        largest = larger(largest, platform::f32_of(platform::bits_of(some[i]) & 0x7FFFFFFF));
+      }
+    }
+    largest = platform::f32_of(platform::team_max(kSharers, platform::bits_of(largest)));
+    const uint32_t group = part / kSharers;
+    const CodeScale scale(args.scales, largest);
+    if (group >= groups) continue;
+    for (uint32_t packet = 0; packet < kMine / 16; ++packet) {
+      Words<4> codes;
+      for (uint32_t word = 0; word < 4; ++word) {
+        float four[4];
+        for (uint32_t i = 0; i < 4; ++i) four[i] = platform::multiply(values[packet * 16 + word * 4 + i], scale.inverse);
+        codes.word[word] = narrow::pack_word<narrow::E4M3>(four);
+      }
+      const uint32_t at = part * (kMine / 16) + packet;
+      if (at * 16 < args.hidden) platform::store(into + uint64_t{at} * 16, codes);
+    }
+    if (part % kSharers == 0) scale.store(args.scales, into + args.scales_offset, group);
+  }
+}
+
+/// Puts the own rows into the form in which they travel. A block takes a token.
+template <class Element>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(ExpertArgs) args) {
+  const Heads heads(args);
+  platform::wait_prior();
+  const uint32_t tokens = heads.tokens(args.rank);
+  for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
+    uint8_t* const into = travelling(args, args.rank, token);
+    if constexpr (Element::kFloating) {
+      encode_row<Element>(args, token, into);
+    } else {
+      copy_bytes(Bytes(into, 0, args.payload_bytes), Bytes(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes));
+      if (args.wire == kWireGivenF8) {
+        const uint32_t bytes = code_groups(args) * 4;
+        copy_bytes(Bytes(into + args.scales_offset, 0, bytes), Bytes(args.row_scales, uint64_t{token} * bytes, bytes));
+      }
+    }
+  }
+  platform::release_next();
+}
+
+/// Writes what becomes of one received row beside the row itself.
+class RowOutputs {
+ public:
+  SYMMETRA_DEVICE explicit RowOutputs(const ExpertArgs& args) : args_(args), heads_(args), places_(args) {}
+
+  /// Scales of a row at `place`. `expert`: with equal room for every expert, the local expert of the row.
+  SYMMETRA_DEVICE void scales(const uint8_t* from, uint32_t place, uint32_t expert) const {
+    if (args_.into.scales == nullptr) return;
+    const uint32_t groups = code_groups(args_);
+    const bool padded = args_.layout == kRowsPadded;
+    const uint64_t row = padded ? place - uint64_t{expert} * args_.capacity : place;
+    for (uint32_t group = platform::thread(); group < groups; group += platform::threads()) {
+      const uint64_t first = padded ? uint64_t{expert} * groups * args_.into.scale_rows : 0;
+      const uint64_t at = args_.into.columns != 0 ? first + group * args_.into.scale_rows + row : uint64_t{place} * groups + group;
+      if (args_.scales == kCodeScalesE8M0) {
+        static_cast<uint8_t*>(args_.into.scales)[at] = from[group];
+      } else {
+        static_cast<float*>(args_.into.scales)[at] = platform::load<float>(from + uint64_t{group} * 4);
+      }
+    }
+  }
+
+  SYMMETRA_DEVICE void source(uint32_t place, uint32_t rank, uint32_t token) const {
+    if (args_.into.sources == nullptr || platform::thread() != 0) return;
+    args_.into.sources[uint64_t{place} * 2] = rank;
+    args_.into.sources[uint64_t{place} * 2 + 1] = token;
+  }
+
+  /// The expert of a row at `place`, and its weight.
+  SYMMETRA_DEVICE void expert(uint32_t place, uint32_t expert, float weight) const {
+    if (platform::thread() != 0) return;
+    if (args_.into.ids != nullptr) args_.into.ids[place] = static_cast<int32_t>(expert);
+    if (args_.into.weights != nullptr) args_.into.weights[place] = weight;
+  }
+
+  /// All experts of a token whose row is at `place`, by rank.
+  SYMMETRA_DEVICE void experts(uint32_t place, uint32_t rank, uint32_t token) const {
+    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) {
+      const uint32_t pair = token * args_.top_k + k;
+      uint32_t copy = heads_.copies(rank)[pair];
+      const bool here = heads_.is_here(copy);
+      const uint64_t at = uint64_t{place} * args_.top_k + k;
+      if (args_.into.ids != nullptr) args_.into.ids[at] = here ? static_cast<int32_t>(copy) : -1;
+      if (args_.into.weights != nullptr) args_.into.weights[at] = here ? heads_.weights(rank)[pair] : 0.0f;
+      if (args_.into.index != nullptr && here) {
+        args_.into.index[places_.pairs[uint64_t{rank} * args_.max_tokens * args_.top_k + pair]] = place;
+      }
+    }
+  }
+
+ private:
+  const ExpertArgs& args_;
+  Heads heads_;
+  Places places_;
+};
+
+/// Copies rows that came into their places. A block takes a token of a rank.
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(ExpertArgs) args) {
+  const Heads heads(args);
+  const Places places(args);
+  const RowOutputs outputs(args);
+  platform::wait_prior();
+  const uint32_t units = ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens;
+  for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
+    const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
+    if (token >= heads.tokens(rank)) continue;
+    const uint8_t* const from = travelling(args, rank, token);
+    const auto put = [&](uint32_t place, uint32_t expert) {
+      if (args.output != nullptr) {
+        copy_bytes(Bytes(args.output, uint64_t{place} * args.payload_bytes, args.payload_bytes), Bytes(from, 0, args.payload_bytes));
+      }
+      outputs.scales(from + args.scales_offset, place, expert);
+      outputs.source(place, rank, token);
+    };
+    if (args.layout == kRowsByRank) {
+      const uint32_t place = places.tokens[unit];
+      if (place == kNone) continue;
+      put(place, 0);
+      outputs.experts(place, rank, token);
+      continue;
+    }
+    for (uint32_t k = 0; k < args.top_k; ++k) {
+      const uint32_t pair = token * args.top_k + k;
+      uint32_t copy = heads.copies(rank)[pair];
+      if (!heads.is_here(copy)) continue;
+      const uint32_t place = places.pairs[uint64_t{rank} * args.max_tokens * args.top_k + pair];
+      put(place, copy);
+      outputs.expert(place, copy, args.into.weights != nullptr ? heads.weights(rank)[pair] : 0.0f);
+    }
+  }
+  platform::release_next();
+}
+
+}  // namespace symmetra::kernels

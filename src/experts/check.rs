@@ -1,0 +1,199 @@
+//! The check of a call of experts: every operand, before anything is enqueued.
+
+use super::config::{ExpertConfig, Layout, Scales, Wire};
+use super::form::Form;
+use super::operands::{Combine, Received, Routing, ScaleOrder};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::op::{Held, check_apart, span};
+use crate::types::Dtype;
+
+/// The operands of a call, by name: what it reads, and what it writes.
+#[derive(Default)]
+struct Operands<'a> {
+    read: Vec<(&'static str, &'a Held)>,
+    written: Vec<(&'static str, &'a Held)>,
+}
+
+impl<'a> Operands<'a> {
+    /// Refuses operands of another device, and written operands that overlap others. `in_place`: the names of an operand
+    /// that is written and one that is read which may be the same memory.
+    fn check(&self, device: &Device, in_place: Option<[&str; 2]>) -> Result<()> {
+        let place = |(what, held): &(&'static str, &'a Held)| (*what, span(&held.view(), held.dtype));
+        for (what, held) in self.read.iter().chain(&self.written) {
+            device.check_same(what, held.view().device)?;
+        }
+        for (number, one) in self.written.iter().enumerate() {
+            for other in &self.written[number + 1..] {
+                check_apart(place(one), place(other), None)?;
+            }
+            for other in &self.read {
+                let same = in_place == Some([one.0, other.0]);
+                let (what, range) = place(other);
+                check_apart(place(one), (what, range.clone()), same.then_some(range))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks where tokens go, and returns how many there are.
+pub(super) fn routing(routing: &Routing<'_>, form: &Form, device: &Device) -> Result<usize> {
+    let Form { top_k, max_tokens, .. } = *form;
+    let ids = &routing.ids;
+    if !ids.elems.is_multiple_of(top_k) || ids.elems / top_k > max_tokens {
+        let limit = format!("each of at most {max_tokens} tokens has {top_k}");
+        return Err(Error::invalid("the number of ids", ids.elems, limit));
+    }
+    let tokens = ids.elems / top_k;
+    let mut operands = Operands { read: vec![("the ids", ids)], ..Operands::default() };
+    if let Some(weights) = &routing.weights {
+        exactly("the number of weights", weights, ids.elems)?;
+        operands.read.push(("the weights", weights));
+    }
+    if let Some(count) = &routing.tokens {
+        exactly("the length of the count of tokens", count, 1)?;
+        operands.read.push(("the count of tokens", count));
+    }
+    operands.check(device, None)?;
+    Ok(tokens)
+}
+
+/// Checks the rows of `tokens` tokens that a dispatch sends, and their scales.
+pub(super) fn sent(
+    (rows, scales): (&Held, Option<&Held>),
+    tokens: usize,
+    (config, form): (&ExpertConfig, &Form),
+    device: &Device,
+) -> Result<()> {
+    let (elems, dtypes): (usize, &[Dtype]) = match config.wire {
+        Wire::Same | Wire::F8(_) => (form.hidden, &[config.dtype]),
+        Wire::GivenF8 => (form.hidden, &CODES),
+        Wire::Bytes(bytes) => (bytes, &[Dtype::U8]),
+    };
+    typed("the rows", rows, dtypes)?;
+    exactly("the length of the rows", rows, tokens * elems)?;
+    let mut operands = Operands { read: vec![("the rows", rows)], ..Operands::default() };
+    match (scales, config.wire) {
+        (Some(scales), Wire::GivenF8) => {
+            typed("the scales", scales, &[Dtype::F32])?;
+            exactly("the number of scales", scales, tokens * form.groups)?;
+            operands.read.push(("the scales", scales));
+        }
+        (None, Wire::GivenF8) => {
+            return Err(Error::invalid("the scales", "missing", "rows that are codes travel with their scales"));
+        }
+        (Some(scales), _) => {
+            let limit = format!("{:?} takes none", config.wire);
+            return Err(Error::invalid("the number of scales", scales.elems, limit));
+        }
+        (None, _) => {}
+    }
+    operands.check(device, None)
+}
+
+/// Checks where received rows go. `rows`: how many there must be room for. `read`: what the call reads.
+pub(super) fn received(
+    into: &Received<'_>,
+    rows: usize,
+    (config, form): (&ExpertConfig, &Form),
+    (weighted, read): (bool, &[(&'static str, &Held)]),
+    device: &Device,
+) -> Result<()> {
+    let by_rank = config.layout == Layout::ByRank;
+    let (elems, dtypes): (usize, &[Dtype]) = match config.wire {
+        Wire::Same => (form.hidden, &[config.dtype]),
+        Wire::F8(_) | Wire::GivenF8 => (form.hidden, &CODES),
+        Wire::Bytes(bytes) => (bytes, &[Dtype::U8]),
+    };
+    typed("the received rows", &into.rows, dtypes)?;
+    at_least("the length of the received rows", &into.rows, rows * elems)?;
+    let mut operands = Operands { read: read.to_vec(), written: vec![("the received rows", &into.rows)] };
+    if let Some((scales, order)) = &into.scales {
+        let dtype = match config.wire {
+            Wire::F8(Scales::E8M0) => Dtype::U8,
+            Wire::F8(_) | Wire::GivenF8 => Dtype::F32,
+            Wire::Same | Wire::Bytes(_) => {
+                let limit = format!("{:?} has none", config.wire);
+                return Err(Error::invalid("the number of received scales", scales.elems, limit));
+            }
+        };
+        typed("the received scales", scales, &[dtype])?;
+        at_least("the number of received scales", scales, rows * form.groups)?;
+        let columns = *order == ScaleOrder::Columns && !matches!(config.layout, Layout::Padded { .. });
+        if columns && !scales.elems.is_multiple_of(form.groups) {
+            let limit = format!("a row has {} in columns of equal length", form.groups);
+            return Err(Error::invalid("the number of received scales", scales.elems, limit));
+        }
+        operands.written.push(("the received scales", scales));
+    }
+    if into.index.is_some() && !by_rank {
+        let limit = format!("rows that are {:?} are in that order", config.layout);
+        return Err(Error::invalid("the index of rows in the order of experts", "given", limit));
+    }
+    if into.weights.is_some() && !weighted {
+        return Err(Error::invalid("the received weights", "given", "the routing has none"));
+    }
+    let pairs = if by_rank { rows * form.top_k } else { rows };
+    let lengths = [
+        ("the received counts", &into.counts, form.local),
+        ("the received offsets", &into.offsets, form.local + 1),
+        ("the received ids", &into.ids, pairs),
+        ("the received weights", &into.weights, pairs),
+        ("the sources", &into.sources, rows * 2),
+        ("the index", &into.index, pairs),
+    ];
+    for (what, held, length) in lengths {
+        if let Some(held) = held {
+            at_least(&format!("the length of {what}"), held, length)?;
+            operands.written.push((what, held));
+        }
+    }
+    operands.check(device, None)
+}
+
+/// Checks a combine of `rows` rows into the sums of `tokens` tokens.
+pub(super) fn combine(
+    [results, output]: [&Held; 2],
+    options: &Combine<'_>,
+    [rows, tokens]: [usize; 2],
+    (config, form): (&ExpertConfig, &Form),
+    device: &Device,
+) -> Result<()> {
+    let mut operands = Operands { read: vec![("the results", results)], written: vec![("the output", output)] };
+    typed("the results", results, &[config.dtype])?;
+    at_least("the length of the results", results, rows * form.hidden)?;
+    typed("the output", output, &[config.dtype])?;
+    exactly("the length of the output", output, tokens * form.hidden)?;
+    if let Some(add) = &options.add {
+        typed("the rows to add", add, &[config.dtype])?;
+        exactly("the length of the rows to add", add, tokens * form.hidden)?;
+        operands.read.push(("the rows to add", add));
+    }
+    operands.check(device, Some(["the output", "the rows to add"]))
+}
+
+/// The types of codes.
+const CODES: [Dtype; 2] = [Dtype::U8, Dtype::F8E4M3];
+
+fn typed(what: &str, held: &Held, dtypes: &[Dtype]) -> Result<()> {
+    if dtypes.contains(&held.dtype) {
+        return Ok(());
+    }
+    let names: Vec<_> = dtypes.iter().map(|dtype| dtype.name()).collect();
+    Err(Error::invalid(&format!("the type of {what}"), held.dtype, format!("it must be {}", names.join(" or "))))
+}
+
+fn exactly(what: &str, held: &Held, elems: usize) -> Result<()> {
+    match held.elems == elems {
+        true => Ok(()),
+        false => Err(Error::invalid(what, held.elems, format!("it must be {elems}"))),
+    }
+}
+
+fn at_least(what: &str, held: &Held, elems: usize) -> Result<()> {
+    match held.elems >= elems {
+        true => Ok(()),
+        false => Err(Error::invalid(what, held.elems, format!("it must be at least {elems}"))),
+    }
+}

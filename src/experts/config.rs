@@ -1,0 +1,247 @@
+//! The settings of experts, equal on every rank.
+
+use crate::error::{Error, Result};
+use crate::group::{Determinism, MAX_WORLD_SIZE};
+use crate::kernel::args;
+use crate::types::Dtype;
+
+/// The settings of [`Experts`](super::Experts). Every rank of the group has the same.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ExpertConfig {
+    /// How many experts the model's layer has: 1 to 65,534.
+    pub experts: usize,
+    /// How many experts a token goes to: 1 to 64.
+    pub top_k: usize,
+    /// Elements of a row: 1 to 65,536.
+    pub hidden: usize,
+    /// Most tokens that a rank dispatches in a call.
+    pub max_tokens: usize,
+    /// The type of the caller's rows and results: f32, f16 or bf16. Default bf16.
+    pub dtype: Dtype,
+    /// How rows travel to experts. Default [`Wire::Same`].
+    pub wire: Wire,
+    /// The order of received rows. Default [`Layout::ByRank`].
+    pub layout: Layout,
+    /// How ranks exchange rows. Default [`Method::Auto`].
+    pub method: Method,
+    /// Which rank has which experts. Default [`Placement::Blocks`].
+    pub placement: Placement,
+    /// What the bits of a combine depend on; `None`: as the group says. [`Determinism::Exact`]: each result travels, and
+    /// the sum is in the order of a token's experts, whatever the world size and the placement.
+    /// [`Determinism::PerAlgorithm`]: a rank sums the results of its own experts first.
+    pub determinism: Option<Determinism>,
+    /// Most rows that a rank may receive, with the rows that alignment leaves free; `None`: as many as can come at worst.
+    /// [`Layout::Padded`] has a limit of its own.
+    pub capacity: Option<usize>,
+    /// How many dispatches may wait for their combine at once: 1 to 3. Default 1.
+    pub in_flight: usize,
+    /// Most blocks of a kernel; `None`: as many as serve best.
+    pub blocks: Option<u32>,
+}
+
+/// How rows travel from tokens to experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wire {
+    /// As the caller's rows are, bit for bit.
+    Same,
+    /// As e4m3 codes, with a scale for each 128 elements of a row. With `most` the largest size of a group, at least
+    /// 1e-4: `scale = most / 448`, and a code is the nearest to `x (448 / most)`, ties to even.
+    F8(Scales),
+    /// As the e4m3 codes and f32 scales, one for each 128 elements, that the caller gives.
+    GivenF8,
+    /// As so many bytes a row, bit for bit: 1 to 2^20.
+    Bytes(usize),
+}
+
+/// The scales of [`Wire::F8`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scales {
+    /// f32.
+    F32,
+    /// f32: the least power of two under which no code saturates.
+    PowersOfTwo,
+    /// [`PowersOfTwo`](Self::PowersOfTwo) as the byte of an e8m0.
+    E8M0,
+}
+
+/// The order of the rows that a rank receives: a function of the ids alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// A row for each token that has an expert on this rank, by source rank and token. The caller gives back one row for
+    /// each, the sum of its experts.
+    ByRank,
+    /// A row for each pair of a token and an expert on this rank, by local expert, source rank, token, and place among the
+    /// token's experts. The rows of an expert begin at a multiple of `align`.
+    ByExpert {
+        /// At least 1.
+        align: usize,
+    },
+    /// The order of [`ByExpert`](Self::ByExpert), with room for `rows` rows of every local expert.
+    Padded {
+        /// At least 1.
+        rows: usize,
+    },
+}
+
+/// How ranks exchange rows. Every way gives equal numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Method {
+    /// The library's choice.
+    Auto,
+    /// An all-gather of all ranks' rows, and an all-to-all of the results.
+    Gather,
+    /// A broadcast of each rank's rows, and an all-to-all of the results.
+    Broadcast,
+}
+
+/// Which rank has which experts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placement {
+    /// Neighbouring experts together: rank r has experts r E / W to (r + 1) E / W, of E experts on W ranks.
+    Blocks,
+    /// Expert e on rank e modulo the world size.
+    RoundRobin,
+    /// The experts of every rank, in the order in which the rank numbers them. An expert may be on several ranks: a token
+    /// takes the copy on its own rank, else copy (rank + token) modulo the number of copies.
+    Table(Vec<Vec<usize>>),
+}
+
+impl ExpertConfig {
+    /// The default settings of a layer of so many experts, experts a token, elements a row and tokens a rank.
+    pub fn new(experts: usize, top_k: usize, hidden: usize, max_tokens: usize) -> Self {
+        Self {
+            experts,
+            top_k,
+            hidden,
+            max_tokens,
+            dtype: Dtype::BF16,
+            wire: Wire::Same,
+            layout: Layout::ByRank,
+            method: Method::Auto,
+            placement: Placement::Blocks,
+            determinism: None,
+            capacity: None,
+            in_flight: 1,
+            blocks: None,
+        }
+    }
+
+    /// The method and the layout of a backend that engines know by name: `naive`, `allgather_reducescatter`, `mori`,
+    /// `deepep_high_throughput` (rows by rank), or `deepep_low_latency` (padded, with room for the tokens of
+    /// `world_size` ranks).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another name.
+    pub fn backend(self, name: &str, world_size: usize) -> Result<Self> {
+        let (method, layout) = match name {
+            "naive" => (Method::Broadcast, Layout::ByRank),
+            "allgather_reducescatter" => (Method::Gather, Layout::ByRank),
+            "mori" | "deepep_high_throughput" => (Method::Auto, Layout::ByRank),
+            "deepep_low_latency" => {
+                let rows = self.max_tokens.saturating_mul(world_size).saturating_mul(self.top_k);
+                (Method::Auto, Layout::Padded { rows })
+            }
+            _ => {
+                let limit = format!("the backends of experts are {}", BACKENDS.join(", "));
+                return Err(Error::invalid("the backend", name, limit));
+            }
+        };
+        Ok(Self { method, layout, ..self })
+    }
+
+    /// Refuses settings outside their limits.
+    pub(super) fn validate(&self, world_size: usize) -> Result<()> {
+        check("the world size", world_size, 1, MAX_WORLD_SIZE)?;
+        check("the number of experts", self.experts, 1, args::kMostCopies as usize)?;
+        check("the number of experts of a token", self.top_k, 1, args::kMostTopK as usize)?;
+        check("the elements of a row", self.hidden, 1, args::kMostExpertHidden as usize)?;
+        check("max_tokens", self.max_tokens, 1, MOST_PAIRS / (world_size * self.top_k))?;
+        check("in_flight", self.in_flight, 1, MOST_IN_FLIGHT)?;
+        check("blocks", self.blocks.map_or(1, |blocks| blocks as usize), 1, args::kMostNormBlocks as usize)?;
+        if let Some(capacity) = self.capacity {
+            check("the capacity", capacity, 1, MOST_PAIRS)?;
+        }
+        match self.layout {
+            Layout::ByRank => {}
+            Layout::ByExpert { align } => check("the alignment of rows", align, 1, MOST_ALIGN)?,
+            Layout::Padded { rows } => check("the rows of an expert", rows, 1, MOST_PAIRS / self.experts)?,
+        }
+        if let Wire::Bytes(bytes) = self.wire {
+            check("the bytes of a row", bytes, 1, MOST_ROW_BYTES)?;
+        }
+        if !matches!(self.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            return Err(Error::invalid("the type of rows", self.dtype, "it must be f32, f16 or bf16"));
+        }
+        Ok(())
+    }
+}
+
+impl Placement {
+    /// The experts of every rank.
+    pub(super) fn lists(&self, experts: usize, world_size: usize) -> Result<Vec<Vec<usize>>> {
+        let lists = match self {
+            Self::Blocks => {
+                let first = |rank: usize| rank * experts / world_size;
+                (0..world_size).map(|rank| (first(rank)..first(rank + 1)).collect()).collect()
+            }
+            Self::RoundRobin => (0..world_size).map(|rank| (rank..experts).step_by(world_size).collect()).collect(),
+            Self::Table(lists) => lists.clone(),
+        };
+        check_lists(&lists, experts, world_size)?;
+        Ok(lists)
+    }
+}
+
+/// Refuses a table that leaves an expert out, or has an expert twice on a rank.
+fn check_lists(lists: &[Vec<usize>], experts: usize, world_size: usize) -> Result<()> {
+    if lists.len() != world_size {
+        let limit = format!("the world size is {world_size}");
+        return Err(Error::invalid("the number of lists of experts", lists.len(), limit));
+    }
+    let copies: usize = lists.iter().map(Vec::len).sum();
+    let mut homes = vec![None; experts];
+    for (rank, list) in lists.iter().enumerate() {
+        for expert in list {
+            let Some(home) = homes.get_mut(*expert) else {
+                let limit = format!("there are {experts}");
+                return Err(Error::invalid(&format!("an expert of rank {rank}"), expert, limit));
+            };
+            if *home == Some(rank) {
+                let limit = "a rank has a copy of an expert once";
+                return Err(Error::invalid(&format!("an expert of rank {rank}, listed twice,"), expert, limit));
+            }
+            *home = Some(rank);
+        }
+    }
+    if let Some(expert) = homes.iter().position(Option::is_none) {
+        return Err(Error::invalid("an expert that no rank has", expert, "each is on at least one rank"));
+    }
+    check("the number of copies of experts", copies, 1, args::kMostCopies as usize)
+}
+
+/// The names that [`ExpertConfig::backend`] knows.
+const BACKENDS: [&str; 5] =
+    ["naive", "allgather_reducescatter", "mori", "deepep_high_throughput", "deepep_low_latency"];
+
+const MOST_IN_FLIGHT: usize = 3;
+const MOST_ALIGN: usize = 1 << 16;
+const MOST_ROW_BYTES: usize = 1 << 20;
+/// Kernels count pairs of tokens and experts, and rows, in 32 bits.
+const MOST_PAIRS: usize = u32::MAX as usize / 2;
+
+fn check(what: &str, value: usize, least: usize, most: usize) -> Result<()> {
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(Error::invalid(what, value, format!("it must be {least} to {most}"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/experts/config.rs"]
+mod tests;

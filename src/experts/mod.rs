@@ -1,0 +1,325 @@
+//! Expert parallelism: the rows of tokens go to the ranks of their experts (dispatch), and the results come back as weighted
+//! sums (combine).
+//!
+//! ```
+//! # use symmetra::experts::*;
+//! # use symmetra::half::bf16;
+//! # use symmetra::*;
+//! /// A layer whose experts give back what they get: the sum of a token's weights times its row.
+//! fn layer(
+//!     experts: &Experts,
+//!     (ids, weights): (&DeviceBuffer<i32>, &DeviceBuffer<f32>),
+//!     hidden: &DeviceBuffer<bf16>,
+//!     received: &DeviceBuffer<bf16>,
+//!     output: &DeviceBuffer<bf16>,
+//!     stream: &Stream,
+//! ) -> Result<()> {
+//!     let routing = Routing::new(ids).weights(weights);
+//!     let routed = experts.dispatch(&routing, hidden, &Received::rows(received), stream)?;
+//!     // Here the experts work on the rows of `received`.
+//!     routed.combine(received, output, Combine::default(), stream)
+//! }
+//! ```
+//!
+//! Ranks may have different numbers of tokens, also none. Which rows a rank receives, and in which order, is a function of
+//! the ids of all ranks alone; so are the bits of the sums. Nothing is allocated after opening. A call can be captured
+//! where the backend of its collectives can be, and a replay reads ids, weights and the count of tokens anew.
+
+mod check;
+mod config;
+mod form;
+mod operands;
+mod over;
+mod routed;
+mod slots;
+mod steps;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::collective::{Communicator, Lane};
+use crate::environment::Coordinator;
+use crate::error::{Error, Result};
+use crate::group::Determinism;
+use crate::memory::{DeviceBuffer, Operand, WithView};
+use crate::op::Held;
+use crate::stream::{Enqueue, Queue, Stream};
+use crate::types::{Dtype, Element};
+
+pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
+use form::{Form, table};
+pub use operands::{Combine, ExpertId, Received, Routing, ScaleOrder};
+use over::Over;
+pub use routed::Routed;
+use slots::{Recorded, Region, Slot, Slots};
+
+/// The experts of a layer, spread over the ranks of a group. Cheap to clone; usable from any thread.
+///
+/// Every rank opens the experts and makes its calls in the same order. Calls enqueue and return. A call on another stream
+/// waits for the call before.
+///
+/// A handle of a dispatch keeps its experts open:
+/// ```compile_fail,E0505
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn early(experts: Experts, routing: &Routing<'_>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+///     let into = Received::rows(rows);
+///     let routed = experts.dispatch(routing, rows, &into, stream)?;
+///     drop(experts);
+///     routed.combine(rows, rows, Combine::default(), stream)
+/// }
+/// ```
+/// Here the handle goes first:
+/// ```
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn late(experts: Experts, routing: &Routing<'_>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+///     let into = Received::rows(rows);
+///     let routed = experts.dispatch(routing, rows, &into, stream)?;
+///     let combined = routed.combine(rows, rows, Combine::default(), stream);
+///     drop(routed);
+///     drop(experts);
+///     combined
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Experts(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    over: Over,
+    config: ExpertConfig,
+    form: Form,
+    determinism: Determinism,
+    /// The experts of every rank.
+    lists: Mutex<Vec<Vec<usize>>>,
+    /// What kernels know of the placement.
+    table: DeviceBuffer<u32>,
+    region: Region,
+    memory: Vec<Slot>,
+    /// Sums of tokens between the steps of an exact combine.
+    sums: DeviceBuffer<f32>,
+    slots: Slots,
+    lane: Mutex<Lane>,
+    /// For reads of counts beside other work.
+    side: Stream,
+}
+
+/// Source of numbers of experts, unique in the process.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Communicator {
+    /// Opens experts on the ranks of this communicator. Their region is a part of the symmetric heap:
+    /// [`expert_bytes`] says how large. Collective; blocks.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if settings differ; [`Error::InvalidArgument`] for a setting outside its limits;
+    /// [`Error::OutOfMemory`] if the heap has no room for the region, or the device for the rest.
+    pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
+        Experts::open(Over::Communicator(self.clone()), config)
+    }
+}
+
+impl Coordinator {
+    /// Opens experts on the ranks of this group, over any backend. Where own kernels serve the group, the region is a part
+    /// of the symmetric heap: [`expert_bytes`] says how large. Collective; blocks.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::experts`].
+    pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
+        Experts::open(Over::Coordinator(self.clone()), config)
+    }
+}
+
+/// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has
+/// beside its elements: see [`Communicator::symmetric`].
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a setting outside its limits.
+pub fn expert_bytes(world_size: usize, config: &ExpertConfig) -> Result<u64> {
+    config.validate(world_size)?;
+    let lists = config.placement.lists(config.experts, world_size)?;
+    Ok(Form::new(config, 0, &lists)?.region_bytes(config.in_flight) as u64)
+}
+
+impl Experts {
+    fn open(over: Over, config: ExpertConfig) -> Result<Self> {
+        let world = over.world_size();
+        over.agree("the settings of experts", &format!("{config:?}"))?;
+        // All ranks have equal settings, and refuse alike.
+        config.validate(world)?;
+        let lists = config.placement.lists(config.experts, world)?;
+        let form = Form::new(&config, over.rank(), &lists)?;
+        let determinism = config.determinism.unwrap_or(over.local().group().config().determinism);
+        let device = over.device().clone();
+        let region = Region::new(&over, form.region_bytes(config.in_flight))?;
+        let own = || -> Result<_> {
+            let side = Stream::new(&device)?;
+            let table = DeviceBuffer::from_slice(&table(&lists, config.experts), &side)?;
+            let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
+            let exact = determinism == Determinism::Exact && config.layout != Layout::ByRank;
+            let sums = if exact { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
+            Ok((side, table, memory, DeviceBuffer::new(&device, sums)?, Lane::new(&device)?))
+        };
+        let (side, table, memory, sums, lane) = over.together("open experts", own())?;
+        let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Slots::new(config.in_flight));
+        let (lists, lane) = (Mutex::new(lists), Mutex::new(lane));
+        let inner =
+            Inner { id, over, config, form, determinism, lists, table, region, memory, sums, slots, lane, side };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Sends the rows of this rank's tokens to their experts, and receives the rows of the experts here. Enqueues and
+    /// returns. All ranks call it in the same order. `rows` is `[tokens, hidden]`, or with [`Wire::Bytes`] the bytes of as
+    /// many rows.
+    ///
+    /// The result keeps the routing for [`Routed::combine`], in one of [`ExpertConfig::in_flight`] slots.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for operands of another length, type or device than the settings ask for, and for
+    /// operands that overlap; [`Error::Unsupported`] if every slot is held, or where the call is captured and the backend
+    /// cannot be; the group's error if the group has failed. What only the device sees ends the group on every rank, as a
+    /// timeout does: [`Error::Routing`] for an expert that there is not, [`Error::Capacity`] for more rows than a rank has
+    /// room for, and for a count of tokens above that of the ids. Then no row is written.
+    pub fn dispatch<'h, 'op, T: Element>(
+        &'h self,
+        routing: &Routing<'op>,
+        rows: impl Operand<'op, T>,
+        into: &Received<'op>,
+        queue: impl Queue<'op> + 'h,
+    ) -> Result<Routed<'h>> {
+        self.dispatched(routing, Some((&Held::new(T::DTYPE, &rows.view_of()), None, into)), &queue)
+    }
+
+    /// A [`dispatch`](Self::dispatch) of rows that are e4m3 codes with f32 scales, `[tokens, groups]` for groups of 128
+    /// elements: [`Wire::GivenF8`].
+    ///
+    /// # Errors
+    /// Those of [`dispatch`](Self::dispatch).
+    pub fn dispatch_f8<'h, 'op, T: Element>(
+        &'h self,
+        routing: &Routing<'op>,
+        (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
+        into: &Received<'op>,
+        queue: impl Queue<'op> + 'h,
+    ) -> Result<Routed<'h>> {
+        let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
+        self.dispatched(routing, Some((&rows, Some(&scales), into)), &queue)
+    }
+
+    /// The routing of a dispatch without its rows: [`Routed::counts`] then says how many rows will come, and
+    /// [`Routed::dispatch`] sends them. Enqueues and returns.
+    ///
+    /// # Errors
+    /// Those of [`dispatch`](Self::dispatch).
+    pub fn plan<'h, 'op>(&'h self, routing: &Routing<'op>, queue: impl Queue<'op> + 'h) -> Result<Routed<'h>> {
+        self.dispatched(routing, None, &queue)
+    }
+
+    fn dispatched<'h>(
+        &'h self,
+        routing: &Routing<'_>,
+        sends: Option<(&Held, Option<&Held>, &Received<'_>)>,
+        queue: &impl Enqueue,
+    ) -> Result<Routed<'h>> {
+        let inner = &self.0;
+        let settings = (&inner.config, &inner.form);
+        let device = inner.over.device();
+        device.check_same("stream", queue.stream().device())?;
+        let tokens = check::routing(routing, &inner.form, device)?;
+        let weighted = routing.weights.is_some();
+        if let Some((rows, scales, into)) = sends {
+            check::sent((rows, scales), tokens, settings, device)?;
+            let mut read = vec![("the ids", &routing.ids), ("the rows", rows)];
+            read.extend(scales.map(|scales| ("the scales", scales)));
+            read.extend(routing.weights.as_ref().map(|weights| ("the weights", weights)));
+            read.extend(routing.tokens.as_ref().map(|count| ("the count of tokens", count)));
+            check::received(into, inner.form.rows, settings, (weighted, &read), device)?;
+        }
+        let mut routed = Routed::new(self, (tokens, weighted), queue)?;
+        let underway = routed.underway();
+        let mut lane = inner.begin(underway.slot, queue)?;
+        lane.order_call(queue)?;
+        inner.tell(underway, routing, queue)?;
+        if let Some((rows, scales, _)) = sends {
+            inner.send(underway, (rows, scales), queue)?;
+        }
+        inner.count(underway, sends.map(|(_, _, into)| into), queue)?;
+        inner.place_rows(underway, queue)?;
+        if let Some((_, _, into)) = sends {
+            inner.receive(underway, into, queue)?;
+        }
+        drop(lane);
+        routed.note(queue)?;
+        Ok(routed)
+    }
+
+    /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. Every rank keeps as
+    /// many experts as before. Ranks give the same placement. Collective; blocks until the work of `stream` is done.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if placements differ; [`Error::InvalidArgument`] for a placement that leaves an
+    /// expert out, or with another number of experts on a rank; [`Error::Unsupported`] while a dispatch holds a slot, with
+    /// [`Error::Peer`] on the other ranks.
+    pub fn place(&self, placement: &Placement, stream: &Stream) -> Result<()> {
+        let inner = &self.0;
+        let Inner { over, form, config, .. } = &**inner;
+        over.agree("the placement of experts", &format!("{placement:?}"))?;
+        let lists = placement.lists(config.experts, form.world)?;
+        let mut known = inner.lists.lock();
+        let moved = known.iter().zip(&lists).position(|(old, new)| old.len() != new.len());
+        if let Some(rank) = moved {
+            let limit = format!("the rank has {}", known[rank].len());
+            return Err(Error::invalid(&format!("the number of experts of rank {rank}"), lists[rank].len(), limit));
+        }
+        let placed = inner.slots.while_free("a placement of experts", || {
+            inner.lane.lock().order(stream)?;
+            inner.table.write(&table(&lists, config.experts), stream)
+        });
+        over.together("place experts", placed)?;
+        *known = lists;
+        Ok(())
+    }
+
+    /// The experts of this rank, in local order.
+    pub fn local_experts(&self) -> Vec<usize> {
+        self.0.lists.lock()[self.0.form.rank].clone()
+    }
+
+    /// How many rows an operand for received rows needs room for.
+    pub fn capacity(&self) -> usize {
+        self.0.form.rows
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &ExpertConfig {
+        &self.0.config
+    }
+}
+
+impl Inner {
+    /// Locks the lane for a call, and notes in a graph which slot the call writes.
+    fn begin(self: &Arc<Self>, slot: usize, queue: &impl Enqueue) -> Result<parking_lot::MutexGuard<'_, Lane>> {
+        self.over.check()?;
+        if let Some(recording) = queue.recording() {
+            recording.part(self.id, || Recorded::new(self)).uses(slot);
+        }
+        Ok(self.lane.lock())
+    }
+}
+
+impl fmt::Debug for Experts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = &self.0.form;
+        write!(out, "Experts({} on rank {} of {}, {:?})", form.experts, form.rank, form.world, self.0.config.layout)
+    }
+}
+
+/// Any thread may use experts.
+const _: () = {
+    const fn any_thread<T: Send + Sync>() {}
+    any_thread::<Experts>();
+};

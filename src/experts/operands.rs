@@ -1,0 +1,200 @@
+//! What a dispatch and a combine take beside rows.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::memory::{Operand, WithView};
+use crate::op::Held;
+use crate::types::{Dtype, Element};
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for i32 {}
+    impl Sealed for i64 {}
+}
+
+/// A type for the numbers of experts: i32 or i64. Sealed.
+pub trait ExpertId: Element + sealed::Sealed {}
+impl ExpertId for i32 {}
+impl ExpertId for i64 {}
+
+/// Which experts each token of this rank goes to.
+#[must_use = "tokens go nowhere by themselves"]
+pub struct Routing<'op> {
+    pub(super) ids: Held,
+    pub(super) weights: Option<Held>,
+    pub(super) tokens: Option<Held>,
+    _operands: PhantomData<&'op ()>,
+}
+
+impl<'op> Routing<'op> {
+    /// The experts of each token: `[tokens, top_k]`. -1 is no expert. The same expert twice in a token is two rows.
+    pub fn new<I: ExpertId>(ids: impl Operand<'op, I>) -> Self {
+        let ids = Held::new(I::DTYPE, &ids.view_of());
+        Self { ids, weights: None, tokens: None, _operands: PhantomData }
+    }
+
+    /// The weight of each result in its token's sum: `[tokens, top_k]`.
+    pub fn weights(mut self, weights: impl Operand<'op, f32>) -> Self {
+        self.weights = Some(Held::new(Dtype::F32, &weights.view_of()));
+        self
+    }
+
+    /// How many of the tokens take part, as one element in device memory, which is read when the queue gets there. The
+    /// other tokens go to no expert, and their rows of a combine's output stay as they are.
+    pub fn tokens(mut self, count: impl Operand<'op, u32>) -> Self {
+        self.tokens = Some(Held::new(Dtype::U32, &count.view_of()));
+        self
+    }
+}
+
+/// The order of scales of received rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScaleOrder {
+    /// `[rows, groups]`.
+    Rows,
+    /// `[groups, rows]`, as the operand has room for rows; of padded rows `[local experts, groups, rows]`.
+    Columns,
+}
+
+/// Where received rows go, and what else of a dispatch is written. What is not named is not written; rows behind the last
+/// that came, and rows that alignment leaves free, stay as they are.
+#[must_use = "rows are received by a call that takes this"]
+pub struct Received<'op> {
+    pub(super) rows: Held,
+    pub(super) scales: Option<(Held, ScaleOrder)>,
+    pub(super) counts: Option<Held>,
+    pub(super) offsets: Option<Held>,
+    pub(super) ids: Option<Held>,
+    pub(super) weights: Option<Held>,
+    pub(super) sources: Option<Held>,
+    pub(super) index: Option<Held>,
+    _operands: PhantomData<&'op ()>,
+}
+
+impl<'op> Received<'op> {
+    /// The rows, of the caller's type, or bytes where codes or bytes travel. [`Experts::capacity`](super::Experts::capacity)
+    /// says how many rows there must be room for.
+    pub fn rows<T: Element>(rows: impl Operand<'op, T>) -> Self {
+        Self {
+            rows: Held::new(T::DTYPE, &rows.view_of()),
+            scales: None,
+            counts: None,
+            offsets: None,
+            ids: None,
+            weights: None,
+            sources: None,
+            index: None,
+            _operands: PhantomData,
+        }
+    }
+
+    /// The scales of codes: f32, or u8 where they are e8m0.
+    pub fn scales<S: Element>(mut self, to: impl Operand<'op, S>, order: ScaleOrder) -> Self {
+        self.scales = Some((Held::new(S::DTYPE, &to.view_of()), order));
+        self
+    }
+
+    /// How many pairs each local expert received: `[local experts]`.
+    pub fn counts(mut self, to: impl Operand<'op, u32>) -> Self {
+        self.counts = Some(Held::new(Dtype::U32, &to.view_of()));
+        self
+    }
+
+    /// The first row of each local expert in the order of experts, and the row behind the last: `[local experts + 1]`. By
+    /// rank, into the [`index`](Self::index).
+    pub fn offsets(mut self, to: impl Operand<'op, u32>) -> Self {
+        self.offsets = Some(Held::new(Dtype::U32, &to.view_of()));
+        self
+    }
+
+    /// The local expert of each row; by rank, the local expert of each pair of the row's token, or -1 for an expert of
+    /// another rank: `[rows, top_k]`.
+    pub fn ids(mut self, to: impl Operand<'op, i32>) -> Self {
+        self.ids = Some(Held::new(Dtype::I32, &to.view_of()));
+        self
+    }
+
+    /// The weight of each row; by rank, of each pair of the row's token, or 0 for an expert of another rank:
+    /// `[rows, top_k]`.
+    pub fn weights(mut self, to: impl Operand<'op, f32>) -> Self {
+        self.weights = Some(Held::new(Dtype::F32, &to.view_of()));
+        self
+    }
+
+    /// Source rank and token of each row: `[rows, 2]`.
+    pub fn sources(mut self, to: impl Operand<'op, u32>) -> Self {
+        self.sources = Some(Held::new(Dtype::U32, &to.view_of()));
+        self
+    }
+
+    /// By rank: the number of the row of each pair, in the order of local experts, for a matmul that gathers:
+    /// `[rows, top_k]`, of which [`offsets`](Self::offsets) says what belongs to which expert.
+    pub fn index(mut self, to: impl Operand<'op, u32>) -> Self {
+        self.index = Some(Held::new(Dtype::U32, &to.view_of()));
+        self
+    }
+}
+
+/// The settings of a combine.
+#[derive(Default)]
+#[must_use = "a combine takes this"]
+pub struct Combine<'op> {
+    pub(super) unweighted: bool,
+    pub(super) add: Option<Held>,
+    _operands: PhantomData<&'op ()>,
+}
+
+impl<'op> Combine<'op> {
+    /// Sums results as they are, although the routing has weights.
+    pub fn unweighted(mut self) -> Self {
+        self.unweighted = true;
+        self
+    }
+
+    /// Adds these rows, `[tokens, hidden]`, to the sums before they are rounded. They may be the memory of the output.
+    pub fn add<T: Element>(mut self, rows: impl Operand<'op, T>) -> Self {
+        self.add = Some(Held::new(T::DTYPE, &rows.view_of()));
+        self
+    }
+}
+
+/// Which of the named operands are given.
+fn given(out: &mut fmt::Formatter<'_>, operands: &[(&str, bool)]) -> fmt::Result {
+    let names: Vec<_> = operands.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+    write!(out, "{}", names.join(", "))
+}
+
+impl fmt::Debug for Routing<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Routing({} ids of {}; ", self.ids.elems, self.ids.dtype)?;
+        given(out, &[("weights", self.weights.is_some()), ("tokens", self.tokens.is_some())])?;
+        out.write_str(")")
+    }
+}
+
+impl fmt::Debug for Received<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Received({} elements of {}; ", self.rows.elems, self.rows.dtype)?;
+        let operands = [
+            ("scales", self.scales.is_some()),
+            ("counts", self.counts.is_some()),
+            ("offsets", self.offsets.is_some()),
+            ("ids", self.ids.is_some()),
+            ("weights", self.weights.is_some()),
+            ("sources", self.sources.is_some()),
+            ("index", self.index.is_some()),
+        ];
+        given(out, &operands)?;
+        out.write_str(")")
+    }
+}
+
+impl fmt::Debug for Combine<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Combine(")?;
+        given(out, &[("unweighted", self.unweighted), ("add", self.add.is_some())])?;
+        out.write_str(")")
+    }
+}

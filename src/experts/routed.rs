@@ -1,0 +1,200 @@
+//! A dispatch that waits for its combine.
+
+use std::fmt;
+
+use once_cell::sync::OnceCell;
+
+use super::operands::{Combine, Received};
+use super::steps::Underway;
+use super::{Experts, check};
+use crate::error::{Error, Result};
+use crate::memory::{Operand, WithView};
+use crate::op::Held;
+use crate::stream::{Enqueue, Event, Queue};
+use crate::types::Element;
+
+/// The routing of a dispatch: which rows came from where. It holds a slot of its [`Experts`] until it is dropped.
+///
+/// One that was made in a capture cannot leave the closure:
+/// ```compile_fail,E0521
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn escape<'env>(
+///     experts: &'env Experts,
+///     routing: &Routing<'env>,
+///     rows: &'env DeviceBuffer<f32>,
+///     stream: &Stream,
+///     slot: &mut Option<Routed<'env>>,
+/// ) -> Result<Graph<'env>> {
+///     stream.capture(|capture| {
+///         *slot = Some(experts.plan(routing, capture)?);
+///         Ok(())
+///     })
+/// }
+/// ```
+/// It is used inside:
+/// ```
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn layer<'env>(
+///     experts: &'env Experts,
+///     ids: &'env DeviceBuffer<i32>,
+///     [rows, received, output]: [&'env DeviceBuffer<f32>; 3],
+///     stream: &Stream,
+/// ) -> Result<Graph<'env>> {
+///     stream.capture(|capture| {
+///         let routed = experts.dispatch(&Routing::new(ids), rows, &Received::rows(received), capture)?;
+///         routed.combine(received, output, Combine::default(), capture)
+///     })
+/// }
+/// ```
+#[must_use = "a dispatch that is not combined holds its slot for nothing"]
+pub struct Routed<'a> {
+    experts: &'a Experts,
+    underway: Underway,
+    /// The capture that this belongs to.
+    recording: Option<u64>,
+    /// Recorded behind the counts of an eager call.
+    counted: Option<Event>,
+    /// Rows that came, once the host knows.
+    rows: OnceCell<usize>,
+}
+
+impl<'a> Routed<'a> {
+    /// Takes a slot.
+    pub(super) fn new(experts: &'a Experts, (tokens, weighted): (usize, bool), queue: &impl Enqueue) -> Result<Self> {
+        let recording = queue.recording().map(crate::stream::Recording::id);
+        let slot = experts.0.slots.take(recording.is_some())?;
+        let underway = Underway { slot, tokens, weighted };
+        Ok(Self { experts, underway, recording, counted: None, rows: OnceCell::new() })
+    }
+
+    pub(super) fn underway(&self) -> Underway {
+        self.underway
+    }
+
+    /// Notes where the counts of an eager call are done.
+    pub(super) fn note(&mut self, queue: &impl Enqueue) -> Result<()> {
+        if self.recording.is_none() {
+            let event = Event::new(self.experts.0.over.device())?;
+            queue.record(&event)?;
+            self.counted = Some(event);
+        }
+        Ok(())
+    }
+
+    /// Sends the results of this rank's experts back, and sums those of this rank's tokens. Enqueues and returns. All ranks
+    /// call it in the same order. May be called more than once.
+    ///
+    /// `rows` has a row of the caller's type where the dispatch put one. A token's sum is made in f32, of products that are
+    /// rounded: `w y` of each of its experts, with a weight of 1 where the routing has none. A rank adds the results of its
+    /// own experts in the order of the token's ids and rounds the sum to the type; the token's rank adds the sums of the
+    /// ranks in their order and rounds. With [`Determinism::Exact`](crate::Determinism::Exact) the token's rank adds all
+    /// results in the order of the token's ids and rounds once, so that the bits depend neither on the world size nor on
+    /// the placement. By rank, a row is the caller's sum for its token, and counts as it is. The sum of no results is 0.
+    /// `output` is `[tokens, hidden]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for operands of another length, type or device, that overlap, and for a queue of another
+    /// capture than that of the dispatch; the group's error if the group has failed.
+    pub fn combine<'op, T: Element>(
+        &self,
+        rows: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        options: Combine<'op>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let inner = &self.experts.0;
+        let [results, output] = [Held::new(T::DTYPE, &rows.view_of()), Held::new(T::DTYPE, &output.view_of())];
+        self.check_queue(&queue)?;
+        let (needed, device) = (self.needed(), inner.over.device());
+        let settings = (&inner.config, &inner.form);
+        check::combine([&results, &output], &options, [needed, self.underway.tokens], settings, device)?;
+        let mut lane = inner.begin(self.underway.slot, &queue)?;
+        lane.order_call(&queue)?;
+        inner.give_and_take(self.underway, [&results, &output], &options, &queue)
+    }
+
+    /// Sends other rows of the same tokens the same way, as a backward pass does. Enqueues and returns. All ranks call it in
+    /// the same order.
+    ///
+    /// # Errors
+    /// Those of [`Experts::dispatch`].
+    pub fn dispatch<'op, T: Element>(
+        &self,
+        rows: impl Operand<'op, T>,
+        into: &Received<'op>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.again(&Held::new(T::DTYPE, &rows.view_of()), None, into, &queue)
+    }
+
+    fn again(&self, rows: &Held, scales: Option<&Held>, into: &Received<'_>, queue: &impl Enqueue) -> Result<()> {
+        let inner = &self.experts.0;
+        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
+        self.check_queue(queue)?;
+        check::sent((rows, scales), self.underway.tokens, settings, device)?;
+        let mut read = vec![("the rows", rows)];
+        read.extend(scales.map(|scales| ("the scales", scales)));
+        check::received(into, self.needed(), settings, (self.underway.weighted, &read), device)?;
+        let mut lane = inner.begin(self.underway.slot, queue)?;
+        lane.order_call(queue)?;
+        inner.send(self.underway, (rows, scales), queue)?;
+        inner.count(self.underway, Some(into), queue)?;
+        inner.receive(self.underway, into, queue)
+    }
+
+    /// How many pairs each expert of this rank received. Blocks until the device has counted, which has a deadline.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for the routing of a capture, which counts anew in every launch; the group's error if the group
+    /// has failed.
+    pub fn counts(&self) -> Result<Vec<usize>> {
+        let inner = &self.experts.0;
+        let Some(event) = &self.counted else {
+            let reason = "a graph counts in every launch: name an operand for the counts";
+            return Err(Error::unsupported("the counts of a captured dispatch", reason));
+        };
+        inner.side.wait(event)?;
+        inner.over.synchronize(&inner.side)?;
+        let state = inner.memory[self.underway.slot].state.read(&inner.side)?;
+        if let [0, rows, ..] = state[..] {
+            let _ = self.rows.set(rows as usize);
+            return Ok(state[2..2 + inner.form.local].iter().map(|count| *count as usize).collect());
+        }
+        inner.over.check()?;
+        Err(Error::Internal { message: "a dispatch failed, and nobody knows why".to_owned() })
+    }
+
+    /// How many rows operands need room for.
+    fn needed(&self) -> usize {
+        self.rows.get().copied().unwrap_or(self.experts.0.form.rows)
+    }
+
+    /// Refuses a queue of another device, or of another capture than that of the dispatch.
+    fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
+        self.experts.0.over.device().check_same("stream", queue.stream().device())?;
+        let place = |recording: Option<u64>| match recording {
+            Some(recording) => format!("capture {recording}"),
+            None => "a stream".to_owned(),
+        };
+        let recording = queue.recording().map(crate::stream::Recording::id);
+        if recording == self.recording {
+            return Ok(());
+        }
+        let limit = format!("the dispatch went to {}", place(self.recording));
+        Err(Error::invalid("the queue", place(recording), limit))
+    }
+}
+
+impl Drop for Routed<'_> {
+    fn drop(&mut self) {
+        self.experts.0.slots.give_back(self.underway.slot);
+    }
+}
+
+impl fmt::Debug for Routed<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Routed({} tokens in slot {} of {:?})", self.underway.tokens, self.underway.slot, self.experts)
+    }
+}

@@ -1,0 +1,252 @@
+//! What a dispatch and a combine enqueue: kernels of this rank alone, and collectives of the group between them.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+
+use super::Inner;
+use super::config::{Layout, Method, Scales, Wire};
+use super::operands::{Combine, Received, Routing, ScaleOrder};
+use crate::collective::Work;
+use crate::error::{Operation, Result};
+use crate::group::Determinism;
+use crate::kernel::args;
+use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held};
+use crate::stream::Enqueue;
+use crate::types::Dtype;
+
+/// Bytes of a packet, which a thread moves at once.
+const PACKET_BYTES: usize = 16;
+
+/// The routing of a dispatch that is under way: its slot, and how many tokens it has.
+#[derive(Clone, Copy)]
+pub(super) struct Underway {
+    pub(super) slot: usize,
+    pub(super) tokens: usize,
+    pub(super) weighted: bool,
+}
+
+/// The address of an operand; null without one.
+fn address<T>(held: Option<&Held>) -> *mut T {
+    held.map_or(std::ptr::null_mut(), |held| held.view().address.cast())
+}
+
+impl Inner {
+    /// What all steps of a call have in common.
+    fn args(&self, underway: Underway, operation: Operation) -> args::ExpertArgs {
+        let Self { form, config, region, .. } = self;
+        let slot = &self.memory[underway.slot];
+        let (wire, scales) = match config.wire {
+            Wire::Same | Wire::Bytes(_) => (args::kWireBytes, args::kCodeScalesF32),
+            Wire::F8(Scales::F32) => (args::kWireF8, args::kCodeScalesF32),
+            Wire::F8(Scales::PowersOfTwo) => (args::kWireF8, args::kCodeScalesPowers),
+            Wire::F8(Scales::E8M0) => (args::kWireF8, args::kCodeScalesE8M0),
+            Wire::GivenF8 => (args::kWireGivenF8, args::kCodeScalesF32),
+        };
+        let (layout, align) = match config.layout {
+            Layout::ByRank => (args::kRowsByRank, 1),
+            Layout::ByExpert { align } => (args::kRowsByExpert, align as u32),
+            Layout::Padded { .. } => (args::kRowsPadded, 1),
+        };
+        args::ExpertArgs {
+            // A launch has those of its communicator.
+            wait: args::Wait { progress: std::ptr::null_mut(), status: std::ptr::null_mut(), timeout_ns: 0 },
+            table: self.table.as_raw().cast_const(),
+            heads: region.at(form.heads_at(underway.slot)),
+            state: slot.state.as_raw(),
+            places: slot.places.as_raw(),
+            token_count: std::ptr::null(),
+            ids: std::ptr::null(),
+            weights: std::ptr::null(),
+            rows: std::ptr::null(),
+            row_scales: std::ptr::null(),
+            travelling: region.at(form.rows_at(config.in_flight)),
+            output: std::ptr::null_mut(),
+            add: std::ptr::null(),
+            sums: self.sums.as_raw(),
+            head_bytes: form.head_bytes as u64,
+            copies_offset: form.copies_offset as u64,
+            weights_offset: form.weights_offset as u64,
+            row_bytes: form.row_bytes as u64,
+            scales_offset: form.scales_offset as u64,
+            capacity: form.capacity as u64,
+            kernel: args::kExpertHead,
+            rank: form.rank as u32,
+            world: form.world as u32,
+            op: operation.number(),
+            dtype: config.dtype as u32,
+            wire,
+            scales,
+            payload_bytes: form.payload_bytes as u32,
+            layout,
+            align,
+            experts: form.experts as u32,
+            copies: form.copies as u32,
+            first_copy: form.first_copy as u32,
+            local: form.local as u32,
+            top_k: form.top_k as u32,
+            hidden: form.hidden as u32,
+            tokens: underway.tokens as u32,
+            max_tokens: form.max_tokens as u32,
+            id_bytes: 4,
+            weighs: underway.weighted.into(),
+            exact: 0,
+            step: 0,
+            into: self.outputs(None),
+        }
+    }
+
+    /// Where what is beside received rows goes.
+    fn outputs(&self, into: Option<&Received<'_>>) -> args::ExpertOutputs {
+        let scales = into.and_then(|into| into.scales.as_ref());
+        let (held, order) = (scales.map(|(held, _)| held), scales.map(|(_, order)| *order));
+        let scale_rows = match self.config.layout {
+            Layout::Padded { rows } => rows,
+            _ => held.map_or(0, |held| held.elems / self.form.groups),
+        };
+        args::ExpertOutputs {
+            scales: address(held),
+            counts: address(into.and_then(|into| into.counts.as_ref())),
+            offsets: address(into.and_then(|into| into.offsets.as_ref())),
+            ids: address(into.and_then(|into| into.ids.as_ref())),
+            weights: address(into.and_then(|into| into.weights.as_ref())),
+            sources: address(into.and_then(|into| into.sources.as_ref())),
+            index: address(into.and_then(|into| into.index.as_ref())),
+            scale_rows: scale_rows as u64,
+            columns: (order == Some(ScaleOrder::Columns)).into(),
+            reserved: 0,
+        }
+    }
+
+    /// Enqueues a kernel of this rank alone.
+    fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: &impl Enqueue) -> Result<()> {
+        let work = Work { units, items, most_blocks: self.config.blocks };
+        // SAFETY: region, slots, table and sums live as long as `self`, which outlives the device's work: dropping device
+        // memory waits for the device, and graphs keep `self` (liveness, bounds). The lane orders their use (exclusion).
+        // Operands have the sizes that the check of the call found, and are freed after the device's work, or are the
+        // caller's duty.
+        unsafe { self.over.local().expert_step(args, work, queue) }
+    }
+
+    /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many
+    /// bytes.
+    fn share(&self, start: usize, part_bytes: usize, queue: &impl Enqueue) -> Result<()> {
+        let region = self.region.bytes();
+        let region = region.view();
+        let part = |rank: usize| region.part(start + rank * part_bytes..start + (rank + 1) * part_bytes, Dtype::U8);
+        if self.config.method != Method::Broadcast {
+            let all = region.part(start..start + part_bytes * self.form.world, Dtype::U8);
+            return self.over.run(&Call::new(&ALL_GATHER, Dtype::U8).input(part(self.form.rank)).output(all), queue);
+        }
+        (0..self.form.world).try_for_each(|root| {
+            self.over.run(&Call::new(&BROADCAST, Dtype::U8).parameter(root).output(part(root)), queue)
+        })
+    }
+
+    /// Says which experts this rank's tokens go to, to all ranks.
+    pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: &impl Enqueue) -> Result<()> {
+        let form = &self.form;
+        let args = args::ExpertArgs {
+            kernel: args::kExpertHead,
+            ids: address::<c_void>(Some(&routing.ids)).cast_const(),
+            id_bytes: routing.ids.dtype.bytes() as u32,
+            weights: address::<f32>(routing.weights.as_ref()).cast_const(),
+            token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
+            ..self.args(underway, Operation::Dispatch)
+        };
+        self.step(&args, form.copies + form.world + 1, underway.tokens * form.top_k, queue)?;
+        self.share(form.heads_at(underway.slot), form.head_bytes, queue)
+    }
+
+    /// Sends the rows of this rank's tokens to all ranks.
+    pub(super) fn send(
+        &self,
+        underway: Underway,
+        (rows, scales): (&Held, Option<&Held>),
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let form = &self.form;
+        let args = args::ExpertArgs {
+            kernel: args::kExpertRows,
+            rows: address::<c_void>(Some(rows)).cast_const(),
+            row_scales: address::<f32>(scales).cast_const(),
+            ..self.args(underway, Operation::Dispatch)
+        };
+        self.step(&args, underway.tokens, form.payload_bytes.div_ceil(PACKET_BYTES), queue)?;
+        self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)
+    }
+
+    /// Counts what comes here, into the slot and where the caller asks for it.
+    pub(super) fn count(&self, underway: Underway, into: Option<&Received<'_>>, queue: &impl Enqueue) -> Result<()> {
+        let args = args::ExpertArgs {
+            kernel: args::kExpertCount,
+            into: self.outputs(into),
+            ..self.args(underway, Operation::Dispatch)
+        };
+        self.step(&args, 1, self.form.copies, queue)
+    }
+
+    /// Finds the place of every row that comes here.
+    pub(super) fn place_rows(&self, underway: Underway, queue: &impl Enqueue) -> Result<()> {
+        let form = &self.form;
+        let args = args::ExpertArgs { kernel: args::kExpertPlace, ..self.args(underway, Operation::Dispatch) };
+        self.step(&args, (form.local + 1) * form.world, form.max_tokens * form.top_k, queue)
+    }
+
+    /// Puts rows that came into their places.
+    pub(super) fn receive(&self, underway: Underway, into: &Received<'_>, queue: &impl Enqueue) -> Result<()> {
+        let form = &self.form;
+        let args = args::ExpertArgs {
+            kernel: args::kExpertCopy,
+            output: address(Some(&into.rows)),
+            into: self.outputs(Some(into)),
+            ..self.args(underway, Operation::Dispatch)
+        };
+        self.step(&args, form.world * form.max_tokens, form.payload_bytes.div_ceil(PACKET_BYTES), queue)
+    }
+
+    /// Sends this rank's results back, and sums those of this rank's tokens.
+    pub(super) fn give_and_take(
+        &self,
+        underway: Underway,
+        [results, output]: [&Held; 2],
+        options: &Combine<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (form, slots) = (&self.form, self.config.in_flight);
+        // By rank a row is the caller's sum, of which no part has a weight or a place in the order of experts.
+        let by_rank = self.config.layout == Layout::ByRank;
+        let exact = self.determinism == Determinism::Exact && !by_rank;
+        let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
+        let region = region.view();
+        let [out, into] = [form.rows_at(slots), form.parts_at(slots)];
+        let [out, into] = [out, into].map(|start| region.part(start..start + bytes, Dtype::U8));
+        let items = form.part_bytes / PACKET_BYTES;
+        for step in 0..if exact { form.top_k } else { 1 } {
+            let common = args::ExpertArgs {
+                row_bytes: form.part_bytes as u64,
+                weighs: (underway.weighted && !options.unweighted && !by_rank).into(),
+                exact: exact.into(),
+                step: step as u32,
+                ..self.args(underway, Operation::Combine)
+            };
+            let give = args::ExpertArgs {
+                kernel: args::kExpertGive,
+                rows: address::<c_void>(Some(results)).cast_const(),
+                travelling: out.address,
+                ..common
+            };
+            self.step(&give, form.world * form.max_tokens, items, queue)?;
+            let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
+            self.over.run(&call, queue)?;
+            let take = args::ExpertArgs {
+                kernel: args::kExpertTake,
+                output: address(Some(output)),
+                add: address::<c_void>(options.add.as_ref()).cast_const(),
+                travelling: into.address,
+                ..common
+            };
+            self.step(&take, underway.tokens, items, queue)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of `src/experts/config.rs`, whose module they are.

@@ -1,0 +1,1 @@
+//! Tests of `src/experts/form.rs`, whose module they are.
