@@ -181,7 +181,7 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
 
 /// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it;
 /// `Backend::kClusters`: whether rows of whole packets may go by clusters of blocks;
-/// `Backend::kQuantisesInOneShot`: whether the one-shot writes codes.
+/// `Backend::kQuantisesAtOnce`: whether the one-shot and the gather kernel write codes.
 template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
@@ -194,11 +194,12 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
     return {};
   }
   if (args.sum.algorithm == kOneShotSentinel) {
-    if constexpr (!kQuantised || Backend::kQuantisesInOneShot)
-      return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
+    if constexpr (!kQuantised || Backend::kQuantisesAtOnce) return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
   }
   if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
-  if (args.sum.algorithm == kTwoShotZeroCopy) return Backend::template entry<&norm_gather<Element, kFixed, kQuantised>>();
+  if (args.sum.algorithm == kTwoShotZeroCopy) {
+    if constexpr (!kQuantised || Backend::kQuantisesAtOnce) return Backend::template entry<&norm_gather<Element, kFixed, kQuantised>>();
+  }
   return {};
 }
 template <class Backend, class Element, uint32_t kWorld>

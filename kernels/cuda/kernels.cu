@@ -13,7 +13,7 @@ struct Backend {
   static constexpr bool kThreadAnItem = true;
   static constexpr bool kNormsOfAWorld = true;
   static constexpr bool kClusters = true;
-  static constexpr bool kQuantisesInOneShot = true;
+  static constexpr bool kQuantisesAtOnce = true;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);

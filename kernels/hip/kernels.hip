@@ -25,7 +25,7 @@ struct Backend {
   static constexpr bool kThreadAnItem = true;
   static constexpr bool kNormsOfAWorld = false;  // clang spills registers in them
   static constexpr bool kClusters = false;
-  static constexpr bool kQuantisesInOneShot = false;  // it would need scratch, as scalar registers are too few
+  static constexpr bool kQuantisesAtOnce = false;  // they would need scratch, as registers are too few
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);

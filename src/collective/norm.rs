@@ -115,11 +115,11 @@ impl Inner {
         // A row that is too long for a block's memory waits in the output.
         let waits = call.output.is_some() || packets(call.dtype, rows.hidden()) <= args::kStagePackets as usize;
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
-        // AMD GPUs have no one-shot that quantises.
+        // AMD GPUs quantise in the two-shot alone.
         let plain = rows.quantised.is_none() || self.group.device().kind() != DeviceKind::Hip;
         let fits = |algorithm: &Algorithm| {
             self.rows_at_once(*algorithm, call.dtype, rows.hidden()) > 0
-                && (plain || *algorithm != Algorithm::OneShotSentinel)
+                && (plain || *algorithm == Algorithm::TwoShotSentinel)
         };
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(fits);
@@ -131,7 +131,10 @@ impl Inner {
         let Some(algorithm) = algorithm else {
             return match call.options.algorithm {
                 named if scatters && named != Algorithm::Auto => {
-                    let reason = "its scratch has no room for a row";
+                    let reason = match plain {
+                        true => "its scratch has no room for a row",
+                        false => "AMD GPUs quantise in the two-shot alone, where its scratch has room for a row",
+                    };
                     Err(Error::unsupported(format!("{} by {named}", call.op.operation), reason))
                 }
                 _ => Ok(None),

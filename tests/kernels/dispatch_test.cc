@@ -13,7 +13,7 @@ struct Backend {
   static constexpr bool kThreadAnItem = false;
   static constexpr bool kNormsOfAWorld = false;
   static constexpr bool kClusters = false;
-  static constexpr bool kQuantisesInOneShot = true;
+  static constexpr bool kQuantisesAtOnce = true;
   template <auto kernel>
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
