@@ -313,7 +313,9 @@ constexpr uint32_t kExpertPlace = 3;  ///< finds the place of every row
 constexpr uint32_t kExpertCopy = 4;   ///< copies rows that came into their places
 constexpr uint32_t kExpertGive = 5;   ///< makes of this rank's results the part of every token
 constexpr uint32_t kExpertTake = 6;   ///< sums the parts of this rank's tokens
-constexpr uint32_t kExpertKernels = 7;
+constexpr uint32_t kExpertPush = 7;   ///< writes this rank's rows into the regions of the ranks that they go to
+constexpr uint32_t kExpertPull = 8;   ///< kExpertTake that reads the parts in the regions of all ranks
+constexpr uint32_t kExpertKernels = 9;
 
 /// Layouts of rows that a rank received. The numbers cross the language boundary.
 constexpr uint32_t kRowsByRank = 0;    ///< a row for each token that has an expert here: by source, token
@@ -413,6 +415,10 @@ struct ExpertArgs {
   uint32_t exact;     ///< nonzero: each result travels, and step says which of a token's
   uint32_t step;
   ExpertOutputs into;
+  BlockState* calls;            ///< kExpertPush, kExpertPull: own, of the barrier
+  uint64_t travelling_offset;   ///< kExpertPush, kExpertPull: of `travelling` in a region
+  uint8_t* peers[kMaxWorld];    ///< kExpertPush, kExpertPull: barrier flags of every rank
+  uint8_t* regions[kMaxWorld];  ///< kExpertPush, kExpertPull: of every rank
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

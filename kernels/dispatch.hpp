@@ -231,9 +231,20 @@ typename Backend::Entry norm_kernel(const FusedNormArgs& args) {
 /// Kernels of experts whose rows or results are of a type.
 template <class Backend, class Element>
 typename Backend::Entry experts_kernel(const ExpertArgs& args) {
-  if (args.kernel == kExpertRows) return Backend::template entry<&expert_rows<Element>>();
-  if (args.kernel == kExpertGive) return Backend::template entry<&expert_give<Element>>();
-  return Backend::template entry<&expert_take<Element>>();
+  switch (args.kernel) {
+    case kExpertRows:
+      return Backend::template entry<&expert_rows<Element>>();
+    case kExpertPush:
+      return Backend::template entry<&expert_push<Element>>();
+    case kExpertGive:
+      return Backend::template entry<&expert_give<Element>>();
+    case kExpertTake:
+      return Backend::template entry<&expert_take<Element>>();
+    case kExpertPull:
+      return Backend::template entry<&expert_pull<Element>>();
+    default:
+      return {};
+  }
 }
 /// One step of a dispatch or a combine.
 template <class Backend>
@@ -247,10 +258,15 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
       return Backend::template entry<&expert_place>();
     case kExpertCopy:
       return Backend::template entry<&expert_copy>();
+    case kExpertRows:
+      if (args.wire != kWireF8) return Backend::template entry<&expert_rows<U8>>();
+      break;
+    case kExpertPush:
+      if (args.wire != kWireF8) return Backend::template entry<&expert_push<U8>>();
+      break;
     default:
       break;
   }
-  if (args.kernel == kExpertRows && args.wire != kWireF8) return Backend::template entry<&expert_rows<U8>>();
   switch (args.dtype) {
     case kF32:
       return experts_kernel<Backend, F32>(args);

@@ -334,7 +334,9 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
   const bool rows = args.top_k >= 1 && args.top_k <= kMostTopK && args.hidden >= 1 && args.hidden <= kMostExpertHidden &&
                     args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
                     args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
-  const bool blocks = geometry.blocks >= 1 && geometry.blocks <= (args.kernel == kExpertCount ? 1 : kMostNormBlocks);
+  const bool meets = args.kernel == kExpertPush || args.kernel == kExpertPull;
+  const uint32_t most = args.kernel == kExpertCount ? 1 : meets ? kMaxBlocks : kMostNormBlocks;
+  const bool blocks = geometry.blocks >= 1 && geometry.blocks <= most;
   return known && experts && rows && is_wired(args) && blocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
          geometry.shared_bytes >= kSharedBytes + geometry.threads * 8;
 }

@@ -1,5 +1,6 @@
 // Rows on their way to experts: into the form in which they travel, and from there to their places.
 #pragma once
+#include "kernels/barrier.cuh"
 #include "kernels/experts/place.cuh"
 #include "kernels/norm/rows.cuh"
 #include "kernels/numeric/narrow.cuh"
@@ -19,6 +20,53 @@ SYMMETRA_DEVICE uint32_t code_groups(const ExpertArgs& args) { return (args.hidd
 SYMMETRA_DEVICE uint8_t* travelling(const ExpertArgs& args, uint32_t rank, uint32_t token) {
   return args.travelling + (uint64_t{rank} * args.max_tokens + token) * args.row_bytes;
 }
+
+/// The place of a row of a token of `source`, in the region of a rank.
+SYMMETRA_DEVICE uint8_t* in_region(const ExpertArgs& args, uint32_t rank, uint32_t source, uint32_t token) {
+  return args.regions[rank] + args.travelling_offset + (uint64_t{source} * args.max_tokens + token) * args.row_bytes;
+}
+
+/// Where one of the own rows goes: the own region, for collectives to move it.
+class OwnRegion {
+ public:
+  SYMMETRA_DEVICE OwnRegion(const ExpertArgs& args, uint32_t token) : into_(travelling(args, args.rank, token)) {}
+
+  /// Calls `store` with each place.
+  template <class Store>
+  SYMMETRA_DEVICE void each(Store store) const {
+    store(into_);
+  }
+
+ private:
+  uint8_t* into_;
+};
+
+/// Where one of the own rows goes: the regions of the ranks of the token's experts. Ranks start at different peers, so that
+/// they do not all write to one at once.
+class TheirRegions {
+ public:
+  SYMMETRA_DEVICE TheirRegions(const ExpertArgs& args, uint32_t token) : args_(args), token_(token), targets_(0) {
+    const ExpertTable table(args);
+    const uint16_t* const copies = Heads(args).copies(args.rank) + uint64_t{token} * args.top_k;
+    for (uint32_t k = 0; k < args.top_k; ++k) {
+      if (copies[k] != kNoCopy) targets_ |= 1u << table.rank_of(copies[k]);
+    }
+  }
+
+  /// Calls `store` with each place.
+  template <class Store>
+  SYMMETRA_DEVICE void each(Store store) const {
+    for (uint32_t k = 1; k <= args_.world; ++k) {
+      const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
+      if ((targets_ >> rank & 1) != 0) store(in_region(args_, rank, args_.rank, token_));
+    }
+  }
+
+ private:
+  const ExpertArgs& args_;
+  uint32_t token_;
+  uint32_t targets_;
+};
 
 /// Copies bytes between rows by the threads of the block.
 SYMMETRA_DEVICE void copy_bytes(const Bytes& into, const Bytes& from) {
@@ -50,8 +98,8 @@ struct CodeScale {
 };
 
 /// Encodes a row: eight neighbouring threads take a group where threads run in step, else one thread does.
-template <class Element>
-SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, uint8_t* into) {
+template <class Element, class Targets>
+SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, const Targets& targets) {
   constexpr uint32_t kSharers = platform::kTeam == 1 ? 1 : 8, kMine = kCodeGroup / kSharers;
   constexpr uint32_t kEach = kValues<Element, 4>, kPackets = kMine / kEach;
   const Row<Element> row(args.rows, uint64_t{token} * args.hidden, args.hidden);
@@ -79,31 +127,60 @@ SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, uint8_t*
         codes.word[word] = narrow::pack_word<narrow::E4M3>(four);
       }
       const uint32_t at = part * (kMine / 16) + packet;
-      if (at * 16 < args.hidden) platform::store(into + uint64_t{at} * 16, codes);
+      if (at * 16 < args.hidden) targets.each([&](uint8_t* into) { platform::store(into + uint64_t{at} * 16, codes); });
     }
-    if (part % kSharers == 0) scale.store(args.scales, into + args.scales_offset, group);
+    if (part % kSharers == 0) targets.each([&](uint8_t* into) { scale.store(args.scales, into + args.scales_offset, group); });
+  }
+}
+
+/// Copies bytes to each target by the threads of the block. Targets have room for whole packets.
+template <class Targets>
+SYMMETRA_DEVICE void spread_bytes(const Bytes& from, uint64_t offset, const Targets& targets) {
+  for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) {
+    const Words<4> data = from.load(packet);
+    targets.each([&](uint8_t* into) { platform::store(into + offset + uint64_t{packet} * 16, data); });
+  }
+}
+
+/// Puts a row into the form in which rows travel, at each target. `Element`: that of the row, where codes are made of it.
+template <class Element, class Targets>
+SYMMETRA_DEVICE void send_row(const ExpertArgs& args, uint32_t token, const Targets& targets) {
+  if constexpr (Element::kFloating) {
+    encode_row<Element>(args, token, targets);
+  } else {
+    spread_bytes(Bytes(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes), 0, targets);
+    if (args.wire != kWireGivenF8) return;
+    const uint32_t bytes = code_groups(args) * 4;
+    spread_bytes(Bytes(args.row_scales, uint64_t{token} * bytes, bytes), args.scales_offset, targets);
   }
 }
 
 /// Puts the own rows into the form in which they travel. A block takes a token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(ExpertArgs) args) {
-  const Heads heads(args);
   platform::wait_prior();
-  const uint32_t tokens = heads.tokens(args.rank);
+  const uint32_t tokens = Heads(args).tokens(args.rank);
   for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    uint8_t* const into = travelling(args, args.rank, token);
-    if constexpr (Element::kFloating) {
-      encode_row<Element>(args, token, into);
-    } else {
-      copy_bytes(Bytes(into, 0, args.payload_bytes), Bytes(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes));
-      if (args.wire == kWireGivenF8) {
-        const uint32_t bytes = code_groups(args) * 4;
-        copy_bytes(Bytes(into + args.scales_offset, 0, bytes), Bytes(args.row_scales, uint64_t{token} * bytes, bytes));
-      }
+    send_row<Element>(args, token, OwnRegion(args, token));
+  }
+  platform::release_next();
+}
+
+/// Writes the own rows, between two barriers, into the regions of the ranks that they go to. A block takes a token.
+template <class Element>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(ExpertArgs) args) {
+  platform::wait_prior();
+  const Call call = begin_call(args.calls, args.wait);
+  const uint32_t tokens = Heads(args).tokens(args.rank);
+  BlockBarrier barrier(args, args.world, call, args.op);
+  if (barrier.enter()) {
+    for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
+      send_row<Element>(args, token, TheirRegions(args, token));
     }
   }
   platform::release_next();
+  barrier.leave();
+  end_call(args.calls, args.wait, call.epoch, 0);
 }
 
 /// Writes what becomes of one received row beside the row itself.

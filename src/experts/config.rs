@@ -91,8 +91,11 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Method {
-    /// The library's choice.
+    /// The library's choice: [`Direct`](Self::Direct) where own kernels serve the group, else [`Gather`](Self::Gather).
     Auto,
+    /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and reads results
+    /// there. Own kernels alone.
+    Direct,
     /// An all-gather of all ranks' rows, and an all-to-all of the results.
     Gather,
     /// A broadcast of each rank's rows, and an all-to-all of the results.
@@ -142,7 +145,7 @@ impl ExpertConfig {
         let (method, layout) = match name {
             "naive" => (Method::Broadcast, Layout::ByRank),
             "allgather_reducescatter" => (Method::Gather, Layout::ByRank),
-            "mori" | "deepep_high_throughput" => (Method::Auto, Layout::ByRank),
+            "mori" | "deepep_high_throughput" => (Method::Direct, Layout::ByRank),
             "deepep_low_latency" => {
                 let rows = self.max_tokens.saturating_mul(world_size).saturating_mul(self.top_k);
                 (Method::Auto, Layout::Padded { rows })

@@ -94,6 +94,8 @@ struct Inner {
     config: ExpertConfig,
     form: Form,
     determinism: Determinism,
+    /// Not [`Method::Auto`].
+    method: Method,
     /// The experts of every rank.
     lists: Mutex<Vec<Vec<usize>>>,
     /// What kernels know of the placement.
@@ -128,7 +130,8 @@ impl Coordinator {
     /// of the symmetric heap: [`expert_bytes`] says how large. Collective; blocks.
     ///
     /// # Errors
-    /// Those of [`Communicator::experts`].
+    /// Those of [`Communicator::experts`]; [`Error::Unsupported`] for [`Method::Direct`] where own kernels do not serve the
+    /// group.
     pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
         Experts::open(Over::Coordinator(self.clone()), config)
     }
@@ -145,6 +148,21 @@ pub fn expert_bytes(world_size: usize, config: &ExpertConfig) -> Result<u64> {
     Ok(Form::new(config, 0, &lists)?.region_bytes(config.in_flight) as u64)
 }
 
+/// The method that serves. Equal on every rank.
+fn chosen(over: &Over, asked: Method) -> Result<Method> {
+    let direct = over.own().is_some();
+    match asked {
+        Method::Direct if !direct => {
+            let reason = "own kernels do not serve the group, so ranks cannot address each other's memory";
+            Err(Error::unsupported("experts by direct access", reason))
+        }
+        // A rank alone has nobody to meet.
+        Method::Auto | Method::Direct if direct && over.world_size() > 1 => Ok(Method::Direct),
+        Method::Auto | Method::Direct => Ok(Method::Gather),
+        named => Ok(named),
+    }
+}
+
 impl Experts {
     fn open(over: Over, config: ExpertConfig) -> Result<Self> {
         let world = over.world_size();
@@ -155,6 +173,7 @@ impl Experts {
         let form = Form::new(&config, over.rank(), &lists)?;
         let determinism = config.determinism.unwrap_or(over.local().group().config().determinism);
         let device = over.device().clone();
+        let method = chosen(&over, config.method)?;
         let region = Region::new(&over, form.region_bytes(config.in_flight))?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
@@ -167,8 +186,22 @@ impl Experts {
         let (side, table, memory, sums, lane) = over.together("open experts", own())?;
         let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Slots::new(config.in_flight));
         let (lists, lane) = (Mutex::new(lists), Mutex::new(lane));
-        let inner =
-            Inner { id, over, config, form, determinism, lists, table, region, memory, sums, slots, lane, side };
+        let inner = Inner {
+            id,
+            over,
+            config,
+            form,
+            determinism,
+            method,
+            lists,
+            table,
+            region,
+            memory,
+            sums,
+            slots,
+            lane,
+            side,
+        };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -292,6 +325,11 @@ impl Experts {
     /// How many rows an operand for received rows needs room for.
     pub fn capacity(&self) -> usize {
         self.0.form.rows
+    }
+
+    /// The method that serves.
+    pub fn method(&self) -> Method {
+        self.0.method
     }
 
     /// The settings.

@@ -38,6 +38,14 @@ impl Region {
         }
     }
 
+    /// The region, where peers address it.
+    pub(super) fn symmetric(&self) -> Option<&SymmetricBuffer<u8>> {
+        match self {
+            Self::Symmetric(buffer) => Some(buffer),
+            Self::Plain(_) => None,
+        }
+    }
+
     /// The address of byte `start`.
     pub(super) fn at(&self, start: usize) -> *mut u8 {
         match self {

@@ -1,4 +1,5 @@
-//! What a dispatch and a combine enqueue: kernels of this rank alone, and collectives of the group between them.
+//! What a dispatch and a combine enqueue: kernels of this rank alone, and between them collectives of the group, or kernels
+//! that reach into the regions of all ranks.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -7,7 +8,7 @@ use super::Inner;
 use super::config::{Layout, Method, Scales, Wire};
 use super::operands::{Combine, Received, Routing, ScaleOrder};
 use crate::collective::Work;
-use crate::error::{Operation, Result};
+use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::kernel::args;
 use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held};
@@ -92,6 +93,10 @@ impl Inner {
             exact: 0,
             step: 0,
             into: self.outputs(None),
+            calls: std::ptr::null_mut(),
+            travelling_offset: form.rows_at(config.in_flight) as u64,
+            peers: [std::ptr::null_mut(); args::kMaxWorld as usize],
+            regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
         }
     }
 
@@ -127,13 +132,26 @@ impl Inner {
         unsafe { self.over.local().expert_step(args, work, queue) }
     }
 
+    /// Enqueues a kernel that all ranks run at once, a block a token, on rows of so many bytes.
+    fn meet(&self, args: &args::ExpertArgs, operation: Operation, queue: &impl Enqueue) -> Result<()> {
+        let (max_tokens, row_bytes) = (self.form.max_tokens, args.row_bytes as usize);
+        let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
+            return Err(Error::Internal { message: "experts without regions of peers exchange directly".to_owned() });
+        };
+        let items = row_bytes.div_ceil(PACKET_BYTES);
+        let work = Work { units: max_tokens, items, most_blocks: self.config.blocks };
+        let exchange = (operation, max_tokens * row_bytes);
+        // SAFETY: as for a step of this rank alone.
+        unsafe { communicator.expert_exchange(args, exchange, region, work, queue) }
+    }
+
     /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many
     /// bytes.
     fn share(&self, start: usize, part_bytes: usize, queue: &impl Enqueue) -> Result<()> {
         let region = self.region.bytes();
         let region = region.view();
         let part = |rank: usize| region.part(start + rank * part_bytes..start + (rank + 1) * part_bytes, Dtype::U8);
-        if self.config.method != Method::Broadcast {
+        if self.method != Method::Broadcast {
             let all = region.part(start..start + part_bytes * self.form.world, Dtype::U8);
             return self.over.run(&Call::new(&ALL_GATHER, Dtype::U8).input(part(self.form.rank)).output(all), queue);
         }
@@ -165,12 +183,16 @@ impl Inner {
         queue: &impl Enqueue,
     ) -> Result<()> {
         let form = &self.form;
+        let direct = self.method == Method::Direct;
         let args = args::ExpertArgs {
-            kernel: args::kExpertRows,
+            kernel: if direct { args::kExpertPush } else { args::kExpertRows },
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
             ..self.args(underway, Operation::Dispatch)
         };
+        if direct {
+            return self.meet(&args, Operation::Dispatch, queue);
+        }
         self.step(&args, underway.tokens, form.payload_bytes.div_ceil(PACKET_BYTES), queue)?;
         self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)
     }
@@ -236,15 +258,18 @@ impl Inner {
                 ..common
             };
             self.step(&give, form.world * form.max_tokens, items, queue)?;
-            let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
-            self.over.run(&call, queue)?;
             let take = args::ExpertArgs {
-                kernel: args::kExpertTake,
                 output: address(Some(output)),
                 add: address::<c_void>(options.add.as_ref()).cast_const(),
-                travelling: into.address,
                 ..common
             };
+            if self.method == Method::Direct {
+                self.meet(&args::ExpertArgs { kernel: args::kExpertPull, ..take }, Operation::Combine, queue)?;
+                continue;
+            }
+            let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
+            self.over.run(&call, queue)?;
+            let take = args::ExpertArgs { kernel: args::kExpertTake, travelling: into.address, ..take };
             self.step(&take, underway.tokens, items, queue)?;
         }
         Ok(())

@@ -9,10 +9,14 @@ pub const kOpSignalBarrier: u32 = 2;
 pub const kOpAgree: u32 = 3;
 pub const kOpCounts: u32 = 12;
 pub const kOpAllReduceNorm: u32 = 15;
+pub const kOpDispatch: u32 = 18;
+pub const kOpCombine: u32 = 19;
 pub const kStatusOk: u32 = 0;
 pub const kStatusTimeout: u32 = 1;
 pub const kStatusAborted: u32 = 2;
 pub const kStatusMismatch: u32 = 3;
+pub const kStatusRouting: u32 = 4;
+pub const kStatusCapacity: u32 = 5;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Status {
@@ -495,25 +499,6 @@ const _: () = {
     ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 436usize];
     ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 440usize];
 };
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct Geometry {
-    pub blocks: u32,
-    pub threads: u32,
-    pub shared_bytes: u32,
-    pub programmatic: u32,
-    pub cluster: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of Geometry"][::std::mem::size_of::<Geometry>() - 20usize];
-    ["Alignment of Geometry"][::std::mem::align_of::<Geometry>() - 4usize];
-    ["Offset of field: Geometry::blocks"][::std::mem::offset_of!(Geometry, blocks) - 0usize];
-    ["Offset of field: Geometry::threads"][::std::mem::offset_of!(Geometry, threads) - 4usize];
-    ["Offset of field: Geometry::shared_bytes"][::std::mem::offset_of!(Geometry, shared_bytes) - 8usize];
-    ["Offset of field: Geometry::programmatic"][::std::mem::offset_of!(Geometry, programmatic) - 12usize];
-    ["Offset of field: Geometry::cluster"][::std::mem::offset_of!(Geometry, cluster) - 16usize];
-};
 pub const kExpertHead: u32 = 0;
 pub const kExpertRows: u32 = 1;
 pub const kExpertCount: u32 = 2;
@@ -521,7 +506,9 @@ pub const kExpertPlace: u32 = 3;
 pub const kExpertCopy: u32 = 4;
 pub const kExpertGive: u32 = 5;
 pub const kExpertTake: u32 = 6;
-pub const kExpertKernels: u32 = 7;
+pub const kExpertPush: u32 = 7;
+pub const kExpertPull: u32 = 8;
+pub const kExpertKernels: u32 = 9;
 pub const kRowsByRank: u32 = 0;
 pub const kRowsByExpert: u32 = 1;
 pub const kRowsPadded: u32 = 2;
@@ -538,11 +525,7 @@ pub const kCodeGroup: u32 = 128;
 pub const kMostTopK: u32 = 64;
 pub const kMostExpertHidden: u32 = 65536;
 pub const kMostCopies: u32 = 65534;
-pub const kNone: u32 = 0xFFFFFFFF;
-pub const kOpDispatch: u32 = 18;
-pub const kOpCombine: u32 = 19;
-pub const kStatusRouting: u32 = 4;
-pub const kStatusCapacity: u32 = 5;
+pub const kNone: u32 = 4294967295;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ExpertHead {
@@ -553,10 +536,21 @@ pub struct ExpertHead {
     pub bad_expert: i64,
     pub reserved: u64,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertHead"][::std::mem::size_of::<ExpertHead>() - 32usize];
+    ["Alignment of ExpertHead"][::std::mem::align_of::<ExpertHead>() - 8usize];
+    ["Offset of field: ExpertHead::tokens"][::std::mem::offset_of!(ExpertHead, tokens) - 0usize];
+    ["Offset of field: ExpertHead::claimed"][::std::mem::offset_of!(ExpertHead, claimed) - 4usize];
+    ["Offset of field: ExpertHead::room"][::std::mem::offset_of!(ExpertHead, room) - 8usize];
+    ["Offset of field: ExpertHead::bad_token"][::std::mem::offset_of!(ExpertHead, bad_token) - 12usize];
+    ["Offset of field: ExpertHead::bad_expert"][::std::mem::offset_of!(ExpertHead, bad_expert) - 16usize];
+    ["Offset of field: ExpertHead::reserved"][::std::mem::offset_of!(ExpertHead, reserved) - 24usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ExpertOutputs {
-    pub scales: *mut ::core::ffi::c_void,
+    pub scales: *mut core::ffi::c_void,
     pub counts: *mut u32,
     pub offsets: *mut u32,
     pub ids: *mut i32,
@@ -567,6 +561,21 @@ pub struct ExpertOutputs {
     pub columns: u32,
     pub reserved: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertOutputs"][::std::mem::size_of::<ExpertOutputs>() - 72usize];
+    ["Alignment of ExpertOutputs"][::std::mem::align_of::<ExpertOutputs>() - 8usize];
+    ["Offset of field: ExpertOutputs::scales"][::std::mem::offset_of!(ExpertOutputs, scales) - 0usize];
+    ["Offset of field: ExpertOutputs::counts"][::std::mem::offset_of!(ExpertOutputs, counts) - 8usize];
+    ["Offset of field: ExpertOutputs::offsets"][::std::mem::offset_of!(ExpertOutputs, offsets) - 16usize];
+    ["Offset of field: ExpertOutputs::ids"][::std::mem::offset_of!(ExpertOutputs, ids) - 24usize];
+    ["Offset of field: ExpertOutputs::weights"][::std::mem::offset_of!(ExpertOutputs, weights) - 32usize];
+    ["Offset of field: ExpertOutputs::sources"][::std::mem::offset_of!(ExpertOutputs, sources) - 40usize];
+    ["Offset of field: ExpertOutputs::index"][::std::mem::offset_of!(ExpertOutputs, index) - 48usize];
+    ["Offset of field: ExpertOutputs::scale_rows"][::std::mem::offset_of!(ExpertOutputs, scale_rows) - 56usize];
+    ["Offset of field: ExpertOutputs::columns"][::std::mem::offset_of!(ExpertOutputs, columns) - 64usize];
+    ["Offset of field: ExpertOutputs::reserved"][::std::mem::offset_of!(ExpertOutputs, reserved) - 68usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ExpertArgs {
@@ -576,13 +585,13 @@ pub struct ExpertArgs {
     pub state: *mut u32,
     pub places: *mut u32,
     pub token_count: *const u32,
-    pub ids: *const ::core::ffi::c_void,
+    pub ids: *const core::ffi::c_void,
     pub weights: *const f32,
-    pub rows: *const ::core::ffi::c_void,
+    pub rows: *const core::ffi::c_void,
     pub row_scales: *const f32,
     pub travelling: *mut u8,
-    pub output: *mut ::core::ffi::c_void,
-    pub add: *const ::core::ffi::c_void,
+    pub output: *mut core::ffi::c_void,
+    pub add: *const core::ffi::c_void,
     pub sums: *mut f32,
     pub head_bytes: u64,
     pub copies_offset: u64,
@@ -613,7 +622,83 @@ pub struct ExpertArgs {
     pub exact: u32,
     pub step: u32,
     pub into: ExpertOutputs,
+    pub calls: *mut BlockState,
+    pub travelling_offset: u64,
+    pub peers: [*mut u8; 16usize],
+    pub regions: [*mut u8; 16usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 608usize];
+    ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
+    ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
+    ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 24usize];
+    ["Offset of field: ExpertArgs::heads"][::std::mem::offset_of!(ExpertArgs, heads) - 32usize];
+    ["Offset of field: ExpertArgs::state"][::std::mem::offset_of!(ExpertArgs, state) - 40usize];
+    ["Offset of field: ExpertArgs::places"][::std::mem::offset_of!(ExpertArgs, places) - 48usize];
+    ["Offset of field: ExpertArgs::token_count"][::std::mem::offset_of!(ExpertArgs, token_count) - 56usize];
+    ["Offset of field: ExpertArgs::ids"][::std::mem::offset_of!(ExpertArgs, ids) - 64usize];
+    ["Offset of field: ExpertArgs::weights"][::std::mem::offset_of!(ExpertArgs, weights) - 72usize];
+    ["Offset of field: ExpertArgs::rows"][::std::mem::offset_of!(ExpertArgs, rows) - 80usize];
+    ["Offset of field: ExpertArgs::row_scales"][::std::mem::offset_of!(ExpertArgs, row_scales) - 88usize];
+    ["Offset of field: ExpertArgs::travelling"][::std::mem::offset_of!(ExpertArgs, travelling) - 96usize];
+    ["Offset of field: ExpertArgs::output"][::std::mem::offset_of!(ExpertArgs, output) - 104usize];
+    ["Offset of field: ExpertArgs::add"][::std::mem::offset_of!(ExpertArgs, add) - 112usize];
+    ["Offset of field: ExpertArgs::sums"][::std::mem::offset_of!(ExpertArgs, sums) - 120usize];
+    ["Offset of field: ExpertArgs::head_bytes"][::std::mem::offset_of!(ExpertArgs, head_bytes) - 128usize];
+    ["Offset of field: ExpertArgs::copies_offset"][::std::mem::offset_of!(ExpertArgs, copies_offset) - 136usize];
+    ["Offset of field: ExpertArgs::weights_offset"][::std::mem::offset_of!(ExpertArgs, weights_offset) - 144usize];
+    ["Offset of field: ExpertArgs::row_bytes"][::std::mem::offset_of!(ExpertArgs, row_bytes) - 152usize];
+    ["Offset of field: ExpertArgs::scales_offset"][::std::mem::offset_of!(ExpertArgs, scales_offset) - 160usize];
+    ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 168usize];
+    ["Offset of field: ExpertArgs::kernel"][::std::mem::offset_of!(ExpertArgs, kernel) - 176usize];
+    ["Offset of field: ExpertArgs::rank"][::std::mem::offset_of!(ExpertArgs, rank) - 180usize];
+    ["Offset of field: ExpertArgs::world"][::std::mem::offset_of!(ExpertArgs, world) - 184usize];
+    ["Offset of field: ExpertArgs::op"][::std::mem::offset_of!(ExpertArgs, op) - 188usize];
+    ["Offset of field: ExpertArgs::dtype"][::std::mem::offset_of!(ExpertArgs, dtype) - 192usize];
+    ["Offset of field: ExpertArgs::wire"][::std::mem::offset_of!(ExpertArgs, wire) - 196usize];
+    ["Offset of field: ExpertArgs::scales"][::std::mem::offset_of!(ExpertArgs, scales) - 200usize];
+    ["Offset of field: ExpertArgs::payload_bytes"][::std::mem::offset_of!(ExpertArgs, payload_bytes) - 204usize];
+    ["Offset of field: ExpertArgs::layout"][::std::mem::offset_of!(ExpertArgs, layout) - 208usize];
+    ["Offset of field: ExpertArgs::align"][::std::mem::offset_of!(ExpertArgs, align) - 212usize];
+    ["Offset of field: ExpertArgs::experts"][::std::mem::offset_of!(ExpertArgs, experts) - 216usize];
+    ["Offset of field: ExpertArgs::copies"][::std::mem::offset_of!(ExpertArgs, copies) - 220usize];
+    ["Offset of field: ExpertArgs::first_copy"][::std::mem::offset_of!(ExpertArgs, first_copy) - 224usize];
+    ["Offset of field: ExpertArgs::local"][::std::mem::offset_of!(ExpertArgs, local) - 228usize];
+    ["Offset of field: ExpertArgs::top_k"][::std::mem::offset_of!(ExpertArgs, top_k) - 232usize];
+    ["Offset of field: ExpertArgs::hidden"][::std::mem::offset_of!(ExpertArgs, hidden) - 236usize];
+    ["Offset of field: ExpertArgs::tokens"][::std::mem::offset_of!(ExpertArgs, tokens) - 240usize];
+    ["Offset of field: ExpertArgs::max_tokens"][::std::mem::offset_of!(ExpertArgs, max_tokens) - 244usize];
+    ["Offset of field: ExpertArgs::id_bytes"][::std::mem::offset_of!(ExpertArgs, id_bytes) - 248usize];
+    ["Offset of field: ExpertArgs::weighs"][::std::mem::offset_of!(ExpertArgs, weighs) - 252usize];
+    ["Offset of field: ExpertArgs::exact"][::std::mem::offset_of!(ExpertArgs, exact) - 256usize];
+    ["Offset of field: ExpertArgs::step"][::std::mem::offset_of!(ExpertArgs, step) - 260usize];
+    ["Offset of field: ExpertArgs::into"][::std::mem::offset_of!(ExpertArgs, into) - 264usize];
+    ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 336usize];
+    ["Offset of field: ExpertArgs::travelling_offset"]
+        [::std::mem::offset_of!(ExpertArgs, travelling_offset) - 344usize];
+    ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 352usize];
+    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 480usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Geometry {
+    pub blocks: u32,
+    pub threads: u32,
+    pub shared_bytes: u32,
+    pub programmatic: u32,
+    pub cluster: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Geometry"][::std::mem::size_of::<Geometry>() - 20usize];
+    ["Alignment of Geometry"][::std::mem::align_of::<Geometry>() - 4usize];
+    ["Offset of field: Geometry::blocks"][::std::mem::offset_of!(Geometry, blocks) - 0usize];
+    ["Offset of field: Geometry::threads"][::std::mem::offset_of!(Geometry, threads) - 4usize];
+    ["Offset of field: Geometry::shared_bytes"][::std::mem::offset_of!(Geometry, shared_bytes) - 8usize];
+    ["Offset of field: Geometry::programmatic"][::std::mem::offset_of!(Geometry, programmatic) - 12usize];
+    ["Offset of field: Geometry::cluster"][::std::mem::offset_of!(Geometry, cluster) - 16usize];
+};
 impl Kind {
     pub const all_reduce: Kind = Kind(0);
     pub const exchange: Kind = Kind(1);
