@@ -41,9 +41,9 @@ pub(super) struct Form {
     /// Bytes of a head.
     pub(super) head_bytes: usize,
     /// Most rows that a rank may receive, or with equal room for every expert the rows of an expert.
+    pub(super) most_rows: usize,
+    /// Rows that an operand for received rows has room for.
     pub(super) capacity: usize,
-    /// Rows that an operand for received rows has.
-    pub(super) rows: usize,
 }
 
 impl Form {
@@ -65,21 +65,20 @@ impl Form {
         let pairs = max_tokens * top_k;
         let copies_offset = size_of::<args::ExpertHead>() + 4 * (copies + world);
         let weights_offset = (copies_offset + 2 * pairs).next_multiple_of(PACKET_BYTES);
-        let (capacity, rows) = match config.layout {
+        let (most_rows, capacity) = match config.layout {
             Layout::ByRank => {
-                let capacity = config.capacity.unwrap_or(world * max_tokens);
-                (capacity, capacity)
+                let most = config.capacity.unwrap_or(world * max_tokens);
+                (most, most)
             }
             Layout::ByExpert { align } => {
-                let worst = world * pairs + most_local * (align - 1);
-                let capacity = config.capacity.unwrap_or(worst);
-                (capacity, capacity)
+                let most = config.capacity.unwrap_or(world * pairs + most_local * (align - 1));
+                (most, most)
             }
             Layout::Padded { rows } => (rows, rows * local),
         };
-        if rows > u32::MAX as usize / 2 {
+        if capacity > u32::MAX as usize / 2 {
             let limit = format!("a rank may receive {} rows", u32::MAX / 2);
-            return Err(Error::invalid("the number of rows that may come at worst", rows, limit));
+            return Err(Error::invalid("the number of rows that may come at worst", capacity, limit));
         }
         Ok(Self {
             world,
@@ -99,8 +98,8 @@ impl Form {
             copies_offset,
             weights_offset,
             head_bytes: (weights_offset + 4 * pairs).next_multiple_of(PACKET_BYTES),
+            most_rows,
             capacity,
-            rows,
         })
     }
 

@@ -270,7 +270,7 @@ impl Experts {
             read.extend(scales.map(|scales| ("the scales", scales)));
             read.extend(routing.weights.as_ref().map(|weights| ("the weights", weights)));
             read.extend(routing.tokens.as_ref().map(|count| ("the count of tokens", count)));
-            check::received(into, inner.form.rows, settings, (weighted, &read), device)?;
+            check::received(into, inner.form.capacity, settings, (weighted, &read), device)?;
         }
         let mut routed = Routed::new(self, (tokens, weighted), queue)?;
         let underway = routed.underway();
@@ -324,7 +324,7 @@ impl Experts {
 
     /// How many rows an operand for received rows needs room for.
     pub fn capacity(&self) -> usize {
-        self.0.form.rows
+        self.0.form.capacity
     }
 
     /// The method that serves.

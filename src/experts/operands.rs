@@ -154,6 +154,7 @@ impl<'op> Combine<'op> {
     }
 
     /// Adds these rows, `[tokens, hidden]`, to the sums before they are rounded. They may be the memory of the output.
+    #[expect(clippy::should_implement_trait, reason = "the sums are not those of two settings")]
     pub fn add<T: Element>(mut self, rows: impl Operand<'op, T>) -> Self {
         self.add = Some(Held::new(T::DTYPE, &rows.view_of()));
         self

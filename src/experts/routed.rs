@@ -168,7 +168,7 @@ impl<'a> Routed<'a> {
 
     /// How many rows operands need room for.
     fn needed(&self) -> usize {
-        self.rows.get().copied().unwrap_or(self.experts.0.form.rows)
+        self.rows.get().copied().unwrap_or(self.experts.0.form.capacity)
     }
 
     /// Refuses a queue of another device, or of another capture than that of the dispatch.

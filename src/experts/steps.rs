@@ -69,7 +69,7 @@ impl Inner {
             weights_offset: form.weights_offset as u64,
             row_bytes: form.row_bytes as u64,
             scales_offset: form.scales_offset as u64,
-            capacity: form.capacity as u64,
+            capacity: form.most_rows as u64,
             kernel: args::kExpertHead,
             rank: form.rank as u32,
             world: form.world as u32,
