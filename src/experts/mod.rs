@@ -286,16 +286,15 @@ impl Experts {
         let device = inner.over.device();
         device.check_same("stream", queue.stream().device())?;
         let tokens = check::routing(routing, &inner.form, device)?;
-        let weighted = routing.weights.is_some();
         if let Some((rows, scales, into)) = sends {
             check::sent((rows, scales), tokens, settings, device)?;
             let mut read = vec![("the ids", &routing.ids), ("the rows", rows)];
             read.extend(scales.map(|scales| ("the scales", scales)));
             read.extend(routing.weights.as_ref().map(|weights| ("the weights", weights)));
             read.extend(routing.tokens.as_ref().map(|count| ("the count of tokens", count)));
-            check::received(into, inner.form.capacity, settings, (weighted, &read), device)?;
+            check::received(into, inner.form.capacity, settings, &read, device)?;
         }
-        let mut routed = Routed::new(self, (tokens, weighted), queue)?;
+        let mut routed = Routed::new(self, tokens, queue)?;
         let underway = routed.underway();
         let mut lane = inner.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
