@@ -72,7 +72,7 @@ fn calls<T: Sample>(rank: &Rank, form: &ExpertConfig, method: Method, seed: u64)
     let mut form = form.clone();
     form.method = method;
     let experts = rank.communicator.experts(form.clone()).unwrap();
-    let (stream, device) = (&rank.stream, &rank.device);
+    let stream = &rank.stream;
     let (local, room) = (experts.local_experts().len(), experts.capacity());
     let by_rank = form.layout == Layout::ByRank;
     let pairs = if by_rank { room * form.top_k } else { room };
