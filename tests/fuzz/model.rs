@@ -12,8 +12,8 @@ use crate::support::codec;
 use crate::support::data::{Data, Sample, mix};
 use crate::support::norm::Narrow;
 
-/// Buffers of a bench: two symmetric, three plain, and two plain ones that hold the same on every rank. So does one of
-/// f32 behind them.
+/// Buffers of the type of a bench: two symmetric, three plain, and two plain ones that hold the same on every rank. Behind
+/// them is [`WIDE`].
 pub(crate) const BUFFERS: usize = 7;
 
 /// Random elements of a buffer of a rank.

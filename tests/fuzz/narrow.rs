@@ -23,8 +23,10 @@ use quantised::{Bytes, Format, quantised};
 /// A byte of memory that nothing was written to.
 const BEFORE: u8 = 0xA5;
 
+/// The quantised rows that a norm writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Narrow {
+    /// The name on the command line.
     pub(crate) format: String,
     /// The static scale, or the global one.
     pub(crate) known: f32,
@@ -34,7 +36,7 @@ pub(crate) struct Narrow {
     pub(crate) symmetric: bool,
 }
 
-/// An operand of so many elements.
+/// The size of an operand.
 pub(crate) struct Extent {
     pub(crate) dtype: Dtype,
     pub(crate) elems: usize,

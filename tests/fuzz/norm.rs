@@ -9,12 +9,13 @@ use crate::program::Placed;
 use crate::support::Sample;
 use crate::support::norm::{Narrow as OfRows, Norm as Definition, normed, with_residual};
 
-/// The plain buffers of a bench for residuals and their sums: those of scattered rows, and those that every rank has in
-/// common. So it has weights.
+/// The plain buffer of a bench for residuals and x of scattered rows: every rank has its own.
 pub(crate) const SHARES: usize = 4;
+/// The plain buffer of a bench for residuals and x of rows that all ranks have: it holds the same on every rank.
 pub(crate) const KEPT: usize = 5;
+/// The plain buffer of a bench for weights of its type: it holds the same on every rank.
 pub(crate) const WEIGHTS: usize = 6;
-/// Weights in f32, which no call writes.
+/// The plain buffer of a bench for weights in f32: it holds the same on every rank.
 pub(crate) const WIDE: usize = 7;
 
 /// Where a call writes x, the sum with the residual.

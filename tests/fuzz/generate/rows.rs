@@ -10,7 +10,7 @@ use crate::narrow::Narrow;
 use crate::norm::{Norm, Place, parts};
 use crate::program::{Form, Kind, Placed, ROOM};
 
-/// Elements of a row: short of a packet, around packets and powers of two, and more than a block has threads.
+/// Elements of longer rows: whole packets, and packets and a part of one.
 const HIDDEN: [usize; 8] = [64, 100, 128, 129, 256, 511, 1000, 2000];
 
 impl Writer {
@@ -117,7 +117,7 @@ impl Writer {
         *self.random.pick(&served)
     }
 
-    /// A call on rows that a rank makes without preparing anything with others.
+    /// A call on rows that needs nothing from other ranks before: neither adopted operands nor symmetric codes.
     pub(super) fn common_rows(&mut self, bench: Bench) -> Placed {
         let alone = |call: &Placed| {
             let narrow = call.norm.as_ref().and_then(|norm| norm.narrow.as_ref());
