@@ -147,7 +147,8 @@ fn by_packets(what: &str) -> Error {
 }
 
 /// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has
-/// beside its elements: see [`Communicator::symmetric`].
+/// beside its elements: see [`Communicator::symmetric`]. Settings without a method or a determinism of their own count as
+/// [`Method::Direct`] and [`Determinism::PerAlgorithm`].
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a setting outside its limits.
@@ -270,7 +271,8 @@ impl Experts {
     /// [`Routed::dispatch`] sends them. Enqueues and returns.
     ///
     /// # Errors
-    /// Those of [`dispatch`](Self::dispatch).
+    /// Those of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for [`Method::Packets`], where routing and rows travel
+    /// together.
     pub fn plan<'h, 'op>(&'h self, routing: &Routing<'op>, queue: impl Queue<'op> + 'h) -> Result<Routed<'h>> {
         self.dispatched(routing, None, &queue)
     }

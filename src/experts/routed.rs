@@ -123,7 +123,7 @@ impl<'a> Routed<'a> {
     /// the same order.
     ///
     /// # Errors
-    /// Those of [`Experts::dispatch`].
+    /// Those of [`Experts::dispatch`]; [`Error::Unsupported`] for [`Method::Packets`].
     pub fn dispatch<'op, T: Element>(
         &self,
         rows: impl Operand<'op, T>,
