@@ -148,16 +148,19 @@ pub fn expert_bytes(world_size: usize, config: &ExpertConfig) -> Result<u64> {
     Ok(Form::new(config, 0, &lists)?.region_bytes(config.in_flight) as u64)
 }
 
-/// The method that serves. Equal on every rank.
-fn chosen(over: &Over, asked: Method) -> Result<Method> {
-    let direct = over.own().is_some();
+/// The method that serves where one is asked for. `own_kernels`: whether own kernels serve the group, as they always do that
+/// of a [`Communicator`].
+///
+/// # Errors
+/// [`Error::Unsupported`] for [`Method::Direct`] where own kernels do not serve the group.
+pub fn expert_method(world_size: usize, own_kernels: bool, asked: Method) -> Result<Method> {
     match asked {
-        Method::Direct if !direct => {
+        Method::Direct if !own_kernels => {
             let reason = "own kernels do not serve the group, so ranks cannot address each other's memory";
             Err(Error::unsupported("experts by direct access", reason))
         }
         // A rank alone has nobody to meet.
-        Method::Auto | Method::Direct if direct && over.world_size() > 1 => Ok(Method::Direct),
+        Method::Auto | Method::Direct if own_kernels && world_size > 1 => Ok(Method::Direct),
         Method::Auto | Method::Direct => Ok(Method::Gather),
         named => Ok(named),
     }
@@ -173,7 +176,7 @@ impl Experts {
         let form = Form::new(&config, over.rank(), &lists)?;
         let determinism = config.determinism.unwrap_or(over.local().group().config().determinism);
         let device = over.device().clone();
-        let method = chosen(&over, config.method)?;
+        let method = expert_method(world, over.own().is_some(), config.method)?;
         let region = Region::new(&over, form.region_bytes(config.in_flight))?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
