@@ -306,16 +306,20 @@ struct FusedNormArgs {
 };
 
 /// What a kernel of experts does.
-constexpr uint32_t kExpertHead = 0;   ///< says which experts this rank's tokens go to
-constexpr uint32_t kExpertRows = 1;   ///< puts this rank's rows into the form in which they travel
-constexpr uint32_t kExpertCount = 2;  ///< checks what all ranks said, and counts
-constexpr uint32_t kExpertPlace = 3;  ///< finds the place of every row
-constexpr uint32_t kExpertCopy = 4;   ///< copies rows that came into their places
-constexpr uint32_t kExpertGive = 5;   ///< makes of this rank's results the part of every token
-constexpr uint32_t kExpertTake = 6;   ///< sums the parts of this rank's tokens
-constexpr uint32_t kExpertPush = 7;   ///< writes this rank's rows into the regions of the ranks that they go to
-constexpr uint32_t kExpertPull = 8;   ///< kExpertTake that reads the parts in the regions of all ranks
-constexpr uint32_t kExpertKernels = 9;
+constexpr uint32_t kExpertHead = 0;      ///< says which experts this rank's tokens go to
+constexpr uint32_t kExpertRows = 1;      ///< puts this rank's rows into the form in which they travel
+constexpr uint32_t kExpertCount = 2;     ///< checks what all ranks said, and counts
+constexpr uint32_t kExpertPlace = 3;     ///< finds the place of every row
+constexpr uint32_t kExpertCopy = 4;      ///< copies rows that came into their places
+constexpr uint32_t kExpertGive = 5;      ///< makes of this rank's results the part of every token
+constexpr uint32_t kExpertTake = 6;      ///< sums the parts of this rank's tokens
+constexpr uint32_t kExpertPush = 7;      ///< writes this rank's rows into the regions of the ranks that they go to
+constexpr uint32_t kExpertPull = 8;      ///< kExpertTake that reads the parts in the regions of all ranks
+constexpr uint32_t kExpertSend = 9;      ///< writes heads and rows of this rank's tokens to their ranks, in packets
+constexpr uint32_t kExpertReceive = 10;  ///< awaits heads and rows, and puts rows into their places
+constexpr uint32_t kExpertReturn = 11;   ///< kExpertGive that writes parts to the ranks of their tokens, in packets
+constexpr uint32_t kExpertSum = 12;      ///< kExpertTake that awaits the parts
+constexpr uint32_t kExpertKernels = 13;
 
 /// Layouts of rows that a rank received. The numbers cross the language boundary.
 constexpr uint32_t kRowsByRank = 0;    ///< a row for each token that has an expert here: by source, token
@@ -325,9 +329,10 @@ constexpr uint32_t kRowLayouts = 3;
 
 /// How rows travel. The numbers cross the language boundary.
 constexpr uint32_t kWireBytes = 0;    ///< bit for bit
-constexpr uint32_t kWireF8 = 1;       ///< e4m3 codes, which the kernel makes, and their scales
-constexpr uint32_t kWireGivenF8 = 2;  ///< e4m3 codes and f32 scales of the caller
-constexpr uint32_t kWires = 3;
+constexpr uint32_t kWireSame = 1;     ///< rows of the caller's type; a NaN may become another
+constexpr uint32_t kWireF8 = 2;       ///< e4m3 codes, which the kernel makes, and their scales
+constexpr uint32_t kWireGivenF8 = 3;  ///< e4m3 codes and f32 scales of the caller
+constexpr uint32_t kWires = 4;
 
 /// Scales of codes. The numbers cross the language boundary.
 constexpr uint32_t kCodeScalesF32 = 0;
@@ -415,8 +420,14 @@ struct ExpertArgs {
   uint32_t exact;     ///< nonzero: each result travels, and step says which of a token's
   uint32_t step;
   ExpertOutputs into;
-  BlockState* calls;            ///< kExpertPush, kExpertPull: own, of the barrier
-  uint64_t travelling_offset;   ///< kExpertPush, kExpertPull: of `travelling` in a region
+  BlockState* calls;           ///< own: of the barrier, or in packets of this kernel
+  uint64_t travelling_offset;  ///< of `travelling` in a region, or of the packets of rows or parts of the first buffer
+  uint64_t tellings_offset;    ///< in packets: of the packets of heads, or of greetings, of the first buffer
+  uint64_t buffer_bytes;       ///< in packets: from a buffer to the next
+  uint32_t buffers;            ///< in packets: how many; a divisor of kEpochModulus
+  uint32_t telling_packets;    ///< in packets: room for the head of a rank
+  uint32_t rows_at_once;       ///< kExpertReceive: rows that a block takes at once
+  uint32_t reserved;
   uint8_t* peers[kMaxWorld];    ///< kExpertPush, kExpertPull: barrier flags of every rank
   uint8_t* regions[kMaxWorld];  ///< kExpertPush, kExpertPull: of every rank
 };

@@ -18,8 +18,6 @@
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
 #include "kernels/experts/combine.cuh"
-#include "kernels/experts/place.cuh"
-#include "kernels/experts/rows.cuh"
 #include "kernels/geometry.hpp"
 #include "kernels/norm/gather.cuh"
 #include "kernels/norm/local.cuh"
@@ -236,6 +234,12 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
       return Backend::template entry<&expert_rows<Element>>();
     case kExpertPush:
       return Backend::template entry<&expert_push<Element>>();
+    case kExpertSend:
+      return Backend::template entry<&expert_send<Element, RowProtocol>>();
+    case kExpertReturn:
+      return Backend::template entry<&expert_return<Element>>();
+    case kExpertSum:
+      return Backend::template entry<&expert_sum<Element>>();
     case kExpertGive:
       return Backend::template entry<&expert_give<Element>>();
     case kExpertTake:
@@ -264,6 +268,13 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
     case kExpertPush:
       if (args.wire != kWireF8) return Backend::template entry<&expert_push<U8>>();
       break;
+    case kExpertSend:
+      if (args.wire == kWireBytes) return Backend::template entry<&expert_send<U8, ByteProtocol>>();
+      if (args.wire != kWireF8) return Backend::template entry<&expert_send<U8, RowProtocol>>();
+      break;
+    case kExpertReceive:
+      if (args.wire == kWireBytes) return Backend::template entry<&expert_receive<ByteProtocol>>();
+      return Backend::template entry<&expert_receive<RowProtocol>>();
     default:
       break;
   }
@@ -431,7 +442,7 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
 template <class Visit>
 int32_t each_call(ExpertArgs args, Visit visit) {
   for (args.kernel = 0; args.kernel < kExpertKernels; ++args.kernel) {
-    for (const uint32_t wire : {kWireBytes, kWireF8}) {
+    for (const uint32_t wire : {kWireBytes, kWireSame, kWireF8}) {
       for (const uint32_t dtype : {kF32, kF16, kBF16}) {
         args.wire = wire;
         args.dtype = dtype;

@@ -88,37 +88,69 @@ struct ExpertState {
   SYMMETRA_DEVICE uint32_t& offset(uint32_t expert) const { return words[2 + local + expert]; }
 };
 
+/// What the caller asks for: the experts of this rank's tokens.
+class Asked {
+ public:
+  /// Behind platform::wait_prior.
+  SYMMETRA_DEVICE explicit Asked(const ExpertArgs& args)
+      : args_(args),
+        table_(args),
+        claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens),
+        tokens_(claimed_ <= args.tokens ? claimed_ : 0) {}
+
+  SYMMETRA_DEVICE uint32_t claimed() const { return claimed_; }
+  SYMMETRA_DEVICE uint32_t tokens() const { return tokens_; }
+  SYMMETRA_DEVICE uint32_t pairs() const { return tokens_ * args_.top_k; }
+  SYMMETRA_DEVICE int64_t expert(uint32_t pair) const {
+    const auto* const ids = static_cast<const uint8_t*>(args_.ids);
+    return args_.id_bytes == 8 ? platform::load<int64_t>(ids + uint64_t{pair} * 8)
+                               : int64_t{platform::load<int32_t>(ids + uint64_t{pair} * 4)};
+  }
+  SYMMETRA_DEVICE bool is_bad(uint32_t pair) const { return expert(pair) != -1 && !table_.has(expert(pair)); }
+  SYMMETRA_DEVICE uint16_t copy(uint32_t pair) const {
+    const int64_t asked = expert(pair);
+    return table_.has(asked) ? table_.copy(static_cast<uint32_t>(asked), pair / args_.top_k) : kNoCopy;
+  }
+  /// The head without what follows it, by all threads of the block.
+  SYMMETRA_DEVICE ExpertHead head(uint32_t* words) const {
+    uint32_t first_bad = 0;  // counted from the end, so that the first is the largest
+    for (uint32_t pair = platform::thread(); pair < pairs() && first_bad == 0; pair += platform::threads()) {
+      if (is_bad(pair)) first_bad = kNone - pair;
+    }
+    first_bad = block_max(first_bad, words);
+    if (first_bad == 0) return {tokens_, claimed_, args_.tokens, kNone, 0, 0};
+    const uint32_t pair = kNone - first_bad;
+    return {0, claimed_, args_.tokens, pair / args_.top_k, expert(pair), 0};
+  }
+
+ private:
+  const ExpertArgs& args_;
+  ExpertTable table_;
+  uint32_t claimed_;
+  uint32_t tokens_;
+};
+
 /// Writes the own head. A block counts the pairs of a copy, or the tokens for a rank, or copies what the caller asks for.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const ExpertTable table(args);
   const Heads heads(args);
   platform::wait_prior();
-  const uint32_t claimed = args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens;
-  const uint32_t tokens = claimed <= args.tokens ? claimed : 0, pairs = tokens * args.top_k;
-  const auto asked = [&](uint32_t pair) {
-    const auto* const ids = static_cast<const uint8_t*>(args.ids);
-    return args.id_bytes == 8 ? platform::load<int64_t>(ids + uint64_t{pair} * 8)
-                              : int64_t{platform::load<int32_t>(ids + uint64_t{pair} * 4)};
-  };
-  const auto copy_of = [&](uint32_t pair) {
-    const int64_t expert = asked(pair);
-    return table.has(expert) ? table.copy(static_cast<uint32_t>(expert), pair / args.top_k) : kNoCopy;
-  };
+  const Asked asked(args);
   for (uint32_t unit = platform::block(); unit <= args.copies + args.world; unit += platform::blocks()) {
     uint32_t* const count = heads.counts(args.rank) + unit;
     if (unit < args.copies) {
       uint32_t mine = 0;
-      for (uint32_t pair = platform::thread(); pair < pairs; pair += platform::threads()) mine += copy_of(pair) == unit;
+      for (uint32_t pair = platform::thread(); pair < asked.pairs(); pair += platform::threads()) mine += asked.copy(pair) == unit;
       const uint32_t all = block_scan(mine, words).all;
       if (platform::thread() == 0) *count = all;
     } else if (unit < args.copies + args.world) {
       const uint32_t first = table.first_copy(unit - args.copies), end = table.first_copy(unit - args.copies + 1);
       uint32_t mine = 0;
-      for (uint32_t token = platform::thread(); token < tokens; token += platform::threads()) {
+      for (uint32_t token = platform::thread(); token < asked.tokens(); token += platform::threads()) {
         bool goes = false;
         for (uint32_t k = 0; k < args.top_k && !goes; ++k) {
-          const uint32_t copy = copy_of(token * args.top_k + k);
+          const uint32_t copy = asked.copy(token * args.top_k + k);
           goes = copy >= first && copy < end;
         }
         mine += goes;
@@ -126,19 +158,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
       const uint32_t all = block_scan(mine, words).all;
       if (platform::thread() == 0) *count = all;
     } else {
-      uint32_t first_bad = 0;  // counted from the end, so that the first is the largest
-      for (uint32_t pair = platform::thread(); pair < pairs; pair += platform::threads()) {
-        const int64_t expert = asked(pair);
-        heads.copies(args.rank)[pair] = table.has(expert) ? table.copy(static_cast<uint32_t>(expert), pair / args.top_k) : kNoCopy;
+      for (uint32_t pair = platform::thread(); pair < asked.pairs(); pair += platform::threads()) {
+        heads.copies(args.rank)[pair] = asked.copy(pair);
         if (args.weights != nullptr) heads.weights(args.rank)[pair] = args.weights[pair];
-        if (first_bad == 0 && expert != -1 && !table.has(expert)) first_bad = kNone - pair;
       }
-      first_bad = block_max(first_bad, words);
-      if (platform::thread() == 0) {
-        const bool bad = first_bad != 0;
-        const uint32_t pair = kNone - first_bad;
-        *heads.head(args.rank) = {bad ? 0 : tokens, claimed, args.tokens, bad ? pair / args.top_k : kNone, bad ? asked(pair) : 0, 0};
-      }
+      const ExpertHead head = asked.head(words);
+      if (platform::thread() == 0) *heads.head(args.rank) = head;
     }
   }
   platform::release_next();

@@ -191,16 +191,27 @@ class RowOutputs {
   /// Scales of a row at `place`. `expert`: with equal room for every expert, the local expert of the row.
   SYMMETRA_DEVICE void scales(const uint8_t* from, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
-    const uint32_t groups = code_groups(args_);
-    const bool padded = args_.layout == kRowsPadded;
-    const uint64_t row = padded ? place - uint64_t{expert} * args_.capacity : place;
-    for (uint32_t group = platform::thread(); group < groups; group += platform::threads()) {
-      const uint64_t first = padded ? uint64_t{expert} * groups * args_.into.scale_rows : 0;
-      const uint64_t at = args_.into.columns != 0 ? first + group * args_.into.scale_rows + row : uint64_t{place} * groups + group;
+    for (uint32_t group = platform::thread(); group < code_groups(args_); group += platform::threads()) {
+      const uint64_t at = scale_at(group, place, expert);
       if (args_.scales == kCodeScalesE8M0) {
         static_cast<uint8_t*>(args_.into.scales)[at] = from[group];
       } else {
         static_cast<float*>(args_.into.scales)[at] = platform::load<float>(from + uint64_t{group} * 4);
+      }
+    }
+  }
+
+  /// A packet of scales of a row at `place`, of which packet `i` begins with another group.
+  SYMMETRA_DEVICE void scale_packet(const Words<4>& data, uint32_t i, uint32_t place, uint32_t expert) const {
+    if (args_.into.scales == nullptr) return;
+    const bool bytes = args_.scales == kCodeScalesE8M0;
+    const uint32_t each = bytes ? 16 : 4, groups = code_groups(args_);
+    for (uint32_t k = 0; k < each && i * each + k < groups; ++k) {
+      const uint64_t at = scale_at(i * each + k, place, expert);
+      if (bytes) {
+        static_cast<uint8_t*>(args_.into.scales)[at] = static_cast<uint8_t>(data.word[k / 4] >> k % 4 * 8);
+      } else {
+        static_cast<float*>(args_.into.scales)[at] = platform::f32_of(data.word[k]);
       }
     }
   }
@@ -234,6 +245,14 @@ class RowOutputs {
   }
 
  private:
+  /// Where the scale of a group of a row at `place` goes.
+  SYMMETRA_DEVICE uint64_t scale_at(uint32_t group, uint32_t place, uint32_t expert) const {
+    const uint64_t groups = code_groups(args_);
+    if (args_.into.columns == 0) return place * groups + group;
+    if (args_.layout != kRowsPadded) return group * args_.into.scale_rows + place;
+    return (expert * groups + group) * args_.into.scale_rows + place - uint64_t{expert} * args_.capacity;
+  }
+
   const ExpertArgs& args_;
   Heads heads_;
   Places places_;

@@ -10,14 +10,17 @@ use crate::memory::SymmetricBuffer;
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
-/// How much work a step has.
+/// A kernel of a step, and how much work it has.
 #[derive(Clone, Copy)]
-pub(crate) struct Work {
-    /// Parts of the step, each for a block. In a step that all ranks take at once, equal on all ranks.
+pub(crate) struct Step {
+    pub(crate) args: args::ExpertArgs,
+    /// Parts of the step, each for a block. Equal on all ranks in a kernel between barriers.
     pub(crate) units: usize,
     /// What the threads of a block share among them.
     pub(crate) items: usize,
-    /// Most blocks, if there is a limit. Equal on all ranks.
+    /// Words of a block's memory, beside two a thread.
+    pub(crate) words: usize,
+    /// Most blocks, if there is a limit. Equal on all ranks in a kernel between barriers.
     pub(crate) most_blocks: Option<u32>,
 }
 
@@ -27,29 +30,26 @@ impl Communicator {
     /// # Safety
     /// The addresses of the block are valid for what its settings say, and stay so until the device has done the step, or
     /// are the caller's duty.
-    pub(crate) unsafe fn expert_step(&self, args: &args::ExpertArgs, work: Work, queue: &impl Enqueue) -> Result<()> {
-        if work.units == 0 {
+    pub(crate) unsafe fn expert_step(&self, step: &Step, queue: &impl Enqueue) -> Result<()> {
+        if step.units == 0 {
             return Ok(());
         }
-        let inner = &self.0;
-        let args = args::ExpertArgs { wait: inner.arena.wait(false), ..*args };
-        let Work { units, items, most_blocks } = work;
-        let geometry = geometry::experts(shape_of(inner.group.device()), [units, items], most_blocks);
+        let wait = self.0.arena.wait(false);
         // SAFETY: the caller's promise.
-        queue.enqueue("launch a step of experts", |raw| unsafe { raw.launch(&args, &geometry) })
+        unsafe { self.launch_expert(&args::ExpertArgs { wait, ..step.args }, step, queue) }
     }
 
-    /// Enqueues a step of experts that all ranks take at once, on the regions of all ranks. `bytes`: of the largest part
-    /// that a rank may send another.
+    /// Enqueues an exchange of experts, in which all ranks take part, on the regions of all ranks: one kernel or more, as one
+    /// call. `bytes`: of the largest part that a rank may send another. A kernel without a state meets those of all ranks
+    /// between the barriers of the zero-copy algorithms.
     ///
     /// # Safety
     /// That of [`expert_step`](Self::expert_step).
     pub(crate) unsafe fn expert_exchange(
         &self,
-        args: &args::ExpertArgs,
         (operation, bytes): (Operation, usize),
         region: &SymmetricBuffer<u8>,
-        work: Work,
+        steps: &[Step],
         queue: &impl Enqueue,
     ) -> Result<()> {
         let inner = &self.0;
@@ -57,24 +57,40 @@ impl Communicator {
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let lane = &mut inner.lane.lock();
         lane.order_call(queue)?;
-        let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, args::kExchangePush, 0);
+        let way = args::kExchangePush;
+        let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
         let first = inner.announce(noted, lane, queue, recorded.as_deref())?;
         let mut regions = [std::ptr::null_mut(); args::kMaxWorld as usize];
         for (rank, address) in regions.iter_mut().enumerate().take(inner.group.world_size()) {
             *address = region.at(rank)?;
         }
         let flags = &inner.arena.layout().flags;
-        let args = args::ExpertArgs {
-            wait: inner.arena.wait(first),
-            calls: inner.arena.own(flags.state.offset).cast(),
-            peers: inner.arena.everywhere(flags.region.offset),
-            regions,
-            ..*args
-        };
-        let most_blocks = work.most_blocks.unwrap_or(args::kMaxBlocks).min(args::kMaxBlocks);
-        let geometry = geometry::experts(shape_of(inner.group.device()), [work.units, work.items], Some(most_blocks));
-        // SAFETY: flags and regions lie in arenas that live until the device is idle (liveness, bounds); the lane orders
-        // their use (exclusion); the rest is the caller's promise.
-        queue.enqueue("launch an exchange of experts", |raw| unsafe { raw.launch(&args, &geometry) })
+        for step in steps {
+            let calls = step.args.calls;
+            let args = args::ExpertArgs {
+                wait: inner.arena.wait(first),
+                calls: if calls.is_null() { inner.arena.own(flags.state.offset).cast() } else { calls },
+                peers: inner.arena.everywhere(flags.region.offset),
+                regions,
+                ..step.args
+            };
+            let most_blocks = Some(step.most_blocks.unwrap_or(args::kMaxBlocks).min(args::kMaxBlocks));
+            // SAFETY: flags and regions lie in arenas that live until the device is idle (liveness, bounds); the lane
+            // orders their use (exclusion); the rest is the caller's promise.
+            unsafe { self.launch_expert(&args, &Step { most_blocks, ..*step }, queue) }?;
+        }
+        Ok(())
+    }
+
+    /// Launches a kernel with these arguments.
+    ///
+    /// # Safety
+    /// That of [`expert_step`](Self::expert_step).
+    unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: &impl Enqueue) -> Result<()> {
+        let shape = shape_of(self.0.group.device());
+        let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);
+        let geometry = geometry::experts(shape, [step.units, step.items], most_blocks, step.words);
+        // SAFETY: the caller's promise.
+        queue.enqueue("launch a step of experts", |raw| unsafe { raw.launch(args, &geometry) })
     }
 }

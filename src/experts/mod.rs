@@ -30,6 +30,7 @@ mod config;
 mod form;
 mod operands;
 mod over;
+mod packets;
 mod routed;
 mod slots;
 mod steps;
@@ -53,6 +54,7 @@ pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
 use form::{Form, table};
 pub use operands::{Combine, ExpertId, Received, Routing, ScaleOrder};
 use over::Over;
+use packets::{PacketForm, PacketStates};
 pub use routed::Routed;
 use slots::{Recorded, Region, Slot, Slots};
 
@@ -101,6 +103,8 @@ struct Inner {
     /// What kernels know of the placement.
     table: DeviceBuffer<u32>,
     region: Region,
+    /// Where packets are, if the method has them.
+    packets: Option<(PacketForm, PacketStates)>,
     memory: Vec<Slot>,
     /// Sums of tokens between the steps of an exact combine.
     sums: DeviceBuffer<f32>,
@@ -137,6 +141,11 @@ impl Coordinator {
     }
 }
 
+/// The error for a routing without its rows, or rows without their routing.
+fn by_packets(what: &str) -> Error {
+    Error::unsupported(format!("{what} by packets"), "routing and rows travel together: use another method")
+}
+
 /// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has
 /// beside its elements: see [`Communicator::symmetric`].
 ///
@@ -145,22 +154,39 @@ impl Coordinator {
 pub fn expert_bytes(world_size: usize, config: &ExpertConfig) -> Result<u64> {
     config.validate(world_size)?;
     let lists = config.placement.lists(config.experts, world_size)?;
-    Ok(Form::new(config, 0, &lists)?.region_bytes(config.in_flight) as u64)
+    let form = Form::new(config, 0, &lists)?;
+    let exact = config.determinism == Some(Determinism::Exact) && config.layout != Layout::ByRank;
+    let packets = (config.method == Method::Packets).then(|| PacketForm::new(config, &form, exact));
+    Ok(region_bytes(config, &form, packets.as_ref()) as u64)
 }
 
-/// The method that serves where one is asked for. `own_kernels`: whether own kernels serve the group, as they always do that
-/// of a [`Communicator`].
+/// Bytes of the region that ranks exchange through.
+fn region_bytes(config: &ExpertConfig, form: &Form, packets: Option<&PacketForm>) -> usize {
+    packets.map_or_else(|| form.region_bytes(config.in_flight), |packets| packets.region_bytes)
+}
+
+/// The method that serves experts with these settings. `own_kernels`: whether own kernels serve the group, as they always do
+/// that of a [`Communicator`].
 ///
 /// # Errors
-/// [`Error::Unsupported`] for [`Method::Direct`] where own kernels do not serve the group.
-pub fn expert_method(world_size: usize, own_kernels: bool, asked: Method) -> Result<Method> {
+/// [`Error::InvalidArgument`] for a setting outside its limits; [`Error::Unsupported`] for a method that cannot serve.
+pub fn expert_method(world_size: usize, own_kernels: bool, config: &ExpertConfig) -> Result<Method> {
+    config.validate(world_size)?;
+    let lists = config.placement.lists(config.experts, world_size)?;
+    chosen(own_kernels, config.method, &Form::new(config, 0, &lists)?)
+}
+
+/// The method that serves. Equal on every rank.
+fn chosen(own_kernels: bool, asked: Method, form: &Form) -> Result<Method> {
     match asked {
-        Method::Direct if !own_kernels => {
+        Method::Direct | Method::Packets if !own_kernels => {
+            let what = if asked == Method::Direct { "experts by direct access" } else { "experts by packets" };
             let reason = "own kernels do not serve the group, so ranks cannot address each other's memory";
-            Err(Error::unsupported("experts by direct access", reason))
+            Err(Error::unsupported(what, reason))
         }
+        Method::Packets => PacketForm::check(form).map(|()| Method::Packets),
         // A rank alone has nobody to meet.
-        Method::Auto | Method::Direct if own_kernels && world_size > 1 => Ok(Method::Direct),
+        Method::Auto | Method::Direct if own_kernels && form.world > 1 => Ok(Method::Direct),
         Method::Auto | Method::Direct => Ok(Method::Gather),
         named => Ok(named),
     }
@@ -176,17 +202,20 @@ impl Experts {
         let form = Form::new(&config, over.rank(), &lists)?;
         let determinism = config.determinism.unwrap_or(over.local().group().config().determinism);
         let device = over.device().clone();
-        let method = expert_method(world, over.own().is_some(), config.method)?;
-        let region = Region::new(&over, form.region_bytes(config.in_flight))?;
+        let method = chosen(over.own().is_some(), config.method, &form)?;
+        let exact = determinism == Determinism::Exact && config.layout != Layout::ByRank;
+        let packets = (method == Method::Packets).then(|| PacketForm::new(&config, &form, exact));
+        let region = Region::new(&over, region_bytes(&config, &form, packets.as_ref()))?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
             let table = DeviceBuffer::from_slice(&table(&lists, config.experts), &side)?;
             let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
-            let exact = determinism == Determinism::Exact && config.layout != Layout::ByRank;
+            let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
             let sums = if exact { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
-            Ok((side, table, memory, DeviceBuffer::new(&device, sums)?, Lane::new(&device)?))
+            Ok((side, table, packets.transpose()?, memory, DeviceBuffer::new(&device, sums)?, Lane::new(&device)?))
         };
-        let (side, table, memory, sums, lane) = over.together("open experts", own())?;
+        // No rank sends before all packets are marked absent everywhere.
+        let (side, table, packets, memory, sums, lane) = over.together("open experts", own())?;
         let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Slots::new(config.in_flight));
         let (lists, lane) = (Mutex::new(lists), Mutex::new(lane));
         let inner = Inner {
@@ -199,6 +228,7 @@ impl Experts {
             lists,
             table,
             region,
+            packets,
             memory,
             sums,
             slots,
@@ -279,6 +309,13 @@ impl Experts {
         let underway = routed.underway();
         let mut lane = inner.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
+        if inner.method == Method::Packets {
+            let Some(sends) = sends else { return Err(by_packets("a plan")) };
+            inner.dispatch_packets(underway, routing, sends, queue)?;
+            drop(lane);
+            routed.note(queue)?;
+            return Ok(routed);
+        }
         inner.tell(underway, routing, queue)?;
         if let Some((rows, scales, _)) = sends {
             inner.send(underway, (rows, scales), queue)?;

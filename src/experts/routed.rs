@@ -4,9 +4,10 @@ use std::fmt;
 
 use once_cell::sync::OnceCell;
 
+use super::config::Method;
 use super::operands::{Combine, Received};
 use super::steps::Underway;
-use super::{Experts, check};
+use super::{Experts, by_packets, check};
 use crate::error::{Error, Result};
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
@@ -112,7 +113,10 @@ impl<'a> Routed<'a> {
         check::combine([&results, &output], &options, [needed, self.underway.tokens], settings, device)?;
         let mut lane = inner.begin(self.underway.slot, &queue)?;
         lane.order_call(&queue)?;
-        inner.give_and_take(self.underway, [&results, &output], &options, &queue)
+        match inner.method {
+            Method::Packets => inner.combine_packets(self.underway, [&results, &output], &options, &queue),
+            _ => inner.give_and_take(self.underway, [&results, &output], &options, &queue),
+        }
     }
 
     /// Sends other rows of the same tokens the same way, as a backward pass does. Enqueues and returns. All ranks call it in
@@ -151,6 +155,9 @@ impl<'a> Routed<'a> {
         let mut read = vec![("the rows", rows)];
         read.extend(scales.map(|scales| ("the scales", scales)));
         check::received(into, self.needed(), settings, (self.underway.weighted, &read), device)?;
+        if inner.method == Method::Packets {
+            return Err(by_packets("another dispatch of a routing"));
+        }
         let mut lane = inner.begin(self.underway.slot, queue)?;
         lane.order_call(queue)?;
         inner.send(self.underway, (rows, scales), queue)?;

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use super::Inner;
 use super::config::{Layout, Method, Scales, Wire};
 use super::operands::{Combine, Received, Routing, ScaleOrder};
-use crate::collective::Work;
+use crate::collective::ExpertStep;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::kernel::args;
@@ -27,17 +27,18 @@ pub(super) struct Underway {
 }
 
 /// The address of an operand; null without one.
-fn address<T>(held: Option<&Held>) -> *mut T {
+pub(super) fn address<T>(held: Option<&Held>) -> *mut T {
     held.map_or(std::ptr::null_mut(), |held| held.view().address.cast())
 }
 
 impl Inner {
     /// What all steps of a call have in common.
-    fn args(&self, underway: Underway, operation: Operation) -> args::ExpertArgs {
+    pub(super) fn args(&self, underway: Underway, operation: Operation) -> args::ExpertArgs {
         let Self { form, config, region, .. } = self;
         let slot = &self.memory[underway.slot];
         let (wire, scales) = match config.wire {
-            Wire::Same | Wire::Bytes(_) => (args::kWireBytes, args::kCodeScalesF32),
+            Wire::Same => (args::kWireSame, args::kCodeScalesF32),
+            Wire::Bytes(_) => (args::kWireBytes, args::kCodeScalesF32),
             Wire::F8(Scales::F32) => (args::kWireF8, args::kCodeScalesF32),
             Wire::F8(Scales::PowersOfTwo) => (args::kWireF8, args::kCodeScalesPowers),
             Wire::F8(Scales::E8M0) => (args::kWireF8, args::kCodeScalesE8M0),
@@ -95,13 +96,19 @@ impl Inner {
             into: self.outputs(None),
             calls: std::ptr::null_mut(),
             travelling_offset: form.rows_at(config.in_flight) as u64,
+            tellings_offset: 0,
+            buffer_bytes: 0,
+            buffers: 1,
+            telling_packets: 1,
+            rows_at_once: 1,
+            reserved: 0,
             peers: [std::ptr::null_mut(); args::kMaxWorld as usize],
             regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
         }
     }
 
     /// Where what is beside received rows goes.
-    fn outputs(&self, into: Option<&Received<'_>>) -> args::ExpertOutputs {
+    pub(super) fn outputs(&self, into: Option<&Received<'_>>) -> args::ExpertOutputs {
         let scales = into.and_then(|into| into.scales.as_ref());
         let (held, order) = (scales.map(|(held, _)| held), scales.map(|(_, order)| *order));
         let scale_rows = match self.config.layout {
@@ -124,25 +131,34 @@ impl Inner {
 
     /// Enqueues a kernel of this rank alone.
     fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: &impl Enqueue) -> Result<()> {
-        let work = Work { units, items, most_blocks: self.config.blocks };
+        let step = ExpertStep { args: *args, units, items, words: 0, most_blocks: self.config.blocks };
         // SAFETY: region, slots, table and sums live as long as `self`, which outlives the device's work: dropping device
         // memory waits for the device, and graphs keep `self` (liveness, bounds). The lane orders their use (exclusion).
         // Operands have the sizes that the check of the call found, and are freed after the device's work, or are the
         // caller's duty.
-        unsafe { self.over.local().expert_step(args, work, queue) }
+        unsafe { self.over.local().expert_step(&step, queue) }
     }
 
-    /// Enqueues a kernel that all ranks run at once, a block a token, on rows of so many bytes.
-    fn meet(&self, args: &args::ExpertArgs, operation: Operation, queue: &impl Enqueue) -> Result<()> {
-        let (max_tokens, row_bytes) = (self.form.max_tokens, args.row_bytes as usize);
+    /// Enqueues kernels in which all ranks take part. `bytes`: of the largest part that a rank may send another.
+    pub(super) fn exchange(
+        &self,
+        exchange: (Operation, usize),
+        steps: &[ExpertStep],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
             return Err(Error::Internal { message: "experts without regions of peers exchange directly".to_owned() });
         };
-        let items = row_bytes.div_ceil(PACKET_BYTES);
-        let work = Work { units: max_tokens, items, most_blocks: self.config.blocks };
-        let exchange = (operation, max_tokens * row_bytes);
         // SAFETY: as for a step of this rank alone.
-        unsafe { communicator.expert_exchange(args, exchange, region, work, queue) }
+        unsafe { communicator.expert_exchange(exchange, region, steps, queue) }
+    }
+
+    /// Enqueues a kernel between barriers, a block a token, on rows of so many bytes.
+    fn meet(&self, args: &args::ExpertArgs, operation: Operation, queue: &impl Enqueue) -> Result<()> {
+        let (units, row_bytes) = (self.form.max_tokens, args.row_bytes as usize);
+        let items = row_bytes.div_ceil(PACKET_BYTES);
+        let step = ExpertStep { args: *args, units, items, words: 0, most_blocks: self.config.blocks };
+        self.exchange((operation, units * row_bytes), &[step], queue)
     }
 
     /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many

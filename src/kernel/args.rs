@@ -508,15 +508,20 @@ pub const kExpertGive: u32 = 5;
 pub const kExpertTake: u32 = 6;
 pub const kExpertPush: u32 = 7;
 pub const kExpertPull: u32 = 8;
-pub const kExpertKernels: u32 = 9;
+pub const kExpertSend: u32 = 9;
+pub const kExpertReceive: u32 = 10;
+pub const kExpertReturn: u32 = 11;
+pub const kExpertSum: u32 = 12;
+pub const kExpertKernels: u32 = 13;
 pub const kRowsByRank: u32 = 0;
 pub const kRowsByExpert: u32 = 1;
 pub const kRowsPadded: u32 = 2;
 pub const kRowLayouts: u32 = 3;
 pub const kWireBytes: u32 = 0;
-pub const kWireF8: u32 = 1;
-pub const kWireGivenF8: u32 = 2;
-pub const kWires: u32 = 3;
+pub const kWireSame: u32 = 1;
+pub const kWireF8: u32 = 2;
+pub const kWireGivenF8: u32 = 3;
+pub const kWires: u32 = 4;
 pub const kCodeScalesF32: u32 = 0;
 pub const kCodeScalesPowers: u32 = 1;
 pub const kCodeScalesE8M0: u32 = 2;
@@ -624,12 +629,18 @@ pub struct ExpertArgs {
     pub into: ExpertOutputs,
     pub calls: *mut BlockState,
     pub travelling_offset: u64,
+    pub tellings_offset: u64,
+    pub buffer_bytes: u64,
+    pub buffers: u32,
+    pub telling_packets: u32,
+    pub rows_at_once: u32,
+    pub reserved: u32,
     pub peers: [*mut u8; 16usize],
     pub regions: [*mut u8; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 608usize];
+    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 640usize];
     ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
     ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
     ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 24usize];
@@ -677,8 +688,14 @@ const _: () = {
     ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 336usize];
     ["Offset of field: ExpertArgs::travelling_offset"]
         [::std::mem::offset_of!(ExpertArgs, travelling_offset) - 344usize];
-    ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 352usize];
-    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 480usize];
+    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 352usize];
+    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 360usize];
+    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 368usize];
+    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 372usize];
+    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 376usize];
+    ["Offset of field: ExpertArgs::reserved"][::std::mem::offset_of!(ExpertArgs, reserved) - 380usize];
+    ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 384usize];
+    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 512usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -209,15 +209,17 @@ pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64, quantised: b
     Launch { geometry: Geometry { shared_bytes, ..geometry }, lanes_log2: 0 }
 }
 
-/// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit.
-pub(crate) fn experts(shape: Shape, [units, items]: [usize; 2], most_blocks: Option<u32>) -> Geometry {
+/// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit. `words`: of
+/// a block's memory, beside two a thread.
+pub(crate) fn experts(shape: Shape, [units, items]: [usize; 2], most_blocks: u32, words: usize) -> Geometry {
     const SCAN_BYTES: u32 = 8;
-    let blocks = units.clamp(1, most_blocks.unwrap_or(MOST_NORM_BLOCKS).min(MOST_NORM_BLOCKS) as usize) as u32;
+    let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
     let (blocks, threads, programmatic) = match shape {
         Shape::Host { blocks: most, threads } => (blocks.min(most), threads, 0),
         Shape::Gpu => (blocks, items.clamp(1, 1024).next_multiple_of(32) as u32, 1),
     };
-    Geometry { blocks, threads, shared_bytes: VOTE_BYTES + threads * SCAN_BYTES, programmatic, cluster: 0 }
+    let shared_bytes = VOTE_BYTES + threads * SCAN_BYTES + words as u32 * 4;
+    Geometry { blocks, threads, shared_bytes, programmatic, cluster: 0 }
 }
 
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.

@@ -21,7 +21,7 @@ fn number(value: &serde_json::Value) -> f64 {
 
 #[test]
 fn every_row_is_right_and_has_its_numbers() {
-    let args = "--method auto,gather,broadcast --tokens 1,5 --graph --eager --seed 7 --routing one --json";
+    let args = "--method auto,packets,broadcast --tokens 1,5 --graph --eager --seed 7 --routing one --json";
     let run = symmetra(&format!("{SMALL} {args}")).ok();
     assert!(run.stderr.contains("2 ranks as processes on host, experts 8,2,64, rows as f8, one routing, seed 7"));
     let report = run.objects().remove(0);
@@ -33,8 +33,8 @@ fn every_row_is_right_and_has_its_numbers() {
         let tokens = [1, 5][number_of / 6];
         assert_eq!(row["tokens"], tokens, "{row}");
         assert_eq!(row["mode"], ["graph", "eager"][number_of / 3 % 2], "{row}");
-        assert_eq!(row["method"], ["auto", "gather", "broadcast"][number_of % 3], "{row}");
-        assert_eq!(row["serves"], ["direct", "gather", "broadcast"][number_of % 3], "{row}");
+        assert_eq!(row["method"], ["auto", "packets", "broadcast"][number_of % 3], "{row}");
+        assert_eq!(row["serves"], ["direct", "packets", "broadcast"][number_of % 3], "{row}");
         assert_eq!((&row["layout"], &row["operations"]), (&"padded".into(), &2.into()), "{row}");
         assert!(number(&row["time_us"]["dispatch"]) > 0.0 && number(&row["time_us"]["both"]) > 0.0, "{row}");
         assert!(number(&row["host_us"]["both"]) > 0.0 && row["ratio"].is_null(), "{row}");
@@ -54,11 +54,12 @@ fn layouts_wires_and_traffic() {
     for (args, layout) in [
         ("--ranks 2 --shape 8,2,64 --tokens 3 --layout by-rank --routing zipf", "by-rank"),
         ("--ranks 2 --shape 8,2,64 --tokens 3 --layout by-expert --wire same --method broadcast", "by-expert"),
-        ("--ranks 3 --shape 5,3,33 --tokens 3 --wire same --eager", "padded"),
+        ("--ranks 3 --shape 5,3,33 --tokens 3 --wire same --method gather,packets --eager", "padded"),
+        ("--ranks 2 --shape 8,2,130 --tokens 3 --layout by-rank --method packets", "by-rank"),
         ("--ranks 3 --shape 2,1,129 --tokens 130", "by-rank"),
     ] {
         let rows = rows(&symmetra(&format!("{QUICK} {args} --ranks-as threads --json")).ok());
-        assert!(rows.len() == 1 && rows[0]["layout"] == layout, "{args}: {rows:?}");
+        assert!(!rows.is_empty() && rows.iter().all(|row| row["layout"] == layout), "{args}: {rows:?}");
     }
 }
 
@@ -157,7 +158,8 @@ fn wrong_usage() {
         ("--tokens 1,x", &["--tokens"]),
         ("--wire fp4", &["--wire", "f8, same"]),
         ("--layout random", &["--layout", "by-rank, by-expert, padded"]),
-        ("--method packets", &["--method", "auto, direct, gather, broadcast"]),
+        ("--method fast", &["--method", "auto, packets, direct, gather, broadcast"]),
+        ("--method packets --shape 8,2,64 --ranks 4 --phase prefill", &["packets", "16384", "8192"]),
         ("--method auto,auto", &["--method names auto twice"]),
         ("--routing even", &["--routing is `even`", "uniform, zipf, one"]),
         ("--routing ids.txt", &["ids.txt", "ends in .npy"]),

@@ -138,6 +138,8 @@ impl Layout {
 pub(crate) enum Way {
     /// The library's choice
     Auto,
+    /// Packets that prove their own arrival, for few tokens
+    Packets,
     /// Each row into the memory of the ranks of its experts, results read where they are
     Direct,
     /// All-gather of all ranks' rows, all-to-all of the results
@@ -150,6 +152,7 @@ impl Way {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Packets => "packets",
             Self::Direct => "direct",
             Self::Gather => "gather",
             Self::Broadcast => "broadcast",
@@ -159,6 +162,7 @@ impl Way {
     pub(crate) const fn setting(self) -> Method {
         match self {
             Self::Auto => Method::Auto,
+            Self::Packets => Method::Packets,
             Self::Direct => Method::Direct,
             Self::Gather => Method::Gather,
             Self::Broadcast => Method::Broadcast,

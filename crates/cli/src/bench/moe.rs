@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::DeviceKind;
-use symmetra::experts::{ExpertConfig, expert_bytes};
+use symmetra::experts::{ExpertConfig, expert_bytes, expert_method};
 
 use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
@@ -170,6 +170,7 @@ impl MoeRace {
             expert_bytes(ranks, &race.shape.config(tokens)).map_err(refused)?;
             let routes = race.routes(tokens);
             for config in race.settings(&Oracle::new(race.shape, race.layout(tokens), &routes), tokens) {
+                expert_method(ranks, true, &config).map_err(refused)?;
                 race.heap_bytes += expert_bytes(ranks, &config).map_err(refused)? + BESIDE;
             }
         }

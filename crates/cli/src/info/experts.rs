@@ -1,7 +1,7 @@
 //! What experts of a shape take, and what serves them.
 
 use serde::Serialize;
-use symmetra::experts::{Method, expert_bytes, expert_method};
+use symmetra::experts::{expert_bytes, expert_method};
 
 use crate::experts::{Shape, Wire, name};
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ impl Layer {
             Ok(Sizes { wire, row_bytes: wire.row_bytes(shape.hidden), heap_bytes })
         };
         let wires = Wire::ALL.into_iter().map(sizes).collect::<Result<_, Failure>>()?;
-        let method = |own_kernels| expert_method(ranks, own_kernels, Method::Auto).map(name);
+        let method = |own_kernels| expert_method(ranks, own_kernels, &shape.config(tokens)).map(name);
         Ok(Self { shape, tokens, wires, method: method(true)?, other_backends: method(false)? })
     }
 

@@ -198,6 +198,9 @@ SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
   store(p, value);
 }
 
+/// Adds to a word of the block's memory. The order among threads is open.
+SYMMETRA_DEVICE void add_shared(uint32_t* p, uint32_t value) { atomicAdd(p, value); }
+
 // Numbers. Conversions round to nearest even.
 
 struct Pair {

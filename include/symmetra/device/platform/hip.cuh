@@ -259,6 +259,11 @@ SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
   *static_cast<Any*>(p) = __builtin_bit_cast(hip::Bits<T>, value);
 }
 
+/// Adds to a word of the block's memory. The order among threads is open.
+SYMMETRA_DEVICE void add_shared(uint32_t* p, uint32_t value) {
+  __hip_atomic_fetch_add(p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+
 // Numbers. Conversions round to nearest even and give the NaN that other platforms give.
 
 struct Pair {

@@ -190,6 +190,9 @@ SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
   store(p, value);
 }
 
+/// Adds to a word of the block's memory. The order among threads is open.
+SYMMETRA_DEVICE void add_shared(uint32_t* p, uint32_t value) { std::atomic_ref<uint32_t>(*p).fetch_add(value, std::memory_order_relaxed); }
+
 // Numbers. Conversions round to nearest even and give the NaN that other platforms give.
 
 struct Pair {

@@ -1,7 +1,7 @@
 //! A peer: messages between all ranks by another library, in whose place rows are packed and unpacked by our kernels on this
 //! rank alone. The peer is told for nothing how many rows go where.
 
-use symmetra::experts::{Combine, Experts, Received, Routed, Routing, expert_bytes};
+use symmetra::experts::{Combine, Experts, Method, Received, Routed, Routing, expert_bytes};
 use symmetra::half::bf16;
 use symmetra::{Capture, Communicator, Config, DeviceBuffer, Queue, Stream};
 
@@ -64,10 +64,11 @@ impl Between {
 
         let mut packing = Shape { experts: ranks, top_k: most, hidden }.config(tokens);
         (packing.wire, packing.layout) = (wire.setting(), Layout::ByExpert.setting(0));
-        packing.capacity = Some(out.max(1));
+        (packing.capacity, packing.method) = (Some(out.max(1)), Method::Gather);
         let local = oracle.experts_on(rank).len();
         let mut unpacking = Shape { experts: local.max(1), ..race.shape }.config(into.max(1));
         (unpacking.layout, unpacking.capacity) = (layout.setting(oracle.room), Some(oracle.most));
+        unpacking.method = Method::Gather;
         if wire == Wire::F8 {
             unpacking.wire = symmetra::experts::Wire::GivenF8;
         }

@@ -1,0 +1,226 @@
+//! Dispatch and combine in packets, for few tokens.
+
+use std::ffi::c_void;
+
+use super::Inner;
+use super::config::{ExpertConfig, Layout, Wire};
+use super::form::Form;
+use super::operands::{Combine, Received, Routing};
+use super::steps::{Underway, address};
+use crate::collective::ExpertStep;
+use crate::device::DeviceKind;
+use crate::error::{Error, Operation, Result};
+use crate::group::Determinism;
+use crate::kernel::args;
+use crate::memory::DeviceBuffer;
+use crate::op::Held;
+use crate::stream::{Enqueue, Stream};
+
+/// Bytes of a packet.
+const PACKET_BYTES: usize = 16;
+/// Everything in a region begins at a multiple of this.
+const ALIGN: usize = 256;
+/// Most copies of experts: a receiving block counts all of them in its own memory.
+const MOST_COPIES: usize = 4096;
+/// Most tokens of all ranks: every receiving block walks all of them.
+pub(super) const MOST_TOKENS: usize = 8192;
+/// Rows that a receiving block takes at once.
+const ROWS_AT_ONCE: usize = 8;
+/// Kernels with a state of their own.
+const KERNELS: usize = 4;
+
+/// Where the packets of experts are in a region: a pure function, equal on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PacketForm {
+    /// Buffers of each kind, which rotate.
+    buffers: usize,
+    /// Where own rows are staged.
+    stage_at: usize,
+    dispatch: Area,
+    combine: Area,
+    /// Bytes of the region.
+    pub(super) region_bytes: usize,
+}
+
+/// Packets of one direction: in each buffer what ranks tell each other, then rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Area {
+    tellings_at: usize,
+    /// Packets that a rank tells another.
+    telling_packets: usize,
+    rows_at: usize,
+    rows_bytes: usize,
+    buffer_bytes: usize,
+}
+
+impl Area {
+    fn new(start: usize, [world, telling_packets]: [usize; 2], row_packets: usize) -> Self {
+        let rows_at = start + (world * telling_packets * PACKET_BYTES).next_multiple_of(ALIGN);
+        let rows_bytes = (row_packets * PACKET_BYTES).next_multiple_of(ALIGN);
+        let buffer_bytes = rows_at + rows_bytes - start;
+        Self { tellings_at: start, telling_packets, rows_at, rows_bytes, buffer_bytes }
+    }
+}
+
+impl PacketForm {
+    /// Where the packets are behind the heads of all slots.
+    pub(super) fn new(config: &ExpertConfig, form: &Form, exact: bool) -> Self {
+        let Form { world, max_tokens, top_k, .. } = *form;
+        let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
+        let stage_at = form.heads_at(config.in_flight);
+        let dispatch_at = stage_at + (max_tokens * form.row_bytes).next_multiple_of(ALIGN);
+        let head_words = size_of::<args::ExpertHead>() / 4 + pairs.div_ceil(2) + pairs;
+        // Bytes travel as packets of which half is data.
+        let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
+        let dispatch = Area::new(dispatch_at, [world, head_words.div_ceil(2)], world * max_tokens * per_row);
+        let parts = if exact { pairs } else { world * max_tokens };
+        let combine_at = dispatch_at + buffers * dispatch.buffer_bytes;
+        let combine = Area::new(combine_at, [world, 1], parts * (form.part_bytes / PACKET_BYTES));
+        let region_bytes = combine_at + buffers * combine.buffer_bytes;
+        Self { buffers, stage_at, dispatch, combine, region_bytes }
+    }
+
+    /// Refuses experts that packets cannot serve.
+    pub(super) fn check(form: &Form) -> Result<()> {
+        let refuse = |what: &str, value: usize, most: usize| {
+            let reason = format!("{what} is {value}, and at most {most} go by packets");
+            Err(Error::unsupported("experts by packets", reason))
+        };
+        match form.world * form.max_tokens {
+            tokens if tokens > MOST_TOKENS => refuse("the number of tokens of all ranks", tokens, MOST_TOKENS),
+            _ if form.copies > MOST_COPIES => refuse("the number of copies of experts", form.copies, MOST_COPIES),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The states of the kernels, in own device memory.
+pub(super) struct PacketStates(DeviceBuffer<u32>);
+
+impl PacketStates {
+    /// Marks all packets of rows absent in this rank's region, and makes the states. Blocks.
+    pub(super) fn new(region: *mut u8, form: &PacketForm, stream: &Stream) -> Result<Self> {
+        if stream.device().kind() != DeviceKind::Host {
+            for area in [form.dispatch, form.combine] {
+                for buffer in 0..form.buffers {
+                    let to = region.wrapping_add(area.rows_at + buffer * area.buffer_bytes);
+                    // SAFETY: the rows of a buffer lie in this rank's part of the region (liveness, bounds).
+                    #[allow(unsafe_code)]
+                    stream.enqueue("fill", |raw| unsafe { raw.fill(to, 0xFF, area.rows_bytes) })?;
+                }
+            }
+        }
+        let words = KERNELS * args::kMaxBlocks as usize * size_of::<args::BlockState>() / 4;
+        let states = DeviceBuffer::from_slice(&vec![0; words], stream)?;
+        stream.synchronize()?;
+        Ok(Self(states))
+    }
+
+    /// The state of a kernel.
+    fn of(&self, kernel: u32) -> *mut args::BlockState {
+        let number = (kernel - args::kExpertSend) as usize;
+        self.0.as_raw().cast::<args::BlockState>().wrapping_add(number * args::kMaxBlocks as usize)
+    }
+}
+
+impl Inner {
+    /// The arguments of a kernel of packets.
+    fn packet_args(&self, kernel: u32, underway: Underway, operation: Operation) -> Result<args::ExpertArgs> {
+        let Some((form, states)) = &self.packets else {
+            return Err(Error::Internal { message: "experts without packets exchange by packets".to_owned() });
+        };
+        let area = if operation == Operation::Dispatch { form.dispatch } else { form.combine };
+        let stage =
+            self.region.at(form.stage_at).wrapping_sub(self.form.rank * self.form.max_tokens * self.form.row_bytes);
+        Ok(args::ExpertArgs {
+            kernel,
+            calls: states.of(kernel),
+            // Own rows alone are staged.
+            travelling: stage,
+            travelling_offset: area.rows_at as u64,
+            tellings_offset: area.tellings_at as u64,
+            buffer_bytes: area.buffer_bytes as u64,
+            buffers: form.buffers as u32,
+            telling_packets: area.telling_packets as u32,
+            rows_at_once: ROWS_AT_ONCE as u32,
+            ..self.args(underway, operation)
+        })
+    }
+
+    fn packet_step(&self, args: args::ExpertArgs, units: usize, items: usize) -> ExpertStep {
+        let form = &self.form;
+        let words = match args.kernel {
+            args::kExpertReceive => {
+                form.copies + args::kMaxWorld as usize + 2 * form.local + 1 + ROWS_AT_ONCE * (1 + 2 * form.top_k)
+            }
+            _ => 0,
+        };
+        ExpertStep { args, units, items, words, most_blocks: self.config.blocks }
+    }
+
+    /// Sends heads and rows, and receives those that come here.
+    pub(super) fn dispatch_packets(
+        &self,
+        underway: Underway,
+        routing: &Routing<'_>,
+        (rows, scales, into): (&Held, Option<&Held>, &Received<'_>),
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (form, operation) = (&self.form, Operation::Dispatch);
+        let send = args::ExpertArgs {
+            ids: address::<c_void>(Some(&routing.ids)).cast_const(),
+            id_bytes: routing.ids.dtype.bytes() as u32,
+            weights: address::<f32>(routing.weights.as_ref()).cast_const(),
+            token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
+            rows: address::<c_void>(Some(rows)).cast_const(),
+            row_scales: address::<f32>(scales).cast_const(),
+            ..self.packet_args(args::kExpertSend, underway, operation)?
+        };
+        let receive = args::ExpertArgs {
+            output: address(Some(&into.rows)),
+            into: self.outputs(Some(into)),
+            ..self.packet_args(args::kExpertReceive, underway, operation)?
+        };
+        let items = form.row_bytes / PACKET_BYTES;
+        // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
+        let expected = (underway.tokens.max(1) * form.world).div_ceil(ROWS_AT_ONCE);
+        let steps = [
+            self.packet_step(send, underway.tokens + 1, items),
+            self.packet_step(receive, expected, items * ROWS_AT_ONCE),
+        ];
+        self.exchange((operation, form.max_tokens * form.row_bytes), &steps, queue)
+    }
+
+    /// Sends this rank's results back, and sums those of this rank's tokens.
+    pub(super) fn combine_packets(
+        &self,
+        underway: Underway,
+        [results, output]: [&Held; 2],
+        options: &Combine<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (form, operation) = (&self.form, Operation::Combine);
+        let by_rank = self.config.layout == Layout::ByRank;
+        let common = |kernel| -> Result<args::ExpertArgs> {
+            Ok(args::ExpertArgs {
+                row_bytes: form.part_bytes as u64,
+                weighs: (underway.weighted && !options.unweighted && !by_rank).into(),
+                exact: (self.determinism == Determinism::Exact && !by_rank).into(),
+                ..self.packet_args(kernel, underway, operation)?
+            })
+        };
+        let back =
+            args::ExpertArgs { rows: address::<c_void>(Some(results)).cast_const(), ..common(args::kExpertReturn)? };
+        let sum = args::ExpertArgs {
+            output: address(Some(output)),
+            add: address::<c_void>(options.add.as_ref()).cast_const(),
+            ..common(args::kExpertSum)?
+        };
+        let items = form.part_bytes / PACKET_BYTES;
+        let steps = [
+            self.packet_step(back, form.world * form.max_tokens, items),
+            self.packet_step(sum, underway.tokens.max(1), items),
+        ];
+        self.exchange((operation, form.max_tokens * form.part_bytes), &steps, queue)
+    }
+}
