@@ -166,18 +166,28 @@ fn region_bytes(config: &ExpertConfig, form: &Form, packets: Option<&PacketForm>
     packets.map_or_else(|| form.region_bytes(config.in_flight), |packets| packets.region_bytes)
 }
 
+/// The method that serves experts with these settings. `own_kernels`: whether own kernels serve the group, as they always do
+/// that of a [`Communicator`].
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a setting outside its limits; [`Error::Unsupported`] for a method that cannot serve.
+pub fn expert_method(world_size: usize, own_kernels: bool, config: &ExpertConfig) -> Result<Method> {
+    config.validate(world_size)?;
+    let lists = config.placement.lists(config.experts, world_size)?;
+    chosen(own_kernels, config.method, &Form::new(config, 0, &lists)?)
+}
+
 /// The method that serves. Equal on every rank.
-fn chosen(over: &Over, asked: Method, form: &Form) -> Result<Method> {
-    let direct = over.own().is_some();
+fn chosen(own_kernels: bool, asked: Method, form: &Form) -> Result<Method> {
     match asked {
-        Method::Direct | Method::Packets if !direct => {
+        Method::Direct | Method::Packets if !own_kernels => {
             let what = if asked == Method::Direct { "experts by direct access" } else { "experts by packets" };
             let reason = "own kernels do not serve the group, so ranks cannot address each other's memory";
             Err(Error::unsupported(what, reason))
         }
         Method::Packets => PacketForm::check(form).map(|()| Method::Packets),
         // A rank alone has nobody to meet.
-        Method::Auto | Method::Direct if direct && over.world_size() > 1 => Ok(Method::Direct),
+        Method::Auto | Method::Direct if own_kernels && form.world > 1 => Ok(Method::Direct),
         Method::Auto | Method::Direct => Ok(Method::Gather),
         named => Ok(named),
     }
@@ -193,7 +203,7 @@ impl Experts {
         let form = Form::new(&config, over.rank(), &lists)?;
         let determinism = config.determinism.unwrap_or(over.local().group().config().determinism);
         let device = over.device().clone();
-        let method = chosen(&over, config.method, &form)?;
+        let method = chosen(over.own().is_some(), config.method, &form)?;
         let exact = determinism == Determinism::Exact && config.layout != Layout::ByRank;
         let packets = (method == Method::Packets).then(|| PacketForm::new(&config, &form, exact));
         let region = Region::new(&over, region_bytes(&config, &form, packets.as_ref()))?;

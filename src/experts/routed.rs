@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
 use crate::stream::{Enqueue, Event, Queue};
-use crate::types::Element;
+use crate::types::{Dtype, Element};
 
 /// The routing of a dispatch: which rows came from where. It holds a slot of its [`Experts`] until it is dropped.
 ///
@@ -131,6 +131,20 @@ impl<'a> Routed<'a> {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         self.again(&Held::new(T::DTYPE, &rows.view_of()), None, into, &queue)
+    }
+
+    /// A [`dispatch`](Self::dispatch) of rows that are e4m3 codes with f32 scales: [`Wire::GivenF8`](super::Wire::GivenF8).
+    ///
+    /// # Errors
+    /// Those of [`Experts::dispatch`].
+    pub fn dispatch_f8<'op, T: Element>(
+        &self,
+        (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
+        into: &Received<'op>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
+        self.again(&rows, Some(&scales), into, &queue)
     }
 
     fn again(&self, rows: &Held, scales: Option<&Held>, into: &Received<'_>, queue: &impl Enqueue) -> Result<()> {

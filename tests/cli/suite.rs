@@ -9,6 +9,7 @@ mod files;
 mod hostile;
 mod launch;
 mod leftovers;
+mod moe;
 mod norm;
 mod tensors;
 mod tune;

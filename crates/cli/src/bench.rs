@@ -6,6 +6,8 @@ mod entry;
 mod expected;
 mod flags;
 mod floor;
+mod gathered;
+mod moe;
 #[cfg_attr(not(feature = "nccl"), path = "bench/no_nccl.rs")]
 mod nccl;
 mod norm;
@@ -27,6 +29,7 @@ use crate::failure::Failure;
 use entry::{AllReduceArgs, ExchangeArgs};
 pub(crate) use flags::distinct;
 pub(crate) use floor::Floor;
+pub(crate) use moe::MoeRace;
 pub(crate) use norm::NormRace;
 pub(crate) use overhead::Overhead;
 pub(crate) use overlap::Overlap;
@@ -52,6 +55,7 @@ enum What {
     AllToAll(ExchangeArgs),
     /// Broadcast beside other libraries
     Broadcast(ExchangeArgs),
+    Moe(moe::Args),
     Floor(floor::Args),
     Overhead(overhead::Args),
     Overlap(overlap::Args),
@@ -66,6 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         What::ReduceScatter(args) => args.race.run(Collective::ReduceScatter, Algorithm::Auto),
         What::AllToAll(args) => args.race.run(Collective::AllToAll, Algorithm::Auto),
         What::Broadcast(args) => args.race.run(Collective::Broadcast, Algorithm::Auto),
+        What::Moe(args) => moe::run(args),
         What::Floor(args) => floor::run(args),
         What::Overhead(args) => overhead::run(args),
         What::Overlap(args) => overlap::run(args),

@@ -1,9 +1,11 @@
 //! `symmetra info`: devices, versions, settings, and which algorithm serves which message.
 
+mod experts;
 mod surroundings;
 
 use std::path::PathBuf;
 
+use experts::Layer;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::{
@@ -12,6 +14,7 @@ use symmetra::{
 };
 
 use crate::devices::{self, Choice, RankDevice};
+use crate::experts::Shape;
 use crate::failure::Failure;
 use crate::table::Table;
 use crate::{bytes, output};
@@ -33,6 +36,14 @@ pub(crate) struct Args {
     /// Elements of a row, to explain norms for
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     hidden: u64,
+
+    /// A layer of experts, to explain: deepseek, mixtral, or experts, experts of a token and elements of a row
+    #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
+    experts: Option<Shape>,
+
+    /// Most tokens of a rank that go to experts
+    #[arg(long, default_value_t = 128, requires = "experts", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    tokens: u64,
 
     /// A file that `symmetra tune` wrote, to explain its choices
     #[arg(long, value_name = "PATH")]
@@ -94,6 +105,9 @@ struct Info {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     codecs: Vec<TunedCodec>,
     transports: Vec<TransportInfo>,
+    /// Where a layer was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experts: Option<Layer>,
     variables: Vec<Variable>,
     /// Where sizes were given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,6 +164,7 @@ struct RangeInfo {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ranks = args.ranks();
     let kind = devices::kind(args.device, ranks, false);
+    let experts = args.experts.map(|shape| Layer::new(shape, args.tokens as usize, ranks)).transpose()?;
     let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(gpu.device));
     let (gpus, broken) = opened(gpus);
     let mut config = Config::default();
@@ -176,6 +191,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         variables: surroundings::variables(),
         layout: args.sizes().map(surroundings::layout).transpose()?,
         transports: transports(kind, ranks),
+        experts,
     };
     if args.json { output::json(&info) } else { print(&info) }
 }
@@ -334,6 +350,11 @@ fn print(info: &Info) -> Result<(), Failure> {
         rows.add_row([row.collective, row.memory, &bytes, row.transport, row.reason]);
     }
     output::line(rows)?;
+    if let Some(layer) = &info.experts {
+        output::line(format_args!("\n{}", layer.title(info.ranks)))?;
+        output::line(layer.table())?;
+        output::line(layer.methods())?;
+    }
     if let Some(layout) = &info.layout {
         output::line(format_args!("\nParallel groups of {} ranks", layout[0].ranks()))?;
         output::line(surroundings::layout_table(layout))?;

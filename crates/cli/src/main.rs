@@ -8,6 +8,7 @@ mod bytes;
 mod devices;
 mod doctor;
 mod exchange;
+mod experts;
 mod failure;
 mod info;
 mod launch;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use all_reduce::{Collective, Shards, Sweep};
-use bench::{Floor, NormRace, Overhead, Overlap, Race};
+use bench::{Floor, MoeRace, NormRace, Overhead, Overlap, Race};
 use failure::Failure;
 use norm::Norms;
 use ranks::{RankProcess, Task};
@@ -88,6 +89,7 @@ fn rank() -> Result<(), Failure> {
         Shards::NAME => rank.work::<Shards>(),
         Race::NAME => rank.work::<Race>(),
         NormRace::NAME => rank.work::<NormRace>(),
+        MoeRace::NAME => rank.work::<MoeRace>(),
         Floor::NAME => rank.work::<Floor>(),
         Overhead::NAME => rank.work::<Overhead>(),
         Overlap::NAME => rank.work::<Overlap>(),

@@ -193,6 +193,14 @@ impl Tensor {
         self.shape.iter().product::<u64>() as usize
     }
 
+    pub(crate) fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    pub(crate) fn is_fortran(&self) -> bool {
+        self.fortran
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         (self.elems() * self.dtype.bytes()) as u64
     }

@@ -50,7 +50,7 @@ fn of_racers(communicator: &Communicator, race: &NormRace, spoil: impl Fn(&Opera
     let of_racer = |racer: &Racer<'_, bf16>| {
         racer.prepare(&stream).unwrap();
         communicator.group().barrier().unwrap();
-        (0..3).for_each(|_| racer.enqueue(&stream).unwrap());
+        racer.enqueue(3, &stream).unwrap();
         let count = || racer.verify(3, &stream).unwrap().wrong;
         let before = count();
         if ranks[0] == 0 {

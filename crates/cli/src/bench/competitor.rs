@@ -24,6 +24,14 @@ impl Competitor {
     }
 }
 
+/// Refuses a competitor that this build or these devices cannot have, or that has memory of its own.
+pub(super) fn check_on_our_buffers(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
+    match competitor {
+        Competitor::Nccl => check(competitor, kind),
+        other => Err(Failure::usage(format!("--against {}: this race is on our buffers", other.name()))),
+    }
+}
+
 /// Refuses a competitor that this build or these devices cannot have.
 pub(super) fn check(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
     let name = competitor.name();

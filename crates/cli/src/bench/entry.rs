@@ -172,7 +172,7 @@ impl RaceArgs {
         let report = hearing.finish();
         self.output.write(report.table(), &report)?;
         if let Some(path) = &self.plot {
-            plot::draw(&report, path)?;
+            plot::draw(&report.panels(), path)?;
         }
         report.verdict()
     }

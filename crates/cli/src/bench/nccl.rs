@@ -10,7 +10,7 @@ use symmetra::{Capture, DeviceKind, Element, Reduction, Ref, Stream, SymmetricBu
 use super::competitor::Competitor;
 use super::expected::ROOT;
 use super::side::Side;
-use super::step::{Library, Part, Step};
+use super::step::{Cargo, Library, Parcel, Part, Step};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
@@ -98,6 +98,62 @@ impl Library for Entrant<'_> {
         let of = |part: Part<'s, T>| part.buffer.borrow().slice(part.elems);
         let (input, output) = (of(input)?, of(output)?);
         Ok(Box::new(Nccl { communicator: &self.communicator, collective, input, output }))
+    }
+
+    fn exchange<'s>(&'s self, cargo: Vec<Cargo<'s>>) -> Box<dyn Step<'s> + 's> {
+        Box::new(Exchange { communicator: &self.communicator, cargo })
+    }
+}
+
+/// All parcels in one group of sends and receives.
+struct Exchange<'s> {
+    communicator: &'s nccl::Communicator,
+    cargo: Vec<Cargo<'s>>,
+}
+
+impl Exchange<'_> {
+    fn call(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.communicator.group(|| {
+            self.cargo.iter().try_for_each(|cargo| match cargo {
+                Cargo::Rows(parcel) => self.send(parcel, stream),
+                Cargo::Codes(parcel) => self.send(parcel, stream),
+                Cargo::Scales(parcel) => self.send(parcel, stream),
+            })
+        })
+    }
+
+    fn send<T: Element>(&self, parcel: &Parcel<'_, T>, stream: &Stream) -> symmetra::Result<()> {
+        let Parcel { from, into, counts: [sent, came] } = parcel;
+        let mut begin = 0;
+        for (peer, elems) in sent.iter().enumerate().filter(|(_, elems)| **elems > 0) {
+            let message = from.slice(begin..begin + elems)?.as_raw().cast_const().cast();
+            // SAFETY: the slice has so many elements; every rank races alike, in one thread; buffers and communicator
+            // outlive the graphs of a size, which are dropped before them.
+            unsafe { self.communicator.send(message, *elems, T::DTYPE, peer, stream) }?;
+            begin += elems;
+        }
+        begin = 0;
+        for (peer, elems) in came.iter().enumerate().filter(|(_, elems)| **elems > 0) {
+            let message = into.slice(begin..begin + elems)?.as_raw().cast();
+            // SAFETY: as above; each rank sends what the other one expects.
+            unsafe { self.communicator.recv(message, *elems, T::DTYPE, peer, stream) }?;
+            begin += elems;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Step<'a> for Exchange<'_> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.call(stream)
+    }
+
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        self.call(capture.stream())
+    }
+
+    fn check(&self) -> symmetra::Result<()> {
+        self.communicator.check()
     }
 }
 

@@ -6,7 +6,7 @@ use symmetra::{Communicator, Element, SymmetricBuffer};
 
 use super::competitor::Competitor;
 use super::side::Side;
-use super::step::{Library, Part, Step};
+use super::step::{Cargo, Library, Part, Step};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
 
@@ -35,6 +35,10 @@ impl Entrant {
 
 impl Library for Entrant {
     fn step<'s, T: Element>(&'s self, _: Collective, _: [Part<'s, T>; 2]) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+        match self.0 {}
+    }
+
+    fn exchange<'s>(&'s self, _: Vec<Cargo<'s>>) -> Box<dyn Step<'s> + 's> {
         match self.0 {}
     }
 }

@@ -182,9 +182,8 @@ impl NormRace {
             hidden: args.hidden as usize,
             tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
             ways: distinct("--algorithm", &args.algorithm, Way::name, |_| Ok(()))?,
-            competitors: distinct("--against", &args.against, Competitor::name, |other| match other {
-                Competitor::Nccl => competitor::check(other, kind),
-                other => Err(Failure::usage(format!("--against {}: the norm works on our buffers", other.name()))),
+            competitors: distinct("--against", &args.against, Competitor::name, |other| {
+                competitor::check_on_our_buffers(other, kind)
             })?,
             modes: args.pace.modes(),
             operations: args.pace.operations,

@@ -1,5 +1,4 @@
-//! Two panels, time and bus bandwidth over size, both axes logarithmic: a line for every side, and
-//! the floor.
+//! Two panels, time and bandwidth over size, both axes logarithmic: a line for every side, and the floor.
 
 use std::path::Path;
 
@@ -7,11 +6,8 @@ use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::floor::Line;
-use super::report::{Report, Row};
-use super::turns::Mode;
 use crate::failure::Failure;
-use crate::{bytes, target};
+use crate::target;
 
 const WIDTH: u32 = 1400;
 const HEIGHT: u32 = 620;
@@ -21,17 +17,28 @@ const DASH: u32 = 6;
 const GAP: u32 = 4;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Points = Vec<(f64, f64)>;
+/// Size and value.
+pub(super) type Points = Vec<(f64, f64)>;
 
 /// One panel's content.
-struct Panel {
-    title: String,
-    unit: &'static str,
-    curves: Vec<(String, Points)>,
+pub(super) struct Panel {
+    pub(super) title: String,
+    /// What sizes are.
+    pub(super) over: &'static str,
+    /// A size in words.
+    pub(super) label: fn(u64) -> String,
+    pub(super) unit: &'static str,
+    pub(super) curves: Vec<(String, Points)>,
     /// Floors: a height, and what it is.
-    levels: Vec<(String, f64)>,
+    pub(super) levels: Vec<(String, f64)>,
     /// The corner without curves.
-    legend: SeriesLabelPosition,
+    pub(super) legend: Corner,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Corner {
+    UpperLeft,
+    LowerRight,
 }
 
 /// Refuses a path where no plot can be. To be called before the work.
@@ -43,13 +50,13 @@ pub(super) fn check(path: &Path) -> Result<(), Failure> {
 }
 
 /// Writes the file.
-pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Failure> {
+pub(super) fn draw(panels: &[Panel; 2], path: &Path) -> Result<(), Failure> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
         root.fill(&WHITE).map_err(cannot_draw)?;
         let halves = root.split_evenly((1, 2));
-        for (area, panel) in halves.iter().zip([times(report), bandwidths(report)]) {
+        for (area, panel) in halves.iter().zip(panels) {
             panel.draw(area)?;
         }
         root.present().map_err(cannot_draw)?;
@@ -59,46 +66,6 @@ pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Failure> {
 
 fn cannot_draw(error: impl std::fmt::Display) -> Failure {
     Failure::failed(format!("cannot draw the plot: {error}"))
-}
-
-fn curves(report: &Report, value: impl Fn(&Row, &str) -> f64) -> Vec<(String, Points)> {
-    let modes = [(Mode::Graph, ""), (Mode::Eager, ", eager")];
-    let mut curves = Vec::new();
-    for (mode, suffix) in modes {
-        for side in &report.sides {
-            let rows = report.rows.iter().filter(|row| row.mode == mode);
-            let points: Points =
-                rows.map(|row| (row.bytes as f64, value(row, side))).filter(|(_, y)| *y > 0.0).collect();
-            if !points.is_empty() {
-                curves.push((format!("{side}{suffix}"), points));
-            }
-        }
-    }
-    curves
-}
-
-fn levels(floor: &[Line], value: impl Fn(&Line) -> Option<f64>) -> Vec<(String, f64)> {
-    floor.iter().filter_map(|line| Some((line.name.to_owned(), value(line).filter(|level| *level > 0.0)?))).collect()
-}
-
-fn times(report: &Report) -> Panel {
-    Panel {
-        title: format!("{}, {}, {} ranks on {}: time", report.collective, report.dtype, report.ranks, report.device),
-        unit: "us",
-        curves: curves(report, |row, side| row.time_us[side]),
-        levels: levels(&report.floor, |line| line.gbps.is_none().then_some(line.time_us)),
-        legend: SeriesLabelPosition::UpperLeft,
-    }
-}
-
-fn bandwidths(report: &Report) -> Panel {
-    Panel {
-        title: "bus bandwidth".to_owned(),
-        unit: "GB/s",
-        curves: curves(report, |row, side| row.busbw_gbps[side]),
-        levels: levels(&report.floor, |line| line.gbps),
-        legend: SeriesLabelPosition::LowerRight,
-    }
 }
 
 impl Panel {
@@ -116,9 +83,9 @@ impl Panel {
             .map_err(cannot_draw)?;
         chart
             .configure_mesh()
-            .x_desc("input of a rank")
+            .x_desc(self.over)
             .y_desc(self.unit)
-            .x_label_formatter(&|x| bytes::format(x.round() as u64))
+            .x_label_formatter(&|x| (self.label)(x.round() as u64))
             .y_label_formatter(&|y| format!("{y}"))
             .light_line_style(WHITE.mix(0.0))
             .draw()
@@ -143,7 +110,10 @@ impl Panel {
         }
         chart
             .configure_series_labels()
-            .position(self.legend.clone())
+            .position(match self.legend {
+                Corner::UpperLeft => SeriesLabelPosition::UpperLeft,
+                Corner::LowerRight => SeriesLabelPosition::LowerRight,
+            })
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
             .label_font((FONT, 13))

@@ -225,12 +225,12 @@ struct Checked<'s, 'a, T> {
 }
 
 impl<'a, T: Summand> Contender<'a> for Checked<'_, 'a, T> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.side.enqueue(stream)
+    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.side.enqueue(stream))
     }
 
-    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
-        self.side.record(capture)
+    fn record(&self, operations: u32, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.side.record(capture))
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {

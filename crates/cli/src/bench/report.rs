@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::floor::{self, Times};
+use super::plot::{Corner, Panel, Points};
 use super::race::{Lap, OURS, Race};
 use super::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
@@ -20,15 +21,15 @@ use crate::{bytes, output};
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     /// Of a rank's input.
-    pub(super) bytes: u64,
-    pub(super) mode: Mode,
+    bytes: u64,
+    mode: Mode,
     algorithm: String,
     operations: u32,
     /// By side.
-    pub(super) time_us: BTreeMap<&'static str, f64>,
+    time_us: BTreeMap<&'static str, f64>,
     /// The host's time for one operation: of a graph's launch, its share.
     host_us: BTreeMap<&'static str, f64>,
-    pub(super) busbw_gbps: BTreeMap<&'static str, f64>,
+    busbw_gbps: BTreeMap<&'static str, f64>,
     /// The best peer's time by ours.
     ratio: Option<f64>,
     /// Our time by that of our sides with codecs.
@@ -49,15 +50,15 @@ pub(super) struct Hearing<'a> {
 /// The result, as `--json` writes it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    pub(super) ranks: usize,
-    pub(super) device: &'static str,
-    pub(super) ranks_as: &'static str,
-    pub(super) collective: &'static str,
+    ranks: usize,
+    device: &'static str,
+    ranks_as: &'static str,
+    collective: &'static str,
     op: &'static str,
-    pub(super) dtype: &'static str,
+    dtype: &'static str,
     seed: u64,
     launches: u32,
-    pub(super) sides: Vec<&'static str>,
+    sides: Vec<&'static str>,
     /// How many of them are ours.
     #[serde(skip)]
     own_sides: usize,
@@ -66,8 +67,8 @@ pub(super) struct Report {
     coded: Vec<&'static str>,
     /// Versions and settings.
     about_peers: Option<String>,
-    pub(super) floor: Vec<floor::Line>,
-    pub(super) rows: Vec<Row>,
+    floor: Vec<floor::Line>,
+    rows: Vec<Row>,
 }
 
 impl<'a> Hearing<'a> {
@@ -219,6 +220,52 @@ impl Report {
             table.add_row(cells);
         }
         format!("{table}\n\n{}", floor::table(&self.floor))
+    }
+
+    /// The plot: time and bus bandwidth, with the floor.
+    pub(super) fn panels(&self) -> [Panel; 2] {
+        let over = "input of a rank";
+        let title = format!("{}, {}, {} ranks on {}: time", self.collective, self.dtype, self.ranks, self.device);
+        let times = Panel {
+            title,
+            over,
+            label: bytes::format,
+            unit: "us",
+            curves: self.curves(|row, side| row.time_us[side]),
+            levels: self.levels(|line| line.gbps.is_none().then_some(line.time_us)),
+            legend: Corner::UpperLeft,
+        };
+        let bandwidths = Panel {
+            title: "bus bandwidth".to_owned(),
+            over,
+            label: bytes::format,
+            unit: "GB/s",
+            curves: self.curves(|row, side| row.busbw_gbps[side]),
+            levels: self.levels(|line| line.gbps),
+            legend: Corner::LowerRight,
+        };
+        [times, bandwidths]
+    }
+
+    /// A curve for each side in each mode.
+    fn curves(&self, value: impl Fn(&Row, &str) -> f64) -> Vec<(String, Points)> {
+        let mut curves = Vec::new();
+        for (mode, suffix) in [(Mode::Graph, ""), (Mode::Eager, ", eager")] {
+            for side in &self.sides {
+                let rows = self.rows.iter().filter(|row| row.mode == mode);
+                let points: Points =
+                    rows.map(|row| (row.bytes as f64, value(row, side))).filter(|(_, y)| *y > 0.0).collect();
+                if !points.is_empty() {
+                    curves.push((format!("{side}{suffix}"), points));
+                }
+            }
+        }
+        curves
+    }
+
+    fn levels(&self, value: impl Fn(&floor::Line) -> Option<f64>) -> Vec<(String, f64)> {
+        let level = |line: &floor::Line| Some((line.name.to_owned(), value(line).filter(|level| *level > 0.0)?));
+        self.floor.iter().filter_map(level).collect()
     }
 
     /// Fails if anything was wrong.

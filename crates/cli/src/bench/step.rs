@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use symmetra::{Capture, Communicator, Element, Queue, Stream, SymmetricBuffer, SymmetricSlice};
+use symmetra::half::bf16;
+use symmetra::{Capture, Communicator, DeviceBuffer, Element, Queue, Ref, Stream, SymmetricBuffer, SymmetricSlice};
 
 use crate::all_reduce::Collective;
 
@@ -24,6 +25,27 @@ pub(super) struct Part<'a, T: Element> {
     pub(super) elems: Range<usize>,
 }
 
+/// Messages between all ranks: `counts[0]` says how many elements go to each rank, one message after the other in `from`,
+/// and `counts[1]` how many come from each rank into `into`.
+pub(super) struct Parcel<'a, T: Element> {
+    pub(super) from: Ref<'a, T>,
+    pub(super) into: Ref<'a, T>,
+    pub(super) counts: [Vec<usize>; 2],
+}
+
+impl<'a, T: Element> Parcel<'a, T> {
+    pub(super) fn new(from: &'a DeviceBuffer<T>, into: &'a DeviceBuffer<T>, counts: [Vec<usize>; 2]) -> Self {
+        Self { from: from.borrow(), into: into.borrow(), counts }
+    }
+}
+
+/// A parcel of the elements that rows of experts have.
+pub(super) enum Cargo<'a> {
+    Rows(Parcel<'a, bf16>),
+    Codes(Parcel<'a, u8>),
+    Scales(Parcel<'a, f32>),
+}
+
 /// What has collectives.
 pub(super) trait Library {
     /// A collective from the first operand to the second. Reductions are sums.
@@ -32,6 +54,9 @@ pub(super) trait Library {
         collective: Collective,
         operands: [Part<'s, T>; 2],
     ) -> symmetra::Result<Box<dyn Step<'s> + 's>>;
+
+    /// An all-to-all of each parcel.
+    fn exchange<'s>(&'s self, cargo: Vec<Cargo<'s>>) -> Box<dyn Step<'s> + 's>;
 }
 
 impl Library for Communicator {
@@ -42,6 +67,10 @@ impl Library for Communicator {
     ) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
         let operands = [input.buffer.slice(input.elems)?, output.buffer.slice(output.elems)?];
         Ok(Box::new(Ours { communicator: self, collective, operands }))
+    }
+
+    fn exchange<'s>(&'s self, cargo: Vec<Cargo<'s>>) -> Box<dyn Step<'s> + 's> {
+        Box::new(Exchange { communicator: self, cargo })
     }
 }
 
@@ -59,6 +88,37 @@ impl<'a, T: Element> Ours<'a, T> {
 }
 
 impl<'a, T: Element> Step<'a> for Ours<'a, T> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.call(stream)
+    }
+
+    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        self.call(capture)
+    }
+}
+
+/// All-to-alls of this library.
+struct Exchange<'a> {
+    communicator: &'a Communicator,
+    cargo: Vec<Cargo<'a>>,
+}
+
+impl<'a> Exchange<'a> {
+    fn call(&self, queue: impl Queue<'a> + Copy) -> symmetra::Result<()> {
+        self.cargo.iter().try_for_each(|cargo| match cargo {
+            Cargo::Rows(parcel) => self.send(parcel, queue),
+            Cargo::Codes(parcel) => self.send(parcel, queue),
+            Cargo::Scales(parcel) => self.send(parcel, queue),
+        })
+    }
+
+    fn send<T: Element>(&self, parcel: &Parcel<'a, T>, queue: impl Queue<'a>) -> symmetra::Result<()> {
+        let Parcel { from, into, counts: [sent, came] } = parcel;
+        self.communicator.all_to_all_v(from, sent, into, came, queue)
+    }
+}
+
+impl<'a> Step<'a> for Exchange<'a> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
         self.call(stream)
     }

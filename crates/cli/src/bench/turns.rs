@@ -34,12 +34,12 @@ pub(super) struct Verdict {
     pub(super) checksum: u64,
 }
 
-/// One operation on operands of its own, and what the operation must leave.
+/// An operation on operands of its own, and what so many of the operation must leave.
 pub(super) trait Contender<'a> {
-    /// Enqueues one operation that runs.
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()>;
-    /// Enqueues one operation that a graph holds.
-    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
+    /// Enqueues operations that run.
+    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()>;
+    /// Enqueues operations that a graph holds.
+    fn record(&self, operations: u32, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
     /// Writes the operands. Blocks until they are written.
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()>;
     /// Compares the result of so many operations. Blocks.
@@ -77,17 +77,17 @@ impl Turns<'_, '_> {
         operations: u32,
         contenders: &[C],
     ) -> Result<Vec<SideLap>, Failure> {
-        let enqueue = |contender: &C, stream: &Stream| (0..operations).try_for_each(|_| contender.enqueue(stream));
         match mode {
-            Mode::Eager => self
-                .time(self.calls, operations, contenders, |number| enqueue(&contenders[number], self.calls.stream())),
+            Mode::Eager => self.time(self.calls, operations, contenders, |number| {
+                contenders[number].enqueue(operations, self.calls.stream())
+            }),
             Mode::Graph => {
                 let stream = self.graphs.stream();
                 let capture = |contender: &C| {
                     // Not first in a graph: other libraries make their connections in the first call.
-                    contender.enqueue(stream)?;
+                    contender.enqueue(1, stream)?;
                     self.communicator.synchronize(stream)?;
-                    stream.capture(|capture| (0..operations).try_for_each(|_| contender.record(capture)))
+                    stream.capture(|capture| contender.record(operations, capture))
                 };
                 let graphs: Vec<Graph<'a>> = contenders.iter().map(capture).collect::<symmetra::Result<_>>()?;
                 graphs.iter().try_for_each(Graph::register)?;

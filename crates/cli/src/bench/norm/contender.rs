@@ -39,12 +39,12 @@ pub(super) struct Racer<'s, T: Rows> {
 }
 
 impl<'s, T: Rows> Contender<'s> for Racer<'s, T> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.steps.iter().try_for_each(|step| step.enqueue(stream))
+    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step.enqueue(stream)))
     }
 
-    fn record(&self, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.steps.iter().try_for_each(|step| step.record(capture))
+    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step.record(capture)))
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::rank::Lap;
 use super::{NormRace, UNQUANTISED};
+use crate::bench::gathered::Gathered;
 use crate::bench::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
@@ -62,7 +63,7 @@ pub(super) struct Report {
 /// Gathers the laps of all ranks.
 pub(super) struct Hearing<'a> {
     race: &'a NormRace,
-    laps: BTreeMap<(usize, &'static str), Vec<Lap>>,
+    laps: Gathered<Lap>,
     report: Report,
 }
 
@@ -88,18 +89,14 @@ impl<'a> Hearing<'a> {
             about_peers,
             rows: Vec::new(),
         };
-        Self { race, laps: BTreeMap::new(), report }
+        Self { race, laps: Gathered::new(report.ranks), report }
     }
 
     pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
         if lap.size >= self.race.tokens.len() || lap.sides.len() != self.report.sides.len() {
             return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
         }
-        let key = (lap.size, lap.mode.name());
-        let laps = self.laps.entry(key).or_default();
-        laps.push(lap);
-        if laps.len() == self.report.ranks {
-            let laps = std::mem::take(laps);
+        if let Some(laps) = self.laps.add(lap.size, lap.mode, lap) {
             self.report.rows.push(self.row(&laps));
         }
         Ok(())

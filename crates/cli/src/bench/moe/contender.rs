@@ -1,0 +1,129 @@
+//! What races: a phase of the exchange by one side, and what the phase must leave.
+
+use symmetra::experts::{Combine, Experts, Routed, Routing};
+use symmetra::{Capture, Queue, Stream};
+
+use super::operands::{Inputs, Operands};
+use super::oracle::Expected;
+use crate::all_reduce::checksum;
+use crate::bench::turns::{Contender, Verdict};
+
+/// A part of the exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// What a side knows before the rows, where the side is told for nothing.
+    Plan,
+    Dispatch,
+    Combine,
+    /// A dispatch and its combine.
+    Both,
+}
+
+/// One way to exchange rows, on operands of its own.
+pub(super) trait Side<'s> {
+    /// Enqueues a phase so many times, behind one [`lead`](Self::lead).
+    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()>;
+    /// Enqueues a phase so many times into a graph, behind one [`lead`](Self::lead).
+    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()>;
+    /// What goes once ahead of all operations of a phase, and is no part of them.
+    fn lead(&self, phase: Phase) -> Option<Phase>;
+    /// Whether a dispatch also writes numbers beside the rows.
+    fn writes_numbers(&self) -> bool;
+    /// Fails if a library beside ours has failed and the group does not know.
+    fn check(&self) -> symmetra::Result<()> {
+        Ok(())
+    }
+
+    /// What is timed, leads first.
+    fn phases(&self) -> Vec<Phase> {
+        let all = [Phase::Plan, Phase::Dispatch, Phase::Combine, Phase::Both];
+        let planned = self.lead(Phase::Dispatch) == Some(Phase::Plan);
+        all.into_iter().filter(|phase| *phase != Phase::Plan || planned).collect()
+    }
+}
+
+/// A side in one phase.
+pub(super) struct Racer<'r, 's> {
+    pub(super) side: &'r dyn Side<'s>,
+    pub(super) phase: Phase,
+    pub(super) operands: &'s Operands,
+    pub(super) inputs: &'r Inputs<'r>,
+    pub(super) expected: &'r Expected,
+}
+
+impl<'s> Contender<'s> for Racer<'_, 's> {
+    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        self.side.enqueue(self.phase, operations, stream)
+    }
+
+    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.side.record(self.phase, operations, capture)
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.operands.write(self.inputs, stream)
+    }
+
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        self.side.check()?;
+        let mut wrong = 0;
+        if matches!(self.phase, Phase::Dispatch | Phase::Both) {
+            wrong += self.operands.wrong_rows(self.expected, stream)?;
+            if self.side.writes_numbers() {
+                wrong += self.operands.wrong_numbers(self.expected, stream)?;
+            }
+        }
+        if matches!(self.phase, Phase::Combine | Phase::Both) {
+            wrong += self.operands.wrong_sums(self.expected, stream)?;
+        }
+        Ok(Verdict { wrong, checksum: checksum(&self.operands.output.read(stream)?) })
+    }
+}
+
+/// This library, by one method.
+pub(super) struct Ours<'s> {
+    pub(super) experts: Experts,
+    pub(super) operands: &'s Operands,
+}
+
+impl<'s> Ours<'s> {
+    fn run<'q>(&'q self, phase: Phase, operations: u32, queue: impl Queue<'s> + Copy + 'q) -> symmetra::Result<()> {
+        match phase {
+            Phase::Plan => Ok(()),
+            Phase::Dispatch => (0..operations).try_for_each(|_| self.dispatch(queue).map(drop)),
+            Phase::Combine => {
+                let routed = self.dispatch(queue)?;
+                (0..operations).try_for_each(|_| self.combine(&routed, queue))
+            }
+            Phase::Both => (0..operations).try_for_each(|_| self.combine(&self.dispatch(queue)?, queue)),
+        }
+    }
+
+    fn dispatch<'q>(&'q self, queue: impl Queue<'s> + 'q) -> symmetra::Result<Routed<'q>> {
+        let Operands { ids, weights, rows, .. } = self.operands;
+        self.experts.dispatch(&Routing::new(ids).weights(weights), rows, &self.operands.into(), queue)
+    }
+
+    fn combine(&self, routed: &Routed<'_>, queue: impl Queue<'s>) -> symmetra::Result<()> {
+        let Operands { results, output, .. } = self.operands;
+        routed.combine(results, output, Combine::default(), queue)
+    }
+}
+
+impl<'s> Side<'s> for Ours<'s> {
+    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        self.run(phase, operations, stream)
+    }
+
+    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.run(phase, operations, capture)
+    }
+
+    fn lead(&self, phase: Phase) -> Option<Phase> {
+        (phase == Phase::Combine).then_some(Phase::Dispatch)
+    }
+
+    fn writes_numbers(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,175 @@
+//! The operands of a rank.
+
+use symmetra::experts::{Received, ScaleOrder};
+use symmetra::half::bf16;
+use symmetra::{Device, DeviceBuffer, Element, Stream};
+
+use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
+use super::routes::Routes;
+use crate::experts::{Layout, Shape, Wire, groups};
+
+/// Rows as they travel.
+pub(super) enum Lines {
+    Same(DeviceBuffer<bf16>),
+    F8 { codes: DeviceBuffer<u8>, scales: DeviceBuffer<f32> },
+}
+
+impl Lines {
+    pub(super) fn new(device: &Device, wire: Wire, rows: usize, hidden: usize) -> symmetra::Result<Self> {
+        Ok(match wire {
+            Wire::Same => Self::Same(DeviceBuffer::new(device, rows * hidden)?),
+            Wire::F8 => Self::F8 {
+                codes: DeviceBuffer::new(device, rows * hidden)?,
+                scales: DeviceBuffer::new(device, rows * groups(hidden))?,
+            },
+        })
+    }
+
+    /// As what a dispatch writes.
+    pub(super) fn received(&self) -> Received<'_> {
+        match self {
+            Self::Same(rows) => Received::rows(rows),
+            Self::F8 { codes, scales } => Received::rows(codes).scales(scales, ScaleOrder::Rows),
+        }
+    }
+
+    fn forget(&self, stream: &Stream) -> symmetra::Result<()> {
+        match self {
+            Self::Same(rows) => forget(rows, stream),
+            Self::F8 { codes, scales } => {
+                forget(codes, stream)?;
+                forget(scales, stream)
+            }
+        }
+    }
+
+    fn unlike(&self, image: &Image, stream: &Stream) -> symmetra::Result<u64> {
+        match (self, image) {
+            (Self::Same(rows), Image::Same(right)) => unlike(rows, right, stream),
+            (Self::F8 { codes, scales }, Image::F8 { codes: right, scales: right_scales }) => {
+                Ok(unlike(codes, right, stream)? + unlike(scales, right_scales, stream)?)
+            }
+            (Self::Same(rows), _) => Ok(rows.len() as u64),
+            (Self::F8 { codes, .. }, _) => Ok(codes.len() as u64),
+        }
+    }
+}
+
+/// What this rank gives in, and what the experts of this rank make of what comes.
+pub(super) struct Inputs<'a> {
+    pub(super) routes: &'a Routes,
+    rows: Vec<bf16>,
+    results: Vec<bf16>,
+}
+
+impl<'a> Inputs<'a> {
+    /// `results`: of how many rows.
+    pub(super) fn new(rows: &Rows, routes: &'a Routes, rank: usize, [tokens, results]: [usize; 2]) -> Self {
+        Self {
+            routes,
+            rows: (0..tokens).flat_map(|token| rows.token(rank, token)).collect(),
+            results: (0..results).flat_map(|at| rows.result(rank, at)).collect(),
+        }
+    }
+}
+
+/// The operands of a rank for one number of tokens. What a layout does not have has no elements.
+pub(super) struct Operands {
+    pub(super) layout: Layout,
+    rank: usize,
+    /// `[tokens, top_k]`, as the weights.
+    pub(super) ids: DeviceBuffer<i32>,
+    pub(super) weights: DeviceBuffer<f32>,
+    /// `[tokens, hidden]`, as the output.
+    pub(super) rows: DeviceBuffer<bf16>,
+    pub(super) output: DeviceBuffer<bf16>,
+    pub(super) received: Lines,
+    /// Of the experts of this rank.
+    counts: DeviceBuffer<u32>,
+    offsets: DeviceBuffer<u32>,
+    local_ids: DeviceBuffer<i32>,
+    local_weights: DeviceBuffer<f32>,
+    pub(super) results: DeviceBuffer<bf16>,
+}
+
+impl Operands {
+    pub(super) fn new(
+        device: &Device,
+        (shape, wire, layout): (Shape, Wire, Layout),
+        oracle: &Oracle<'_>,
+        [rank, tokens]: [usize; 2],
+    ) -> symmetra::Result<Self> {
+        let Shape { top_k, hidden, .. } = shape;
+        let (rows, experts) = (oracle.rows(rank), oracle.experts_on(rank).len());
+        let only = |of: Layout, elems: usize| if layout == of { elems } else { 0 };
+        let beside = only(Layout::ByRank, rows * top_k);
+        Ok(Self {
+            layout,
+            rank,
+            ids: DeviceBuffer::new(device, tokens * top_k)?,
+            weights: DeviceBuffer::new(device, tokens * top_k)?,
+            rows: DeviceBuffer::new(device, tokens * hidden)?,
+            output: DeviceBuffer::new(device, tokens * hidden)?,
+            received: Lines::new(device, wire, rows, hidden)?,
+            counts: DeviceBuffer::new(device, experts)?,
+            offsets: DeviceBuffer::new(device, only(Layout::ByExpert, experts + 1))?,
+            local_ids: DeviceBuffer::new(device, beside)?,
+            local_weights: DeviceBuffer::new(device, beside)?,
+            results: DeviceBuffer::new(device, rows * hidden)?,
+        })
+    }
+
+    /// All that experts need to know of what comes.
+    pub(super) fn into(&self) -> Received<'_> {
+        let into = self.received.received().counts(&self.counts);
+        match self.layout {
+            Layout::ByRank => into.ids(&self.local_ids).weights(&self.local_weights),
+            Layout::ByExpert => into.offsets(&self.offsets),
+            Layout::Padded => into,
+        }
+    }
+
+    /// Writes what calls read, and marks what they write. Blocks until all is written.
+    pub(super) fn write(&self, inputs: &Inputs<'_>, stream: &Stream) -> symmetra::Result<()> {
+        self.ids.write(&inputs.routes.ids[self.rank], stream)?;
+        self.weights.write(&inputs.routes.weights[self.rank], stream)?;
+        self.rows.write(&inputs.rows, stream)?;
+        self.results.write(&inputs.results, stream)?;
+        forget(&self.output, stream)?;
+        self.received.forget(stream)?;
+        forget(&self.counts, stream)?;
+        forget(&self.offsets, stream)?;
+        forget(&self.local_ids, stream)?;
+        forget(&self.local_weights, stream)
+    }
+
+    /// How many elements of received rows are wrong. Blocks.
+    pub(super) fn wrong_rows(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
+        self.received.unlike(&right.received, stream)
+    }
+
+    /// How many numbers beside received rows are wrong. Blocks.
+    pub(super) fn wrong_numbers(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
+        Ok(unlike(&self.counts, &right.counts, stream)?
+            + unlike(&self.offsets, &right.offsets, stream)?
+            + unlike(&self.local_ids, &right.ids, stream)?
+            + unlike(&self.local_weights, &right.weights, stream)?)
+    }
+
+    /// How many elements of the output are wrong. Blocks.
+    pub(super) fn wrong_sums(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
+        unlike(&self.output, &right.output, stream)
+    }
+}
+
+/// Overwrites all elements with a value that means nothing.
+fn forget<T: Element>(buffer: &DeviceBuffer<T>, stream: &Stream) -> symmetra::Result<()> {
+    buffer.write(&vec![unwritten(); buffer.len()], stream)
+}
+
+/// How many elements have other bits.
+fn unlike<T: Element>(buffer: &DeviceBuffer<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
+    let found = buffer.read(stream)?;
+    let differs = |(found, right): &(&T, &T)| bytemuck::bytes_of(*found) != bytemuck::bytes_of(*right);
+    Ok((found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64)
+}

@@ -1,0 +1,126 @@
+//! One rank's part of a race of experts: every number of tokens in every mode.
+
+use serde::{Deserialize, Serialize};
+use symmetra::{Communicator, Stream, SymmetricBuffer};
+
+use super::MoeRace;
+use super::contender::{Ours, Phase, Racer, Side};
+use super::operands::{Inputs, Operands};
+use super::oracle::{Oracle, Rows};
+use super::peer::{Between, Peer};
+use crate::all_reduce::Collective;
+use crate::bench::nccl::Entrant;
+use crate::bench::stopwatch::Stopwatch;
+use crate::bench::turns::{Mode, SideLap, Turns, usual_operations};
+use crate::experts::name;
+use crate::failure::Failure;
+use crate::ranks::{Say, Task};
+
+/// One side, as one rank saw it: see [`Phase`].
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Trial {
+    pub(super) dispatch: SideLap,
+    pub(super) combine: SideLap,
+    pub(super) both: SideLap,
+}
+
+/// One number of tokens in one mode, as one rank saw it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Lap {
+    /// Number of the size.
+    pub(super) size: usize,
+    pub(super) mode: Mode,
+    pub(super) operations: u32,
+    /// What serves on each of our sides.
+    pub(super) serves: Vec<String>,
+    /// Our methods, then the peers.
+    pub(super) sides: Vec<Trial>,
+}
+
+impl Task for MoeRace {
+    const NAME: &'static str = "experts race";
+    type Found = Lap;
+
+    /// The regions of all experts: a graph that is gone keeps those of its experts for some time.
+    fn heap_bytes(&self) -> u64 {
+        self.heap_bytes
+    }
+
+    fn run(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
+        let nccl = Entrant::open(&self.competitors, communicator, Collective::AllToAll, 0)?;
+        let stream = Stream::new(communicator.device())?;
+        let meeting: SymmetricBuffer<f32> = communicator.symmetric(1)?;
+        let graphs = Stopwatch::new(communicator, &meeting, &stream)?;
+        let calls = Stopwatch::after(1, communicator, &meeting, &stream)?;
+        let turns = Turns { communicator, graphs: &graphs, calls: &calls, launches: self.launches };
+        let rank = communicator.rank();
+        let rows = Rows::new(self.seed, self.shape.hidden);
+        for (size, tokens) in self.tokens.iter().copied().enumerate() {
+            let (layout, routes) = (self.layout(tokens), self.routes(tokens));
+            let oracle = Oracle::new(self.shape, layout, &routes);
+            let expected = oracle.expected(rank, &rows, self.wire);
+            let inputs = Inputs::new(&rows, &routes, rank, [tokens, oracle.rows(rank)]);
+            let form = (self.shape, self.wire, layout);
+            let operands = Operands::new(communicator.device(), form, &oracle, [rank, tokens])?;
+            // The first call of a side comes before the side is verified, and needs ids.
+            operands.write(&inputs, &stream)?;
+            // NCCL is the only peer.
+            let between = match &nccl {
+                Some(_) => Some(Between::new(self, communicator, (&oracle, layout), tokens, &stream)?),
+                None => None,
+            };
+            let mut sides: Vec<Box<dyn Side<'_> + '_>> = Vec::new();
+            let mut serves = Vec::new();
+            for config in self.settings(&oracle, tokens) {
+                let experts = communicator.experts(config)?;
+                serves.push(name(experts.method()));
+                sides.push(Box::new(Ours { experts, operands: &operands }));
+            }
+            if let (Some(nccl), Some(between)) = (&nccl, &between) {
+                sides.push(Box::new(Peer::new(nccl, &operands, between)));
+            }
+            let racer = |side, phase| Racer { side, phase, operands: &operands, inputs: &inputs, expected: &expected };
+            let of_side = |side| Side::phases(side).into_iter().map(move |phase| racer(side, phase));
+            let racers: Vec<_> = sides.iter().map(AsRef::as_ref).flat_map(of_side).collect();
+            let usual = usual_operations(communicator.device().kind(), self.logical_bytes(tokens));
+            let operations = self.operations.unwrap_or(usual);
+            for mode in self.modes.iter().copied() {
+                let laps = turns.laps(mode, operations, &racers)?;
+                let sides = trials(&racers, laps, operations);
+                say(Lap { size, mode, operations, serves: serves.clone(), sides })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The laps by side. The time of what leads a phase is taken off the phase.
+fn trials(racers: &[Racer<'_, '_>], laps: Vec<SideLap>, operations: u32) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut plan = SideLap::default();
+    let mut trial = Trial::default();
+    for (racer, mut lap) in racers.iter().zip(laps) {
+        let lead = match racer.side.lead(racer.phase) {
+            Some(Phase::Plan) => Some(&plan),
+            Some(Phase::Dispatch) => Some(&trial.dispatch),
+            _ => None,
+        };
+        if let Some(lead) = lead {
+            let less = |times: &mut Vec<f64>, lead: &[f64]| {
+                times.iter_mut().zip(lead).for_each(|(time, lead)| *time -= lead / f64::from(operations));
+            };
+            less(&mut lap.times_us, &lead.times_us);
+            less(&mut lap.host_us, &lead.host_us);
+        }
+        match racer.phase {
+            Phase::Plan => plan = lap,
+            Phase::Dispatch => trial.dispatch = lap,
+            Phase::Combine => trial.combine = lap,
+            Phase::Both => {
+                trial.both = lap;
+                trials.push(std::mem::take(&mut trial));
+            }
+        }
+    }
+    trials
+}

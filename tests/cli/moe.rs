@@ -1,0 +1,180 @@
+//! `bench moe` and what `info` says of experts, on the CPU.
+
+use npyz::WriterBuilder;
+
+use super::{Run, command, symmetra};
+
+const QUICK: &str = "bench moe --device host --operations 2 --launches 1";
+const SMALL: &str = "bench moe --device host --operations 2 --launches 1 --ranks 2 --shape 8,2,64";
+
+/// Its rows, all of them right.
+fn rows(run: &Run) -> Vec<serde_json::Value> {
+    let report = run.objects().remove(0);
+    let rows = report["rows"].as_array().unwrap().clone();
+    assert!(rows.iter().all(|row| row["wrong"] == 0), "{report}");
+    rows
+}
+
+fn number(value: &serde_json::Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+#[test]
+fn every_row_is_right_and_has_its_numbers() {
+    let args = "--method auto,packets,broadcast --tokens 1,5 --graph --eager --seed 7 --routing one --json";
+    let run = symmetra(&format!("{SMALL} {args}")).ok();
+    assert!(run.stderr.contains("2 ranks as processes on host, experts 8,2,64, rows as f8, one routing, seed 7"));
+    let report = run.objects().remove(0);
+    let shape = serde_json::json!({ "experts": 8, "top_k": 2, "hidden": 64 });
+    assert_eq!((&report["shape"], &report["wire"], &report["routing"]), (&shape, &"f8".into(), &"one".into()));
+    let rows = rows(&run);
+    assert_eq!(rows.len(), 2 * 2 * 3, "{report}");
+    for (number_of, row) in rows.iter().enumerate() {
+        let tokens = [1, 5][number_of / 6];
+        assert_eq!(row["tokens"], tokens, "{row}");
+        assert_eq!(row["mode"], ["graph", "eager"][number_of / 3 % 2], "{row}");
+        assert_eq!(row["method"], ["auto", "packets", "broadcast"][number_of % 3], "{row}");
+        assert_eq!(row["serves"], ["direct", "packets", "broadcast"][number_of % 3], "{row}");
+        assert_eq!((&row["layout"], &row["operations"]), (&"padded".into(), &2.into()), "{row}");
+        assert!(number(&row["time_us"]["dispatch"]) > 0.0 && number(&row["time_us"]["both"]) > 0.0, "{row}");
+        assert!(number(&row["host_us"]["both"]) > 0.0 && row["ratio"].is_null(), "{row}");
+        // All tokens go to experts 0 and 1, on rank 0: the rows of rank 1 take the link. A row is 64 codes and a scale.
+        for (phase, row_bytes) in [("dispatch", 68), ("both", 68 + 128)] {
+            let time_us = number(&row["time_us"][phase]);
+            for (name, rows) in [("logical_gbps", 2 * tokens), ("link_gbps", tokens)] {
+                let gbps = f64::from(rows * row_bytes) / time_us / 1e3;
+                assert!((number(&row[name][phase]) / gbps - 1.0).abs() < 1e-6, "{name} of {phase}: {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn layouts_wires_and_traffic() {
+    for (args, layout) in [
+        ("--ranks 2 --shape 8,2,64 --tokens 3 --layout by-rank --routing zipf", "by-rank"),
+        ("--ranks 2 --shape 8,2,64 --tokens 3 --layout by-expert --wire same --method broadcast", "by-expert"),
+        ("--ranks 3 --shape 5,3,33 --tokens 3 --wire same --method gather,packets --eager", "padded"),
+        ("--ranks 2 --shape 8,2,130 --tokens 3 --layout by-rank --method packets", "by-rank"),
+        ("--ranks 3 --shape 2,1,129 --tokens 130", "by-rank"),
+    ] {
+        let rows = rows(&symmetra(&format!("{QUICK} {args} --ranks-as threads --json")).ok());
+        assert!(!rows.is_empty() && rows.iter().all(|row| row["layout"] == layout), "{args}: {rows:?}");
+    }
+}
+
+/// Writes ids for 2 ranks.
+fn ids(folder: &tempfile::TempDir, name: &str, shape: &[u64], ids: &[i64]) -> String {
+    let path = folder.path().join(name);
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = npyz::WriteOptions::new().default_dtype().shape(shape).writer(file).begin_nd().unwrap();
+    writer.extend(ids.iter().copied()).unwrap();
+    writer.finish().unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn routing_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    // Rank 0: token 0 to expert 7 twice, token 1 to nobody, token 2 to expert 0. Rank 1 to expert 3 alone.
+    let of_ranks = [7, 7, -1, -1, 0, -1, 3, -1, 3, -1, -1, 3];
+    let path = ids(&folder, "ids.npy", &[2, 3, 2], &of_ranks);
+    let run = symmetra(&format!("{SMALL} --routing {path} --json")).ok();
+    assert_eq!(rows(&run)[0]["tokens"], 3, "all tokens of the file");
+    let flat = ids(&folder, "flat.npy", &[6, 2], &of_ranks);
+    let run = symmetra(&format!("{SMALL} --routing {flat} --tokens 1,2 --layout by-expert --json")).ok();
+    assert_eq!(rows(&run).len(), 2);
+    // Errors name the file, the value and the limit.
+    let refused = |path: &str, more: &str, words: &[&str]| {
+        symmetra(&format!("{SMALL} --routing {path} {more}")).refused(2, words)
+    };
+    refused(&path, "--tokens 4", &["4 tokens were asked for", "ids.npy has 3"]);
+    let bad = ids(&folder, "bad.npy", &[2, 1, 2], &[0, 1, 2, 8]);
+    refused(&bad, "", &["bad.npy", "token 0 of rank 1 goes to expert 8", "-1 to 7"]);
+    let three = ids(&folder, "three.npy", &[3, 1, 2], &[0; 6]);
+    refused(&three, "", &["three.npy", "[3, 1, 2]", "[2, tokens, 2]"]);
+    refused(&ids(&folder, "empty.npy", &[2, 0, 2], &[]), "", &["empty.npy", "there must be tokens"]);
+    refused("/nowhere/ids.npy", "", &["cannot open /nowhere/ids.npy"]);
+}
+
+#[test]
+fn a_table_and_a_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("out.svg");
+    let args = format!("{SMALL} --ranks-as threads --tokens 1,2 --plot {}", svg.display());
+    let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
+    let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
+    let columns = "tokens mode layout method dispatch us combine us both us logical GB/s link GB/s ratio wrong";
+    assert_eq!(head.join(" "), columns);
+    assert!(run.stdout.contains("auto (direct)"), "{}", run.stdout);
+    let svg = std::fs::read_to_string(svg).unwrap();
+    for words in ["experts 8,2,64, rows as f8, 2 ranks on host", "auto: dispatch", "bandwidth over links"] {
+        assert!(svg.contains(words), "{words}");
+    }
+    assert!(!svg.contains("NaN") && !svg.contains("inf"));
+}
+
+#[test]
+fn info_of_experts() {
+    let info = symmetra("info --json --device host --ranks 2 --experts 8,2,64 --tokens 16").ok().objects().remove(0);
+    let experts = &info["experts"];
+    assert_eq!((&experts["experts"], &experts["tokens"]), (&8.into(), &16.into()), "{experts}");
+    let config = |wire| {
+        let mut config = symmetra::experts::ExpertConfig::new(8, 2, 64, 16);
+        config.wire = wire;
+        symmetra::experts::expert_bytes(2, &config).unwrap()
+    };
+    let f8 = symmetra::experts::Wire::F8(symmetra::experts::Scales::F32);
+    for (choice, (wire, row_bytes, heap_bytes)) in experts["wires"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip([("f8", 68, config(f8)), ("same", 128, config(symmetra::experts::Wire::Same))])
+    {
+        assert_eq!((&choice["wire"], &choice["row_bytes"]), (&wire.into(), &row_bytes.into()), "{choice}");
+        assert_eq!(choice["heap_bytes"], heap_bytes, "{choice}");
+    }
+    assert_eq!((&experts["method"], &experts["other_backends"]), (&"direct".into(), &"gather".into()));
+    let run = symmetra("info --device host --experts deepseek").ok();
+    run.fits(80);
+    assert!(run.stdout.contains("256 experts on 4 ranks: 128 tokens a rank, 8 experts a token"), "{}", run.stdout);
+    assert!(run.stdout.contains("by own kernels direct serves, by other backends gather"), "{}", run.stdout);
+    assert!(symmetra("info --json --device host").ok().objects()[0]["experts"].is_null());
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, words) in [
+        ("--shape 8,2", ["--shape", "deepseek, mixtral"].as_slice()),
+        ("--shape 8,65,64", &["65", "1 to 64"]),
+        ("--shape 8,2,65537", &["65537", "1 to 65536"]),
+        ("--shape 70000,2,64", &["70000", "1 to 65534"]),
+        ("--shape 0,2,64", &["0", "1 to 65534"]),
+        ("--shape 4,8,64", &["--shape", "8 experts", "there are 4"]),
+        ("--phase train", &["--phase", "prefill"]),
+        ("--phase decode --tokens 4", &["--phase", "--tokens"]),
+        ("--tokens 0", &["--tokens", "1048576"]),
+        ("--tokens 1048577", &["--tokens", "1048576"]),
+        ("--tokens 1,x", &["--tokens"]),
+        ("--wire fp4", &["--wire", "f8, same"]),
+        ("--layout random", &["--layout", "by-rank, by-expert, padded"]),
+        ("--method fast", &["--method", "auto, packets, direct, gather, broadcast"]),
+        ("--method packets --shape 8,2,64 --ranks 4 --phase prefill", &["packets", "16384", "8192"]),
+        ("--method auto,auto", &["--method names auto twice"]),
+        ("--routing even", &["--routing is `even`", "uniform, zipf, one"]),
+        ("--routing ids.txt", &["ids.txt", "ends in .npy"]),
+        ("--against nccl-symmetric", &["--against nccl-symmetric", "on our buffers"]),
+        ("--against mpi", &["mpi", "nccl"]),
+        ("--plot out.png", &["out.png", "must end in .svg"]),
+        ("--output /nowhere/out.json", &["--output: cannot write /nowhere/out.json"]),
+        ("--ranks 17", &["17 is not in 2..=16"]),
+    ] {
+        symmetra(&format!("bench moe --device host {args}")).refused(2, words);
+    }
+    let missing = if cfg!(feature = "nccl") { "needs a GPU for every rank" } else { "cargo build --features nccl" };
+    symmetra("bench moe --device host --against nccl").refused(2, &["--against nccl", missing]);
+    symmetra("info --experts 8,2").refused(2, &["--experts", "deepseek, mixtral"]);
+    symmetra("info --experts 8,65,64").refused(2, &["65", "1 to 64"]);
+    symmetra("info --experts 8,2,64 --tokens 0").refused(2, &["--tokens", "1048576"]);
+    symmetra("info --tokens 8").refused(2, &["--experts"]);
+}
