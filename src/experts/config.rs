@@ -94,7 +94,7 @@ pub enum Method {
     /// The library's choice: [`Direct`](Self::Direct) where own kernels serve the group, else [`Gather`](Self::Gather).
     Auto,
     /// Rows and results go in packets that prove their own arrival: no barrier, for few tokens. Of at most 8192 tokens of all
-    /// ranks and 4096 copies of experts. A NaN may become another NaN. Own kernels alone.
+    /// ranks and 2048 copies of experts. A NaN may become another NaN. Own kernels alone.
     Packets,
     /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and reads results
     /// there. Own kernels alone.

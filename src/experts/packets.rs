@@ -21,7 +21,7 @@ const PACKET_BYTES: usize = 16;
 /// Everything in a region begins at a multiple of this.
 const ALIGN: usize = 256;
 /// Most copies of experts: a receiving block counts all of them in its own memory.
-const MOST_COPIES: usize = 4096;
+const MOST_COPIES: usize = 2048;
 /// Most tokens of all ranks: every receiving block walks all of them.
 pub(super) const MOST_TOKENS: usize = 8192;
 /// Rows that a receiving block takes at once.
