@@ -384,7 +384,7 @@ struct ExpertArgs {
   uint32_t* places;             ///< own: of each pair of all ranks, then of each token of all ranks
   const uint32_t* token_count;  ///< own device memory; null: `tokens`
   const void* ids;              ///< kExpertHead: of each pair of this rank
-  const float* weights;         ///< kExpertHead: null: none
+  const float* weights;         ///< of each pair of this rank; null: 1
   const void* rows;             ///< kExpertRows: the caller's; kExpertGive: the caller's results
   const float* row_scales;      ///< kExpertRows with kWireGivenF8
   uint8_t* travelling;          ///< what kExpertRows makes of own rows; all rows that came; parts that go or came

@@ -160,7 +160,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
     } else {
       for (uint32_t pair = platform::thread(); pair < asked.pairs(); pair += platform::threads()) {
         heads.copies(args.rank)[pair] = asked.copy(pair);
-        if (args.weights != nullptr) heads.weights(args.rank)[pair] = args.weights[pair];
+        heads.weights(args.rank)[pair] = args.weights != nullptr ? args.weights[pair] : 1.0f;
       }
       const ExpertHead head = asked.head(words);
       if (platform::thread() == 0) *heads.head(args.rank) = head;

@@ -113,7 +113,7 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
     const uint32_t two = (i - kHeadWords) * 2;
     if (two < pairs) return asked.copy(two) | uint32_t{two + 1 < pairs ? asked.copy(two + 1) : kNoCopy} << 16;
     const uint32_t pair = i - kHeadWords - (pairs + 1) / 2;
-    return args.weights != nullptr && pair < pairs ? platform::bits_of(args.weights[pair]) : 0;
+    return platform::bits_of(args.weights != nullptr && pair < pairs ? args.weights[pair] : 1.0f);
   };
   for (uint32_t i = platform::thread(); i < packets.head_packets(head.tokens); i += platform::threads()) {
     const Packet packet = ByteProtocol::encode({{word(2 * i), word(2 * i + 1)}}, packets.epoch());

@@ -204,14 +204,19 @@ class RowOutputs {
   /// A packet of scales of a row at `place`, of which packet `i` begins with another group.
   SYMMETRA_DEVICE void scale_packet(const Words<4>& data, uint32_t i, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
-    const bool bytes = args_.scales == kCodeScalesE8M0;
-    const uint32_t each = bytes ? 16 : 4, groups = code_groups(args_);
-    for (uint32_t k = 0; k < each && i * each + k < groups; ++k) {
-      const uint64_t at = scale_at(i * each + k, place, expert);
-      if (bytes) {
-        static_cast<uint8_t*>(args_.into.scales)[at] = static_cast<uint8_t>(data.word[k / 4] >> k % 4 * 8);
-      } else {
-        static_cast<float*>(args_.into.scales)[at] = platform::f32_of(data.word[k]);
+    const uint32_t groups = code_groups(args_);
+    // Unrolled, so that the words stay in registers.
+    if (args_.scales == kCodeScalesE8M0) {
+      SYMMETRA_UNROLL
+      for (uint32_t k = 0; k < 16; ++k) {
+        if (i * 16 + k >= groups) break;
+        static_cast<uint8_t*>(args_.into.scales)[scale_at(i * 16 + k, place, expert)] = static_cast<uint8_t>(data.word[k / 4] >> k % 4 * 8);
+      }
+    } else {
+      SYMMETRA_UNROLL
+      for (uint32_t k = 0; k < 4; ++k) {
+        if (i * 4 + k >= groups) break;
+        static_cast<float*>(args_.into.scales)[scale_at(i * 4 + k, place, expert)] = platform::f32_of(data.word[k]);
       }
     }
   }

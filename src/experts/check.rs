@@ -97,7 +97,7 @@ pub(super) fn received(
     into: &Received<'_>,
     rows: usize,
     (config, form): (&ExpertConfig, &Form),
-    (weighted, read): (bool, &[(&'static str, &Held)]),
+    read: &[(&'static str, &Held)],
     device: &Device,
 ) -> Result<()> {
     let by_rank = config.layout == Layout::ByRank;
@@ -130,9 +130,6 @@ pub(super) fn received(
     if into.index.is_some() && !by_rank {
         let limit = format!("rows that are {:?} are in that order", config.layout);
         return Err(Error::invalid("the index of rows in the order of experts", "given", limit));
-    }
-    if into.weights.is_some() && !weighted {
-        return Err(Error::invalid("the received weights", "given", "the routing has none"));
     }
     let pairs = if by_rank { rows * form.top_k } else { rows };
     let lengths = [

@@ -151,7 +151,7 @@ impl ExpertConfig {
             "mori" | "deepep_high_throughput" => (Method::Direct, Layout::ByRank),
             "deepep_low_latency" => {
                 let rows = self.max_tokens.saturating_mul(world_size).saturating_mul(self.top_k);
-                (Method::Auto, Layout::Padded { rows })
+                (Method::Packets, Layout::Padded { rows })
             }
             _ => {
                 let limit = format!("the backends of experts are {}", BACKENDS.join(", "));

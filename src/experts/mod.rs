@@ -147,7 +147,8 @@ fn by_packets(what: &str) -> Error {
 }
 
 /// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has
-/// beside its elements: see [`Communicator::symmetric`].
+/// beside its elements: see [`Communicator::symmetric`]. Settings without a method or a determinism of their own count as
+/// [`Method::Direct`] and [`Determinism::PerAlgorithm`].
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a setting outside its limits.
@@ -280,7 +281,8 @@ impl Experts {
     /// [`Routed::dispatch`] sends them. Enqueues and returns.
     ///
     /// # Errors
-    /// Those of [`dispatch`](Self::dispatch).
+    /// Those of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for [`Method::Packets`], where routing and rows travel
+    /// together.
     pub fn plan<'h, 'op>(&'h self, routing: &Routing<'op>, queue: impl Queue<'op> + 'h) -> Result<Routed<'h>> {
         self.dispatched(routing, None, &queue)
     }
@@ -296,16 +298,15 @@ impl Experts {
         let device = inner.over.device();
         device.check_same("stream", queue.stream().device())?;
         let tokens = check::routing(routing, &inner.form, device)?;
-        let weighted = routing.weights.is_some();
         if let Some((rows, scales, into)) = sends {
             check::sent((rows, scales), tokens, settings, device)?;
             let mut read = vec![("the ids", &routing.ids), ("the rows", rows)];
             read.extend(scales.map(|scales| ("the scales", scales)));
             read.extend(routing.weights.as_ref().map(|weights| ("the weights", weights)));
             read.extend(routing.tokens.as_ref().map(|count| ("the count of tokens", count)));
-            check::received(into, inner.form.capacity, settings, (weighted, &read), device)?;
+            check::received(into, inner.form.capacity, settings, &read, device)?;
         }
-        let mut routed = Routed::new(self, (tokens, weighted), queue)?;
+        let mut routed = Routed::new(self, tokens, queue)?;
         let underway = routed.underway();
         let mut lane = inner.begin(underway.slot, queue)?;
         lane.order_call(queue)?;

@@ -34,7 +34,7 @@ impl<'op> Routing<'op> {
         Self { ids, weights: None, tokens: None, _operands: PhantomData }
     }
 
-    /// The weight of each result in its token's sum: `[tokens, top_k]`.
+    /// The weight of each result in its token's sum: `[tokens, top_k]`. Without weights each is 1.
     pub fn weights(mut self, weights: impl Operand<'op, f32>) -> Self {
         self.weights = Some(Held::new(Dtype::F32, &weights.view_of()));
         self
@@ -147,7 +147,7 @@ pub struct Combine<'op> {
 }
 
 impl<'op> Combine<'op> {
-    /// Sums results as they are, although the routing has weights.
+    /// Sums results as they are, although the routing has weights. All ranks say the same.
     pub fn unweighted(mut self) -> Self {
         self.unweighted = true;
         self

@@ -204,7 +204,7 @@ impl Inner {
         let common = |kernel| -> Result<args::ExpertArgs> {
             Ok(args::ExpertArgs {
                 row_bytes: form.part_bytes as u64,
-                weighs: (underway.weighted && !options.unweighted && !by_rank).into(),
+                weighs: (!options.unweighted && !by_rank).into(),
                 exact: (self.determinism == Determinism::Exact && !by_rank).into(),
                 ..self.packet_args(kernel, underway, operation)?
             })

@@ -63,10 +63,10 @@ pub struct Routed<'a> {
 
 impl<'a> Routed<'a> {
     /// Takes a slot.
-    pub(super) fn new(experts: &'a Experts, (tokens, weighted): (usize, bool), queue: &impl Enqueue) -> Result<Self> {
+    pub(super) fn new(experts: &'a Experts, tokens: usize, queue: &impl Enqueue) -> Result<Self> {
         let recording = queue.recording().map(crate::stream::Recording::id);
         let slot = experts.0.slots.take(recording.is_some())?;
-        let underway = Underway { slot, tokens, weighted };
+        let underway = Underway { slot, tokens };
         Ok(Self { experts, underway, recording, counted: None, rows: OnceCell::new() })
     }
 
@@ -123,7 +123,7 @@ impl<'a> Routed<'a> {
     /// the same order.
     ///
     /// # Errors
-    /// Those of [`Experts::dispatch`].
+    /// Those of [`Experts::dispatch`]; [`Error::Unsupported`] for [`Method::Packets`].
     pub fn dispatch<'op, T: Element>(
         &self,
         rows: impl Operand<'op, T>,
@@ -154,7 +154,7 @@ impl<'a> Routed<'a> {
         check::sent((rows, scales), self.underway.tokens, settings, device)?;
         let mut read = vec![("the rows", rows)];
         read.extend(scales.map(|scales| ("the scales", scales)));
-        check::received(into, self.needed(), settings, (self.underway.weighted, &read), device)?;
+        check::received(into, self.needed(), settings, &read, device)?;
         if inner.method == Method::Packets {
             return Err(by_packets("another dispatch of a routing"));
         }

@@ -23,7 +23,6 @@ const PACKET_BYTES: usize = 16;
 pub(super) struct Underway {
     pub(super) slot: usize,
     pub(super) tokens: usize,
-    pub(super) weighted: bool,
 }
 
 /// The address of an operand; null without one.
@@ -90,7 +89,7 @@ impl Inner {
             tokens: underway.tokens as u32,
             max_tokens: form.max_tokens as u32,
             id_bytes: 4,
-            weighs: underway.weighted.into(),
+            weighs: 0,
             exact: 0,
             step: 0,
             into: self.outputs(None),
@@ -262,7 +261,7 @@ impl Inner {
         for step in 0..if exact { form.top_k } else { 1 } {
             let common = args::ExpertArgs {
                 row_bytes: form.part_bytes as u64,
-                weighs: (underway.weighted && !options.unweighted && !by_rank).into(),
+                weighs: (!options.unweighted && !by_rank).into(),
                 exact: exact.into(),
                 step: step as u32,
                 ..self.args(underway, Operation::Combine)

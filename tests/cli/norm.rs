@@ -60,10 +60,18 @@ fn every_kind_of_quantised_rows() {
         assert!(rows.iter().all(|row| row["quantise"] == format), "{rows:?}");
     }
     for format in ["per-token-int8", "group-128-e4m3-columns", "mx-128-e4m3-packed", "nvfp4-swizzled"] {
-        for op in ["reduce-scatter", "reduce-scatter-all-gather"] {
+        // No kernel that sums also quantises the rows of a share.
+        for (op, runs) in [("reduce-scatter", "reduce-scatter"), ("reduce-scatter-all-gather", "two-shot-sentinel")] {
             let args = format!("--ranks 2 --hidden 1000 --ranks-as threads --tokens 2,6 --op {op}");
-            right(&format!("{args} --quantise {format}"), 2);
+            let rows = right(&format!("{args} --quantise {format}"), 2);
+            assert!(rows.iter().all(|row| row["algorithm"] == runs), "{op}: {rows:?}");
         }
+    }
+    // Codes lie in plain memory, which peers address once a graph is registered.
+    for (form, runs) in [("", "two-shot-sentinel"), ("--graph", "two-shot-zero-copy")] {
+        let args = "--ranks 2 --hidden 2880 --tokens 200 --ranks-as threads --op reduce-scatter-all-gather";
+        let rows = right(&format!("{args} --quantise per-token-e4m3 {form}"), 1);
+        assert_eq!(rows[0]["algorithm"], runs, "{rows:?}");
     }
     let plain = right("--ranks 2 --hidden 100 --tokens 1 --ranks-as threads --in-place --quantise per-token-int8", 1);
     assert_eq!(plain[0]["quantise"], "per-token-int8");

@@ -1,7 +1,8 @@
 //! The buffers of a bench on one rank, and the calls on them.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,20 +10,23 @@ use symmetra::op::{ALL_GATHER, Size};
 use symmetra::{Adopted, Communicator, Device, DeviceBuffer, Operand, Queue, Ref, Result, Stream, SymmetricBuffer};
 
 use crate::model::{BUFFERS, values};
+use crate::narrow::Memory;
+use crate::norm::{Apart, WIDE};
 use crate::program::{Form, Kind, Placed, ROOM};
 use crate::support::Sample;
 use crate::support::batch::On;
 
 /// What a rank does with a bench, whatever its type.
 pub(crate) trait Bench: Send + Sync {
-    /// Registers the operands of a call with all ranks, if the call has adopted ones.
-    fn adopt(&self, call: &Placed) -> Result<()>;
+    /// Registers the operands of a call with all ranks, if the call has adopted ones, and makes memory for quantised
+    /// rows.
+    fn prepare(&self, call: &Placed, stream: &Stream) -> Result<()>;
     fn call<'op>(&'op self, call: &Placed, on: &On<'_, 'op, '_>) -> Result<()>;
     fn write(&self, buffer: usize, start: usize, bytes: &[u8], stream: &Stream) -> Result<()>;
-    /// All buffers, one after the other.
+    /// All buffers, one after the other, and then the quantised rows.
     fn read(&self, stream: &Stream) -> Result<Vec<u8>>;
     fn communicator(&self) -> &Communicator;
-    fn elem_bytes(&self) -> usize;
+    fn elem_bytes(&self, buffer: usize) -> usize;
     /// The buffers that peers may reach as long as their groups are open.
     fn reached(&self) -> Arc<dyn Any + Send + Sync>;
 }
@@ -32,8 +36,12 @@ struct Typed<T: Sample> {
     device: Device,
     symmetric: [SymmetricBuffer<T>; 2],
     plain: Arc<[DeviceBuffer<T>; BUFFERS - 2]>,
+    /// Weights.
+    wide: DeviceBuffer<f32>,
     /// By the seed of the call. Captured calls keep theirs.
     adopted: Mutex<HashMap<u64, Arc<Pair<T>>>>,
+    /// By the seed of the call.
+    codes: Mutex<BTreeMap<u64, Arc<Memory>>>,
 }
 
 /// A bench of a group. Collective.
@@ -44,7 +52,9 @@ pub(crate) fn open<T: Sample>(communicator: &Communicator) -> Result<Box<dyn Ben
     let plain = Arc::new(plain.try_into().map_err(|_| symmetra::Error::Closed)?);
     // A captured call by copy engines may not make its workspace.
     communicator.reserve_workspace(ROOM * size_of::<u64>())?;
-    Ok(Box::new(Typed::<T> { communicator: communicator.clone(), device, symmetric, plain, adopted: Mutex::default() }))
+    let (communicator, wide) = (communicator.clone(), DeviceBuffer::new(&device, ROOM)?);
+    let (adopted, codes) = (Mutex::default(), Mutex::default());
+    Ok(Box::new(Typed::<T> { communicator, device, symmetric, plain, wide, adopted, codes }))
 }
 
 impl<T: Sample> Typed<T> {
@@ -58,12 +68,14 @@ impl<T: Sample> Typed<T> {
         &'op self,
         placed: &Placed,
         [input, output]: [Option<O>; 2],
+        codes: Option<&'op Memory>,
         queue: impl Queue<'op> + Copy,
     ) -> Result<()> {
         let (communicator, call) = (&self.communicator, placed.call());
         if let (Some(norm), Some(input), Some(output)) = (&placed.norm, &input, &output) {
             let common = |buffer, start, count| self.plain(buffer, start, count);
-            return norm.perform(communicator, placed, [input, output].map(O::clone), common, queue);
+            let apart = Apart { wide: self.wide.borrow(), codes };
+            return norm.perform(communicator, placed, [input, output].map(O::clone), common, apart, queue);
         }
         // Some ranks bind the call, and others do not.
         let binds = placed.form == Form::Bound && (placed.seed >> communicator.rank()) & 1 == 0;
@@ -85,24 +97,26 @@ impl<T: Sample> Typed<T> {
     }
 
     fn on<'op>(&'op self, placed: &Placed, queue: impl Queue<'op> + Copy, kept: Kept<'op, T>) -> Result<()> {
+        let Kept { adopted, codes } = kept;
         let (call, rank, world) = (placed.call(), self.communicator.rank(), self.communicator.world_size());
         match placed.kind {
             Kind::Symmetric => {
                 let slice = |which: usize, start: usize, count: usize| {
                     self.symmetric[placed.buffer(which)].slice(start..start + count).unwrap()
                 };
-                self.run(placed, placed.operands(rank, world, slice), queue)
+                self.run(placed, placed.operands(rank, world, slice), codes, queue)
             }
             Kind::Plain | Kind::Lent => {
                 let slice = |which, start, count| self.plain(placed.buffer(which), start, count);
-                self.run(placed, placed.operands(rank, world, slice), queue)
+                self.run(placed, placed.operands(rank, world, slice), codes, queue)
             }
             Kind::Adopted => {
-                let [input, output] = kept.expect("adopted before the call");
+                let [input, output] = adopted.expect("adopted before the call");
                 // In place, both are one.
                 let same = call.in_place && call.op.input.size == call.op.output.size;
                 let input = (if same { output } else { input }).as_ref().filter(|_| call.has(call.op.input, rank));
-                self.run(placed, [input, output.as_ref().filter(|_| call.has(call.op.output, rank))], queue)
+                let output = output.as_ref().filter(|_| call.has(call.op.output, rank));
+                self.run(placed, [input, output], codes, queue)
             }
         }
     }
@@ -110,9 +124,28 @@ impl<T: Sample> Typed<T> {
 
 /// Input and output of a call in adopted memory.
 type Pair<T> = [Option<Adopted<'static, T>>; 2];
-type Kept<'op, T> = Option<&'op Pair<T>>;
 
-impl<T: Sample> Bench for Typed<T> {
+/// What a call has for itself.
+struct Kept<'op, T: Sample> {
+    adopted: Option<&'op Pair<T>>,
+    codes: Option<&'op Memory>,
+}
+
+impl<T: Sample> Typed<T> {
+    /// Makes memory for the quantised rows of a call, if the call has any.
+    fn make_codes(&self, placed: &Placed, stream: &Stream) -> Result<()> {
+        let Some((norm, narrow)) = placed.norm.as_ref().and_then(|norm| norm.narrow.as_ref().map(|it| (norm, it)))
+        else {
+            return Ok(());
+        };
+        if let Entry::Vacant(codes) = self.codes.lock().entry(placed.seed) {
+            let shape = [norm.normed_rows(placed, self.communicator.world_size()), norm.width];
+            codes.insert(Arc::new(Memory::new(&self.communicator, narrow, shape, stream)?));
+        }
+        Ok(())
+    }
+
+    /// Registers the operands of a call with all ranks, if the call has adopted ones.
     fn adopt(&self, placed: &Placed) -> Result<()> {
         if placed.kind != Kind::Adopted {
             return Ok(());
@@ -131,20 +164,36 @@ impl<T: Sample> Bench for Typed<T> {
             unsafe { self.communicator.adopt(memory) }.map(Some)
         };
         let input = adopt(call.op.input, usize::from(call.reads_output()), call.input_start(rank))?;
-        let output = adopt(call.op.output, 1, call.output_start(rank))?;
+        let output = adopt(call.op.output, 1, call.output_start(rank, world))?;
         self.adopted.lock().insert(placed.seed, Arc::new([input, output]));
         Ok(())
+    }
+}
+
+impl<T: Sample> Bench for Typed<T> {
+    fn prepare(&self, placed: &Placed, stream: &Stream) -> Result<()> {
+        self.make_codes(placed, stream)?;
+        self.adopt(placed)
     }
 
     fn call<'op>(&'op self, placed: &Placed, on: &On<'_, 'op, '_>) -> Result<()> {
         let adopted = self.adopted.lock().remove(&placed.seed);
+        let codes = self.codes.lock().get(&placed.seed).cloned();
         match on {
-            On::Stream(stream) => self.on(placed, *stream, adopted.as_deref()),
-            On::Capture(capture) => self.on(placed, *capture, adopted.map(|adopted| capture.keep(adopted))),
+            On::Stream(stream) => {
+                self.on(placed, *stream, Kept { adopted: adopted.as_deref(), codes: codes.as_deref() })
+            }
+            On::Capture(capture) => {
+                let adopted = adopted.map(|adopted| capture.keep(adopted));
+                self.on(placed, *capture, Kept { adopted, codes: codes.map(|codes| capture.keep(codes)) })
+            }
         }
     }
 
     fn write(&self, buffer: usize, start: usize, bytes: &[u8], stream: &Stream) -> Result<()> {
+        if buffer == WIDE {
+            return self.wide.write(&values(bytes), stream);
+        }
         let values: Vec<T> = values(bytes);
         self.plain(buffer, start, values.len()).write(&values, stream)
     }
@@ -154,6 +203,10 @@ impl<T: Sample> Bench for Typed<T> {
         for buffer in 0..BUFFERS {
             all.extend_from_slice(bytemuck::cast_slice(&self.plain(buffer, 0, ROOM).read(stream)?));
         }
+        all.extend_from_slice(bytemuck::cast_slice(&self.wide.read(stream)?));
+        for codes in self.codes.lock().values() {
+            all.extend(codes.read(stream)?);
+        }
         Ok(all)
     }
 
@@ -161,8 +214,8 @@ impl<T: Sample> Bench for Typed<T> {
         &self.communicator
     }
 
-    fn elem_bytes(&self) -> usize {
-        size_of::<T>()
+    fn elem_bytes(&self, buffer: usize) -> usize {
+        if buffer == WIDE { size_of::<f32>() } else { size_of::<T>() }
     }
 
     fn reached(&self) -> Arc<dyn Any + Send + Sync> {

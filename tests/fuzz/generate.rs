@@ -1,10 +1,12 @@
 //! A random program from a seed: every operation by its description, in every form that the description admits.
 
-use symmetra::op::{ALL_REDUCE, ALL_REDUCE_NORM, BROADCAST, InPlace, OPERATIONS, Op, Size};
+mod rows;
+
+use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
 use symmetra::{Algorithm, Codec, Dtype, Reduction, Transport};
 
 use crate::model::BUFFERS;
-use crate::norm::{Norm, Place};
+use crate::norm::Norm;
 use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
 use crate::support::data::{Random, mix, shuffle};
 
@@ -221,8 +223,8 @@ impl Writer {
     }
 
     fn call(&mut self, bench: Bench, captured: bool) -> Placed {
-        if Norm::takes(bench.dtype) && self.random.below(6) == 0 {
-            return self.norm(bench, captured);
+        if Norm::takes(bench.dtype) && self.random.below(4) == 0 {
+            return self.rows(bench, captured);
         }
         let op = if self.random.below(3) == 0 { &ALL_REDUCE } else { *self.random.pick(&OPERATIONS) };
         let parts = [op.input, op.output].iter().any(|extent| !matches!(extent.size, Size::None | Size::One));
@@ -270,40 +272,6 @@ impl Writer {
             to: self.start(room),
             seed: self.random.next(),
             norm: None,
-        }
-    }
-
-    /// An all-reduce and norm.
-    fn norm(&mut self, bench: Bench, captured: bool) -> Placed {
-        let (norm, rows) = Norm::any(&mut self.random, bench.dtype);
-        let (count, padded) = (norm.hidden * rows, norm.width > norm.hidden);
-        // Its sum is that of an all-reduce, which carries any memory.
-        let kind = match self.kind(&ALL_REDUCE, captured, count) {
-            Kind::Adopted if padded => Kind::Symmetric,
-            kind => kind,
-        };
-        let reached = norm.sums_in_output() && self.reached(kind, captured);
-        let algorithm = match norm.is_unplaced() {
-            true => Algorithm::Auto,
-            false => self.algorithm(bench, Reduction::Sum, reached),
-        };
-        Placed {
-            bench: bench.number,
-            op: ALL_REDUCE_NORM.name().to_owned(),
-            count,
-            rows: 1,
-            reduction: Reduction::Sum.name().to_owned(),
-            algorithm: algorithm.name().to_owned(),
-            codec: Codec::None.name().to_owned(),
-            root: 0,
-            kind,
-            in_place: norm.sums_in_output() && norm.x != Some(Place::Input) && self.random.below(3) == 0,
-            flip: self.random.below(2) == 0,
-            form: Form::Ordinary,
-            from: self.start(count),
-            to: self.start(norm.width * rows),
-            seed: self.random.next(),
-            norm: Some(norm),
         }
     }
 
@@ -385,8 +353,8 @@ impl Writer {
             self.program.settings.steady_ms = 3000;
         }
         if skips || matches!(fault, Fault::Depart) || self.random.below(2) == 0 {
-            let on = self.streams();
-            self.push(Step::Call { call: call.clone(), on });
+            let (on, seed) = (self.streams(), self.random.next());
+            self.push(Step::Call { call: Placed { seed, ..call.clone() }, on });
             self.push(Step::Check { bench: bench.number });
             self.push(Step::Barrier { group });
         }
@@ -398,8 +366,7 @@ impl Writer {
     /// result has the same bits by any algorithm.
     fn common(&mut self, bench: Bench) -> Placed {
         if Norm::takes(bench.dtype) && self.random.below(3) == 0 {
-            let call = std::iter::repeat_with(|| self.norm(bench, false)).find(|call| call.count > 0);
-            return call.filter(|call| call.kind != Kind::Adopted).unwrap_or_else(|| self.common(bench));
+            return self.common_rows(bench);
         }
         let codec = self.codec(bench);
         let mut call = self.call(bench, false);
@@ -428,12 +395,8 @@ impl Writer {
         let (choice, root) = (self.random.below(4), self.random.below(bench.world));
         let codecs = Codec::ALL.map(Codec::name);
         let other = &mut calls[1];
-        if let Some(norm) = &mut other.norm {
-            match choice {
-                0 if other.count > norm.hidden => other.count -= norm.hidden,
-                1 | 2 if norm.hidden > 1 => (norm.hidden, norm.width) = (1, 1),
-                _ => norm.gemma ^= true,
-            }
+        if other.norm.is_some() {
+            rows::differ(other, choice, bench.world);
             return calls;
         }
         match choice {

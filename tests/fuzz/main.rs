@@ -10,6 +10,7 @@ mod bench;
 mod cpp;
 mod generate;
 mod model;
+mod narrow;
 mod norm;
 mod program;
 mod rank;

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use symmetra::op::Source;
 use symmetra::{Codec, Dtype};
 
-use crate::norm::{KEPT, Norm, Place, WEIGHTS, of_rows};
+use crate::norm::{KEPT, Norm, Place, WEIGHTS, WIDE, of_rows, parts};
 use crate::program::{Placed, Program, ROOM, Step};
 use crate::support::call::Call;
 use crate::support::codec;
 use crate::support::data::{Data, Sample, mix};
 use crate::support::norm::Narrow;
 
-/// Buffers of a bench: two symmetric, two plain, and two plain ones that hold the same on every rank.
-pub(crate) const BUFFERS: usize = 6;
+/// Buffers of the type of a bench: two symmetric, three plain, and two plain ones that hold the same on every rank. Behind
+/// them is [`WIDE`].
+pub(crate) const BUFFERS: usize = 7;
 
 /// Random elements of a buffer of a rank.
 fn elements<T: Sample>(seed: u64, buffer: usize, rank: usize, count: usize) -> Vec<T> {
@@ -24,7 +25,7 @@ fn elements<T: Sample>(seed: u64, buffer: usize, rank: usize, count: usize) -> V
 
 /// The seed of what a buffer holds at first.
 fn first_seed(program: &Program, bench: usize, buffer: usize) -> u64 {
-    mix(program.seed ^ mix((bench * BUFFERS + buffer) as u64))
+    mix(program.seed ^ mix((bench * (BUFFERS + 1) + buffer) as u64))
 }
 
 /// Calls a generic function with the element type of a number.
@@ -68,6 +69,7 @@ pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
                 let seed = |buffer| first_seed(program, *bench, buffer);
                 let first = |buffer| typed!(benches[bench].1, bytes(seed(buffer), buffer, rank, ROOM));
                 all.extend((0..BUFFERS).flat_map(first));
+                all.extend(bytes::<f32>(seed(WIDE), WIDE, rank, ROOM));
             }
             Step::Write { bench, buffer, count, seed, .. } if groups[&benches[bench].0].contains(&rank) => {
                 all.extend(typed!(benches[bench].1, bytes(*seed, *buffer, rank, *count)));
@@ -81,6 +83,8 @@ pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
 /// The buffers of a bench on all ranks of its group.
 trait Buffers {
     fn write(&mut self, buffer: usize, start: usize, count: usize, seed: u64);
+    /// Makes the memory that a call has for itself.
+    fn prepare(&mut self, call: &Placed);
     fn call(&mut self, call: &Placed);
     /// Says the first difference of what a member found.
     fn differs(&self, member: usize, found: &[u8]) -> Option<String>;
@@ -91,6 +95,10 @@ struct Typed<T> {
     members: Vec<usize>,
     /// By member, then by buffer.
     held: Vec<[Vec<T>; BUFFERS]>,
+    /// Weights in f32.
+    wide: Vec<f32>,
+    /// Values and scales of quantised rows, by the seed of the call, then by member.
+    codes: BTreeMap<u64, Vec<Vec<u8>>>,
 }
 
 impl<T: Sample> Buffers for Typed<T> {
@@ -98,6 +106,14 @@ impl<T: Sample> Buffers for Typed<T> {
         for (member, rank) in self.members.iter().enumerate() {
             let elements = elements::<T>(seed, buffer, *rank, count);
             self.held[member][buffer][start..start + count].copy_from_slice(&elements);
+        }
+    }
+
+    fn prepare(&mut self, placed: &Placed) {
+        let world = self.members.len();
+        let made = |norm: &Norm| Some(norm.narrow.as_ref()?.before(norm.normed_rows(placed, world), norm.width));
+        if let Some(before) = placed.norm.as_ref().and_then(made) {
+            self.codes.entry(placed.seed).or_insert_with(|| vec![before; world]);
         }
     }
 
@@ -113,8 +129,7 @@ impl<T: Sample> Buffers for Typed<T> {
         let reduce = |from: usize, count: usize| reduced.as_ref().unwrap()(from - start, count);
         if let Some(norm) = &placed.norm {
             let sum = norm.sum(placed.count, |from, count| reduce(start + from, count));
-            let [x, output] = norm.effect(&sum, &self.held[0][KEPT], &self.held[0][WEIGHTS]);
-            return self.normed(norm, [(read, start), (written, call.to)], [&x, &output]);
+            return self.normed(placed, norm, &sum);
         }
         let mut effects = Vec::new();
         for member in 0..world {
@@ -132,10 +147,21 @@ impl<T: Sample> Buffers for Typed<T> {
     }
 
     fn differs(&self, member: usize, found: &[u8]) -> Option<String> {
-        let found: Vec<T> = values(found);
-        if found.len() != BUFFERS * ROOM {
-            return Some(format!("{} elements instead of {}", found.len(), BUFFERS * ROOM));
+        let codes: Vec<u8> = self.codes.values().flat_map(|codes| codes[member].clone()).collect();
+        let rest = [bytemuck::cast_slice(&self.wide), &codes].concat();
+        let elements = BUFFERS * ROOM * size_of::<T>();
+        if found.len() != elements + rest.len() {
+            return Some(format!("{} bytes instead of {}", found.len(), elements + rest.len()));
         }
+        let (found, found_rest) = found.split_at(elements);
+        self.other_element(member, found).or_else(|| self.other_byte(member, found_rest, &rest))
+    }
+}
+
+impl<T: Sample> Typed<T> {
+    /// Says the first difference of the elements of all buffers.
+    fn other_element(&self, member: usize, found: &[u8]) -> Option<String> {
+        let found: Vec<T> = values(found);
         let expected = self.held[member].iter().flatten();
         let same =
             |(found, expected): (&T, &T)| found.bits() == expected.bits() || (found.is_nan() && expected.is_nan());
@@ -147,18 +173,53 @@ impl<T: Sample> Buffers for Typed<T> {
         let extent = format!("{} elements differ, the last is {} of buffer {}", wrong.len(), last % ROOM, last / ROOM);
         Some(format!("element {index} of buffer {buffer} is {got:?} instead of {wanted:?}; {extent}"))
     }
-}
 
-impl<T: Sample> Typed<T> {
-    /// Takes what a norm writes on every rank. `places`: buffer and first element of input and output.
-    fn normed(&mut self, norm: &Norm, [input, output]: [(usize, usize); 2], [x, normed]: [&[T]; 2]) {
-        let x_place = norm.x.map(|place| match place {
-            Place::Input => input,
-            Place::Kept(start) => (KEPT, start),
+    /// Says the first difference of the bytes of weights in f32, values and scales.
+    fn other_byte(&self, member: usize, found: &[u8], expected: &[u8]) -> Option<String> {
+        let wrong = found.iter().zip(expected).position(|(found, expected)| found != expected)?;
+        let (got, wanted) = (found[wrong], expected[wrong]);
+        let Some(mut byte) = wrong.checked_sub(ROOM * size_of::<f32>()) else {
+            return Some(format!("byte {wrong} of the weights in f32 is {got:#x} instead of {wanted:#x}"));
+        };
+        for (seed, codes) in &self.codes {
+            match byte.checked_sub(codes[member].len()) {
+                Some(rest) => byte = rest,
+                None => {
+                    return Some(format!("byte {byte} of the codes of call {seed} is {got:#x} instead of {wanted:#x}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes what a norm of these sums writes on every rank.
+    fn normed(&mut self, placed: &Placed, norm: &Norm, sum: &[T]) {
+        let (call, world, kept) = (placed.call(), self.members.len(), Norm::kept(placed.call().op));
+        let parts = parts(call.op, world);
+        let (share, rows) = (call.count / parts, norm.normed_rows(placed, world));
+        let residual = norm.residual.map(|start| {
+            let part = |member: usize| self.held[member][kept][start..start + share].to_vec();
+            (0..parts).flat_map(part).collect::<Vec<T>>()
         });
-        for (place, elements) in [(x_place, x), (norm.has_output.then_some(output), normed)] {
-            let Some((buffer, at)) = place else { continue };
-            self.held.iter_mut().for_each(|held| held[buffer][at..at + elements.len()].copy_from_slice(elements));
+        let effect = norm.effect(sum, residual.as_deref(), &self.held[0][WEIGHTS], &self.wide);
+        for member in 0..world {
+            let own = if parts == 1 { 0 } else { member * share };
+            let x_place = norm.x.map(|place| match place {
+                Place::Input => (placed.buffer(usize::from(call.reads_output())), call.input_start(member) + own),
+                Place::Kept(start) => (kept, start),
+            });
+            // The rows of the output are all rows, or those of the share.
+            let first = if rows * norm.hidden == call.count { 0 } else { own / norm.hidden };
+            let normed = first * norm.width..(first + rows) * norm.width;
+            let y_place = norm.has_output.then(|| (placed.buffer(1), call.output_start(member, world)));
+            for (place, elements) in [(x_place, &effect.x[own..own + share]), (y_place, &effect.output[normed.clone()])]
+            {
+                let Some((buffer, at)) = place else { continue };
+                self.held[member][buffer][at..at + elements.len()].copy_from_slice(elements);
+            }
+            if let Some(narrow) = &norm.narrow {
+                self.codes.get_mut(&placed.seed).unwrap()[member] = narrow.after(&effect.y[normed], norm.width);
+            }
         }
     }
 }
@@ -179,9 +240,9 @@ fn by_codec<T: Sample, R: Narrow>(call: &Call, inputs: &[Vec<T>]) -> Vec<T> {
     bytemuck::cast_slice(&codec::reduced(&call.options, &inputs)).to_vec()
 }
 
-fn typed_buffers<T: Sample>(members: &[usize]) -> Box<dyn Buffers> {
+fn typed_buffers<T: Sample>(members: &[usize], wide: Vec<f32>) -> Box<dyn Buffers> {
     let held = members.iter().map(|_| [0; BUFFERS].map(|_| vec![T::sample(0); ROOM])).collect();
-    Box::new(Typed::<T> { members: members.to_vec(), held })
+    Box::new(Typed::<T> { members: members.to_vec(), held, wide, codes: BTreeMap::new() })
 }
 
 /// Follows a program.
@@ -199,15 +260,16 @@ impl<'a> Model<'a> {
         Self { program, groups, benches, buffers: BTreeMap::new(), graphs: BTreeMap::new() }
     }
 
-    fn call(&mut self, call: &Placed) {
-        self.buffers.get_mut(&call.bench).unwrap().call(call);
+    fn of(&mut self, call: &Placed) -> &mut dyn Buffers {
+        &mut **self.buffers.get_mut(&call.bench).unwrap()
     }
 
     /// Takes the effect of the next step.
     pub(crate) fn step(&mut self, step: &'a Step) {
         match step {
             Step::Bench { bench, group, .. } => {
-                let mut buffers = typed!(self.benches[bench].1, typed_buffers(&self.groups[group]));
+                let wide = elements(first_seed(self.program, *bench, WIDE), WIDE, 0, ROOM);
+                let mut buffers = typed!(self.benches[bench].1, typed_buffers(&self.groups[group], wide));
                 (0..BUFFERS)
                     .for_each(|buffer| buffers.write(buffer, 0, ROOM, first_seed(self.program, *bench, buffer)));
                 self.buffers.insert(*bench, buffers);
@@ -215,11 +277,15 @@ impl<'a> Model<'a> {
             Step::Write { bench, buffer, start, count, seed } => {
                 self.buffers.get_mut(bench).unwrap().write(*buffer, *start, *count, *seed);
             }
-            Step::Call { call, .. } => self.call(call),
+            Step::Call { call, .. } => {
+                self.of(call).prepare(call);
+                self.of(call).call(call);
+            }
             Step::Capture { graph, calls, .. } => {
+                calls.iter().for_each(|call| self.of(call).prepare(call));
                 self.graphs.insert(*graph, calls);
             }
-            Step::Launch { graph, .. } => self.graphs[graph].iter().for_each(|call| self.call(call)),
+            Step::Launch { graph, .. } => self.graphs[graph].iter().for_each(|call| self.of(call).call(call)),
             _ => {}
         }
     }

@@ -1,23 +1,29 @@
-//! A call that also norms the rows of its sum: its operands beside input and output, what they become, and the call.
+//! A call that sums rows and norms them: its operands beside input and output, what they become, and the call.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Communicator, Dtype, Operand, Queue, Ref, Result, RmsNorm, RowNorm};
+use symmetra::op::{ALL_REDUCE_NORM, Op, REDUCE_SCATTER_NORM};
+use symmetra::{Communicator, Dtype, Operand, Operation, Queue, Ref, Result, RmsNorm, RowNorm};
 
-use crate::program::{Placed, ROOM};
+use crate::narrow::{Memory, Narrow};
+use crate::program::Placed;
 use crate::support::Sample;
-use crate::support::data::Random;
-use crate::support::norm::{Narrow, Norm as Definition, normed, with_residual};
+use crate::support::norm::{Narrow as OfRows, Norm as Definition, normed, with_residual};
 
-/// The plain buffers of a bench that hold the same on every rank: residuals and their sums, and weights.
-pub(crate) const KEPT: usize = 4;
-pub(crate) const WEIGHTS: usize = 5;
+/// The plain buffer of a bench for residuals and x of scattered rows: every rank has its own.
+pub(crate) const SHARES: usize = 4;
+/// The plain buffer of a bench for residuals and x of rows that all ranks have: it holds the same on every rank.
+pub(crate) const KEPT: usize = 5;
+/// The plain buffer of a bench for weights of its type: it holds the same on every rank.
+pub(crate) const WEIGHTS: usize = 6;
+/// The plain buffer of a bench for weights in f32: it holds the same on every rank.
+pub(crate) const WIDE: usize = 7;
 
 /// Where a call writes x, the sum with the residual.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Place {
-    /// The memory of the input.
+    /// The memory of the input, or of this rank's rows of the input.
     Input,
-    /// So many elements behind the start of [`KEPT`].
+    /// So many elements behind the start of the buffer that [`Norm::kept`] names.
     Kept(usize),
 }
 
@@ -29,11 +35,14 @@ pub(crate) struct Norm {
     pub(crate) width: usize,
     /// First element of the weight.
     pub(crate) weight: usize,
+    /// Whether the weight is f32, whatever the rows are.
+    pub(crate) wide: bool,
     pub(crate) gemma: bool,
     /// First element of the residual.
     pub(crate) residual: Option<usize>,
     pub(crate) x: Option<Place>,
     pub(crate) has_output: bool,
+    pub(crate) narrow: Option<Narrow>,
 }
 
 /// Calls a generic function with the type of rows that a type turns out to be.
@@ -48,42 +57,38 @@ macro_rules! of_rows {
 }
 pub(crate) use of_rows;
 
+/// How many parts an operation on rows makes of them.
+pub(crate) fn parts(op: &Op, world: usize) -> usize {
+    if *op == ALL_REDUCE_NORM { 1 } else { world }
+}
+
+/// What a call makes of all rows.
+pub(crate) struct Effect<T> {
+    pub(crate) x: Vec<T>,
+    pub(crate) output: Vec<T>,
+    /// The output in single precision.
+    pub(crate) y: Vec<f32>,
+}
+
+/// Operands that are apart from input and output.
+pub(crate) struct Apart<'op> {
+    pub(crate) wide: Ref<'op, f32>,
+    pub(crate) codes: Option<&'op Memory>,
+}
+
 impl Norm {
     /// Whether an operation of rows takes elements of a type.
     pub(crate) fn takes(dtype: Dtype) -> bool {
         matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32)
     }
 
-    /// A random norm, and how many rows it has.
-    pub(crate) fn any(random: &mut Random, dtype: Dtype) -> (Self, usize) {
-        let hidden = match random.below(3) {
-            0 => 1 + random.below(40),
-            _ => *random.pick(&[64, 100, 128, 129, 256, 511, 1000, 2000]),
-        };
-        let width = if random.below(4) == 0 { hidden + random.below(20) } else { hidden };
-        // The residual and an x apart share a buffer.
-        let most = ROOM / 2 - 16;
-        let most = if random.below(3) == 0 { most / width } else { 6.min(most / width) };
-        let rows = random.below(most + 1);
-        let mut start = || random.below(ROOM / 2 + 1 - rows * hidden);
-        let (residual, apart) = (start(), ROOM / 2 + start());
-        let residual = (random.below(4) > 0).then_some(residual);
-        let x = match random.below(5) {
-            0 | 1 => residual.map(Place::Kept),
-            2 => Some(Place::Input),
-            3 => Some(Place::Kept(apart)),
-            _ => None,
-        };
-        // Where the sum has no place, the rows of a rank must fit the smallest scratch.
-        let placed = x.is_some_and(|x| Some(x) != residual.map(Place::Kept));
-        let fits = hidden * dtype.bytes() <= 64;
-        let has_output = x.is_none() || (!placed && !fits) || random.below(4) > 0;
-        let weight = random.below(ROOM + 1 - hidden);
-        (Self { hidden, width, weight, gemma: random.below(3) == 0, residual, x, has_output }, rows)
+    /// The buffer for residual and x.
+    pub(crate) fn kept(op: &Op) -> usize {
+        if *op == ALL_REDUCE_NORM { KEPT } else { SHARES }
     }
 
     /// Whether x lies apart from the residual, so that the sum has a place there.
-    fn x_holds_the_sum(&self) -> bool {
+    pub(crate) fn x_holds_the_sum(&self) -> bool {
         self.x.is_some_and(|x| Some(x) != self.residual.map(Place::Kept))
     }
 
@@ -97,6 +102,19 @@ impl Norm {
         self.has_output && self.width == self.hidden
     }
 
+    /// Whether an operation may be asked for these outputs. `fits`: whether the scratch has room for a row.
+    pub(crate) fn is_served(&self, op: &Op, fits: bool) -> bool {
+        let writes = self.has_output || self.x.is_some() || self.narrow.is_some();
+        writes
+            && match self.narrow {
+                // Codes of a share are not written by a kernel that also sums.
+                Some(_) if *op == REDUCE_SCATTER_NORM => !self.is_unplaced(),
+                // Where x is gathered, its rows need a place in every rank.
+                Some(_) if *op != ALL_REDUCE_NORM => self.has_output || fits,
+                _ => !self.is_unplaced() || fits,
+            }
+    }
+
     /// Elements of each reduction behind `count` elements of input: rows of a padded output have gaps.
     fn message(&self, count: usize) -> usize {
         if self.sums_in_output() || self.x_holds_the_sum() { count } else { self.hidden }
@@ -106,50 +124,83 @@ impl Norm {
         if self.gemma { RmsNorm::gemma(1e-6) } else { RmsNorm::new(1e-6) }
     }
 
+    /// Rows of the operands for normed rows.
+    pub(crate) fn normed_rows(&self, placed: &Placed, world: usize) -> usize {
+        let call = placed.call();
+        call.elems(call.op.output, world) / self.hidden
+    }
+
     /// The reduction of `count` elements, each of whose messages `sum` gives by its start and length.
     pub(crate) fn sum<T>(&self, count: usize, sum: impl Fn(usize, usize) -> Vec<T>) -> Vec<T> {
         let message = self.message(count).max(1);
         (0..count).step_by(message).flat_map(|start| sum(start, message)).collect()
     }
 
-    /// x and the output, given the reduction and what the buffers that ranks have in common hold.
-    pub(crate) fn effect<T: Sample>(&self, sum: &[T], kept: &[T], weights: &[T]) -> [Vec<T>; 2] {
-        let residual = self.residual.map(|start| &kept[start..start + sum.len()]);
-        let weight = &weights[self.weight..self.weight + self.hidden];
-        of_rows!(T, effect_of(self, sum, residual, weight))
+    /// What all rows become, given the reduction, the residual of all rows, and the buffers of weights.
+    pub(crate) fn effect<T: Sample>(
+        &self,
+        sum: &[T],
+        residual: Option<&[T]>,
+        weights: &[T],
+        wide: &[f32],
+    ) -> Effect<T> {
+        let own = self.weight..self.weight + self.hidden;
+        let weight = if self.wide { wide[own].to_vec() } else { of_rows!(T, wide_of(&weights[own])) };
+        of_rows!(T, effect_of(self, sum, residual, &weight))
     }
 
-    /// Enqueues the call on input and output. `common` gives elements of the buffers that ranks have in common.
+    /// Enqueues the call on input and output. `common` gives elements of a buffer as plain memory.
     pub(crate) fn perform<'op, T: Sample, O: Operand<'op, T> + Clone>(
         &self,
         communicator: &Communicator,
         placed: &Placed,
         [input, output]: [O; 2],
         common: impl Fn(usize, usize, usize) -> Ref<'op, T>,
+        apart: Apart<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let (count, algorithm) = (placed.count, placed.call().options.algorithm);
-        let weight = common(WEIGHTS, self.weight, self.hidden);
-        let mut rows = RowNorm::new(input.clone(), weight, self.definition()).algorithm(algorithm);
+        let (call, [rank, world]) = (placed.call(), [communicator.rank(), communicator.world_size()]);
+        let (parts, kept) = (parts(call.op, world), Self::kept(call.op));
+        let (share, own) = (call.count / parts, self.weight..self.weight + self.hidden);
+        let rows = match self.wide {
+            true => RowNorm::new(input.clone(), apart.wide.slice(own)?, self.definition()),
+            false => RowNorm::new(input.clone(), common(WEIGHTS, self.weight, self.hidden), self.definition()),
+        };
+        let mut rows = rows.algorithm(call.options.algorithm).padded_to(self.width);
         if let Some(start) = self.residual {
-            rows = rows.residual(common(KEPT, start, count));
+            rows = rows.residual(common(kept, start, share));
         }
         rows = match self.x {
-            Some(Place::Input) => rows.residual_out(input),
-            Some(Place::Kept(start)) => rows.residual_out(common(KEPT, start, count)),
+            Some(Place::Input) if parts == 1 => rows.residual_out(input),
+            Some(Place::Input) => {
+                let start = call.input_start(rank) + rank * share;
+                rows.residual_out(common(placed.buffer(usize::from(call.reads_output())), start, share))
+            }
+            Some(Place::Kept(start)) => rows.residual_out(common(kept, start, share)),
             None => rows,
         };
         if self.has_output {
-            rows = rows.output(output).padded_to(self.width);
+            rows = rows.output(output);
         }
-        communicator.all_reduce_norm(rows, queue)
+        if let Some(codes) = apart.codes {
+            rows = codes.asked(rows)?;
+        }
+        match call.op.operation {
+            Operation::AllReduceNorm => communicator.all_reduce_norm(rows, queue),
+            Operation::ReduceScatterNorm => communicator.reduce_scatter_norm(rows, queue),
+            _ => communicator.reduce_scatter_norm_all_gather(rows, queue),
+        }
     }
 }
 
-fn effect_of<T: Sample, R: Narrow>(norm: &Norm, sum: &[T], residual: Option<&[T]>, weight: &[T]) -> [Vec<T>; 2] {
+fn wide_of<T: Sample, R: OfRows>(values: &[T]) -> Vec<f32> {
+    bytemuck::cast_slice::<T, R>(values).iter().map(|value| value.wide()).collect()
+}
+
+fn effect_of<T: Sample, R: OfRows>(norm: &Norm, sum: &[T], residual: Option<&[T]>, weight: &[f32]) -> Effect<T> {
     let x = with_residual::<R>(bytemuck::cast_slice(sum), residual.map(bytemuck::cast_slice));
-    let weight: Vec<f32> = bytemuck::cast_slice::<T, R>(weight).iter().map(|weight| weight.wide()).collect();
     let RmsNorm { epsilon, weight_offset } = norm.definition();
-    let output = normed(&x, Definition { weight: &weight, epsilon, weight_offset, width: norm.width });
-    [bytemuck::cast_slice(&x).to_vec(), bytemuck::cast_slice(&output).to_vec()]
+    let output = normed(&x, Definition { weight, epsilon, weight_offset, width: norm.width });
+    let y = output.iter().map(|y| y.wide()).collect();
+    Effect { x: bytemuck::cast_slice(&x).to_vec(), output: bytemuck::cast_slice(&output).to_vec(), y }
 }

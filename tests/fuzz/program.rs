@@ -61,7 +61,7 @@ pub(crate) enum Step {
         from: usize,
         parts: Vec<(usize, Vec<usize>)>,
     },
-    /// Two symmetric and four plain buffers, filled at random, the last two with the same on every rank.
+    /// Two symmetric and five plain buffers, filled at random, the last two with the same on every rank; and one of f32.
     Bench {
         bench: usize,
         group: usize,

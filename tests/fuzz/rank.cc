@@ -16,42 +16,28 @@
 #include <tuple>
 #include <vector>
 
+#include "bench.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
 namespace {
 
+using fuzz::Bench;
 using fuzz::Call;
+using fuzz::kBuffers;
+using fuzz::kRoom;
+using fuzz::kWide;
 using fuzz::Part;
 using fuzz::Words;
 using symmetra::Communicator;
 using symmetra::Operand;
 using symmetra::Queue;
 
-constexpr std::size_t kRoom = 4096;
 constexpr std::size_t kStreams = 3;
-/// Buffers of a bench, of which the last two hold the same on every rank.
-constexpr std::size_t kBuffers = 6, kKept = 4, kWeights = 5;
 constexpr std::chrono::seconds kPatience{40};
 
 const char* const kKinds[] = {"Internal", "InvalidArgument", "Unsupported", "OutOfMemory", "Device", "System",        "Bootstrap",
                               "Timeout",  "PeerLost",        "Aborted",     "Mismatch",    "Closed", "NotRegistered", "Peer"};
-
-struct Bench {
-  std::size_t group, bytes;
-  symmetra::Dtype dtype;
-  std::vector<symmetra::SymmetricBuffer> symmetric;
-  std::vector<symmetra::DeviceBuffer> plain;
-
-  char* data(std::size_t buffer) const { return static_cast<char*>(buffer < 2 ? symmetric[buffer].data() : plain[buffer - 2].data()); }
-  void read(std::size_t buffer, char* values, const symmetra::Stream& stream) const {
-    buffer < 2 ? symmetric[buffer].read(static_cast<void*>(values), stream) : plain[buffer - 2].read(static_cast<void*>(values), stream);
-  }
-  void write(std::size_t buffer, const char* values, const symmetra::Stream& stream) const {
-    const void* const from = values;
-    buffer < 2 ? symmetric[buffer].write(from, stream) : plain[buffer - 2].write(from, stream);
-  }
-};
 
 struct Captured {
   symmetra::Graph graph;
@@ -128,14 +114,19 @@ class Rank {
 
   const Part& own(const Call& call) const { return call.parts[groups_.at(benches_.at(call.bench).group).rank()]; }
 
-  /// Adopted operands of a call live until the end: graphs and late peers use them.
-  void adopt(const Call& call) {
+  /// Makes memory for quantised rows, and registers adopted operands. These live until the end: graphs and late peers use them.
+  void prepare(const Call& call, const symmetra::Stream& stream) {
+    Bench& bench = benches_.at(call.bench);
+    if (call.norm && call.norm->narrow) {
+      const fuzz::Narrow& narrow = *call.norm->narrow;
+      if (bench.codes.count(narrow.seed) == 0)
+        bench.codes.emplace(narrow.seed, fuzz::Codes(groups_.at(bench.group), device_, narrow, stream));
+    }
     if (!call.adopted) return;
-    const Bench& bench = benches_.at(call.bench);
     const Part& part = own(call);
     for (const Part::Memory* memory : {&part.input, &part.output}) {
       if (!memory->exists) continue;
-      char* const address = bench.data(memory->buffer) + memory->start * bench.bytes;
+      char* const address = bench.data(memory->buffer) + memory->start * bench.elem_bytes;
       adopted_.emplace(Key(call.bench, memory->buffer, memory->start, memory->count),
                        groups_.at(bench.group).adopt(static_cast<void*>(address), memory->count, bench.dtype));
     }
@@ -150,7 +141,7 @@ class Rank {
   Operand place(const Call& call, const Part::Memory& memory) const {
     const Bench& bench = benches_.at(call.bench);
     if (call.symmetric) return {bench.symmetric[memory.buffer], memory.start, memory.count};
-    return {bench.data(memory.buffer) + memory.start * bench.bytes, memory.count, bench.dtype};
+    return bench.part(memory.buffer, memory.start, memory.count);
   }
 
   void enqueue(const Call& call, Queue queue) const {
@@ -164,7 +155,7 @@ class Rank {
     const symmetra::AllReduceOptions options(reduction, symmetra::algorithm(call.algorithm), symmetra::codec(call.codec));
     const std::vector<std::size_t> shape{call.rows, call.row, 1};
     if (call.norm) {
-      group.all_reduce_norm(rows(call, *input, *output), queue);
+      norm(call, *input, *output, queue);
     } else if (call.name == "all-reduce") {
       const bool binds = call.binds != UINT64_MAX && (call.binds >> group.rank() & 1) == 0;
       binds ? group.bind_all_reduce(*input, *output, options).enqueue(queue) : group.all_reduce(*input, *output, queue, options);
@@ -199,24 +190,17 @@ class Rank {
     }
   }
 
-  symmetra::RowNorm rows(const Call& call, const Operand& input, const Operand& output) const {
+  void norm(const Call& call, const Operand& input, const Operand& output, Queue queue) const {
     const Bench& bench = benches_.at(call.bench);
-    const fuzz::Norm& norm = *call.norm;
-    const auto common = [&](std::size_t buffer, std::size_t start, std::size_t count) {
-      return Operand(bench.data(buffer) + start * bench.bytes, count, bench.dtype);
-    };
-    const std::size_t count = own(call).input.count;
-    symmetra::RmsNorm how;
-    how.weight_offset = norm.gemma ? 1.0f : 0.0f;
-    symmetra::RowNorm rows(input, common(kWeights, norm.weight, norm.hidden), how);
-    rows.algorithm = symmetra::algorithm(call.algorithm);
-    if (!norm.residual.empty()) rows.residual = common(kKept, norm.residual[0], count);
-    if (norm.x_in_input) rows.residual_out = input;
-    if (!norm.x.empty()) rows.residual_out = common(kKept, norm.x[0], count);
-    if (!norm.has_output) return rows;
-    rows.output = output;
-    rows.width = norm.width;
-    return rows;
+    const Communicator& group = groups_.at(bench.group);
+    const symmetra::RowNorm rows = bench.rows(call, group.rank(), input, output);
+    if (call.name == "all-reduce-norm") {
+      group.all_reduce_norm(rows, queue);
+    } else if (call.name == "reduce-scatter-norm") {
+      group.reduce_scatter_norm(rows, queue);
+    } else {
+      group.reduce_scatter_norm_all_gather(rows, queue);
+    }
   }
 
   /// The messages lie one after the other in both operands, in the order of the other ranks.
@@ -248,7 +232,7 @@ class Rank {
 
   void eager(const Call& call, std::size_t on) {
     if (benches_.count(call.bench) == 0) return;
-    adopt(call);
+    prepare(call, streams_[on]);
     const Part& part = own(call);
     const bool enqueues = part.input.count + part.output.count > 0 && call.parts.size() > 1;
     order(benches_.at(call.bench).group, on, call.name.rfind("low-contention", 0) == 0 || !enqueues);
@@ -257,19 +241,22 @@ class Rank {
 
   void fill(std::size_t number, std::size_t buffer, std::size_t start, std::size_t count) {
     const Bench& bench = benches_.at(number);
-    std::vector<char> values(kRoom * bench.bytes);
-    bench.read(buffer, values.data(), last(bench.group));
-    written_.read(values.data() + start * bench.bytes, static_cast<std::streamsize>(count * bench.bytes));
-    bench.write(buffer, values.data(), last(bench.group));
+    const std::size_t bytes = bench.bytes(buffer);
+    std::vector<char> values = bench.read(buffer, last(bench.group));
+    written_.read(values.data() + start * bytes, static_cast<std::streamsize>(count * bytes));
+    bench.write(buffer, values, last(bench.group));
   }
 
   void check(std::size_t number) {
     if (benches_.count(number) == 0) return;
     const Bench& bench = benches_.at(number);
     groups_.at(bench.group).synchronize(last(bench.group));
-    std::vector<char> values(kBuffers * kRoom * bench.bytes);
-    for (std::size_t buffer = 0; buffer < kBuffers; ++buffer)
-      bench.read(buffer, values.data() + buffer * kRoom * bench.bytes, last(bench.group));
+    std::vector<char> values;
+    for (std::size_t buffer = 0; buffer <= kWide; ++buffer) {
+      const std::vector<char> read = bench.read(buffer, last(bench.group));
+      values.insert(values.end(), read.begin(), read.end());
+    }
+    for (const auto& codes : bench.codes) codes.second.read(values, last(bench.group));
     bytes_.write(values.data(), static_cast<std::streamsize>(values.size()));
     found_ << "found " << step_ << ' ' << values.size() << '\n';
   }
@@ -296,12 +283,13 @@ class Rank {
     sizes_[number] = group == 0 ? world_ : members_.at(group);
     if (groups_.count(group) == 0) return;
     const Communicator& communicator = groups_.at(group);
-    Bench bench{group, bytes, dtype, {}, {}};
+    Bench bench{group, bytes, dtype, {}, {}, {}};
     for (int i = 0; i < 2; ++i) bench.symmetric.push_back(communicator.symmetric(kRoom, dtype));
     for (std::size_t i = 2; i < kBuffers; ++i) bench.plain.emplace_back(device_, kRoom, dtype);
+    bench.plain.emplace_back(device_, kRoom, symmetra::Dtype::kF32);
     communicator.reserve_workspace(kRoom * 8);
     benches_.emplace(number, std::move(bench));
-    for (std::size_t buffer = 0; buffer < kBuffers; ++buffer) fill(number, buffer, 0, kRoom);
+    for (std::size_t buffer = 0; buffer <= kWide; ++buffer) fill(number, buffer, 0, kRoom);
   }
 
   void capture(std::size_t on) {
@@ -317,7 +305,7 @@ class Rank {
       }
     }
     if (calls.empty()) return;
-    for (const Call& call : calls) adopt(call);
+    for (const Call& call : calls) prepare(call, streams_[on]);
     symmetra::Graph made = streams_[on].capture([&](symmetra::Capture& capture) {
       for (const Call& call : calls) enqueue(call, capture);
     });

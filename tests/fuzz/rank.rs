@@ -15,7 +15,8 @@ use symmetra::{
 };
 
 use crate::bench::{Bench, open as open_bench};
-use crate::model::{BUFFERS, typed};
+use crate::model::typed;
+use crate::norm::WIDE;
 use crate::program::{Fault, Form, Placed, Program, ROOM, STREAMS, Settings, Step};
 use crate::support::batch::On;
 
@@ -159,14 +160,14 @@ impl<'a> Rank<'a> {
 
     fn fill(&mut self, bench: usize, buffer: usize, start: usize, count: usize) -> Result<()> {
         let Some((bench, group)) = self.bench(bench) else { return Ok(()) };
-        let mut bytes = vec![0; count * bench.elem_bytes()];
+        let mut bytes = vec![0; count * bench.elem_bytes(buffer)];
         self.written.read_exact(&mut bytes).unwrap();
         bench.write(buffer, start, &bytes, &self.stream(group))
     }
 
     fn call(&mut self, call: &Placed, on: usize) -> Result<()> {
         let Some((bench, group)) = self.bench(call.bench) else { return Ok(()) };
-        bench.adopt(call)?;
+        bench.prepare(call, &self.streams[on])?;
         let enqueues = call.count > 0 && bench.communicator().world_size() > 1;
         self.order(group, on, call.form == Form::LowContention || !enqueues)?;
         bench.call(call, &On::Stream(&self.streams[on]))
@@ -178,7 +179,7 @@ impl<'a> Rank<'a> {
         if own.is_empty() {
             return Ok(None);
         }
-        own.iter().try_for_each(|(call, (bench, _))| bench.adopt(call))?;
+        own.iter().try_for_each(|(call, (bench, _))| bench.prepare(call, &self.streams[on]))?;
         let graph = self.streams[on].capture(|capture| {
             own.iter().try_for_each(|(call, (bench, _))| capture.keep(bench.clone()).call(call, &On::Capture(capture)))
         })?;
@@ -201,7 +202,7 @@ impl<'a> Rank<'a> {
                 let Some(communicator) = self.groups.get(group) else { return Ok(()) };
                 let opened = typed!(dtype.parse::<Dtype>().unwrap(), open_bench(communicator))?;
                 self.benches.insert(*bench, (Arc::new(opened), *group));
-                (0..BUFFERS).try_for_each(|buffer| self.fill(*bench, buffer, 0, ROOM))?;
+                (0..=WIDE).try_for_each(|buffer| self.fill(*bench, buffer, 0, ROOM))?;
             }
             Step::Write { bench, buffer, start, count, .. } => self.fill(*bench, *buffer, *start, *count)?,
             Step::Call { call, on } => self.call(call, on[self.number])?,

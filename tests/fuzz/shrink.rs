@@ -1,8 +1,10 @@
-//! Makes a failing program short: drops steps, and calls of graphs, as long as it fails.
+//! Makes a failing program short and plain: drops steps, calls of graphs, and what norms do beside the sum, as long as the
+//! program fails.
 
 use std::time::{Duration, Instant};
 
-use crate::program::{Program, Step};
+use crate::norm::parts;
+use crate::program::{Placed, Program, Step};
 
 /// How long a program is made shorter.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -45,8 +47,45 @@ pub(crate) fn shrunk(
             }
         }
     }
+    for number in 0..norms(&mut best.0).len() {
+        for plainer in PLAINER {
+            let (mut changed, groups, benches) = (best.0.clone(), best.0.groups(), best.0.benches());
+            let call = &mut norms(&mut changed)[number];
+            let world = groups[&benches[&call.bench].0].len();
+            if plainer(call, world) && start.elapsed() < LIMIT {
+                best = failing(changed, &run).unwrap_or(best);
+            }
+        }
+    }
     best
 }
+
+/// The norms of a program, but for that of a fault, which ranks need not all make.
+fn norms(program: &mut Program) -> Vec<&mut Placed> {
+    let calls = program.steps.iter_mut().flat_map(|step| match step {
+        Step::Call { call, .. } => std::slice::from_mut(call),
+        Step::Capture { calls, .. } => &mut calls[..],
+        _ => &mut [],
+    });
+    calls.filter(|call| call.norm.is_some()).collect()
+}
+
+/// A change of a norm of so many ranks to a plainer one, which is served too. `false`: the norm is as plain as that.
+type Plainer = fn(&mut Placed, usize) -> bool;
+
+const PLAINER: [Plainer; 6] = [
+    // A row for each rank that has a share.
+    |call, world| {
+        let least = call.norm.as_ref().map_or(0, |norm| norm.hidden * parts(call.call().op, world));
+        let fewer = least.min(call.count);
+        std::mem::replace(&mut call.count, fewer) > fewer
+    },
+    |call, _| call.norm.as_mut().is_some_and(|norm| norm.has_output && norm.narrow.take().is_some()),
+    |call, _| call.norm.as_mut().is_some_and(|norm| norm.has_output && norm.x.take().is_some()),
+    |call, _| call.norm.as_mut().is_some_and(|norm| norm.residual.take().is_some()),
+    |call, _| call.norm.as_mut().is_some_and(|norm| std::mem::take(&mut norm.wide)),
+    |call, _| call.norm.as_mut().is_some_and(|norm| std::mem::take(&mut norm.gemma)),
+];
 
 fn failing(program: Program, run: &impl Fn(&Program) -> Result<(), String>) -> Option<(Program, String)> {
     let wrong = (0..TRIES).find_map(|_| run(&program).err())?;

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use symmetra::Dtype;
 use symmetra::op::{ALL_GATHER, Size};
 
-use crate::norm::{Norm, Place};
+use crate::norm::{Norm, Place, parts};
 use crate::program::{Fault, Form, Kind, Placed, Program, Step};
 
 struct Text<'a> {
@@ -115,7 +115,7 @@ impl Text<'_> {
             let read = placed.buffer(usize::from(call.reads_output()));
             let operands = [
                 (call.op.input, read, call.input_start(rank), elems[0]),
-                (call.op.output, placed.buffer(1), call.output_start(rank), placed.output_elems(elems[1])),
+                (call.op.output, placed.buffer(1), call.output_start(rank, world), placed.output_elems(elems[1])),
             ];
             for (extent, buffer, start, elems) in operands {
                 let there = if call.has(extent, rank) { 2 } else { usize::from(extent.size != Size::None) };
@@ -126,20 +126,33 @@ impl Text<'_> {
                 self.listed(&if counts { call.counts(rank, world, sends) } else { Vec::new() });
             }
         }
-        self.norm(placed.norm.as_ref());
+        self.norm(placed, world);
     }
 
     /// Whether there is a norm, and the norm.
-    fn norm(&mut self, norm: Option<&Norm>) {
-        self.add([u8::from(norm.is_some())]);
-        let Some(Norm { hidden, width, weight, gemma, residual, x, has_output }) = norm else { return };
-        self.add([*hidden, *width, *weight]);
-        self.add([gemma, has_output].map(|flag| u8::from(*flag)));
-        self.listed(&residual.iter().collect::<Vec<_>>());
-        self.add([u8::from(*x == Some(Place::Input))]);
-        self.listed(&match x {
-            Some(Place::Kept(start)) => vec![start],
-            _ => Vec::new(),
+    fn norm(&mut self, placed: &Placed, world: usize) {
+        self.add([u8::from(placed.norm.is_some())]);
+        let (call, Some(norm)) = (placed.call(), &placed.norm) else { return };
+        let (kept, parts) = (Norm::kept(call.op), parts(call.op, world));
+        let share = call.count / parts;
+        self.add([norm.hidden, norm.width, norm.weight, kept, share]);
+        self.add([norm.wide, norm.gemma, norm.has_output].map(u8::from));
+        self.listed(&norm.residual.iter().collect::<Vec<_>>());
+        let whole = parts == 1 && norm.x == Some(Place::Input);
+        self.add([u8::from(whole)]);
+        // Where x of the first rank is, and the distance from rank to rank.
+        let read = placed.buffer(usize::from(call.reads_output()));
+        self.listed(&match norm.x.filter(|_| !whole) {
+            Some(Place::Input) => vec![read, call.input_start(0), share],
+            Some(Place::Kept(start)) => vec![kept, start, 0],
+            None => Vec::new(),
         });
+        self.add([u8::from(norm.narrow.is_some())]);
+        let Some(narrow) = &norm.narrow else { return };
+        self.add([placed.seed, narrow.known.to_bits().into()]);
+        self.add(narrow.numbers());
+        self.add([narrow.at, usize::from(narrow.symmetric)]);
+        let extents = narrow.extents(norm.normed_rows(placed, world), norm.width);
+        extents.iter().for_each(|extent| self.add([extent.dtype as usize, extent.dtype.bytes(), extent.elems]));
     }
 }

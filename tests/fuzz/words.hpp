@@ -23,15 +23,37 @@ struct Part {
   std::vector<std::size_t> sends, receives;
 };
 
-/// What an operation of rows does beside the sum. Operands are starts in the buffers that ranks have in common.
+/// Memory that quantised rows are written into.
+struct Extent {
+  std::size_t dtype, elem_bytes, elems;
+};
+
+/// Quantised rows, as numbers of the headers.
+struct Narrow {
+  /// Tells calls apart.
+  std::uint64_t seed;
+  /// The bits of the static scale, or of the global one.
+  std::uint32_t known;
+  std::size_t scaling, to, layout, elems;
+  /// First element of the values in their memory.
+  std::size_t at;
+  bool symmetric;
+  Extent values, scales;
+};
+
+/// What an operation on rows does beside the sum.
 struct Norm {
-  std::size_t hidden, width, weight;
+  /// `kept` is the buffer of the residual, and `share` the number of its elements.
+  std::size_t hidden, width, weight, kept, share;
+  /// Whether the weight is f32.
+  bool wide;
   bool gemma, has_output;
-  /// The residual, if there is one.
+  /// First element of the residual, if there is one.
   std::vector<std::size_t> residual;
-  /// x goes to the input, or to a start, or nowhere.
-  bool x_in_input;
+  /// x goes to the whole input; or to a buffer, from a start, with a distance from rank to rank; or nowhere.
+  bool x_is_input;
   std::vector<std::size_t> x;
+  std::optional<Narrow> narrow;
 };
 
 struct Call {
@@ -94,12 +116,25 @@ class Words {
     norm.hidden = next();
     norm.width = next();
     norm.weight = next();
+    norm.kept = next();
+    norm.share = next();
+    norm.wide = next() != 0;
     norm.gemma = next() != 0;
     norm.has_output = next() != 0;
     norm.residual = list();
-    norm.x_in_input = next() != 0;
+    norm.x_is_input = next() != 0;
     norm.x = list();
+    if (next() != 0) norm.narrow = narrow();
     return norm;
+  }
+  Narrow narrow() {
+    Narrow narrow{};
+    narrow.seed = next<std::uint64_t>();
+    narrow.known = next<std::uint32_t>();
+    for (std::size_t* number : {&narrow.scaling, &narrow.to, &narrow.layout, &narrow.elems, &narrow.at}) *number = next();
+    narrow.symmetric = next() != 0;
+    for (Extent* extent : {&narrow.values, &narrow.scales}) *extent = {next(), next(), next()};
+    return narrow;
   }
   Part::Memory memory() {
     const std::size_t there = next();

@@ -9,6 +9,8 @@ mod closing;
 mod coordinator;
 mod cut_calls;
 mod environment;
+mod expert_errors;
+mod expert_methods;
 mod graphs;
 #[cfg(feature = "gloo")]
 mod hosts;

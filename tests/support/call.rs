@@ -36,7 +36,11 @@ impl Call {
 
     /// Elements of an operand.
     pub fn elems(&self, extent: Extent, world: usize) -> usize {
-        if matches!(extent.size, Size::One | Size::Rows) { self.count } else { self.count * world }
+        match extent.size {
+            Size::One | Size::Rows => self.count,
+            Size::OwnRows => self.count / world,
+            _ => self.count * world,
+        }
     }
 
     pub fn has(&self, extent: Extent, rank: usize) -> bool {
@@ -57,9 +61,13 @@ impl Call {
         }
     }
 
-    pub fn output_start(&self, rank: usize) -> usize {
-        let inside = self.in_place && self.op.input.size == Size::PerRank && self.has(self.op.input, rank);
-        if inside { self.to + rank * self.count } else { self.to }
+    pub fn output_start(&self, rank: usize, world: usize) -> usize {
+        let is_part = match self.op.input.size {
+            Size::PerRank => self.has(self.op.input, rank),
+            _ => self.op.output.size == Size::OwnRows,
+        };
+        let part = self.elems(self.op.output, world);
+        if self.in_place && is_part { self.to + rank * part } else { self.to }
     }
 
     /// What the call leaves in the output buffer of a rank: stretches of that buffer, from stretches of the buffers
@@ -71,7 +79,7 @@ impl Call {
         let case = Case { world_size: world, parameter: self.root, count: self.count, rows: self.rows, counts };
         let placed = |stretch: Stretch| {
             let source = if let Source::Rank(source) = stretch.source { source } else { 0 };
-            let (at, start) = (self.output_start(rank) + stretch.at, self.input_start(source) + stretch.start);
+            let (at, start) = (self.output_start(rank, world) + stretch.at, self.input_start(source) + stretch.start);
             Stretch { at, start, ..stretch }
         };
         (self.op.effect)(&case, rank).into_iter().map(placed).collect()
@@ -89,7 +97,7 @@ impl Call {
             self.has(extent, rank).then(|| memory(which, start, self.elems(extent, world)))
         };
         let input = operand(self.op.input, usize::from(self.in_place), self.input_start(rank));
-        [input, operand(self.op.output, 1, self.output_start(rank))]
+        [input, operand(self.op.output, 1, self.output_start(rank, world))]
     }
 
     /// Enqueues the call on its [operands](Self::operands).

@@ -1,1 +1,68 @@
 //! Tests of `src/experts/form.rs`, whose module they are.
+
+use super::*;
+use crate::experts::{Method, Placement};
+
+fn form(config: &ExpertConfig, world: usize, rank: usize) -> Form {
+    let lists = config.placement.lists(config.experts, world).unwrap();
+    Form::new(config, rank, &lists).unwrap()
+}
+
+#[test]
+fn a_table_says_where_copies_are() {
+    // Experts 0, 1, 2 on two ranks; expert 0 on both.
+    let words = table(&[vec![2, 0], vec![1, 0]], 3);
+    let begins = [0, 2, 3, 4];
+    let copies = [1, 1 << 16 | 3, 1 << 16 | 2, 0];
+    let firsts = [0, 2, 4];
+    assert_eq!(words, [&begins[..], &copies, &firsts].concat());
+}
+
+#[test]
+fn sizes_of_a_model() {
+    let mut config = ExpertConfig::new(256, 8, 7168, 128);
+    config.wire = Wire::F8(Scales::F32);
+    let first = form(&config, 8, 0);
+    assert_eq!((first.copies, first.local, first.first_copy, first.groups), (256, 32, 0, 56));
+    assert_eq!((first.payload_bytes, first.scales_offset, first.row_bytes), (7168, 7168, 7168 + 224));
+    assert_eq!((first.part_bytes, first.capacity), (7168 * 2, 8 * 128));
+    assert_eq!(form(&config, 8, 3).first_copy, 96);
+    config.wire = Wire::F8(Scales::E8M0);
+    assert_eq!(form(&config, 8, 0).row_bytes, 7168 + 64);
+    config.layout = Layout::ByExpert { align: 16 };
+    assert_eq!(form(&config, 8, 0).capacity, 8 * 128 * 8 + 32 * 15);
+    config.capacity = Some(500);
+    assert_eq!(form(&config, 8, 0).capacity, 500);
+    config.layout = Layout::Padded { rows: 64 };
+    assert_eq!((form(&config, 8, 0).capacity, form(&config, 8, 0).most_rows), (64 * 32, 64));
+}
+
+/// The parts of a head and of a region follow each other, at whole packets.
+#[test]
+fn nothing_overlaps() {
+    for (experts, top_k, hidden, max_tokens, world) in
+        [(1, 1, 1, 1, 1), (5, 3, 7, 9, 3), (257, 22, 129, 33, 5), (60, 64, 2880, 17, 16)]
+    {
+        let mut config = ExpertConfig::new(experts, top_k, hidden, max_tokens);
+        config.placement = Placement::RoundRobin;
+        config.in_flight = 3;
+        for wire in [Wire::Same, Wire::F8(Scales::E8M0), Wire::GivenF8, Wire::Bytes(5)] {
+            config.wire = wire;
+            let form = form(&config, world, world - 1);
+            let pairs = max_tokens * top_k;
+            assert!(form.copies_offset >= size_of::<args::ExpertHead>() + 4 * (form.copies + world));
+            assert!(form.weights_offset >= form.copies_offset + 2 * pairs);
+            assert!(form.head_bytes >= form.weights_offset + 4 * pairs);
+            assert!(
+                [form.head_bytes, form.row_bytes, form.part_bytes, form.scales_offset]
+                    .iter()
+                    .all(|bytes| bytes % 16 == 0)
+            );
+            assert!(form.heads_at(1) >= world * form.head_bytes);
+            assert!(form.parts_at(3) - form.rows_at(3) >= world * max_tokens * form.row_bytes.max(form.part_bytes));
+            assert!(form.region_bytes(3) - form.parts_at(3) >= world * max_tokens * form.part_bytes);
+            config.method = Method::Packets;
+            assert!(crate::experts::expert_bytes(world, &config).unwrap() > 0);
+        }
+    }
+}

@@ -71,7 +71,7 @@ pub(crate) struct Codes<M: Memory = Device> {
 }
 
 /// Elements of values and of scales.
-fn lens(form: Format, rows: usize, width: usize) -> (usize, usize) {
+pub(crate) fn lens(form: Format, rows: usize, width: usize) -> (usize, usize) {
     match form {
         Format::Static(to) => (if to == Narrow::E2M1 { rows * width / 2 } else { rows * width }, 0),
         Format::Scaled(how) => (how.values_len(rows, width), how.scales_len(rows, width)),

@@ -66,14 +66,19 @@ impl Form {
     }
 
     /// The algorithm of the sum: the one that is named, or the library's choice for rows of `hidden` elements and so many
-    /// bytes. `Auto`: scattered rows go by a reduce-scatter. `direct`: whether peers can address the operands.
+    /// bytes. `Auto`: scattered rows go by a reduce-scatter. `direct`: whether peers can address the operands; `quantised`:
+    /// whether normed rows are also written in a narrow format.
     pub(crate) fn algorithm(
         self,
         communicator: &Communicator,
         named: Algorithm,
         (dtype, hidden, bytes): (Dtype, usize, u64),
-        direct: bool,
+        (direct, quantised): (bool, bool),
     ) -> Algorithm {
+        // No kernel that sums also quantises the rows of a share.
+        if quantised && self == Self::ReduceScatter {
+            return named;
+        }
         let ranges = match self {
             Self::AllReduce => communicator.explain_norm(dtype, hidden, direct),
             Self::ReduceScatter => communicator.explain_scattered_norm(dtype, hidden, direct, false),

@@ -11,7 +11,7 @@ use symmetra::{
 
 use super::Norms;
 use super::codes::Codes;
-use super::form::{self, elems_of};
+use super::form::{self, Form, elems_of};
 use super::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
 use super::quantised::Format;
 use super::reference::{Rows, normed, padded, with_residual};
@@ -239,10 +239,12 @@ impl Bench<'_> {
     /// The algorithm of the sum: the one asked for, or the library's choice. `Auto`: scattered rows go by a reduce-scatter.
     fn runs(&self) -> Algorithm {
         let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
-        let registers = self.communicator.device().kind() != DeviceKind::Host || one_process;
+        let quantised = self.norms.quantise.is_some();
+        let registers = graph && (self.communicator.device().kind() != DeviceKind::Host || one_process);
+        // Values and scales lie in plain memory, and are gathered too.
+        let pushed = plain || (quantised && op == Form::ReduceScatterAllGather);
         let bytes = (self.elems() * dtype.bytes()) as u64;
-        let direct = !plain || (graph && registers);
-        op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), direct)
+        op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), (!pushed || registers, quantised))
     }
 
     /// An algorithm with the bits of the sum.

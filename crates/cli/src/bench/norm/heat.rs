@@ -165,15 +165,11 @@ impl<'s, T: Rows> Heat<'s, T> {
     /// What sums in one call.
     fn runs(self, named: Algorithm, written: Written) -> Algorithm {
         let NormRace { op, dtype, hidden, .. } = *self.race;
-        if written == Written::Codes && op == Form::ReduceScatter {
-            return Algorithm::Auto;
-        }
-        let bytes = self.race.bytes(self.operands.places.tokens);
-        let chosen = op.algorithm(self.communicator, named, (dtype, hidden, bytes), true);
+        let (bytes, quantised) = (self.race.bytes(self.operands.places.tokens), written == Written::Codes);
+        let chosen = op.algorithm(self.communicator, named, (dtype, hidden, bytes), (true, quantised));
         // With the residual in place there is no room for a sum before a kernel that norms.
         let fused = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel].contains(&chosen);
-        let gathers = op == Form::ReduceScatterAllGather;
-        let placed = fused || gathers || named != Algorithm::Auto || written == Written::Rows;
+        let placed = fused || op != Form::AllReduce || named != Algorithm::Auto || written == Written::Rows;
         if placed { chosen } else { Algorithm::TwoShotSentinel }
     }
 }

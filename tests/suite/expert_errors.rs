@@ -1,0 +1,309 @@
+//! What experts refuse, before anything runs and on the device; and graphs of experts.
+
+use std::time::Duration;
+
+use symmetra::experts::{
+    Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, ScaleOrder, Scales, Wire,
+};
+use symmetra::{DeviceBuffer, Dtype, Error, Result};
+
+use crate::support::extent::repeats;
+use crate::support::{Rank, config, fits, threads};
+
+const METHODS: [Method; 4] = [Method::Gather, Method::Broadcast, Method::Direct, Method::Packets];
+
+/// Six experts, two a token, rows of four f32, at most eight tokens.
+fn small(method: Method) -> ExpertConfig {
+    let mut form = ExpertConfig::new(6, 2, 4, 8);
+    (form.dtype, form.method, form.layout) = (Dtype::F32, method, Layout::ByExpert { align: 1 });
+    form
+}
+
+/// Operands of one rank.
+struct Operands {
+    ids: DeviceBuffer<i32>,
+    weights: DeviceBuffer<f32>,
+    count: DeviceBuffer<u32>,
+    rows: DeviceBuffer<f32>,
+    received: DeviceBuffer<f32>,
+    output: DeviceBuffer<f32>,
+}
+
+impl Operands {
+    fn new(rank: &Rank, experts: &Experts, ids: &[i32]) -> Self {
+        let (stream, tokens) = (&rank.stream, ids.len() / 2);
+        let rows: Vec<f32> = (0..tokens * 4).map(|index| (index + 100 * rank.rank()) as f32).collect();
+        Self {
+            ids: DeviceBuffer::from_slice(ids, stream).unwrap(),
+            weights: DeviceBuffer::from_slice(&vec![0.5; ids.len()], stream).unwrap(),
+            count: DeviceBuffer::from_slice(&[tokens as u32], stream).unwrap(),
+            rows: DeviceBuffer::from_slice(&rows, stream).unwrap(),
+            received: DeviceBuffer::from_slice(&vec![-1.0; experts.capacity() * 4], stream).unwrap(),
+            output: DeviceBuffer::from_slice(&vec![-1.0; tokens * 4], stream).unwrap(),
+        }
+    }
+
+    fn routing(&self) -> Routing<'_> {
+        Routing::new(&self.ids).weights(&self.weights)
+    }
+
+    /// A round trip, whose experts give back what they get.
+    fn round(&self, rank: &Rank, experts: &Experts) -> Result<()> {
+        let into = Received::rows(&self.received);
+        let routed = experts.dispatch(&self.routing(), &self.rows, &into, &rank.stream)?;
+        routed.combine(&self.received, &self.output, Combine::default(), &rank.stream)?;
+        rank.communicator.synchronize(&rank.stream)
+    }
+
+    /// What a round trip leaves: half a row for each expert of a token.
+    fn expected(&self, rank: &Rank) -> Vec<f32> {
+        let ids = self.ids.read(&rank.stream).unwrap();
+        let rows = self.rows.read(&rank.stream).unwrap();
+        let count = |token: usize| ids[token * 2..token * 2 + 2].iter().filter(|id| **id >= 0).count();
+        rows.iter().enumerate().map(|(index, row)| row * 0.5 * count(index / 4) as f32).collect()
+    }
+}
+
+/// Errors of the device: all ranks get the same, no row is written, and the group stays failed.
+fn every_rank_fails(
+    ids: impl Fn(usize) -> Vec<i32> + Sync,
+    change: impl Fn(&mut ExpertConfig) + Sync,
+    expected: &Error,
+) {
+    let world = 3;
+    if !fits(world) {
+        return;
+    }
+    for method in METHODS {
+        let found = meet_failing(world, |rank| {
+            let mut form = small(method);
+            change(&mut form);
+            let experts = rank.communicator.experts(form).unwrap();
+            let operands = Operands::new(rank, &experts, &ids(rank.rank()));
+            let error = operands.round(rank, &experts).unwrap_err();
+            assert_eq!(operands.received.read(&rank.stream).unwrap(), vec![-1.0; experts.capacity() * 4], "{method:?}");
+            let next = operands.round(rank, &experts).unwrap_err();
+            assert_eq!(next, error);
+            error
+        });
+        assert_eq!(found, vec![expected.clone(); world], "{method:?}");
+    }
+}
+
+/// Runs ranks whose group fails.
+fn meet_failing<R: Send>(world: usize, body: impl Fn(&Rank) -> R + Sync) -> Vec<R> {
+    crate::support::world::meet(world, |bootstrap| {
+        let rank = crate::support::world::open(bootstrap, &config()).unwrap();
+        let result = body(&rank);
+        assert!(rank.communicator.close().is_err());
+        result
+    })
+}
+
+#[test]
+fn an_expert_that_there_is_not_is_named_on_every_rank() {
+    let ids = |rank: usize| if rank == 1 { vec![0, 1, 2, 3, -1, 6, 7, 0] } else { vec![0, 5] };
+    every_rank_fails(ids, |_| {}, &Error::Routing { rank: 1, token: 2, expert: 6, experts: 6 });
+    let ids = |rank: usize| if rank == 2 { vec![-2, 1] } else { vec![] };
+    every_rank_fails(ids, |_| {}, &Error::Routing { rank: 2, token: 0, expert: -2, experts: 6 });
+}
+
+#[test]
+fn more_rows_than_there_is_room_for_are_named_on_every_rank() {
+    // Experts 2 and 3 are on rank 1.
+    let ids = |rank: usize| if rank == 0 { vec![2, 3, 3, 2] } else { vec![2, 0] };
+    let by_expert = |form: &mut ExpertConfig| form.capacity = Some(5);
+    every_rank_fails(ids, by_expert, &Error::Capacity { rank: 1, rows: 6, capacity: 5 });
+    let by_rank = |form: &mut ExpertConfig| (form.layout, form.capacity) = (Layout::ByRank, Some(3));
+    every_rank_fails(ids, by_rank, &Error::Capacity { rank: 1, rows: 4, capacity: 3 });
+    let padded = |form: &mut ExpertConfig| form.layout = Layout::Padded { rows: 3 };
+    every_rank_fails(ids, padded, &Error::Capacity { rank: 1, rows: 4, capacity: 3 });
+}
+
+#[test]
+fn a_count_of_the_device_above_the_operand_is_named_on_every_rank() {
+    let world = 2;
+    if !fits(world) {
+        return;
+    }
+    for method in METHODS {
+        let found = meet_failing(world, |rank| {
+            let experts = rank.communicator.experts(small(method)).unwrap();
+            let operands = Operands::new(rank, &experts, &[0, 1, 2, 3]);
+            operands.count.write(&[2 + rank.rank() as u32], &rank.stream).unwrap();
+            let routing = operands.routing().tokens(&operands.count);
+            let into = Received::rows(&operands.received);
+            let routed = experts.dispatch(&routing, &operands.rows, &into, &rank.stream).unwrap();
+            let told = routed.counts().unwrap_err();
+            assert_eq!(rank.communicator.synchronize(&rank.stream).unwrap_err(), told);
+            told
+        });
+        assert_eq!(found, vec![Error::Capacity { rank: 1, rows: 3, capacity: 2 }; world], "{method:?}");
+    }
+}
+
+#[test]
+fn unequal_settings_are_named_on_every_rank() {
+    threads(2, &config(), |rank| {
+        let mut form = small(Method::Auto);
+        form.top_k = 1 + rank.rank();
+        match rank.communicator.experts(form).unwrap_err() {
+            Error::Mismatch { against: 0, rank: 1, ours, theirs, .. } => {
+                assert!(ours.contains("top_k: 1") && theirs.contains("top_k: 2"), "{ours} and {theirs}");
+            }
+            other => panic!("{other:?}"),
+        }
+        // Nothing else is harmed.
+        let experts = rank.communicator.experts(small(Method::Auto)).unwrap();
+        let operands = Operands::new(rank, &experts, &[0, 5]);
+        operands.round(rank, &experts).unwrap();
+        assert_eq!(operands.output.read(&rank.stream).unwrap(), operands.expected(rank));
+    });
+}
+
+#[test]
+fn operands_that_do_not_fit_are_named_and_nothing_runs() {
+    threads(2, &config(), |rank| {
+        for method in METHODS {
+            let experts = rank.communicator.experts(small(method)).unwrap();
+            let stream = &rank.stream;
+            let operands = Operands::new(rank, &experts, &[0, 5, 1, -1]);
+            let Operands { ids, weights, rows, received, output, .. } = &operands;
+            let says = |result: Result<()>, words: &str| match result {
+                Err(Error::InvalidArgument { message }) => assert!(message.contains(words), "{message}"),
+                other => panic!("{words}: {other:?}"),
+            };
+            let dispatch = |routing: &Routing<'_>, rows: &DeviceBuffer<f32>, into: &Received<'_>| {
+                experts.dispatch(routing, rows, into, stream).map(drop)
+            };
+            let into = || Received::rows(received);
+            let many = DeviceBuffer::from_slice(&[0i64; 18], stream).unwrap();
+            says(
+                dispatch(&Routing::new(&many), rows, &into()),
+                "the number of ids is 18, but each of at most 8 tokens has 2",
+            );
+            let odd = DeviceBuffer::from_slice(&[0i64; 3], stream).unwrap();
+            says(dispatch(&Routing::new(&odd), rows, &into()), "the number of ids is 3");
+            says(
+                dispatch(&Routing::new(ids).weights(rows), rows, &into()),
+                "the number of weights is 8, but it must be 4",
+            );
+            let two = DeviceBuffer::from_slice(&[1u32; 2], stream).unwrap();
+            says(
+                dispatch(&Routing::new(ids).tokens(&two), rows, &into()),
+                "the count of tokens is 2, but it must be 1",
+            );
+            says(dispatch(&operands.routing(), weights, &into()), "the length of the rows is 4, but it must be 8");
+            says(experts.dispatch(&operands.routing(), ids, &into(), stream).map(drop), "the type of the rows is i32");
+            says(dispatch(&operands.routing(), rows, &Received::rows(rows)), "the length of the received rows is 8");
+            says(dispatch(&operands.routing(), rows, &into().counts(&two)), "the length of the received counts is 2");
+            says(dispatch(&operands.routing(), rows, &into().scales(output, ScaleOrder::Rows)), "Same has none");
+            says(dispatch(&operands.routing(), rows, &into().index(&two)), "the index of rows");
+            says(dispatch(&operands.routing(), rows, &into().weights(received)), "overlap");
+            let wrong = experts.dispatch_f8(&operands.routing(), (rows, weights), &into(), stream).map(drop);
+            says(wrong, "the number of scales is 4, but Same takes none");
+
+            let routed = experts.dispatch(&operands.routing(), rows, &into(), stream).unwrap();
+            let combine = |results: &DeviceBuffer<f32>, output: &DeviceBuffer<f32>, options: Combine<'_>| {
+                routed.combine(results, output, options, stream)
+            };
+            says(combine(output, output, Combine::default()), "the length of the results is 8");
+            says(combine(received, weights, Combine::default()), "the length of the output is 4, but it must be 8");
+            says(combine(received, output, Combine::default().add(weights)), "the length of the rows to add is 4");
+            // A second dispatch has no slot.
+            match dispatch(&operands.routing(), rows, &into()) {
+                Err(Error::Unsupported { reason, .. }) => assert!(reason.contains("1 of 1 slots"), "{reason}"),
+                other => panic!("{other:?}"),
+            }
+            match experts.place(&Placement::Blocks, stream) {
+                Err(Error::Unsupported { .. } | Error::Peer { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+            // Ranks are in step: all of this was refused, and what comes runs.
+            combine(received, output, Combine::default()).unwrap();
+            rank.finish();
+            assert_eq!(output.read(stream).unwrap(), operands.expected(rank));
+        }
+    });
+}
+
+#[test]
+fn codes_need_their_scales() {
+    threads(2, &config(), |rank| {
+        let mut form = small(Method::Auto);
+        form.wire = Wire::GivenF8;
+        let experts = rank.communicator.experts(form).unwrap();
+        let stream = &rank.stream;
+        let ids = DeviceBuffer::from_slice(&[0i32, 1], stream).unwrap();
+        let codes = DeviceBuffer::from_slice(&[0u8; 4], stream).unwrap();
+        let into = DeviceBuffer::from_slice(&vec![0u8; experts.capacity() * 4], stream).unwrap();
+        let refused = experts.dispatch(&Routing::new(&ids), &codes, &Received::rows(&into), stream).map(drop);
+        assert!(matches!(&refused, Err(Error::InvalidArgument { message }) if message.contains("scales is missing")));
+        let mut form = small(Method::Auto);
+        (form.wire, form.hidden) = (Wire::F8(Scales::E8M0), 200);
+        let experts = rank.communicator.experts(form).unwrap();
+        let rows = DeviceBuffer::from_slice(&[0f32; 200], stream).unwrap();
+        let into = DeviceBuffer::from_slice(&vec![0u8; experts.capacity() * 200], stream).unwrap();
+        let scales = DeviceBuffer::from_slice(&vec![0f32; experts.capacity() * 2], stream).unwrap();
+        let into = Received::rows(&into).scales(&scales, ScaleOrder::Rows);
+        let refused = experts.dispatch(&Routing::new(&ids), &rows, &into, stream).map(drop);
+        assert!(matches!(&refused, Err(Error::InvalidArgument { message }) if message.contains("it must be u8")));
+    });
+}
+
+/// Ids, rows and the count change before every replay; ranks are out of step.
+#[test]
+fn a_graph_reads_its_operands_anew() {
+    let world = 3;
+    let replays = repeats("SYMMETRA_REPLAYS", 60, 10_000);
+    threads(world, &config(), |rank| {
+        for method in METHODS {
+            let experts = rank.communicator.experts(small(method)).unwrap();
+            let operands = Operands::new(rank, &experts, &[0; 16]);
+            let (stream, into) = (&rank.stream, Received::rows(&operands.received));
+            let routing = operands.routing().tokens(&operands.count);
+            let graph = stream
+                .capture(|capture| {
+                    let routed = experts.dispatch(&routing, &operands.rows, &into, capture)?;
+                    assert!(matches!(routed.counts(), Err(Error::Unsupported { .. })));
+                    // The queue of another place is refused.
+                    let elsewhere = routed.combine(&operands.received, &operands.output, Combine::default(), stream);
+                    assert!(matches!(elsewhere, Err(Error::InvalidArgument { .. })), "{elsewhere:?}");
+                    routed.combine(&operands.received, &operands.output, Combine::default(), capture)
+                })
+                .unwrap();
+            graph.register().unwrap();
+            for replay in 0..replays {
+                let number = |index: usize| replay * 31 + index * 7 + rank.rank() * 3;
+                let ids: Vec<i32> = (0..16).map(|index| (number(index) % 7) as i32 - 1).collect();
+                let rows: Vec<f32> = (0..32).map(|index| number(index) as f32).collect();
+                let tokens = number(0) % 9;
+                operands.ids.write(&ids, stream).unwrap();
+                operands.rows.write(&rows, stream).unwrap();
+                operands.count.write(&[tokens as u32], stream).unwrap();
+                operands.output.write(&[-1.0; 32], stream).unwrap();
+                if replay % 10 == rank.rank() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                graph.launch(stream).unwrap();
+                rank.finish();
+                let mut expected = operands.expected(rank);
+                expected[tokens * 4..].fill(-1.0);
+                assert_eq!(operands.output.read(stream).unwrap(), expected, "{method:?}, replay {replay}");
+                if replay == replays / 2 {
+                    let lists = vec![vec![5, 0], vec![4, 1], vec![3, 2]];
+                    experts.place(&Placement::Table(lists), stream).unwrap();
+                }
+            }
+            // An eager dispatch holds the slot that the graph would write.
+            let routed = experts.dispatch(&operands.routing(), &operands.rows, &into, stream).unwrap();
+            match graph.launch(stream) {
+                Err(Error::Unsupported { reason, .. }) => assert!(reason.contains("slot 0"), "{reason}"),
+                other => panic!("{other:?}"),
+            }
+            drop(routed);
+            graph.launch(stream).unwrap();
+            rank.finish();
+        }
+    });
+}
