@@ -57,7 +57,7 @@ pub(super) struct Args {
 
     /// Numbers of tokens of a rank: decode is 1, 2, 4 to 128, or 1, 4 and 16 on the CPU; prefill is 4096 [default: decode]
     #[arg(long, value_enum, conflicts_with = "tokens")]
-    phase: Option<Phase>,
+    phase: Option<Load>,
 
     /// Numbers of tokens of a rank, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -95,9 +95,9 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// A part of inference.
+/// What engines do, by how many tokens a rank has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Phase {
+enum Load {
     Decode,
     Prefill,
     Both,
@@ -107,7 +107,7 @@ enum Phase {
 const DECODE: usize = 128;
 const PREFILL: usize = 4096;
 
-impl Phase {
+impl Load {
     fn tokens(self, kind: DeviceKind) -> Vec<usize> {
         let decode: Vec<usize> = match kind {
             DeviceKind::Host => vec![1, 4, 16],
@@ -224,7 +224,7 @@ fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>
     match traffic {
         Traffic::Given { tokens, .. } if named.is_empty() && args.phase.is_none() => Ok(vec![*tokens]),
         Traffic::Given { name, tokens, .. } => {
-            let asked = if named.is_empty() { args.phase.unwrap_or(Phase::Decode).tokens(kind) } else { named };
+            let asked = if named.is_empty() { args.phase.unwrap_or(Load::Decode).tokens(kind) } else { named };
             match asked.iter().find(|asked| *asked > tokens) {
                 Some(more) => {
                     Err(Failure::usage(format!("{more} tokens were asked for, but {name} has {tokens} a rank")))
@@ -232,7 +232,7 @@ fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>
                 None => Ok(asked),
             }
         }
-        _ if named.is_empty() => Ok(args.phase.unwrap_or(Phase::Decode).tokens(kind)),
+        _ if named.is_empty() => Ok(args.phase.unwrap_or(Load::Decode).tokens(kind)),
         _ => Ok(named),
     }
 }

@@ -72,11 +72,13 @@ impl Between {
         if wire == Wire::F8 {
             unpacking.wire = symmetra::experts::Wire::GivenF8;
         }
+        let reorders = layout != Layout::ByRank && local > 0;
         let mut config = Config::default();
-        config.heap_bytes = expert_bytes(1, &packing)? + expert_bytes(1, &unpacking)? + 4 * BESIDE;
+        config.heap_bytes = expert_bytes(1, &packing)? + 4 * BESIDE;
+        config.heap_bytes += if reorders { expert_bytes(1, &unpacking)? } else { 0 };
         let alone = alone_with(communicator, config)?;
 
-        let unpacks = match layout != Layout::ByRank && local > 0 {
+        let unpacks = match reorders {
             true => {
                 let (ids, weights) = oracle.pairs(rank);
                 Some(Unpacks {

@@ -86,7 +86,8 @@ impl Task for MoeRace {
             let operations = self.operations.unwrap_or(usual);
             for mode in self.modes.iter().copied() {
                 let laps = turns.laps(mode, operations, &racers)?;
-                let sides = trials(&racers, laps, operations);
+                let phases = racers.iter().map(|racer| (racer.phase, racer.side.lead(racer.phase)));
+                let sides = trials(phases.zip(laps), operations);
                 say(Lap { size, mode, operations, serves: serves.clone(), sides })?;
             }
         }
@@ -95,12 +96,10 @@ impl Task for MoeRace {
 }
 
 /// The laps by side. The time of what leads a phase is taken off the phase.
-fn trials(racers: &[Racer<'_, '_>], laps: Vec<SideLap>, operations: u32) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    let mut plan = SideLap::default();
-    let mut trial = Trial::default();
-    for (racer, mut lap) in racers.iter().zip(laps) {
-        let lead = match racer.side.lead(racer.phase) {
+fn trials(laps: impl Iterator<Item = ((Phase, Option<Phase>), SideLap)>, operations: u32) -> Vec<Trial> {
+    let (mut plan, mut trial, mut trials) = (SideLap::default(), Trial::default(), Vec::new());
+    for ((phase, lead), mut lap) in laps {
+        let lead = match lead {
             Some(Phase::Plan) => Some(&plan),
             Some(Phase::Dispatch) => Some(&trial.dispatch),
             _ => None,
@@ -112,7 +111,7 @@ fn trials(racers: &[Racer<'_, '_>], laps: Vec<SideLap>, operations: u32) -> Vec<
             less(&mut lap.times_us, &lead.times_us);
             less(&mut lap.host_us, &lead.host_us);
         }
-        match racer.phase {
+        match phase {
             Phase::Plan => plan = lap,
             Phase::Dispatch => trial.dispatch = lap,
             Phase::Combine => trial.combine = lap,
@@ -124,3 +123,7 @@ fn trials(racers: &[Racer<'_, '_>], laps: Vec<SideLap>, operations: u32) -> Vec<
     }
     trials
 }
+
+#[cfg(test)]
+#[path = "../../../../../tests/cli/unit/moe_rank.rs"]
+mod tests;
