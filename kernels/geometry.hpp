@@ -337,13 +337,14 @@ constexpr bool has_packets(const ExpertArgs& args) {
 /// Words of a block's memory in a kernel of experts: two a thread for scans, and what a receiving block counts and lists.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   if (args.kernel != kExpertReceive) return uint64_t{threads} * 2;
-  return uint64_t{threads} * 2 + args.copies + kMaxWorld + 2 * uint64_t{args.local} + 1 + args.rows_at_once * (1 + 2 * uint64_t{args.top_k});
+  return uint64_t{threads} * 2 + args.copies + kMaxWorld + 2 * uint64_t{args.local} + 1 +
+         args.rows_at_once * (1 + 2 * uint64_t{args.top_k});
 }
 /// Whether experts can be served so.
 constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
   const bool known = args.kernel < kExpertKernels && args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world;
-  const bool experts = args.experts >= 1 && args.copies >= args.experts && args.copies <= kMostCopies &&
-                       args.first_copy <= args.copies && args.local <= args.copies - args.first_copy;
+  const bool experts = args.experts >= 1 && args.copies >= args.experts && args.copies <= kMostCopies && args.first_copy <= args.copies &&
+                       args.local <= args.copies - args.first_copy;
   const bool rows = args.top_k >= 1 && args.top_k <= kMostTopK && args.hidden >= 1 && args.hidden <= kMostExpertHidden &&
                     args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
                     args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
