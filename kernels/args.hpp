@@ -397,7 +397,7 @@ struct ExpertArgs {
   uint64_t row_bytes;       ///< of a row that travels
   uint64_t scales_offset;   ///< in a row that travels
   uint64_t capacity;        ///< most rows a rank may receive; kRowsPadded: rows of a local expert
-  uint32_t kernel;          ///< kExpert*
+  uint32_t task;            ///< kExpert*
   uint32_t rank;
   uint32_t world;
   uint32_t op;             ///< kOp*, for the status

@@ -229,7 +229,7 @@ typename Backend::Entry norm_kernel(const FusedNormArgs& args) {
 /// Kernels of experts whose rows or results are of a type.
 template <class Backend, class Element>
 typename Backend::Entry experts_kernel(const ExpertArgs& args) {
-  switch (args.kernel) {
+  switch (args.task) {
     case kExpertRows:
       return Backend::template entry<&expert_rows<Element>>();
     case kExpertPush:
@@ -253,7 +253,7 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
 /// One step of a dispatch or a combine.
 template <class Backend>
 typename Backend::Entry experts_kernel(const ExpertArgs& args) {
-  switch (args.kernel) {
+  switch (args.task) {
     case kExpertHead:
       return Backend::template entry<&expert_head>();
     case kExpertCount:
@@ -441,7 +441,7 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
 }
 template <class Visit>
 int32_t each_call(ExpertArgs args, Visit visit) {
-  for (args.kernel = 0; args.kernel < kExpertKernels; ++args.kernel) {
+  for (args.task = 0; args.task < kExpertKernels; ++args.task) {
     for (const uint32_t wire : {kWireBytes, kWireSame, kWireF8}) {
       for (const uint32_t dtype : {kF32, kF16, kBF16}) {
         args.wire = wire;

@@ -327,28 +327,28 @@ constexpr bool is_wired(const ExpertArgs& args) {
          args.row_bytes % 16 == 0 && args.scales_offset % 16 == 0;
 }
 /// Whether a kernel of experts has a state, which has an entry for each block.
-constexpr bool has_calls(const ExpertArgs& args) { return args.kernel >= kExpertPush; }
+constexpr bool has_calls(const ExpertArgs& args) { return args.task >= kExpertPush; }
 /// Whether packets of experts are where the kernels take them to be.
 constexpr bool has_packets(const ExpertArgs& args) {
-  if (args.kernel < kExpertSend) return true;
+  if (args.task < kExpertSend) return true;
   const bool offsets = (args.tellings_offset | args.travelling_offset | args.buffer_bytes) % 16 == 0;
   return offsets && args.buffers >= 1 && kEpochModulus % args.buffers == 0 && args.telling_packets >= 1 && args.rows_at_once >= 1;
 }
 /// Words of a block's memory in a kernel of experts: two a thread for scans, and what a receiving block counts and lists.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
-  if (args.kernel != kExpertReceive) return uint64_t{threads} * 2;
+  if (args.task != kExpertReceive) return uint64_t{threads} * 2;
   return uint64_t{threads} * 2 + args.copies + kMaxWorld + 2 * uint64_t{args.local} + 1 +
          args.rows_at_once * (1 + 2 * uint64_t{args.top_k});
 }
 /// Whether experts can be served so.
 constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
-  const bool known = args.kernel < kExpertKernels && args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world;
+  const bool known = args.task < kExpertKernels && args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world;
   const bool experts = args.experts >= 1 && args.copies >= args.experts && args.copies <= kMostCopies && args.first_copy <= args.copies &&
                        args.local <= args.copies - args.first_copy;
   const bool rows = args.top_k >= 1 && args.top_k <= kMostTopK && args.hidden >= 1 && args.hidden <= kMostExpertHidden &&
                     args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
                     args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
-  const uint32_t most = args.kernel == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
+  const uint32_t most = args.task == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 && geometry.threads <= 1024 &&
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
   return known && experts && rows && is_wired(args) && has_packets(args) && shape;

@@ -129,6 +129,7 @@ class PartsHere {
  public:
   static constexpr bool kAllSteps = false;
   SYMMETRA_DEVICE PartsHere(const ExpertArgs& args, uint32_t token) : args_(args), token_(token) {}
+  SYMMETRA_DEVICE bool gave_up() const { return false; }
   template <class Element>
   SYMMETRA_DEVICE Words<4> load(uint32_t rank, uint32_t, uint32_t packet) const {
     return Row<Element>(travelling(args_, rank, token_), 0, args_.hidden).load(packet);
@@ -144,6 +145,7 @@ class PartsThere {
  public:
   static constexpr bool kAllSteps = false;
   SYMMETRA_DEVICE PartsThere(const ExpertArgs& args, uint32_t token) : args_(args), token_(token) {}
+  SYMMETRA_DEVICE bool gave_up() const { return false; }
   template <class Element>
   SYMMETRA_DEVICE Words<4> load(uint32_t rank, uint32_t, uint32_t packet) const {
     return Row<Element>(in_region(args_, rank, args_.rank, token_), 0, args_.hidden).load(packet);
@@ -160,6 +162,8 @@ class PartsInPackets {
   static constexpr bool kAllSteps = true;
   SYMMETRA_DEVICE PartsInPackets(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t token)
       : args_(args), packets_(packets), waiter_(waiter), token_(token) {}
+  /// Whether parts are undefined.
+  SYMMETRA_DEVICE bool gave_up() const { return waiter_.gave_up(); }
   template <class Element>
   SYMMETRA_DEVICE Words<4> load(uint32_t rank, uint32_t step, uint32_t packet) const {
     const uint64_t number = args_.exact != 0 ? uint64_t{token_} * args_.top_k + step : uint64_t{rank} * args_.max_tokens + token_;
@@ -207,6 +211,7 @@ SYMMETRA_DEVICE void take_token(const ExpertArgs& args, uint32_t token, const Pa
       for (uint32_t i = 0; i < kCount; ++i) kept[packet * kCount + i] = sums[i];
       continue;
     }
+    if (parts.gave_up()) continue;
     if (args.add != nullptr) add_packet<Element>(sums, more.load(packet), false, 1.0f);
     output.store(packet, Element::template pack<4>(sums));
   }

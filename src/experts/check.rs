@@ -8,26 +8,49 @@ use crate::error::{Error, Result};
 use crate::op::{Held, check_apart, span};
 use crate::types::Dtype;
 
-/// The operands of a call, by name: what it reads, and what it writes.
-#[derive(Default)]
+/// An operand, by its name in messages.
+type Named<'a> = (&'static str, &'a Held);
+
+/// Most operands of a call that are read, and most that are written.
+const MOST: usize = 9;
+
+/// A list of operands, which allocates nothing.
+#[derive(Clone, Copy, Default)]
+pub(super) struct List<'a>([Option<Named<'a>>; MOST]);
+
+impl<'a> List<'a> {
+    /// The operands that are given.
+    pub(super) fn of(operands: impl IntoIterator<Item = (&'static str, Option<&'a Held>)>) -> Self {
+        let mut list = Self::default();
+        let given = operands.into_iter().filter_map(|(what, held)| Some((what, held?)));
+        list.0.iter_mut().zip(given).for_each(|(place, operand)| *place = Some(operand));
+        list
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Named<'a>> {
+        self.0.iter().flatten()
+    }
+}
+
+/// The operands of a call: what it reads, and what it writes.
 struct Operands<'a> {
-    read: Vec<(&'static str, &'a Held)>,
-    written: Vec<(&'static str, &'a Held)>,
+    read: List<'a>,
+    written: List<'a>,
 }
 
 impl<'a> Operands<'a> {
     /// Refuses operands of another device, and written operands that overlap others. `in_place`: the names of an operand
     /// that is written and one that is read which may be the same memory.
     fn check(&self, device: &Device, in_place: Option<[&str; 2]>) -> Result<()> {
-        let place = |(what, held): &(&'static str, &'a Held)| (*what, span(&held.view(), held.dtype));
-        for (what, held) in self.read.iter().chain(&self.written) {
+        let place = |(what, held): &Named<'a>| (*what, span(&held.view(), held.dtype));
+        for (what, held) in self.read.iter().chain(self.written.iter()) {
             device.check_same(what, held.view().device)?;
         }
         for (number, one) in self.written.iter().enumerate() {
-            for other in &self.written[number + 1..] {
+            for other in self.written.iter().skip(number + 1) {
                 check_apart(place(one), place(other), None)?;
             }
-            for other in &self.read {
+            for other in self.read.iter() {
                 let same = in_place == Some([one.0, other.0]);
                 let (what, range) = place(other);
                 check_apart(place(one), (what, range.clone()), same.then_some(range))?;
@@ -46,17 +69,25 @@ pub(super) fn routing(routing: &Routing<'_>, form: &Form, device: &Device) -> Re
         return Err(Error::invalid("the number of ids", ids.elems, limit));
     }
     let tokens = ids.elems / top_k;
-    let mut operands = Operands { read: vec![("the ids", ids)], ..Operands::default() };
     if let Some(weights) = &routing.weights {
         exactly("the number of weights", weights, ids.elems)?;
-        operands.read.push(("the weights", weights));
     }
     if let Some(count) = &routing.tokens {
         exactly("the length of the count of tokens", count, 1)?;
-        operands.read.push(("the count of tokens", count));
     }
-    operands.check(device, None)?;
+    Operands { read: read(Some(routing), None), written: List::default() }.check(device, None)?;
     Ok(tokens)
+}
+
+/// What a dispatch reads: where tokens go, and rows with their scales.
+pub(super) fn read<'a>(routing: Option<&'a Routing<'_>>, rows: Option<(&'a Held, Option<&'a Held>)>) -> List<'a> {
+    List::of([
+        ("the ids", routing.map(|routing| &routing.ids)),
+        ("the weights", routing.and_then(|routing| routing.weights.as_ref())),
+        ("the count of tokens", routing.and_then(|routing| routing.tokens.as_ref())),
+        ("the rows", rows.map(|(rows, _)| rows)),
+        ("the scales", rows.and_then(|(_, scales)| scales)),
+    ])
 }
 
 /// Checks the rows of `tokens` tokens that a dispatch sends, and their scales.
@@ -73,12 +104,10 @@ pub(super) fn sent(
     };
     typed("the rows", rows, dtypes)?;
     exactly("the length of the rows", rows, tokens * elems)?;
-    let mut operands = Operands { read: vec![("the rows", rows)], ..Operands::default() };
     match (scales, config.wire) {
         (Some(scales), Wire::GivenF8) => {
             typed("the scales", scales, &[Dtype::F32])?;
             exactly("the number of scales", scales, tokens * form.groups)?;
-            operands.read.push(("the scales", scales));
         }
         (None, Wire::GivenF8) => {
             return Err(Error::invalid("the scales", "missing", "rows that are codes travel with their scales"));
@@ -89,7 +118,7 @@ pub(super) fn sent(
         }
         (None, _) => {}
     }
-    operands.check(device, None)
+    Operands { read: read(None, Some((rows, scales))), written: List::default() }.check(device, None)
 }
 
 /// Checks where received rows go. `rows`: how many there must be room for. `read`: what the call reads.
@@ -97,7 +126,7 @@ pub(super) fn received(
     into: &Received<'_>,
     rows: usize,
     (config, form): (&ExpertConfig, &Form),
-    read: &[(&'static str, &Held)],
+    read: List<'_>,
     device: &Device,
 ) -> Result<()> {
     let by_rank = config.layout == Layout::ByRank;
@@ -108,7 +137,6 @@ pub(super) fn received(
     };
     typed("the received rows", &into.rows, dtypes)?;
     at_least("the length of the received rows", &into.rows, rows * elems)?;
-    let mut operands = Operands { read: read.to_vec(), written: vec![("the received rows", &into.rows)] };
     if let Some((scales, order)) = &into.scales {
         let dtype = match config.wire {
             Wire::F8(Scales::E8M0) => Dtype::U8,
@@ -125,7 +153,6 @@ pub(super) fn received(
             let limit = format!("a row has {} in columns of equal length", form.groups);
             return Err(Error::invalid("the number of received scales", scales.elems, limit));
         }
-        operands.written.push(("the received scales", scales));
     }
     if into.index.is_some() && !by_rank {
         let limit = format!("rows that are {:?} are in that order", config.layout);
@@ -133,20 +160,29 @@ pub(super) fn received(
     }
     let pairs = if by_rank { rows * form.top_k } else { rows };
     let lengths = [
-        ("the received counts", &into.counts, form.local),
-        ("the received offsets", &into.offsets, form.local + 1),
-        ("the received ids", &into.ids, pairs),
-        ("the received weights", &into.weights, pairs),
-        ("the sources", &into.sources, rows * 2),
-        ("the index", &into.index, pairs),
+        ("the length of the received counts", &into.counts, form.local),
+        ("the length of the received offsets", &into.offsets, form.local + 1),
+        ("the length of the received ids", &into.ids, pairs),
+        ("the length of the received weights", &into.weights, pairs),
+        ("the length of the sources", &into.sources, rows * 2),
+        ("the length of the index", &into.index, pairs),
     ];
     for (what, held, length) in lengths {
         if let Some(held) = held {
-            at_least(&format!("the length of {what}"), held, length)?;
-            operands.written.push((what, held));
+            at_least(what, held, length)?;
         }
     }
-    operands.check(device, None)
+    let written = List::of([
+        ("the received rows", Some(&into.rows)),
+        ("the received scales", into.scales.as_ref().map(|(scales, _)| scales)),
+        ("the received counts", into.counts.as_ref()),
+        ("the received offsets", into.offsets.as_ref()),
+        ("the received ids", into.ids.as_ref()),
+        ("the received weights", into.weights.as_ref()),
+        ("the sources", into.sources.as_ref()),
+        ("the index", into.index.as_ref()),
+    ]);
+    Operands { read, written }.check(device, None)
 }
 
 /// Checks a combine of `rows` rows into the sums of `tokens` tokens.
@@ -157,7 +193,6 @@ pub(super) fn combine(
     (config, form): (&ExpertConfig, &Form),
     device: &Device,
 ) -> Result<()> {
-    let mut operands = Operands { read: vec![("the results", results)], written: vec![("the output", output)] };
     typed("the results", results, &[config.dtype])?;
     at_least("the length of the results", results, rows * form.hidden)?;
     typed("the output", output, &[config.dtype])?;
@@ -165,9 +200,10 @@ pub(super) fn combine(
     if let Some(add) = &options.add {
         typed("the rows to add", add, &[config.dtype])?;
         exactly("the length of the rows to add", add, tokens * form.hidden)?;
-        operands.read.push(("the rows to add", add));
     }
-    operands.check(device, Some(["the output", "the rows to add"]))
+    let read = List::of([("the results", Some(results)), ("the rows to add", options.add.as_ref())]);
+    Operands { read, written: List::of([("the output", Some(output))]) }
+        .check(device, Some(["the output", "the rows to add"]))
 }
 
 /// The types of codes.

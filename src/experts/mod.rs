@@ -300,11 +300,8 @@ impl Experts {
         let tokens = check::routing(routing, &inner.form, device)?;
         if let Some((rows, scales, into)) = sends {
             check::sent((rows, scales), tokens, settings, device)?;
-            let mut read = vec![("the ids", &routing.ids), ("the rows", rows)];
-            read.extend(scales.map(|scales| ("the scales", scales)));
-            read.extend(routing.weights.as_ref().map(|weights| ("the weights", weights)));
-            read.extend(routing.tokens.as_ref().map(|count| ("the count of tokens", count)));
-            check::received(into, inner.form.capacity, settings, &read, device)?;
+            let read = check::read(Some(routing), Some((rows, scales)));
+            check::received(into, inner.form.capacity, settings, read, device)?;
         }
         let mut routed = Routed::new(self, tokens, queue)?;
         let underway = routed.underway();

@@ -133,7 +133,7 @@ impl Inner {
         let stage =
             self.region.at(form.stage_at).wrapping_sub(self.form.rank * self.form.max_tokens * self.form.row_bytes);
         Ok(args::ExpertArgs {
-            kernel,
+            task: kernel,
             calls: states.of(kernel),
             // Own rows alone are staged.
             travelling: stage,
@@ -149,7 +149,7 @@ impl Inner {
 
     fn packet_step(&self, args: args::ExpertArgs, units: usize, items: usize) -> ExpertStep {
         let form = &self.form;
-        let words = match args.kernel {
+        let words = match args.task {
             args::kExpertReceive => {
                 form.copies + args::kMaxWorld as usize + 2 * form.local + 1 + ROWS_AT_ONCE * (1 + 2 * form.top_k)
             }

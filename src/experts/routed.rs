@@ -11,7 +11,7 @@ use super::{Experts, by_packets, check};
 use crate::error::{Error, Result};
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
-use crate::stream::{Enqueue, Event, Queue};
+use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Element};
 
 /// The routing of a dispatch: which rows came from where. It holds a slot of its [`Experts`] until it is dropped.
@@ -55,8 +55,8 @@ pub struct Routed<'a> {
     underway: Underway,
     /// The capture that this belongs to.
     recording: Option<u64>,
-    /// Recorded behind the counts of an eager call.
-    counted: Option<Event>,
+    /// Whether the slot's event is recorded behind the counts.
+    counted: bool,
     /// Rows that came, once the host knows.
     rows: OnceCell<usize>,
 }
@@ -67,7 +67,7 @@ impl<'a> Routed<'a> {
         let recording = queue.recording().map(crate::stream::Recording::id);
         let slot = experts.0.slots.take(recording.is_some())?;
         let underway = Underway { slot, tokens };
-        Ok(Self { experts, underway, recording, counted: None, rows: OnceCell::new() })
+        Ok(Self { experts, underway, recording, counted: false, rows: OnceCell::new() })
     }
 
     pub(super) fn underway(&self) -> Underway {
@@ -77,9 +77,8 @@ impl<'a> Routed<'a> {
     /// Notes where the counts of an eager call are done.
     pub(super) fn note(&mut self, queue: &impl Enqueue) -> Result<()> {
         if self.recording.is_none() {
-            let event = Event::new(self.experts.0.over.device())?;
-            queue.record(&event)?;
-            self.counted = Some(event);
+            queue.record(&self.experts.0.memory[self.underway.slot].counted)?;
+            self.counted = true;
         }
         Ok(())
     }
@@ -152,9 +151,8 @@ impl<'a> Routed<'a> {
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         self.check_queue(queue)?;
         check::sent((rows, scales), self.underway.tokens, settings, device)?;
-        let mut read = vec![("the rows", rows)];
-        read.extend(scales.map(|scales| ("the scales", scales)));
-        check::received(into, self.needed(), settings, &read, device)?;
+        let read = check::read(None, Some((rows, scales)));
+        check::received(into, self.needed(), settings, read, device)?;
         if inner.method == Method::Packets {
             return Err(by_packets("another dispatch of a routing"));
         }
@@ -172,13 +170,14 @@ impl<'a> Routed<'a> {
     /// has failed.
     pub fn counts(&self) -> Result<Vec<usize>> {
         let inner = &self.experts.0;
-        let Some(event) = &self.counted else {
+        if !self.counted {
             let reason = "a graph counts in every launch: name an operand for the counts";
             return Err(Error::unsupported("the counts of a captured dispatch", reason));
-        };
-        inner.side.wait(event)?;
+        }
+        let slot = &inner.memory[self.underway.slot];
+        inner.side.wait(&slot.counted)?;
         inner.over.synchronize(&inner.side)?;
-        let state = inner.memory[self.underway.slot].state.read(&inner.side)?;
+        let state = slot.state.read(&inner.side)?;
         if let [0, rows, ..] = state[..] {
             let _ = self.rows.set(rows as usize);
             return Ok(state[2..2 + inner.form.local].iter().map(|count| *count as usize).collect());

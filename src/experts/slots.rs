@@ -10,7 +10,7 @@ use super::over::Over;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, WithView};
 use crate::op::Held;
-use crate::stream::{Part, Stream};
+use crate::stream::{Event, Part, Stream};
 use crate::types::Dtype;
 
 /// The region that ranks exchange through.
@@ -59,12 +59,15 @@ impl Region {
 pub(super) struct Slot {
     pub(super) state: DeviceBuffer<u32>,
     pub(super) places: DeviceBuffer<u32>,
+    /// Recorded behind the counts of an eager call.
+    pub(super) counted: Event,
 }
 
 impl Slot {
     pub(super) fn new(over: &Over, form: &Form) -> Result<Self> {
-        let state = DeviceBuffer::new(over.device(), form.state_words())?;
-        Ok(Self { state, places: DeviceBuffer::new(over.device(), form.place_words())? })
+        let device = over.device();
+        let state = DeviceBuffer::new(device, form.state_words())?;
+        Ok(Self { state, places: DeviceBuffer::new(device, form.place_words())?, counted: Event::new(device)? })
     }
 }
 

@@ -70,7 +70,7 @@ impl Inner {
             row_bytes: form.row_bytes as u64,
             scales_offset: form.scales_offset as u64,
             capacity: form.most_rows as u64,
-            kernel: args::kExpertHead,
+            task: args::kExpertHead,
             rank: form.rank as u32,
             world: form.world as u32,
             op: operation.number(),
@@ -179,7 +179,7 @@ impl Inner {
     pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: &impl Enqueue) -> Result<()> {
         let form = &self.form;
         let args = args::ExpertArgs {
-            kernel: args::kExpertHead,
+            task: args::kExpertHead,
             ids: address::<c_void>(Some(&routing.ids)).cast_const(),
             id_bytes: routing.ids.dtype.bytes() as u32,
             weights: address::<f32>(routing.weights.as_ref()).cast_const(),
@@ -200,7 +200,7 @@ impl Inner {
         let form = &self.form;
         let direct = self.method == Method::Direct;
         let args = args::ExpertArgs {
-            kernel: if direct { args::kExpertPush } else { args::kExpertRows },
+            task: if direct { args::kExpertPush } else { args::kExpertRows },
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
             ..self.args(underway, Operation::Dispatch)
@@ -215,7 +215,7 @@ impl Inner {
     /// Counts what comes here, into the slot and where the caller asks for it.
     pub(super) fn count(&self, underway: Underway, into: Option<&Received<'_>>, queue: &impl Enqueue) -> Result<()> {
         let args = args::ExpertArgs {
-            kernel: args::kExpertCount,
+            task: args::kExpertCount,
             into: self.outputs(into),
             ..self.args(underway, Operation::Dispatch)
         };
@@ -225,7 +225,7 @@ impl Inner {
     /// Finds the place of every row that comes here.
     pub(super) fn place_rows(&self, underway: Underway, queue: &impl Enqueue) -> Result<()> {
         let form = &self.form;
-        let args = args::ExpertArgs { kernel: args::kExpertPlace, ..self.args(underway, Operation::Dispatch) };
+        let args = args::ExpertArgs { task: args::kExpertPlace, ..self.args(underway, Operation::Dispatch) };
         self.step(&args, (form.local + 1) * form.world, form.max_tokens * form.top_k, queue)
     }
 
@@ -233,7 +233,7 @@ impl Inner {
     pub(super) fn receive(&self, underway: Underway, into: &Received<'_>, queue: &impl Enqueue) -> Result<()> {
         let form = &self.form;
         let args = args::ExpertArgs {
-            kernel: args::kExpertCopy,
+            task: args::kExpertCopy,
             output: address(Some(&into.rows)),
             into: self.outputs(Some(into)),
             ..self.args(underway, Operation::Dispatch)
@@ -267,7 +267,7 @@ impl Inner {
                 ..self.args(underway, Operation::Combine)
             };
             let give = args::ExpertArgs {
-                kernel: args::kExpertGive,
+                task: args::kExpertGive,
                 rows: address::<c_void>(Some(results)).cast_const(),
                 travelling: out.address,
                 ..common
@@ -279,12 +279,12 @@ impl Inner {
                 ..common
             };
             if self.method == Method::Direct {
-                self.meet(&args::ExpertArgs { kernel: args::kExpertPull, ..take }, Operation::Combine, queue)?;
+                self.meet(&args::ExpertArgs { task: args::kExpertPull, ..take }, Operation::Combine, queue)?;
                 continue;
             }
             let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
             self.over.run(&call, queue)?;
-            let take = args::ExpertArgs { kernel: args::kExpertTake, travelling: into.address, ..take };
+            let take = args::ExpertArgs { task: args::kExpertTake, travelling: into.address, ..take };
             self.step(&take, underway.tokens, items, queue)?;
         }
         Ok(())

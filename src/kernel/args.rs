@@ -604,7 +604,7 @@ pub struct ExpertArgs {
     pub row_bytes: u64,
     pub scales_offset: u64,
     pub capacity: u64,
-    pub kernel: u32,
+    pub task: u32,
     pub rank: u32,
     pub world: u32,
     pub op: u32,
@@ -662,7 +662,7 @@ const _: () = {
     ["Offset of field: ExpertArgs::row_bytes"][::std::mem::offset_of!(ExpertArgs, row_bytes) - 152usize];
     ["Offset of field: ExpertArgs::scales_offset"][::std::mem::offset_of!(ExpertArgs, scales_offset) - 160usize];
     ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 168usize];
-    ["Offset of field: ExpertArgs::kernel"][::std::mem::offset_of!(ExpertArgs, kernel) - 176usize];
+    ["Offset of field: ExpertArgs::task"][::std::mem::offset_of!(ExpertArgs, task) - 176usize];
     ["Offset of field: ExpertArgs::rank"][::std::mem::offset_of!(ExpertArgs, rank) - 180usize];
     ["Offset of field: ExpertArgs::world"][::std::mem::offset_of!(ExpertArgs, world) - 184usize];
     ["Offset of field: ExpertArgs::op"][::std::mem::offset_of!(ExpertArgs, op) - 188usize];
