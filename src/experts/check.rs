@@ -41,6 +41,7 @@ impl<'a> Operands<'a> {
 pub(super) fn routing(routing: &Routing<'_>, form: &Form, device: &Device) -> Result<usize> {
     let Form { top_k, max_tokens, .. } = *form;
     let ids = &routing.ids;
+    typed("the ids", ids, &[Dtype::I32, Dtype::I64])?;
     if !ids.elems.is_multiple_of(top_k) || ids.elems / top_k > max_tokens {
         let limit = format!("each of at most {max_tokens} tokens has {top_k}");
         return Err(Error::invalid("the number of ids", ids.elems, limit));
@@ -48,10 +49,12 @@ pub(super) fn routing(routing: &Routing<'_>, form: &Form, device: &Device) -> Re
     let tokens = ids.elems / top_k;
     let mut operands = Operands { read: vec![("the ids", ids)], ..Operands::default() };
     if let Some(weights) = &routing.weights {
+        typed("the weights", weights, &[Dtype::F32])?;
         exactly("the number of weights", weights, ids.elems)?;
         operands.read.push(("the weights", weights));
     }
     if let Some(count) = &routing.tokens {
+        typed("the count of tokens", count, &[Dtype::U32])?;
         exactly("the length of the count of tokens", count, 1)?;
         operands.read.push(("the count of tokens", count));
     }
@@ -135,16 +138,17 @@ pub(super) fn received(
         return Err(Error::invalid("the received weights", "given", "the routing has none"));
     }
     let pairs = if by_rank { rows * form.top_k } else { rows };
-    let lengths = [
-        ("the received counts", &into.counts, form.local),
-        ("the received offsets", &into.offsets, form.local + 1),
-        ("the received ids", &into.ids, pairs),
-        ("the received weights", &into.weights, pairs),
-        ("the sources", &into.sources, rows * 2),
-        ("the index", &into.index, pairs),
+    let others = [
+        ("the received counts", &into.counts, Dtype::U32, form.local),
+        ("the received offsets", &into.offsets, Dtype::U32, form.local + 1),
+        ("the received ids", &into.ids, Dtype::I32, pairs),
+        ("the received weights", &into.weights, Dtype::F32, pairs),
+        ("the sources", &into.sources, Dtype::U32, rows * 2),
+        ("the index", &into.index, Dtype::U32, pairs),
     ];
-    for (what, held, length) in lengths {
+    for (what, held, dtype, length) in others {
         if let Some(held) = held {
+            typed(what, held, &[dtype])?;
             at_least(&format!("the length of {what}"), held, length)?;
             operands.written.push((what, held));
         }

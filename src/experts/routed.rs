@@ -1,17 +1,19 @@
 //! A dispatch that waits for its combine.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use once_cell::sync::OnceCell;
 
 use super::operands::{Combine, Received};
 use super::steps::Underway;
 use super::{Experts, check};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
 use crate::stream::{Enqueue, Event, Queue};
-use crate::types::Element;
+use crate::types::{Dtype, Element};
 
 /// The routing of a dispatch: which rows came from where. It holds a slot of its [`Experts`] until it is dropped.
 ///
@@ -50,7 +52,7 @@ use crate::types::Element;
 /// ```
 #[must_use = "a dispatch that is not combined holds its slot for nothing"]
 pub struct Routed<'a> {
-    experts: &'a Experts,
+    experts: Experts,
     underway: Underway,
     /// The capture that this belongs to.
     recording: Option<u64>,
@@ -58,15 +60,17 @@ pub struct Routed<'a> {
     counted: Option<Event>,
     /// Rows that came, once the host knows.
     rows: OnceCell<usize>,
+    _experts: PhantomData<&'a Experts>,
 }
 
-impl<'a> Routed<'a> {
+impl Routed<'_> {
     /// Takes a slot.
-    pub(super) fn new(experts: &'a Experts, (tokens, weighted): (usize, bool), queue: &impl Enqueue) -> Result<Self> {
+    pub(super) fn new(experts: &Experts, (tokens, weighted): (usize, bool), queue: &impl Enqueue) -> Result<Self> {
         let recording = queue.recording().map(crate::stream::Recording::id);
         let slot = experts.0.slots.take(recording.is_some())?;
         let underway = Underway { slot, tokens, weighted };
-        Ok(Self { experts, underway, recording, counted: None, rows: OnceCell::new() })
+        let (experts, rows) = (experts.clone(), OnceCell::new());
+        Ok(Self { experts, underway, recording, counted: None, rows, _experts: PhantomData })
     }
 
     pub(super) fn underway(&self) -> Underway {
@@ -104,15 +108,20 @@ impl<'a> Routed<'a> {
         options: Combine<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let inner = &self.experts.0;
         let [results, output] = [Held::new(T::DTYPE, &rows.view_of()), Held::new(T::DTYPE, &output.view_of())];
-        self.check_queue(&queue)?;
+        self.combined([&results, &output], &options, &queue)
+    }
+
+    /// A [`combine`](Self::combine) of operands whose types the call checks.
+    pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
+        let inner = &self.experts.0;
+        self.check_queue(queue)?;
         let (needed, device) = (self.needed(), inner.over.device());
         let settings = (&inner.config, &inner.form);
-        check::combine([&results, &output], &options, [needed, self.underway.tokens], settings, device)?;
-        let mut lane = inner.begin(self.underway.slot, &queue)?;
-        lane.order_call(&queue)?;
-        inner.give_and_take(self.underway, [&results, &output], &options, &queue)
+        check::combine(rows, options, [needed, self.underway.tokens], settings, device)?;
+        let mut lane = inner.begin(self.underway.slot, queue)?;
+        lane.order_call(queue)?;
+        inner.give_and_take(self.underway, rows, options, queue)
     }
 
     /// Sends other rows of the same tokens the same way, as a backward pass does. Enqueues and returns. All ranks call it in
@@ -126,10 +135,30 @@ impl<'a> Routed<'a> {
         into: &Received<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.again(&Held::new(T::DTYPE, &rows.view_of()), None, into, &queue)
+        self.again((&Held::new(T::DTYPE, &rows.view_of()), None), into, &queue)
     }
 
-    fn again(&self, rows: &Held, scales: Option<&Held>, into: &Received<'_>, queue: &impl Enqueue) -> Result<()> {
+    /// A [`dispatch`](Self::dispatch) of rows that are e4m3 codes, with their f32 scales, as in [`Experts::dispatch_f8`].
+    ///
+    /// # Errors
+    /// Those of [`Experts::dispatch`].
+    pub fn dispatch_f8<'op, T: Element>(
+        &self,
+        (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
+        into: &Received<'op>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
+        self.again((&rows, Some(&scales)), into, &queue)
+    }
+
+    /// A [`dispatch`](Self::dispatch) of operands whose types the call checks.
+    pub(crate) fn again(
+        &self,
+        (rows, scales): (&Held, Option<&Held>),
+        into: &Received<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let inner = &self.experts.0;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         self.check_queue(queue)?;
@@ -164,6 +193,11 @@ impl<'a> Routed<'a> {
         }
         inner.over.check()?;
         Err(Error::Internal { message: "a dispatch failed, and nobody knows why".to_owned() })
+    }
+
+    /// The device of the experts.
+    pub(crate) fn device(&self) -> &Device {
+        self.experts.device()
     }
 
     /// How many rows operands need room for.
