@@ -281,6 +281,23 @@ impl fmt::Display for Rank {
 }
 
 impl Error {
+    /// The error of experts whose text this is; `None` for a text of others.
+    fn of_experts(kind: i64, message: &str) -> Option<Self> {
+        let words = message.split(|letter: char| letter != '-' && !letter.is_ascii_digit());
+        let numbers: Vec<i64> = words.filter_map(|word| word.parse().ok()).collect();
+        let size = |number: i64| usize::try_from(number).ok();
+        let error = match (kind, &numbers[..]) {
+            (14, &[token, rank, expert, experts]) => {
+                Self::Routing { rank: size(rank)?, token: size(token)?, expert, experts: size(experts)? }
+            }
+            (15, &[rank, rows, capacity]) => {
+                Self::Capacity { rank: size(rank)?, rows: size(rows)?, capacity: size(capacity)? }
+            }
+            _ => return None,
+        };
+        (error.to_string() == message).then_some(error)
+    }
+
     /// The error with the kind, code and rank that crossed the language boundary; the numbers are those of
     /// `symmetra::ErrorKind`.
     pub(crate) fn from_parts(kind: i64, native_code: i64, rank: i64, message: &str) -> Self {
@@ -302,6 +319,11 @@ impl Error {
                 let said = format!("rank {rank} failed: ");
                 return Self::Peer { rank, message: message.strip_prefix(&said).unwrap_or(message).to_owned() };
             }
+            (14 | 15, _) => {
+                if let Some(error) = Self::of_experts(kind, message) {
+                    return error;
+                }
+            }
             _ => {}
         }
         let message = message.to_owned();
@@ -313,8 +335,8 @@ impl Error {
             5 => Self::System { errno: i32::try_from(native_code).unwrap_or(0), message },
             6 => Self::bootstrap(message),
             7 => Self::exchange_timeout(rank, Duration::ZERO, message),
-            // The thrower did not name a rank, so the error cannot name one.
-            8 | 10 | 13 => Self::bootstrap(message),
+            // The thrower did not name a rank, or what else the error names.
+            8 | 10 | 13 | 14 | 15 => Self::bootstrap(message),
             11 => Self::Closed,
             12 => Self::NotRegistered { pointers: 1 },
             _ => Self::Internal { message },

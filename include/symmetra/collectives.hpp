@@ -11,6 +11,7 @@
 
 #include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
+#include "symmetra/experts.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/norm.hpp"
 #include "symmetra/pending.hpp"
@@ -187,6 +188,12 @@ class Collectives {
   /// a large enough workspace, the next call makes one: that call is collective and blocks; a captured call is refused. Throws kOutOfMemory
   /// if the heap has no such gap, kMismatch if ranks ask for different sizes, kUnsupported for a group that spans hosts.
   void reserve_workspace(std::size_t bytes) const;
+
+  /// Opens experts on the ranks of this group. Where own kernels serve the group, they take a part of the symmetric heap: expert_bytes says
+  /// how large. Collective; blocks. Throws kMismatch on every rank if settings differ; kInvalidArgument for a setting outside its limits;
+  /// kUnsupported for Method::kDirect where own kernels do not serve the group; kOutOfMemory if the heap has no room, or the device for the
+  /// rest.
+  Experts experts(const ExpertConfig& config) const;
 
  protected:
   explicit Collectives(std::shared_ptr<core::Communicator> communicator) : communicator_(std::move(communicator)) {}

@@ -17,6 +17,7 @@
 #include "symmetra/device.hpp"
 #include "symmetra/environment.hpp"
 #include "symmetra/error.hpp"
+#include "symmetra/experts.hpp"
 #include "symmetra/log.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/named.hpp"

@@ -1,7 +1,8 @@
 //! The functions that C++ calls, one for each method of the public headers.
 //!
 //! Every function that can fail runs under [`report::guard`]: an error becomes text that `cpp/core/error.cc` parses, a
-//! panic an internal error. A successful call allocates nothing, but for a batch. Other functions read a field.
+//! panic an internal error. A successful call allocates nothing, but for a batch and calls of experts. Other functions
+//! read a field.
 //!
 //! Invariants, cited by the SAFETY comments of this folder:
 //! * *Borrowing*: references and pointers from C++ are to objects that its public classes hold, which live through the
@@ -18,6 +19,7 @@ mod config;
 mod coordinator;
 mod device;
 mod environment;
+mod experts;
 mod log;
 mod named;
 mod norm;

@@ -5,7 +5,7 @@ use super::bridge::{AskedNorm, AskedRows, Group, Operand, Queue};
 use super::collectives::{Caller, tensors};
 use super::config::algorithm;
 use super::report::guard;
-use super::tensor::{Target, resolve, target};
+use super::tensor::{Target, held, target};
 use crate::error::{Error, Result};
 use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Op, Quantised, RmsNorm, ScaleLayout, Scaling};
 
@@ -15,11 +15,8 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
     guard(|| {
         // SAFETY: passed on.
         let caller = unsafe { Caller::new(group) }?;
-        let held = |operand: &Operand| -> Result<Held> {
-            // SAFETY: passed on.
-            let (view, dtype) = unsafe { resolve(caller.device(), operand) }?;
-            Ok(Held::new(dtype, &view))
-        };
+        // SAFETY: passed on.
+        let held = |operand: &Operand| unsafe { held(caller.device(), operand) };
         let (input, weight) = (held(&asked.input)?, held(&asked.weight)?);
         let maybe = |what: &str, given: bool, operand: &Operand| -> Result<Option<Held>> {
             let operand = given.then(|| held(operand)).transpose()?;

@@ -9,6 +9,7 @@ use super::{Capture, Communicator, Device, Report, Stream};
 use crate::error::{Error, Result};
 use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
 use crate::memory::{Adopted, DeviceBuffer, Owner, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
+use crate::op::Held;
 use crate::types::{Dtype, Element, with_type};
 
 /// A buffer or registered memory. Cheap to clone; clones share ownership.
@@ -117,6 +118,16 @@ pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Resul
     // SAFETY: caller's duty.
     with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
     Ok((View { address, elems: count, place: Place::Plain, device, owner: None }, dtype))
+}
+
+/// The checked operand, with its element type.
+///
+/// # Safety
+/// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn held(device: &Device, operand: &Operand) -> Result<Held> {
+    // SAFETY: passed on.
+    let (view, dtype) = unsafe { resolve(device, operand) }?;
+    Ok(Held::new(dtype, &view))
 }
 
 /// The stream or capture of a queue.

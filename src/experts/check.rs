@@ -64,15 +64,18 @@ impl<'a> Operands<'a> {
 pub(super) fn routing(routing: &Routing<'_>, form: &Form, device: &Device) -> Result<usize> {
     let Form { top_k, max_tokens, .. } = *form;
     let ids = &routing.ids;
+    typed("the ids", ids, &[Dtype::I32, Dtype::I64])?;
     if !ids.elems.is_multiple_of(top_k) || ids.elems / top_k > max_tokens {
         let limit = format!("each of at most {max_tokens} tokens has {top_k}");
         return Err(Error::invalid("the number of ids", ids.elems, limit));
     }
     let tokens = ids.elems / top_k;
     if let Some(weights) = &routing.weights {
+        typed("the weights", weights, &[Dtype::F32])?;
         exactly("the number of weights", weights, ids.elems)?;
     }
     if let Some(count) = &routing.tokens {
+        typed("the count of tokens", count, &[Dtype::U32])?;
         exactly("the length of the count of tokens", count, 1)?;
     }
     Operands { read: read(Some(routing), None), written: List::default() }.check(device, None)?;
@@ -159,17 +162,18 @@ pub(super) fn received(
         return Err(Error::invalid("the index of rows in the order of experts", "given", limit));
     }
     let pairs = if by_rank { rows * form.top_k } else { rows };
-    let lengths = [
-        ("the length of the received counts", &into.counts, form.local),
-        ("the length of the received offsets", &into.offsets, form.local + 1),
-        ("the length of the received ids", &into.ids, pairs),
-        ("the length of the received weights", &into.weights, pairs),
-        ("the length of the sources", &into.sources, rows * 2),
-        ("the length of the index", &into.index, pairs),
+    let others = [
+        ("the received counts", &into.counts, Dtype::U32, form.local),
+        ("the received offsets", &into.offsets, Dtype::U32, form.local + 1),
+        ("the received ids", &into.ids, Dtype::I32, pairs),
+        ("the received weights", &into.weights, Dtype::F32, pairs),
+        ("the sources", &into.sources, Dtype::U32, rows * 2),
+        ("the index", &into.index, Dtype::U32, pairs),
     ];
-    for (what, held, length) in lengths {
+    for (what, held, dtype, length) in others {
         if let Some(held) = held {
-            at_least(what, held, length)?;
+            typed(what, held, &[dtype])?;
+            at_least(format_args!("the length of {what}"), held, length)?;
         }
     }
     let written = List::of([
@@ -224,9 +228,9 @@ fn exactly(what: &str, held: &Held, elems: usize) -> Result<()> {
     }
 }
 
-fn at_least(what: &str, held: &Held, elems: usize) -> Result<()> {
+fn at_least(what: impl std::fmt::Display, held: &Held, elems: usize) -> Result<()> {
     match held.elems >= elems {
         true => Ok(()),
-        false => Err(Error::invalid(what, held.elems, format!("it must be at least {elems}"))),
+        false => Err(Error::invalid(&what.to_string(), held.elems, format!("it must be at least {elems}"))),
     }
 }

@@ -42,6 +42,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::collective::{Communicator, Lane};
+use crate::device::Device;
 use crate::environment::Coordinator;
 use crate::error::{Error, Result};
 use crate::group::Determinism;
@@ -287,8 +288,9 @@ impl Experts {
         self.dispatched(routing, None, &queue)
     }
 
-    fn dispatched<'h>(
-        &'h self,
+    /// A dispatch of operands whose types the call checks, or a plan where nothing is sent.
+    pub(crate) fn dispatched<'h>(
+        &self,
         routing: &Routing<'_>,
         sends: Option<(&Held, Option<&Held>, &Received<'_>)>,
         queue: &impl Enqueue,
@@ -370,6 +372,11 @@ impl Experts {
         self.0.method
     }
 
+    /// The device of this rank.
+    pub(crate) fn device(&self) -> &Device {
+        self.0.over.device()
+    }
+
     /// The settings.
     pub fn config(&self) -> &ExpertConfig {
         &self.0.config
@@ -394,8 +401,9 @@ impl fmt::Debug for Experts {
     }
 }
 
-/// Any thread may use experts.
+/// Any thread may use experts, and the handles of their dispatches.
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     any_thread::<Experts>();
+    any_thread::<Routed<'_>>();
 };

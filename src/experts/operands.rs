@@ -21,16 +21,20 @@ impl ExpertId for i64 {}
 /// Which experts each token of this rank goes to.
 #[must_use = "tokens go nowhere by themselves"]
 pub struct Routing<'op> {
-    pub(super) ids: Held,
-    pub(super) weights: Option<Held>,
-    pub(super) tokens: Option<Held>,
+    pub(crate) ids: Held,
+    pub(crate) weights: Option<Held>,
+    pub(crate) tokens: Option<Held>,
     _operands: PhantomData<&'op ()>,
 }
 
 impl<'op> Routing<'op> {
     /// The experts of each token: `[tokens, top_k]`. -1 is no expert. The same expert twice in a token is two rows.
     pub fn new<I: ExpertId>(ids: impl Operand<'op, I>) -> Self {
-        let ids = Held::new(I::DTYPE, &ids.view_of());
+        Self::of(Held::new(I::DTYPE, &ids.view_of()))
+    }
+
+    /// The experts of each token, of a type that the call checks.
+    pub(crate) fn of(ids: Held) -> Self {
         Self { ids, weights: None, tokens: None, _operands: PhantomData }
     }
 
@@ -62,14 +66,14 @@ pub enum ScaleOrder {
 /// that came, and rows that alignment leaves free, stay as they are.
 #[must_use = "rows are received by a call that takes this"]
 pub struct Received<'op> {
-    pub(super) rows: Held,
-    pub(super) scales: Option<(Held, ScaleOrder)>,
-    pub(super) counts: Option<Held>,
-    pub(super) offsets: Option<Held>,
-    pub(super) ids: Option<Held>,
-    pub(super) weights: Option<Held>,
-    pub(super) sources: Option<Held>,
-    pub(super) index: Option<Held>,
+    pub(crate) rows: Held,
+    pub(crate) scales: Option<(Held, ScaleOrder)>,
+    pub(crate) counts: Option<Held>,
+    pub(crate) offsets: Option<Held>,
+    pub(crate) ids: Option<Held>,
+    pub(crate) weights: Option<Held>,
+    pub(crate) sources: Option<Held>,
+    pub(crate) index: Option<Held>,
     _operands: PhantomData<&'op ()>,
 }
 
@@ -77,8 +81,13 @@ impl<'op> Received<'op> {
     /// The rows, of the caller's type, or bytes where codes or bytes travel. [`Experts::capacity`](super::Experts::capacity)
     /// says how many rows there must be room for.
     pub fn rows<T: Element>(rows: impl Operand<'op, T>) -> Self {
+        Self::of(Held::new(T::DTYPE, &rows.view_of()))
+    }
+
+    /// The rows, of a type that the call checks.
+    pub(crate) fn of(rows: Held) -> Self {
         Self {
-            rows: Held::new(T::DTYPE, &rows.view_of()),
+            rows,
             scales: None,
             counts: None,
             offsets: None,
@@ -141,8 +150,8 @@ impl<'op> Received<'op> {
 #[derive(Default)]
 #[must_use = "a combine takes this"]
 pub struct Combine<'op> {
-    pub(super) unweighted: bool,
-    pub(super) add: Option<Held>,
+    pub(crate) unweighted: bool,
+    pub(crate) add: Option<Held>,
     _operands: PhantomData<&'op ()>,
 }
 

@@ -1,6 +1,7 @@
 //! A dispatch that waits for its combine.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use once_cell::sync::OnceCell;
 
@@ -8,6 +9,7 @@ use super::config::Method;
 use super::operands::{Combine, Received};
 use super::steps::Underway;
 use super::{Experts, by_packets, check};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
@@ -51,7 +53,7 @@ use crate::types::{Dtype, Element};
 /// ```
 #[must_use = "a dispatch that is not combined holds its slot for nothing"]
 pub struct Routed<'a> {
-    experts: &'a Experts,
+    experts: Experts,
     underway: Underway,
     /// The capture that this belongs to.
     recording: Option<u64>,
@@ -59,15 +61,17 @@ pub struct Routed<'a> {
     counted: bool,
     /// Rows that came, once the host knows.
     rows: OnceCell<usize>,
+    _experts: PhantomData<&'a Experts>,
 }
 
-impl<'a> Routed<'a> {
+impl Routed<'_> {
     /// Takes a slot.
-    pub(super) fn new(experts: &'a Experts, tokens: usize, queue: &impl Enqueue) -> Result<Self> {
+    pub(super) fn new(experts: &Experts, tokens: usize, queue: &impl Enqueue) -> Result<Self> {
         let recording = queue.recording().map(crate::stream::Recording::id);
         let slot = experts.0.slots.take(recording.is_some())?;
         let underway = Underway { slot, tokens };
-        Ok(Self { experts, underway, recording, counted: false, rows: OnceCell::new() })
+        let (experts, rows) = (experts.clone(), OnceCell::new());
+        Ok(Self { experts, underway, recording, counted: false, rows, _experts: PhantomData })
     }
 
     pub(super) fn underway(&self) -> Underway {
@@ -104,17 +108,22 @@ impl<'a> Routed<'a> {
         options: Combine<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let inner = &self.experts.0;
         let [results, output] = [Held::new(T::DTYPE, &rows.view_of()), Held::new(T::DTYPE, &output.view_of())];
-        self.check_queue(&queue)?;
+        self.combined([&results, &output], &options, &queue)
+    }
+
+    /// A [`combine`](Self::combine) of operands whose types the call checks.
+    pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
+        let inner = &self.experts.0;
+        self.check_queue(queue)?;
         let (needed, device) = (self.needed(), inner.over.device());
         let settings = (&inner.config, &inner.form);
-        check::combine([&results, &output], &options, [needed, self.underway.tokens], settings, device)?;
-        let mut lane = inner.begin(self.underway.slot, &queue)?;
-        lane.order_call(&queue)?;
+        check::combine(rows, options, [needed, self.underway.tokens], settings, device)?;
+        let mut lane = inner.begin(self.underway.slot, queue)?;
+        lane.order_call(queue)?;
         match inner.method {
-            Method::Packets => inner.combine_packets(self.underway, [&results, &output], &options, &queue),
-            _ => inner.give_and_take(self.underway, [&results, &output], &options, &queue),
+            Method::Packets => inner.combine_packets(self.underway, rows, options, queue),
+            _ => inner.give_and_take(self.underway, rows, options, queue),
         }
     }
 
@@ -129,10 +138,10 @@ impl<'a> Routed<'a> {
         into: &Received<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.again(&Held::new(T::DTYPE, &rows.view_of()), None, into, &queue)
+        self.again((&Held::new(T::DTYPE, &rows.view_of()), None), into, &queue)
     }
 
-    /// A [`dispatch`](Self::dispatch) of rows that are e4m3 codes with f32 scales: [`Wire::GivenF8`](super::Wire::GivenF8).
+    /// A [`dispatch`](Self::dispatch) of rows that are e4m3 codes, with their f32 scales, as in [`Experts::dispatch_f8`].
     ///
     /// # Errors
     /// Those of [`Experts::dispatch`].
@@ -143,10 +152,16 @@ impl<'a> Routed<'a> {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
-        self.again(&rows, Some(&scales), into, &queue)
+        self.again((&rows, Some(&scales)), into, &queue)
     }
 
-    fn again(&self, rows: &Held, scales: Option<&Held>, into: &Received<'_>, queue: &impl Enqueue) -> Result<()> {
+    /// A [`dispatch`](Self::dispatch) of operands whose types the call checks.
+    pub(crate) fn again(
+        &self,
+        (rows, scales): (&Held, Option<&Held>),
+        into: &Received<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let inner = &self.experts.0;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         self.check_queue(queue)?;
@@ -184,6 +199,11 @@ impl<'a> Routed<'a> {
         }
         inner.over.check()?;
         Err(Error::Internal { message: "a dispatch failed, and nobody knows why".to_owned() })
+    }
+
+    /// The device of the experts.
+    pub(crate) fn device(&self) -> &Device {
+        self.experts.device()
     }
 
     /// How many rows operands need room for.

@@ -207,6 +207,7 @@ fn const_memory_is_an_input_alone() {
         "c.low_contention_all_gather({in, 4}, {out, 8}, s).wait(s)",
         "c.low_contention_reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s).wait(s)",
         "(void)Tensor::borrowed_const({in, 4}, {2, 2})",
+        "(void)c.experts({2, 1, 4, 1}).dispatch(Routing({in, 1}), {in, 4}, Received({out, 4}), s)",
     ];
     let outputs = [
         "c.all_reduce(out, in, 4, s)",
@@ -217,6 +218,7 @@ fn const_memory_is_an_input_alone() {
         "c.gather({in, 4}, Operand(in, 8), 0, s)",
         "c.batch({Message::receive({in, 4}, 1)}, s)",
         "(void)Tensor::borrowed({in, 4}, {2, 2})",
+        "(void)Received({in, 4})",
     ];
     for compiler in compilers() {
         run(&mut compilation(compiler, "c++17", "const", &program(&inputs.join(";\n  "))));
@@ -268,6 +270,12 @@ fn the_version_is_that_of_the_package() {
 fn every_public_class_works() {
     let text = run(&mut Command::new(build("tests/cpp/api_test.cc", &["-g"])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 17, "{text}");
+}
+
+#[test]
+fn experts_work() {
+    let text = run(&mut Command::new(build("tests/cpp/experts_test.cc", &["-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 8, "{text}");
 }
 
 #[test]

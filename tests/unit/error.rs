@@ -47,5 +47,14 @@ fn an_exception_keeps_its_kind() {
     assert_eq!(from(13, 1, &failed.to_string()), failed);
     assert_eq!(from(8, -1, "who knows"), Error::bootstrap("who knows"));
     assert!(matches!(from(0, -1, "odd"), Error::Internal { .. }));
-    assert!(matches!(from(14, -1, "odd"), Error::Internal { .. }));
+    for error in [
+        Error::Routing { rank: 2, token: 31, expert: -7, experts: 64 },
+        Error::Capacity { rank: 3, rows: 129, capacity: 128 },
+    ] {
+        let kind = if matches!(error, Error::Routing { .. }) { 14 } else { 15 };
+        assert_eq!(from(kind, 2, &error.to_string()), error);
+        assert_eq!(from(29 - kind, 2, &error.to_string()), Error::bootstrap(error.to_string()));
+    }
+    assert_eq!(from(14, 2, "1 2 3 4"), Error::bootstrap("1 2 3 4"));
+    assert!(matches!(from(16, -1, "odd"), Error::Internal { .. }));
 }

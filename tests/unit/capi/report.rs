@@ -19,4 +19,9 @@ fn an_error_keeps_kind_code_and_rank() {
     let system = Error::System { errno: 2, message: "open a|b".to_owned() };
     assert_eq!(text(guard(|| Err(system))), "5|2|-1|system error 2: open a|b");
     assert_eq!(text(guard(|| Err(Error::bootstrap("as thrown")))), "6|0|-1|as thrown");
+    let routing = Error::Routing { rank: 1, token: 4, expert: 9, experts: 8 };
+    let words = "14|0|1|token 4 of rank 1 goes to expert 9, but there are 8";
+    assert_eq!(text(guard(|| Err(routing))), words);
+    let capacity = Error::Capacity { rank: 2, rows: 9, capacity: 8 };
+    assert_eq!(text(guard(|| Err(capacity))), "15|0|2|rank 2 has 9 rows, but room for 8");
 }

@@ -1,0 +1,142 @@
+// Experts of a group.
+#include "symmetra/experts.hpp"
+
+#include "cpp/core/call.hpp"
+#include "symmetra/collectives.hpp"
+#include "symmetra/src/capi/experts.rs.h"
+#include "symmetra/src/capi/mod.rs.h"
+
+namespace symmetra {
+
+using core::call;
+using core::live;
+using core::operand_of;
+using core::queue_of;
+using core::share;
+
+core::AskedPlacement core::placement_of(const symmetra::Placement& placement) {
+  using Kind = symmetra::Placement::Kind;
+  AskedPlacement asked{};
+  asked.round_robin = placement.kind_ == Kind::kRoundRobin;
+  asked.is_table = placement.kind_ == Kind::kTable;
+  for (const std::vector<std::size_t>& list : placement.lists_) {
+    ExpertsOfRank of_rank{};
+    for (const std::size_t expert : list) of_rank.experts.push_back(expert);
+    asked.table.push_back(std::move(of_rank));
+  }
+  return asked;
+}
+
+namespace {
+
+template <class T>
+core::MaybeSize maybe_size(const std::optional<T>& value) {
+  return {value.has_value(), value ? static_cast<std::size_t>(*value) : 0};
+}
+
+core::ExpertSettings settings_of(const ExpertConfig& config) {
+  core::ExpertSettings settings{};
+  settings.experts = config.experts;
+  settings.top_k = config.top_k;
+  settings.hidden = config.hidden;
+  settings.max_tokens = config.max_tokens;
+  settings.dtype = static_cast<std::uint32_t>(config.dtype);
+  settings.wire = static_cast<std::uint32_t>(config.wire);
+  settings.scales = static_cast<std::uint32_t>(config.scales);
+  settings.row_bytes = config.row_bytes;
+  settings.layout = static_cast<std::uint32_t>(config.layout);
+  settings.align = config.align;
+  settings.padded_rows = config.padded_rows;
+  settings.method = static_cast<std::uint32_t>(config.method);
+  settings.placement = core::placement_of(config.placement);
+  settings.determinism = maybe_size(config.determinism);
+  settings.capacity = maybe_size(config.capacity);
+  settings.in_flight = config.in_flight;
+  settings.blocks = maybe_size(config.blocks);
+  return settings;
+}
+
+template <class T>
+core::MaybeOperand maybe(const std::optional<T>& operand) {
+  return operand ? core::MaybeOperand{true, operand_of(*operand)} : core::MaybeOperand{};
+}
+
+core::AskedRouting asked_routing(const Routing& routing) {
+  return {operand_of(routing.ids), maybe(routing.weights), maybe(routing.tokens)};
+}
+
+core::SentRows sent_rows(const ConstOperand& rows, const std::optional<ConstOperand>& scales, const Received& into) {
+  core::SentRows sent{};
+  sent.rows = operand_of(rows);
+  sent.scales = maybe(scales);
+  sent.into.rows = operand_of(into.rows);
+  sent.into.scales = maybe(into.scales);
+  sent.into.counts = maybe(into.counts);
+  sent.into.offsets = maybe(into.offsets);
+  sent.into.ids = maybe(into.ids);
+  sent.into.weights = maybe(into.weights);
+  sent.into.sources = maybe(into.sources);
+  sent.into.index = maybe(into.index);
+  sent.into.columns = into.order == ScaleOrder::kColumns;
+  return sent;
+}
+
+std::vector<std::size_t> vector_of(const rust::Vec<std::size_t>& numbers) { return {numbers.begin(), numbers.end()}; }
+
+}  // namespace
+
+ExpertConfig ExpertConfig::backend(const std::string& name, std::size_t world_size) const {
+  core::ExpertSettings settings = settings_of(*this);
+  call([&] { core::expert_backend(settings, name, world_size); });
+  ExpertConfig config = *this;
+  config.method = static_cast<Method>(settings.method);
+  config.layout = static_cast<Layout>(settings.layout);
+  config.align = settings.align;
+  config.padded_rows = settings.padded_rows;
+  return config;
+}
+
+std::uint64_t expert_bytes(std::size_t world_size, const ExpertConfig& config) {
+  return call([&] { return core::expert_bytes(world_size, settings_of(config)); });
+}
+
+Experts Collectives::experts(const ExpertConfig& config) const {
+  const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
+  return Experts(share(call([&] { return core::experts_open(group, settings_of(config)); })));
+}
+
+Routed Experts::dispatch(const Routing& routing, ConstOperand rows, const Received& into, Queue queue,
+                         std::optional<ConstOperand> scales) const {
+  const core::AskedRouting asked = asked_routing(routing);
+  const core::SentRows sent = sent_rows(rows, scales, into);
+  return Routed(share(call([&] { return core::experts_dispatch(live(core_), asked, sent, queue_of(queue)); })));
+}
+
+Routed Experts::plan(const Routing& routing, Queue queue) const {
+  const core::AskedRouting asked = asked_routing(routing);
+  return Routed(share(call([&] { return core::experts_plan(live(core_), asked, queue_of(queue)); })));
+}
+
+void Experts::place(const Placement& placement, const Stream& stream) const {
+  call([&] { core::experts_place(live(core_), core::placement_of(placement), queue_of(stream)); });
+}
+
+std::vector<std::size_t> Experts::local_experts() const { return vector_of(core::experts_local(live(core_))); }
+std::size_t Experts::capacity() const { return core::experts_capacity(live(core_)); }
+Method Experts::method() const { return static_cast<Method>(core::experts_method(live(core_))); }
+
+void Routed::dispatch(ConstOperand rows, const Received& into, Queue queue, std::optional<ConstOperand> scales) const {
+  const core::SentRows sent = sent_rows(rows, scales, into);
+  call([&] { core::routed_dispatch(live(core_), sent, queue_of(queue)); });
+}
+
+void Routed::combine(ConstOperand rows, Operand output, Queue queue, CombineOptions options) const {
+  const core::AskedCombine asked{operand_of(rows), operand_of(output), options.weighted, maybe(options.add)};
+  call([&] { core::routed_combine(live(core_), asked, queue_of(queue)); });
+}
+
+std::vector<std::size_t> Routed::counts() const {
+  return vector_of(call([&] { return core::routed_counts(live(core_)); }));
+}
+
+}  // namespace symmetra

@@ -1,0 +1,288 @@
+/// \file
+/// Expert parallelism: the rows of tokens go to the ranks of their experts (dispatch), and the results come back as sums (combine).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "symmetra/capture.hpp"
+#include "symmetra/config.hpp"
+#include "symmetra/memory.hpp"
+#include "symmetra/stream.hpp"
+#include "symmetra/types.hpp"
+
+namespace symmetra {
+
+class Placement;
+
+namespace core {
+struct AskedPlacement;
+struct Experts;
+struct Routed;
+
+AskedPlacement placement_of(const symmetra::Placement& placement);
+}  // namespace core
+
+/// How rows travel from tokens to experts. The numbers are stable.
+enum class Wire : std::uint32_t {
+  kSame = 0,  ///< as the caller's rows are, bit for bit
+  /// As e4m3 codes, with a scale for each 128 elements of a row. With `most` the largest size of such a group, at least 1e-4:
+  /// scale = most / 448, and a code is the nearest to x (448 / most), to even codes where two are as near.
+  kF8 = 1,
+  kGivenF8 = 2,  ///< as the e4m3 codes and f32 scales, one for each 128 elements of a row, that the caller gives
+  kBytes = 3,    ///< as ExpertConfig::row_bytes bytes a row, bit for bit
+};
+
+/// The scales of Wire::kF8. The numbers are stable.
+enum class Scales : std::uint32_t {
+  kF32 = 0,          ///< f32
+  kPowersOfTwo = 1,  ///< f32: the least power of two under which no code saturates
+  kE8M0 = 2,         ///< the least power of two under which no code saturates, as the byte of an e8m0 (Dtype::kU8)
+};
+
+/// The order of the rows that a rank receives: a function of the ids alone. The numbers are stable.
+enum class Layout : std::uint32_t {
+  /// A row for each token that has an expert on this rank, by source rank and token. The caller gives back one row for each, the sum of its
+  /// experts.
+  kByRank = 0,
+  /// A row for each pair of a token and an expert on this rank, by local expert, source rank, token, and place among the token's experts.
+  /// The rows of an expert begin at a multiple of ExpertConfig::align.
+  kByExpert = 1,
+  /// The order of kByExpert, with room for ExpertConfig::padded_rows rows of every local expert.
+  kPadded = 2,
+};
+
+/// How ranks exchange rows. Every way gives equal numbers. The numbers are stable.
+enum class Method : std::uint32_t {
+  kAuto = 0,  ///< the library's choice: kDirect where own kernels serve the group, else kGather
+  /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and reads results there. Own kernels
+  /// alone.
+  kDirect = 1,
+  kGather = 2,     ///< an all-gather of all ranks' rows, and an all-to-all of the results
+  kBroadcast = 3,  ///< a broadcast of each rank's rows, and an all-to-all of the results
+};
+
+/// The order of scales of received rows, of which a row has a group for each 128 elements. The numbers are stable.
+enum class ScaleOrder : std::uint32_t {
+  kRows = 0,  ///< [rows, groups]
+  /// [groups, rows], as the operand has room for rows; of padded rows [local experts, groups, rows].
+  kColumns = 1,
+};
+
+/// Which rank has which experts.
+class Placement {
+ public:
+  /// Neighbouring experts together: rank r has experts r E / W to (r + 1) E / W, of E experts on W ranks.
+  static Placement blocks() { return Placement(Kind::kBlocks); }
+  /// Expert e on rank e modulo the world size.
+  static Placement round_robin() { return Placement(Kind::kRoundRobin); }
+  /// The experts of every rank, in the order in which the rank numbers them. An expert may be on several ranks: a token takes the copy on
+  /// its own rank, else copy (rank + token) modulo the number of copies.
+  static Placement table(std::vector<std::vector<std::size_t>> experts_of_ranks) {
+    return Placement(Kind::kTable, std::move(experts_of_ranks));
+  }
+
+ private:
+  friend core::AskedPlacement core::placement_of(const Placement& placement);
+  enum class Kind { kBlocks, kRoundRobin, kTable };
+  explicit Placement(Kind kind, std::vector<std::vector<std::size_t>> lists = {}) : kind_(kind), lists_(std::move(lists)) {}
+
+  Kind kind_;
+  std::vector<std::vector<std::size_t>> lists_;
+};
+
+/// The settings of Experts. Every rank of the group has the same.
+struct ExpertConfig {
+  ExpertConfig(std::size_t expert_count, std::size_t experts_of_token, std::size_t row_elems, std::size_t most_tokens)
+      : experts(expert_count), top_k(experts_of_token), hidden(row_elems), max_tokens(most_tokens) {}
+
+  /// How many experts the model's layer has: 1 to 65,534.
+  std::size_t experts;
+  /// How many experts a token goes to: 1 to 64.
+  std::size_t top_k;
+  /// Elements of a row: 1 to 65,536.
+  std::size_t hidden;
+  /// Most tokens that a rank dispatches in a call.
+  std::size_t max_tokens;
+  /// The type of the caller's rows and results: kF32, kF16 or kBF16.
+  Dtype dtype = Dtype::kBF16;
+  /// How rows travel to experts.
+  Wire wire = Wire::kSame;
+  /// The scales of Wire::kF8.
+  Scales scales = Scales::kF32;
+  /// Bytes of a row of Wire::kBytes: 1 to 2^20.
+  std::size_t row_bytes = 0;
+  /// The order of received rows.
+  Layout layout = Layout::kByRank;
+  /// Where the rows of an expert begin in Layout::kByExpert: at multiples of this, 1 to 65,536.
+  std::size_t align = 1;
+  /// Rows of a local expert in Layout::kPadded, at least 1.
+  std::size_t padded_rows = 0;
+  /// How ranks exchange rows.
+  Method method = Method::kAuto;
+  /// Which rank has which experts.
+  Placement placement = Placement::blocks();
+  /// What the bits of a combine depend on; without one, as Config::determinism says. kExact: each result travels, and the sum is in the
+  /// order of a token's experts, whatever the world size and the placement. kPerAlgorithm: a rank sums the results of its own experts
+  /// first.
+  std::optional<Determinism> determinism{};
+  /// Most rows that a rank may receive, with the rows that alignment leaves free; without a number, as many as can come at worst.
+  /// Layout::kPadded has a limit of its own.
+  std::optional<std::size_t> capacity{};
+  /// How many dispatches may wait for their combine at once: 1 to 3.
+  std::size_t in_flight = 1;
+  /// Most blocks of a kernel; without a number, as many as serve best.
+  std::optional<std::uint32_t> blocks{};
+
+  /// These settings with the method and the layout of a backend that engines know by name: `naive`, `allgather_reducescatter`, `mori`,
+  /// `deepep_high_throughput` (rows by rank), or `deepep_low_latency` (padded, with room for the tokens of `world_size` ranks). Throws
+  /// kInvalidArgument with the valid names.
+  ExpertConfig backend(const std::string& name, std::size_t world_size) const;
+};
+
+/// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has beside its
+/// elements: see Communicator::symmetric. Throws kInvalidArgument for a setting outside its limits.
+std::uint64_t expert_bytes(std::size_t world_size, const ExpertConfig& config);
+
+/// Which experts each token of this rank goes to. Must not outlive the operands' sources.
+struct Routing {
+  explicit Routing(ConstOperand numbers, std::optional<ConstOperand> factors = std::nullopt) : ids(numbers), weights(factors) {}
+
+  /// The experts of each token: [tokens, top_k] of kI32 or kI64. -1 is no expert. The same expert twice in a token is two rows.
+  ConstOperand ids;
+  /// The weight of each result in its token's sum: [tokens, top_k] of kF32.
+  std::optional<ConstOperand> weights;
+  /// How many of the tokens take part: one element of kU32 in device memory, which is read when the queue gets there. The other tokens go
+  /// to no expert, and their rows of a combine's output stay as they are.
+  std::optional<ConstOperand> tokens{};
+};
+
+/// Where received rows go, and what else of a dispatch is written. What is not named is not written; rows behind the last that came, and
+/// rows that alignment leaves free, stay as they are. Experts::capacity() is the number of rows. Must not outlive the operands' sources.
+struct Received {
+  explicit Received(Operand to) : rows(to) {}
+
+  /// The rows: [rows, hidden] of ExpertConfig::dtype; of kU8 or kF8E4M3 where codes travel; [rows, row_bytes] of kU8 where bytes travel.
+  Operand rows;
+  /// The scales of codes: a scale for each 128 elements of each row, of kF32, or kU8 where they are e8m0.
+  std::optional<Operand> scales{};
+  /// How many pairs of a token and an expert each local expert received: [local experts] of kU32.
+  std::optional<Operand> counts{};
+  /// The first row of each local expert in the order of experts, and the row behind the last: [local experts + 1] of kU32. By rank, into
+  /// the index.
+  std::optional<Operand> offsets{};
+  /// The local expert of each row: [rows] of kI32. By rank, the local expert of each pair of the row's token, or -1 for an expert of
+  /// another rank: [rows, top_k].
+  std::optional<Operand> ids{};
+  /// The weight of each row: [rows] of kF32. By rank, of each pair of the row's token, or 0 for an expert of another rank: [rows, top_k].
+  std::optional<Operand> weights{};
+  /// Source rank and token of each row: [rows, 2] of kU32.
+  std::optional<Operand> sources{};
+  /// By rank alone: the number of the row of each pair, in the order of local experts, for a matrix product that gathers: [rows, top_k] of
+  /// kU32, of which `offsets` says what belongs to which expert.
+  std::optional<Operand> index{};
+  /// The order of `scales`.
+  ScaleOrder order = ScaleOrder::kRows;
+};
+
+/// The settings of a combine. Must not outlive the operand's source.
+struct CombineOptions {
+  /// Whether results are multiplied by the weights of the routing, if it has weights.
+  bool weighted = true;
+  /// Rows that are added to the sums before they are rounded: [tokens, hidden]. They may be the memory of the output.
+  std::optional<ConstOperand> add{};
+};
+
+/// A dispatch that waits for its combine: which rows came from where. Move-only; usable from any thread.
+///
+/// Holds one of ExpertConfig::in_flight slots of its Experts until it is destroyed. It shares ownership of what it needs of its Experts,
+/// which may be destroyed before. One that was made on a Capture serves that capture alone; when the capture has ended, destroy it.
+class [[nodiscard]] Routed {
+ public:
+  Routed(Routed&&) noexcept = default;
+  Routed& operator=(Routed&&) noexcept = default;
+
+  /// Sends the results of this rank's experts back, and sums those of this rank's tokens into `output`, [tokens, hidden]. Enqueues and
+  /// returns. All ranks call it in the same order. May be called more than once.
+  ///
+  /// `rows` has a row of ExpertConfig::dtype where the dispatch put one. A token's sum is made in f32, of products that are rounded: w y of
+  /// each of its experts, with a weight of 1 where the routing has none. A rank adds the results of its own experts in the order of the
+  /// token's ids and rounds the sum to the type; the token's rank adds the sums of the ranks in their order and rounds. With
+  /// Determinism::kExact the token's rank adds all results in the order of the token's ids and rounds once, so that the bits depend neither
+  /// on the world size nor on the placement. By rank, a row is the caller's sum for its token, and counts as it is. The sum of no results
+  /// is 0.
+  ///
+  /// Throws kInvalidArgument for operands of another length, type or device, that overlap, and for a queue of another capture than that of
+  /// the dispatch; the group's error if the group has failed.
+  void combine(ConstOperand rows, Operand output, Queue queue, CombineOptions options = CombineOptions()) const;
+  /// Sends other rows of the same tokens the same way, as a backward pass does. `scales`: those of Wire::kGivenF8. Enqueues and returns.
+  /// All ranks call it in the same order. Throws what Experts::dispatch throws, but for the routing.
+  void dispatch(ConstOperand rows, const Received& into, Queue queue, std::optional<ConstOperand> scales = std::nullopt) const;
+  /// How many pairs of a token and an expert each expert of this rank received. Blocks until the device has counted, which has a deadline.
+  /// From then on operands need room for the rows that came, and no more. Throws kUnsupported for the routing of a capture, which counts
+  /// anew in every launch; the group's error if the group has failed.
+  std::vector<std::size_t> counts() const;
+
+ private:
+  friend class Experts;
+  explicit Routed(std::shared_ptr<core::Routed> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::Routed> core_;
+};
+
+/// The experts of a layer, spread over the ranks of a group. Made by Collectives::experts. Move-only; usable from any thread.
+///
+/// Every rank makes the calls in the same order. Calls enqueue and return. A call on another stream waits for the call before. Ranks may
+/// have different numbers of tokens, also none. Which rows a rank receives, and in which order, is a function of the ids of all ranks
+/// alone; so are the bits of the sums. No device memory is allocated after opening. A call can be captured where the backend of its
+/// collectives can be, and a replay reads ids, weights and the count of tokens anew. A graph whose slot the handle of an eager dispatch
+/// holds throws kUnsupported at its launch.
+///
+/// May be destroyed before its handles and graphs, which share ownership of what they need. Destroying the last of them waits for the
+/// device.
+class Experts {
+ public:
+  Experts(Experts&&) noexcept = default;
+  Experts& operator=(Experts&&) noexcept = default;
+
+  /// Sends the rows of this rank's tokens to their experts, and receives the rows of the experts here. Enqueues and returns. `rows` is
+  /// [tokens, hidden], or with Wire::kBytes the bytes of as many rows. With Wire::kGivenF8, `rows` has codes, of kU8 or kF8E4M3, and
+  /// `scales` a scale in f32 for each 128 elements: [tokens, groups].
+  ///
+  /// Throws kInvalidArgument for operands of another length, type or device than the settings ask for, and for operands that overlap;
+  /// kUnsupported if every slot is held, or where the call is captured and the backend cannot be; the group's error if the group has
+  /// failed. What only the device sees ends the group on every rank, as a timeout does, and no row is written: kRouting for an expert that
+  /// there is not, kCapacity for more rows than a rank has room for and for a count of tokens above that of the ids. A later call, or
+  /// Communicator::synchronize, throws these.
+  Routed dispatch(const Routing& routing, ConstOperand rows, const Received& into, Queue queue,
+                  std::optional<ConstOperand> scales = std::nullopt) const;
+  /// The routing of a dispatch without its rows: Routed::counts then says how many rows will come, and Routed::dispatch sends them.
+  /// Enqueues and returns. Throws what dispatch throws.
+  Routed plan(const Routing& routing, Queue queue) const;
+
+  /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. Every rank keeps as many experts as
+  /// before. Ranks give the same placement. Collective; blocks until the work of `stream` is done. Throws kMismatch on every rank if
+  /// placements differ; kInvalidArgument for a placement that leaves an expert out, or with another number of experts on a rank;
+  /// kUnsupported while a dispatch holds a slot, with kPeer on the other ranks.
+  void place(const Placement& placement, const Stream& stream) const;
+
+  /// The experts of this rank, in local order.
+  std::vector<std::size_t> local_experts() const;
+  /// How many rows an operand for received rows needs room for.
+  std::size_t capacity() const;
+  /// The method that serves; not kAuto.
+  Method method() const;
+
+ private:
+  friend class Collectives;
+  explicit Experts(std::shared_ptr<core::Experts> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::Experts> core_;
+};
+
+}  // namespace symmetra

@@ -1,0 +1,382 @@
+//! Experts of a communicator or of a parallel group.
+
+use super::Report;
+use super::collectives::{Caller, tensors};
+use super::config::{dtype, numbered};
+use super::report::guard;
+use super::tensor::{Target, held, target};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::experts::{
+    Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, ScaleOrder, Scales, Wire,
+};
+use crate::group::Determinism;
+use crate::op::Held;
+use bridge::{
+    AskedCombine, AskedPlacement, AskedReceived, AskedRouting, ExpertSettings, Group, MaybeOperand, MaybeSize, Operand,
+    Queue, SentRows,
+};
+
+#[cxx::bridge(namespace = "symmetra::core")]
+mod bridge {
+    /// The experts of a rank.
+    struct ExpertsOfRank {
+        experts: Vec<usize>,
+    }
+
+    /// Mirrors `symmetra::Placement`: a table, or else a rule.
+    struct AskedPlacement {
+        round_robin: bool,
+        is_table: bool,
+        table: Vec<ExpertsOfRank>,
+    }
+
+    /// Mirrors `symmetra::ExpertConfig`.
+    struct ExpertSettings {
+        experts: usize,
+        top_k: usize,
+        hidden: usize,
+        max_tokens: usize,
+        dtype: u32,
+        wire: u32,
+        scales: u32,
+        row_bytes: usize,
+        layout: u32,
+        align: usize,
+        padded_rows: usize,
+        method: u32,
+        placement: AskedPlacement,
+        /// The number of a determinism.
+        determinism: MaybeSize,
+        capacity: MaybeSize,
+        in_flight: usize,
+        blocks: MaybeSize,
+    }
+
+    /// Mirrors `std::optional<symmetra::Operand>`.
+    #[derive(Clone, Copy)]
+    struct MaybeOperand {
+        set: bool,
+        operand: Operand,
+    }
+
+    /// Mirrors `symmetra::Routing`.
+    struct AskedRouting {
+        ids: Operand,
+        weights: MaybeOperand,
+        tokens: MaybeOperand,
+    }
+
+    /// Mirrors `symmetra::Received`.
+    struct AskedReceived {
+        rows: Operand,
+        scales: MaybeOperand,
+        counts: MaybeOperand,
+        offsets: MaybeOperand,
+        ids: MaybeOperand,
+        weights: MaybeOperand,
+        sources: MaybeOperand,
+        index: MaybeOperand,
+        columns: bool,
+    }
+
+    /// The rows that a dispatch sends, and where it receives rows.
+    struct SentRows {
+        rows: Operand,
+        scales: MaybeOperand,
+        into: AskedReceived,
+    }
+
+    /// A combine, with `symmetra::CombineOptions`.
+    struct AskedCombine {
+        rows: Operand,
+        output: Operand,
+        weighted: bool,
+        add: MaybeOperand,
+    }
+
+    unsafe extern "C++" {
+        include!("symmetra/src/capi/mod.rs.h");
+
+        type Group = crate::capi::bridge::Group;
+        type MaybeSize = crate::capi::bridge::MaybeSize;
+        type Operand = crate::capi::bridge::Operand;
+        type Queue = crate::capi::bridge::Queue;
+    }
+
+    extern "Rust" {
+        fn expert_backend(settings: &mut ExpertSettings, name: &CxxString, world_size: usize) -> Result<()>;
+        fn expert_bytes(world_size: usize, settings: &ExpertSettings) -> Result<u64>;
+
+        type Experts;
+        unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>>;
+        unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<()>;
+        fn experts_local(experts: &Experts) -> Vec<usize>;
+        fn experts_capacity(experts: &Experts) -> usize;
+        fn experts_method(experts: &Experts) -> u32;
+        unsafe fn experts_plan(experts: &Experts, routing: &AskedRouting, queue: Queue) -> Result<Box<Routed>>;
+        unsafe fn experts_dispatch(
+            experts: &Experts,
+            routing: &AskedRouting,
+            sent: &SentRows,
+            queue: Queue,
+        ) -> Result<Box<Routed>>;
+
+        type Routed;
+        unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, queue: Queue) -> Result<()>;
+        unsafe fn routed_combine(routed: &Routed, asked: &AskedCombine, queue: Queue) -> Result<()>;
+        fn routed_counts(routed: &Routed) -> Result<Vec<usize>>;
+    }
+}
+
+/// The methods, by their numbers.
+const METHODS: [Method; 4] = [Method::Auto, Method::Direct, Method::Gather, Method::Broadcast];
+
+fn method_number(method: Method) -> u32 {
+    METHODS.iter().position(|known| *known == method).map_or(0, |number| number as u32)
+}
+
+impl From<&AskedPlacement> for Placement {
+    fn from(asked: &AskedPlacement) -> Self {
+        match (asked.is_table, asked.round_robin) {
+            (true, _) => Self::Table(asked.table.iter().map(|of_rank| of_rank.experts.clone()).collect()),
+            (false, true) => Self::RoundRobin,
+            (false, false) => Self::Blocks,
+        }
+    }
+}
+
+impl TryFrom<&ExpertSettings> for ExpertConfig {
+    type Error = Error;
+
+    fn try_from(asked: &ExpertSettings) -> Result<Self> {
+        let size = |maybe: MaybeSize| maybe.set.then_some(maybe.value);
+        let scales = numbered("Scales", &[Scales::F32, Scales::PowersOfTwo, Scales::E8M0], asked.scales)?;
+        let wires = [Wire::Same, Wire::F8(scales), Wire::GivenF8, Wire::Bytes(asked.row_bytes)];
+        let (align, rows) = (asked.align, asked.padded_rows);
+        let layouts = [Layout::ByRank, Layout::ByExpert { align }, Layout::Padded { rows }];
+        let modes = [Determinism::PerAlgorithm, Determinism::Exact];
+        let mode = |number: usize| numbered("a Determinism", &modes, number as u32);
+        Ok(Self {
+            dtype: dtype(asked.dtype)?,
+            wire: numbered("a Wire", &wires, asked.wire)?,
+            layout: numbered("a Layout", &layouts, asked.layout)?,
+            method: numbered("a Method", &METHODS, asked.method)?,
+            placement: Placement::from(&asked.placement),
+            determinism: size(asked.determinism).map(mode).transpose()?,
+            capacity: size(asked.capacity),
+            in_flight: asked.in_flight,
+            blocks: size(asked.blocks).map(|blocks| blocks as u32),
+            ..Self::new(asked.experts, asked.top_k, asked.hidden, asked.max_tokens)
+        })
+    }
+}
+
+/// Gives the settings the method and the layout of a backend.
+fn expert_backend(settings: &mut ExpertSettings, name: &cxx::CxxString, world_size: usize) -> Result<(), Report> {
+    guard(|| {
+        let config = ExpertConfig::try_from(&*settings)?.backend(&name.to_string_lossy(), world_size)?;
+        settings.method = method_number(config.method);
+        match config.layout {
+            Layout::ByRank => settings.layout = 0,
+            Layout::ByExpert { align } => (settings.layout, settings.align) = (1, align),
+            Layout::Padded { rows } => (settings.layout, settings.padded_rows) = (2, rows),
+        }
+        Ok(())
+    })
+}
+
+fn expert_bytes(world_size: usize, settings: &ExpertSettings) -> Result<u64, Report> {
+    guard(|| crate::experts::expert_bytes(world_size, &ExpertConfig::try_from(settings)?))
+}
+
+/// # Safety
+/// The group's pointers are those of the headers: *borrowing*.
+unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>, Report> {
+    guard(|| {
+        let config = ExpertConfig::try_from(settings)?;
+        // SAFETY: passed on.
+        let experts = match unsafe { Caller::new(group) }? {
+            Caller::Communicator(communicator) => communicator.experts(config),
+            Caller::Coordinator(coordinator) => coordinator.experts(config),
+        };
+        experts.map(Box::new)
+    })
+}
+
+/// # Safety
+/// The queue's pointers are those of the headers: *borrowing*.
+unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<(), Report> {
+    // SAFETY: passed on.
+    guard(|| match unsafe { target(queue) }? {
+        Target::Stream(stream) => experts.place(&Placement::from(placement), stream),
+        Target::Capture(_) => Err(Error::unsupported("a placement of experts", "a graph cannot place them")),
+    })
+}
+
+fn experts_local(experts: &Experts) -> Vec<usize> {
+    experts.local_experts()
+}
+
+fn experts_capacity(experts: &Experts) -> usize {
+    experts.capacity()
+}
+
+fn experts_method(experts: &Experts) -> u32 {
+    method_number(experts.method())
+}
+
+/// # Safety
+/// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn maybe(device: &Device, asked: &MaybeOperand) -> Result<Option<Held>> {
+    // SAFETY: passed on.
+    asked.set.then(|| unsafe { held(device, &asked.operand) }).transpose()
+}
+
+impl AskedRouting {
+    fn operands(&self) -> [&Operand; 3] {
+        [&self.ids, &self.weights.operand, &self.tokens.operand]
+    }
+
+    /// # Safety
+    /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
+    unsafe fn resolve(&self, device: &Device) -> Result<Routing<'static>> {
+        // SAFETY: passed on.
+        let mut routing = Routing::of(unsafe { held(device, &self.ids) }?);
+        // SAFETY: passed on.
+        let maybe = |asked| unsafe { maybe(device, asked) };
+        routing.weights = maybe(&self.weights)?;
+        routing.tokens = maybe(&self.tokens)?;
+        Ok(routing)
+    }
+}
+
+/// What a dispatch sends, and where it receives: operands that are checked by themselves.
+struct Sent {
+    rows: Held,
+    scales: Option<Held>,
+    into: Received<'static>,
+}
+
+impl SentRows {
+    fn operands(&self) -> [&Operand; 10] {
+        let AskedReceived { rows, scales, counts, offsets, ids, weights, sources, index, .. } = &self.into;
+        let others = [&self.scales, scales, counts, offsets, ids, weights, sources, index];
+        let [given, scales, counts, offsets, ids, weights, sources, index] = others.map(|asked| &asked.operand);
+        [&self.rows, given, rows, scales, counts, offsets, ids, weights, sources, index]
+    }
+
+    /// # Safety
+    /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
+    unsafe fn resolve(&self, device: &Device) -> Result<Sent> {
+        // SAFETY: passed on.
+        let held = |asked| unsafe { held(device, asked) };
+        // SAFETY: passed on.
+        let maybe = |asked| unsafe { maybe(device, asked) };
+        let order = if self.into.columns { ScaleOrder::Columns } else { ScaleOrder::Rows };
+        let mut into = Received::of(held(&self.into.rows)?);
+        into.scales = maybe(&self.into.scales)?.map(|scales| (scales, order));
+        into.counts = maybe(&self.into.counts)?;
+        into.offsets = maybe(&self.into.offsets)?;
+        into.ids = maybe(&self.into.ids)?;
+        into.weights = maybe(&self.into.weights)?;
+        into.sources = maybe(&self.into.sources)?;
+        into.index = maybe(&self.into.index)?;
+        Ok(Sent { rows: held(&self.rows)?, scales: maybe(&self.scales)?, into })
+    }
+}
+
+/// A dispatch, which owns what it needs of its experts.
+pub struct Routed(crate::experts::Routed<'static>);
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn experts_plan(experts: &Experts, routing: &AskedRouting, queue: Queue) -> Result<Box<Routed>, Report> {
+    guard(|| {
+        let operands = routing.operands();
+        // SAFETY: passed on.
+        let routing = unsafe { routing.resolve(experts.device()) }?;
+        // SAFETY: passed on.
+        let routed = match unsafe { target(queue) }? {
+            Target::Stream(stream) => experts.dispatched(&routing, None, &stream),
+            Target::Capture(capture) => {
+                // SAFETY: passed on.
+                experts.dispatched(&routing, None, &capture.keep(unsafe { tensors(&operands) })?)
+            }
+        };
+        Ok(Box::new(Routed(routed?)))
+    })
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn experts_dispatch(
+    experts: &Experts,
+    routing: &AskedRouting,
+    sent: &SentRows,
+    queue: Queue,
+) -> Result<Box<Routed>, Report> {
+    guard(|| {
+        let operands = [&routing.operands()[..], &sent.operands()].concat();
+        // SAFETY: passed on.
+        let routing = unsafe { routing.resolve(experts.device()) }?;
+        // SAFETY: passed on.
+        let Sent { rows, scales, into } = unsafe { sent.resolve(experts.device()) }?;
+        let sent = Some((&rows, scales.as_ref(), &into));
+        // SAFETY: passed on.
+        let routed = match unsafe { target(queue) }? {
+            Target::Stream(stream) => experts.dispatched(&routing, sent, &stream),
+            Target::Capture(capture) => {
+                // SAFETY: passed on.
+                experts.dispatched(&routing, sent, &capture.keep(unsafe { tensors(&operands) })?)
+            }
+        };
+        Ok(Box::new(Routed(routed?)))
+    })
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, queue: Queue) -> Result<(), Report> {
+    guard(|| {
+        let operands = sent.operands();
+        // SAFETY: passed on.
+        let Sent { rows, scales, into } = unsafe { sent.resolve(routed.0.device()) }?;
+        let rows = (&rows, scales.as_ref());
+        // SAFETY: passed on.
+        match unsafe { target(queue) }? {
+            Target::Stream(stream) => routed.0.again(rows, &into, &stream),
+            // SAFETY: passed on.
+            Target::Capture(capture) => routed.0.again(rows, &into, &capture.keep(unsafe { tensors(&operands) })?),
+        }
+    })
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn routed_combine(routed: &Routed, asked: &AskedCombine, queue: Queue) -> Result<(), Report> {
+    guard(|| {
+        let AskedCombine { rows, output, weighted, add } = asked;
+        let device = routed.0.device();
+        // SAFETY: passed on.
+        let resolved = [unsafe { held(device, rows) }?, unsafe { held(device, output) }?];
+        let mut options = Combine::default();
+        options.unweighted = !weighted;
+        // SAFETY: passed on.
+        options.add = unsafe { maybe(device, add) }?;
+        let both = resolved.each_ref();
+        // SAFETY: passed on.
+        match unsafe { target(queue) }? {
+            Target::Stream(stream) => routed.0.combined(both, &options, &stream),
+            Target::Capture(capture) => {
+                // SAFETY: passed on.
+                let kept = unsafe { tensors(&[rows, output, &add.operand]) };
+                routed.0.combined(both, &options, &capture.keep(kept)?)
+            }
+        }
+    })
+}
+
+fn routed_counts(routed: &Routed) -> Result<Vec<usize>, Report> {
+    guard(|| routed.0.counts())
+}

@@ -1,0 +1,163 @@
+// What experts refuse, when they are opened, at a call, and on the device.
+#pragma once
+
+#include "expert_ranks.hpp"
+
+namespace test {
+
+/// Names of backends, limits of settings, and the room that experts take.
+inline void settings() {
+  const ExpertConfig base(8, 2, 64, 16);
+  CHECK(base.backend("naive", 4).method == Method::kBroadcast);
+  CHECK(base.backend("allgather_reducescatter", 4).method == Method::kGather);
+  CHECK(base.backend("mori", 4).layout == Layout::kByRank);
+  const ExpertConfig low_latency = base.backend("deepep_low_latency", 4);
+  CHECK(low_latency.layout == Layout::kPadded && low_latency.hidden == 64);
+  CHECK_EQ(low_latency.padded_rows, 4u * 16 * 2);
+  CHECK(says(CHECK_THROWS(kInvalidArgument, base.backend("deepest", 4)), "deepep_high_throughput"));
+  ExpertConfig two_slots = base;
+  two_slots.in_flight = 2;
+  CHECK(expert_bytes(4, two_slots) > expert_bytes(4, base));
+
+  const auto refused = [](const char* words, const std::function<void(ExpertConfig&)>& change) {
+    ExpertConfig config(8, 2, 64, 16);
+    change(config);
+    CHECK(says(CHECK_THROWS(kInvalidArgument, expert_bytes(2, config)), words));
+  };
+  refused("the number of experts is 0", [](ExpertConfig& config) { config.experts = 0; });
+  refused("the number of experts of a token is 65", [](ExpertConfig& config) { config.top_k = 65; });
+  refused("the elements of a row is 65537", [](ExpertConfig& config) { config.hidden = 65537; });
+  refused("max_tokens is 0", [](ExpertConfig& config) { config.max_tokens = 0; });
+  refused("in_flight is 4", [](ExpertConfig& config) { config.in_flight = 4; });
+  refused("blocks is 0", [](ExpertConfig& config) { config.blocks = 0; });
+  refused("the capacity is 0", [](ExpertConfig& config) { config.capacity = 0; });
+  refused("the type of rows is i32", [](ExpertConfig& config) { config.dtype = Dtype::kI32; });
+  refused("the alignment of rows is 0", [](ExpertConfig& config) {
+    config.layout = Layout::kByExpert;
+    config.align = 0;
+  });
+  refused("the rows of an expert is 0", [](ExpertConfig& config) { config.layout = Layout::kPadded; });
+  refused("the bytes of a row is 0", [](ExpertConfig& config) { config.wire = Wire::kBytes; });
+  refused("the number of a Wire is 4", [](ExpertConfig& config) { config.wire = static_cast<Wire>(4); });
+  refused("listed twice", [](ExpertConfig& config) { config.placement = Placement::table({{0, 1, 2, 3, 3}, {4, 5, 6, 7}}); });
+  refused("an expert of rank 1 is 8", [](ExpertConfig& config) { config.placement = Placement::table({{0, 1, 2, 3}, {8}}); });
+
+  ranks(2, [](Bootstrap& bootstrap) {
+    const Two two(bootstrap);
+    ExpertConfig config(8, 2, 64 + two.rank, 16);
+    CHECK_EQ(CHECK_THROWS(kMismatch, two.communicator.experts(config)).rank(), 1);
+    config = ExpertConfig(8, 2, 4096, 256);
+    CHECK(expert_bytes(2, config) > small().heap_bytes);
+    CHECK_THROWS(kOutOfMemory, two.communicator.experts(config));
+    two.communicator.close();
+  });
+}
+
+/// What a call refuses, before anything runs.
+inline void refused() {
+  ranks(2, [](Bootstrap& bootstrap) {
+    const Two two(bootstrap);
+    const Stream& stream = two.stream;
+    const Experts experts = two.communicator.experts(single());
+    const DeviceBuffer rows(two.device, 2, Dtype::kF32), received(two.device, 4, Dtype::kF32), output(two.device, 2, Dtype::kF32);
+    const DeviceBuffer doubles(two.device, 8, Dtype::kF64), words(two.device, 8, Dtype::kU32), one(two.device, 1, Dtype::kF32);
+    const auto bad = [&](const char* said, const Routing& routing, const ConstOperand& sent, const Received& into) {
+      CHECK(says(CHECK_THROWS(kInvalidArgument, experts.dispatch(routing, sent, into, stream)), said));
+    };
+    const Routing right(two.ids);
+    const Received into(received);
+    bad("the type of the ids is f32, but it must be i32 or i64", Routing(rows), rows, into);
+    bad("the number of ids is 3", Routing(ConstOperand(words.data(), 3, Dtype::kI32)), rows, into);
+    bad("the type of the weights is u32", Routing(two.ids, words), rows, into);
+    bad("the number of weights is 1", Routing(two.ids, one), rows, into);
+    Routing counted(two.ids);
+    counted.tokens = one;
+    bad("the type of the count of tokens is f32", counted, rows, into);
+    counted.tokens = words;
+    bad("the length of the count of tokens is 8", counted, rows, into);
+    bad("the type of the rows is f64", right, doubles, into);
+    bad("the length of the rows is 1", right, one, into);
+    bad("the type of the received rows is f64", right, rows, Received(doubles));
+    bad("the length of the received rows is 1", right, rows, Received(one));
+    bad("overlap", right, ConstOperand(received.data(), 2, Dtype::kF32), into);
+    const auto bad_with = [&](const char* said, const std::function<void(Received&)>& change) {
+      Received changed(received);
+      change(changed);
+      bad(said, right, rows, changed);
+    };
+    bad_with("the type of the received counts is f32", [&](Received& changed) { changed.counts = one; });
+    bad_with("the length of the received offsets is 1",
+             [&](Received& changed) { changed.offsets = Operand(words.data(), 1, Dtype::kU32); });
+    bad_with("the type of the received ids is u32", [&](Received& changed) { changed.ids = words; });
+    bad_with("the received weights is given", [&](Received& changed) { changed.weights = doubles; });
+    bad_with("the length of the sources is 2", [&](Received& changed) { changed.sources = Operand(words.data(), 2, Dtype::kU32); });
+    bad_with("the index of rows in the order of experts is given", [&](Received& changed) { changed.index = words; });
+    bad_with("the number of received scales is 1", [&](Received& changed) { changed.scales = one; });
+    CHECK(says(CHECK_THROWS(kInvalidArgument, experts.dispatch(right, rows, into, stream, one)), "the number of scales is 1"));
+
+    const Routed routed = experts.dispatch(right, rows, into, stream);
+    const auto bad_sum = [&](const char* said, const ConstOperand& results, const Operand& sums, std::optional<ConstOperand> add) {
+      CombineOptions options;
+      options.add = add;
+      CHECK(says(CHECK_THROWS(kInvalidArgument, routed.combine(results, sums, stream, options)), said));
+    };
+    bad_sum("the type of the results is f64", doubles, output, std::nullopt);
+    bad_sum("the length of the results is 1", one, output, std::nullopt);
+    bad_sum("the type of the output is u32", received, words, std::nullopt);
+    bad_sum("the length of the output is 1", received, one, std::nullopt);
+    bad_sum("the length of the rows to add is 1", received, output, one);
+    bad_sum("overlap", received, Operand(received.data(), 2, Dtype::kF32), std::nullopt);
+    CHECK(says(CHECK_THROWS(kInvalidArgument, routed.dispatch(doubles, into, stream)), "the type of the rows is f64"));
+    // Nothing of that ended the group.
+    routed.combine(received, output, stream);
+    two.communicator.synchronize(stream);
+    two.communicator.close();
+  });
+}
+
+/// What only the device sees is one error on all ranks, and no row is written.
+inline void found_on_the_device() {
+  struct Case {
+    ErrorKind kind;
+    std::int32_t rank;
+    const char* words;
+    std::int32_t last_id;  ///< of rank 1
+    std::uint32_t count;   ///< of rank 1
+    std::optional<std::size_t> capacity;
+  };
+  const Case cases[] = {{ErrorKind::kRouting, 1, "token 1 of rank 1 goes to expert 9, but there are 2", 9, 2, std::nullopt},
+                        {ErrorKind::kCapacity, 0, "rank 0 has 2 rows, but room for 1", 0, 2, 1},
+                        {ErrorKind::kCapacity, 1, "rank 1 has 3 rows, but room for 2", 0, 3, std::nullopt}};
+  for (const Case& one : cases) {
+    ranks(2, [&](Bootstrap& bootstrap) {
+      const Two two(bootstrap);
+      const Stream& stream = two.stream;
+      ExpertConfig config = single(Layout::kByRank);
+      config.capacity = one.capacity;
+      const Experts experts = two.communicator.experts(config);
+      const DeviceBuffer rows = filled(2, 1.0f, two.device, stream), received = filled(4, kUntouched, two.device, stream);
+      const DeviceBuffer count = filled<std::uint32_t>(1, two.rank == 1 ? one.count : 2, two.device, stream);
+      if (two.rank == 1) two.ids.write(std::vector<std::int32_t>{1, one.last_id}, stream);
+      Routing routing(two.ids);
+      routing.tokens = count;
+      const Routed routed = experts.dispatch(routing, rows, Received(received), stream);
+      const auto fails = [&](const std::function<void()>& run) {
+        try {
+          run();
+          fail(__FILE__, __LINE__, std::string("nothing said: ") + one.words);
+        } catch (const Error& error) {
+          CHECK_EQ(error.kind(), one.kind);
+          CHECK_EQ(error.rank(), one.rank);
+          CHECK(says(error, one.words));
+        }
+      };
+      fails([&] { two.communicator.synchronize(stream); });
+      fails([&] { (void)routed.counts(); });
+      fails([&] { two.communicator.check(); });
+      CHECK(received.read<float>(stream) == std::vector<float>(4, kUntouched));
+      fails([&] { two.communicator.close(); });
+    });
+  }
+}
+
+}  // namespace test
