@@ -65,6 +65,10 @@ enum class Method : std::uint32_t {
   kDirect = 1,
   kGather = 2,     ///< an all-gather of all ranks' rows, and an all-to-all of the results
   kBroadcast = 3,  ///< a broadcast of each rank's rows, and an all-to-all of the results
+  /// Rows and results go in packets that prove their own arrival: no barrier, for few tokens. At most 8192 tokens of all ranks, and 2048
+  /// copies of experts. Routing and rows travel together, so plan() and Routed::dispatch() are kUnsupported. A NaN may become another NaN.
+  /// Own kernels alone.
+  kPackets = 4,
 };
 
 /// The order of scales of received rows, of which a row has a group for each 128 elements. The numbers are stable.

@@ -130,7 +130,7 @@ mod bridge {
 }
 
 /// The methods, by their numbers.
-const METHODS: [Method; 4] = [Method::Auto, Method::Direct, Method::Gather, Method::Broadcast];
+const METHODS: [Method; 5] = [Method::Auto, Method::Direct, Method::Gather, Method::Broadcast, Method::Packets];
 
 fn method_number(method: Method) -> u32 {
     METHODS.iter().position(|known| *known == method).map_or(0, |number| number as u32)

@@ -115,7 +115,7 @@ void round_trips() {
   const Lists blocks{{0, 1}, {2, 3}, {4, 5, 6}}, turns{{0, 3, 6}, {1, 4}, {2, 5}}, copies{{5, 0, 1}, {2, 3, 5}, {4, 6, 5, 2}};
   test::ranks(kWorld, [&](Bootstrap& bootstrap) {
     const Communicator communicator = Communicator::open(bootstrap, Device::host(), small());
-    for (const Method method : {Method::kAuto, Method::kGather, Method::kBroadcast}) {
+    for (const Method method : {Method::kAuto, Method::kGather, Method::kBroadcast, Method::kPackets}) {
       round_trip<std::int32_t>(communicator, layer(Layout::kByRank, method), blocks);
     }
     round_trip<std::int64_t>(communicator, layer(Layout::kByExpert), blocks);
