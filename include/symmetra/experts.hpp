@@ -159,7 +159,7 @@ struct Routing {
 
   /// The experts of each token: [tokens, top_k] of kI32 or kI64. -1 is no expert. The same expert twice in a token is two rows.
   ConstOperand ids;
-  /// The weight of each result in its token's sum: [tokens, top_k] of kF32.
+  /// The weight of each result in its token's sum: [tokens, top_k] of kF32. Without weights each is 1.
   std::optional<ConstOperand> weights;
   /// How many of the tokens take part: one element of kU32 in device memory, which is read when the queue gets there. The other tokens go
   /// to no expert, and their rows of a combine's output stay as they are.
@@ -196,7 +196,7 @@ struct Received {
 
 /// The settings of a combine. Must not outlive the operand's source.
 struct CombineOptions {
-  /// Whether results are multiplied by the weights of the routing, if it has weights.
+  /// Whether results are multiplied by the weights of the routing. All ranks say the same.
   bool weighted = true;
   /// Rows that are added to the sums before they are rounded: [tokens, hidden]. They may be the memory of the output.
   std::optional<ConstOperand> add{};

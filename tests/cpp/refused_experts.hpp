@@ -89,7 +89,7 @@ inline void refused() {
     bad_with("the length of the received offsets is 1",
              [&](Received& changed) { changed.offsets = Operand(words.data(), 1, Dtype::kU32); });
     bad_with("the type of the received ids is u32", [&](Received& changed) { changed.ids = words; });
-    bad_with("the received weights is given", [&](Received& changed) { changed.weights = doubles; });
+    bad_with("the type of the received weights is f64", [&](Received& changed) { changed.weights = doubles; });
     bad_with("the length of the sources is 2", [&](Received& changed) { changed.sources = Operand(words.data(), 2, Dtype::kU32); });
     bad_with("the index of rows in the order of experts is given", [&](Received& changed) { changed.index = words; });
     bad_with("the number of received scales is 1", [&](Received& changed) { changed.scales = one; });
