@@ -255,7 +255,7 @@ fn codes_need_their_scales() {
 #[test]
 fn a_graph_reads_its_operands_anew() {
     let world = 3;
-    let replays = repeats("SYMMETRA_REPLAYS", 60, 10_000);
+    let replays = repeats("SYMMETRA_REPLAYS", 60, 500);
     threads(world, &config(), |rank| {
         for method in METHODS {
             let experts = rank.communicator.experts(small(method)).unwrap();

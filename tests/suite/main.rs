@@ -11,6 +11,7 @@ mod cut_calls;
 mod environment;
 mod expert_errors;
 mod expert_methods;
+mod expert_oracle;
 mod graphs;
 #[cfg(feature = "gloo")]
 mod hosts;
