@@ -14,12 +14,9 @@ use crate::types::{Dtype, Reduction};
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) args: args::ExpertArgs,
-    /// Parts of the step, each for a block. Equal on all ranks in a kernel between barriers.
-    pub(crate) units: usize,
-    /// What the threads of a block share among them.
-    pub(crate) items: usize,
-    /// Words of a block's memory, beside two a thread.
-    pub(crate) words: usize,
+    /// Units of the step, of which a block takes one at a time; and items of a unit, which the threads of a block share. Equal
+    /// on all ranks in a kernel between barriers.
+    pub(crate) work: [usize; 2],
     /// Most blocks, if there is a limit. Equal on all ranks in a kernel between barriers.
     pub(crate) most_blocks: Option<u32>,
 }
@@ -31,7 +28,7 @@ impl Communicator {
     /// The addresses of the block are valid for what its settings say, and stay so until the device has done the step, or
     /// are the caller's duty.
     pub(crate) unsafe fn expert_step(&self, step: &Step, queue: &impl Enqueue) -> Result<()> {
-        if step.units == 0 {
+        if step.work[0] == 0 {
             return Ok(());
         }
         let wait = self.0.arena.wait(false);
@@ -89,7 +86,7 @@ impl Communicator {
     unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: &impl Enqueue) -> Result<()> {
         let shape = shape_of(self.0.group.device());
         let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);
-        let geometry = geometry::experts(shape, [step.units, step.items], most_blocks, step.words);
+        let geometry = geometry::experts(shape, args, step.work, most_blocks);
         // SAFETY: the caller's promise.
         queue.enqueue("launch a step of experts", |raw| unsafe { raw.launch(args, &geometry) })
     }

@@ -210,7 +210,7 @@ impl Experts {
         let region = Region::new(&over, region_bytes(&config, &form, packets.as_ref()))?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
-            let table = DeviceBuffer::from_slice(&table(&lists, config.experts), &side)?;
+            let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
             let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
             let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
             let sums = if exact { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
@@ -350,7 +350,7 @@ impl Experts {
         }
         let placed = inner.slots.while_free("a placement of experts", || {
             inner.lane.lock().order(stream)?;
-            inner.table.write(&table(&lists, config.experts), stream)
+            inner.table.write(&table(&lists, form.rank, config.experts), stream)
         });
         over.together("place experts", placed)?;
         *known = lists;

@@ -24,8 +24,12 @@ const ALIGN: usize = 256;
 const MOST_COPIES: usize = 2048;
 /// Most tokens of all ranks: every receiving block walks all of them.
 pub(super) const MOST_TOKENS: usize = 8192;
-/// Rows that a receiving block takes at once.
-const ROWS_AT_ONCE: usize = 8;
+/// Most rows that a receiving block takes at once.
+const MOST_ROWS_AT_ONCE: usize = 8;
+/// Most words of heads that a receiving block keeps in its memory.
+const MOST_HELD_WORDS: usize = 4096;
+/// Least blocks of a kernel whose work other ranks decide.
+const LEAST_BLOCKS: usize = 8;
 /// Kernels with a state of their own.
 const KERNELS: usize = 4;
 
@@ -142,20 +146,13 @@ impl Inner {
             buffer_bytes: area.buffer_bytes as u64,
             buffers: form.buffers as u32,
             telling_packets: area.telling_packets as u32,
-            rows_at_once: ROWS_AT_ONCE as u32,
             ..self.args(underway, operation)
         })
     }
 
-    fn packet_step(&self, args: args::ExpertArgs, units: usize, items: usize) -> ExpertStep {
-        let form = &self.form;
-        let words = match args.task {
-            args::kExpertReceive => {
-                form.copies + args::kMaxWorld as usize + 2 * form.local + 1 + ROWS_AT_ONCE * (1 + 2 * form.top_k)
-            }
-            _ => 0,
-        };
-        ExpertStep { args, units, items, words, most_blocks: self.config.blocks }
+    /// A kernel of packets, and how much work it has.
+    fn packed(&self, args: args::ExpertArgs, work: [usize; 2]) -> ExpertStep {
+        ExpertStep { args, work, most_blocks: self.config.blocks }
     }
 
     /// Sends heads and rows, and receives those that come here.
@@ -176,17 +173,21 @@ impl Inner {
             row_scales: address::<f32>(scales).cast_const(),
             ..self.packet_args(args::kExpertSend, underway, operation)?
         };
+        // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
+        let expected = (underway.tokens * form.world).max(LEAST_BLOCKS);
+        let at_once = expected.div_ceil(args::kMaxBlocks as usize / 2).min(MOST_ROWS_AT_ONCE);
         let receive = args::ExpertArgs {
             output: address(Some(&into.rows)),
             into: self.outputs(Some(into)),
+            rows_at_once: at_once as u32,
+            follows: 1,
+            holds: (form.held_words() <= MOST_HELD_WORDS).into(),
             ..self.packet_args(args::kExpertReceive, underway, operation)?
         };
         let items = form.row_bytes / PACKET_BYTES;
-        // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
-        let expected = (underway.tokens.max(1) * form.world).div_ceil(ROWS_AT_ONCE);
         let steps = [
-            self.packet_step(send, underway.tokens + 1, items),
-            self.packet_step(receive, expected, items * ROWS_AT_ONCE),
+            self.packed(send, [underway.tokens + 1, items]),
+            self.packed(receive, [expected.div_ceil(at_once), items * at_once]),
         ];
         self.exchange((operation, form.max_tokens * form.row_bytes), &steps, queue)
     }
@@ -214,13 +215,12 @@ impl Inner {
         let sum = args::ExpertArgs {
             output: address(Some(output)),
             add: address::<c_void>(options.add.as_ref()).cast_const(),
+            follows: 1,
             ..common(args::kExpertSum)?
         };
         let items = form.part_bytes / PACKET_BYTES;
-        let steps = [
-            self.packet_step(back, form.world * form.max_tokens, items),
-            self.packet_step(sum, underway.tokens.max(1), items),
-        ];
+        let expected = (underway.tokens * form.world).max(LEAST_BLOCKS);
+        let steps = [self.packed(back, [expected, items]), self.packed(sum, [underway.tokens.max(1), items])];
         self.exchange((operation, form.max_tokens * form.part_bytes), &steps, queue)
     }
 }

@@ -100,7 +100,8 @@ impl Inner {
             buffers: 1,
             telling_packets: 1,
             rows_at_once: 1,
-            reserved: 0,
+            follows: 0,
+            holds: 0,
             peers: [std::ptr::null_mut(); args::kMaxWorld as usize],
             regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
         }
@@ -130,7 +131,7 @@ impl Inner {
 
     /// Enqueues a kernel of this rank alone.
     fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: &impl Enqueue) -> Result<()> {
-        let step = ExpertStep { args: *args, units, items, words: 0, most_blocks: self.config.blocks };
+        let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
         // SAFETY: region, slots, table and sums live as long as `self`, which outlives the device's work: dropping device
         // memory waits for the device, and graphs keep `self` (liveness, bounds). The lane orders their use (exclusion).
         // Operands have the sizes that the check of the call found, and are freed after the device's work, or are the
@@ -156,7 +157,7 @@ impl Inner {
     fn meet(&self, args: &args::ExpertArgs, operation: Operation, queue: &impl Enqueue) -> Result<()> {
         let (units, row_bytes) = (self.form.max_tokens, args.row_bytes as usize);
         let items = row_bytes.div_ceil(PACKET_BYTES);
-        let step = ExpertStep { args: *args, units, items, words: 0, most_blocks: self.config.blocks };
+        let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
         self.exchange((operation, units * row_bytes), &[step], queue)
     }
 
