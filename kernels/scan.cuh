@@ -27,6 +27,7 @@ SYMMETRA_DEVICE Scanned<kCount> block_scan(const uint32_t (&values)[kCount], uin
     if (last) words[team * kCount + i] = scanned.before[i] + values[i];
   }
   platform::sync_block();
+  SYMMETRA_ROLLED
   for (uint32_t other = 0; other < (threads + platform::kTeam - 1) / platform::kTeam; ++other) {
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
@@ -57,6 +58,7 @@ SYMMETRA_DEVICE uint32_t block_max(uint32_t value, uint32_t* words) {
   uint32_t largest = platform::team_max(platform::kTeam, value);
   if (platform::thread() % platform::kTeam == 0) words[platform::thread() / platform::kTeam] = largest;
   platform::sync_block();
+  SYMMETRA_ROLLED
   for (uint32_t other = 0; other < teams; ++other) largest = words[other] > largest ? words[other] : largest;
   platform::sync_block();  // all have read
   return largest;
@@ -68,7 +70,9 @@ struct Run {
   uint32_t end;
 
   SYMMETRA_DEVICE explicit Run(uint32_t count) {
-    const uint32_t each = (count + platform::threads() - 1) / platform::threads();
+    uint32_t each = 1;  // found without a division, which is long
+    SYMMETRA_ROLLED
+    while (each * platform::threads() < count) ++each;
     begin = platform::thread() * each < count ? platform::thread() * each : count;
     end = count - begin < each ? count : begin + each;
   }

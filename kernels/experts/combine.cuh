@@ -21,7 +21,11 @@ class Given {
  public:
   /// `words`: of block-shared memory, two for each of a token's experts.
   SYMMETRA_DEVICE Given(const ExpertArgs& args, uint32_t* words)
-      : args_(args), alone_(args.layout == kRowsByRank || args.exact != 0), places_(words), weights_(words + kMostTopK) {}
+      : args_(args),
+        alone_(args.layout == kRowsByRank || args.exact != 0),
+        whole_((reinterpret_cast<uintptr_t>(args.rows) | uint64_t{args.hidden} * Element::kBytes) % sizeof(Words<4>) == 0),
+        places_(words),
+        weights_(words + kMostTopK) {}
 
   /// Finds the token's results. All threads of the block call it.
   SYMMETRA_DEVICE void find(uint32_t rank, uint32_t token) {
@@ -34,9 +38,11 @@ class Given {
         places_[k] = places.tokens[unit];
         continue;
       }
+      // Of a token without an expert here, nothing else is known.
+      const bool comes = places.tokens[unit] != kNone;
       const uint32_t pair = token * args_.top_k + k, place = places.pairs[unit * args_.top_k + k];
       uint32_t copy = heads.copies(rank)[pair];
-      places_[k] = heads.is_here(copy) ? place : kNone;
+      places_[k] = comes && heads.is_here(copy) ? place : kNone;
       weights_[k] = platform::bits_of(args_.weighs != 0 ? heads.weights(rank)[pair] : 1.0f);
     }
     platform::sync_block();
@@ -49,19 +55,29 @@ class Given {
   SYMMETRA_DEVICE bool has(uint32_t step) const {
     if (alone_) return places_[step] != kNone;
     bool any = false;
+    SYMMETRA_ROLLED
     for (uint32_t k = 0; k < args_.top_k; ++k) any |= places_[k] != kNone;
     return any;
   }
 
   /// A packet of what is given in a step that has something.
   SYMMETRA_DEVICE Words<4> load(uint32_t step, uint32_t packet) const {
-    if (alone_) return result(places_[step]).load(packet);
+    if (alone_) return result<false>(places_[step]).load(packet);
+    return whole_ ? sum<true>(packet) : sum<false>(packet);
+  }
+
+ private:
+  /// Adds up a packet of all results. `kWhole`: rows are whole packets, so that several can be loaded ahead in little code.
+  template <bool kWhole>
+  SYMMETRA_DEVICE Words<4> sum(uint32_t packet) const {
+    constexpr uint32_t kAhead = kWhole && platform::kTeam != 1 ? 8 : 1;
     float sums[kValues<Element, 4>] = {};
+    SYMMETRA_ROLLED
     for (uint32_t first = 0; first < args_.top_k; first += kAhead) {
       Words<4> results[kAhead];
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kAhead; ++i) {
-        if (is_here(first + i)) results[i] = result(places_[first + i]).load(packet);
+        if (is_here(first + i)) results[i] = result<kWhole>(places_[first + i]).load(packet);
       }
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kAhead; ++i) {
@@ -71,18 +87,16 @@ class Given {
     return Element::template pack<4>(sums);
   }
 
- private:
-  /// Results whose packets a thread loads before it adds the first.
-  static constexpr uint32_t kAhead = platform::kTeam == 1 ? 1 : 8;
-
   SYMMETRA_DEVICE uint32_t steps_of_list() const { return args_.layout == kRowsByRank ? 1 : args_.top_k; }
   SYMMETRA_DEVICE bool is_here(uint32_t k) const { return k < args_.top_k && places_[k] != kNone; }
-  SYMMETRA_DEVICE Row<Element> result(uint32_t place) const {
-    return Row<Element>(args_.rows, uint64_t{place} * args_.hidden, args_.hidden);
+  template <bool kWhole>
+  SYMMETRA_DEVICE Row<Element, kWhole> result(uint32_t place) const {
+    return Row<Element, kWhole>(args_.rows, uint64_t{place} * args_.hidden, args_.hidden);
   }
 
   const ExpertArgs& args_;
   bool alone_;         ///< each step gives one result
+  bool whole_;         ///< rows are whole packets, which begin at multiples of their size
   uint32_t* places_;   ///< of the results of the token's experts; kNone: on another rank
   uint32_t* weights_;  ///< as bits
 };
@@ -153,60 +167,64 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_return(SYMMETRA_ARGS(Exp
   end_telling(args.calls, call.epoch, 0);
 }
 
-/// Parts of a token of this rank among those that came here.
-class PartsHere {
+/// Packets of parts of a token of this rank, loaded from where `Place` says. What is behind the end of a part may be anything.
+template <class Element, class Place>
+class LoadedParts {
  public:
   static constexpr bool kAllSteps = false;
-  using Part = Words<4>;
-  SYMMETRA_DEVICE explicit PartsHere(const ExpertArgs& args) : args_(args) {}
-  SYMMETRA_DEVICE bool gave_up() const { return false; }
-  template <class Element>
-  SYMMETRA_DEVICE void look(Part& part, uint32_t token, uint32_t rank, uint32_t, uint32_t packet) const {
-    part = Row<Element>(travelling(args_, rank, token), 0, args_.hidden).load(packet);
+  static constexpr uint32_t kCount = platform::kTeam == 1 ? 1 : 4;
+  SYMMETRA_DEVICE explicit LoadedParts(const ExpertArgs& args) : args_(args) {}
+
+  SYMMETRA_DEVICE void look(uint32_t number, uint32_t token, uint32_t rank, uint32_t, uint32_t packet) {
+    has_[number] = true;
+    parts_[number] = Row<Element, true>(Place()(args_, rank, token), 0, args_.hidden).load(packet);
   }
-  SYMMETRA_DEVICE Words<4> await(const Part& part, uint32_t) const { return part; }
+  SYMMETRA_DEVICE void none(uint32_t number) { has_[number] = false; }
+  SYMMETRA_DEVICE bool has(uint32_t number) const { return has_[number]; }
+  SYMMETRA_DEVICE bool await() const { return true; }
+  SYMMETRA_DEVICE Words<4> data(uint32_t number) const { return parts_[number]; }
 
  private:
   const ExpertArgs& args_;
+  Words<4> parts_[kCount];
+  bool has_[kCount];
 };
 
-/// Parts of a token of this rank in the regions of the ranks that give them.
-class PartsThere {
- public:
-  static constexpr bool kAllSteps = false;
-  using Part = Words<4>;
-  SYMMETRA_DEVICE explicit PartsThere(const ExpertArgs& args) : args_(args) {}
-  SYMMETRA_DEVICE bool gave_up() const { return false; }
-  template <class Element>
-  SYMMETRA_DEVICE void look(Part& part, uint32_t token, uint32_t rank, uint32_t, uint32_t packet) const {
-    part = Row<Element>(in_region(args_, rank, args_.rank, token), 0, args_.hidden).load(packet);
+/// Among those that came here.
+struct Here {
+  SYMMETRA_DEVICE const uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
+    return travelling(args, rank, token);
   }
-  SYMMETRA_DEVICE Words<4> await(const Part& part, uint32_t) const { return part; }
-
- private:
-  const ExpertArgs& args_;
+};
+/// In the regions of the ranks that give them.
+struct There {
+  SYMMETRA_DEVICE const uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
+    return in_region(args, rank, args.rank, token);
+  }
 };
 
-/// Parts of a token of this rank that come in packets.
-class PartsInPackets {
+/// Packets of parts of a token of this rank that come one by one.
+class ArrivingParts {
  public:
   static constexpr bool kAllSteps = true;
-  using Part = Incoming<RowProtocol>;
-  SYMMETRA_DEVICE PartsInPackets(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter)
+  static constexpr uint32_t kCount = platform::kTeam == 1 ? 1 : 4;
+  SYMMETRA_DEVICE ArrivingParts(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter)
       : args_(args), packets_(packets), waiter_(waiter) {}
-  /// Whether parts are undefined.
-  SYMMETRA_DEVICE bool gave_up() const { return waiter_.gave_up(); }
-  template <class Element>
-  SYMMETRA_DEVICE void look(Part& part, uint32_t token, uint32_t rank, uint32_t step, uint32_t packet) const {
-    const uint64_t number = args_.exact != 0 ? uint64_t{token} * args_.top_k + step : uint64_t{rank} * args_.max_tokens + token;
-    part.look(packets_.row(args_.rank, number, row_packets<RowProtocol>(args_.row_bytes)), packet);
+
+  SYMMETRA_DEVICE void look(uint32_t number, uint32_t token, uint32_t rank, uint32_t step, uint32_t packet) {
+    const uint64_t row = args_.exact != 0 ? uint64_t{token} * args_.top_k + step : uint64_t{rank} * args_.max_tokens + token;
+    incoming_.look(number, packets_.row(args_.rank, row, row_packets<RowProtocol>(args_.row_bytes)), packet, rank);
   }
-  SYMMETRA_DEVICE Words<4> await(Part& part, uint32_t rank) const { return part.await(waiter_, rank, packets_.epoch()); }
+  SYMMETRA_DEVICE void none(uint32_t number) { incoming_.none(number); }
+  SYMMETRA_DEVICE bool has(uint32_t number) const { return incoming_.has(number); }
+  SYMMETRA_DEVICE bool await() { return incoming_.await(waiter_, packets_.epoch()); }
+  SYMMETRA_DEVICE Words<4> data(uint32_t number) const { return incoming_.data(number); }
 
  private:
   const ExpertArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
+  Incoming<RowProtocol, kCount> incoming_;
 };
 
 /// The ranks and the weights of a token's experts, in the block's memory.
@@ -228,6 +246,7 @@ class Givers {
     }
     platform::sync_block();
     all_ = 0;
+    SYMMETRA_ROLLED
     for (uint32_t k = 0; k < args_.top_k; ++k) all_ |= ranks_[k] != kNone ? 1u << ranks_[k] : 0;
   }
 
@@ -247,40 +266,47 @@ class Givers {
 /// Sums the parts of a token of this rank: of ranks in their order; exact, the token's results in the order of its experts,
 /// all at once or one a step. All threads of the block call it.
 template <class Element, class Parts>
-SYMMETRA_DEVICE void take_token(const ExpertArgs& args, uint32_t token, const Parts& parts, Givers& givers) {
-  constexpr uint32_t kCount = kValues<Element, 4>, kAhead = platform::kTeam == 1 ? 1 : 4;
+SYMMETRA_DEVICE void take_token(const ExpertArgs& args, uint32_t token, Parts& parts, Givers& givers) {
+  constexpr uint32_t kCount = kValues<Element, 4>;
   const bool exact = args.exact != 0, one = exact && !Parts::kAllSteps, weighs = exact && args.weighs != 0;
   const bool last = !one || args.step + 1 == args.top_k;
   const uint32_t begin = one ? args.step : 0, end = one ? args.step + 1 : exact ? args.top_k : args.world;
   givers.find(token);
   const Row<Element> output(args.output, uint64_t{token} * args.hidden, args.hidden);
-  const Row<Element> more(args.add, uint64_t{token} * args.hidden, args.hidden);
   float* const kept = args.sums + uint64_t{token} * output.packets() * kCount;
   // The rank of a part; kNone: there is none.
   const auto rank_of = [&](uint32_t i) { return i >= end ? kNone : exact ? givers.rank(i) : givers.gives(i) ? i : kNone; };
+  SYMMETRA_ROLLED
   for (uint32_t packet = platform::thread(); packet < output.packets(); packet += platform::threads()) {
     float sums[kCount] = {};
+    bool whole = true;
     for (uint32_t i = 0; i < kCount && begin > 0; ++i) sums[i] = kept[packet * kCount + i];
-    for (uint32_t first = begin; first < end; first += kAhead) {
-      typename Parts::Part some[kAhead];
+    SYMMETRA_ROLLED
+    for (uint32_t first = begin; first < end; first += Parts::kCount) {
       SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kAhead; ++i) {
+      for (uint32_t i = 0; i < Parts::kCount; ++i) {
         const uint32_t rank = rank_of(first + i);
-        if (rank != kNone) parts.template look<Element>(some[i], token, rank, first + i, packet);
+        if (rank != kNone) {
+          parts.look(i, token, rank, first + i, packet);
+        } else {
+          parts.none(i);
+        }
       }
+      whole &= parts.await();
       SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kAhead; ++i) {
-        const uint32_t rank = rank_of(first + i);
-        if (rank != kNone) add_packet<Element>(sums, parts.await(some[i], rank), weighs, weighs ? givers.weight(first + i) : 1.0f);
+      for (uint32_t i = 0; i < Parts::kCount; ++i) {
+        if (parts.has(i)) add_packet<Element>(sums, parts.data(i), weighs, weighs ? givers.weight(first + i) : 1.0f);
       }
     }
     if (!last) {
       for (uint32_t i = 0; i < kCount; ++i) kept[packet * kCount + i] = sums[i];
-      continue;
+    } else if (whole) {
+      if (args.add != nullptr) {
+        const Row<Element> more(args.add, uint64_t{token} * args.hidden, args.hidden);
+        add_packet<Element>(sums, more.load(packet), false, 1.0f);
+      }
+      output.store(packet, Element::template pack<4>(sums));
     }
-    if (parts.gave_up()) continue;
-    if (args.add != nullptr) add_packet<Element>(sums, more.load(packet), false, 1.0f);
-    output.store(packet, Element::template pack<4>(sums));
   }
 }
 
@@ -294,9 +320,10 @@ template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
   Givers givers(args, platform::shared<uint32_t>());
+  LoadedParts<Element, Here> parts(args);
   const uint32_t tokens = taken_tokens(args);
   for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    take_token<Element>(args, token, PartsHere(args), givers);
+    take_token<Element>(args, token, parts, givers);
   }
   platform::release_next();
 }
@@ -308,11 +335,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_pull(SYMMETRA_ARGS(Exper
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   Givers givers(args, platform::shared<uint32_t>());
+  LoadedParts<Element, There> parts(args);
   const uint32_t tokens = taken_tokens(args);
   BlockBarrier barrier(args, args.world, call, args.op);
   if (barrier.enter()) {
     for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-      take_token<Element>(args, token, PartsThere(args), givers);
+      take_token<Element>(args, token, parts, givers);
     }
   }
   platform::release_next();
@@ -329,9 +357,10 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_sum(SYMMETRA_ARGS(Expert
   const ExpertPackets packets(args, call.epoch);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   Givers givers(args, platform::shared<uint32_t>());
+  ArrivingParts parts(args, packets, waiter);
   const uint32_t tokens = taken_tokens(args);
   for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    take_token<Element>(args, token, PartsInPackets(args, packets, waiter), givers);
+    take_token<Element>(args, token, parts, givers);
   }
   if (platform::block() == 0) {
     for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {

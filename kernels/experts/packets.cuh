@@ -74,28 +74,47 @@ SYMMETRA_DEVICE void send_bytes(Packet* row, uint32_t i, Words<4> data, uint32_t
   }
 }
 
-/// Sixteen bytes of a row on their way here.
-template <class Protocol>
+/// Sixteen bytes of each of some rows on their way here.
+template <class Protocol, uint32_t kCount>
 class Incoming {
  public:
-  /// Looks at them for the first time. Several are looked at before the first is awaited.
-  SYMMETRA_DEVICE void look(Packet* row, uint32_t i) {
-    from_ = row + kPackets * i;
-    load();
+  /// Looks for the first time at packet `i` of row `number`, which comes from a rank. All are looked at before any is awaited.
+  SYMMETRA_DEVICE void look(uint32_t number, Packet* row, uint32_t i, uint32_t rank) {
+    from_[number] = row + kPackets * i;
+    ranks_[number] = rank;
+    load(number);
   }
-  /// Awaits them from `peer`, and clears them. Undefined when the wait gave up.
-  SYMMETRA_DEVICE Words<4> await(device::Waiter& waiter, uint32_t peer, uint32_t epoch) {
-    bool looked = true;
-    waiter.until(peer, [&] {
-      if (!looked) load();
-      looked = false;
-      return arrived(epoch);
+  /// There is no such row.
+  SYMMETRA_DEVICE void none(uint32_t number) { ranks_[number] = kNone; }
+  SYMMETRA_DEVICE bool has(uint32_t number) const { return ranks_[number] != kNone; }
+
+  /// Awaits all, and clears them. False: the wait gave up.
+  SYMMETRA_DEVICE bool await(device::Waiter& waiter, uint32_t epoch) {
+    uint32_t peer = 0;
+    const bool all = waiter.until(peer, [&] {
+      bool there = true;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) {
+        if (!has(i) || arrived(i, epoch)) continue;
+        there = false;
+        peer = ranks_[i];
+        load(i);
+      }
+      return there;
     });
     if constexpr (Protocol::kClears) {
-      if (!waiter.gave_up()) platform::store_packet(from_, Protocol::empty());
-      return Protocol::decode(packets_[0]);
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) {
+        if (all && has(i)) platform::store_packet(from_[i], Protocol::empty());
+      }
+    }
+    return all;
+  }
+  SYMMETRA_DEVICE Words<4> data(uint32_t number) const {
+    if constexpr (Protocol::kClears) {
+      return Protocol::decode(packets_[number][0]);
     } else {
-      const Words<2> low = Protocol::decode(packets_[0]), high = Protocol::decode(packets_[1]);
+      const Words<2> low = Protocol::decode(packets_[number][0]), high = Protocol::decode(packets_[number][1]);
       return {{low.word[0], low.word[1], high.word[0], high.word[1]}};
     }
   }
@@ -103,19 +122,20 @@ class Incoming {
  private:
   static constexpr uint32_t kPackets = 16 / sizeof(typename Protocol::Data);
 
-  SYMMETRA_DEVICE void load() {
+  SYMMETRA_DEVICE void load(uint32_t number) {
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kPackets; ++i) packets_[i] = platform::load_packet(from_ + i);
+    for (uint32_t i = 0; i < kPackets; ++i) packets_[number][i] = platform::load_packet(from_[number] + i);
   }
-  SYMMETRA_DEVICE bool arrived(uint32_t epoch) const {
+  SYMMETRA_DEVICE bool arrived(uint32_t number, uint32_t epoch) const {
     bool all = true;
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kPackets; ++i) all &= Protocol::arrived(packets_[i], epoch);
+    for (uint32_t i = 0; i < kPackets; ++i) all &= Protocol::arrived(packets_[number][i], epoch);
     return all;
   }
 
-  Packet* from_;
-  Packet packets_[kPackets];
+  Packet* from_[kCount];
+  Packet packets_[kCount][kPackets];
+  uint32_t ranks_[kCount];
 };
 
 }  // namespace symmetra::kernels

@@ -56,11 +56,13 @@ class TokenRanks {
   SYMMETRA_DEVICE void meet() {
     platform::sync_block();
     ranks_ = 0;
+    SYMMETRA_ROLLED
     for (uint32_t k = 0; k < args_.top_k; ++k) ranks_ |= words_[k] != kNoRank ? 1u << words_[k] : 0;
   }
   /// Calls `body` with each rank. Ranks start at different peers, so that they do not all write to one at once.
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
+    SYMMETRA_ROLLED
     for (uint32_t k = 1; k <= args_.world; ++k) {
       const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
       if ((ranks_ >> rank & 1) != 0) body(rank);
@@ -276,19 +278,17 @@ class RowOutputs {
   /// A packet of scales of a row at `place`, of which packet `i` begins with another group.
   SYMMETRA_DEVICE void scale_packet(const Words<4>& data, uint32_t i, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
-    const uint32_t groups = code_groups(args_);
-    // Unrolled, so that the words stay in registers.
-    if (args_.scales == kCodeScalesE8M0) {
-      SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < 16; ++k) {
-        if (i * 16 + k >= groups) break;
-        static_cast<uint8_t*>(args_.into.scales)[scale_at(i * 16 + k, place, expert)] = static_cast<uint8_t>(data.word[k / 4] >> k % 4 * 8);
-      }
-    } else {
-      SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < 4; ++k) {
-        if (i * 4 + k >= groups) break;
-        static_cast<float*>(args_.into.scales)[scale_at(i * 4 + k, place, expert)] = platform::f32_of(data.word[k]);
+    const uint32_t bits = args_.scales == kCodeScalesE8M0 ? 8 : 32, groups = code_groups(args_);
+    const uint64_t low = uint64_t{data.word[1]} << 32 | data.word[0], high = uint64_t{data.word[3]} << 32 | data.word[2];
+    uint32_t group = i * (128 / bits);
+    SYMMETRA_ROLLED
+    for (uint32_t shift = 0; shift < 128 && group < groups; shift += bits, ++group) {
+      const auto value = static_cast<uint32_t>(shift < 64 ? low >> shift : high >> (shift - 64));
+      const uint64_t at = scale_at(group, place, expert);
+      if (bits == 8) {
+        static_cast<uint8_t*>(args_.into.scales)[at] = static_cast<uint8_t>(value);
+      } else {
+        static_cast<uint32_t*>(args_.into.scales)[at] = value;
       }
     }
   }

@@ -4,22 +4,40 @@
 
 namespace symmetra::kernels {
 
-/// Writes the head to every rank. One block.
+/// Writes the head to every rank, and keeps what combines need of it. One block.
 SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const ExpertPackets& packets, uint32_t* words) {
+  const Heads heads(args);
   const ExpertHead head = asked.head(words);
-  const uint32_t pairs = head.tokens * args.top_k;
+  if (platform::thread() == 0) {
+    const auto expert = static_cast<uint64_t>(head.bad_expert);
+    platform::store_shared(words, Words<4>{{head.tokens, head.claimed, head.room, head.bad_token}});
+    platform::store_shared(words + 4, Words<4>{{static_cast<uint32_t>(expert), static_cast<uint32_t>(expert >> 32), 0, 0}});
+  }
+  platform::sync_block();
+  const uint32_t pairs = head.tokens * args.top_k, copy_words = (pairs + 1) / 2;
   const auto word = [&](uint32_t i) -> uint32_t {
-    const auto bad = static_cast<uint64_t>(head.bad_expert);
-    const uint32_t first[kHeadWords] = {
-        head.tokens, head.claimed, head.room, head.bad_token, static_cast<uint32_t>(bad), static_cast<uint32_t>(bad >> 32), 0, 0};
-    if (i < kHeadWords) return first[i];
-    const uint32_t two = (i - kHeadWords) * 2;
-    if (two < pairs) return asked.copy(two) | uint32_t{two + 1 < pairs ? asked.copy(two + 1) : kNoCopy} << 16;
-    const uint32_t pair = i - kHeadWords - (pairs + 1) / 2;
-    return platform::bits_of(args.weights != nullptr && pair < pairs ? args.weights[pair] : 1.0f);
+    if (i < kHeadWords) return words[i];
+    if (i - kHeadWords < copy_words) {
+      const uint32_t two = (i - kHeadWords) * 2;
+      const uint32_t copies = asked.copy(two) | uint32_t{two + 1 < pairs ? asked.copy(two + 1) : kNoCopy} << 16;
+      platform::store(heads.copies(args.rank) + two, copies);
+      return copies;
+    }
+    const uint32_t pair = i - kHeadWords - copy_words;
+    if (pair >= pairs) return 0;
+    const float weight = args.weights != nullptr ? args.weights[pair] : 1.0f;
+    heads.weights(args.rank)[pair] = weight;
+    return platform::bits_of(weight);
   };
   for (uint32_t i = platform::thread(); i < packets.head_packets(head.tokens); i += platform::threads()) {
-    const Packet packet = ByteProtocol::encode({{word(2 * i), word(2 * i + 1)}}, packets.epoch());
+    Words<2> data{};
+    SYMMETRA_ROLLED
+    for (uint32_t half = 0; half < 2; ++half) {
+      data.word[0] = data.word[1];
+      data.word[1] = word(2 * i + half);
+    }
+    const Packet packet = ByteProtocol::encode(data, packets.epoch());
+    SYMMETRA_ROLLED
     for (uint32_t k = 1; k <= args.world; ++k) {
       const uint32_t rank = args.rank + k < args.world ? args.rank + k : args.rank + k - args.world;
       platform::store_packet(packets.telling(rank, args.rank, i), packet);

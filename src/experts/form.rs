@@ -131,7 +131,7 @@ impl Form {
 
     /// Words of the copies of all heads, two copies a word.
     pub(super) fn held_words(&self) -> usize {
-        self.world * (self.max_tokens * self.top_k).div_ceil(2)
+        self.world * 2 * (self.max_tokens * self.top_k).div_ceil(4)
     }
 
     /// Words of what a slot counts: whether the call failed, rows of each local expert, and where the rows begin.

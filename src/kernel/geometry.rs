@@ -226,7 +226,7 @@ fn expert_words(step: &ExpertArgs) -> u32 {
         return args::kMaxWorld + 2 * args::kMostTopK + step.hidden.div_ceil(args::kCodeGroup);
     }
     let (heads, lists) = (size_of::<ExpertHead>() as u32 / 4 * step.world, step.rows_at_once * (1 + 2 * step.top_k));
-    let held = if step.holds == 0 { 0 } else { step.world * (step.max_tokens * step.top_k).div_ceil(2) };
+    let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
     heads + step.copies + 2 * step.local + 1 + lists + held
 }
 
