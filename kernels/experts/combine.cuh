@@ -70,7 +70,7 @@ class Given {
   /// Adds up a packet of all results. `kWhole`: rows are whole packets, so that several can be loaded ahead in little code.
   template <bool kWhole>
   SYMMETRA_DEVICE Words<4> sum(uint32_t packet) const {
-    constexpr uint32_t kAhead = kWhole && platform::kTeam != 1 ? 8 : 1;
+    constexpr uint32_t kAhead = kWhole && platform::kTeam != 1 ? 4 : 1;
     float sums[kValues<Element, 4>] = {};
     SYMMETRA_ROLLED
     for (uint32_t first = 0; first < args_.top_k; first += kAhead) {
