@@ -1,11 +1,14 @@
 //! Calls of experts in two halves: what is in flight, what is dropped or forgotten, and what is refused.
 //! `expert_methods` compares their values with the definition.
 
+use std::time::Duration;
+
 use symmetra::experts::{Arriving, Combine, Experts, Layout, Method, Placement, Received, Returning, Routed};
 use symmetra::{Determinism, Error, Result, Stream};
 
 use crate::expert_errors::{Operands, meet_failing, small};
 use crate::support::extent::repeats;
+use crate::support::world::{Gate, meet, open as join};
 use crate::support::{Rank, config, fits, threads};
 
 /// Experts in packets, with so many calls in flight.
@@ -358,4 +361,57 @@ fn a_wrong_expert_is_named_behind_the_receive() {
         error
     });
     assert_eq!(found, vec![Error::Routing { rank: 1, token: 1, expert: 9, experts: 6 }; world]);
+}
+
+/// The first dispatch waits as long as any first call, and the receive does the waiting.
+#[test]
+fn the_first_receive_may_wait_long() {
+    let mut config = config();
+    config.deadlines.steady = Duration::from_millis(150);
+    threads(2, &config, |rank| {
+        let experts = open(rank, 1);
+        let operands = some(rank, &experts, 3);
+        std::thread::sleep(Duration::from_millis(500) * rank.rank() as u32);
+        let arriving = operands.begin(&experts, &rank.stream).unwrap();
+        let routed = operands.receive(arriving, &rank.stream).unwrap();
+        let returning = routed.combine_begin(&operands.received, &rank.stream).unwrap();
+        operands.sum(returning, &rank.stream).unwrap();
+        rank.finish();
+        operands.check(rank);
+    });
+}
+
+/// A rank leaves behind its begin. The others are told, and what they hold can be dropped.
+#[test]
+fn a_rank_that_leaves_between_halves_is_named() {
+    let (world, gate, survivors) = (3, Gate::new(3), Gate::new(2));
+    if !fits(world) {
+        return;
+    }
+    meet(world, |bootstrap| {
+        let rank = join(bootstrap, &config()).unwrap();
+        let experts = open(&rank, 2);
+        let stream = &rank.stream;
+        let operands = some(&rank, &experts, 0);
+        operands.round(&rank, &experts).unwrap();
+        let [one, two] = [1, 2].map(|number| some(&rank, &experts, number));
+        let first = one.begin(&experts, stream).unwrap();
+        rank.communicator.synchronize(stream).unwrap();
+        gate.pass();
+        if rank.rank() == 1 {
+            drop(first);
+            return;
+        }
+        // The rows of the rank that left are here, but not those of its next dispatch.
+        let rest = || {
+            let second = two.begin(&experts, stream)?;
+            drop(one.receive(first, stream)?);
+            two.receive(second, stream).map(drop)
+        };
+        let error = rest().and_then(|()| rank.communicator.synchronize(stream)).unwrap_err();
+        assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
+        assert_eq!(two.begin(&experts, stream).map(drop), Err(error));
+        two.is_untouched(&rank);
+        survivors.pass();
+    });
 }
