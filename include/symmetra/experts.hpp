@@ -140,7 +140,7 @@ struct ExpertConfig {
   /// Most rows that a rank may receive, with the rows that alignment leaves free; without a number, as many as can come at worst.
   /// Layout::kPadded has a limit of its own.
   std::optional<std::size_t> capacity{};
-  /// How many dispatches may wait for their combine at once: 1 to 3.
+  /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
   std::size_t in_flight = 1;
   /// Most blocks of a kernel; without a number, as many as serve best.
   std::optional<std::uint32_t> blocks{};

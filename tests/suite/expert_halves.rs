@@ -18,6 +18,17 @@ fn open(rank: &Rank, in_flight: usize) -> Experts {
     rank.communicator.experts(form).unwrap()
 }
 
+/// With the comparison of calls, which meets all ranks at every begin, and without.
+fn each_way(world: usize, body: impl Fn(&Rank) + Sync) {
+    if fits(world) {
+        for check_calls in [false, true] {
+            let mut config = config();
+            config.check_calls = check_calls;
+            threads(world, &config, &body);
+        }
+    }
+}
+
 /// Operands with ids that follow from a number.
 fn some(rank: &Rank, experts: &Experts, number: usize) -> Operands {
     let tokens = 1 + (number + rank.rank()) % 8;
@@ -62,11 +73,7 @@ fn refused<T>(result: Result<T>, words: &str) {
 /// Each rank has another order of begins and receives, and other streams.
 #[test]
 fn two_micro_batches_are_in_flight() {
-    let world = 3;
-    if !fits(world) {
-        return;
-    }
-    threads(world, &config(), |rank| {
+    each_way(3, |rank| {
         let experts = open(rank, 2);
         let aside = Stream::new(&rank.device).unwrap();
         let streams = [&rank.stream, if rank.rank() == 2 { &aside } else { &rank.stream }];
@@ -102,7 +109,7 @@ fn two_micro_batches_are_in_flight() {
 /// What one rank drops, another receives; whole calls follow.
 #[test]
 fn a_dropped_half_is_received_into_nothing() {
-    threads(2, &config(), |rank| {
+    each_way(2, |rank| {
         let experts = open(rank, 2);
         let stream = &rank.stream;
         for round in 0..8 {
@@ -213,12 +220,8 @@ fn a_forgotten_half_keeps_its_slot() {
 /// they are received all the same.
 #[test]
 fn graphs_of_halves_leave_ranks_in_step() {
-    let world = 3;
     let replays = repeats("SYMMETRA_REPLAYS", 30, 500);
-    if !fits(world) {
-        return;
-    }
-    threads(world, &config(), |rank| {
+    each_way(3, |rank| {
         let experts = open(rank, 3);
         let (stream, me) = (&rank.stream, rank.rank());
         let [one, two, none] = [0, 1, 2].map(|_| Operands::new(rank, &experts, &[0; 16]));
@@ -368,6 +371,7 @@ fn a_wrong_expert_is_named_behind_the_receive() {
 fn the_first_receive_may_wait_long() {
     let mut config = config();
     config.deadlines.steady = Duration::from_millis(150);
+    config.check_calls = false;
     threads(2, &config, |rank| {
         let experts = open(rank, 1);
         let operands = some(rank, &experts, 3);
