@@ -21,6 +21,16 @@ pub(crate) struct Step {
     pub(crate) most_blocks: Option<u32>,
 }
 
+/// Which kernels of an exchange of experts.
+#[derive(Clone, Copy)]
+pub(crate) enum Stage {
+    /// The first, which enter the exchange in the history: an operation, and the bytes of the largest part that a rank may
+    /// send another.
+    New(Operation, usize),
+    /// Those behind. The value is what the first ones returned.
+    Rest(bool),
+}
+
 impl Communicator {
     /// Enqueues a step of experts that is this rank's alone.
     ///
@@ -36,27 +46,32 @@ impl Communicator {
         unsafe { self.launch_expert(&args::ExpertArgs { wait, ..step.args }, step, queue) }
     }
 
-    /// Enqueues an exchange of experts, in which all ranks take part, on the regions of all ranks: one kernel or more, as one
-    /// call. `bytes`: of the largest part that a rank may send another. A kernel without a state meets those of all ranks
-    /// between the barriers of the zero-copy algorithms.
+    /// Enqueues kernels of an exchange of experts, in which all ranks take part, on the regions of all ranks. A kernel without
+    /// a state meets those of all ranks between the barriers of the zero-copy algorithms. Returns whether the exchange is the
+    /// first call on the device.
     ///
     /// # Safety
     /// That of [`expert_step`](Self::expert_step).
     pub(crate) unsafe fn expert_exchange(
         &self,
-        (operation, bytes): (Operation, usize),
+        stage: Stage,
         region: &SymmetricBuffer<u8>,
         steps: &[Step],
         queue: &impl Enqueue,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let lane = &mut inner.lane.lock();
         lane.order_call(queue)?;
-        let way = args::kExchangePush;
-        let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
-        let first = inner.announce(noted, lane, queue, recorded.as_deref())?;
+        let first = match stage {
+            Stage::New(operation, bytes) => {
+                let way = args::kExchangePush;
+                let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
+                inner.announce(noted, lane, queue, recorded.as_deref())?
+            }
+            Stage::Rest(first) => first,
+        };
         let mut regions = [std::ptr::null_mut(); args::kMaxWorld as usize];
         for (rank, address) in regions.iter_mut().enumerate().take(inner.group.world_size()) {
             *address = region.at(rank)?;
@@ -76,7 +91,7 @@ impl Communicator {
             // orders their use (exclusion); the rest is the caller's promise.
             unsafe { self.launch_expert(&args, &Step { most_blocks, ..*step }, queue) }?;
         }
-        Ok(())
+        Ok(first)
     }
 
     /// Launches a kernel with these arguments.

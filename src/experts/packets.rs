@@ -14,7 +14,7 @@ use crate::group::Determinism;
 use crate::kernel::args;
 use crate::memory::DeviceBuffer;
 use crate::op::Held;
-use crate::stream::{Enqueue, Stream};
+use crate::stream::Stream;
 
 /// Bytes of a packet.
 const PACKET_BYTES: usize = 16;
@@ -155,15 +155,13 @@ impl Inner {
         ExpertStep { args, work, most_blocks: self.config.blocks }
     }
 
-    /// Sends heads and rows, and receives those that come here.
-    pub(super) fn dispatch_packets(
+    /// The kernel that sends heads and rows.
+    pub(super) fn send_step(
         &self,
         underway: Underway,
         routing: &Routing<'_>,
-        (rows, scales, into): (&Held, Option<&Held>, &Received<'_>),
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let (form, operation) = (&self.form, Operation::Dispatch);
+        (rows, scales): (&Held, Option<&Held>),
+    ) -> Result<ExpertStep> {
         let send = args::ExpertArgs {
             ids: address::<c_void>(Some(&routing.ids)).cast_const(),
             id_bytes: routing.ids.dtype.bytes() as u32,
@@ -171,56 +169,70 @@ impl Inner {
             token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
-            ..self.packet_args(args::kExpertSend, underway, operation)?
+            ..self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?
         };
+        Ok(self.packed(send, [underway.tokens + 1, self.form.row_bytes / PACKET_BYTES]))
+    }
+
+    /// The kernel that receives rows, into nothing if nobody takes them. `follows`: whether it is launched right behind
+    /// [`send_step`](Self::send_step).
+    pub(super) fn receive_step(
+        &self,
+        underway: Underway,
+        into: Option<&Received<'_>>,
+        follows: bool,
+    ) -> Result<ExpertStep> {
+        let form = &self.form;
         // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
         let expected = (underway.tokens * form.world).max(LEAST_BLOCKS);
         let at_once = expected.div_ceil(args::kMaxBlocks as usize / 2).min(MOST_ROWS_AT_ONCE);
         let receive = args::ExpertArgs {
-            output: address(Some(&into.rows)),
-            into: self.outputs(Some(into)),
+            output: address(into.map(|into| &into.rows)),
+            into: self.outputs(into),
             rows_at_once: at_once as u32,
-            follows: 1,
+            follows: follows.into(),
             holds: (form.held_words() <= MOST_HELD_WORDS).into(),
-            ..self.packet_args(args::kExpertReceive, underway, operation)?
+            ..self.packet_args(args::kExpertReceive, underway, Operation::Dispatch)?
         };
-        let items = form.row_bytes / PACKET_BYTES;
-        let steps = [
-            self.packed(send, [underway.tokens + 1, items]),
-            self.packed(receive, [expected.div_ceil(at_once), items * at_once]),
-        ];
-        self.exchange((operation, form.max_tokens * form.row_bytes), &steps, queue)
+        Ok(self.packed(receive, [expected.div_ceil(at_once), form.row_bytes / PACKET_BYTES * at_once]))
     }
 
-    /// Sends this rank's results back, and sums those of this rank's tokens.
-    pub(super) fn combine_packets(
+    /// What both kernels of a combine have in common.
+    fn combine_args(&self, kernel: u32, underway: Underway, unweighted: bool) -> Result<args::ExpertArgs> {
+        let by_rank = self.config.layout == Layout::ByRank;
+        Ok(args::ExpertArgs {
+            row_bytes: self.form.part_bytes as u64,
+            weighs: (!unweighted && !by_rank).into(),
+            exact: (self.determinism == Determinism::Exact && !by_rank).into(),
+            ..self.packet_args(kernel, underway, Operation::Combine)?
+        })
+    }
+
+    /// The kernel that sends this rank's results back.
+    pub(super) fn return_step(&self, underway: Underway, results: &Held, unweighted: bool) -> Result<ExpertStep> {
+        let back = args::ExpertArgs {
+            rows: address::<c_void>(Some(results)).cast_const(),
+            ..self.combine_args(args::kExpertReturn, underway, unweighted)?
+        };
+        let expected = (underway.tokens * self.form.world).max(LEAST_BLOCKS);
+        Ok(self.packed(back, [expected, self.form.part_bytes / PACKET_BYTES]))
+    }
+
+    /// The kernel that sums the results of this rank's tokens, into memory that nobody reads if nobody takes them. `follows`:
+    /// whether it is launched right behind [`return_step`](Self::return_step).
+    pub(super) fn sum_step(
         &self,
         underway: Underway,
-        [results, output]: [&Held; 2],
+        output: Option<&Held>,
         options: &Combine<'_>,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let (form, operation) = (&self.form, Operation::Combine);
-        let by_rank = self.config.layout == Layout::ByRank;
-        let common = |kernel| -> Result<args::ExpertArgs> {
-            Ok(args::ExpertArgs {
-                row_bytes: form.part_bytes as u64,
-                weighs: (!options.unweighted && !by_rank).into(),
-                exact: (self.determinism == Determinism::Exact && !by_rank).into(),
-                ..self.packet_args(kernel, underway, operation)?
-            })
-        };
-        let back =
-            args::ExpertArgs { rows: address::<c_void>(Some(results)).cast_const(), ..common(args::kExpertReturn)? };
+        follows: bool,
+    ) -> Result<ExpertStep> {
         let sum = args::ExpertArgs {
-            output: address(Some(output)),
+            output: output.map_or(self.sums.as_raw().cast(), |output| address(Some(output))),
             add: address::<c_void>(options.add.as_ref()).cast_const(),
-            follows: 1,
-            ..common(args::kExpertSum)?
+            follows: follows.into(),
+            ..self.combine_args(args::kExpertSum, underway, options.unweighted)?
         };
-        let items = form.part_bytes / PACKET_BYTES;
-        let expected = (underway.tokens * form.world).max(LEAST_BLOCKS);
-        let steps = [self.packed(back, [expected, items]), self.packed(sum, [underway.tokens.max(1), items])];
-        self.exchange((operation, form.max_tokens * form.part_bytes), &steps, queue)
+        Ok(self.packed(sum, [underway.tokens.max(1), self.form.part_bytes / PACKET_BYTES]))
     }
 }

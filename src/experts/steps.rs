@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use super::Inner;
 use super::config::{Layout, Method, Scales, Wire};
 use super::operands::{Combine, Received, Routing, ScaleOrder};
-use crate::collective::ExpertStep;
+use crate::collective::{ExpertStage, ExpertStep};
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::kernel::args;
@@ -139,18 +139,13 @@ impl Inner {
         unsafe { self.over.local().expert_step(&step, queue) }
     }
 
-    /// Enqueues kernels in which all ranks take part. `bytes`: of the largest part that a rank may send another.
-    pub(super) fn exchange(
-        &self,
-        exchange: (Operation, usize),
-        steps: &[ExpertStep],
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    /// Enqueues kernels in which all ranks take part. Returns whether their call is the first on the device.
+    pub(super) fn exchange(&self, stage: ExpertStage, steps: &[ExpertStep], queue: &impl Enqueue) -> Result<bool> {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
             return Err(Error::Internal { message: "experts without regions of peers exchange directly".to_owned() });
         };
         // SAFETY: as for a step of this rank alone.
-        unsafe { communicator.expert_exchange(exchange, region, steps, queue) }
+        unsafe { communicator.expert_exchange(stage, region, steps, queue) }
     }
 
     /// Enqueues a kernel between barriers, a block a token, on rows of so many bytes.
@@ -158,7 +153,7 @@ impl Inner {
         let (units, row_bytes) = (self.form.max_tokens, args.row_bytes as usize);
         let items = row_bytes.div_ceil(PACKET_BYTES);
         let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
-        self.exchange((operation, units * row_bytes), &[step], queue)
+        self.exchange(ExpertStage::New(operation, units * row_bytes), &[step], queue).map(drop)
     }
 
     /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many
