@@ -38,8 +38,6 @@ const KERNELS: usize = 4;
 pub(super) struct PacketForm {
     /// Buffers of each kind, which rotate.
     buffers: usize,
-    /// Where own rows are staged.
-    stage_at: usize,
     dispatch: Area,
     combine: Area,
     /// Bytes of the region.
@@ -71,8 +69,7 @@ impl PacketForm {
     pub(super) fn new(config: &ExpertConfig, form: &Form, exact: bool) -> Self {
         let Form { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
-        let stage_at = form.heads_at(config.in_flight);
-        let dispatch_at = stage_at + (max_tokens * form.row_bytes).next_multiple_of(ALIGN);
+        let dispatch_at = form.heads_at(config.in_flight);
         let head_words = size_of::<args::ExpertHead>() / 4 + pairs.div_ceil(2) + pairs;
         // Bytes travel as packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
@@ -81,7 +78,7 @@ impl PacketForm {
         let combine_at = dispatch_at + buffers * dispatch.buffer_bytes;
         let combine = Area::new(combine_at, [world, 1], parts * (form.part_bytes / PACKET_BYTES));
         let region_bytes = combine_at + buffers * combine.buffer_bytes;
-        Self { buffers, stage_at, dispatch, combine, region_bytes }
+        Self { buffers, dispatch, combine, region_bytes }
     }
 
     /// Refuses experts that packets cannot serve.
@@ -134,13 +131,9 @@ impl Inner {
             return Err(Error::Internal { message: "experts without packets exchange by packets".to_owned() });
         };
         let area = if operation == Operation::Dispatch { form.dispatch } else { form.combine };
-        let stage =
-            self.region.at(form.stage_at).wrapping_sub(self.form.rank * self.form.max_tokens * self.form.row_bytes);
         Ok(args::ExpertArgs {
             task: kernel,
             calls: states.of(kernel),
-            // Own rows alone are staged.
-            travelling: stage,
             travelling_offset: area.rows_at as u64,
             tellings_offset: area.tellings_at as u64,
             buffer_bytes: area.buffer_bytes as u64,
