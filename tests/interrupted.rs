@@ -1,8 +1,10 @@
 //! Calls whose ranks come late, abort or are killed: broadcast, all-to-all and all-gather, over memory that peers address
-//! and by copy engines, all-reduces by a codec, and norms. The others are told in time who it was, keep their memory, and
+//! and by copy engines, all-reduces by a codec, norms, and experts. The others are told in time who it was, keep their memory, and
 //! go on in a new group.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "interrupted/experts.rs"]
+mod experts;
 mod support;
 
 use std::time::{Duration, Instant};

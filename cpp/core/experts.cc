@@ -132,6 +132,13 @@ void Experts::place(const Placement& placement, const Stream& stream) const {
   call([&] { core::experts_place(live(core_), core::placement_of(placement), queue_of(stream)); });
 }
 
+Experts Experts::without(const std::vector<std::size_t>& lost) const {
+  const rust::Slice<const std::size_t> ranks(lost.data(), lost.size());
+  return Experts(share(call([&] { return core::experts_without(live(core_), ranks); })));
+}
+void Experts::synchronize(const Stream& stream) const {
+  call([&] { core::experts_synchronize(live(core_), queue_of(stream)); });
+}
 std::vector<std::size_t> Experts::local_experts() const { return vector_of(core::experts_local(live(core_))); }
 std::size_t Experts::capacity() const { return core::experts_capacity(live(core_)); }
 Method Experts::method() const { return static_cast<Method>(core::experts_method(live(core_))); }

@@ -344,6 +344,18 @@ class Experts {
   /// kUnsupported while a dispatch holds a slot, with kPeer on the other ranks.
   void place(const Placement& placement, const Stream& stream) const;
 
+  /// Opens the experts again on the ranks that are left when the ranks `lost` are gone, over a group and memory of their own. The ranks
+  /// that are left call it, with equal `lost`; blocks until all of them have called it, up to Deadlines::open. These experts may have
+  /// failed, as they do when a rank dies, or work. Ranks keep their order, and are numbered anew from 0. Each keeps its experts, in their
+  /// order. Experts that no rank has any more go, in ascending order, behind those of the rank that has the fewest, the lowest of several:
+  /// local_experts says whose weights to load. All other settings stay. Both groups have memory until these experts, their communicator
+  /// and their graphs are destroyed. Throws kInvalidArgument for a rank that there is not, and for the calling rank; kUnsupported for a
+  /// group of several hosts; kTimeout if a rank that is left does not call, also because it takes other ranks for lost; what
+  /// Communicator::open and Collectives::experts throw. Errors have the rank numbers of these experts' group.
+  Experts without(const std::vector<std::size_t>& lost) const;
+  /// Waits until the device has done all work on `stream`. Throws the group's error if the group has failed, and a GPU's errors.
+  void synchronize(const Stream& stream) const;
+
   /// The experts of this rank, in local order.
   std::vector<std::size_t> local_experts() const;
   /// How many rows an operand for received rows needs room for.

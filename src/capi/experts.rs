@@ -112,6 +112,8 @@ mod bridge {
         type Experts;
         unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>>;
         unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<()>;
+        fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>>;
+        unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<()>;
         fn experts_local(experts: &Experts) -> Vec<usize>;
         fn experts_capacity(experts: &Experts) -> usize;
         fn experts_method(experts: &Experts) -> u32;
@@ -226,6 +228,20 @@ unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Qu
     guard(|| match unsafe { target(queue) }? {
         Target::Stream(stream) => experts.place(&Placement::from(placement), stream),
         Target::Capture(_) => Err(Error::unsupported("a placement of experts", "a graph cannot place them")),
+    })
+}
+
+fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>, Report> {
+    guard(|| experts.without(lost).map(Box::new))
+}
+
+/// # Safety
+/// The queue's pointers are those of the headers: *borrowing*.
+unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<(), Report> {
+    // SAFETY: passed on.
+    guard(|| match unsafe { target(queue) }? {
+        Target::Stream(stream) => experts.synchronize(stream),
+        Target::Capture(_) => Err(Error::unsupported("a wait for the device", "a graph cannot wait")),
     })
 }
 

@@ -37,6 +37,7 @@ mod pending;
 mod routed;
 mod slots;
 mod steps;
+mod survivors;
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ use packets::{PacketForm, PacketStates};
 pub use routed::Routed;
 use slots::{Recorded, Region, Slot, Slots};
 use steps::Underway;
+use survivors::Meeting;
 
 /// The experts of a layer, spread over the ranks of a group. Cheap to clone; usable from any thread.
 ///
@@ -118,6 +120,8 @@ struct Inner {
     lane: Mutex<Lane>,
     /// For reads of counts beside other work.
     side: Stream,
+    /// Where the ranks can meet that are left when others are lost.
+    meeting: Meeting,
 }
 
 /// Source of numbers of experts, unique in the process.
@@ -212,6 +216,7 @@ impl Experts {
         let method = chosen(over.own().is_some(), config.method, &form)?;
         let exact = determinism == Determinism::Exact && config.layout != Layout::ByRank;
         let packets = (method == Method::Packets).then(|| PacketForm::new(&config, &form, exact));
+        let meeting = Meeting::new(&over)?;
         let region = Region::new(&over, region_bytes(&config, &form, packets.as_ref()))?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
@@ -241,6 +246,7 @@ impl Experts {
             slots,
             lane,
             side,
+            meeting,
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -412,6 +418,19 @@ impl Experts {
     /// The experts of this rank, in local order.
     pub fn local_experts(&self) -> Vec<usize> {
         self.0.lists.lock()[self.0.form.rank].clone()
+    }
+
+    /// The communicator of the ranks of these experts on this host.
+    pub fn communicator(&self) -> &Communicator {
+        self.0.over.local()
+    }
+
+    /// Waits until the device has done all work on `stream`.
+    ///
+    /// # Errors
+    /// The group's error if the group has failed, and a GPU's errors.
+    pub fn synchronize(&self, stream: &Stream) -> Result<()> {
+        self.0.over.synchronize(stream)
     }
 
     /// How many rows an operand for received rows needs room for.

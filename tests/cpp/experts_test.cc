@@ -415,15 +415,38 @@ void places() {
   });
 }
 
+void survivors() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Two two(bootstrap);
+    const Experts experts = two.communicator.experts(single());
+    CHECK(says(CHECK_THROWS(kInvalidArgument, experts.without({2})), "a rank that is lost is 2"));
+    CHECK(says(CHECK_THROWS(kInvalidArgument, experts.without({two.rank})), "it is another rank than the calling rank"));
+    if (two.rank == 0) {
+      const Experts alone = experts.without({1});
+      CHECK(alone.local_experts() == std::vector<std::size_t>({0, 1}));
+      const DeviceBuffer ids = on_device(std::vector<std::int32_t>{1, 0}, two.device, two.stream);
+      const DeviceBuffer rows = on_device(std::vector<float>{5.0f, 7.0f}, two.device, two.stream);
+      const DeviceBuffer received = filled(alone.capacity(), kUntouched, two.device, two.stream);
+      const Routed routed = alone.dispatch(Routing(ids), rows, Received(received), two.stream);
+      alone.synchronize(two.stream);
+      CHECK(routed.counts() == std::vector<std::size_t>({1, 1}));
+      CHECK_EQ(received.read<float>(two.stream)[0] + received.read<float>(two.stream)[1], 12.0f);
+    }
+    two.communicator.close();
+  });
+}
+
 }  // namespace
 
 int main() {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"round_trips", round_trips}, {"codes", codes},     {"graphs", graphs},
-               {"handles", handles},         {"halves", halves},   {"places", places},
-               {"settings", settings},       {"refused", refused}, {"found_on_the_device", found_on_the_device}};
+  } cases[] = {{"round_trips", round_trips}, {"codes", codes},
+               {"graphs", graphs},           {"handles", handles},
+               {"halves", halves},           {"places", places},
+               {"survivors", survivors},     {"settings", settings},
+               {"refused", refused},         {"found_on_the_device", found_on_the_device}};
   for (const auto& test : cases) {
     test.run();
     std::printf("%s ok\n", test.name);
