@@ -141,6 +141,16 @@ void Experts::synchronize(const Stream& stream) const {
 }
 std::vector<std::size_t> Experts::local_experts() const { return vector_of(core::experts_local(live(core_))); }
 std::size_t Experts::capacity() const { return core::experts_capacity(live(core_)); }
+std::vector<MethodExplanation> Experts::explain() const {
+  std::vector<MethodExplanation> explanations;
+  for (const core::ExplainedMethod& explained : core::experts_explain(live(core_))) {
+    MethodExplanation explanation{static_cast<Method>(explained.method), std::nullopt};
+    if (!explained.serves) explanation.refusal = std::string(explained.refusal);
+    explanations.push_back(std::move(explanation));
+  }
+  return explanations;
+}
+
 Method Experts::method() const { return static_cast<Method>(core::experts_method(live(core_))); }
 
 void Routed::dispatch(ConstOperand rows, const Received& into, Queue queue, std::optional<ConstOperand> scales) const {

@@ -73,6 +73,13 @@ enum class Method : std::uint32_t {
   kPackets = 4,
 };
 
+/// A method, and whether it serves experts.
+struct MethodExplanation {
+  Method method;  ///< not kAuto
+  /// Why the method does not serve; none: it does.
+  std::optional<std::string> refusal;
+};
+
 /// The order of scales of received rows, of which a row has a group for each 128 elements. The numbers are stable.
 enum class ScaleOrder : std::uint32_t {
   kRows = 0,  ///< [rows, groups]
@@ -360,6 +367,8 @@ class Experts {
   std::vector<std::size_t> local_experts() const;
   /// How many rows an operand for received rows needs room for.
   std::size_t capacity() const;
+  /// Every method, and why it serves or not: one does. Equal on every rank.
+  std::vector<MethodExplanation> explain() const;
   /// The method that serves; not kAuto.
   Method method() const;
 

@@ -10,13 +10,14 @@ use super::tensor::{Target, held, target};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::experts::{
-    Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, ScaleOrder, Scales, Wire,
+    Combine, ExpertConfig, Experts, Layout, Method, MethodExplanation, Placement, Received, Routing, ScaleOrder,
+    Scales, Wire,
 };
 use crate::group::Determinism;
 use crate::op::Held;
 use bridge::{
-    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, Group, MaybeOperand, MaybeSize, Operand,
-    Queue, SentRows,
+    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, MaybeOperand,
+    MaybeSize, Operand, Queue, SentRows,
 };
 use halves::{Arriving, Returning, arriving_receive, experts_dispatch_begin, returning_receive, routed_combine_begin};
 
@@ -96,6 +97,13 @@ mod bridge {
         add: MaybeOperand,
     }
 
+    /// `symmetra::MethodExplanation`.
+    struct ExplainedMethod {
+        method: u32,
+        serves: bool,
+        refusal: String,
+    }
+
     unsafe extern "C++" {
         include!("symmetra/src/capi/mod.rs.h");
 
@@ -117,6 +125,7 @@ mod bridge {
         fn experts_local(experts: &Experts) -> Vec<usize>;
         fn experts_capacity(experts: &Experts) -> usize;
         fn experts_method(experts: &Experts) -> u32;
+        fn experts_explain(experts: &Experts) -> Vec<ExplainedMethod>;
         unsafe fn experts_plan(experts: &Experts, routing: &AskedRouting, queue: Queue) -> Result<Box<Routed>>;
         unsafe fn experts_dispatch(
             experts: &Experts,
@@ -255,6 +264,15 @@ fn experts_capacity(experts: &Experts) -> usize {
 
 fn experts_method(experts: &Experts) -> u32 {
     method_number(experts.method())
+}
+
+fn experts_explain(experts: &Experts) -> Vec<ExplainedMethod> {
+    let explained = |MethodExplanation { method, refusal }| ExplainedMethod {
+        method: method_number(method),
+        serves: refusal.is_none(),
+        refusal: refusal.unwrap_or_default(),
+    };
+    experts.explain().into_iter().map(explained).collect()
 }
 
 /// # Safety

@@ -99,14 +99,24 @@ impl Drop for Half {
 ///     })
 /// }
 /// ```
-/// It is used:
+/// One that nobody receives is a warning:
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
-/// fn unused(experts: &Experts, ids: &DeviceBuffer<i32>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+/// fn begin(experts: &Experts, ids: &DeviceBuffer<i32>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
 ///     experts.dispatch_begin(&Routing::new(ids), rows, stream)?;
 ///     Ok(())
+/// }
+/// ```
+/// Here it is received:
+/// ```
+/// #![deny(unused_must_use)]
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn begin(experts: &Experts, ids: &DeviceBuffer<i32>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+///     let arriving = experts.dispatch_begin(&Routing::new(ids), rows, stream)?;
+///     arriving.receive(&Received::rows(rows), stream).map(drop)
 /// }
 /// ```
 #[must_use = "a dispatch that is not received is received into nothing"]
@@ -157,7 +167,34 @@ impl<'a> Arriving<'a> {
 ///
 /// Combines are received in the order in which they were begun. A combine that is dropped is received all the same, into
 /// nothing, as a dropped [`Arriving`] is. It holds the slot of its dispatch until it is received, also where the [`Routed`]
-/// goes first. One that was made in a capture cannot leave the closure.
+/// goes first.
+///
+/// One that was made in a capture cannot leave the closure:
+/// ```compile_fail,E0521
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn escape<'env>(
+///     experts: &'env Experts,
+///     ids: &'env DeviceBuffer<i32>,
+///     [rows, received]: [&'env DeviceBuffer<f32>; 2],
+///     stream: &Stream,
+///     half: &mut Option<Returning<'env>>,
+/// ) -> Result<Graph<'env>> {
+///     stream.capture(|capture| {
+///         let routed = experts.dispatch(&Routing::new(ids), rows, &Received::rows(received), capture)?;
+///         *half = Some(routed.combine_begin(received, capture)?);
+///         Ok(())
+///     })
+/// }
+/// ```
+/// It may outlive the handle of its dispatch:
+/// ```
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn begin<'a>(routed: Routed<'a>, rows: &DeviceBuffer<f32>, stream: &'a Stream) -> Result<Returning<'a>> {
+///     routed.combine_begin(rows, stream)
+/// }
+/// ```
 #[must_use = "a combine that is not received is received into nothing"]
 pub struct Returning<'a> {
     half: Half,
@@ -215,8 +252,8 @@ impl<'a> Routed<'a> {
     /// overwritten behind the call, in the order of the queue.
     ///
     /// # Errors
-    /// Those of [`combine`](Self::combine); [`Error::Unsupported`] for another method than [`Method::Packets`], and where as
-    /// many combines as may be are begun and not received.
+    /// Those of [`combine`](Self::combine); [`Error::Unsupported`] for another method than
+    /// [`Method::Packets`](super::Method::Packets), and where as many combines as may be are begun and not received.
     pub fn combine_begin<'h, 'op, T: Element>(
         &self,
         rows: impl Operand<'op, T>,

@@ -27,6 +27,7 @@
 
 mod check;
 mod config;
+mod explain;
 mod form;
 mod halves;
 mod operands;
@@ -56,6 +57,7 @@ use crate::stream::{Enqueue, Queue, Stream};
 use crate::types::{Dtype, Element};
 
 pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
+pub use explain::MethodExplanation;
 use form::{Form, table};
 pub use halves::{Arriving, Returning};
 pub use operands::{Combine, ExpertId, Received, Routing, ScaleOrder};

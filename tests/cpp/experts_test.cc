@@ -372,6 +372,11 @@ void halves() {
     config.method = Method::kDirect;
     const Experts direct = two.communicator.experts(config);
     CHECK(says(CHECK_THROWS(kUnsupported, direct.dispatch_begin(routing, rows, stream)), "the method is Direct"));
+    const std::vector<MethodExplanation> explained = direct.explain();
+    CHECK_EQ(explained.size(), 4u);
+    for (const MethodExplanation& explanation : explained) {
+      CHECK_EQ(explanation.refusal.value_or("serves"), explanation.method == Method::kDirect ? "serves" : "the settings name Direct");
+    }
     two.communicator.close();
   });
 }

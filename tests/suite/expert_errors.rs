@@ -251,6 +251,36 @@ fn codes_need_their_scales() {
     });
 }
 
+#[test]
+fn every_method_is_explained() {
+    let explained = |experts: &Experts| -> Vec<String> { experts.explain().iter().map(ToString::to_string).collect() };
+    threads(2, &config(), |rank| {
+        let open = |form| rank.communicator.experts(form).unwrap();
+        let auto = open(small(Method::Auto));
+        let why = "Auto takes Direct here";
+        let lines = [format!("Packets: {why}"), "Direct: serves".to_owned()];
+        assert_eq!(explained(&auto)[..2], lines);
+        assert_eq!(explained(&auto)[2..], ["Gather", "Broadcast"].map(|name| format!("{name}: {why}")));
+        let mut many = small(Method::Gather);
+        (many.hidden, many.top_k, many.max_tokens) = (1, 1, 4097);
+        let many = open(many);
+        assert_eq!(
+            explained(&many),
+            [
+                "Packets: the number of tokens of all ranks is 8194, and at most 8192 go by packets",
+                "Direct: the settings name Gather",
+                "Gather: serves",
+                "Broadcast: the settings name Gather",
+            ]
+        );
+        assert_eq!([auto.method(), many.method()], [Method::Direct, Method::Gather]);
+    });
+    threads(1, &config(), |rank| {
+        let lines = explained(&rank.communicator.experts(small(Method::Auto)).unwrap());
+        assert_eq!(lines[1..3], ["Direct: a rank alone has nobody to reach", "Gather: serves"]);
+    });
+}
+
 /// Ids, rows and the count change before every replay; ranks are out of step.
 #[test]
 fn a_graph_reads_its_operands_anew() {
