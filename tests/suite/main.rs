@@ -12,6 +12,7 @@ mod environment;
 mod expert_errors;
 mod expert_methods;
 mod expert_oracle;
+mod expert_properties;
 mod graphs;
 #[cfg(feature = "gloo")]
 mod hosts;
