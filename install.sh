@@ -59,7 +59,7 @@ trap 'rm -rf "$work"' EXIT
 nm --defined-only --extern-only --format=posix "$archive" 2>/dev/null | cut -d' ' -f1 >"$work/all"
 {
   # Names in Rust end in a hash.
-  grep -E '^_Z(T[ISV])?NK?8symmetra' "$work/all" | grep -vE '17h[0-9a-f]{16}E|8symmetra(4core|6device|7kernels|8platform)'
+  grep -E '^_Z(T[ISV])?NK?[RO]?8symmetra' "$work/all" | grep -vE '17h[0-9a-f]{16}E|8symmetra(4core|6device|7kernels|8platform)'
   # Called by templates.
   grep -E '^_ZN8symmetra4core11check_(dtype|count)' "$work/all"
 } | sort -u >"$work/names"

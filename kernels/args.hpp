@@ -344,6 +344,8 @@ constexpr uint32_t kCodeGroup = 128;
 
 /// Most experts of a token, elements of a row, and copies of experts on all ranks.
 constexpr uint32_t kMostTopK = 64;
+/// Words of block-shared memory for a thread, of a scan of at most two values.
+constexpr uint32_t kScanWords = 2;
 constexpr uint32_t kMostExpertHidden = 65536;
 constexpr uint32_t kMostCopies = 65534;
 
@@ -378,7 +380,7 @@ struct ExpertOutputs {
 /// One step of a dispatch or a combine, on this rank alone. Rows that travel are [rank][max_tokens], of row_bytes each.
 struct ExpertArgs {
   Wait wait;
-  const uint32_t* table;        ///< device memory: where copies of each expert begin; copies: number, rank << 16; first copy of each rank
+  const uint32_t* table;        ///< device memory: first copy of each rank; a word for each expert; choices: see ExpertTable
   uint8_t* heads;               ///< of all ranks, head_bytes each
   uint32_t* state;              ///< own: failed, reserved, counts of local experts, offsets of local experts and behind
   uint32_t* places;             ///< own: of each pair of all ranks, then of each token of all ranks
@@ -420,14 +422,15 @@ struct ExpertArgs {
   uint32_t exact;     ///< nonzero: each result travels, and step says which of a token's
   uint32_t step;
   ExpertOutputs into;
-  BlockState* calls;           ///< own: of the barrier, or in packets of this kernel
-  uint64_t travelling_offset;  ///< of `travelling` in a region, or of the packets of rows or parts of the first buffer
-  uint64_t tellings_offset;    ///< in packets: of the packets of heads, or of greetings, of the first buffer
-  uint64_t buffer_bytes;       ///< in packets: from a buffer to the next
-  uint32_t buffers;            ///< in packets: how many; a divisor of kEpochModulus
-  uint32_t telling_packets;    ///< in packets: room for the head of a rank
-  uint32_t rows_at_once;       ///< kExpertReceive: rows that a block takes at once
-  uint32_t reserved;
+  BlockState* calls;            ///< own: of the barrier, or in packets of this kernel
+  uint64_t travelling_offset;   ///< of `travelling` in a region, or of the packets of rows or parts of the first buffer
+  uint64_t tellings_offset;     ///< in packets: of the packets of heads, or of greetings, of the first buffer
+  uint64_t buffer_bytes;        ///< in packets: from a buffer to the next
+  uint32_t buffers;             ///< in packets: how many; a divisor of kEpochModulus
+  uint32_t telling_packets;     ///< in packets: room for the head of a rank
+  uint32_t rows_at_once;        ///< kExpertReceive: rows that a block takes at once
+  uint16_t follows;             ///< kExpertReceive, kExpertSum: nonzero: the launch before is that of the sending kernel
+  uint16_t holds;               ///< kExpertReceive: nonzero: a block's memory has the copies of all heads
   uint8_t* peers[kMaxWorld];    ///< kExpertPush, kExpertPull: barrier flags of every rank
   uint8_t* regions[kMaxWorld];  ///< kExpertPush, kExpertPull: of every rank
 };

@@ -18,6 +18,8 @@
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
 #include "kernels/experts/combine.cuh"
+#include "kernels/experts/receive.cuh"
+#include "kernels/experts/send.cuh"
 #include "kernels/geometry.hpp"
 #include "kernels/norm/gather.cuh"
 #include "kernels/norm/local.cuh"

@@ -332,13 +332,17 @@ constexpr bool has_calls(const ExpertArgs& args) { return args.task >= kExpertPu
 constexpr bool has_packets(const ExpertArgs& args) {
   if (args.task < kExpertSend) return true;
   const bool offsets = (args.tellings_offset | args.travelling_offset | args.buffer_bytes) % 16 == 0;
-  return offsets && args.buffers >= 1 && kEpochModulus % args.buffers == 0 && args.telling_packets >= 1 && args.rows_at_once >= 1;
+  return offsets && args.buffers >= 1 && kEpochModulus % args.buffers == 0 && args.telling_packets >= 1 && args.rows_at_once >= 1 &&
+         args.max_tokens < 1u << 16;
 }
-/// Words of a block's memory in a kernel of experts: two a thread for scans, and what a receiving block counts and lists.
+/// Words of a block's memory in a kernel of experts. A receiving block has heads, counts and lists; another one a word for each
+/// rank, two for each of a token's experts, and room for the scales of a row.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
-  if (args.task != kExpertReceive) return uint64_t{threads} * 2;
-  return uint64_t{threads} * 2 + args.copies + kMaxWorld + 2 * uint64_t{args.local} + 1 +
-         args.rows_at_once * (1 + 2 * uint64_t{args.top_k});
+  const uint64_t scan = uint64_t{threads} * kScanWords;
+  if (args.task != kExpertReceive) return scan + kMaxWorld + 2 * kMostTopK + (args.hidden + kCodeGroup - 1) / kCodeGroup;
+  const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, lists = args.rows_at_once * (1 + 2 * uint64_t{args.top_k});
+  const uint64_t held = args.holds != 0 ? args.world * ((uint64_t{args.max_tokens} * args.top_k + 3) / 4 * 2) : 0;
+  return scan + heads + args.copies + 2 * uint64_t{args.local} + 1 + lists + held;
 }
 /// Whether experts can be served so.
 constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {

@@ -1,50 +1,65 @@
-// Sums and prefixes of one value a thread, over a block. Any number of threads; the order of whole numbers does not matter.
+// Sums and prefixes of whole numbers over a block, which consists of whole teams but for the last. The order of whole numbers
+// does not matter.
 #pragma once
+#include "kernels/args.hpp"
 #include "symmetra/device/platform.hpp"
 
 namespace symmetra::kernels {
 
-/// Block-shared memory of a scan: two words a thread.
-constexpr uint32_t scan_bytes(uint32_t threads) { return threads * 8; }
-
-/// What the threads before this one have, and what all have.
+/// What the threads before this one have, and what all have, of each value.
+template <uint32_t kCount>
 struct Scanned {
-  uint32_t before;
-  uint32_t all;
+  uint32_t before[kCount];
+  uint32_t all[kCount];
 };
 
-/// Adds up one value a thread, in doubling steps. All threads of the block call it. `words`: two a thread, which are free
-/// again when it returns.
-SYMMETRA_DEVICE Scanned block_scan(uint32_t value, uint32_t* words) {
-  const uint32_t threads = platform::threads(), mine = platform::thread();
-  uint32_t *from = words, *into = words + threads;
-  from[mine] = value;
-  platform::sync_block();
-  for (uint32_t step = 1; step < threads; step *= 2) {
-    into[mine] = from[mine] + (mine >= step ? from[mine - step] : 0);
-    platform::sync_block();
-    uint32_t* const other = from;
-    from = into;
-    into = other;
+/// Adds up values: in teams, then over the teams. All threads of the block call it. `words` are free again when it returns.
+template <uint32_t kCount>
+SYMMETRA_DEVICE Scanned<kCount> block_scan(const uint32_t (&values)[kCount], uint32_t* words) {
+  static_assert(kCount <= kScanWords);
+  const uint32_t threads = platform::threads(), mine = platform::thread(), team = mine / platform::kTeam;
+  const bool last = mine % platform::kTeam == platform::kTeam - 1 || mine == threads - 1;
+  Scanned<kCount> scanned;
+  SYMMETRA_UNROLL
+  for (uint32_t i = 0; i < kCount; ++i) {
+    scanned.before[i] = platform::team_before(values[i]);
+    scanned.all[i] = 0;
+    if (last) words[team * kCount + i] = scanned.before[i] + values[i];
   }
-  const Scanned scanned{from[mine] - value, from[threads - 1]};
+  platform::sync_block();
+  SYMMETRA_ROLLED
+  for (uint32_t other = 0; other < (threads + platform::kTeam - 1) / platform::kTeam; ++other) {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const uint32_t of_other = words[other * kCount + i];
+      scanned.before[i] += other < team ? of_other : 0;
+      scanned.all[i] += of_other;
+    }
+  }
   platform::sync_block();  // all have read
   return scanned;
 }
 
-/// The largest value of a thread. All threads of the block call it. `words`: one a thread, which are free again when it
-/// returns.
+/// The sum over all threads of the block, which all call it. `words` are free again when it returns.
+SYMMETRA_DEVICE uint32_t block_sum(uint32_t value, uint32_t* words) {
+  const uint32_t values[1] = {value};
+  return block_scan(values, words).all[0];
+}
+
+/// The sum over the threads before this one. All threads of the block call it. `words` are free again when it returns.
+SYMMETRA_DEVICE uint32_t block_before(uint32_t value, uint32_t* words) {
+  const uint32_t values[1] = {value};
+  return block_scan(values, words).before[0];
+}
+
+/// The largest value of a thread. All threads of the block call it. `words` are free again when it returns.
 SYMMETRA_DEVICE uint32_t block_max(uint32_t value, uint32_t* words) {
-  const uint32_t mine = platform::thread();
-  words[mine] = value;
+  const uint32_t teams = (platform::threads() + platform::kTeam - 1) / platform::kTeam;
+  uint32_t largest = platform::team_max(platform::kTeam, value);
+  if (platform::thread() % platform::kTeam == 0) words[platform::thread() / platform::kTeam] = largest;
   platform::sync_block();
-  for (uint32_t count = platform::threads(); count > 1;) {
-    const uint32_t half = (count + 1) / 2;
-    if (mine + half < count && words[mine + half] > words[mine]) words[mine] = words[mine + half];
-    platform::sync_block();
-    count = half;
-  }
-  const uint32_t largest = words[0];
+  SYMMETRA_ROLLED
+  for (uint32_t other = 0; other < teams; ++other) largest = words[other] > largest ? words[other] : largest;
   platform::sync_block();  // all have read
   return largest;
 }
@@ -55,7 +70,9 @@ struct Run {
   uint32_t end;
 
   SYMMETRA_DEVICE explicit Run(uint32_t count) {
-    const uint32_t each = (count + platform::threads() - 1) / platform::threads();
+    uint32_t each = 1;  // found without a division, which is long
+    SYMMETRA_ROLLED
+    while (each * platform::threads() < count) ++each;
     begin = platform::thread() * each < count ? platform::thread() * each : count;
     end = count - begin < each ? count : begin + each;
   }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use half::bf16;
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::experts::{Combine, ExpertConfig, Experts, Method, Received, Routing};
 use symmetra::{
     Algorithm, Codec, Communicator, Config, Device, DeviceBuffer, Error, Reduction, Ref, Result, RmsNorm, RowNorm,
     Stream, SymmetricBuffer, SymmetricSlice, required_bytes,
@@ -589,6 +590,8 @@ struct Mixed<'a> {
     pad: SymmetricBuffer<u8>,
     /// Weight and residual of a norm.
     rows: DeviceBuffer<bf16>,
+    experts: Experts,
+    ids: DeviceBuffer<i32>,
 }
 
 impl<'a> Mixed<'a> {
@@ -597,7 +600,11 @@ impl<'a> Mixed<'a> {
         let plain = [0; 2].map(|_| DeviceBuffer::from_slice(&vec![1i32; 300 * world], &rank.stream).unwrap());
         let buffer = communicator.symmetric(2 * world * MOST).unwrap();
         let rows = DeviceBuffer::new(&rank.device, 2 * MOST).unwrap();
-        Self { rank, buffer, plain, pad: communicator.symmetric(1).unwrap(), rows }
+        let mut layer = ExpertConfig::new(2, 1, 4, 2);
+        layer.method = Method::Packets;
+        let (experts, ids) = (communicator.experts(layer).unwrap(), [rank.rank() as i32, 1 - rank.rank() as i32]);
+        let ids = DeviceBuffer::from_slice(&ids, &rank.stream).unwrap();
+        Self { rank, buffer, plain, pad: communicator.symmetric(1).unwrap(), rows, experts, ids }
     }
 
     /// Input and output of `from` and `to` elements.
@@ -645,11 +652,25 @@ impl<'a> Mixed<'a> {
                 let rows = RowNorm::new(part, weight, RmsNorm::new(1e-6)).residual(residual.clone());
                 communicator.all_reduce_norm(rows.residual_out(residual).output(part), stream)
             }
+            18 => {
+                let (routing, [tokens, output]) = (Routing::new(&self.ids), self.parts(8, 8));
+                let received = self.rows.borrow().slice(0..16)?;
+                let arriving = self.experts.dispatch_begin(&routing, tokens, stream)?;
+                let routed = arriving.receive(&Received::rows(received.clone()), stream)?;
+                let returning = routed.combine_begin(received.clone(), stream)?;
+                match is_root {
+                    true => returning.receive(output, Combine::default(), stream)?,
+                    false => drop(returning),
+                }
+                drop(routed);
+                let routed = self.experts.dispatch(&routing, tokens, &Received::rows(received.clone()), stream)?;
+                routed.combine(received, output, Combine::default(), stream)
+            }
             _ => communicator.scatter(is_root.then_some(whole), self.parts(0, count)[1], root, stream),
         }
     }
 
-    const KINDS: usize = 19;
+    const KINDS: usize = 20;
 }
 
 /// Neither by the thread that calls nor, as far as the system knows, by anybody.

@@ -65,20 +65,24 @@ core::AskedRouting asked_routing(const Routing& routing) {
   return {operand_of(routing.ids), maybe(routing.weights), maybe(routing.tokens)};
 }
 
-core::SentRows sent_rows(const ConstOperand& rows, const std::optional<ConstOperand>& scales, const Received& into) {
-  core::SentRows sent{};
-  sent.rows = operand_of(rows);
-  sent.scales = maybe(scales);
-  sent.into.rows = operand_of(into.rows);
-  sent.into.scales = maybe(into.scales);
-  sent.into.counts = maybe(into.counts);
-  sent.into.offsets = maybe(into.offsets);
-  sent.into.ids = maybe(into.ids);
-  sent.into.weights = maybe(into.weights);
-  sent.into.sources = maybe(into.sources);
-  sent.into.index = maybe(into.index);
-  sent.into.columns = into.order == ScaleOrder::kColumns;
-  return sent;
+core::SentRows sent_rows(const ConstOperand& rows, const std::optional<ConstOperand>& scales) { return {operand_of(rows), maybe(scales)}; }
+
+core::AskedReceived asked_received(const Received& into) {
+  core::AskedReceived asked{};
+  asked.rows = operand_of(into.rows);
+  asked.scales = maybe(into.scales);
+  asked.counts = maybe(into.counts);
+  asked.offsets = maybe(into.offsets);
+  asked.ids = maybe(into.ids);
+  asked.weights = maybe(into.weights);
+  asked.sources = maybe(into.sources);
+  asked.index = maybe(into.index);
+  asked.columns = into.order == ScaleOrder::kColumns;
+  return asked;
+}
+
+core::AskedSums asked_sums(const Operand& output, const CombineOptions& options) {
+  return {operand_of(output), options.weighted, maybe(options.add)};
 }
 
 std::vector<std::size_t> vector_of(const rust::Vec<std::size_t>& numbers) { return {numbers.begin(), numbers.end()}; }
@@ -108,8 +112,15 @@ Experts Collectives::experts(const ExpertConfig& config) const {
 Routed Experts::dispatch(const Routing& routing, ConstOperand rows, const Received& into, Queue queue,
                          std::optional<ConstOperand> scales) const {
   const core::AskedRouting asked = asked_routing(routing);
-  const core::SentRows sent = sent_rows(rows, scales, into);
-  return Routed(share(call([&] { return core::experts_dispatch(live(core_), asked, sent, queue_of(queue)); })));
+  const core::SentRows sent = sent_rows(rows, scales);
+  const core::AskedReceived received = asked_received(into);
+  return Routed(share(call([&] { return core::experts_dispatch(live(core_), asked, sent, received, queue_of(queue)); })));
+}
+
+Arriving Experts::dispatch_begin(const Routing& routing, ConstOperand rows, Queue queue, std::optional<ConstOperand> scales) const {
+  const core::AskedRouting asked = asked_routing(routing);
+  const core::SentRows sent = sent_rows(rows, scales);
+  return Arriving(share(call([&] { return core::experts_dispatch_begin(live(core_), asked, sent, queue_of(queue)); })));
 }
 
 Routed Experts::plan(const Routing& routing, Queue queue) const {
@@ -126,17 +137,36 @@ std::size_t Experts::capacity() const { return core::experts_capacity(live(core_
 Method Experts::method() const { return static_cast<Method>(core::experts_method(live(core_))); }
 
 void Routed::dispatch(ConstOperand rows, const Received& into, Queue queue, std::optional<ConstOperand> scales) const {
-  const core::SentRows sent = sent_rows(rows, scales, into);
-  call([&] { core::routed_dispatch(live(core_), sent, queue_of(queue)); });
+  const core::SentRows sent = sent_rows(rows, scales);
+  const core::AskedReceived received = asked_received(into);
+  call([&] { core::routed_dispatch(live(core_), sent, received, queue_of(queue)); });
 }
 
 void Routed::combine(ConstOperand rows, Operand output, Queue queue, CombineOptions options) const {
-  const core::AskedCombine asked{operand_of(rows), operand_of(output), options.weighted, maybe(options.add)};
-  call([&] { core::routed_combine(live(core_), asked, queue_of(queue)); });
+  const core::Operand results = operand_of(rows);
+  const core::AskedSums asked = asked_sums(output, options);
+  call([&] { core::routed_combine(live(core_), results, asked, queue_of(queue)); });
+}
+
+Returning Routed::combine_begin(ConstOperand rows, Queue queue) const {
+  const core::Operand results = operand_of(rows);
+  return Returning(share(call([&] { return core::routed_combine_begin(live(core_), results, queue_of(queue)); })));
 }
 
 std::vector<std::size_t> Routed::counts() const {
   return vector_of(call([&] { return core::routed_counts(live(core_)); }));
+}
+
+Routed Arriving::receive(const Received& into, Queue queue) && {
+  const std::shared_ptr<core::Arriving> core = std::move(core_);
+  const core::AskedReceived asked = asked_received(into);
+  return Routed(share(call([&] { return core::arriving_receive(live(core), asked, queue_of(queue)); })));
+}
+
+void Returning::receive(Operand output, Queue queue, CombineOptions options) && {
+  const std::shared_ptr<core::Returning> core = std::move(core_);
+  const core::AskedSums asked = asked_sums(output, options);
+  call([&] { core::returning_receive(live(core), asked, queue_of(queue)); });
 }
 
 }  // namespace symmetra

@@ -21,8 +21,10 @@ namespace symmetra {
 class Placement;
 
 namespace core {
+struct Arriving;
 struct AskedPlacement;
 struct Experts;
+struct Returning;
 struct Routed;
 
 AskedPlacement placement_of(const symmetra::Placement& placement);
@@ -138,7 +140,7 @@ struct ExpertConfig {
   /// Most rows that a rank may receive, with the rows that alignment leaves free; without a number, as many as can come at worst.
   /// Layout::kPadded has a limit of its own.
   std::optional<std::size_t> capacity{};
-  /// How many dispatches may wait for their combine at once: 1 to 3.
+  /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
   std::size_t in_flight = 1;
   /// Most blocks of a kernel; without a number, as many as serve best.
   std::optional<std::uint32_t> blocks{};
@@ -202,6 +204,33 @@ struct CombineOptions {
   std::optional<ConstOperand> add{};
 };
 
+/// The first half of a combine: results are on their way. receive() is the second half. Move-only; usable from any thread.
+///
+/// Combines are received in the order in which they were begun. A combine that is destroyed is received all the same, into nothing, so
+/// that ranks stay in step: on the stream of its begin, or behind the combines that were begun before; in a capture at the latest when the
+/// capture ends. A combine holds the slot of its dispatch until it is received, also where the Routed goes first. One that was made on a
+/// Capture serves that capture alone.
+class [[nodiscard]] Returning {
+ public:
+  Returning(Returning&&) noexcept = default;
+  Returning& operator=(Returning&&) noexcept = default;
+
+  /// Sums the results of this rank's tokens into `output`, [tokens, hidden], as Routed::combine does. Enqueues and returns. All ranks
+  /// receive their combines, each in the order of the begins. `output` may be the memory of what the begin read.
+  ///
+  /// Throws kInvalidArgument for operands of another length, type or device, that overlap, and for a queue of another capture than that of
+  /// the begin; kUnsupported while a combine that was begun before is not received, and for CombineOptions::weighted = false where ranks
+  /// weigh results before they send them: with Determinism::kPerAlgorithm, unless rows are by rank; the group's error if the group has
+  /// failed. After an error the combine counts as destroyed.
+  void receive(Operand output, Queue queue, CombineOptions options = CombineOptions()) &&;
+
+ private:
+  friend class Routed;
+  explicit Returning(std::shared_ptr<core::Returning> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::Returning> core_;
+};
+
 /// A dispatch that waits for its combine: which rows came from where. Move-only; usable from any thread.
 ///
 /// Holds one of ExpertConfig::in_flight slots of its Experts until it is destroyed. It shares ownership of what it needs of its Experts,
@@ -224,6 +253,13 @@ class [[nodiscard]] Routed {
   /// Throws kInvalidArgument for operands of another length, type or device, that overlap, and for a queue of another capture than that of
   /// the dispatch; the group's error if the group has failed.
   void combine(ConstOperand rows, Operand output, Queue queue, CombineOptions options = CombineOptions()) const;
+  /// Sends the results of this rank's experts back, and waits for nobody: the first half of combine(). Returning::receive is the second
+  /// half. Enqueues and returns. All ranks begin their calls in the same order. At most ExpertConfig::in_flight combines may be begun and
+  /// not received. `rows` may be overwritten behind the call, in the order of the queue.
+  ///
+  /// Throws what combine() throws, but for the output; kUnsupported for another method than kPackets, and where as many combines as may be
+  /// are begun and not received.
+  Returning combine_begin(ConstOperand rows, Queue queue) const;
   /// Sends other rows of the same tokens the same way, as a backward pass does. `scales`: those of Wire::kGivenF8. Enqueues and returns.
   /// All ranks call it in the same order. Throws what Experts::dispatch throws, but for the routing.
   void dispatch(ConstOperand rows, const Received& into, Queue queue, std::optional<ConstOperand> scales = std::nullopt) const;
@@ -233,10 +269,37 @@ class [[nodiscard]] Routed {
   std::vector<std::size_t> counts() const;
 
  private:
+  friend class Arriving;
   friend class Experts;
   explicit Routed(std::shared_ptr<core::Routed> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Routed> core_;
+};
+
+/// The first half of a dispatch: rows are on their way. receive() is the second half. Move-only; usable from any thread.
+///
+/// Dispatches are received in the order in which they were begun. A dispatch that is destroyed is received all the same, into nothing, so
+/// that ranks stay in step: on the stream of its begin, or behind the dispatches that were begun before; in a capture at the latest when
+/// the capture ends. Until then the dispatch holds one of ExpertConfig::in_flight slots. One that was made on a Capture serves that capture
+/// alone.
+class [[nodiscard]] Arriving {
+ public:
+  Arriving(Arriving&&) noexcept = default;
+  Arriving& operator=(Arriving&&) noexcept = default;
+
+  /// Receives the rows of the experts here. Enqueues and returns. All ranks receive their dispatches, each in the order of the begins.
+  /// `into` may be the memory of what the begin read.
+  ///
+  /// Throws kInvalidArgument for operands of another length, type or device than the settings ask for, that overlap, and for a queue of
+  /// another capture than that of the begin; kUnsupported while a dispatch that was begun before is not received; the group's error if the
+  /// group has failed. After an error the dispatch counts as destroyed.
+  Routed receive(const Received& into, Queue queue) &&;
+
+ private:
+  friend class Experts;
+  explicit Arriving(std::shared_ptr<core::Arriving> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::Arriving> core_;
 };
 
 /// The experts of a layer, spread over the ranks of a group. Made by Collectives::experts. Move-only; usable from any thread.
@@ -265,6 +328,12 @@ class Experts {
   /// Communicator::synchronize, throws these.
   Routed dispatch(const Routing& routing, ConstOperand rows, const Received& into, Queue queue,
                   std::optional<ConstOperand> scales = std::nullopt) const;
+  /// Sends the rows of this rank's tokens to their experts, and waits for nobody: the first half of dispatch(). Arriving::receive is the
+  /// second half. Enqueues and returns. All ranks begin their calls in the same order. What the call reads may be overwritten behind the
+  /// call, in the order of the queue. `scales`: those of Wire::kGivenF8.
+  ///
+  /// Throws what dispatch() throws, but for received rows; kUnsupported for another method than kPackets.
+  Arriving dispatch_begin(const Routing& routing, ConstOperand rows, Queue queue, std::optional<ConstOperand> scales = std::nullopt) const;
   /// The routing of a dispatch without its rows: Routed::counts then says how many rows will come, and Routed::dispatch sends them.
   /// Enqueues and returns. Throws what dispatch throws.
   Routed plan(const Routing& routing, Queue queue) const;

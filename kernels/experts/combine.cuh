@@ -19,76 +19,118 @@ SYMMETRA_DEVICE void add_packet(float (&sums)[kCount], const Words<4>& packet, b
 template <class Element>
 class Given {
  public:
-  SYMMETRA_DEVICE Given(const ExpertArgs& args, uint32_t unit)
-      : args_(args), heads_(args), places_(args), unit_(unit), rank_(unit / args.max_tokens), token_(unit % args.max_tokens) {}
+  /// `words`: of block-shared memory, two for each of a token's experts.
+  SYMMETRA_DEVICE Given(const ExpertArgs& args, uint32_t* words)
+      : args_(args),
+        alone_(args.layout == kRowsByRank || args.exact != 0),
+        whole_((reinterpret_cast<uintptr_t>(args.rows) | uint64_t{args.hidden} * Element::kBytes) % sizeof(Words<4>) == 0),
+        places_(words),
+        weights_(words + kMostTopK) {}
 
-  /// Whether the token takes part.
-  SYMMETRA_DEVICE bool is_live() const { return token_ < heads_.tokens(rank_); }
-  SYMMETRA_DEVICE uint32_t rank() const { return rank_; }
-  SYMMETRA_DEVICE uint32_t token() const { return token_; }
+  /// Finds the token's results. All threads of the block call it.
+  SYMMETRA_DEVICE void find(uint32_t rank, uint32_t token) {
+    const Heads heads(args_);
+    const Places places(args_);
+    const uint64_t unit = uint64_t{rank} * args_.max_tokens + token;
+    platform::sync_block();  // all have read those of the token before
+    for (uint32_t k = platform::thread(); k < steps_of_list(); k += platform::threads()) {
+      if (args_.layout == kRowsByRank) {
+        places_[k] = places.tokens[unit];
+        continue;
+      }
+      // Of a token without an expert here, nothing else is known.
+      const bool comes = places.tokens[unit] != kNone;
+      const uint32_t pair = token * args_.top_k + k, place = places.pairs[unit * args_.top_k + k];
+      uint32_t copy = heads.copies(rank)[pair];
+      places_[k] = comes && heads.is_here(copy) ? place : kNone;
+      weights_[k] = platform::bits_of(args_.weighs != 0 ? heads.weights(rank)[pair] : 1.0f);
+    }
+    platform::sync_block();
+  }
+
   /// Steps of a token whose results travel at once.
   SYMMETRA_DEVICE uint32_t steps() const { return args_.exact != 0 ? args_.top_k : 1; }
 
   /// Whether there is something to give in a step.
   SYMMETRA_DEVICE bool has(uint32_t step) const {
-    if (args_.layout == kRowsByRank) return places_.tokens[unit_] != kNone;
-    if (args_.exact != 0) return place_of(step) != kNone;
-    for (uint32_t k = 0; k < args_.top_k; ++k) {
-      if (place_of(k) != kNone) return true;
-    }
-    return false;
+    if (alone_) return places_[step] != kNone;
+    bool any = false;
+    SYMMETRA_ROLLED
+    for (uint32_t k = 0; k < args_.top_k; ++k) any |= places_[k] != kNone;
+    return any;
   }
 
   /// A packet of what is given in a step that has something.
   SYMMETRA_DEVICE Words<4> load(uint32_t step, uint32_t packet) const {
-    if (args_.layout == kRowsByRank) return result(places_.tokens[unit_]).load(packet);
-    if (args_.exact != 0) return result(place_of(step)).load(packet);
-    float sums[kCount] = {};
-    for (uint32_t k = 0; k < args_.top_k; ++k) {
-      const uint32_t place = place_of(k);
-      if (place == kNone) continue;
-      const float weight = args_.weighs != 0 ? heads_.weights(rank_)[token_ * args_.top_k + k] : 1.0f;
-      add_packet<Element>(sums, result(place).load(packet), args_.weighs != 0, weight);
+    if (alone_) return result<false>(places_[step]).load(packet);
+    return whole_ ? sum<true>(packet) : sum<false>(packet);
+  }
+
+ private:
+  /// Adds up a packet of all results. `kWhole`: rows are whole packets, so that several can be loaded ahead in little code.
+  template <bool kWhole>
+  SYMMETRA_DEVICE Words<4> sum(uint32_t packet) const {
+    constexpr uint32_t kAhead = kWhole && platform::kTeam != 1 ? 4 : 1;
+    float sums[kValues<Element, 4>] = {};
+    SYMMETRA_ROLLED
+    for (uint32_t first = 0; first < args_.top_k; first += kAhead) {
+      Words<4> results[kAhead];
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kAhead; ++i) {
+        if (is_here(first + i)) results[i] = result<kWhole>(places_[first + i]).load(packet);
+      }
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kAhead; ++i) {
+        if (is_here(first + i)) add_packet<Element>(sums, results[i], args_.weighs != 0, platform::f32_of(weights_[first + i]));
+      }
     }
     return Element::template pack<4>(sums);
   }
 
- private:
-  static constexpr uint32_t kCount = kValues<Element, 4>;
-
-  SYMMETRA_DEVICE Row<Element> result(uint32_t place) const {
-    return Row<Element>(args_.rows, uint64_t{place} * args_.hidden, args_.hidden);
-  }
-  /// The place of the result of one of the token's experts; kNone: it is on another rank.
-  SYMMETRA_DEVICE uint32_t place_of(uint32_t k) const {
-    uint32_t copy = heads_.copies(rank_)[token_ * args_.top_k + k];
-    return heads_.is_here(copy) ? places_.pairs[uint64_t{unit_} * args_.top_k + k] : kNone;
+  SYMMETRA_DEVICE uint32_t steps_of_list() const { return args_.layout == kRowsByRank ? 1 : args_.top_k; }
+  SYMMETRA_DEVICE bool is_here(uint32_t k) const { return k < args_.top_k && places_[k] != kNone; }
+  template <bool kWhole>
+  SYMMETRA_DEVICE Row<Element, kWhole> result(uint32_t place) const {
+    return Row<Element, kWhole>(args_.rows, uint64_t{place} * args_.hidden, args_.hidden);
   }
 
   const ExpertArgs& args_;
-  Heads heads_;
-  Places places_;
-  uint32_t unit_;
-  uint32_t rank_;
-  uint32_t token_;
+  bool alone_;         ///< each step gives one result
+  bool whole_;         ///< rows are whole packets, which begin at multiples of their size
+  uint32_t* places_;   ///< of the results of the token's experts; kNone: on another rank
+  uint32_t* weights_;  ///< as bits
 };
 
-/// Tokens of all ranks to which something may be given: none after a dispatch that failed.
-SYMMETRA_DEVICE uint32_t given_units(const ExpertArgs& args) { return ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens; }
+/// Calls `body(rank, token)` for this block's share of the tokens of all ranks to which something may be given: none after a
+/// dispatch that failed. `words`: of block-shared memory, one for each rank.
+template <class Body>
+SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Body body) {
+  for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
+    const uint32_t tokens = Heads(args).tokens(rank);
+    words[rank] = ExpertState(args).failed() != 0 ? 0 : tokens;
+  }
+  platform::sync_block();
+  uint32_t token = platform::block();
+  for (uint32_t rank = 0; rank < args.world; ++rank) {
+    for (; token < words[rank]; token += platform::blocks()) body(rank, token);
+    token -= words[rank];
+  }
+}
 
 /// Puts what this rank gives each token into the own region. A block takes a token of a rank.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_give(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
-  const uint32_t units = given_units(args);
-  for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
-    const Given<Element> given(args, unit);
-    if (!given.is_live() || !given.has(args.step)) continue;
-    const Row<Element> part(travelling(args, given.rank(), given.token()), 0, args.hidden);
+  Given<Element> given(args, words + kMaxWorld);
+  each_given(args, words, [&](uint32_t rank, uint32_t token) {
+    given.find(rank, token);
+    if (!given.has(args.step)) return;
+    const Row<Element> part(travelling(args, rank, token), 0, args.hidden);
     for (uint32_t packet = platform::thread(); packet < part.packets(); packet += platform::threads()) {
       part.store(packet, given.load(args.step, packet));
     }
-  }
+  });
   platform::release_next();
 }
 
@@ -96,124 +138,175 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_give(SYMMETRA_ARGS(Exper
 /// of a rank.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_return(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
+  platform::release_next();  // the summing kernel needs nothing of this one but packets
   const Call call = begin_call(args.calls, args.wait);
   const ExpertPackets packets(args, call.epoch);
-  const bool sends = call.poisoned == 0;
-  if (sends && platform::block() == 0) {
-    for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
-      platform::store_packet(packets.telling(rank, args.rank, 0), ByteProtocol::encode({{0, 0}}, call.epoch));
-    }
-  }
-  const uint32_t units = sends ? given_units(args) : 0, row = row_packets<RowProtocol>(args.row_bytes);
-  for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
-    const Given<Element> given(args, unit);
-    if (!given.is_live()) continue;
-    for (uint32_t step = 0; step < given.steps(); ++step) {
-      if (!given.has(step)) continue;
-      const uint64_t number =
-          args.exact != 0 ? uint64_t{given.token()} * args.top_k + step : uint64_t{args.rank} * args.max_tokens + given.token();
-      Packet* const into = packets.row(given.rank(), number, row);
-      for (uint32_t packet = platform::thread(); packet < packets_of<Element>(args.hidden); packet += platform::threads()) {
-        send_bytes<RowProtocol>(into, packet, given.load(step, packet), Element::kQuietNan, call.epoch);
+  if (call.poisoned == 0) {
+    if (platform::block() == 0) {
+      for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
+        platform::store_packet(packets.telling(rank, args.rank, 0), ByteProtocol::encode({{0, 0}}, call.epoch));
       }
     }
+    const uint32_t row = row_packets<RowProtocol>(args.row_bytes);
+    Given<Element> given(args, words + kMaxWorld);
+    each_given(args, words, [&](uint32_t rank, uint32_t token) {
+      given.find(rank, token);
+      for (uint32_t step = 0; step < given.steps(); ++step) {
+        if (!given.has(step)) continue;
+        const uint64_t number = args.exact != 0 ? uint64_t{token} * args.top_k + step : uint64_t{args.rank} * args.max_tokens + token;
+        Packet* const into = packets.row(rank, number, row);
+        for (uint32_t packet = platform::thread(); packet < packets_of<Element>(args.hidden); packet += platform::threads()) {
+          send_bytes<RowProtocol>(into, packet, given.load(step, packet), Element::kQuietNan, call.epoch);
+        }
+      }
+    });
   }
-  platform::release_next();
   platform::sync_block();  // all have read the state
   end_telling(args.calls, call.epoch, 0);
 }
 
-/// Parts of a token of this rank among those that came here.
-class PartsHere {
+/// Packets of parts of a token of this rank, loaded from where `Place` says. What is behind the end of a part may be anything.
+template <class Element, class Place>
+class LoadedParts {
  public:
   static constexpr bool kAllSteps = false;
-  SYMMETRA_DEVICE PartsHere(const ExpertArgs& args, uint32_t token) : args_(args), token_(token) {}
-  SYMMETRA_DEVICE bool gave_up() const { return false; }
-  template <class Element>
-  SYMMETRA_DEVICE Words<4> load(uint32_t rank, uint32_t, uint32_t packet) const {
-    return Row<Element>(travelling(args_, rank, token_), 0, args_.hidden).load(packet);
+  static constexpr uint32_t kCount = platform::kTeam == 1 ? 1 : 4;
+  SYMMETRA_DEVICE explicit LoadedParts(const ExpertArgs& args) : args_(args) {}
+
+  SYMMETRA_DEVICE void look(uint32_t number, uint32_t token, uint32_t rank, uint32_t, uint32_t packet) {
+    has_[number] = true;
+    parts_[number] = Row<Element, true>(Place()(args_, rank, token), 0, args_.hidden).load(packet);
   }
+  SYMMETRA_DEVICE void none(uint32_t number) { has_[number] = false; }
+  SYMMETRA_DEVICE bool has(uint32_t number) const { return has_[number]; }
+  SYMMETRA_DEVICE bool await() const { return true; }
+  SYMMETRA_DEVICE Words<4> data(uint32_t number) const { return parts_[number]; }
 
  private:
   const ExpertArgs& args_;
-  uint32_t token_;
+  Words<4> parts_[kCount];
+  bool has_[kCount];
 };
 
-/// Parts of a token of this rank in the regions of the ranks that give them.
-class PartsThere {
- public:
-  static constexpr bool kAllSteps = false;
-  SYMMETRA_DEVICE PartsThere(const ExpertArgs& args, uint32_t token) : args_(args), token_(token) {}
-  SYMMETRA_DEVICE bool gave_up() const { return false; }
-  template <class Element>
-  SYMMETRA_DEVICE Words<4> load(uint32_t rank, uint32_t, uint32_t packet) const {
-    return Row<Element>(in_region(args_, rank, args_.rank, token_), 0, args_.hidden).load(packet);
+/// Among those that came here.
+struct Here {
+  SYMMETRA_DEVICE const uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
+    return travelling(args, rank, token);
   }
-
- private:
-  const ExpertArgs& args_;
-  uint32_t token_;
+};
+/// In the regions of the ranks that give them.
+struct There {
+  SYMMETRA_DEVICE const uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
+    return in_region(args, rank, args.rank, token);
+  }
 };
 
-/// Parts of a token of this rank that come in packets.
-class PartsInPackets {
+/// Packets of parts of a token of this rank that come one by one.
+class ArrivingParts {
  public:
   static constexpr bool kAllSteps = true;
-  SYMMETRA_DEVICE PartsInPackets(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t token)
-      : args_(args), packets_(packets), waiter_(waiter), token_(token) {}
-  /// Whether parts are undefined.
-  SYMMETRA_DEVICE bool gave_up() const { return waiter_.gave_up(); }
-  template <class Element>
-  SYMMETRA_DEVICE Words<4> load(uint32_t rank, uint32_t step, uint32_t packet) const {
-    const uint64_t number = args_.exact != 0 ? uint64_t{token_} * args_.top_k + step : uint64_t{rank} * args_.max_tokens + token_;
-    Packet* const from = packets_.row(args_.rank, number, row_packets<RowProtocol>(args_.row_bytes));
-    return await_bytes<RowProtocol>(waiter_, rank, from, packet, packets_.epoch());
+  static constexpr uint32_t kCount = platform::kTeam == 1 ? 1 : 4;
+  SYMMETRA_DEVICE ArrivingParts(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter)
+      : args_(args), packets_(packets), waiter_(waiter) {}
+
+  SYMMETRA_DEVICE void look(uint32_t number, uint32_t token, uint32_t rank, uint32_t step, uint32_t packet) {
+    const uint64_t row = args_.exact != 0 ? uint64_t{token} * args_.top_k + step : uint64_t{rank} * args_.max_tokens + token;
+    incoming_.look(number, packets_.row(args_.rank, row, row_packets<RowProtocol>(args_.row_bytes)), packet, rank);
   }
+  SYMMETRA_DEVICE void none(uint32_t number) { incoming_.none(number); }
+  SYMMETRA_DEVICE bool has(uint32_t number) const { return incoming_.has(number); }
+  SYMMETRA_DEVICE bool await() { return incoming_.await(waiter_, packets_.epoch()); }
+  SYMMETRA_DEVICE Words<4> data(uint32_t number) const { return incoming_.data(number); }
 
  private:
   const ExpertArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
-  uint32_t token_;
+  Incoming<RowProtocol, kCount> incoming_;
+};
+
+/// The ranks and the weights of a token's experts, in the block's memory.
+class Givers {
+ public:
+  /// `words`: of block-shared memory, two for each of a token's experts.
+  SYMMETRA_DEVICE Givers(const ExpertArgs& args, uint32_t* words) : args_(args), ranks_(words), weights_(words + kMostTopK) {}
+
+  /// Finds those of a token of this rank. All threads of the block call it.
+  SYMMETRA_DEVICE void find(uint32_t token) {
+    const Heads heads(args_);
+    const ExpertTable table(args_);
+    platform::sync_block();  // all have read those of the token before
+    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) {
+      const uint32_t pair = token * args_.top_k + k;
+      const uint16_t copy = heads.copies(args_.rank)[pair];
+      ranks_[k] = copy == kNoCopy ? kNone : table.rank_of(copy);
+      weights_[k] = platform::bits_of(heads.weights(args_.rank)[pair]);
+    }
+    platform::sync_block();
+    all_ = 0;
+    SYMMETRA_ROLLED
+    for (uint32_t k = 0; k < args_.top_k; ++k) all_ |= ranks_[k] != kNone ? 1u << ranks_[k] : 0;
+  }
+
+  /// Whether a rank gives the token something.
+  SYMMETRA_DEVICE bool gives(uint32_t rank) const { return (all_ >> rank & 1) != 0; }
+  /// The rank of one of the token's experts; kNone: there is none.
+  SYMMETRA_DEVICE uint32_t rank(uint32_t k) const { return ranks_[k]; }
+  SYMMETRA_DEVICE float weight(uint32_t k) const { return platform::f32_of(weights_[k]); }
+
+ private:
+  const ExpertArgs& args_;
+  uint32_t* ranks_;
+  uint32_t* weights_;
+  uint32_t all_ = 0;  ///< a bit a rank
 };
 
 /// Sums the parts of a token of this rank: of ranks in their order; exact, the token's results in the order of its experts,
-/// all at once or one a step.
+/// all at once or one a step. All threads of the block call it.
 template <class Element, class Parts>
-SYMMETRA_DEVICE void take_token(const ExpertArgs& args, uint32_t token, const Parts& parts) {
+SYMMETRA_DEVICE void take_token(const ExpertArgs& args, uint32_t token, Parts& parts, Givers& givers) {
   constexpr uint32_t kCount = kValues<Element, 4>;
-  const Heads heads(args);
-  const ExpertTable table(args);
-  const uint16_t* const copies = heads.copies(args.rank) + uint64_t{token} * args.top_k;
-  const float* const weights = heads.weights(args.rank) + uint64_t{token} * args.top_k;
   const bool exact = args.exact != 0, one = exact && !Parts::kAllSteps, weighs = exact && args.weighs != 0;
-  const uint32_t begin = one ? args.step : 0, end = one ? args.step + 1 : args.top_k;
-  uint32_t givers = 0;  // a bit a rank
-  for (uint32_t k = 0; k < args.top_k; ++k) {
-    if (copies[k] != kNoCopy) givers |= 1u << table.rank_of(copies[k]);
-  }
+  const bool last = !one || args.step + 1 == args.top_k;
+  const uint32_t begin = one ? args.step : 0, end = one ? args.step + 1 : exact ? args.top_k : args.world;
+  givers.find(token);
   const Row<Element> output(args.output, uint64_t{token} * args.hidden, args.hidden);
-  const Row<Element> more(args.add, uint64_t{token} * args.hidden, args.hidden);
   float* const kept = args.sums + uint64_t{token} * output.packets() * kCount;
+  // The rank of a part; kNone: there is none.
+  const auto rank_of = [&](uint32_t i) { return i >= end ? kNone : exact ? givers.rank(i) : givers.gives(i) ? i : kNone; };
+  SYMMETRA_ROLLED
   for (uint32_t packet = platform::thread(); packet < output.packets(); packet += platform::threads()) {
     float sums[kCount] = {};
+    bool whole = true;
     for (uint32_t i = 0; i < kCount && begin > 0; ++i) sums[i] = kept[packet * kCount + i];
-    for (uint32_t k = begin; k < end && exact; ++k) {
-      if (copies[k] == kNoCopy) continue;
-      const Words<4> part = parts.template load<Element>(table.rank_of(copies[k]), k, packet);
-      add_packet<Element>(sums, part, weighs, weighs ? weights[k] : 1.0f);
+    SYMMETRA_ROLLED
+    for (uint32_t first = begin; first < end; first += Parts::kCount) {
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < Parts::kCount; ++i) {
+        const uint32_t rank = rank_of(first + i);
+        if (rank != kNone) {
+          parts.look(i, token, rank, first + i, packet);
+        } else {
+          parts.none(i);
+        }
+      }
+      whole &= parts.await();
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < Parts::kCount; ++i) {
+        if (parts.has(i)) add_packet<Element>(sums, parts.data(i), weighs, weighs ? givers.weight(first + i) : 1.0f);
+      }
     }
-    for (uint32_t rank = 0; rank < args.world && !exact; ++rank) {
-      if ((givers >> rank & 1) != 0) add_packet<Element>(sums, parts.template load<Element>(rank, 0, packet), false, 1.0f);
-    }
-    if (end < args.top_k) {
+    if (!last) {
       for (uint32_t i = 0; i < kCount; ++i) kept[packet * kCount + i] = sums[i];
-      continue;
+    } else if (whole) {
+      if (args.add != nullptr) {
+        const Row<Element> more(args.add, uint64_t{token} * args.hidden, args.hidden);
+        add_packet<Element>(sums, more.load(packet), false, 1.0f);
+      }
+      output.store(packet, Element::template pack<4>(sums));
     }
-    if (parts.gave_up()) continue;
-    if (args.add != nullptr) add_packet<Element>(sums, more.load(packet), false, 1.0f);
-    output.store(packet, Element::template pack<4>(sums));
   }
 }
 
@@ -226,9 +319,11 @@ SYMMETRA_DEVICE uint32_t taken_tokens(const ExpertArgs& args) {
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
+  Givers givers(args, platform::shared<uint32_t>());
+  LoadedParts<Element, Here> parts(args);
   const uint32_t tokens = taken_tokens(args);
   for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    take_token<Element>(args, token, PartsHere(args, token));
+    take_token<Element>(args, token, parts, givers);
   }
   platform::release_next();
 }
@@ -239,11 +334,13 @@ template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_pull(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
+  Givers givers(args, platform::shared<uint32_t>());
+  LoadedParts<Element, There> parts(args);
   const uint32_t tokens = taken_tokens(args);
   BlockBarrier barrier(args, args.world, call, args.op);
   if (barrier.enter()) {
     for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-      take_token<Element>(args, token, PartsThere(args, token));
+      take_token<Element>(args, token, parts, givers);
     }
   }
   platform::release_next();
@@ -252,16 +349,18 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_pull(SYMMETRA_ARGS(Exper
 }
 
 /// Awaits the parts of each token of this rank, and sums them. The first block awaits the greetings of all ranks. A block
-/// takes a token.
+/// takes a token. Behind its sending kernel it starts at once: what it reads comes in packets or was there before that kernel.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_sum(SYMMETRA_ARGS(ExpertArgs) args) {
-  platform::wait_prior();
+  if (args.follows == 0) platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   const ExpertPackets packets(args, call.epoch);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
+  Givers givers(args, platform::shared<uint32_t>());
+  ArrivingParts parts(args, packets, waiter);
   const uint32_t tokens = taken_tokens(args);
   for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    take_token<Element>(args, token, PartsInPackets(args, packets, waiter, token));
+    take_token<Element>(args, token, parts, givers);
   }
   if (platform::block() == 0) {
     for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
@@ -269,6 +368,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_sum(SYMMETRA_ARGS(Expert
       waiter.until(rank, [&] { return ByteProtocol::arrived(platform::load_packet(greeting), call.epoch); });
     }
   }
+  if (args.follows != 0) platform::wait_prior();
   platform::release_next();
   platform::sync_block();  // all have read the state
   end_call(args.calls, args.wait, call.epoch, 0);

@@ -10,42 +10,45 @@ namespace symmetra::kernels {
 /// The copy of a pair that goes to no expert.
 constexpr uint16_t kNoCopy = 0xFFFF;
 
-/// The table of a group's experts.
+/// Where a pair goes: the number of a copy of an expert, and its rank.
+struct Target {
+  uint16_t copy;
+  uint16_t rank;  ///< kNoRank: to no expert
+};
+constexpr uint16_t kNoRank = 0xFFFF;
+
+/// The table of a group's experts, as this rank sees it: the first copy of each rank; a word for each expert; choices. The
+/// word of an expert has how many copies this rank chooses among in bits 20 to 24. Where there is one, bits 0 to 19 say which:
+/// its number, and its rank from bit 16 on. Else bits 0 to 15 say where its choices begin, which have such bits.
 class ExpertTable {
  public:
   SYMMETRA_DEVICE explicit ExpertTable(const ExpertArgs& args)
-      : begins_(args.table),
-        copies_(begins_ + args.experts + 1),
-        starts_(copies_ + args.copies),
-        rank_(args.rank),
-        experts_(args.experts),
-        world_(args.world) {}
+      : starts_(args.table), words_(starts_ + args.world + 1), choices_(words_ + args.experts), rank_(args.rank), experts_(args.experts) {}
 
   SYMMETRA_DEVICE bool has(int64_t expert) const { return expert >= 0 && expert < int64_t{experts_}; }
 
-  /// The copy of an expert for a token of this rank: the own rank's, else all copies in turn.
-  SYMMETRA_DEVICE uint16_t copy(uint32_t expert, uint32_t token) const {
-    const uint32_t begin = begins_[expert], count = begins_[expert + 1] - begin;
-    for (uint32_t i = 0; i < count; ++i) {
-      if (copies_[begin + i] >> 16 == rank_) return static_cast<uint16_t>(copies_[begin + i]);
-    }
-    return static_cast<uint16_t>(copies_[begin + (uint64_t{rank_} + token) % count]);
+  /// Where a token of this rank goes for an expert: all choices in turn.
+  SYMMETRA_DEVICE Target target(int64_t expert, uint32_t token) const {
+    if (!has(expert)) return {kNoCopy, kNoRank};
+    uint32_t word = words_[expert];
+    const uint32_t count = word >> 20;
+    if (count > 1) word = choices_[(word & 0xFFFF) + (uint64_t{rank_} + token) % count];
+    return {static_cast<uint16_t>(word), static_cast<uint16_t>(word >> 16 & 0xF)};
   }
 
   SYMMETRA_DEVICE uint32_t first_copy(uint32_t rank) const { return starts_[rank]; }
   SYMMETRA_DEVICE uint32_t rank_of(uint16_t copy) const {
     uint32_t rank = 0;
-    while (rank + 1 < world_ && copy >= starts_[rank + 1]) ++rank;
+    while (copy >= starts_[rank + 1]) ++rank;
     return rank;
   }
 
  private:
-  const uint32_t* begins_;
-  const uint32_t* copies_;
   const uint32_t* starts_;
+  const uint32_t* words_;
+  const uint32_t* choices_;
   uint32_t rank_;
   uint32_t experts_;
-  uint32_t world_;
 };
 
 /// The heads of all ranks.
@@ -107,19 +110,16 @@ class Asked {
                                : int64_t{platform::load<int32_t>(ids + uint64_t{pair} * 4)};
   }
   SYMMETRA_DEVICE bool is_bad(uint32_t pair) const { return expert(pair) != -1 && !table_.has(expert(pair)); }
-  SYMMETRA_DEVICE uint16_t copy(uint32_t pair) const {
-    const int64_t asked = expert(pair);
-    return table_.has(asked) ? table_.copy(static_cast<uint32_t>(asked), pair / args_.top_k) : kNoCopy;
-  }
+  SYMMETRA_DEVICE Target target(uint32_t pair) const { return table_.target(expert(pair), pair / args_.top_k); }
+  SYMMETRA_DEVICE uint16_t copy(uint32_t pair) const { return target(pair).copy; }
   /// The head without what follows it, by all threads of the block.
   SYMMETRA_DEVICE ExpertHead head(uint32_t* words) const {
     uint32_t first_bad = 0;  // counted from the end, so that the first is the largest
     for (uint32_t pair = platform::thread(); pair < pairs() && first_bad == 0; pair += platform::threads()) {
       if (is_bad(pair)) first_bad = kNone - pair;
     }
-    first_bad = block_max(first_bad, words);
-    if (first_bad == 0) return {tokens_, claimed_, args_.tokens, kNone, 0, 0};
-    const uint32_t pair = kNone - first_bad;
+    if (!platform::sync_block_or(first_bad != 0)) return {tokens_, claimed_, args_.tokens, kNone, 0, 0};
+    const uint32_t pair = kNone - block_max(first_bad, words);
     return {0, claimed_, args_.tokens, pair / args_.top_k, expert(pair), 0};
   }
 
@@ -142,7 +142,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
     if (unit < args.copies) {
       uint32_t mine = 0;
       for (uint32_t pair = platform::thread(); pair < asked.pairs(); pair += platform::threads()) mine += asked.copy(pair) == unit;
-      const uint32_t all = block_scan(mine, words).all;
+      const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
     } else if (unit < args.copies + args.world) {
       const uint32_t first = table.first_copy(unit - args.copies), end = table.first_copy(unit - args.copies + 1);
@@ -155,7 +155,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
         }
         mine += goes;
       }
-      const uint32_t all = block_scan(mine, words).all;
+      const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
     } else {
       for (uint32_t pair = platform::thread(); pair < asked.pairs(); pair += platform::threads()) {

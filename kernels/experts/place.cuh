@@ -33,7 +33,7 @@ SYMMETRA_DEVICE uint32_t rows_of(const ExpertArgs& args, const Heads& heads, uin
     all += aligned_rows(args, pairs);
     most = pairs > most ? pairs : most;
   }
-  return args.layout == kRowsPadded ? block_max(most, words) : block_scan(all, words).all;
+  return args.layout == kRowsPadded ? block_max(most, words) : block_sum(all, words);
 }
 
 /// Reports what is wrong with the heads, or with what ranks would receive. All ranks find the same, and the first.
@@ -69,8 +69,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
     uint32_t mine = 0;
     for (uint32_t expert = run.begin; expert < run.end; ++expert)
       mine += aligned_rows(args, pairs_of(args, heads, args.first_copy + expert));
-    const Scanned scanned = block_scan(mine, words);
-    uint32_t offset = scanned.before;
+    const uint32_t rows_here[1] = {mine};
+    const Scanned<1> scanned = block_scan(rows_here, words);
+    uint32_t offset = scanned.before[0];
     for (uint32_t expert = run.begin; expert < run.end; ++expert) {
       const uint32_t pairs = pairs_of(args, heads, args.first_copy + expert);
       state.count(expert) = pairs;
@@ -79,7 +80,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
       if (args.into.offsets != nullptr) args.into.offsets[expert] = state.offset(expert);
       offset += aligned_rows(args, pairs);
     }
-    const uint32_t end = args.layout == kRowsPadded ? args.local * static_cast<uint32_t>(args.capacity) : scanned.all;
+    const uint32_t end = args.layout == kRowsPadded ? args.local * static_cast<uint32_t>(args.capacity) : scanned.all[0];
     const uint32_t rows = args.layout == kRowsByRank ? rows_of(args, heads, args.rank, words) : end;
     if (platform::thread() == 0) {
       state.rows() = rows;
@@ -116,7 +117,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(Expe
       const Run run(tokens * args.top_k);
       uint32_t mine = 0;
       for (uint32_t pair = run.begin; pair < run.end; ++pair) mine += copies[pair] == copy;
-      uint32_t place = before + block_scan(mine, words).before;
+      uint32_t place = before + block_before(mine, words);
       uint32_t* const into = places.pairs + uint64_t{source} * args.max_tokens * args.top_k;
       for (uint32_t pair = run.begin; pair < run.end; ++pair) {
         if (copies[pair] == copy) into[pair] = place++;
@@ -134,7 +135,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(Expe
       };
       uint32_t mine = 0;
       for (uint32_t token = run.begin; token < run.end; ++token) mine += comes(token);
-      uint32_t place = before + block_scan(mine, words).before;
+      uint32_t place = before + block_before(mine, words);
       uint32_t* const into = places.tokens + uint64_t{source} * args.max_tokens;
       for (uint32_t token = run.begin; token < run.end; ++token) into[token] = comes(token) ? place++ : kNone;
     }

@@ -41,31 +41,61 @@ class OwnRegion {
   uint8_t* into_;
 };
 
-/// Where one of the own rows goes: the regions of the ranks of the token's experts. Ranks start at different peers, so that
-/// they do not all write to one at once.
-class TheirRegions {
+/// The ranks of a token's experts, which the threads of a block find together.
+class TokenRanks {
  public:
-  SYMMETRA_DEVICE TheirRegions(const ExpertArgs& args, uint32_t token) : args_(args), token_(token), targets_(0) {
-    const ExpertTable table(args);
-    const uint16_t* const copies = Heads(args).copies(args.rank) + uint64_t{token} * args.top_k;
-    for (uint32_t k = 0; k < args.top_k; ++k) {
-      if (copies[k] != kNoCopy) targets_ |= 1u << table.rank_of(copies[k]);
-    }
-  }
+  /// `words`: of block-shared memory, one for each of the token's experts.
+  SYMMETRA_DEVICE TokenRanks(const ExpertArgs& args, uint32_t* words) : args_(args), words_(words) {}
 
-  /// Calls `store` with each place.
-  template <class Store>
-  SYMMETRA_DEVICE void each(Store store) const {
+  /// Notes the rank of each expert, as `rank(k)` says: kNoRank for none.
+  template <class Rank>
+  SYMMETRA_DEVICE void begin(Rank rank) const {
+    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) words_[k] = rank(k);
+  }
+  /// Learns what all threads noted. All threads of the block call it.
+  SYMMETRA_DEVICE void meet() {
+    platform::sync_block();
+    ranks_ = 0;
+    SYMMETRA_ROLLED
+    for (uint32_t k = 0; k < args_.top_k; ++k) ranks_ |= words_[k] != kNoRank ? 1u << words_[k] : 0;
+  }
+  /// Calls `body` with each rank. Ranks start at different peers, so that they do not all write to one at once.
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    SYMMETRA_ROLLED
     for (uint32_t k = 1; k <= args_.world; ++k) {
       const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
-      if ((targets_ >> rank & 1) != 0) store(in_region(args_, rank, args_.rank, token_));
+      if ((ranks_ >> rank & 1) != 0) body(rank);
     }
   }
 
  private:
   const ExpertArgs& args_;
+  uint32_t* words_;
+  uint32_t ranks_ = 0;  ///< a bit a rank
+};
+
+/// Where one of the own rows goes: the regions of the ranks of the token's experts.
+class TheirRegions {
+ public:
+  /// All threads of the block call it. `words`: of block-shared memory, one for each of the token's experts.
+  SYMMETRA_DEVICE TheirRegions(const ExpertArgs& args, uint32_t token, uint32_t* words) : args_(args), token_(token), ranks_(args, words) {
+    const ExpertTable table(args);
+    const uint16_t* const copies = Heads(args).copies(args.rank) + uint64_t{token} * args.top_k;
+    ranks_.begin([&](uint32_t k) { return copies[k] == kNoCopy ? uint32_t{kNoRank} : table.rank_of(copies[k]); });
+    ranks_.meet();
+  }
+
+  /// Calls `store` with each place.
+  template <class Store>
+  SYMMETRA_DEVICE void each(Store store) const {
+    ranks_.each([&](uint32_t rank) { store(in_region(args_, rank, args_.rank, token_)); });
+  }
+
+ private:
+  const ExpertArgs& args_;
   uint32_t token_;
-  uint32_t targets_;
+  TokenRanks ranks_;
 };
 
 /// Copies bytes between rows by the threads of the block.
@@ -97,39 +127,82 @@ struct CodeScale {
   }
 };
 
-/// Encodes a row: eight neighbouring threads take a group where threads run in step, else one thread does.
-template <class Element, class Targets>
-SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, const Targets& targets) {
-  constexpr uint32_t kSharers = platform::kTeam == 1 ? 1 : 8, kMine = kCodeGroup / kSharers;
-  constexpr uint32_t kEach = kValues<Element, 4>, kPackets = kMine / kEach;
-  const Row<Element> row(args.rows, uint64_t{token} * args.hidden, args.hidden);
-  const uint32_t groups = code_groups(args), parts = (groups * kSharers + platform::kTeam - 1) / platform::kTeam * platform::kTeam;
-  for (uint32_t part = platform::thread(); part < parts; part += platform::threads()) {
+/// How the threads of a block share the codes of a row: eight neighbours take a group where threads run in step, else one
+/// thread takes it. All threads of the block walk all rounds.
+template <class Element>
+class RowCodes {
+ public:
+  static constexpr uint32_t kSharers = platform::kTeam == 1 ? 1 : 8, kMine = kCodeGroup / kSharers, kPackets = kMine / 16;
+
+  SYMMETRA_DEVICE RowCodes(const ExpertArgs& args, uint32_t token)
+      : args_(args), row_(args.rows, uint64_t{token} * args.hidden, args.hidden), groups_(code_groups(args)) {}
+
+  SYMMETRA_DEVICE uint32_t rounds() const { return (groups_ * kSharers + platform::threads() - 1) / platform::threads(); }
+
+  /// Makes this thread's codes of a round: calls `scale(group, scale)` for a group that the thread is the first of, and puts
+  /// packets of codes into `codes`.
+  template <class Scale>
+  SYMMETRA_DEVICE void encode(uint32_t round, Words<4> (&codes)[kPackets], Scale put) const {
+    constexpr uint32_t kEach = kValues<Element, 4>, kLoads = kMine / kEach;
+    const uint32_t part = part_of(round), group = part / kSharers;
     float values[kMine];
     float largest = 0.0f;
-    for (uint32_t packet = 0; packet < kPackets; ++packet) {
+    SYMMETRA_UNROLL
+    for (uint32_t packet = 0; packet < kLoads; ++packet) {
       float some[kEach];
-      Element::unpack(row.load(part * kPackets + packet), some);
+      Element::unpack(row_.load(part * kLoads + packet), some);
+      SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kEach; ++i) {
         values[packet * kEach + i] = some[i];
         largest = larger(largest, platform::f32_of(platform::bits_of(some[i]) & 0x7FFFFFFF));
       }
     }
     largest = platform::f32_of(platform::team_max(kSharers, platform::bits_of(largest)));
-    const uint32_t group = part / kSharers;
-    const CodeScale scale(args.scales, largest);
-    if (group >= groups) continue;
-    for (uint32_t packet = 0; packet < kMine / 16; ++packet) {
-      Words<4> codes;
+    const CodeScale scale(args_.scales, largest);
+    SYMMETRA_UNROLL
+    for (uint32_t packet = 0; packet < kPackets; ++packet) {
+      SYMMETRA_UNROLL
       for (uint32_t word = 0; word < 4; ++word) {
         float four[4];
+        SYMMETRA_UNROLL
         for (uint32_t i = 0; i < 4; ++i) four[i] = platform::multiply(values[packet * 16 + word * 4 + i], scale.inverse);
-        codes.word[word] = narrow::pack_word<narrow::E4M3>(four);
+        codes[packet].word[word] = narrow::pack_word<narrow::E4M3>(four);
       }
-      const uint32_t at = part * (kMine / 16) + packet;
-      if (at * 16 < args.hidden) targets.each([&](uint8_t* into) { platform::store(into + uint64_t{at} * 16, codes); });
     }
-    if (part % kSharers == 0) targets.each([&](uint8_t* into) { scale.store(args.scales, into + args.scales_offset, group); });
+    if (group < groups_ && part % kSharers == 0) put(group, scale);
+  }
+
+  /// Calls `put(packet, codes)` for each packet of codes of a round that the row has.
+  template <class Put>
+  SYMMETRA_DEVICE void each(uint32_t round, const Words<4> (&codes)[kPackets], Put put) const {
+    SYMMETRA_UNROLL
+    for (uint32_t packet = 0; packet < kPackets; ++packet) {
+      const uint32_t at = part_of(round) * kPackets + packet;
+      if (at * 16 < args_.hidden) put(at, codes[packet]);
+    }
+  }
+
+ private:
+  SYMMETRA_DEVICE uint32_t part_of(uint32_t round) const { return round * platform::threads() + platform::thread(); }
+
+  const ExpertArgs& args_;
+  Row<Element> row_;
+  uint32_t groups_;
+};
+
+/// Encodes a row at each target.
+template <class Element, class Targets>
+SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, const Targets& targets) {
+  using Codes = RowCodes<Element>;
+  const Codes row(args, token);
+  for (uint32_t round = 0; round < row.rounds(); ++round) {
+    Words<4> codes[Codes::kPackets];
+    row.encode(round, codes, [&](uint32_t group, const CodeScale& scale) {
+      targets.each([&](uint8_t* into) { scale.store(args.scales, into + args.scales_offset, group); });
+    });
+    row.each(round, codes, [&](uint32_t packet, const Words<4>& data) {
+      targets.each([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
+    });
   }
 }
 
@@ -175,7 +248,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(Exper
   BlockBarrier barrier(args, args.world, call, args.op);
   if (barrier.enter()) {
     for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-      send_row<Element>(args, token, TheirRegions(args, token));
+      send_row<Element>(args, token, TheirRegions(args, token, platform::shared<uint32_t>()));
+      platform::sync_block();  // the words are free again
     }
   }
   platform::release_next();
@@ -204,19 +278,17 @@ class RowOutputs {
   /// A packet of scales of a row at `place`, of which packet `i` begins with another group.
   SYMMETRA_DEVICE void scale_packet(const Words<4>& data, uint32_t i, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
-    const uint32_t groups = code_groups(args_);
-    // Unrolled, so that the words stay in registers.
-    if (args_.scales == kCodeScalesE8M0) {
-      SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < 16; ++k) {
-        if (i * 16 + k >= groups) break;
-        static_cast<uint8_t*>(args_.into.scales)[scale_at(i * 16 + k, place, expert)] = static_cast<uint8_t>(data.word[k / 4] >> k % 4 * 8);
-      }
-    } else {
-      SYMMETRA_UNROLL
-      for (uint32_t k = 0; k < 4; ++k) {
-        if (i * 4 + k >= groups) break;
-        static_cast<float*>(args_.into.scales)[scale_at(i * 4 + k, place, expert)] = platform::f32_of(data.word[k]);
+    const uint32_t bits = args_.scales == kCodeScalesE8M0 ? 8 : 32, groups = code_groups(args_);
+    const uint64_t low = uint64_t{data.word[1]} << 32 | data.word[0], high = uint64_t{data.word[3]} << 32 | data.word[2];
+    uint32_t group = i * (128 / bits);
+    SYMMETRA_ROLLED
+    for (uint32_t shift = 0; shift < 128 && group < groups; shift += bits, ++group) {
+      const auto value = static_cast<uint32_t>(shift < 64 ? low >> shift : high >> (shift - 64));
+      const uint64_t at = scale_at(group, place, expert);
+      if (bits == 8) {
+        static_cast<uint8_t*>(args_.into.scales)[at] = static_cast<uint8_t>(value);
+      } else {
+        static_cast<uint32_t*>(args_.into.scales)[at] = value;
       }
     }
   }

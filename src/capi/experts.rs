@@ -1,5 +1,7 @@
 //! Experts of a communicator or of a parallel group.
 
+mod halves;
+
 use super::Report;
 use super::collectives::{Caller, tensors};
 use super::config::{dtype, numbered};
@@ -13,9 +15,10 @@ use crate::experts::{
 use crate::group::Determinism;
 use crate::op::Held;
 use bridge::{
-    AskedCombine, AskedPlacement, AskedReceived, AskedRouting, ExpertSettings, Group, MaybeOperand, MaybeSize, Operand,
+    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, Group, MaybeOperand, MaybeSize, Operand,
     Queue, SentRows,
 };
+use halves::{Arriving, Returning, arriving_receive, experts_dispatch_begin, returning_receive, routed_combine_begin};
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
@@ -80,16 +83,14 @@ mod bridge {
         columns: bool,
     }
 
-    /// The rows that a dispatch sends, and where it receives rows.
+    /// The rows that a dispatch sends.
     struct SentRows {
         rows: Operand,
         scales: MaybeOperand,
-        into: AskedReceived,
     }
 
-    /// A combine, with `symmetra::CombineOptions`.
-    struct AskedCombine {
-        rows: Operand,
+    /// Where the sums of a combine go, with `symmetra::CombineOptions`.
+    struct AskedSums {
         output: Operand,
         weighted: bool,
         add: MaybeOperand,
@@ -119,13 +120,27 @@ mod bridge {
             experts: &Experts,
             routing: &AskedRouting,
             sent: &SentRows,
+            into: &AskedReceived,
             queue: Queue,
         ) -> Result<Box<Routed>>;
 
         type Routed;
-        unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, queue: Queue) -> Result<()>;
-        unsafe fn routed_combine(routed: &Routed, asked: &AskedCombine, queue: Queue) -> Result<()>;
+        unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, into: &AskedReceived, queue: Queue) -> Result<()>;
+        unsafe fn routed_combine(routed: &Routed, rows: &Operand, asked: &AskedSums, queue: Queue) -> Result<()>;
         fn routed_counts(routed: &Routed) -> Result<Vec<usize>>;
+
+        type Arriving;
+        unsafe fn experts_dispatch_begin(
+            experts: &Experts,
+            routing: &AskedRouting,
+            sent: &SentRows,
+            queue: Queue,
+        ) -> Result<Box<Arriving>>;
+        unsafe fn arriving_receive(arriving: &Arriving, into: &AskedReceived, queue: Queue) -> Result<Box<Routed>>;
+
+        type Returning;
+        unsafe fn routed_combine_begin(routed: &Routed, rows: &Operand, queue: Queue) -> Result<Box<Returning>>;
+        unsafe fn returning_receive(returning: &Returning, asked: &AskedSums, queue: Queue) -> Result<()>;
     }
 }
 
@@ -251,38 +266,60 @@ impl AskedRouting {
     }
 }
 
-/// What a dispatch sends, and where it receives: operands that are checked by themselves.
-struct Sent {
-    rows: Held,
-    scales: Option<Held>,
-    into: Received<'static>,
-}
-
 impl SentRows {
-    fn operands(&self) -> [&Operand; 10] {
-        let AskedReceived { rows, scales, counts, offsets, ids, weights, sources, index, .. } = &self.into;
-        let others = [&self.scales, scales, counts, offsets, ids, weights, sources, index];
-        let [given, scales, counts, offsets, ids, weights, sources, index] = others.map(|asked| &asked.operand);
-        [&self.rows, given, rows, scales, counts, offsets, ids, weights, sources, index]
+    fn operands(&self) -> [&Operand; 2] {
+        [&self.rows, &self.scales.operand]
     }
 
     /// # Safety
     /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
-    unsafe fn resolve(&self, device: &Device) -> Result<Sent> {
+    unsafe fn resolve(&self, device: &Device) -> Result<(Held, Option<Held>)> {
         // SAFETY: passed on.
-        let held = |asked| unsafe { held(device, asked) };
+        Ok((unsafe { held(device, &self.rows) }?, unsafe { maybe(device, &self.scales) }?))
+    }
+}
+
+impl AskedReceived {
+    fn operands(&self) -> [&Operand; 8] {
+        let Self { rows, scales, counts, offsets, ids, weights, sources, index, .. } = self;
+        let others = [scales, counts, offsets, ids, weights, sources, index];
+        let [scales, counts, offsets, ids, weights, sources, index] = others.map(|asked| &asked.operand);
+        [rows, scales, counts, offsets, ids, weights, sources, index]
+    }
+
+    /// # Safety
+    /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
+    unsafe fn resolve(&self, device: &Device) -> Result<Received<'static>> {
         // SAFETY: passed on.
         let maybe = |asked| unsafe { maybe(device, asked) };
-        let order = if self.into.columns { ScaleOrder::Columns } else { ScaleOrder::Rows };
-        let mut into = Received::of(held(&self.into.rows)?);
-        into.scales = maybe(&self.into.scales)?.map(|scales| (scales, order));
-        into.counts = maybe(&self.into.counts)?;
-        into.offsets = maybe(&self.into.offsets)?;
-        into.ids = maybe(&self.into.ids)?;
-        into.weights = maybe(&self.into.weights)?;
-        into.sources = maybe(&self.into.sources)?;
-        into.index = maybe(&self.into.index)?;
-        Ok(Sent { rows: held(&self.rows)?, scales: maybe(&self.scales)?, into })
+        let order = if self.columns { ScaleOrder::Columns } else { ScaleOrder::Rows };
+        // SAFETY: passed on.
+        let mut into = Received::of(unsafe { held(device, &self.rows) }?);
+        into.scales = maybe(&self.scales)?.map(|scales| (scales, order));
+        into.counts = maybe(&self.counts)?;
+        into.offsets = maybe(&self.offsets)?;
+        into.ids = maybe(&self.ids)?;
+        into.weights = maybe(&self.weights)?;
+        into.sources = maybe(&self.sources)?;
+        into.index = maybe(&self.index)?;
+        Ok(into)
+    }
+}
+
+impl AskedSums {
+    fn operands(&self) -> [&Operand; 2] {
+        [&self.output, &self.add.operand]
+    }
+
+    /// # Safety
+    /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
+    unsafe fn resolve(&self, device: &Device) -> Result<(Held, Combine<'static>)> {
+        let mut options = Combine::default();
+        options.unweighted = !self.weighted;
+        // SAFETY: passed on.
+        options.add = unsafe { maybe(device, &self.add) }?;
+        // SAFETY: passed on.
+        Ok((unsafe { held(device, &self.output) }?, options))
     }
 }
 
@@ -314,21 +351,23 @@ unsafe fn experts_dispatch(
     experts: &Experts,
     routing: &AskedRouting,
     sent: &SentRows,
+    into: &AskedReceived,
     queue: Queue,
 ) -> Result<Box<Routed>, Report> {
     guard(|| {
-        let operands = [&routing.operands()[..], &sent.operands()].concat();
+        let operands = [&routing.operands()[..], &sent.operands(), &into.operands()].concat();
+        let device = experts.device();
         // SAFETY: passed on.
-        let routing = unsafe { routing.resolve(experts.device()) }?;
+        let (routing, (rows, scales)) = unsafe { (routing.resolve(device)?, sent.resolve(device)?) };
         // SAFETY: passed on.
-        let Sent { rows, scales, into } = unsafe { sent.resolve(experts.device()) }?;
-        let sent = Some((&rows, scales.as_ref(), &into));
+        let into = unsafe { into.resolve(device) }?;
+        let sends = Some((&rows, scales.as_ref(), &into));
         // SAFETY: passed on.
         let routed = match unsafe { target(queue) }? {
-            Target::Stream(stream) => experts.dispatched(&routing, sent, &stream),
+            Target::Stream(stream) => experts.dispatched(&routing, sends, &stream),
             Target::Capture(capture) => {
                 // SAFETY: passed on.
-                experts.dispatched(&routing, sent, &capture.keep(unsafe { tensors(&operands) })?)
+                experts.dispatched(&routing, sends, &capture.keep(unsafe { tensors(&operands) })?)
             }
         };
         Ok(Box::new(Routed(routed?)))
@@ -337,11 +376,12 @@ unsafe fn experts_dispatch(
 
 /// # Safety
 /// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
-unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, queue: Queue) -> Result<(), Report> {
+unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, into: &AskedReceived, queue: Queue) -> Result<(), Report> {
     guard(|| {
-        let operands = sent.operands();
+        let operands = [&sent.operands()[..], &into.operands()].concat();
+        let device = routed.0.device();
         // SAFETY: passed on.
-        let Sent { rows, scales, into } = unsafe { sent.resolve(routed.0.device()) }?;
+        let ((rows, scales), into) = unsafe { (sent.resolve(device)?, into.resolve(device)?) };
         let rows = (&rows, scales.as_ref());
         // SAFETY: passed on.
         match unsafe { target(queue) }? {
@@ -354,24 +394,19 @@ unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, queue: Queue) -> Res
 
 /// # Safety
 /// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
-unsafe fn routed_combine(routed: &Routed, asked: &AskedCombine, queue: Queue) -> Result<(), Report> {
+unsafe fn routed_combine(routed: &Routed, rows: &Operand, asked: &AskedSums, queue: Queue) -> Result<(), Report> {
     guard(|| {
-        let AskedCombine { rows, output, weighted, add } = asked;
+        let operands = [&[rows][..], &asked.operands()].concat();
         let device = routed.0.device();
         // SAFETY: passed on.
-        let resolved = [unsafe { held(device, rows) }?, unsafe { held(device, output) }?];
-        let mut options = Combine::default();
-        options.unweighted = !weighted;
-        // SAFETY: passed on.
-        options.add = unsafe { maybe(device, add) }?;
-        let both = resolved.each_ref();
+        let (results, (output, options)) = unsafe { (held(device, rows)?, asked.resolve(device)?) };
+        let both = [&results, &output];
         // SAFETY: passed on.
         match unsafe { target(queue) }? {
             Target::Stream(stream) => routed.0.combined(both, &options, &stream),
             Target::Capture(capture) => {
                 // SAFETY: passed on.
-                let kept = unsafe { tensors(&[rows, output, &add.operand]) };
-                routed.0.combined(both, &options, &capture.keep(kept)?)
+                routed.0.combined(both, &options, &capture.keep(unsafe { tensors(&operands) })?)
             }
         }
     })

@@ -14,14 +14,21 @@ use crate::types::{Dtype, Reduction};
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) args: args::ExpertArgs,
-    /// Parts of the step, each for a block. Equal on all ranks in a kernel between barriers.
-    pub(crate) units: usize,
-    /// What the threads of a block share among them.
-    pub(crate) items: usize,
-    /// Words of a block's memory, beside two a thread.
-    pub(crate) words: usize,
+    /// Units of the step, of which a block takes one at a time; and items of a unit, which the threads of a block share. Equal
+    /// on all ranks in a kernel between barriers.
+    pub(crate) work: [usize; 2],
     /// Most blocks, if there is a limit. Equal on all ranks in a kernel between barriers.
     pub(crate) most_blocks: Option<u32>,
+}
+
+/// Which kernels of an exchange of experts.
+#[derive(Clone, Copy)]
+pub(crate) enum Stage {
+    /// The first, which enter the exchange in the history: an operation, and the bytes of the largest part that a rank may
+    /// send another.
+    New(Operation, usize),
+    /// Those behind. The value is what the first ones returned.
+    Rest(bool),
 }
 
 impl Communicator {
@@ -31,7 +38,7 @@ impl Communicator {
     /// The addresses of the block are valid for what its settings say, and stay so until the device has done the step, or
     /// are the caller's duty.
     pub(crate) unsafe fn expert_step(&self, step: &Step, queue: &impl Enqueue) -> Result<()> {
-        if step.units == 0 {
+        if step.work[0] == 0 {
             return Ok(());
         }
         let wait = self.0.arena.wait(false);
@@ -39,27 +46,32 @@ impl Communicator {
         unsafe { self.launch_expert(&args::ExpertArgs { wait, ..step.args }, step, queue) }
     }
 
-    /// Enqueues an exchange of experts, in which all ranks take part, on the regions of all ranks: one kernel or more, as one
-    /// call. `bytes`: of the largest part that a rank may send another. A kernel without a state meets those of all ranks
-    /// between the barriers of the zero-copy algorithms.
+    /// Enqueues kernels of an exchange of experts, in which all ranks take part, on the regions of all ranks. A kernel without
+    /// a state meets those of all ranks between the barriers of the zero-copy algorithms. Returns whether the exchange is the
+    /// first call on the device.
     ///
     /// # Safety
     /// That of [`expert_step`](Self::expert_step).
     pub(crate) unsafe fn expert_exchange(
         &self,
-        (operation, bytes): (Operation, usize),
+        stage: Stage,
         region: &SymmetricBuffer<u8>,
         steps: &[Step],
         queue: &impl Enqueue,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let lane = &mut inner.lane.lock();
         lane.order_call(queue)?;
-        let way = args::kExchangePush;
-        let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
-        let first = inner.announce(noted, lane, queue, recorded.as_deref())?;
+        let first = match stage {
+            Stage::New(operation, bytes) => {
+                let way = args::kExchangePush;
+                let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
+                inner.announce(noted, lane, queue, recorded.as_deref())?
+            }
+            Stage::Rest(first) => first,
+        };
         let mut regions = [std::ptr::null_mut(); args::kMaxWorld as usize];
         for (rank, address) in regions.iter_mut().enumerate().take(inner.group.world_size()) {
             *address = region.at(rank)?;
@@ -79,7 +91,7 @@ impl Communicator {
             // orders their use (exclusion); the rest is the caller's promise.
             unsafe { self.launch_expert(&args, &Step { most_blocks, ..*step }, queue) }?;
         }
-        Ok(())
+        Ok(first)
     }
 
     /// Launches a kernel with these arguments.
@@ -89,7 +101,7 @@ impl Communicator {
     unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: &impl Enqueue) -> Result<()> {
         let shape = shape_of(self.0.group.device());
         let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);
-        let geometry = geometry::experts(shape, [step.units, step.items], most_blocks, step.words);
+        let geometry = geometry::experts(shape, args, step.work, most_blocks);
         // SAFETY: the caller's promise.
         queue.enqueue("launch a step of experts", |raw| unsafe { raw.launch(args, &geometry) })
     }

@@ -45,7 +45,7 @@ pub use bound::BoundAllReduce;
 pub(crate) use call_order::Lane;
 pub use copy_engine::Pending;
 use copy_engine::Side;
-pub(crate) use expert_step::Step as ExpertStep;
+pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};
 use graph_part::Recorded;
 use norm_choice::{NormTable, rows_at_once};
 pub use select::Range;

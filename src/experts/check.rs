@@ -27,6 +27,13 @@ impl<'a> List<'a> {
         list
     }
 
+    /// These operands, and one more if it is given.
+    fn and(mut self, what: &'static str, held: Option<&'a Held>) -> Self {
+        let place = self.0.iter_mut().find(|place| place.is_none());
+        place.into_iter().for_each(|place| *place = held.map(|held| (what, held)));
+        self
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Named<'a>> {
         self.0.iter().flatten()
     }
@@ -189,25 +196,41 @@ pub(super) fn received(
     Operands { read, written }.check(device, None)
 }
 
-/// Checks a combine of `rows` rows into the sums of `tokens` tokens.
-pub(super) fn combine(
-    [results, output]: [&Held; 2],
-    options: &Combine<'_>,
-    [rows, tokens]: [usize; 2],
+/// Checks the results that a combine sends, of `rows` rows.
+pub(super) fn results(
+    results: &Held,
+    rows: usize,
     (config, form): (&ExpertConfig, &Form),
     device: &Device,
 ) -> Result<()> {
     typed("the results", results, &[config.dtype])?;
     at_least("the length of the results", results, rows * form.hidden)?;
+    Operands { read: given(results), written: List::default() }.check(device, None)
+}
+
+/// Results, as what a combine reads.
+pub(super) fn given(results: &Held) -> List<'_> {
+    List::of([("the results", Some(results))])
+}
+
+/// Checks where the sums of `tokens` tokens go, and what is added to them. `read`: what the call reads beside.
+pub(super) fn sums(
+    output: &Held,
+    options: &Combine<'_>,
+    tokens: usize,
+    (config, form): (&ExpertConfig, &Form),
+    read: List<'_>,
+    device: &Device,
+) -> Result<()> {
     typed("the output", output, &[config.dtype])?;
     exactly("the length of the output", output, tokens * form.hidden)?;
     if let Some(add) = &options.add {
         typed("the rows to add", add, &[config.dtype])?;
         exactly("the length of the rows to add", add, tokens * form.hidden)?;
     }
-    let read = List::of([("the results", Some(results)), ("the rows to add", options.add.as_ref())]);
-    Operands { read, written: List::of([("the output", Some(output))]) }
-        .check(device, Some(["the output", "the rows to add"]))
+    let written = List::of([("the output", Some(output))]);
+    let read = read.and("the rows to add", options.add.as_ref());
+    Operands { read, written }.check(device, Some(["the output", "the rows to add"]))
 }
 
 /// The types of codes.

@@ -34,7 +34,8 @@ pub struct ExpertConfig {
     /// Most rows that a rank may receive, with the rows that alignment leaves free; `None`: as many as can come at worst.
     /// [`Layout::Padded`] has a limit of its own.
     pub capacity: Option<usize>,
-    /// How many dispatches may wait for their combine at once: 1 to 3. Default 1.
+    /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
+    /// Default 1.
     pub in_flight: usize,
     /// Most blocks of a kernel; `None`: as many as serve best.
     pub blocks: Option<u32>,

@@ -129,6 +129,11 @@ impl Form {
         self.parts_at(slots) + (self.world * self.max_tokens * self.part_bytes).next_multiple_of(ALIGN)
     }
 
+    /// Words of the copies of all heads, two copies a word.
+    pub(super) fn held_words(&self) -> usize {
+        self.world * 2 * (self.max_tokens * self.top_k).div_ceil(4)
+    }
+
     /// Words of what a slot counts: whether the call failed, rows of each local expert, and where the rows begin.
     pub(super) fn state_words(&self) -> usize {
         2 + 2 * self.local
@@ -140,27 +145,37 @@ impl Form {
     }
 }
 
-/// What kernels know of the placement: where the copies of each expert begin, the copies with their ranks, and the first
-/// copy of each rank.
-pub(super) fn table(lists: &[Vec<usize>], experts: usize) -> Vec<u32> {
+/// What the kernels of a rank know of the placement: the first copy of each rank; a word for each expert; choices. A token
+/// takes the copy on its own rank, else all copies in turn. The word of an expert has how many copies the rank chooses among in
+/// bits 20 to 24. Where there is one, bits 0 to 19 say which: its number, and its rank from bit 16 on. Else bits 0 to 15 say
+/// where its choices begin, which have such bits.
+pub(super) fn table(lists: &[Vec<usize>], rank: usize, experts: usize) -> Vec<u32> {
+    let total = lists.iter().map(Vec::len).sum();
     let mut copies = vec![Vec::new(); experts];
     let mut number = 0;
-    let mut firsts = vec![0];
-    for (rank, list) in lists.iter().enumerate() {
+    let mut words = vec![0];
+    for (holder, list) in lists.iter().enumerate() {
         for expert in list {
-            copies[*expert].push(number | (rank as u32) << 16);
+            copies[*expert].push((holder, number | (holder as u32) << 16));
             number += 1;
         }
-        firsts.push(number);
+        words.push(number);
     }
-    let mut begin = 0;
-    let mut words = vec![0];
+    let mut choices = Vec::with_capacity(total);
     for of_expert in &copies {
-        begin += of_expert.len() as u32;
-        words.push(begin);
+        let own = of_expert.iter().find(|(holder, _)| *holder == rank);
+        words.push(match (own, &of_expert[..]) {
+            (Some((_, copy)), _) | (None, [(_, copy)]) => 1 << 20 | copy,
+            (None, several) => {
+                let begin = choices.len() as u32;
+                choices.extend(several.iter().map(|(_, copy)| *copy));
+                (several.len() as u32) << 20 | begin
+            }
+        });
     }
-    words.extend(copies.into_iter().flatten());
-    words.extend(firsts);
+    // Every placement has a table of the same length.
+    choices.resize(total, 0);
+    words.extend(choices);
     words
 }
 

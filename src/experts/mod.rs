@@ -28,9 +28,12 @@
 mod check;
 mod config;
 mod form;
+mod halves;
 mod operands;
 mod over;
+mod packet_calls;
 mod packets;
+mod pending;
 mod routed;
 mod slots;
 mod steps;
@@ -53,11 +56,13 @@ use crate::types::{Dtype, Element};
 
 pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
 use form::{Form, table};
+pub use halves::{Arriving, Returning};
 pub use operands::{Combine, ExpertId, Received, Routing, ScaleOrder};
 use over::Over;
 use packets::{PacketForm, PacketStates};
 pub use routed::Routed;
 use slots::{Recorded, Region, Slot, Slots};
+use steps::Underway;
 
 /// The experts of a layer, spread over the ranks of a group. Cheap to clone; usable from any thread.
 ///
@@ -107,7 +112,7 @@ struct Inner {
     /// Where packets are, if the method has them.
     packets: Option<(PacketForm, PacketStates)>,
     memory: Vec<Slot>,
-    /// Sums of tokens between the steps of an exact combine.
+    /// Sums of tokens between the steps of an exact combine; in packets, sums that nobody takes.
     sums: DeviceBuffer<f32>,
     slots: Slots,
     lane: Mutex<Lane>,
@@ -210,10 +215,10 @@ impl Experts {
         let region = Region::new(&over, region_bytes(&config, &form, packets.as_ref()))?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
-            let table = DeviceBuffer::from_slice(&table(&lists, config.experts), &side)?;
+            let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
             let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
             let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
-            let sums = if exact { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
+            let sums = if exact || packets.is_some() { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
             Ok((side, table, packets.transpose()?, memory, DeviceBuffer::new(&device, sums)?, Lane::new(&device)?))
         };
         // No rank sends before all packets are marked absent everywhere.
@@ -305,17 +310,17 @@ impl Experts {
             let read = check::read(Some(routing), Some((rows, scales)));
             check::received(into, inner.form.capacity, settings, read, device)?;
         }
-        let mut routed = Routed::new(self, tokens, queue)?;
-        let underway = routed.underway();
-        let mut lane = inner.begin(underway.slot, queue)?;
-        lane.order_call(queue)?;
         if inner.method == Method::Packets {
             let Some(sends) = sends else { return Err(by_packets("a plan")) };
-            inner.dispatch_packets(underway, routing, sends, queue)?;
-            drop(lane);
+            let underway = inner.dispatch_packets(tokens, routing, sends, queue)?;
+            let mut routed = Routed::new(self, underway, queue);
             routed.note(queue)?;
             return Ok(routed);
         }
+        let underway = Underway { slot: inner.slots.take(queue.recording().is_some())?, tokens };
+        let mut routed = Routed::new(self, underway, queue);
+        let mut lane = inner.begin(underway.slot, queue)?;
+        lane.order_call(queue)?;
         inner.tell(underway, routing, queue)?;
         if let Some((rows, scales, _)) = sends {
             inner.send(underway, (rows, scales), queue)?;
@@ -328,6 +333,53 @@ impl Experts {
         drop(lane);
         routed.note(queue)?;
         Ok(routed)
+    }
+
+    /// Sends the rows of this rank's tokens to their experts, and waits for nobody: the first half of a
+    /// [`dispatch`](Self::dispatch). [`Arriving::receive`] is the second half. Enqueues and returns. All ranks begin their
+    /// calls in the same order. What the call reads may be overwritten behind it, in the order of the queue.
+    ///
+    /// # Errors
+    /// Those of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for another method than [`Method::Packets`].
+    pub fn dispatch_begin<'h, 'op, T: Element>(
+        &'h self,
+        routing: &Routing<'op>,
+        rows: impl Operand<'op, T>,
+        queue: impl Queue<'op> + 'h,
+    ) -> Result<Arriving<'h>> {
+        self.dispatch_begun(routing, (&Held::new(T::DTYPE, &rows.view_of()), None), &queue)
+    }
+
+    /// A [`dispatch_begin`](Self::dispatch_begin) of rows that are e4m3 codes with f32 scales, as in
+    /// [`dispatch_f8`](Self::dispatch_f8).
+    ///
+    /// # Errors
+    /// Those of [`dispatch_begin`](Self::dispatch_begin).
+    pub fn dispatch_f8_begin<'h, 'op, T: Element>(
+        &'h self,
+        routing: &Routing<'op>,
+        (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
+        queue: impl Queue<'op> + 'h,
+    ) -> Result<Arriving<'h>> {
+        let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
+        self.dispatch_begun(routing, (&rows, Some(&scales)), &queue)
+    }
+
+    /// A [`dispatch_begin`](Self::dispatch_begin) of operands whose types the call checks.
+    pub(crate) fn dispatch_begun<'h>(
+        &self,
+        routing: &Routing<'_>,
+        rows: (&Held, Option<&Held>),
+        queue: &impl Enqueue,
+    ) -> Result<Arriving<'h>> {
+        let inner = &self.0;
+        inner.check_halves("a dispatch")?;
+        let device = inner.over.device();
+        device.check_same("stream", queue.stream().device())?;
+        let tokens = check::routing(routing, &inner.form, device)?;
+        check::sent(rows, tokens, (&inner.config, &inner.form), device)?;
+        let begun = inner.begin_dispatch(tokens, routing, rows, queue)?;
+        Ok(Arriving::new(self, begun, queue))
     }
 
     /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. Every rank keeps as
@@ -350,7 +402,7 @@ impl Experts {
         }
         let placed = inner.slots.while_free("a placement of experts", || {
             inner.lane.lock().order(stream)?;
-            inner.table.write(&table(&lists, config.experts), stream)
+            inner.table.write(&table(&lists, form.rank, config.experts), stream)
         });
         over.together("place experts", placed)?;
         *known = lists;
@@ -384,6 +436,16 @@ impl Experts {
 }
 
 impl Inner {
+    /// Refuses halves of a call where the method does not send and receive by kernels of their own.
+    fn check_halves(&self, what: &str) -> Result<()> {
+        if self.method == Method::Packets {
+            return Ok(());
+        }
+        let reason =
+            format!("the method is {:?}, whose ranks meet between sending and receiving: use Packets", self.method);
+        Err(Error::unsupported(format!("{what} in two halves"), reason))
+    }
+
     /// Locks the lane for a call, and notes in a graph which slot the call writes.
     fn begin(self: &Arc<Self>, slot: usize, queue: &impl Enqueue) -> Result<parking_lot::MutexGuard<'_, Lane>> {
         self.over.check()?;
@@ -406,4 +468,6 @@ const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     any_thread::<Experts>();
     any_thread::<Routed<'_>>();
+    any_thread::<Arriving<'_>>();
+    any_thread::<Returning<'_>>();
 };

@@ -14,7 +14,7 @@ use crate::group::Determinism;
 use crate::kernel::args;
 use crate::memory::DeviceBuffer;
 use crate::op::Held;
-use crate::stream::{Enqueue, Stream};
+use crate::stream::Stream;
 
 /// Bytes of a packet.
 const PACKET_BYTES: usize = 16;
@@ -24,8 +24,12 @@ const ALIGN: usize = 256;
 const MOST_COPIES: usize = 2048;
 /// Most tokens of all ranks: every receiving block walks all of them.
 pub(super) const MOST_TOKENS: usize = 8192;
-/// Rows that a receiving block takes at once.
-const ROWS_AT_ONCE: usize = 8;
+/// Most rows that a receiving block takes at once.
+const MOST_ROWS_AT_ONCE: usize = 8;
+/// Most words of heads that a receiving block keeps in its memory.
+const MOST_HELD_WORDS: usize = 4096;
+/// Least blocks of a kernel whose work other ranks decide.
+const LEAST_BLOCKS: usize = 8;
 /// Kernels with a state of their own.
 const KERNELS: usize = 4;
 
@@ -34,8 +38,6 @@ const KERNELS: usize = 4;
 pub(super) struct PacketForm {
     /// Buffers of each kind, which rotate.
     buffers: usize,
-    /// Where own rows are staged.
-    stage_at: usize,
     dispatch: Area,
     combine: Area,
     /// Bytes of the region.
@@ -67,8 +69,7 @@ impl PacketForm {
     pub(super) fn new(config: &ExpertConfig, form: &Form, exact: bool) -> Self {
         let Form { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
-        let stage_at = form.heads_at(config.in_flight);
-        let dispatch_at = stage_at + (max_tokens * form.row_bytes).next_multiple_of(ALIGN);
+        let dispatch_at = form.heads_at(config.in_flight);
         let head_words = size_of::<args::ExpertHead>() / 4 + pairs.div_ceil(2) + pairs;
         // Bytes travel as packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
@@ -77,7 +78,7 @@ impl PacketForm {
         let combine_at = dispatch_at + buffers * dispatch.buffer_bytes;
         let combine = Area::new(combine_at, [world, 1], parts * (form.part_bytes / PACKET_BYTES));
         let region_bytes = combine_at + buffers * combine.buffer_bytes;
-        Self { buffers, stage_at, dispatch, combine, region_bytes }
+        Self { buffers, dispatch, combine, region_bytes }
     }
 
     /// Refuses experts that packets cannot serve.
@@ -130,43 +131,30 @@ impl Inner {
             return Err(Error::Internal { message: "experts without packets exchange by packets".to_owned() });
         };
         let area = if operation == Operation::Dispatch { form.dispatch } else { form.combine };
-        let stage =
-            self.region.at(form.stage_at).wrapping_sub(self.form.rank * self.form.max_tokens * self.form.row_bytes);
         Ok(args::ExpertArgs {
             task: kernel,
             calls: states.of(kernel),
-            // Own rows alone are staged.
-            travelling: stage,
             travelling_offset: area.rows_at as u64,
             tellings_offset: area.tellings_at as u64,
             buffer_bytes: area.buffer_bytes as u64,
             buffers: form.buffers as u32,
             telling_packets: area.telling_packets as u32,
-            rows_at_once: ROWS_AT_ONCE as u32,
             ..self.args(underway, operation)
         })
     }
 
-    fn packet_step(&self, args: args::ExpertArgs, units: usize, items: usize) -> ExpertStep {
-        let form = &self.form;
-        let words = match args.task {
-            args::kExpertReceive => {
-                form.copies + args::kMaxWorld as usize + 2 * form.local + 1 + ROWS_AT_ONCE * (1 + 2 * form.top_k)
-            }
-            _ => 0,
-        };
-        ExpertStep { args, units, items, words, most_blocks: self.config.blocks }
+    /// A kernel of packets, and how much work it has.
+    fn packed(&self, args: args::ExpertArgs, work: [usize; 2]) -> ExpertStep {
+        ExpertStep { args, work, most_blocks: self.config.blocks }
     }
 
-    /// Sends heads and rows, and receives those that come here.
-    pub(super) fn dispatch_packets(
+    /// The kernel that sends heads and rows.
+    pub(super) fn send_step(
         &self,
         underway: Underway,
         routing: &Routing<'_>,
-        (rows, scales, into): (&Held, Option<&Held>, &Received<'_>),
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let (form, operation) = (&self.form, Operation::Dispatch);
+        (rows, scales): (&Held, Option<&Held>),
+    ) -> Result<ExpertStep> {
         let send = args::ExpertArgs {
             ids: address::<c_void>(Some(&routing.ids)).cast_const(),
             id_bytes: routing.ids.dtype.bytes() as u32,
@@ -174,53 +162,70 @@ impl Inner {
             token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
-            ..self.packet_args(args::kExpertSend, underway, operation)?
+            ..self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?
         };
-        let receive = args::ExpertArgs {
-            output: address(Some(&into.rows)),
-            into: self.outputs(Some(into)),
-            ..self.packet_args(args::kExpertReceive, underway, operation)?
-        };
-        let items = form.row_bytes / PACKET_BYTES;
-        // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
-        let expected = (underway.tokens.max(1) * form.world).div_ceil(ROWS_AT_ONCE);
-        let steps = [
-            self.packet_step(send, underway.tokens + 1, items),
-            self.packet_step(receive, expected, items * ROWS_AT_ONCE),
-        ];
-        self.exchange((operation, form.max_tokens * form.row_bytes), &steps, queue)
+        Ok(self.packed(send, [underway.tokens + 1, self.form.row_bytes / PACKET_BYTES]))
     }
 
-    /// Sends this rank's results back, and sums those of this rank's tokens.
-    pub(super) fn combine_packets(
+    /// The kernel that receives rows, into nothing if nobody takes them. `follows`: whether it is launched right behind
+    /// [`send_step`](Self::send_step).
+    pub(super) fn receive_step(
         &self,
         underway: Underway,
-        [results, output]: [&Held; 2],
-        options: &Combine<'_>,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let (form, operation) = (&self.form, Operation::Combine);
+        into: Option<&Received<'_>>,
+        follows: bool,
+    ) -> Result<ExpertStep> {
+        let form = &self.form;
+        // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
+        let expected = (underway.tokens * form.world).max(LEAST_BLOCKS);
+        let at_once = expected.div_ceil(args::kMaxBlocks as usize / 2).min(MOST_ROWS_AT_ONCE);
+        let receive = args::ExpertArgs {
+            output: address(into.map(|into| &into.rows)),
+            into: self.outputs(into),
+            rows_at_once: at_once as u32,
+            follows: follows.into(),
+            holds: (form.held_words() <= MOST_HELD_WORDS).into(),
+            ..self.packet_args(args::kExpertReceive, underway, Operation::Dispatch)?
+        };
+        Ok(self.packed(receive, [expected.div_ceil(at_once), form.row_bytes / PACKET_BYTES * at_once]))
+    }
+
+    /// What both kernels of a combine have in common.
+    fn combine_args(&self, kernel: u32, underway: Underway, unweighted: bool) -> Result<args::ExpertArgs> {
         let by_rank = self.config.layout == Layout::ByRank;
-        let common = |kernel| -> Result<args::ExpertArgs> {
-            Ok(args::ExpertArgs {
-                row_bytes: form.part_bytes as u64,
-                weighs: (!options.unweighted && !by_rank).into(),
-                exact: (self.determinism == Determinism::Exact && !by_rank).into(),
-                ..self.packet_args(kernel, underway, operation)?
-            })
+        Ok(args::ExpertArgs {
+            row_bytes: self.form.part_bytes as u64,
+            weighs: (!unweighted && !by_rank).into(),
+            exact: (self.determinism == Determinism::Exact && !by_rank).into(),
+            ..self.packet_args(kernel, underway, Operation::Combine)?
+        })
+    }
+
+    /// The kernel that sends this rank's results back.
+    pub(super) fn return_step(&self, underway: Underway, results: &Held, unweighted: bool) -> Result<ExpertStep> {
+        let back = args::ExpertArgs {
+            rows: address::<c_void>(Some(results)).cast_const(),
+            ..self.combine_args(args::kExpertReturn, underway, unweighted)?
         };
-        let back =
-            args::ExpertArgs { rows: address::<c_void>(Some(results)).cast_const(), ..common(args::kExpertReturn)? };
+        let expected = (underway.tokens * self.form.world).max(LEAST_BLOCKS);
+        Ok(self.packed(back, [expected, self.form.part_bytes / PACKET_BYTES]))
+    }
+
+    /// The kernel that sums the results of this rank's tokens, into memory that nobody reads if nobody takes them. `follows`:
+    /// whether it is launched right behind [`return_step`](Self::return_step).
+    pub(super) fn sum_step(
+        &self,
+        underway: Underway,
+        output: Option<&Held>,
+        options: &Combine<'_>,
+        follows: bool,
+    ) -> Result<ExpertStep> {
         let sum = args::ExpertArgs {
-            output: address(Some(output)),
+            output: output.map_or(self.sums.as_raw().cast(), |output| address(Some(output))),
             add: address::<c_void>(options.add.as_ref()).cast_const(),
-            ..common(args::kExpertSum)?
+            follows: follows.into(),
+            ..self.combine_args(args::kExpertSum, underway, options.unweighted)?
         };
-        let items = form.part_bytes / PACKET_BYTES;
-        let steps = [
-            self.packet_step(back, form.world * form.max_tokens, items),
-            self.packet_step(sum, underway.tokens.max(1), items),
-        ];
-        self.exchange((operation, form.max_tokens * form.part_bytes), &steps, queue)
+        Ok(self.packed(sum, [underway.tokens.max(1), self.form.part_bytes / PACKET_BYTES]))
     }
 }

@@ -8,9 +8,9 @@ use once_cell::sync::OnceCell;
 use super::config::Method;
 use super::operands::{Combine, Received};
 use super::steps::Underway;
-use super::{Experts, by_packets, check};
+use super::{Experts, Inner, by_packets, check};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
 use crate::stream::{Enqueue, Queue};
@@ -65,17 +65,11 @@ pub struct Routed<'a> {
 }
 
 impl Routed<'_> {
-    /// Takes a slot.
-    pub(super) fn new(experts: &Experts, tokens: usize, queue: &impl Enqueue) -> Result<Self> {
+    /// The handle of a dispatch whose slot is held.
+    pub(super) fn new(experts: &Experts, underway: Underway, queue: &impl Enqueue) -> Self {
         let recording = queue.recording().map(crate::stream::Recording::id);
-        let slot = experts.0.slots.take(recording.is_some())?;
-        let underway = Underway { slot, tokens };
         let (experts, rows) = (experts.clone(), OnceCell::new());
-        Ok(Self { experts, underway, recording, counted: false, rows, _experts: PhantomData })
-    }
-
-    pub(super) fn underway(&self) -> Underway {
-        self.underway
+        Self { experts, underway, recording, counted: false, rows, _experts: PhantomData }
     }
 
     /// Notes where the counts of an eager call are done.
@@ -116,15 +110,26 @@ impl Routed<'_> {
     pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
         let inner = &self.experts.0;
         self.check_queue(queue)?;
-        let (needed, device) = (self.needed(), inner.over.device());
-        let settings = (&inner.config, &inner.form);
-        check::combine(rows, options, [needed, self.underway.tokens], settings, device)?;
+        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
+        let [results, output] = rows;
+        check::results(results, self.needed(), settings, device)?;
+        check::sums(output, options, self.underway.tokens, settings, check::given(results), device)?;
+        if inner.method == Method::Packets {
+            return inner.combine_packets(self.underway, rows, options, queue);
+        }
         let mut lane = inner.begin(self.underway.slot, queue)?;
         lane.order_call(queue)?;
-        match inner.method {
-            Method::Packets => inner.combine_packets(self.underway, rows, options, queue),
-            _ => inner.give_and_take(self.underway, rows, options, queue),
-        }
+        inner.give_and_take(self.underway, rows, options, queue)
+    }
+
+    /// Enqueues the sending kernel of a combine. Returns what the handle of the combine is made of.
+    pub(super) fn begin(&self, results: &Held, queue: &impl Enqueue) -> Result<(&Experts, (Underway, u64))> {
+        let inner = &self.experts.0;
+        inner.check_halves("a combine")?;
+        self.check_queue(queue)?;
+        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
+        check::results(results, self.needed(), settings, device)?;
+        Ok((&self.experts, (self.underway, inner.begin_combine(self.underway, results, queue)?)))
     }
 
     /// Sends other rows of the same tokens the same way, as a backward pass does. Enqueues and returns. All ranks call it in
@@ -213,17 +218,24 @@ impl Routed<'_> {
 
     /// Refuses a queue of another device, or of another capture than that of the dispatch.
     fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
-        self.experts.0.over.device().check_same("stream", queue.stream().device())?;
+        self.experts.0.check_queue(Operation::Dispatch, self.recording, queue)
+    }
+}
+
+impl Inner {
+    /// Refuses a queue of another device, or of another capture than the one where `operation` went.
+    pub(super) fn check_queue(&self, operation: Operation, recording: Option<u64>, queue: &impl Enqueue) -> Result<()> {
+        self.over.device().check_same("stream", queue.stream().device())?;
         let place = |recording: Option<u64>| match recording {
             Some(recording) => format!("capture {recording}"),
             None => "a stream".to_owned(),
         };
-        let recording = queue.recording().map(crate::stream::Recording::id);
-        if recording == self.recording {
+        let found = queue.recording().map(crate::stream::Recording::id);
+        if found == recording {
             return Ok(());
         }
-        let limit = format!("the dispatch went to {}", place(self.recording));
-        Err(Error::invalid("the queue", place(recording), limit))
+        let limit = format!("the {} went to {}", operation.name(), place(recording));
+        Err(Error::invalid("the queue", place(found), limit))
     }
 }
 

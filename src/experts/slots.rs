@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Inner;
 use super::form::Form;
 use super::over::Over;
-use crate::error::{Error, Result};
+use super::pending::{Line, Pending};
+use crate::error::{Error, Operation, Result};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, WithView};
 use crate::op::Held;
-use crate::stream::{Event, Part, Stream};
+use crate::stream::{Event, Part, Recording, Stream};
 use crate::types::Dtype;
 
 /// The region that ranks exchange through.
@@ -72,45 +73,84 @@ impl Slot {
 }
 
 /// Who holds a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
-    Nobody,
-    /// A dispatch that a stream runs.
-    Eager,
-    /// A dispatch that is being captured.
-    Captured,
+#[derive(Clone, Copy, Debug, Default)]
+struct Holder {
+    /// The handle of a dispatch, and combines that were begun: 0 is a free slot.
+    holds: u32,
+    /// Whether the dispatch is being captured, and not one that a stream runs.
+    captured: bool,
 }
 
-/// The holders of all slots.
-pub(super) struct Slots(Mutex<Vec<Holder>>);
+/// The holders of all slots, and the calls of streams that were begun and are not received.
+///
+/// Locks are taken in the order: holders, pending, lane.
+pub(super) struct Slots {
+    holders: Mutex<Vec<Holder>>,
+    pending: Mutex<Pending>,
+}
+
+/// The slots, locked, with the calls of one place that are pending: of streams, or of a capture.
+pub(super) struct Books<'a> {
+    holders: MutexGuard<'a, Vec<Holder>>,
+    pending: MutexGuard<'a, Pending>,
+}
+
+impl Books<'_> {
+    /// Takes a slot that nobody holds.
+    pub(super) fn take(&mut self, captured: bool) -> Result<usize> {
+        take(&mut self.holders, captured)
+    }
+
+    /// Holds a slot once more.
+    pub(super) fn share(&mut self, slot: usize) {
+        self.holders[slot].holds += 1;
+    }
+
+    pub(super) fn give_back(&mut self, slot: usize) {
+        self.holders[slot].holds -= 1;
+    }
+
+    pub(super) fn pending(&mut self, operation: Operation) -> &mut Line {
+        self.pending.of(operation)
+    }
+}
+
+fn take(holders: &mut [Holder], captured: bool) -> Result<usize> {
+    let free = holders.iter().position(|holder| holder.holds == 0);
+    let Some(slot) = free else {
+        let count = holders.len();
+        let reason = format!("{count} of {count} slots (`in_flight`) are held: drop the handle of an earlier dispatch");
+        return Err(Error::unsupported("another dispatch", reason));
+    };
+    holders[slot] = Holder { holds: 1, captured };
+    Ok(slot)
+}
 
 impl Slots {
     pub(super) fn new(count: usize) -> Self {
-        Self(Mutex::new(vec![Holder::Nobody; count]))
+        let holders = Mutex::new(vec![Holder::default(); count]);
+        Self { holders, pending: Mutex::new(Pending::new(count)) }
+    }
+
+    /// Locks the slots, with what is pending in a capture, or else on streams.
+    pub(super) fn books<'a>(&'a self, recorded: Option<&'a Recorded>) -> Books<'a> {
+        let holders = self.holders.lock();
+        Books { holders, pending: recorded.map_or(&self.pending, |recorded| &recorded.pending).lock() }
     }
 
     /// Takes a slot that nobody holds.
     pub(super) fn take(&self, captured: bool) -> Result<usize> {
-        let mut holders = self.0.lock();
-        let free = holders.iter().position(|holder| *holder == Holder::Nobody);
-        let Some(slot) = free else {
-            let count = holders.len();
-            let reason =
-                format!("{count} of {count} slots (`in_flight`) are held: drop the handle of an earlier dispatch");
-            return Err(Error::unsupported("another dispatch", reason));
-        };
-        holders[slot] = if captured { Holder::Captured } else { Holder::Eager };
-        Ok(slot)
+        take(&mut self.holders.lock(), captured)
     }
 
     pub(super) fn give_back(&self, slot: usize) {
-        self.0.lock()[slot] = Holder::Nobody;
+        self.holders.lock()[slot].holds -= 1;
     }
 
     /// Refuses while a dispatch holds a slot, and keeps dispatches away while `run` runs.
     pub(super) fn while_free<T>(&self, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let holders = self.0.lock();
-        match holders.iter().position(|holder| *holder != Holder::Nobody) {
+        let holders = self.holders.lock();
+        match holders.iter().position(|holder| holder.holds > 0) {
             None => run(),
             Some(slot) => Err(Error::unsupported(what, format!("the handle of a dispatch holds slot {slot}"))),
         }
@@ -122,11 +162,14 @@ pub(super) struct Recorded {
     inner: Arc<Inner>,
     /// The slots that the graph writes.
     used: Mutex<Vec<usize>>,
+    /// The calls that were begun in the capture and are not received.
+    pending: Mutex<Pending>,
 }
 
 impl Recorded {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
-        Self { inner: inner.clone(), used: Mutex::default() }
+        let pending = Mutex::new(Pending::new(inner.config.in_flight));
+        Self { inner: inner.clone(), used: Mutex::default(), pending }
     }
 
     pub(super) fn uses(&self, slot: usize) {
@@ -138,9 +181,21 @@ impl Recorded {
 }
 
 impl Part for Recorded {
+    /// Receives into nothing what was begun in the capture and not received: a graph leaves ranks in step.
+    fn end(&self, recording: &Recording) -> Result<()> {
+        self.pending.lock().drop_handles();
+        self.inner.settle(&mut self.inner.slots.books(Some(self)), &recording)
+    }
+
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
-        let holders = self.inner.slots.0.lock();
-        let held = self.used.lock().iter().copied().find(|slot| holders[*slot] == Holder::Eager);
+        let slots = &self.inner.slots;
+        let holders = slots.holders.lock();
+        if !slots.pending.lock().is_empty() {
+            let reason = "a call that was begun on a stream is to be received first";
+            return Err(Error::unsupported("a launch of this graph", reason));
+        }
+        let eager = |slot: &usize| holders[*slot].holds > 0 && !holders[*slot].captured;
+        let held = self.used.lock().iter().copied().find(eager);
         match held {
             None => launch(),
             Some(slot) => {

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use super::Inner;
 use super::config::{Layout, Method, Scales, Wire};
 use super::operands::{Combine, Received, Routing, ScaleOrder};
-use crate::collective::ExpertStep;
+use crate::collective::{ExpertStage, ExpertStep};
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::kernel::args;
@@ -100,7 +100,8 @@ impl Inner {
             buffers: 1,
             telling_packets: 1,
             rows_at_once: 1,
-            reserved: 0,
+            follows: 0,
+            holds: 0,
             peers: [std::ptr::null_mut(); args::kMaxWorld as usize],
             regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
         }
@@ -130,7 +131,7 @@ impl Inner {
 
     /// Enqueues a kernel of this rank alone.
     fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: &impl Enqueue) -> Result<()> {
-        let step = ExpertStep { args: *args, units, items, words: 0, most_blocks: self.config.blocks };
+        let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
         // SAFETY: region, slots, table and sums live as long as `self`, which outlives the device's work: dropping device
         // memory waits for the device, and graphs keep `self` (liveness, bounds). The lane orders their use (exclusion).
         // Operands have the sizes that the check of the call found, and are freed after the device's work, or are the
@@ -138,26 +139,21 @@ impl Inner {
         unsafe { self.over.local().expert_step(&step, queue) }
     }
 
-    /// Enqueues kernels in which all ranks take part. `bytes`: of the largest part that a rank may send another.
-    pub(super) fn exchange(
-        &self,
-        exchange: (Operation, usize),
-        steps: &[ExpertStep],
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    /// Enqueues kernels in which all ranks take part. Returns whether their call is the first on the device.
+    pub(super) fn exchange(&self, stage: ExpertStage, steps: &[ExpertStep], queue: &impl Enqueue) -> Result<bool> {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
             return Err(Error::Internal { message: "experts without regions of peers exchange directly".to_owned() });
         };
         // SAFETY: as for a step of this rank alone.
-        unsafe { communicator.expert_exchange(exchange, region, steps, queue) }
+        unsafe { communicator.expert_exchange(stage, region, steps, queue) }
     }
 
     /// Enqueues a kernel between barriers, a block a token, on rows of so many bytes.
     fn meet(&self, args: &args::ExpertArgs, operation: Operation, queue: &impl Enqueue) -> Result<()> {
         let (units, row_bytes) = (self.form.max_tokens, args.row_bytes as usize);
         let items = row_bytes.div_ceil(PACKET_BYTES);
-        let step = ExpertStep { args: *args, units, items, words: 0, most_blocks: self.config.blocks };
-        self.exchange((operation, units * row_bytes), &[step], queue)
+        let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
+        self.exchange(ExpertStage::New(operation, units * row_bytes), &[step], queue).map(drop)
     }
 
     /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many

@@ -528,6 +528,7 @@ pub const kCodeScalesE8M0: u32 = 2;
 pub const kCodeScales: u32 = 3;
 pub const kCodeGroup: u32 = 128;
 pub const kMostTopK: u32 = 64;
+pub const kScanWords: u32 = 2;
 pub const kMostExpertHidden: u32 = 65536;
 pub const kMostCopies: u32 = 65534;
 pub const kNone: u32 = 4294967295;
@@ -634,7 +635,8 @@ pub struct ExpertArgs {
     pub buffers: u32,
     pub telling_packets: u32,
     pub rows_at_once: u32,
-    pub reserved: u32,
+    pub follows: u16,
+    pub holds: u16,
     pub peers: [*mut u8; 16usize],
     pub regions: [*mut u8; 16usize],
 }
@@ -693,7 +695,8 @@ const _: () = {
     ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 368usize];
     ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 372usize];
     ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 376usize];
-    ["Offset of field: ExpertArgs::reserved"][::std::mem::offset_of!(ExpertArgs, reserved) - 380usize];
+    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 380usize];
+    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 382usize];
     ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 384usize];
     ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 512usize];
 };

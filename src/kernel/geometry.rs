@@ -1,8 +1,8 @@
 //! Launch shapes: pure functions, so that every rank launches alike.
 
 use super::args::{
-    Geometry, NormArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES, kMaxBlocks as MAX_BLOCKS,
-    kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
+    self, ExpertArgs, ExpertHead, Geometry, NormArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
+    kMaxBlocks as MAX_BLOCKS, kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
     kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostClusteredTiles as MOST_CLUSTERED_TILES,
     kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS,
     kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
@@ -209,17 +209,25 @@ pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64, quantised: b
     Launch { geometry: Geometry { shared_bytes, ..geometry }, lanes_log2: 0 }
 }
 
-/// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit. `words`: of
-/// a block's memory, beside two a thread.
-pub(crate) fn experts(shape: Shape, [units, items]: [usize; 2], most_blocks: u32, words: usize) -> Geometry {
-    const SCAN_BYTES: u32 = 8;
+/// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit.
+pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2], most_blocks: u32) -> Geometry {
     let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
     let (blocks, threads, programmatic) = match shape {
         Shape::Host { blocks: most, threads } => (blocks.min(most), threads, 0),
         Shape::Gpu => (blocks, items.clamp(1, 1024).next_multiple_of(32) as u32, 1),
     };
-    let shared_bytes = VOTE_BYTES + threads * SCAN_BYTES + words as u32 * 4;
+    let shared_bytes = VOTE_BYTES + 4 * (threads * args::kScanWords + expert_words(step));
     Geometry { blocks, threads, shared_bytes, programmatic, cluster: 0 }
+}
+
+/// Words of a block's memory in a kernel of experts, beside those of scans: `expert_words` of kernels/geometry.hpp.
+fn expert_words(step: &ExpertArgs) -> u32 {
+    if step.task != args::kExpertReceive {
+        return args::kMaxWorld + 2 * args::kMostTopK + step.hidden.div_ceil(args::kCodeGroup);
+    }
+    let (heads, lists) = (size_of::<ExpertHead>() as u32 / 4 * step.world, step.rows_at_once * (1 + 2 * step.top_k));
+    let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
+    heads + step.copies + 2 * step.local + 1 + lists + held
 }
 
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.

@@ -32,6 +32,13 @@ impl sealed::Sealed for &Capture<'_, '_> {
     }
 }
 
+/// A part of a graph enqueues what is left to do when the capture ends.
+impl sealed::Sealed for &Recording {
+    fn target(&self) -> Target<'_> {
+        Target::Captured(self)
+    }
+}
+
 /// The kind of a [`Queue`].
 #[derive(Clone, Copy)]
 pub enum Target<'a> {

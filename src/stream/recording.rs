@@ -10,7 +10,8 @@ use crate::error::Result;
 
 /// A communicator's part of a graph. It is asked before every launch, and lives as long as the graph or a launch of it.
 pub(crate) trait Part: Any + Send + Sync {
-    /// Called when the capture ends: joins work recorded on other streams to the captured stream.
+    /// Called when the capture ends: enqueues what is left to do, and joins work recorded on other streams to the captured
+    /// stream.
     fn end(&self, _recording: &Recording) -> Result<()> {
         Ok(())
     }
@@ -43,9 +44,10 @@ impl Recording {
         Self { id, stream, parts: Mutex::default(), kept: Mutex::default() }
     }
 
-    /// Ends every part.
+    /// Ends every part. A part that enqueues more work asks for other parts meanwhile, all of which there are already.
     pub(super) fn end(&self) -> Result<()> {
-        self.parts.lock().iter().try_for_each(|(_, part)| part.end(self))
+        let parts = self.parts.lock().clone();
+        parts.iter().try_for_each(|(_, part)| part.end(self))
     }
 
     /// What the graph is made of.

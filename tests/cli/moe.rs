@@ -63,6 +63,32 @@ fn layouts_wires_and_traffic() {
     }
 }
 
+#[test]
+fn halves_with_work_between_them() {
+    let run = symmetra(
+        "bench moe --device host --ranks 2 --shape 8,2,64 --launches 2 --tokens 1,5 --split --work 64KiB --json",
+    );
+    let run = run.ok();
+    let report = run.objects().remove(0);
+    assert_eq!((&report["work_bytes"], &report["launches"]), (&65536.into(), &2.into()), "{report}");
+    let rows = rows(&run);
+    assert_eq!(rows.len(), 2 * 2, "{report}");
+    for (number_of, row) in rows.iter().enumerate() {
+        assert_eq!((&row["tokens"], &row["layout"]), (&[1, 5][number_of / 2].into(), &"padded".into()), "{row}");
+        assert_eq!(row["call"], ["dispatch", "combine"][number_of % 2], "{row}");
+        let [receive_us, behind_us] = ["receive_us", "behind_us"].map(|name| number(&row[name]));
+        assert!(receive_us > 0.0 && behind_us > 0.0 && number(&row["begin_us"]) > 0.0, "{row}");
+        assert!(number(&row["work_us"]) > 0.0, "{row}");
+        assert!((number(&row["hidden"]) - (1.0 - behind_us / receive_us)).abs() < 1e-9, "{row}");
+    }
+    let args = format!("{QUICK} --ranks 3 --shape 5,3,33 --wire same --tokens 3 --layout by-rank --split");
+    let args = args.replace("--operations 2", "--ranks-as threads");
+    let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
+    let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
+    let columns = "tokens layout call begin us receive us work us receive behind us hidden % wrong";
+    assert_eq!(head.join(" "), columns);
+}
+
 /// Writes ids for 2 ranks.
 fn ids(folder: &tempfile::TempDir, name: &str, shape: &[u64], ids: &[i64]) -> String {
     let path = folder.path().join(name);
@@ -165,6 +191,11 @@ fn wrong_usage() {
         ("--routing ids.txt", &["ids.txt", "ends in .npy"]),
         ("--against nccl-symmetric", &["--against nccl-symmetric", "on our buffers"]),
         ("--against mpi", &["mpi", "nccl"]),
+        ("--split --method packets", &["--split", "--method"]),
+        ("--split --eager", &["--split", "--eager"]),
+        ("--work 1MiB", &["--split"]),
+        ("--split --work 17GiB", &["18253611008 bytes", "17179869184"]),
+        ("--split --shape 8,2,64 --ranks 4 --phase prefill", &["packets", "16384", "8192"]),
         ("--plot out.png", &["out.png", "must end in .svg"]),
         ("--output /nowhere/out.json", &["--output: cannot write /nowhere/out.json"]),
         ("--ranks 17", &["17 is not in 2..=16"]),

@@ -312,6 +312,70 @@ void handles() {
   });
 }
 
+/// Two dispatches in flight, in two halves each; what is destroyed is received into nothing.
+void halves() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Two two(bootstrap);
+    const Stream& stream = two.stream;
+    const auto first = static_cast<float>(10 * two.rank);
+    const DeviceBuffer rows = on_device(std::vector<float>{first + 1.0f, first + 2.0f}, two.device, stream);
+    const DeviceBuffer more = on_device(std::vector<float>{first + 3.0f, first + 4.0f}, two.device, stream);
+    const DeviceBuffer output = filled(2, kUntouched, two.device, stream), other = filled(2, kUntouched, two.device, stream);
+    ExpertConfig config = single();
+    config.method = Method::kPackets;
+    config.in_flight = 2;
+    const Experts experts = two.communicator.experts(config);
+    const Routing routing(two.ids);
+    const DeviceBuffer received = filled(experts.capacity(), kUntouched, two.device, stream);
+    const DeviceBuffer later = filled(experts.capacity(), kUntouched, two.device, stream);
+    {
+      Arriving one = experts.dispatch_begin(routing, rows, stream), second = experts.dispatch_begin(routing, more, stream);
+      CHECK(says(CHECK_THROWS(kUnsupported, experts.dispatch_begin(routing, rows, stream)), "2 of 2 slots (`in_flight`) are held"));
+      CHECK(says(CHECK_THROWS(kUnsupported, std::move(second).receive(Received(later), stream)), "is to be received first"));
+      CHECK(says(CHECK_THROWS(kInvalidArgument, std::move(second).receive(Received(later), stream)), "moved from"));
+      const Routed routed = std::move(one).receive(Received(received), stream);
+      Returning returning = routed.combine_begin(received, stream);
+      CHECK(says(CHECK_THROWS(kUnsupported, routed.combine(received, output, stream)), "the whole of a combine"));
+      CombineOptions options;
+      options.add = more;
+      std::move(returning).receive(output, stream, options);
+      CombineOptions unweighted;
+      unweighted.weighted = false;
+      Returning again = routed.combine_begin(received, stream);
+      CHECK(says(CHECK_THROWS(kUnsupported, std::move(again).receive(other, stream, unweighted)), "ranks weighed the results"));
+    }
+    // Both slots are free: the dispatch that was refused is received into nothing.
+    experts.place(Placement::blocks(), stream);
+    two.communicator.synchronize(stream);
+    CHECK((output.read<float>(stream) == std::vector<float>{2 * first + 4.0f, 2 * first + 6.0f}));
+    CHECK((other.read<float>(stream) == std::vector<float>{kUntouched, kUntouched}));
+    CHECK(later.read<float>(stream) == std::vector<float>(experts.capacity(), kUntouched));
+
+    // What outlives its capture was received when that ended.
+    std::optional<Arriving> escaped;
+    const Graph graph = stream.capture([&](const Capture& capture) {
+      Arriving arriving = experts.dispatch_begin(routing, rows, capture);
+      const Routed routed = std::move(arriving).receive(Received(received), capture);
+      routed.combine_begin(received, capture).receive(output, capture);
+      escaped.emplace(experts.dispatch_begin(routing, more, capture));
+    });
+    graph.register_pointers();
+    for (int replay = 0; replay < 3; ++replay) {
+      output.write(std::vector<float>{kUntouched, kUntouched}, stream);
+      graph.launch(stream);
+      two.communicator.synchronize(stream);
+      CHECK((output.read<float>(stream) == std::vector<float>{first + 1.0f, first + 2.0f}));
+    }
+    CHECK(says(CHECK_THROWS(kInvalidArgument, std::move(*escaped).receive(Received(later), stream)), "the dispatch went to capture"));
+    escaped.reset();
+    experts.place(Placement::blocks(), stream);
+    config.method = Method::kDirect;
+    const Experts direct = two.communicator.experts(config);
+    CHECK(says(CHECK_THROWS(kUnsupported, direct.dispatch_begin(routing, rows, stream)), "the method is Direct"));
+    two.communicator.close();
+  });
+}
+
 void places() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Two two(bootstrap);
@@ -357,8 +421,9 @@ int main() {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"round_trips", round_trips}, {"codes", codes},       {"graphs", graphs},   {"handles", handles},
-               {"places", places},           {"settings", settings}, {"refused", refused}, {"found_on_the_device", found_on_the_device}};
+  } cases[] = {{"round_trips", round_trips}, {"codes", codes},     {"graphs", graphs},
+               {"handles", handles},         {"halves", halves},   {"places", places},
+               {"settings", settings},       {"refused", refused}, {"found_on_the_device", found_on_the_device}};
   for (const auto& test : cases) {
     test.run();
     std::printf("%s ok\n", test.name);

@@ -15,24 +15,24 @@ use crate::support::{Rank, config, fits, is_host, threads};
 const METHODS: [Method; 4] = [Method::Gather, Method::Broadcast, Method::Direct, Method::Packets];
 
 /// Six experts, two a token, rows of four f32, at most eight tokens.
-fn small(method: Method) -> ExpertConfig {
+pub(crate) fn small(method: Method) -> ExpertConfig {
     let mut form = ExpertConfig::new(6, 2, 4, 8);
     (form.dtype, form.method, form.layout) = (Dtype::F32, method, Layout::ByExpert { align: 1 });
     form
 }
 
 /// Operands of one rank.
-struct Operands {
-    ids: DeviceBuffer<i32>,
-    weights: DeviceBuffer<f32>,
-    count: DeviceBuffer<u32>,
-    rows: DeviceBuffer<f32>,
-    received: DeviceBuffer<f32>,
-    output: DeviceBuffer<f32>,
+pub(crate) struct Operands {
+    pub(crate) ids: DeviceBuffer<i32>,
+    pub(crate) weights: DeviceBuffer<f32>,
+    pub(crate) count: DeviceBuffer<u32>,
+    pub(crate) rows: DeviceBuffer<f32>,
+    pub(crate) received: DeviceBuffer<f32>,
+    pub(crate) output: DeviceBuffer<f32>,
 }
 
 impl Operands {
-    fn new(rank: &Rank, experts: &Experts, ids: &[i32]) -> Self {
+    pub(crate) fn new(rank: &Rank, experts: &Experts, ids: &[i32]) -> Self {
         let (stream, tokens) = (&rank.stream, ids.len() / 2);
         let rows: Vec<f32> = (0..tokens * 4).map(|index| (index + 100 * rank.rank()) as f32).collect();
         Self {
@@ -45,12 +45,12 @@ impl Operands {
         }
     }
 
-    fn routing(&self) -> Routing<'_> {
+    pub(crate) fn routing(&self) -> Routing<'_> {
         Routing::new(&self.ids).weights(&self.weights)
     }
 
     /// A round trip, whose experts give back what they get.
-    fn round(&self, rank: &Rank, experts: &Experts) -> Result<()> {
+    pub(crate) fn round(&self, rank: &Rank, experts: &Experts) -> Result<()> {
         let into = Received::rows(&self.received);
         let routed = experts.dispatch(&self.routing(), &self.rows, &into, &rank.stream)?;
         routed.combine(&self.received, &self.output, Combine::default(), &rank.stream)?;
@@ -58,7 +58,7 @@ impl Operands {
     }
 
     /// What a round trip leaves: the row of a token, times the weights of its experts.
-    fn expected(&self, rank: &Rank) -> Vec<f32> {
+    pub(crate) fn expected(&self, rank: &Rank) -> Vec<f32> {
         let ids = self.ids.read(&rank.stream).unwrap();
         let weights = self.weights.read(&rank.stream).unwrap();
         let rows = self.rows.read(&rank.stream).unwrap();
@@ -94,7 +94,7 @@ fn every_rank_fails(
 }
 
 /// Runs ranks whose group fails.
-fn meet_failing<R: Send>(world: usize, body: impl Fn(&Rank) -> R + Sync) -> Vec<R> {
+pub(crate) fn meet_failing<R: Send>(world: usize, body: impl Fn(&Rank) -> R + Sync) -> Vec<R> {
     crate::support::world::meet(world, |bootstrap| {
         let rank = crate::support::world::open(bootstrap, &config()).unwrap();
         let result = body(&rank);

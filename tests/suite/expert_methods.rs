@@ -117,8 +117,8 @@ fn before<T: Value>(form: &ExpertConfig, [room, local]: [usize; 2], own: &Inputs
     }
 }
 
-/// One call of a rank.
-fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inputs<T>) -> Found<T> {
+/// One call of a rank, whole or in two halves.
+fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inputs<T>, halves: bool) -> Found<T> {
     let stream = &rank.stream;
     let Found { rows: patterns, scales, bytes_of_scales, numbers, ids: into_ids, weights: into_weights, sums } =
         before(form, [experts.capacity(), experts.local_experts().len()], own);
@@ -156,7 +156,13 @@ fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inp
         Wire::F8(_) | Wire::GivenF8 => into.scales(&into_scales, own.order),
         _ => into,
     };
+    let arriving = halves.then(|| match form.wire {
+        Wire::Same | Wire::F8(_) => experts.dispatch_begin(&routing, &rows, stream),
+        Wire::GivenF8 => experts.dispatch_f8_begin(&routing, (&bytes, &given), stream),
+        _ => experts.dispatch_begin(&routing, &bytes, stream),
+    });
     let routed = match form.wire {
+        _ if halves => arriving.unwrap().and_then(|arriving| arriving.receive(&into, stream)),
         Wire::Same | Wire::F8(_) => experts.dispatch(&routing, &rows, &into, stream),
         Wire::GivenF8 => experts.dispatch_f8(&routing, (&bytes, &given), &into, stream),
         _ => experts.dispatch(&routing, &bytes, &into, stream),
@@ -165,7 +171,11 @@ fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inp
     let results = DeviceBuffer::from_slice(&own.results, stream).unwrap();
     let sums = DeviceBuffer::from_slice(&sums, stream).unwrap();
     let options = if own.adds { Combine::default().add(&sums) } else { Combine::default() };
-    routed.combine(&results, &sums, options, stream).unwrap();
+    if halves {
+        routed.combine_begin(&results, stream).unwrap().receive(&sums, options, stream).unwrap();
+    } else {
+        routed.combine(&results, &sums, options, stream).unwrap();
+    }
     rank.finish();
     let counts = counts.read(stream).unwrap();
     assert_eq!(routed.counts().unwrap(), counts.iter().map(|count| *count as usize).collect::<Vec<_>>());
@@ -220,8 +230,9 @@ fn every_method<T: Value>(world: usize, number: u64) {
                 form.method = method;
                 let experts = rank.communicator.experts(form.clone()).unwrap();
                 assert_eq!([experts.capacity(), experts.local_experts().len()], sizes);
-                for (all, expected) in &calls {
-                    let found = call(rank, &form, &experts, &all[me]);
+                for (number, (all, expected)) in calls.iter().enumerate() {
+                    let halves = method == Method::Packets && number == 1;
+                    let found = call(rank, &form, &experts, &all[me], halves);
                     let context = || format!("rank {me} of {world}, seed {seed}: {form:?}");
                     assert_eq!(found.numbers, expected.numbers, "{}", context());
                     assert_eq!(found.ids, expected.ids, "{}", context());

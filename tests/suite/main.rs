@@ -10,6 +10,7 @@ mod coordinator;
 mod cut_calls;
 mod environment;
 mod expert_errors;
+mod expert_halves;
 mod expert_methods;
 mod expert_oracle;
 mod expert_properties;

@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use entry::{AllReduceArgs, ExchangeArgs};
 pub(crate) use flags::distinct;
 pub(crate) use floor::Floor;
-pub(crate) use moe::MoeRace;
+pub(crate) use moe::{MoeRace, MoeSplit};
 pub(crate) use norm::NormRace;
 pub(crate) use overhead::Overhead;
 pub(crate) use overlap::Overlap;

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use all_reduce::{Collective, Shards, Sweep};
-use bench::{Floor, MoeRace, NormRace, Overhead, Overlap, Race};
+use bench::{Floor, MoeRace, MoeSplit, NormRace, Overhead, Overlap, Race};
 use failure::Failure;
 use norm::Norms;
 use ranks::{RankProcess, Task};
@@ -90,6 +90,7 @@ fn rank() -> Result<(), Failure> {
         Race::NAME => rank.work::<Race>(),
         NormRace::NAME => rank.work::<NormRace>(),
         MoeRace::NAME => rank.work::<MoeRace>(),
+        MoeSplit::NAME => rank.work::<MoeSplit>(),
         Floor::NAME => rank.work::<Floor>(),
         Overhead::NAME => rank.work::<Overhead>(),
         Overlap::NAME => rank.work::<Overlap>(),

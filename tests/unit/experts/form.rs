@@ -10,12 +10,15 @@ fn form(config: &ExpertConfig, world: usize, rank: usize) -> Form {
 
 #[test]
 fn a_table_says_where_copies_are() {
-    // Experts 0, 1, 2 on two ranks; expert 0 on both.
-    let words = table(&[vec![2, 0], vec![1, 0]], 3);
-    let begins = [0, 2, 3, 4];
-    let copies = [1, 1 << 16 | 3, 1 << 16 | 2, 0];
-    let firsts = [0, 2, 4];
-    assert_eq!(words, [&begins[..], &copies, &firsts].concat());
+    // Experts 0, 1, 2 on two ranks; expert 0 on both, so each rank takes its own copy.
+    let lists = [vec![2, 0], vec![1, 0]];
+    let one = 1 << 20;
+    let (firsts, choices) = ([0, 2, 4], [0; 4]);
+    assert_eq!(table(&lists, 0, 3), [&firsts[..], &[one | 1, one | 1 << 16 | 2, one], &choices].concat());
+    assert_eq!(table(&lists, 1, 3), [&firsts[..], &[one | 1 << 16 | 3, one | 1 << 16 | 2, one], &choices].concat());
+    // A rank without a copy of expert 0 takes both in turn.
+    let words = [0, 1, 2, 3, 2 << 20, one | 2 << 16 | 2, 0, 1 << 16 | 1, 0];
+    assert_eq!(table(&[vec![0], vec![0], vec![1]], 2, 2), words);
 }
 
 #[test]

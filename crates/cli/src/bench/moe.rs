@@ -7,6 +7,7 @@ mod peer;
 mod rank;
 mod report;
 mod routes;
+mod split;
 
 use std::path::PathBuf;
 
@@ -19,12 +20,14 @@ use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
 use super::turns::Mode;
 use super::{nccl, plot};
+use crate::bytes;
 use crate::experts::{Layout, Shape, Way, Wire};
 use crate::failure::Failure;
 use crate::ranks::Run;
 use oracle::Oracle;
 use report::Hearing;
 use routes::{Routes, Traffic};
+pub(crate) use split::MoeSplit;
 
 /// Dispatch and combine of a mixture of experts: times, bandwidths, ratio to the best peer.
 ///
@@ -40,13 +43,19 @@ use routes::{Routes, Traffic};
 /// are what the busiest rank sends to or gets from others if a row goes once to each rank. Bandwidths and the ratio are
 /// those of both, a dispatch and its combine. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set). Exit
 /// status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+///
+/// With --split there is no race: dispatch and combine go by packets in two halves, a begin that waits for nobody and a
+/// receive, with nothing between them and then behind a copy in device memory (--work). `hidden` is the share of the
+/// receive's time that the work takes away. All ranks meet on their devices before each begin; a time is the median over the
+/// launches of the slowest rank.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   symmetra bench moe --ranks 4 --phase both --graph --against nccl --output out.json --plot out.svg
   symmetra bench moe --shape mixtral --ranks 2 --method auto,broadcast --json
   symmetra bench moe --shape 64,6,2048 --tokens 1,16,256 --wire same --layout by-expert --routing zipf
-  symmetra bench moe --ranks 8 --routing ids.npy")]
+  symmetra bench moe --ranks 8 --routing ids.npy
+  symmetra bench moe --ranks 4 --tokens 64,128 --split --work 1GiB")]
 pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
@@ -83,6 +92,14 @@ pub(super) struct Args {
     /// Peers, separated by commas: NCCL's grouped sends [default: none]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
     against: Vec<Competitor>,
+
+    /// Time both halves of each call by packets, and how much of the receive other work hides
+    #[arg(long, conflicts_with_all = ["method", "against", "plot", "graph", "eager", "operations"])]
+    split: bool,
+
+    /// Size of the copy between the halves [default: 256MiB; 4MiB on the CPU]
+    #[arg(long, value_name = "SIZE", requires = "split", value_parser = work_bytes)]
+    work: Option<u64>,
 
     #[command(flatten)]
     pace: PaceArgs,
@@ -155,7 +172,11 @@ impl MoeRace {
             tokens: tokens(args, &traffic, kind)?,
             wire: args.wire,
             layout: args.layout,
-            methods: distinct("--method", &args.method, Way::name, |_| Ok(()))?,
+            methods: if args.split {
+                vec![Way::Packets]
+            } else {
+                distinct("--method", &args.method, Way::name, |_| Ok(()))?
+            },
             traffic,
             competitors: distinct("--against", &args.against, Competitor::name, |other| {
                 competitor::check_on_our_buffers(other, kind)
@@ -210,6 +231,17 @@ impl MoeRace {
     }
 }
 
+/// Bytes to copy, of which two buffers fit a device.
+fn work_bytes(text: &str) -> Result<u64, String> {
+    match bytes::parse(text)? {
+        bytes @ 1..=MOST_WORK => Ok(bytes),
+        bytes => Err(format!("{bytes} bytes are not in 1..={MOST_WORK}")),
+    }
+}
+
+/// Most bytes of work.
+const MOST_WORK: u64 = 16 << 30;
+
 /// What a symmetric buffer has beside its elements, at most.
 const BESIDE: u64 = 64 << 10;
 
@@ -254,6 +286,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     eprintln!("{ranks}, experts {shape}, rows as {}, {} routing, seed {seed}", wire.name(), traffic.name());
     if let Some(line) = &about_peers {
         eprintln!("{line}");
+    }
+    if args.split {
+        return split::run((race, args.work), &devices, ranks_as, &args.output);
     }
     let mut hearing = Hearing::new(&devices, ranks_as, &race, about_peers);
     Run::new(&devices, race.clone()).attend(ranks_as, |rank, lap| hearing.hear(rank, lap))?;

@@ -159,6 +159,17 @@ SYMMETRA_DEVICE uint32_t team_max(uint32_t run, uint32_t value) {
   return value;
 }
 
+/// The sum of the values of the threads of a team that come before this one.
+SYMMETRA_DEVICE uint32_t team_before(uint32_t value) {
+  uint32_t all = value;
+  SYMMETRA_UNROLL
+  for (uint32_t step = 1; step < kTeam; step *= 2) {
+    const uint32_t other = hip::of_lane(thread() - step, all);
+    all += thread() % kTeam >= step ? other : 0;
+  }
+  return all - value;
+}
+
 /// The sum over a team, as a tree of neighbours.
 SYMMETRA_DEVICE float team_sum(float value) {
   SYMMETRA_UNROLL

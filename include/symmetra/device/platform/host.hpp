@@ -113,6 +113,9 @@ SYMMETRA_DEVICE bool sync_team_or(bool vote) { return vote; }
 /// The largest value among `run` threads of a team that follow each other, here one.
 SYMMETRA_DEVICE uint32_t team_max(uint32_t, uint32_t value) { return value; }
 
+/// The sum of the values of the threads of a team that come before this one, here none.
+SYMMETRA_DEVICE uint32_t team_before(uint32_t) { return 0; }
+
 /// The sum over a team, as a tree of neighbours.
 SYMMETRA_DEVICE float team_sum(float value) { return value; }
 

@@ -1,0 +1,107 @@
+//! Calls of experts in two halves.
+
+use parking_lot::Mutex;
+
+use super::bridge::{AskedReceived, AskedRouting, AskedSums, Operand, Queue, SentRows};
+use super::{Experts, Report, Routed, Target, guard, held, target, tensors};
+use crate::error::{Error, Result};
+use crate::experts;
+
+/// A dispatch that is begun, which owns what it needs of its experts; empty behind its receive.
+pub struct Arriving(Mutex<Option<experts::Arriving<'static>>>);
+
+/// A combine that is begun, which owns what it needs of its experts; empty behind its receive.
+pub struct Returning(Mutex<Option<experts::Returning<'static>>>);
+
+/// Takes a call that is begun.
+fn take<T>(begun: &Mutex<Option<T>>) -> Result<T> {
+    let gone = || Error::invalid("the handle of a call that was begun", "received already", "a call is received once");
+    begun.lock().take().ok_or_else(gone)
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn experts_dispatch_begin(
+    experts: &Experts,
+    routing: &AskedRouting,
+    sent: &SentRows,
+    queue: Queue,
+) -> Result<Box<Arriving>, Report> {
+    guard(|| {
+        let operands = [&routing.operands()[..], &sent.operands()].concat();
+        let device = experts.device();
+        // SAFETY: passed on.
+        let (routing, (rows, scales)) = unsafe { (routing.resolve(device)?, sent.resolve(device)?) };
+        let rows = (&rows, scales.as_ref());
+        // SAFETY: passed on.
+        let arriving = match unsafe { target(queue) }? {
+            Target::Stream(stream) => experts.dispatch_begun(&routing, rows, &stream),
+            Target::Capture(capture) => {
+                // SAFETY: passed on.
+                experts.dispatch_begun(&routing, rows, &capture.keep(unsafe { tensors(&operands) })?)
+            }
+        };
+        Ok(Box::new(Arriving(Mutex::new(Some(arriving?)))))
+    })
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn arriving_receive(
+    arriving: &Arriving,
+    into: &AskedReceived,
+    queue: Queue,
+) -> Result<Box<Routed>, Report> {
+    guard(|| {
+        let arriving = take(&arriving.0)?;
+        let operands = into.operands();
+        // SAFETY: passed on.
+        let into = unsafe { into.resolve(arriving.device()) }?;
+        // SAFETY: passed on.
+        let routed = match unsafe { target(queue) }? {
+            Target::Stream(stream) => arriving.received(&into, &stream),
+            // SAFETY: passed on.
+            Target::Capture(capture) => arriving.received(&into, &capture.keep(unsafe { tensors(&operands) })?),
+        };
+        Ok(Box::new(Routed(routed?)))
+    })
+}
+
+/// # Safety
+/// The pointers of operand and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn routed_combine_begin(
+    routed: &Routed,
+    rows: &Operand,
+    queue: Queue,
+) -> Result<Box<Returning>, Report> {
+    guard(|| {
+        // SAFETY: passed on.
+        let results = unsafe { held(routed.0.device(), rows) }?;
+        // SAFETY: passed on.
+        let returning = match unsafe { target(queue) }? {
+            Target::Stream(stream) => routed.0.combine_begun(&results, &stream),
+            // SAFETY: passed on.
+            Target::Capture(capture) => routed.0.combine_begun(&results, &capture.keep(unsafe { tensors(&[rows]) })?),
+        };
+        Ok(Box::new(Returning(Mutex::new(Some(returning?)))))
+    })
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn returning_receive(returning: &Returning, asked: &AskedSums, queue: Queue) -> Result<(), Report> {
+    guard(|| {
+        let returning = take(&returning.0)?;
+        let operands = asked.operands();
+        // SAFETY: passed on.
+        let (output, options) = unsafe { asked.resolve(returning.device()) }?;
+        // SAFETY: passed on.
+        match unsafe { target(queue) }? {
+            Target::Stream(stream) => returning.received(&output, &options, &stream),
+            Target::Capture(capture) => {
+                // SAFETY: passed on.
+                returning.received(&output, &options, &capture.keep(unsafe { tensors(&operands) })?)
+            }
+        }
+    })
+}

@@ -1,0 +1,253 @@
+//! Calls in two halves: the first sends and waits for nobody, the second receives. Other work goes between.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::config::Layout;
+use super::operands::{Combine, Received};
+use super::routed::Routed;
+use super::slots::Recorded;
+use super::steps::Underway;
+use super::{Experts, check};
+use crate::device::Device;
+use crate::error::{Error, Operation, Result};
+use crate::group::Determinism;
+use crate::memory::{Operand, WithView};
+use crate::op::Held;
+use crate::stream::{Enqueue, Queue, Recording, Stream};
+use crate::types::Element;
+
+/// A call that was begun. When it is dropped, the call is received into nothing.
+struct Half {
+    experts: Experts,
+    operation: Operation,
+    /// Of the call, among those of its operation on streams or in its capture.
+    number: u64,
+    underway: Underway,
+    /// The stream of the begin; `None` in a capture.
+    stream: Option<Stream>,
+    /// The capture of the begin, with its part of the graph.
+    captured: Option<(u64, Arc<Recorded>)>,
+}
+
+impl Half {
+    fn new(experts: &Experts, operation: Operation, (underway, number): (Underway, u64), queue: &impl Enqueue) -> Self {
+        let captured = queue.recording().map(Recording::id).zip(experts.0.recorded(queue));
+        let stream = captured.is_none().then(|| queue.stream().clone());
+        Self { experts: experts.clone(), operation, number, underway, stream, captured }
+    }
+
+    /// Refuses a queue of another device, or of another capture than that of the begin.
+    fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
+        let recording = self.captured.as_ref().map(|(recording, _)| *recording);
+        self.experts.0.check_queue(self.operation, recording, queue)
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        let call = (self.operation, self.number);
+        let recorded = self.captured.as_ref().map(|(_, recorded)| &**recorded);
+        self.experts.0.drop_half(call, recorded, self.stream.as_ref().as_ref());
+        if let Some(stream) = self.stream.take() {
+            stream.let_go();
+        }
+    }
+}
+
+/// The first half of a dispatch: rows are on their way. [`receive`](Self::receive) is the second half.
+///
+/// Dispatches are received in the order in which they were begun. A dispatch that is dropped is received all the same, into
+/// nothing, so that ranks stay in step: on the stream of its begin, or behind the dispatches that were begun before; in a
+/// capture at the latest when the closure ends. Until then the dispatch holds a slot. One that is forgotten
+/// ([`std::mem::forget`]) holds its slot for good, and no later dispatch can be received.
+///
+/// One that was made in a capture cannot leave the closure:
+/// ```compile_fail,E0521
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn escape<'env>(
+///     experts: &'env Experts,
+///     routing: &Routing<'env>,
+///     rows: &'env DeviceBuffer<f32>,
+///     stream: &Stream,
+///     half: &mut Option<Arriving<'env>>,
+/// ) -> Result<Graph<'env>> {
+///     stream.capture(|capture| {
+///         *half = Some(experts.dispatch_begin(routing, rows, capture)?);
+///         Ok(())
+///     })
+/// }
+/// ```
+/// It is received inside:
+/// ```
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn layer<'env>(
+///     experts: &'env Experts,
+///     ids: &'env DeviceBuffer<i32>,
+///     [rows, received, output]: [&'env DeviceBuffer<f32>; 3],
+///     stream: &Stream,
+/// ) -> Result<Graph<'env>> {
+///     stream.capture(|capture| {
+///         let arriving = experts.dispatch_begin(&Routing::new(ids), rows, capture)?;
+///         // Other work goes here, while rows travel.
+///         let routed = arriving.receive(&Received::rows(received), capture)?;
+///         let returning = routed.combine_begin(received, capture)?;
+///         returning.receive(output, Combine::default(), capture)
+///     })
+/// }
+/// ```
+/// It is used:
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn unused(experts: &Experts, ids: &DeviceBuffer<i32>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+///     experts.dispatch_begin(&Routing::new(ids), rows, stream)?;
+///     Ok(())
+/// }
+/// ```
+#[must_use = "a dispatch that is not received is received into nothing"]
+pub struct Arriving<'a> {
+    half: Half,
+    _experts: PhantomData<&'a Experts>,
+}
+
+impl<'a> Arriving<'a> {
+    /// Begins a dispatch of operands whose types the call checks.
+    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: &impl Enqueue) -> Self {
+        Self { half: Half::new(experts, Operation::Dispatch, begun, queue), _experts: PhantomData }
+    }
+
+    /// Receives the rows of the experts here. Enqueues and returns. All ranks receive their dispatches, each in the order of
+    /// the begins. `into` may be the memory of what the begin read.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for operands of another length, type or device than the
+    /// settings ask for, that overlap, and for a queue of another capture than that of the begin;
+    /// [`Error::Unsupported`] while a dispatch that was begun before is not received; the group's
+    /// error if the group has failed. After an error the dispatch counts as dropped.
+    pub fn receive<'op>(self, into: &Received<'op>, queue: impl Queue<'op> + 'a) -> Result<Routed<'a>> {
+        self.received(into, &queue)
+    }
+
+    /// [`receive`](Self::receive) into operands whose types the call checks.
+    pub(crate) fn received(self, into: &Received<'_>, queue: &impl Enqueue) -> Result<Routed<'a>> {
+        let Half { experts, operation, number, underway, .. } = &self.half;
+        let inner = &experts.0;
+        self.half.check_queue(queue)?;
+        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
+        check::received(into, inner.form.capacity, settings, check::List::default(), device)?;
+        let step = inner.receive_step(*underway, Some(into), false)?;
+        inner.receive_next((*operation, *number), &step, queue)?;
+        let mut routed = Routed::new(experts, *underway, queue);
+        routed.note(queue)?;
+        Ok(routed)
+    }
+
+    /// The device of the experts.
+    pub(crate) fn device(&self) -> &Device {
+        self.half.experts.device()
+    }
+}
+
+/// The first half of a combine: results are on their way. [`receive`](Self::receive) is the second half.
+///
+/// Combines are received in the order in which they were begun. A combine that is dropped is received all the same, into
+/// nothing, as a dropped [`Arriving`] is. It holds the slot of its dispatch until it is received, also where the [`Routed`]
+/// goes first. One that was made in a capture cannot leave the closure.
+#[must_use = "a combine that is not received is received into nothing"]
+pub struct Returning<'a> {
+    half: Half,
+    _experts: PhantomData<&'a Experts>,
+}
+
+impl Returning<'_> {
+    /// The handle of a combine that was begun.
+    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: &impl Enqueue) -> Self {
+        Self { half: Half::new(experts, Operation::Combine, begun, queue), _experts: PhantomData }
+    }
+
+    /// Sums the results of this rank's tokens, as [`Routed::combine`] does. Enqueues and returns. All ranks receive their
+    /// combines, each in the order of the begins. `output` is `[tokens, hidden]`, and may be the memory of what the begin
+    /// read.
+    ///
+    /// # Errors
+    /// Those of [`Arriving::receive`]; [`Error::Unsupported`] for [`Combine::unweighted`] where ranks weigh results before
+    /// they send them: with [`Determinism::PerAlgorithm`](crate::Determinism::PerAlgorithm), unless rows are by rank.
+    pub fn receive<'op, T: Element>(
+        self,
+        output: impl Operand<'op, T>,
+        options: Combine<'op>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.received(&Held::new(T::DTYPE, &output.view_of()), &options, &queue)
+    }
+
+    /// [`receive`](Self::receive) into an operand whose type the call checks.
+    pub(crate) fn received(self, output: &Held, options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
+        let Half { experts, operation, number, underway, .. } = &self.half;
+        let inner = &experts.0;
+        self.half.check_queue(queue)?;
+        if options.unweighted && inner.config.layout != Layout::ByRank && inner.determinism != Determinism::Exact {
+            let reason =
+                "ranks weighed the results when the combine was begun: dispatch without weights, or combine as a whole";
+            return Err(Error::unsupported("an unweighted sum of weighed results", reason));
+        }
+        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
+        check::sums(output, options, underway.tokens, settings, check::List::default(), device)?;
+        let step = inner.sum_step(*underway, Some(output), options, false)?;
+        inner.receive_next((*operation, *number), &step, queue)
+    }
+
+    /// The device of the experts.
+    pub(crate) fn device(&self) -> &Device {
+        self.half.experts.device()
+    }
+}
+
+impl<'a> Routed<'a> {
+    /// Sends the results of this rank's experts back, and waits for nobody: the first half of a [`combine`](Self::combine).
+    /// [`Returning::receive`] is the second half. Enqueues and returns. All ranks begin their calls in the same order. At most
+    /// [`ExpertConfig::in_flight`](super::ExpertConfig::in_flight) combines may be begun and not received. `rows` may be
+    /// overwritten behind the call, in the order of the queue.
+    ///
+    /// # Errors
+    /// Those of [`combine`](Self::combine); [`Error::Unsupported`] for another method than [`Method::Packets`], and where as
+    /// many combines as may be are begun and not received.
+    pub fn combine_begin<'h, 'op, T: Element>(
+        &self,
+        rows: impl Operand<'op, T>,
+        queue: impl Queue<'op> + 'h,
+    ) -> Result<Returning<'h>>
+    where
+        'a: 'h,
+    {
+        self.combine_begun(&Held::new(T::DTYPE, &rows.view_of()), &queue)
+    }
+
+    /// [`combine_begin`](Self::combine_begin) of an operand whose type the call checks.
+    pub(crate) fn combine_begun<'h>(&self, results: &Held, queue: &impl Enqueue) -> Result<Returning<'h>>
+    where
+        'a: 'h,
+    {
+        let (experts, begun) = self.begin(results, queue)?;
+        Ok(Returning::new(experts, begun, queue))
+    }
+}
+
+impl fmt::Debug for Arriving<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Half { experts, number, underway, .. } = &self.half;
+        write!(out, "Arriving(dispatch {number}, {} tokens in slot {} of {experts:?})", underway.tokens, underway.slot)
+    }
+}
+
+impl fmt::Debug for Returning<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Half { experts, number, underway, .. } = &self.half;
+        write!(out, "Returning(combine {number}, {} tokens in slot {} of {experts:?})", underway.tokens, underway.slot)
+    }
+}

@@ -1,0 +1,183 @@
+//! Calls in packets, whole or in two halves. The receiving kernels of each operation take calls in the order in which the
+//! sending kernels were enqueued.
+
+use std::sync::Arc;
+
+use super::Inner;
+use super::operands::{Combine, Received, Routing};
+use super::slots::{Books, Recorded};
+use super::steps::Underway;
+use crate::collective::{ExpertStage, ExpertStep};
+use crate::error::{Error, Operation, Result};
+use crate::op::Held;
+use crate::stream::Enqueue;
+
+impl Inner {
+    /// The part of a queue's graph, if the queue is a capture.
+    pub(super) fn recorded(self: &Arc<Self>, queue: &impl Enqueue) -> Option<Arc<Recorded>> {
+        queue.recording().map(|recording| recording.part(self.id, || Recorded::new(self)))
+    }
+
+    /// Bytes of the largest part that a rank may send another.
+    fn most_bytes(&self, operation: Operation) -> usize {
+        let row = if operation == Operation::Dispatch { self.form.row_bytes } else { self.form.part_bytes };
+        self.form.max_tokens * row
+    }
+
+    /// Enqueues kernels of a call in a slot. Returns whether the call is the first on the device.
+    fn launch(
+        self: &Arc<Self>,
+        slot: usize,
+        stage: ExpertStage,
+        steps: &[ExpertStep],
+        queue: &impl Enqueue,
+    ) -> Result<bool> {
+        let mut lane = self.begin(slot, queue)?;
+        lane.order_call(queue)?;
+        self.exchange(stage, steps, queue)
+    }
+
+    /// Receives into nothing what is next and has no handle any more.
+    pub(super) fn settle(self: &Arc<Self>, books: &mut Books<'_>, queue: &impl Enqueue) -> Result<()> {
+        for operation in [Operation::Dispatch, Operation::Combine] {
+            while let Some(sent) = books.pending(operation).dropped() {
+                let step = match operation {
+                    Operation::Dispatch => self.receive_step(sent.underway, None, false),
+                    _ => self.sum_step(sent.underway, None, &Combine::default(), false),
+                };
+                self.launch(sent.underway.slot, ExpertStage::Rest(sent.first), &[step?], queue)?;
+                books.pending(operation).end();
+                books.give_back(sent.underway.slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a slot for a dispatch of so many tokens, and enqueues the kernels that `launch` makes.
+    fn open_slot<T>(
+        books: &mut Books<'_>,
+        tokens: usize,
+        queue: &impl Enqueue,
+        launch: impl FnOnce(Underway) -> Result<T>,
+    ) -> Result<(Underway, T)> {
+        let slot = books.take(queue.recording().is_some())?;
+        let underway = Underway { slot, tokens };
+        launch(underway).inspect_err(|_| books.give_back(slot)).map(|launched| (underway, launched))
+    }
+
+    /// Dispatches as a whole. Takes a slot.
+    pub(super) fn dispatch_packets(
+        self: &Arc<Self>,
+        tokens: usize,
+        routing: &Routing<'_>,
+        (rows, scales, into): (&Held, Option<&Held>, &Received<'_>),
+        queue: &impl Enqueue,
+    ) -> Result<Underway> {
+        let (operation, recorded) = (Operation::Dispatch, self.recorded(queue));
+        let books = &mut self.slots.books(recorded.as_deref());
+        self.settle(books, queue)?;
+        books.pending(operation).refuse_behind("the whole of")?;
+        let launched = Self::open_slot(books, tokens, queue, |underway| {
+            let send = self.send_step(underway, routing, (rows, scales))?;
+            let steps = [send, self.receive_step(underway, Some(into), true)?];
+            self.launch(underway.slot, ExpertStage::New(operation, self.most_bytes(operation)), &steps, queue)
+        });
+        launched.map(|(underway, _)| underway)
+    }
+
+    /// Combines as a whole.
+    pub(super) fn combine_packets(
+        self: &Arc<Self>,
+        underway: Underway,
+        [results, output]: [&Held; 2],
+        options: &Combine<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (operation, recorded) = (Operation::Combine, self.recorded(queue));
+        let books = &mut self.slots.books(recorded.as_deref());
+        self.settle(books, queue)?;
+        books.pending(operation).refuse_behind("the whole of")?;
+        let back = self.return_step(underway, results, options.unweighted)?;
+        let steps = [back, self.sum_step(underway, Some(output), options, true)?];
+        let stage = ExpertStage::New(operation, self.most_bytes(operation));
+        self.launch(underway.slot, stage, &steps, queue).map(drop)
+    }
+
+    /// Sends heads and rows. Takes a slot. Returns the number of the call.
+    pub(super) fn begin_dispatch(
+        self: &Arc<Self>,
+        tokens: usize,
+        routing: &Routing<'_>,
+        rows: (&Held, Option<&Held>),
+        queue: &impl Enqueue,
+    ) -> Result<(Underway, u64)> {
+        let (operation, recorded) = (Operation::Dispatch, self.recorded(queue));
+        let books = &mut self.slots.books(recorded.as_deref());
+        self.settle(books, queue)?;
+        let (underway, first) = Self::open_slot(books, tokens, queue, |underway| {
+            let stage = ExpertStage::New(operation, self.most_bytes(operation));
+            self.launch(underway.slot, stage, &[self.send_step(underway, routing, rows)?], queue)
+        })?;
+        Ok((underway, books.pending(operation).begin(underway, first)))
+    }
+
+    /// Sends results back, weighed. Holds the slot of the dispatch once more. Returns the number of the call.
+    pub(super) fn begin_combine(
+        self: &Arc<Self>,
+        underway: Underway,
+        results: &Held,
+        queue: &impl Enqueue,
+    ) -> Result<u64> {
+        let (operation, recorded) = (Operation::Combine, self.recorded(queue));
+        let books = &mut self.slots.books(recorded.as_deref());
+        self.settle(books, queue)?;
+        let (begun, most) = (books.pending(operation).len(), self.config.in_flight);
+        if begun == most {
+            let reason = format!("{begun} of {most} combines (`in_flight`) were begun and are not received");
+            return Err(Error::unsupported("another combine", reason));
+        }
+        let step = self.return_step(underway, results, false)?;
+        let stage = ExpertStage::New(operation, self.most_bytes(operation));
+        let first = self.launch(underway.slot, stage, &[step], queue)?;
+        books.share(underway.slot);
+        Ok(books.pending(operation).begin(underway, first))
+    }
+
+    /// Enqueues the receiving kernel of the call with this number.
+    pub(super) fn receive_next(
+        self: &Arc<Self>,
+        (operation, number): (Operation, u64),
+        step: &ExpertStep,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let recorded = self.recorded(queue);
+        let books = &mut self.slots.books(recorded.as_deref());
+        self.settle(books, queue)?;
+        let sent = books.pending(operation).turn(number)?;
+        self.launch(sent.underway.slot, ExpertStage::Rest(sent.first), &[*step], queue)?;
+        books.pending(operation).end();
+        // The handle of a dispatch goes on to hold the slot.
+        if operation == Operation::Combine {
+            books.give_back(sent.underway.slot);
+        }
+        // What was dropped behind this call. Where that fails, the next call tries again.
+        let _ = self.settle(books, queue);
+        Ok(())
+    }
+
+    /// Notes that a call has no handle any more, and receives into nothing what can be received now.
+    pub(super) fn drop_half(
+        self: &Arc<Self>,
+        (operation, number): (Operation, u64),
+        recorded: Option<&Recorded>,
+        queue: Option<&impl Enqueue>,
+    ) {
+        let books = &mut self.slots.books(recorded);
+        if books.pending(operation).drop_handle(number)
+            && let Some(queue) = queue
+        {
+            // Where this fails, the next call tries again.
+            let _ = self.settle(books, queue);
+        }
+    }
+}

@@ -1,0 +1,453 @@
+// Kernels of experts, on the host platform: ranks as threads over shared memory, dispatches and combines in a row with other experts
+// each time, every byte against the definition. Packets and direct access, every layout, rows of values and of bytes, placements with
+// copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets cross the wrap. Meant to run
+// plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is wrong.
+#include <algorithm>
+#include <barrier>
+#include <cstdio>
+#include <random>
+
+#include "tests/kernels/launcher.hpp"
+
+namespace trial {
+namespace {
+
+using namespace symmetra::kernels;
+using launcher::Launch;
+using launcher::Memory;
+
+constexpr uint32_t kCalls = 5;
+
+/// What does not change from call to call.
+struct Setting {
+  uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once;
+  bool packets, bytes, exact, weighs, holds;
+  std::vector<std::vector<uint32_t>> placed;  ///< the experts of each rank
+};
+
+uint64_t up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+/// A number that only its arguments decide, small enough that sums of a few are exact neither always nor never.
+float drawn(uint32_t call, uint32_t a, uint32_t b, uint32_t c) {
+  std::mt19937 random(call * 7919 + a * 104729 + b * 1299709 + c * 15485863);
+  return static_cast<float>(random() % 20011) / 977.0f - 10.0f;
+}
+
+/// One group over several calls.
+class Trial {
+ public:
+  Trial(const Setting& setting, std::mt19937_64& random) : set_(setting), random_(random), meet_(setting.world), wrong_(setting.world) {
+    for (const auto& list : set_.placed) starts_.push_back(starts_.back() + static_cast<uint32_t>(list.size()));
+    lay_out();
+    for (uint32_t rank = 0; rank < set_.world; ++rank) open(rank);
+  }
+  Trial(const Trial&) = delete;
+
+  uint64_t run() {
+    std::vector<std::vector<Launch>> launches(set_.world);
+    routes_.resize(kCalls);
+    args_.reserve(kCalls * set_.world * 16);
+    for (uint32_t call = 0; call < kCalls; ++call) {
+      route(call);
+      for (uint32_t rank = 0; rank < set_.world; ++rank) enqueue(call, rank, launches[rank]);
+    }
+    launcher::run(launches);
+    uint64_t wrong = 0;
+    for (uint32_t rank = 0; rank < set_.world; ++rank) wrong += wrong_[rank] + (ranks_[rank].status->as<Status>()->code != kStatusOk);
+    return wrong;
+  }
+
+ private:
+  /// The tokens of one call on one rank.
+  struct Tokens {
+    uint32_t count;
+    std::vector<int64_t> ids;
+    std::vector<float> weights;
+    std::vector<uint8_t> rows;
+  };
+  struct Rank {
+    std::unique_ptr<Memory> region, table, state, places, calls, progress, status, ids, weights, rows, count, received, results, output,
+        sums;
+    std::unique_ptr<Memory> counts, offsets, sources, got_ids, got_weights;
+  };
+
+  void lay_out() {
+    const uint32_t copies = starts_.back(), pairs = set_.max_tokens * set_.top_k;
+    part_bytes_ = up(set_.hidden * 4, 16);
+    row_bytes_ = up(set_.payload_bytes, 16);
+    copies_offset_ = sizeof(ExpertHead) + 4 * (copies + set_.world);
+    weights_offset_ = up(copies_offset_ + 2 * pairs, 16);
+    head_bytes_ = up(weights_offset_ + 4 * pairs, 16);
+    capacity_ = set_.layout == kRowsByRank ? set_.world * set_.max_tokens : set_.world * pairs + copies * (set_.align - 1);
+    telling_ = (sizeof(ExpertHead) / 4 + (pairs + 1) / 2 + pairs + 1) / 2;
+    tellings_at_ = up(set_.world * head_bytes_, 256);
+    rows_at_ = tellings_at_ + up(set_.world * telling_ * 16, 256);
+    const uint64_t per_row = row_bytes_ * (set_.bytes ? 2 : 1), parts = set_.exact ? pairs : uint64_t{set_.world} * set_.max_tokens;
+    const uint64_t most = std::max(set_.world * set_.max_tokens * std::max(per_row, part_bytes_), parts * part_bytes_);
+    buffer_bytes_ = rows_at_ + up(most, 256) - tellings_at_;
+    flags_at_ = tellings_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
+    region_bytes_ = flags_at_ + kMaxBlocks * kMaxWorld * 4;
+  }
+
+  void open(uint32_t number) {
+    const auto memory = [](uint64_t bytes) { return std::make_unique<Memory>(bytes); };
+    const uint64_t pairs = set_.max_tokens * set_.top_k, local = set_.placed[number].size(), rows = most_rows(number);
+    Rank& rank = ranks_.emplace_back();
+    rank.region = memory(region_bytes_);
+    rank.state = memory((2 + 2 * local) * 4);
+    rank.places = memory(set_.world * set_.max_tokens * (set_.top_k + 1) * 4);
+    rank.calls = memory(4 * kMaxBlocks * sizeof(BlockState));
+    rank.progress = memory(sizeof(Progress));
+    rank.status = memory(sizeof(Status));
+    rank.ids = memory(pairs * 8);
+    rank.weights = memory(pairs * 4);
+    rank.count = memory(4);
+    rank.rows = memory(set_.max_tokens * set_.payload_bytes);
+    rank.received = memory(rows * set_.payload_bytes);
+    rank.results = memory(rows * set_.hidden * 4);
+    rank.output = memory(set_.max_tokens * set_.hidden * 4);
+    rank.sums = memory(set_.max_tokens * up(set_.hidden, 4) * 4);
+    rank.counts = memory(local * 4);
+    rank.offsets = memory((local + 1) * 4);
+    rank.sources = memory(rows * 8);
+    rank.got_ids = memory(rows * set_.top_k * 4);
+    rank.got_weights = memory(rows * set_.top_k * 4);
+    const std::vector<uint32_t> table = table_of(number);
+    rank.table = memory(table.size() * 4);
+    std::copy(table.begin(), table.end(), rank.table->as<uint32_t>());
+    // Flags of barriers begin at 0.
+    for (uint32_t i = 0; i < 4 * kMaxBlocks && set_.packets; ++i) rank.calls->as<BlockState>()[i].epoch = kEpochModulus - 2;
+  }
+
+  /// Rows that operands of a rank have room for.
+  uint64_t most_rows(uint32_t rank) const { return set_.layout == kRowsPadded ? capacity_ * set_.placed[rank].size() : capacity_; }
+
+  std::vector<uint32_t> table_of(uint32_t rank) const {
+    std::vector<uint32_t> table = starts_, choices;
+    for (uint32_t expert = 0; expert < set_.experts; ++expert) {
+      std::vector<uint32_t> found;
+      for (uint32_t holder = 0; holder < set_.world; ++holder) {
+        const auto& list = set_.placed[holder];
+        const auto at = static_cast<uint32_t>(std::find(list.begin(), list.end(), expert) - list.begin());
+        if (at == list.size()) continue;
+        if (holder == rank) found.clear();
+        found.push_back(holder << 16 | (starts_[holder] + at));
+        if (holder == rank) break;
+      }
+      const uint32_t word = found.size() == 1 ? found[0] : static_cast<uint32_t>(choices.size());
+      if (found.size() > 1) choices.insert(choices.end(), found.begin(), found.end());
+      table.push_back(static_cast<uint32_t>(found.size()) << 20 | word);
+    }
+    choices.resize(starts_.back());
+    table.insert(table.end(), choices.begin(), choices.end());
+    return table;
+  }
+
+  void route(uint32_t call) {
+    for (uint32_t rank = 0; rank < set_.world; ++rank) {
+      Tokens tokens{static_cast<uint32_t>(random_() % (set_.max_tokens + 1)), {}, {}, {}};
+      for (uint32_t i = 0; i < tokens.count * set_.top_k; ++i) {
+        tokens.ids.push_back(random_() % 6 == 0 ? -1 : static_cast<int64_t>(random_() % set_.experts));
+        tokens.weights.push_back(drawn(call, rank, i, 1));
+      }
+      for (uint32_t i = 0; i < tokens.count * set_.payload_bytes / 4; ++i) {
+        const uint32_t bits =
+            set_.bytes ? static_cast<uint32_t>(random_() % 3 == 0 ? ~0u : random_()) : static_cast<uint32_t>(random_() >> 40);
+        const auto* const first = reinterpret_cast<const uint8_t*>(&bits);
+        tokens.rows.insert(tokens.rows.end(), first, first + 4);
+      }
+      routes_[call].push_back(std::move(tokens));
+    }
+  }
+
+  /// The copy of an expert that a token takes: rank, and number there.
+  std::pair<uint32_t, uint32_t> taken(uint32_t rank, uint32_t token, int64_t expert) const {
+    std::vector<std::pair<uint32_t, uint32_t>> found;
+    for (uint32_t holder = 0; holder < set_.world; ++holder) {
+      const auto& list = set_.placed[holder];
+      for (uint32_t at = 0; at < list.size(); ++at) {
+        if (list[at] != expert) continue;
+        if (holder == rank) return {holder, at};
+        found.emplace_back(holder, at);
+      }
+    }
+    return found[(rank + token) % found.size()];
+  }
+
+  ExpertArgs common(uint32_t number, uint32_t call) const {
+    const Rank& rank = ranks_[number];
+    ExpertArgs args{};
+    args.wait = {rank.progress->as<Progress>(), rank.status->as<Status>(), 100'000'000'000};
+    args.table = rank.table->as<uint32_t>();
+    args.heads = rank.region->as();
+    args.state = rank.state->as<uint32_t>();
+    args.places = rank.places->as<uint32_t>();
+    args.token_count = rank.count->as<uint32_t>();
+    args.ids = rank.ids->as();
+    args.weights = rank.weights->as<float>();
+    args.sums = rank.sums->as<float>();
+    args.head_bytes = head_bytes_;
+    args.copies_offset = copies_offset_;
+    args.weights_offset = weights_offset_;
+    args.row_bytes = row_bytes_;
+    args.scales_offset = row_bytes_;
+    args.capacity = capacity_;
+    args.rank = number;
+    args.world = set_.world;
+    args.op = kOpDispatch;
+    args.dtype = kF32;
+    args.wire = set_.bytes ? kWireBytes : kWireSame;
+    args.payload_bytes = set_.payload_bytes;
+    args.layout = set_.layout;
+    args.align = set_.align;
+    args.experts = set_.experts;
+    args.copies = starts_.back();
+    args.first_copy = starts_[number];
+    args.local = static_cast<uint32_t>(set_.placed[number].size());
+    args.top_k = set_.top_k;
+    args.hidden = set_.hidden;
+    args.tokens = args.max_tokens = set_.max_tokens;
+    args.id_bytes = 8;
+    args.travelling_offset = rows_at_;
+    args.travelling = rank.region->as() + rows_at_;
+    args.tellings_offset = tellings_at_;
+    args.buffer_bytes = buffer_bytes_;
+    args.buffers = 2;
+    args.telling_packets = static_cast<uint32_t>(telling_);
+    args.rows_at_once = set_.rows_at_once;
+    args.follows = call % 2;
+    args.holds = set_.holds;
+    for (uint32_t peer = 0; peer < set_.world; ++peer) {
+      args.regions[peer] = ranks_[peer].region->as();
+      args.peers[peer] = ranks_[peer].region->as() + flags_at_;
+    }
+    return args;
+  }
+
+  void kernel(ExpertArgs args, uint32_t task, std::vector<Launch>& launches) {
+    args.task = task;
+    if (task >= kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + (task - kExpertSend) * kMaxBlocks;
+    if (task == kExpertPush || task == kExpertPull) args.calls = ranks_[args.rank].calls->as<BlockState>();
+    const uint32_t blocks = task == kExpertCount ? 1 : set_.blocks;
+    const Geometry geometry{blocks, set_.threads, kSharedBytes + 4 * static_cast<uint32_t>(expert_words(args, set_.threads)), 0};
+    args_.push_back(args);
+    const ExpertArgs* const kept = &args_.back();
+    const host::Entry entry = host::kernel(kind_of(*kept), kept, geometry);
+    if (entry == nullptr) {
+      ++wrong_[args.rank];
+      return;
+    }
+    launches.push_back({[entry, kept] { entry(kept); }, geometry});
+  }
+
+  void alone(std::vector<Launch>& launches, std::function<void()> body) { launches.push_back({std::move(body), {1, 1, kSharedBytes, 0}}); }
+
+  void enqueue(uint32_t call, uint32_t number, std::vector<Launch>& launches) {
+    alone(launches, [this, call, number] { produce(call, number); });
+    Rank& rank = ranks_[number];
+    ExpertArgs args = common(number, call);
+    args.rows = rank.rows->as();
+    args.output = rank.received->as();
+    args.into.counts = rank.counts->as<uint32_t>();
+    args.into.offsets = rank.offsets->as<uint32_t>();
+    args.into.sources = rank.sources->as<uint32_t>();
+    args.into.ids = rank.got_ids->as<int32_t>();
+    args.into.weights = rank.got_weights->as<float>();
+    if (set_.packets) {
+      kernel(args, kExpertSend, launches);
+      kernel(args, kExpertReceive, launches);
+    } else {
+      kernel(args, kExpertHead, launches);
+      alone(launches, [this, number] { gather_heads(number); });
+      kernel(args, kExpertPush, launches);
+      kernel(args, kExpertCount, launches);
+      kernel(args, kExpertPlace, launches);
+      kernel(args, kExpertCopy, launches);
+    }
+    alone(launches, [this, call, number] { check_received(call, number); });
+    args = common(number, call);
+    args.op = kOpCombine;
+    args.row_bytes = part_bytes_;
+    args.rows = rank.results->as();
+    args.output = rank.output->as();
+    args.exact = set_.exact;
+    args.weighs = set_.weighs;
+    if (set_.packets) {
+      args.telling_packets = 1;
+      args.tellings_offset += 2 * buffer_bytes_;
+      args.travelling_offset += 2 * buffer_bytes_;
+      kernel(args, kExpertReturn, launches);
+      kernel(args, kExpertSum, launches);
+    } else {
+      for (args.step = 0; args.step < (set_.exact ? set_.top_k : 1); ++args.step) {
+        kernel(args, kExpertGive, launches);
+        kernel(args, kExpertPull, launches);
+      }
+    }
+    alone(launches, [this, call, number] { check_summed(call, number); });
+  }
+
+  void produce(uint32_t call, uint32_t number) {
+    const Tokens& tokens = routes_[call][number];
+    Rank& rank = ranks_[number];
+    *rank.count->as<uint32_t>() = tokens.count;
+    std::copy(tokens.ids.begin(), tokens.ids.end(), rank.ids->as<int64_t>());
+    std::copy(tokens.weights.begin(), tokens.weights.end(), rank.weights->as<float>());
+    std::copy(tokens.rows.begin(), tokens.rows.end(), rank.rows->as());
+    std::memset(rank.received->as(), 0x5A, rank.received->bytes());
+  }
+
+  /// An all-gather of heads.
+  void gather_heads(uint32_t number) {
+    meet_.arrive_and_wait();
+    for (uint32_t other = 0; other < set_.world; ++other) {
+      if (other == number) continue;
+      const uint64_t at = other * head_bytes_;
+      std::memcpy(ranks_[number].region->as() + at, ranks_[other].region->as() + at, head_bytes_);
+    }
+    meet_.arrive_and_wait();
+  }
+
+  /// Calls `body(place, source, token, k, local expert)` for every row that a rank receives; by rank once a row, with k and expert 0.
+  template <class Body>
+  void each_row(uint32_t call, uint32_t number, Body body) const {
+    const auto& routes = routes_[call];
+    uint32_t next = 0;
+    const auto here = [&](uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
+      const int64_t expert = routes[source].ids[token * set_.top_k + k];
+      return expert >= 0 && taken(source, token, expert) == std::pair{number, local};
+    };
+    const auto locals = static_cast<uint32_t>(set_.placed[number].size());
+    for (uint32_t local = 0; local < (set_.layout == kRowsByRank ? 1 : locals); ++local) {
+      if (set_.layout == kRowsPadded) next = local * static_cast<uint32_t>(capacity_);
+      if (set_.layout == kRowsByExpert) next = static_cast<uint32_t>(up(next, set_.align));
+      for (uint32_t source = 0; source < set_.world; ++source) {
+        for (uint32_t token = 0; token < routes[source].count; ++token) {
+          bool any = false;
+          for (uint32_t k = 0; k < set_.top_k; ++k) {
+            if (set_.layout != kRowsByRank) {
+              if (here(source, token, k, local)) body(next++, source, token, k, local);
+              continue;
+            }
+            for (uint32_t other = 0; other < locals; ++other) any |= here(source, token, k, other);
+          }
+          if (any) body(next++, source, token, 0, 0);
+        }
+      }
+    }
+  }
+
+  /// Compares what came, and makes results of it.
+  void check_received(uint32_t call, uint32_t number) {
+    Rank& rank = ranks_[number];
+    const uint32_t bytes = set_.payload_bytes;
+    std::vector<uint8_t> all(rank.received->bytes(), 0x5A);
+    std::vector<uint32_t> counts(set_.placed[number].size());
+    each_row(call, number, [&](uint32_t place, uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
+      std::memcpy(&all[uint64_t{place} * bytes], &routes_[call][source].rows[uint64_t{token} * bytes], bytes);
+      const uint32_t* const from = rank.sources->as<uint32_t>() + 2 * place;
+      wrong_[number] += from[0] != source || from[1] != token;
+      for (uint32_t i = 0; i < set_.hidden; ++i)
+        rank.results->as<float>()[uint64_t{place} * set_.hidden + i] = result(call, number, source, token, local, i);
+      if (set_.layout == kRowsByRank) return;
+      ++counts[local];
+      wrong_[number] += rank.got_ids->as<int32_t>()[place] != static_cast<int32_t>(local);
+      wrong_[number] += rank.got_weights->as<float>()[place] != routes_[call][source].weights[token * set_.top_k + k];
+    });
+    wrong_[number] += std::memcmp(all.data(), rank.received->as(), all.size()) != 0;
+    for (uint32_t local = 0; local < counts.size() && set_.layout != kRowsByRank; ++local) {
+      wrong_[number] += rank.counts->as<uint32_t>()[local] != counts[local];
+    }
+  }
+
+  /// An element of what an expert, or by rank all experts of a rank, makes of a token.
+  float result(uint32_t call, uint32_t holder, uint32_t source, uint32_t token, uint32_t local, uint32_t i) const {
+    return drawn(call, holder * 64 + local, source * 512 + token, i + 2);
+  }
+
+  void check_summed(uint32_t call, uint32_t number) {
+    const Tokens& tokens = routes_[call][number];
+    const bool by_rank = set_.layout == kRowsByRank, exact = set_.exact && !by_rank;
+    for (uint32_t token = 0; token < tokens.count; ++token) {
+      for (uint32_t i = 0; i < set_.hidden; ++i) {
+        std::vector<float> parts(set_.world);
+        std::vector<bool> gives(set_.world);
+        float sum = 0;
+        for (uint32_t k = 0; k < set_.top_k; ++k) {
+          const uint32_t pair = token * set_.top_k + k;
+          if (tokens.ids[pair] < 0) continue;
+          const auto [holder, local] = taken(number, token, tokens.ids[pair]);
+          const float value = result(call, holder, number, token, by_rank ? 0 : local, i);
+          const float term = set_.weighs && !by_rank ? value * tokens.weights[pair] : value;
+          parts[holder] = by_rank ? value : parts[holder] + term;
+          gives[holder] = true;
+          if (exact) sum += term;
+        }
+        for (uint32_t holder = 0; holder < set_.world && !exact; ++holder) {
+          if (gives[holder]) sum += parts[holder];
+        }
+        wrong_[number] += ranks_[number].output->as<float>()[token * set_.hidden + i] != sum;
+      }
+    }
+  }
+
+  const Setting& set_;
+  std::mt19937_64& random_;
+  std::barrier<> meet_;
+  std::vector<uint64_t> wrong_;
+  std::deque<Rank> ranks_;
+  std::vector<uint32_t> starts_{0};  ///< the first copy of each rank
+  std::vector<std::vector<Tokens>> routes_;
+  std::vector<ExpertArgs> args_;
+  uint64_t part_bytes_ = 0, row_bytes_ = 0, copies_offset_ = 0, weights_offset_ = 0, head_bytes_ = 0, capacity_ = 0;
+  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, region_bytes_ = 0;
+};
+
+Setting draw(uint32_t trial, std::mt19937_64& random) {
+  const auto below = [&](uint32_t count) { return static_cast<uint32_t>(random() % count); };
+  Setting set{};
+  set.world = 2 + below(3);
+  set.experts = 1 + below(9);
+  set.top_k = 1 + below(4);
+  set.hidden = 1 + below(11);
+  set.max_tokens = 1 + below(7);
+  set.bytes = below(3) == 0;
+  set.payload_bytes = set.bytes ? 4 + 4 * below(9) : 4 * set.hidden;
+  set.layout = below(kRowLayouts);
+  set.align = set.layout == kRowsByExpert ? 1 + below(4) : 1;
+  set.blocks = 1 + below(3);
+  set.threads = std::vector<uint32_t>{1, 3, 5}[trial % 3];
+  set.rows_at_once = 1 + below(3);
+  set.packets = trial % 2 == 0;
+  set.exact = set.layout != kRowsByRank && below(3) == 0;
+  set.weighs = set.layout != kRowsByRank && below(4) != 0;
+  set.holds = below(2) == 0;
+  set.placed.resize(set.world);
+  for (uint32_t expert = 0; expert < set.experts; ++expert) {
+    set.placed[below(set.world)].push_back(expert);
+    auto& another = set.placed[below(set.world)];
+    if (below(3) == 0 && std::find(another.begin(), another.end(), expert) == another.end()) another.push_back(expert);
+  }
+  return set;
+}
+
+}  // namespace
+}  // namespace trial
+
+int main(int count, char** arguments) {
+  const uint32_t trials = count > 1 ? static_cast<uint32_t>(std::atoi(arguments[1])) : 36;
+  const uint64_t seed = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 15;
+  std::mt19937_64 random(seed);
+  uint64_t failed = 0;
+  for (uint32_t trial = 0; trial < trials; ++trial) {
+    const trial::Setting setting = trial::draw(trial, random);
+    const uint64_t wrong = trial::Trial(setting, random).run();
+    if (wrong == 0) continue;
+    ++failed;
+    std::printf("trial %u of seed %llu: %llu wrong (world %u, layout %u, packets %d, threads %u)\n", trial,
+                static_cast<unsigned long long>(seed), static_cast<unsigned long long>(wrong), setting.world, setting.layout,
+                setting.packets, setting.threads);
+  }
+  std::printf("experts: %u trials of %u calls, %llu failed\n", trials, trial::kCalls, static_cast<unsigned long long>(failed));
+  return failed == 0 ? 0 : 1;
+}
