@@ -26,5 +26,5 @@ nvcc -c -DNAME=bounded bench/safety_kernels.cu -o "$objects/bounded.o"
 nvcc -c -DNAME=unbounded -DSYMMETRA_UNBOUNDED_WAITS -Dsymmetra=symmetra_unbounded bench/safety_kernels.cu -o "$objects/unbounded.o"
 nvcc bench/safety.cu "$objects/bounded.o" "$objects/unbounded.o" -L"$library" -o "$out/safety"
 strip "$out"/{symmetra,cpp_overhead,safety}
-cp bench/torch_symm_mem.py bench/flashinfer_norm.py "$out/"
+cp bench/{torch_symm_mem,torch_moe,torch_moe_sides,flashinfer_norm}.py "$out/"
 du -sh "$out"

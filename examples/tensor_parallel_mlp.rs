@@ -17,16 +17,18 @@
 //! on have FP8.
 #![allow(clippy::print_stdout)]
 
-#[path = "tensor_parallel_mlp/matmul.rs"]
+#[path = "support/matmul.rs"]
 mod matmul;
 #[path = "tensor_parallel_mlp/model.rs"]
 mod model;
+#[path = "support/reference.rs"]
+mod reference;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use matmul::Matmul;
+use matmul::{Matmul, Products};
 use model::{EPSILON, Model};
 use serde::{Deserialize, Serialize};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, Parallelism};
@@ -159,14 +161,25 @@ impl Worker {
                 self.matmul.multiply_codes(codes, weights, &self.inner, hidden, scale, &self.stream)?;
             }
             (First::Values(weights), _) => {
-                self.matmul.multiply(&self.normed, weights, &self.inner, hidden, true, &self.stream)?;
+                self.product(&self.normed, weights, &self.inner, Products { count: 1, inner: hidden, relu: true })?;
             }
             (First::Codes(_), None) => {
                 let message = "W1 is codes, and the normed rows are values".to_owned();
                 return Err(Error::InvalidArgument { message });
             }
         }
-        self.matmul.multiply(&self.inner, &shard.second, &self.normed, width, false, &self.stream)
+        self.product(&self.inner, &shard.second, &self.normed, Products { count: 1, inner: width, relu: false })
+    }
+
+    /// A product in f32.
+    fn product(
+        &self,
+        x: &SymmetricBuffer<f32>,
+        w: &DeviceBuffer<f32>,
+        result: &SymmetricBuffer<f32>,
+        products: Products,
+    ) -> Result<()> {
+        self.matmul.multiply(x.borrow(), w, result.borrow(), products, &self.stream)
     }
 
     /// A norm, on the stage of the block before, or the first of all on the first stage; then `x` and the normed rows go
@@ -285,7 +298,7 @@ fn run(worker: &Worker, env: &Environment, steps: u32) -> Result<Finding> {
     let replayed = worker.result()?;
     let step_us = start.elapsed().as_secs_f64() * 1e6 / f64::from(steps);
     let expected = worker.model.reference(env.dp().rank());
-    let error = model::error(&eager, &expected).max(model::error(&replayed, &expected));
+    let error = reference::error(&eager, &expected).max(reference::error(&replayed, &expected));
     Ok(Finding { error, step_us })
 }
 

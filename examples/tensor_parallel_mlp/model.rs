@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use float8::F8E4M3;
 
+use super::reference::{multiply, widen};
+
 /// The number that norms add to a mean square.
 pub(crate) const EPSILON: f32 = 1e-6;
 
@@ -101,7 +103,7 @@ impl Model {
         rms_norm(&x, &self.norm(self.blocks))
     }
 
-    /// The largest [`error`] of a correct result.
+    /// The largest [`error`](super::reference::error) of a correct result.
     ///
     /// A sum of n products rounds n times, each time by at most u = 2^-24 of a partial sum, in any order of ranks and
     /// kernels. Such errors are independent to first order, so together about u sqrt(n) of the result (Higham and Mary,
@@ -135,11 +137,6 @@ fn scale(largest: f32) -> f32 {
     (largest / 448.0).log2().ceil().exp2()
 }
 
-/// The values in f64.
-pub(crate) fn widen(values: &[f32]) -> Vec<f64> {
-    values.iter().copied().map(f64::from).collect()
-}
-
 /// Each row of `x` over its root mean square, times `weight`.
 pub(crate) fn rms_norm(x: &[f64], weight: &[f32]) -> Vec<f64> {
     let row = |row: &[f64]| {
@@ -148,32 +145,4 @@ pub(crate) fn rms_norm(x: &[f64], weight: &[f32]) -> Vec<f64> {
         row.iter().zip(weight).map(|(value, weight)| value * f64::from(*weight) * factor).collect::<Vec<_>>()
     };
     x.chunks_exact(weight.len()).flat_map(row).collect()
-}
-
-/// `x w`, where `x` has rows of `inner` elements.
-pub(crate) fn multiply<T: Copy + Default + std::ops::Mul<Output = T> + std::ops::AddAssign>(
-    x: &[T],
-    w: &[T],
-    inner: usize,
-) -> Vec<T> {
-    let width = w.len() / inner;
-    let mut product = vec![T::default(); x.len() / inner * width];
-    for (row, sums) in x.chunks_exact(inner).zip(product.chunks_exact_mut(width)) {
-        for (factor, weights) in row.iter().zip(w.chunks_exact(width)) {
-            sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += *factor * *weight);
-        }
-    }
-    product
-}
-
-/// The largest error of an element, in units of the root mean square of the expected ones. `f64::MAX` for another
-/// length or a NaN.
-pub(crate) fn error(found: &[f32], expected: &[f64]) -> f64 {
-    if found.len() != expected.len() || found.iter().any(|value| !value.is_finite()) {
-        return f64::MAX;
-    }
-    let mean_square = expected.iter().map(|value| value * value).sum::<f64>() / expected.len() as f64;
-    let worst = found.iter().zip(expected).map(|(found, expected)| (f64::from(*found) - expected).abs());
-    let error = worst.fold(0.0, f64::max) / mean_square.sqrt();
-    if error.is_finite() { error } else { f64::MAX }
 }

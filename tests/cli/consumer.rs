@@ -348,6 +348,17 @@ fn the_engine_is_right_in_every_layout() {
     }
 }
 
+/// Three ranks, of which some have more experts than others.
+#[test]
+fn the_layer_of_experts_is_right() {
+    let program = build("examples/cpp/mixture_of_experts.cc", &["-O2"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
+    command.args(["launch", "--no-prefix", "-n", "3", "--"]).arg(&program);
+    command.args("--experts 5 --hidden 24 --intermediate 40 --tokens 5".split(' '));
+    let text = run(command.stdin(Stdio::null()));
+    assert_eq!(text.lines().filter(|line| line.contains(": error ")).count(), 3, "{text}");
+}
+
 /// Its words, in another folder, and with the tree that is installed already.
 #[test]
 fn the_readme_builds_a_program() {

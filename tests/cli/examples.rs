@@ -2,8 +2,11 @@
 //! the tutorial.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod mixture_of_experts;
 #[path = "../../examples/tensor_parallel_mlp/model.rs"]
 mod model;
+#[path = "../../examples/support/reference.rs"]
+mod reference;
 mod tutorial;
 
 use std::env;
@@ -12,7 +15,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use float8::F8E4M3;
-use model::{Model, error, multiply, rms_norm, widen};
+use model::{Model, rms_norm};
+use reference::{error, multiply, widen};
 
 /// The features that change what examples do, and whether this test was built with them.
 const FEATURES: [(&str, bool); 2] = [("cuda", cfg!(feature = "cuda")), ("cudarc", cfg!(feature = "cudarc"))];
@@ -23,7 +27,8 @@ fn examples() -> &'static PathBuf {
     PATH.get_or_init(|| {
         let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
         let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--quiet", "--offline", "--example", "tensor_parallel_mlp", "--example", "tutorial"]);
+        command.args(["build", "--quiet", "--offline"]);
+        command.args(["tensor_parallel_mlp", "mixture_of_experts", "tutorial"].map(|name| format!("--example={name}")));
         command.arg("--target-dir").arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             command.arg("--release");

@@ -51,12 +51,16 @@ exchange() { # NAME COLLECTIVE ARGS...
   check "$name" 60 "$here/symmetra" "$collective" --device cuda --share-devices --json --iterations 3 "$@"
 }
 
-mlp() { # WORLD ARGS...
-  local world=$1
-  shift
-  LD_LIBRARY_PATH=${CUBLAS:+$CUBLAS:}${LD_LIBRARY_PATH:-} check "w$world-mlp${*// /}" 60 "$here/symmetra" launch -n "$world" -- \
-    "${place[@]}" "$here/tensor_parallel_mlp" "$@"
+example() { # NAME PROGRAM WORLD ARGS...
+  local name=$1 program=$2 world=$3
+  shift 3
+  LD_LIBRARY_PATH=${CUBLAS:+$CUBLAS:}${LD_LIBRARY_PATH:-} check "w$world-$name${*// /}" 60 "$here/symmetra" launch -n "$world" -- \
+    "${place[@]}" "$here/$program" "$@"
 }
+
+mlp() { example mlp tensor_parallel_mlp "$@"; } # WORLD ARGS...
+
+moe() { example moe mixture_of_experts "$@"; } # WORLD ARGS...
 
 # Every operation but all-reduce: each has a command of its name.
 operations=(all-gather reduce-scatter all-to-all all-to-all-v broadcast reduce gather scatter send-receive shift)
@@ -88,6 +92,7 @@ else
   if [ "$mode" = full ]; then
     SYMMETRA_TEST_REPLAYS=10000 check replays 300 "$here/test-suite" coordinator::graphs_of_all_groups
     SYMMETRA_TEST_REPLAYS=100000 check replays-of-graphs 120 "$here/test-suite" graphs::pitfall_09
+    SYMMETRA_TEST_REPLAYS=10000 check replays-of-experts 200 "$here/test-suite" expert_errors::a_graph
     SYMMETRA_TEST_CALLS=1000000 check calls 120 "$here/test-memory" pitfall_19
   fi
   capability=$({ nvidia-smi --query-gpu=compute_cap --format=csv,noheader || true; } | sort -n | head -n 1 | tr -d .)
@@ -104,6 +109,8 @@ else
     # FP8 begins at compute capability 8.9.
     if [ "${capability:-0}" -ge 89 ]; then mlp "$world" --fp8 --tp "$world" --intermediate $((world * 256)); fi
     if [ "$world" -eq 8 ]; then mlp 8 --tp 2 --pp 2 --dp 2; fi
+    moe "$world"
+    moe "$world" --packets --experts 13 --top-k 3
     for as in $(kinds_of_rank "$world"); do
       sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
       sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph

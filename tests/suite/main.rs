@@ -13,6 +13,7 @@ mod expert_errors;
 mod expert_halves;
 mod expert_methods;
 mod expert_oracle;
+mod expert_properties;
 mod graphs;
 #[cfg(feature = "gloo")]
 mod hosts;

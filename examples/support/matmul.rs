@@ -1,9 +1,20 @@
 //! Products of row-major matrices: by cuBLASLt on a GPU, by loops on the CPU.
 
 use symmetra::float8::F8E4M3;
-use symmetra::{Device, DeviceBuffer, DeviceKind, Result, Stream, SymmetricBuffer};
+use symmetra::{Device, DeviceBuffer, DeviceKind, Ref, Result, Stream, SymmetricBuffer};
 
-use super::model::multiply;
+use super::reference::multiply;
+
+/// Products of equal shapes, whose factors and results lie one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Products {
+    /// How many.
+    pub(crate) count: usize,
+    /// Columns of the factors on the left.
+    pub(crate) inner: usize,
+    /// Whether each element is at least 0.
+    pub(crate) relu: bool,
+}
 
 /// A matrix multiplication on a stream.
 pub(crate) enum Matmul {
@@ -37,26 +48,31 @@ impl Matmul {
         !matches!(self, Self::Host)
     }
 
-    /// `product = x w`, with each element at least 0 if `relu`; `inner` is the columns of `x`.
+    /// `result = x w`, for each of `products`.
     pub(crate) fn multiply(
         &self,
-        x: &SymmetricBuffer<f32>,
+        x: Ref<'_, f32>,
         w: &DeviceBuffer<f32>,
-        product: &SymmetricBuffer<f32>,
-        inner: usize,
-        relu: bool,
+        result: Ref<'_, f32>,
+        products: Products,
         stream: &Stream,
     ) -> Result<()> {
+        let Products { count, inner, relu } = products;
+        if count == 0 {
+            return Ok(());
+        }
         match self {
             Self::Host => {
-                let mut values = multiply(&x.read(stream)?, &w.read(stream)?, inner);
+                let (x, w) = (x.read(stream)?, w.read(stream)?);
+                let factors = x.chunks_exact(x.len() / count).zip(w.chunks_exact(w.len() / count));
+                let mut values: Vec<f32> = factors.flat_map(|(x, w)| multiply(x, w, inner)).collect();
                 if relu {
                     values.iter_mut().for_each(|value| *value = value.max(0.0));
                 }
-                product.write(&values, stream)
+                result.write(&values, stream)
             }
             #[cfg(feature = "cudarc")]
-            Self::CublasLt(cublaslt) => cublaslt.multiply(x, w, product, inner, relu),
+            Self::CublasLt(cublaslt) => cublaslt.multiply(x, w, result, products),
         }
     }
 
@@ -97,7 +113,9 @@ mod cublaslt {
     use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
     use symmetra::float8::F8E4M3;
     use symmetra::interop::cudarc::{lend, new_stream};
-    use symmetra::{Device, DeviceBuffer, Error, Result, Stream, SymmetricBuffer};
+    use symmetra::{Device, DeviceBuffer, Error, Ref, Result, Stream, SymmetricBuffer};
+
+    use super::Products;
 
     /// cuBLASLt with all 24 bits of f32; cudarc's own choice is TF32.
     pub(crate) struct CublasLt {
@@ -159,14 +177,13 @@ mod cublaslt {
 
         pub(crate) fn multiply(
             &self,
-            x: &SymmetricBuffer<f32>,
+            x: Ref<'_, f32>,
             w: &DeviceBuffer<f32>,
-            product: &SymmetricBuffer<f32>,
-            inner: usize,
-            relu: bool,
+            result: Ref<'_, f32>,
+            Products { count, inner, relu }: Products,
         ) -> Result<()> {
-            let (rows, columns) = (x.len() / inner, w.len() / inner);
-            // cuBLASLt stores columns: for it this is product' = w' x'.
+            let (rows, columns) = (x.len() / count / inner, w.len() / count / inner);
+            // cuBLASLt stores columns: for it this is result' = w' x'.
             let config = MatmulConfig {
                 transa: false,
                 transb: false,
@@ -179,19 +196,19 @@ mod cublaslt {
                 ldb: inner as i64,
                 beta: 0.0,
                 ldc: columns as i64,
-                stride_a: None,
-                stride_b: None,
-                stride_c: None,
+                stride_a: Some((inner * columns) as i64),
+                stride_b: Some((rows * inner) as i64),
+                stride_c: Some((rows * columns) as i64),
                 stride_bias: None,
-                batch_size: None,
+                batch_size: Some(count as i32),
             };
             let native = self.stream();
-            let (w, x) = (lend(w.borrow(), native)?, lend(x.borrow(), native)?);
-            let mut product = lend(product.borrow(), native)?;
-            let (w, x, mut product) = (w.as_view(), x.as_view(), product.as_view_mut());
+            let (w, x) = (lend(w.borrow(), native)?, lend(x, native)?);
+            let mut result = lend(result, native)?;
+            let (w, x, mut result) = (w.as_view(), x.as_view(), result.as_view_mut());
             let relu = relu.then_some(&Activation::Relu);
             // SAFETY: the shapes are those of the memory.
-            unsafe { self.matmul(config, &w, &x, &mut product, None, relu) }.map_err(cublas)
+            unsafe { self.matmul(config, &w, &x, &mut result, None, relu) }.map_err(cublas)
         }
     }
 

@@ -1,0 +1,229 @@
+//! A layer of experts over expert parallel ranks, as an inference engine would run it:
+//!
+//! ```text
+//! symmetra launch -n 4 -- target/release/examples/mixture_of_experts --experts 16 --top-k 2
+//! ```
+//!
+//! A step routes new tokens on the host: the gate's scores choose each token's experts and their weights. A dispatch sends
+//! the tokens to the ranks of their experts, padded, so that one batched product serves all experts of a rank; the experts
+//! are `relu(x W1) W2`; a combine sends the results back and sums them. Each step has another number of tokens on each
+//! rank, and the count lies on the device. On GPUs (`--features cudarc`) cuBLASLt multiplies, and dispatch, products and
+//! combine are one graph, which every step replays. The CPU's stream takes no work of the program, so there the calls of a
+//! step are eager. Every rank computes the whole layer for its own tokens and compares; the exit status is 1 unless all are
+//! right.
+#![allow(clippy::print_stdout)]
+
+#[path = "mixture_of_experts/layer.rs"]
+mod layer;
+#[path = "support/matmul.rs"]
+#[expect(dead_code, reason = "products of codes are another example's")]
+mod matmul;
+#[path = "support/reference.rs"]
+mod reference;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use layer::{Layer, Whole};
+use matmul::{Matmul, Products};
+use symmetra::environment::{Coordinator, EnvConfig, Environment};
+use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Received, Routing, expert_bytes};
+use symmetra::{Device, DeviceBuffer, Dtype, Graph, Queue, Result, Stream};
+
+/// Runs a layer of experts and checks it; start it with `symmetra launch`.
+#[derive(Parser)]
+struct Args {
+    #[arg(long, default_value_t = 16, value_parser = at_least_one())]
+    experts: u32,
+    /// Experts of a token
+    #[arg(long, default_value_t = 2, value_parser = at_least_one())]
+    top_k: u32,
+    #[arg(long, default_value_t = 256, value_parser = at_least_one())]
+    hidden: u32,
+    #[arg(long, default_value_t = 512, value_parser = at_least_one())]
+    intermediate: u32,
+    /// Most tokens of a rank
+    #[arg(long, default_value_t = 16, value_parser = at_least_one())]
+    tokens: u32,
+    #[arg(long, default_value_t = 20, value_parser = at_least_one())]
+    steps: u32,
+    /// What weights and tokens are drawn from [default: rank 0 draws it]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Send rows in packets, which suits few tokens
+    #[arg(long)]
+    packets: bool,
+    /// Work on the CPU even where there are GPUs
+    #[arg(long)]
+    host: bool,
+}
+
+fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
+}
+
+/// What lies in the output before a step.
+const UNTOUCHED: f32 = 7.0;
+
+/// A rank: its experts, and the memory that steps run in.
+struct Worker {
+    ep: Coordinator,
+    experts: Experts,
+    matmul: Matmul,
+    stream: Stream,
+    layer: Layer,
+    whole: Whole,
+    gate: Vec<f32>,
+    /// `W1` and `W2` of this rank's experts.
+    weights: [DeviceBuffer<f32>; 2],
+    x: DeviceBuffer<f32>,
+    ids: DeviceBuffer<i32>,
+    factors: DeviceBuffer<f32>,
+    /// How many tokens of `x` there are.
+    count: DeviceBuffer<u32>,
+    /// The rows of this rank's experts: `[experts, rows, hidden]`.
+    received: DeviceBuffer<f32>,
+    inner: DeviceBuffer<f32>,
+    results: DeviceBuffer<f32>,
+    output: DeviceBuffer<f32>,
+}
+
+impl Worker {
+    fn new(env: &Environment, layer: Layer, config: ExpertConfig) -> Result<Self> {
+        let ep = env.ep().clone();
+        let (tokens, device) = (config.max_tokens, ep.device().clone());
+        let experts = ep.experts(config)?;
+        let (matmul, stream) = Matmul::new(&device)?;
+        let own = experts.local_experts();
+        let of_own = |matrix: fn(&Layer, usize) -> Vec<f32>| {
+            let values: Vec<f32> = own.iter().flat_map(|expert| matrix(&layer, *expert)).collect();
+            DeviceBuffer::from_slice(&values, &stream)
+        };
+        let weights = [of_own(Layer::first)?, of_own(Layer::second)?];
+        let (rows, hidden) = (experts.capacity(), layer.hidden);
+        let floats = |len| DeviceBuffer::new(&device, len);
+        Ok(Self {
+            weights,
+            x: floats(tokens * hidden)?,
+            ids: DeviceBuffer::new(&device, tokens * layer.top_k)?,
+            factors: floats(tokens * layer.top_k)?,
+            count: DeviceBuffer::new(&device, 1)?,
+            received: floats(rows * hidden)?,
+            inner: floats(rows * layer.intermediate)?,
+            results: floats(rows * hidden)?,
+            output: floats(tokens * hidden)?,
+            gate: layer.gate(),
+            whole: Whole::new(layer),
+            ep,
+            experts,
+            matmul,
+            stream,
+            layer,
+        })
+    }
+
+    /// Dispatch, experts, combine: enqueued or recorded.
+    fn forward<'op>(&'op self, queue: impl Queue<'op> + Copy) -> Result<()> {
+        let routing = Routing::new(&self.ids).weights(&self.factors).tokens(&self.count);
+        let into = Received::rows(&self.received);
+        let routed = self.experts.dispatch(&routing, &self.x, &into, queue)?;
+        self.multiply()?;
+        routed.combine(&self.results, &self.output, Combine::default(), queue)
+    }
+
+    /// The experts of this rank, on all rows that may come: nobody looks at the results of others.
+    fn multiply(&self) -> Result<()> {
+        let [first, second] = &self.weights;
+        let (count, Layer { hidden, intermediate, .. }) = (self.experts.local_experts().len(), self.layer);
+        let (received, inner, results) = (self.received.borrow(), self.inner.borrow(), self.results.borrow());
+        let products = Products { count, inner: hidden, relu: true };
+        self.matmul.multiply(received, first, inner.clone(), products, &self.stream)?;
+        let products = Products { count, inner: intermediate, relu: false };
+        self.matmul.multiply(inner, second, results, products, &self.stream)
+    }
+
+    /// Runs new tokens through the layer, by the graph if there is one. Returns the error of the result.
+    fn step(&self, step: usize, graph: Option<&Graph<'_>>) -> Result<f64> {
+        let (stream, most) = (&self.stream, self.output.len() / self.layer.hidden);
+        let x = self.layer.tokens(self.ep.rank(), step, most);
+        let routing = self.layer.route(&self.gate, &x);
+        let (ids, factors) = &routing;
+        self.x.write(&padded(&x, self.x.len()), stream)?;
+        self.ids.write(&padded(ids, self.ids.len()), stream)?;
+        self.factors.write(&padded(factors, self.factors.len()), stream)?;
+        self.count.write(&[(x.len() / self.layer.hidden) as u32], stream)?;
+        self.output.write(&vec![UNTOUCHED; self.output.len()], stream)?;
+        match graph {
+            Some(graph) => graph.launch(stream)?,
+            None => self.forward(stream)?,
+        }
+        self.ep.synchronize(stream)?;
+        let output = self.output.read(stream)?;
+        let (found, rest) = output.split_at(x.len());
+        if rest.iter().any(|value| *value != UNTOUCHED) {
+            return Ok(f64::MAX);
+        }
+        Ok(if x.is_empty() { 0.0 } else { reference::error(found, &self.whole.result(&x, &routing)) })
+    }
+
+    /// The largest error of an eager step and of as many more, which replay one graph where products can be captured.
+    fn run(&self, steps: usize) -> Result<f64> {
+        let eager = self.step(0, None)?;
+        let graph = match self.matmul.is_captured() {
+            true => Some(self.ep.capture(&self.stream, |capture| self.forward(capture))?),
+            false => None,
+        };
+        let step = |worst: f64, step| Ok(worst.max(self.step(step, graph.as_ref())?));
+        (1..=steps).try_fold(eager, step)
+    }
+}
+
+/// A batch of the full length, whose tail no token owns.
+fn padded<T: Copy + Default>(values: &[T], len: usize) -> Vec<T> {
+    let rest = std::iter::repeat_n(T::default(), len - values.len());
+    values.iter().copied().chain(rest).collect()
+}
+
+fn main() -> std::result::Result<ExitCode, Box<dyn std::error::Error>> {
+    let args = Args::parse();
+    let ranks = std::env::var("WORLD_SIZE").ok().and_then(|size| size.parse::<usize>().ok()).unwrap_or(1);
+    let [experts, top_k, hidden, intermediate] =
+        [args.experts, args.top_k, args.hidden, args.intermediate].map(|number| number as usize);
+    if top_k > experts {
+        return Err(format!("a token has {top_k} experts, and there are {experts}").into());
+    }
+    let tokens = args.tokens as usize;
+    let mut layout = ExpertConfig::new(experts, top_k, hidden, tokens);
+    layout.dtype = Dtype::F32;
+    // The experts of a token differ, so an expert gets at most each token once.
+    layout.layout = Layout::Padded { rows: ranks * tokens };
+    layout.method = if args.packets { Method::Packets } else { Method::Auto };
+    let mut config = EnvConfig::default();
+    config.tensor_parallel_size = ranks;
+    config.communicator.heap_bytes += expert_bytes(ranks, &layout)?;
+    if args.host || cfg!(not(feature = "cudarc")) {
+        config.device = Some(Device::host()?);
+    }
+    let env = Environment::init(config)?;
+    let first = env.world().is_first_rank();
+    let seed = first.then(|| args.seed.unwrap_or_else(|| fastrand::u64(..)));
+    let seed = env.world().broadcast_object(seed.as_ref(), 0)?;
+    let layer = Layer { experts, top_k, hidden, intermediate, seed };
+    let worker = Worker::new(&env, layer, layout)?;
+    let (error, bound) = (worker.run(args.steps as usize)?, layer.bound());
+    let errors = env.world().gather_object(&error, 0)?;
+    let mut right = error <= bound;
+    if let Some(errors) = errors {
+        let worst = errors.into_iter().fold(0.0, f64::max);
+        right = worst <= bound;
+        let (device, steps, verdict) = (env.world().device().name(), args.steps, if right { "" } else { " WRONG" });
+        println!(
+            "{device}, {top_k} of {experts} experts on {ranks} ranks, {:?}, {steps} steps, seed {seed}: \
+             error {worst:.1e}, bound {bound:.1e}{verdict}",
+            worker.experts.method()
+        );
+    }
+    drop(worker);
+    env.close()?;
+    Ok(ExitCode::from(u8::from(!right)))
+}
