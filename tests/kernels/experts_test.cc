@@ -1,7 +1,7 @@
 // Kernels of experts, on the host platform: ranks as threads over shared memory, dispatches and combines in a row with other experts
 // each time, every byte against the definition. Packets and direct access, every layout, rows of values and of bytes, placements with
-// copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets cross the wrap. Meant to run
-// plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is wrong.
+// copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets cross the wrap. Meant to
+// run plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is wrong.
 #include <algorithm>
 #include <barrier>
 #include <cstdio>
