@@ -80,17 +80,31 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
   if constexpr (Element::kFloating) {
     using Codes = RowCodes<Element>;
     const Codes row(args, token);
-    auto* const scales = reinterpret_cast<uint8_t*>(words + kMostTopK);
+    uint32_t* const scales = words + kMostTopK;
+    const bool bytes = args.scales == kCodeScalesE8M0;
     for (uint32_t round = 0; round < row.rounds(); ++round) {
       Words<4> codes[Codes::kPackets];
-      row.encode(round, codes, [&](uint32_t group, const CodeScale& scale) { scale.store(args.scales, scales, group); });
+      row.encode(round, codes, [&](uint32_t group, const CodeScale& scale) {
+        if (bytes) {
+          reinterpret_cast<uint8_t*>(scales)[group] = static_cast<uint8_t>(scale.byte);
+        } else {
+          scales[group] = platform::bits_of(scale.scale);
+        }
+      });
       if (round == 0) sender.meet();
       row.each(round, codes, [&](uint32_t packet, const Words<4>& data) { sender.send(packet, data, codes_quiet); });
     }
     platform::sync_block();  // all scales are there
-    const Bytes all(scales, 0, code_groups(args) * (args.scales == kCodeScalesE8M0 ? 1 : 4));
-    const uint32_t quiet = args.scales == kCodeScalesE8M0 ? codes_quiet : F32::kQuietNan;
-    for (uint32_t i = platform::thread(); i < all.packets(); i += platform::threads()) sender.send(scales_at + i, all.load(i), quiet);
+    // Bytes behind the last scale may be anything: nobody reads them.
+    const uint32_t count = bytes ? (code_groups(args) + 3) / 4 : code_groups(args);
+    for (uint32_t i = platform::thread(); i * 4 < count; i += platform::threads()) {
+      Words<4> data{};
+      SYMMETRA_UNROLL
+      for (uint32_t word = 0; word < 4; ++word) {
+        if (i * 4 + word < count) data.word[word] = scales[i * 4 + word];
+      }
+      sender.send(scales_at + i, data, bytes ? codes_quiet : F32::kQuietNan);
+    }
   } else {
     const bool codes = args.wire == kWireGivenF8;
     const Bytes row(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes);
