@@ -44,10 +44,17 @@ impl Layer {
         })
     }
 
-    fn call(&self, stream: &Stream) -> Result<()> {
+    /// A dispatch and a combine. `halves`: each in two calls.
+    fn call(&self, halves: bool, stream: &Stream) -> Result<()> {
         let routing = Routing::new(&self.ids).weights(&self.weights);
-        let routed = self.experts.dispatch(&routing, &self.rows, &Received::rows(&self.received), stream)?;
-        routed.combine(&self.received, &self.output, Combine::default(), stream)
+        let into = Received::rows(&self.received);
+        if !halves {
+            let routed = self.experts.dispatch(&routing, &self.rows, &into, stream)?;
+            return routed.combine(&self.received, &self.output, Combine::default(), stream);
+        }
+        let routed = self.experts.dispatch_begin(&routing, &self.rows, stream)?.receive(&into, stream)?;
+        let returning = routed.combine_begin(&self.received, stream)?;
+        returning.receive(&self.output, Combine::default(), stream)
     }
 }
 
@@ -60,17 +67,17 @@ fn config(method: Method) -> ExpertConfig {
 }
 
 /// A rank of a test with a killed rank.
-fn mortal(method: Method, child: &Child) {
+fn mortal(method: Method, halves: bool, child: &Child) {
     // Death is noticed, not waited for.
     let rank = child.open(&direct(Duration::from_secs(60)));
     let Rank { communicator, stream, .. } = &rank;
     let layer = Layer::new(communicator.experts(config(method)).unwrap(), child.rank, 1, stream).unwrap();
-    layer.call(stream).unwrap();
+    layer.call(halves, stream).unwrap();
     communicator.synchronize(stream).unwrap();
     assert_eq!(layer.output.read(stream).unwrap(), layer.rows.read(stream).unwrap());
     child.say("ready");
     let error = loop {
-        if let Err(error) = layer.call(stream).and_then(|()| communicator.synchronize(stream)) {
+        if let Err(error) = layer.call(halves, stream).and_then(|()| communicator.synchronize(stream)) {
             break error;
         }
     };
@@ -87,7 +94,7 @@ fn mortal(method: Method, child: &Child) {
     assert_eq!(experts.local_experts(), local);
     let again = Layer::new(experts, child.rank, 2, stream).unwrap();
     for _ in 0..3 {
-        again.call(stream).unwrap();
+        again.call(halves, stream).unwrap();
     }
     again.experts.synchronize(stream).unwrap();
     assert_eq!(again.output.read(stream).unwrap(), again.rows.read(stream).unwrap());
@@ -123,11 +130,11 @@ fn killed(test: &str) {
 }
 
 macro_rules! killed {
-    ($($name:ident: $method:expr;)*) => {$(
+    ($($name:ident: $method:expr, $halves:expr;)*) => {$(
         #[test]
         fn $name() {
             match this() {
-                Some(child) => bounded(LIMIT, || mortal($method, &child)),
+                Some(child) => bounded(LIMIT, || mortal($method, $halves, &child)),
                 None if fits(WORLD) => killed(concat!("experts::", stringify!($name))),
                 None => {}
             }
@@ -136,7 +143,8 @@ macro_rules! killed {
 }
 
 killed! {
-    pitfall_01_killed_while_experts_work_by_packets: Method::Packets;
-    pitfall_01_killed_while_experts_work_directly: Method::Direct;
-    pitfall_01_killed_while_experts_gather: Method::Gather;
+    pitfall_01_killed_while_experts_work_by_packets: Method::Packets, false;
+    pitfall_01_killed_while_experts_work_in_halves: Method::Packets, true;
+    pitfall_01_killed_while_experts_work_directly: Method::Direct, false;
+    pitfall_01_killed_while_experts_gather: Method::Gather, false;
 }
