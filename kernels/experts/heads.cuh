@@ -130,13 +130,19 @@ class Asked {
   uint32_t tokens_;
 };
 
-/// Writes the own head. A block counts the pairs of a copy, or the tokens for a rank, or copies what the caller asks for.
+/// Writes the own head. All blocks copy what the caller asks for; then a block counts the pairs of a copy, or the tokens for a
+/// rank, or looks for what is wrong.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const ExpertTable table(args);
   const Heads heads(args);
   platform::wait_prior();
   const Asked asked(args);
+  const uint32_t step = platform::blocks() * platform::threads();
+  for (uint32_t pair = platform::block() * platform::threads() + platform::thread(); pair < asked.pairs(); pair += step) {
+    heads.copies(args.rank)[pair] = asked.copy(pair);
+    heads.weights(args.rank)[pair] = args.weights != nullptr ? args.weights[pair] : 1.0f;
+  }
   for (uint32_t unit = platform::block(); unit <= args.copies + args.world; unit += platform::blocks()) {
     uint32_t* const count = heads.counts(args.rank) + unit;
     if (unit < args.copies) {
@@ -158,10 +164,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
       const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
     } else {
-      for (uint32_t pair = platform::thread(); pair < asked.pairs(); pair += platform::threads()) {
-        heads.copies(args.rank)[pair] = asked.copy(pair);
-        heads.weights(args.rank)[pair] = args.weights != nullptr ? args.weights[pair] : 1.0f;
-      }
       const ExpertHead head = asked.head(words);
       if (platform::thread() == 0) *heads.head(args.rank) = head;
     }
