@@ -349,6 +349,10 @@ constexpr uint32_t kScanWords = 2;
 constexpr uint32_t kMostExpertHidden = 65536;
 constexpr uint32_t kMostCopies = 65534;
 
+/// Most threads of a block of kExpertReceive, kExpertGive, kExpertReturn and kExpertSum: so few that each has registers for
+/// what it loads ahead.
+constexpr uint32_t kMostAheadThreads = 512;
+
 /// No token, no row, no place.
 constexpr uint32_t kNone = 0xFFFFFFFFu;
 
@@ -360,7 +364,8 @@ struct ExpertHead {
   uint32_t room;       ///< of how many rows the caller told
   uint32_t bad_token;  ///< the first token with an expert that there is not; kNone: all is right
   int64_t bad_expert;  ///< that expert
-  uint64_t reserved;
+  uint32_t wrong;      ///< nonzero: something is, so that no rank gives a row a place
+  uint32_t reserved;
 };
 
 /// What becomes of rows beside the rows themselves; null: not asked for.
@@ -428,7 +433,8 @@ struct ExpertArgs {
   uint64_t buffer_bytes;        ///< in packets: from a buffer to the next
   uint32_t buffers;             ///< in packets: how many; a divisor of kEpochModulus
   uint32_t telling_packets;     ///< in packets: room for the head of a rank
-  uint32_t rows_at_once;        ///< kExpertReceive: rows that a block takes at once
+  uint16_t rows_at_once;        ///< kExpertReceive: tokens that a block takes at once
+  uint16_t parts;               ///< kExpertReturn, kExpertSum: blocks that share a token; else 1
   uint16_t follows;             ///< kExpertReceive, kExpertSum: nonzero: the launch before is that of the sending kernel
   uint16_t holds;               ///< kExpertReceive: nonzero: a block's memory has the copies of all heads
   uint8_t* peers[kMaxWorld];    ///< kExpertPush, kExpertPull: barrier flags of every rank

@@ -333,16 +333,16 @@ constexpr bool has_packets(const ExpertArgs& args) {
   if (args.task < kExpertSend) return true;
   const bool offsets = (args.tellings_offset | args.travelling_offset | args.buffer_bytes) % 16 == 0;
   return offsets && args.buffers >= 1 && kEpochModulus % args.buffers == 0 && args.telling_packets >= 1 && args.rows_at_once >= 1 &&
-         args.max_tokens < 1u << 16;
+         args.parts >= 1 && args.max_tokens < 1u << 16;
 }
 /// Words of a block's memory in a kernel of experts. A receiving block has heads, counts and lists; another one a word for each
 /// rank, two for each of a token's experts, and room for the scales of a row.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
-  const uint64_t scan = uint64_t{threads} * kScanWords;
+  const uint64_t scan = uint64_t{threads} * kScanWords, top_k = args.top_k;
   if (args.task != kExpertReceive) return scan + kMaxWorld + 2 * kMostTopK + (args.hidden + kCodeGroup - 1) / kCodeGroup;
-  const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, lists = args.rows_at_once * (1 + 2 * uint64_t{args.top_k});
-  const uint64_t held = args.holds != 0 ? args.world * ((uint64_t{args.max_tokens} * args.top_k + 3) / 4 * 2) : 0;
-  return scan + heads + args.copies + 2 * uint64_t{args.local} + 1 + lists + held;
+  const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, lists = args.rows_at_once * ((top_k + 3) / 4 * 4 + 2 * top_k);
+  const uint64_t held = args.holds != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;
+  return scan + heads + args.copies + 2 * uint64_t{args.local} + lists + held;
 }
 /// Whether experts can be served so.
 constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
@@ -353,7 +353,9 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                     args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
                     args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
   const uint32_t most = args.task == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 && geometry.threads <= 1024 &&
+  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertReturn || args.task == kExpertSum;
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 &&
+                     geometry.threads <= (ahead ? kMostAheadThreads : 1024) &&
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
   return known && experts && rows && is_wired(args) && has_packets(args) && shape;
 }

@@ -27,13 +27,25 @@ SYMMETRA_DEVICE Scanned<kCount> block_scan(const uint32_t (&values)[kCount], uin
     if (last) words[team * kCount + i] = scanned.before[i] + values[i];
   }
   platform::sync_block();
-  SYMMETRA_ROLLED
-  for (uint32_t other = 0; other < (threads + platform::kTeam - 1) / platform::kTeam; ++other) {
+  const uint32_t teams = (threads + platform::kTeam - 1) / platform::kTeam;
+  if constexpr (platform::kTeam * platform::kTeam >= 1024) {
+    // Every team adds up what the teams have, of which there are no more than a team has threads.
+    const uint32_t other = mine % platform::kTeam;
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
-      const uint32_t of_other = words[other * kCount + i];
-      scanned.before[i] += other < team ? of_other : 0;
-      scanned.all[i] += of_other;
+      const uint32_t of_other = other < teams ? words[other * kCount + i] : 0, before = platform::team_before(of_other);
+      scanned.before[i] += platform::team_get(before, team);
+      scanned.all[i] = platform::team_get(before + of_other, teams - 1);
+    }
+  } else {
+    SYMMETRA_ROLLED
+    for (uint32_t other = 0; other < teams; ++other) {
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) {
+        const uint32_t of_other = words[other * kCount + i];
+        scanned.before[i] += other < team ? of_other : 0;
+        scanned.all[i] += of_other;
+      }
     }
   }
   platform::sync_block();  // all have read

@@ -27,23 +27,25 @@ class Given {
         places_(words),
         weights_(words + kMostTopK) {}
 
-  /// Finds the token's results. All threads of the block call it.
+  /// Finds the token's results: undefined, if the rank has no such token. All threads of the block call it. All loads are
+  /// issued at once.
   SYMMETRA_DEVICE void find(uint32_t rank, uint32_t token) {
     const Heads heads(args_);
     const Places places(args_);
     const uint64_t unit = uint64_t{rank} * args_.max_tokens + token;
     platform::sync_block();  // all have read those of the token before
-    for (uint32_t k = platform::thread(); k < steps_of_list(); k += platform::threads()) {
-      if (args_.layout == kRowsByRank) {
-        places_[k] = places.tokens[unit];
+    for (uint32_t k = platform::thread(); k < kept(); k += platform::threads()) {
+      const uint32_t own = places.tokens[unit];
+      if (args_.layout == kRowsByRank || k >= args_.top_k) {
+        places_[k] = args_.layout == kRowsByRank && k == 0 ? own : kNone;
         continue;
       }
       // Of a token without an expert here, nothing else is known.
-      const bool comes = places.tokens[unit] != kNone;
       const uint32_t pair = token * args_.top_k + k, place = places.pairs[unit * args_.top_k + k];
       uint32_t copy = heads.copies(rank)[pair];
-      places_[k] = comes && heads.is_here(copy) ? place : kNone;
-      weights_[k] = platform::bits_of(args_.weighs != 0 ? heads.weights(rank)[pair] : 1.0f);
+      const float weight = args_.weighs != 0 ? heads.weights(rank)[pair] : 1.0f;
+      places_[k] = heads.is_here(copy) && own != kNone ? place : kNone;
+      weights_[k] = platform::bits_of(weight);
     }
     platform::sync_block();
   }
@@ -54,10 +56,13 @@ class Given {
   /// Whether there is something to give in a step.
   SYMMETRA_DEVICE bool has(uint32_t step) const {
     if (alone_) return places_[step] != kNone;
-    bool any = false;
+    uint32_t none = kNone;
     SYMMETRA_ROLLED
-    for (uint32_t k = 0; k < args_.top_k; ++k) any |= places_[k] != kNone;
-    return any;
+    for (uint32_t k = 0; k < kept(); k += 4) {
+      const auto places = platform::load_shared<Words<4>>(places_ + k);
+      none &= places.word[0] & places.word[1] & places.word[2] & places.word[3];
+    }
+    return none != kNone;
   }
 
   /// A packet of what is given in a step that has something.
@@ -67,28 +72,33 @@ class Given {
   }
 
  private:
-  /// Adds up a packet of all results. `kWhole`: rows are whole packets, so that several can be loaded ahead in little code.
+  /// Results that are loaded before the first is added.
+  static constexpr uint32_t kAhead = platform::kTeam == 1 ? 4 : 8;
+
+  /// Adds up a packet of all results. `kWhole`: rows are whole packets.
   template <bool kWhole>
   SYMMETRA_DEVICE Words<4> sum(uint32_t packet) const {
-    constexpr uint32_t kAhead = kWhole && platform::kTeam != 1 ? 4 : 1;
     float sums[kValues<Element, 4>] = {};
     SYMMETRA_ROLLED
     for (uint32_t first = 0; first < args_.top_k; first += kAhead) {
-      Words<4> results[kAhead];
+      Words<4> results[kAhead], places[kAhead / 4];
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kAhead; ++i) {
-        if (is_here(first + i)) results[i] = result<kWhole>(places_[first + i]).load(packet);
+        if (i % 4 == 0) places[i / 4] = platform::load_shared<Words<4>>(places_ + first + i);
+        const uint32_t place = places[i / 4].word[i % 4];
+        if (place != kNone) results[i] = result<kWhole>(place).load(packet);
       }
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kAhead; ++i) {
-        if (is_here(first + i)) add_packet<Element>(sums, results[i], args_.weighs != 0, platform::f32_of(weights_[first + i]));
+        if (places[i / 4].word[i % 4] == kNone) continue;
+        add_packet<Element>(sums, results[i], args_.weighs != 0, platform::f32_of(weights_[first + i]));
       }
     }
     return Element::template pack<4>(sums);
   }
 
-  SYMMETRA_DEVICE uint32_t steps_of_list() const { return args_.layout == kRowsByRank ? 1 : args_.top_k; }
-  SYMMETRA_DEVICE bool is_here(uint32_t k) const { return k < args_.top_k && places_[k] != kNone; }
+  /// Words of the list of places, as many as are read at once or a multiple of that.
+  SYMMETRA_DEVICE uint32_t kept() const { return (args_.top_k + kAhead - 1) / kAhead * kAhead; }
   template <bool kWhole>
   SYMMETRA_DEVICE Row<Element, kWhole> result(uint32_t place) const {
     return Row<Element, kWhole>(args_.rows, uint64_t{place} * args_.hidden, args_.hidden);
@@ -101,34 +111,52 @@ class Given {
   uint32_t* weights_;  ///< as bits
 };
 
-/// Calls `body(rank, token)` for this block's share of the tokens of all ranks to which something may be given: none after a
-/// dispatch that failed. `words`: of block-shared memory, one for each rank.
-template <class Body>
-SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Body body) {
+/// One of a block's shares of tokens: a token's number among those of `world` ranks in turn, and which packets of the token.
+struct TokenPart {
+  uint32_t unit;
+  uint32_t first;  ///< packet of this thread
+  uint32_t step;   ///< from a packet of this thread to the next
+
+  SYMMETRA_DEVICE TokenPart(const ExpertArgs& args, uint32_t item)
+      : unit(args.parts == 1 ? item : item / args.parts),
+        first((item - unit * args.parts) * platform::threads() + platform::thread()),
+        step(args.parts * platform::threads()) {}
+};
+
+/// Calls `body(rank, token, part)` for this block's share of the tokens of all ranks to which something may be given: none
+/// after a dispatch that failed. `given` has found the token's results. Between two tokens of a rank lie those of the others,
+/// so that a block knows its first one before it knows how many there are. `words`: of block-shared memory, one for each rank.
+template <class Element, class Body>
+SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Given<Element>& given, Body body) {
   for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
-    const uint32_t tokens = Heads(args).tokens(rank);
-    words[rank] = ExpertState(args).failed() != 0 ? 0 : tokens;
+    const uint32_t failed = ExpertState(args).failed(), tokens = Heads(args).tokens(rank);
+    words[rank] = failed != 0 ? 0 : tokens;
   }
-  platform::sync_block();
-  uint32_t token = platform::block();
-  for (uint32_t rank = 0; rank < args.world; ++rank) {
-    for (; token < words[rank]; token += platform::blocks()) body(rank, token);
-    token -= words[rank];
+  SYMMETRA_ROLLED
+  for (uint32_t item = platform::block();; item += platform::blocks()) {
+    const TokenPart part(args, item);
+    const uint32_t token = part.unit / args.world, rank = part.unit - token * args.world;
+    if (token >= args.max_tokens) return;
+    given.find(rank, token);
+    uint32_t most = 0;
+    SYMMETRA_ROLLED
+    for (uint32_t other = 0; other < args.world; ++other) most = words[other] > most ? words[other] : most;
+    if (token >= most) return;
+    if (token < words[rank]) body(rank, token, part);
   }
 }
 
 /// Puts what this rank gives each token into the own region. A block takes a token of a rank.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_give(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_give(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
   Given<Element> given(args, words + kMaxWorld);
-  each_given(args, words, [&](uint32_t rank, uint32_t token) {
-    given.find(rank, token);
+  each_given(args, words, given, [&](uint32_t rank, uint32_t token, const TokenPart& part) {
     if (!given.has(args.step)) return;
-    const Row<Element> part(travelling(args, rank, token), 0, args.hidden);
-    for (uint32_t packet = platform::thread(); packet < part.packets(); packet += platform::threads()) {
-      part.store(packet, given.load(args.step, packet));
+    const Row<Element> into(travelling(args, rank, token), 0, args.hidden);
+    for (uint32_t packet = part.first; packet < into.packets(); packet += part.step) {
+      into.store(packet, given.load(args.step, packet));
     }
   });
   platform::release_next();
@@ -137,31 +165,28 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_give(SYMMETRA_ARGS(Exper
 /// Sends what this rank gives each token to the token's rank, in packets, and a greeting to every rank. A block takes a token
 /// of a rank.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_return(SYMMETRA_ARGS(ExpertArgs) args) {
-  auto* const words = platform::shared<uint32_t>();
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::kept_shared<uint32_t>();
   platform::wait_prior();
   platform::release_next();  // the summing kernel needs nothing of this one but packets
   const Call call = begin_call(args.calls, args.wait);
-  const ExpertPackets packets(args, call.epoch);
-  if (call.poisoned == 0) {
-    if (platform::block() == 0) {
-      for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
-        platform::store_packet(packets.telling(rank, args.rank, 0), ByteProtocol::encode({{0, 0}}, call.epoch));
+  const uint32_t row = row_packets<RowProtocol>(args.row_bytes);
+  Given<Element> given(args, words + kMaxWorld);
+  each_given(args, words, given, [&](uint32_t rank, uint32_t token, const TokenPart& part) {
+    for (uint32_t step = 0; step < given.steps() && call.poisoned == 0; ++step) {
+      if (!given.has(step)) continue;
+      const uint64_t number = args.exact != 0 ? uint64_t{token} * args.top_k + step : uint64_t{args.rank} * args.max_tokens + token;
+      Packet* const into = ExpertPackets(args, call.epoch).row(rank, number, row);
+      for (uint32_t packet = part.first; packet < packets_of<Element>(args.hidden); packet += part.step) {
+        send_bytes<RowProtocol>(into, packet, given.load(step, packet), Element::kQuietNan, call.epoch);
       }
     }
-    const uint32_t row = row_packets<RowProtocol>(args.row_bytes);
-    Given<Element> given(args, words + kMaxWorld);
-    each_given(args, words, [&](uint32_t rank, uint32_t token) {
-      given.find(rank, token);
-      for (uint32_t step = 0; step < given.steps(); ++step) {
-        if (!given.has(step)) continue;
-        const uint64_t number = args.exact != 0 ? uint64_t{token} * args.top_k + step : uint64_t{args.rank} * args.max_tokens + token;
-        Packet* const into = packets.row(rank, number, row);
-        for (uint32_t packet = platform::thread(); packet < packets_of<Element>(args.hidden); packet += platform::threads()) {
-          send_bytes<RowProtocol>(into, packet, given.load(step, packet), Element::kQuietNan, call.epoch);
-        }
-      }
-    });
+  });
+  if (platform::block() == 0 && call.poisoned == 0) {
+    const ExpertPackets packets(args, call.epoch);
+    for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
+      platform::store_packet(packets.telling(rank, args.rank, 0), ByteProtocol::encode({{0, 0}}, call.epoch));
+    }
   }
   platform::sync_block();  // all have read the state
   end_telling(args.calls, call.epoch, 0);
@@ -266,7 +291,8 @@ class Givers {
 /// Sums the parts of a token of this rank: of ranks in their order; exact, the token's results in the order of its experts,
 /// all at once or one a step. All threads of the block call it.
 template <class Element, class Parts>
-SYMMETRA_DEVICE void take_token(const ExpertArgs& args, uint32_t token, Parts& parts, Givers& givers) {
+SYMMETRA_DEVICE void take_token(const ExpertArgs& args, const TokenPart& part, Parts& parts, Givers& givers) {
+  const uint32_t token = part.unit;
   constexpr uint32_t kCount = kValues<Element, 4>;
   const bool exact = args.exact != 0, one = exact && !Parts::kAllSteps, weighs = exact && args.weighs != 0;
   const bool last = !one || args.step + 1 == args.top_k;
@@ -277,7 +303,7 @@ SYMMETRA_DEVICE void take_token(const ExpertArgs& args, uint32_t token, Parts& p
   // The rank of a part; kNone: there is none.
   const auto rank_of = [&](uint32_t i) { return i >= end ? kNone : exact ? givers.rank(i) : givers.gives(i) ? i : kNone; };
   SYMMETRA_ROLLED
-  for (uint32_t packet = platform::thread(); packet < output.packets(); packet += platform::threads()) {
+  for (uint32_t packet = part.first; packet < output.packets(); packet += part.step) {
     float sums[kCount] = {};
     bool whole = true;
     for (uint32_t i = 0; i < kCount && begin > 0; ++i) sums[i] = kept[packet * kCount + i];
@@ -322,8 +348,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(Exper
   Givers givers(args, platform::shared<uint32_t>());
   LoadedParts<Element, Here> parts(args);
   const uint32_t tokens = taken_tokens(args);
-  for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    take_token<Element>(args, token, parts, givers);
+  for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
+    take_token<Element>(args, TokenPart(args, item), parts, givers);
   }
   platform::release_next();
 }
@@ -339,8 +365,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_pull(SYMMETRA_ARGS(Exper
   const uint32_t tokens = taken_tokens(args);
   BlockBarrier barrier(args, args.world, call, args.op);
   if (barrier.enter()) {
-    for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-      take_token<Element>(args, token, parts, givers);
+    for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
+      take_token<Element>(args, TokenPart(args, item), parts, givers);
     }
   }
   platform::release_next();
@@ -351,16 +377,16 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_pull(SYMMETRA_ARGS(Exper
 /// Awaits the parts of each token of this rank, and sums them. The first block awaits the greetings of all ranks. A block
 /// takes a token. Behind its sending kernel it starts at once: what it reads comes in packets or was there before that kernel.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_sum(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum(SYMMETRA_ARGS(ExpertArgs) args) {
   if (args.follows == 0) platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   const ExpertPackets packets(args, call.epoch);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
-  Givers givers(args, platform::shared<uint32_t>());
+  Givers givers(args, platform::kept_shared<uint32_t>());
   ArrivingParts parts(args, packets, waiter);
   const uint32_t tokens = taken_tokens(args);
-  for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    take_token<Element>(args, token, parts, givers);
+  for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
+    take_token<Element>(args, TokenPart(args, item), parts, givers);
   }
   if (platform::block() == 0) {
     for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {

@@ -96,38 +96,33 @@ class Asked {
  public:
   /// Behind platform::wait_prior.
   SYMMETRA_DEVICE explicit Asked(const ExpertArgs& args)
-      : args_(args),
-        table_(args),
-        claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens),
-        tokens_(claimed_ <= args.tokens ? claimed_ : 0) {}
+      : args_(args), table_(args), claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens) {}
 
-  SYMMETRA_DEVICE uint32_t claimed() const { return claimed_; }
-  SYMMETRA_DEVICE uint32_t tokens() const { return tokens_; }
-  SYMMETRA_DEVICE uint32_t pairs() const { return tokens_ * args_.top_k; }
+  /// Tokens that take part. Who asks waits for the device's count.
+  SYMMETRA_DEVICE uint32_t tokens() const { return claimed_ <= args_.tokens ? claimed_ : 0; }
+  SYMMETRA_DEVICE uint32_t pairs() const { return tokens() * args_.top_k; }
   SYMMETRA_DEVICE int64_t expert(uint32_t pair) const {
     const auto* const ids = static_cast<const uint8_t*>(args_.ids);
     return args_.id_bytes == 8 ? platform::load<int64_t>(ids + uint64_t{pair} * 8)
                                : int64_t{platform::load<int32_t>(ids + uint64_t{pair} * 4)};
   }
-  SYMMETRA_DEVICE bool is_bad(uint32_t pair) const { return expert(pair) != -1 && !table_.has(expert(pair)); }
-  SYMMETRA_DEVICE Target target(uint32_t pair) const { return table_.target(expert(pair), pair / args_.top_k); }
+  SYMMETRA_DEVICE bool is_bad(uint32_t pair) const { return is_bad(expert(pair)); }
+  SYMMETRA_DEVICE bool is_bad(int64_t expert) const { return expert != -1 && !table_.has(expert); }
+  SYMMETRA_DEVICE Target target(uint32_t pair) const { return target(pair, expert(pair)); }
+  SYMMETRA_DEVICE Target target(uint32_t pair, int64_t expert) const { return table_.target(expert, pair / args_.top_k); }
   SYMMETRA_DEVICE uint16_t copy(uint32_t pair) const { return target(pair).copy; }
-  /// The head without what follows it, by all threads of the block.
-  SYMMETRA_DEVICE ExpertHead head(uint32_t* words) const {
-    uint32_t first_bad = 0;  // counted from the end, so that the first is the largest
-    for (uint32_t pair = platform::thread(); pair < pairs() && first_bad == 0; pair += platform::threads()) {
-      if (is_bad(pair)) first_bad = kNone - pair;
-    }
-    if (!platform::sync_block_or(first_bad != 0)) return {tokens_, claimed_, args_.tokens, kNone, 0, 0};
-    const uint32_t pair = kNone - block_max(first_bad, words);
-    return {0, claimed_, args_.tokens, pair / args_.top_k, expert(pair), 0};
+  /// The head without what follows it. All threads of the block call it: `bad`: whether a thread has a bad pair; each says its
+  /// first, or kNone.
+  SYMMETRA_DEVICE ExpertHead head(bool bad, uint32_t first_bad, uint32_t* words) const {
+    if (!bad) return {tokens(), claimed_, args_.tokens, kNone, 0, claimed_ > args_.tokens, 0};
+    const uint32_t pair = kNone - block_max(kNone - first_bad, words);  // counted from the end, so that the first is the largest
+    return {0, claimed_, args_.tokens, pair / args_.top_k, expert(pair), 1, 0};
   }
 
  private:
   const ExpertArgs& args_;
   ExpertTable table_;
   uint32_t claimed_;
-  uint32_t tokens_;
 };
 
 /// Writes the own head. All blocks copy what the caller asks for; then a block counts the pairs of a copy, or the tokens for a
@@ -164,7 +159,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
       const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
     } else {
-      const ExpertHead head = asked.head(words);
+      uint32_t first_bad = kNone;
+      for (uint32_t pair = platform::thread(); pair < asked.pairs() && first_bad == kNone; pair += platform::threads()) {
+        if (asked.is_bad(pair)) first_bad = pair;
+      }
+      const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
       if (platform::thread() == 0) *heads.head(args.rank) = head;
     }
   }

@@ -14,6 +14,8 @@ namespace symmetra::kernels {
 
 /// Words of a head ahead of the copies of its pairs.
 constexpr uint32_t kHeadWords = sizeof(ExpertHead) / 4;
+/// Of these words: the one that is nonzero where something is wrong.
+constexpr uint32_t kHeadWrong = 6;
 
 /// How rows travel: sixteen bytes a packet, of which four bytes that mean "not arrived" are replaced; or eight, bit for bit.
 using RowProtocol = Sentinel<F32>;
@@ -39,11 +41,10 @@ class ExpertPackets {
   SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const {
     return static_cast<uint32_t>(platform::load_relaxed(&telling(args_.rank, source, i / 2)->half[i % 2]));
   }
+  /// The packets of a head: the head, the copies of four pairs a packet, the weights of two. This is the first of weights.
+  SYMMETRA_DEVICE uint32_t weights_at(uint32_t tokens) const { return kHeadWords / 2 + (tokens * args_.top_k + 3) / 4; }
   /// Packets of a head of so many tokens.
-  SYMMETRA_DEVICE uint32_t head_packets(uint32_t tokens) const {
-    const uint32_t pairs = tokens * args_.top_k;
-    return (kHeadWords + (pairs + 1) / 2 + pairs + 1) / 2;
-  }
+  SYMMETRA_DEVICE uint32_t head_packets(uint32_t tokens) const { return weights_at(tokens) + (tokens * args_.top_k + 1) / 2; }
 
  private:
   SYMMETRA_DEVICE Packet* at(uint32_t rank, uint64_t offset) const {

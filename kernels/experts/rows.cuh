@@ -44,20 +44,26 @@ class OwnRegion {
 /// The ranks of a token's experts, which the threads of a block find together.
 class TokenRanks {
  public:
-  /// `words`: of block-shared memory, one for each of the token's experts.
+  /// `words`: of block-shared memory, kMostTopK, at a multiple of sixteen bytes.
   SYMMETRA_DEVICE TokenRanks(const ExpertArgs& args, uint32_t* words) : args_(args), words_(words) {}
 
-  /// Notes the rank of each expert, as `rank(k)` says: kNoRank for none.
+  /// Notes the rank of each expert, as `rank(k)` says: kNoRank for none. The last threads do, because they have least of a row.
   template <class Rank>
   SYMMETRA_DEVICE void begin(Rank rank) const {
-    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) words_[k] = rank(k);
+    for (uint32_t k = platform::threads() - 1 - platform::thread(); k < words(); k += platform::threads()) {
+      const uint32_t its = k < args_.top_k ? rank(k) : kNoRank;
+      words_[k] = its != kNoRank ? 1u << its : 0;
+    }
   }
   /// Learns what all threads noted. All threads of the block call it.
   SYMMETRA_DEVICE void meet() {
     platform::sync_block();
     ranks_ = 0;
     SYMMETRA_ROLLED
-    for (uint32_t k = 0; k < args_.top_k; ++k) ranks_ |= words_[k] != kNoRank ? 1u << words_[k] : 0;
+    for (uint32_t k = 0; k < words(); k += 4) {
+      const auto four = platform::load_shared<Words<4>>(words_ + k);
+      ranks_ |= four.word[0] | four.word[1] | four.word[2] | four.word[3];
+    }
   }
   /// Calls `body` with each rank. Ranks start at different peers, so that they do not all write to one at once.
   template <class Body>
@@ -70,6 +76,8 @@ class TokenRanks {
   }
 
  private:
+  SYMMETRA_DEVICE uint32_t words() const { return (args_.top_k + 3) / 4 * 4; }  // read four at once
+
   const ExpertArgs& args_;
   uint32_t* words_;
   uint32_t ranks_ = 0;  ///< a bit a rank

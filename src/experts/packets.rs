@@ -30,6 +30,9 @@ const MOST_ROWS_AT_ONCE: usize = 8;
 const MOST_HELD_WORDS: usize = 4096;
 /// Least blocks of a kernel whose work other ranks decide.
 const LEAST_BLOCKS: usize = 8;
+/// Blocks among which the packets of few tokens are divided, and the fewest packets that a block is worth.
+const SHARED_BLOCKS: usize = 64;
+const LEAST_PACKETS: usize = 128;
 /// Kernels with a state of their own.
 const KERNELS: usize = 4;
 
@@ -70,10 +73,11 @@ impl PacketForm {
         let Form { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
         let dispatch_at = form.heads_at(config.in_flight);
-        let head_words = size_of::<args::ExpertHead>() / 4 + pairs.div_ceil(2) + pairs;
+        // Of copies a packet has four, of weights two.
+        let head_packets = size_of::<args::ExpertHead>() / 8 + pairs.div_ceil(4) + pairs.div_ceil(2);
         // Bytes travel as packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
-        let dispatch = Area::new(dispatch_at, [world, head_words.div_ceil(2)], world * max_tokens * per_row);
+        let dispatch = Area::new(dispatch_at, [world, head_packets], world * max_tokens * per_row);
         let parts = if exact { pairs } else { world * max_tokens };
         let combine_at = dispatch_at + buffers * dispatch.buffer_bytes;
         let combine = Area::new(combine_at, [world, 1], parts * (form.part_bytes / PACKET_BYTES));
@@ -148,6 +152,13 @@ impl Inner {
         ExpertStep { args, work, most_blocks: self.config.blocks }
     }
 
+    /// A kernel of parts of so many tokens, each of which several blocks share while tokens are few.
+    fn shared(&self, args: args::ExpertArgs, tokens: usize) -> ExpertStep {
+        let packets = self.form.part_bytes / PACKET_BYTES;
+        let parts = (SHARED_BLOCKS / tokens).clamp(1, packets.div_ceil(LEAST_PACKETS));
+        self.packed(args::ExpertArgs { parts: parts as u16, ..args }, [tokens * parts, packets.div_ceil(parts)])
+    }
+
     /// The kernel that sends heads and rows.
     pub(super) fn send_step(
         &self,
@@ -182,7 +193,7 @@ impl Inner {
         let receive = args::ExpertArgs {
             output: address(into.map(|into| &into.rows)),
             into: self.outputs(into),
-            rows_at_once: at_once as u32,
+            rows_at_once: at_once as u16,
             follows: follows.into(),
             holds: (form.held_words() <= MOST_HELD_WORDS).into(),
             ..self.packet_args(args::kExpertReceive, underway, Operation::Dispatch)?
@@ -207,8 +218,7 @@ impl Inner {
             rows: address::<c_void>(Some(results)).cast_const(),
             ..self.combine_args(args::kExpertReturn, underway, unweighted)?
         };
-        let expected = (underway.tokens * self.form.world).max(LEAST_BLOCKS);
-        Ok(self.packed(back, [expected, self.form.part_bytes / PACKET_BYTES]))
+        Ok(self.shared(back, (underway.tokens * self.form.world).max(LEAST_BLOCKS)))
     }
 
     /// The kernel that sums the results of this rank's tokens, into memory that nobody reads if nobody takes them. `follows`:
@@ -226,6 +236,6 @@ impl Inner {
             follows: follows.into(),
             ..self.combine_args(args::kExpertSum, underway, options.unweighted)?
         };
-        Ok(self.packed(sum, [underway.tokens.max(1), self.form.part_bytes / PACKET_BYTES]))
+        Ok(self.shared(sum, underway.tokens.max(1)))
     }
 }

@@ -100,6 +100,7 @@ impl Inner {
             buffers: 1,
             telling_packets: 1,
             rows_at_once: 1,
+            parts: 1,
             follows: 0,
             holds: 0,
             peers: [std::ptr::null_mut(); args::kMaxWorld as usize],

@@ -531,6 +531,7 @@ pub const kMostTopK: u32 = 64;
 pub const kScanWords: u32 = 2;
 pub const kMostExpertHidden: u32 = 65536;
 pub const kMostCopies: u32 = 65534;
+pub const kMostAheadThreads: u32 = 512;
 pub const kNone: u32 = 4294967295;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -540,7 +541,8 @@ pub struct ExpertHead {
     pub room: u32,
     pub bad_token: u32,
     pub bad_expert: i64,
-    pub reserved: u64,
+    pub wrong: u32,
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -551,7 +553,8 @@ const _: () = {
     ["Offset of field: ExpertHead::room"][::std::mem::offset_of!(ExpertHead, room) - 8usize];
     ["Offset of field: ExpertHead::bad_token"][::std::mem::offset_of!(ExpertHead, bad_token) - 12usize];
     ["Offset of field: ExpertHead::bad_expert"][::std::mem::offset_of!(ExpertHead, bad_expert) - 16usize];
-    ["Offset of field: ExpertHead::reserved"][::std::mem::offset_of!(ExpertHead, reserved) - 24usize];
+    ["Offset of field: ExpertHead::wrong"][::std::mem::offset_of!(ExpertHead, wrong) - 24usize];
+    ["Offset of field: ExpertHead::reserved"][::std::mem::offset_of!(ExpertHead, reserved) - 28usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -634,7 +637,8 @@ pub struct ExpertArgs {
     pub buffer_bytes: u64,
     pub buffers: u32,
     pub telling_packets: u32,
-    pub rows_at_once: u32,
+    pub rows_at_once: u16,
+    pub parts: u16,
     pub follows: u16,
     pub holds: u16,
     pub peers: [*mut u8; 16usize],
@@ -695,6 +699,7 @@ const _: () = {
     ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 368usize];
     ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 372usize];
     ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 376usize];
+    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 378usize];
     ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 380usize];
     ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 382usize];
     ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 384usize];

@@ -212,9 +212,11 @@ pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64, quantised: b
 /// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit.
 pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2], most_blocks: u32) -> Geometry {
     let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
+    let ahead = [args::kExpertReceive, args::kExpertGive, args::kExpertReturn, args::kExpertSum];
+    let most_threads = if ahead.contains(&step.task) { args::kMostAheadThreads as usize } else { 1024 };
     let (blocks, threads, programmatic) = match shape {
         Shape::Host { blocks: most, threads } => (blocks.min(most), threads, 0),
-        Shape::Gpu => (blocks, items.clamp(1, 1024).next_multiple_of(32) as u32, 1),
+        Shape::Gpu => (blocks, items.clamp(1, most_threads).next_multiple_of(32) as u32, 1),
     };
     let shared_bytes = VOTE_BYTES + 4 * (threads * args::kScanWords + expert_words(step));
     Geometry { blocks, threads, shared_bytes, programmatic, cluster: 0 }
@@ -225,9 +227,10 @@ fn expert_words(step: &ExpertArgs) -> u32 {
     if step.task != args::kExpertReceive {
         return args::kMaxWorld + 2 * args::kMostTopK + step.hidden.div_ceil(args::kCodeGroup);
     }
-    let (heads, lists) = (size_of::<ExpertHead>() as u32 / 4 * step.world, step.rows_at_once * (1 + 2 * step.top_k));
+    let lists = u32::from(step.rows_at_once) * (step.top_k.next_multiple_of(4) + 2 * step.top_k);
+    let heads = size_of::<ExpertHead>() as u32 / 4 * step.world;
     let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
-    heads + step.copies + 2 * step.local + 1 + lists + held
+    heads + step.copies + 2 * step.local + lists + held
 }
 
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.

@@ -20,7 +20,7 @@ constexpr uint32_t kCalls = 5;
 
 /// What does not change from call to call.
 struct Setting {
-  uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once;
+  uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once, parts;
   bool packets, bytes, exact, weighs, holds;
   std::vector<std::vector<uint32_t>> placed;  ///< the experts of each rank
 };
@@ -79,7 +79,7 @@ class Trial {
     weights_offset_ = up(copies_offset_ + 2 * pairs, 16);
     head_bytes_ = up(weights_offset_ + 4 * pairs, 16);
     capacity_ = set_.layout == kRowsByRank ? set_.world * set_.max_tokens : set_.world * pairs + copies * (set_.align - 1);
-    telling_ = (sizeof(ExpertHead) / 4 + (pairs + 1) / 2 + pairs + 1) / 2;
+    telling_ = sizeof(ExpertHead) / 8 + (pairs + 3) / 4 + (pairs + 1) / 2;
     tellings_at_ = up(set_.world * head_bytes_, 256);
     rows_at_ = tellings_at_ + up(set_.world * telling_ * 16, 256);
     const uint64_t per_row = row_bytes_ * (set_.bytes ? 2 : 1), parts = set_.exact ? pairs : uint64_t{set_.world} * set_.max_tokens;
@@ -214,7 +214,8 @@ class Trial {
     args.buffer_bytes = buffer_bytes_;
     args.buffers = 2;
     args.telling_packets = static_cast<uint32_t>(telling_);
-    args.rows_at_once = set_.rows_at_once;
+    args.rows_at_once = static_cast<uint16_t>(set_.rows_at_once);
+    args.parts = static_cast<uint16_t>(set_.parts);
     args.follows = call % 2;
     args.holds = set_.holds;
     for (uint32_t peer = 0; peer < set_.world; ++peer) {
@@ -418,6 +419,7 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
   set.blocks = 1 + below(3);
   set.threads = std::vector<uint32_t>{1, 3, 5}[trial % 3];
   set.rows_at_once = 1 + below(3);
+  set.parts = 1 + below(3);
   set.packets = trial % 2 == 0;
   set.exact = set.layout != kRowsByRank && below(3) == 0;
   set.weighs = set.layout != kRowsByRank && below(4) != 0;

@@ -74,6 +74,15 @@ SYMMETRA_DEVICE T* shared() {
   return reinterpret_cast<T*>(block_shared);
 }
 
+/// `shared`, whose address stays in a register. Else it is found anew at each use, which takes longer than the use.
+template <class T>
+SYMMETRA_DEVICE T* kept_shared() {
+  T* memory = shared<T>();
+  asm volatile("" : "+l"(memory));
+  __builtin_assume(__isShared(memory));
+  return memory;
+}
+
 SYMMETRA_DEVICE void sync_block() { __syncthreads(); }
 /// A sync_block that tells every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) { return __syncthreads_or(vote) != 0; }
@@ -105,6 +114,9 @@ SYMMETRA_DEVICE uint32_t team_before(uint32_t value) {
   }
   return all - value;
 }
+
+/// The value of thread `from` of the team. All threads of the team call it.
+SYMMETRA_DEVICE uint32_t team_get(uint32_t value, uint32_t from) { return __shfl_sync(0xFFFFFFFF, value, from); }
 
 /// The sum over a team, as a tree of neighbours.
 SYMMETRA_DEVICE float team_sum(float value) {

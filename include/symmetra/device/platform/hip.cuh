@@ -106,6 +106,12 @@ SYMMETRA_DEVICE T* shared() {
   return reinterpret_cast<T*>(block_shared);
 }
 
+/// `shared`, for kernels that use it throughout.
+template <class T>
+SYMMETRA_DEVICE T* kept_shared() {
+  return shared<T>();
+}
+
 /// A fence of the block alone leaves stores of other wavefronts in flight, and one thread's release after the barrier
 /// would not wait for them. So every wavefront waits for its own.
 SYMMETRA_DEVICE void sync_block() {
@@ -169,6 +175,9 @@ SYMMETRA_DEVICE uint32_t team_before(uint32_t value) {
   }
   return all - value;
 }
+
+/// The value of thread `from` of the team. All threads of the team call it.
+SYMMETRA_DEVICE uint32_t team_get(uint32_t value, uint32_t from) { return hip::of_lane(from, value); }
 
 /// The sum over a team, as a tree of neighbours.
 SYMMETRA_DEVICE float team_sum(float value) {

@@ -90,6 +90,12 @@ SYMMETRA_DEVICE T* shared() {
   return reinterpret_cast<T*>(host::current.shared + host::kReservedSharedBytes);
 }
 
+/// `shared`, for kernels that use it throughout.
+template <class T>
+SYMMETRA_DEVICE T* kept_shared() {
+  return shared<T>();
+}
+
 SYMMETRA_DEVICE void sync_block() {
   if (host::current.threads > 1) host::current.barrier->arrive_and_wait();
 }
@@ -115,6 +121,7 @@ SYMMETRA_DEVICE uint32_t team_max(uint32_t, uint32_t value) { return value; }
 
 /// The sum of the values of the threads of a team that come before this one, here none.
 SYMMETRA_DEVICE uint32_t team_before(uint32_t) { return 0; }
+SYMMETRA_DEVICE uint32_t team_get(uint32_t value, uint32_t) { return value; }
 
 /// The sum over a team, as a tree of neighbours.
 SYMMETRA_DEVICE float team_sum(float value) { return value; }
