@@ -2,6 +2,7 @@
 #include "symmetra/experts.hpp"
 
 #include "cpp/core/call.hpp"
+#include "cpp/core/settings.hpp"
 #include "symmetra/collectives.hpp"
 #include "symmetra/src/capi/experts.rs.h"
 #include "symmetra/src/capi/mod.rs.h"
@@ -100,8 +101,8 @@ ExpertConfig ExpertConfig::backend(const std::string& name, std::size_t world_si
   return config;
 }
 
-std::uint64_t expert_bytes(std::size_t world_size, const ExpertConfig& config) {
-  return call([&] { return core::expert_bytes(world_size, settings_of(config)); });
+std::uint64_t expert_bytes(std::size_t world_size, const Config& group, const ExpertConfig& config) {
+  return call([&] { return core::expert_bytes(world_size, core::settings_of(group), settings_of(config)); });
 }
 
 Experts Collectives::experts(const ExpertConfig& config) const {
@@ -144,9 +145,7 @@ std::size_t Experts::capacity() const { return core::experts_capacity(live(core_
 std::vector<MethodExplanation> Experts::explain() const {
   std::vector<MethodExplanation> explanations;
   for (const core::ExplainedMethod& explained : core::experts_explain(live(core_))) {
-    MethodExplanation explanation{static_cast<Method>(explained.method), std::nullopt};
-    if (!explained.serves) explanation.refusal = std::string(explained.refusal);
-    explanations.push_back(std::move(explanation));
+    explanations.push_back({static_cast<Method>(explained.method), explained.serves, std::string(explained.reason)});
   }
   return explanations;
 }

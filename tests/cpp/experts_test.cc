@@ -149,6 +149,7 @@ void codes() {
     const Stream& stream = two.stream;
     ExpertConfig config(2, 1, kElems, 2);
     config.dtype = Dtype::kF32;
+    config.method = Method::kDirect;
     config.wire = Wire::kGivenF8;
     std::vector<std::uint8_t> own(2 * kElems);
     const auto code = [](std::size_t source, std::size_t i) { return static_cast<std::uint8_t>((source * 50 + i) % 127); };
@@ -375,7 +376,8 @@ void halves() {
     const std::vector<MethodExplanation> explained = direct.explain();
     CHECK_EQ(explained.size(), 4u);
     for (const MethodExplanation& explanation : explained) {
-      CHECK_EQ(explanation.refusal.value_or("serves"), explanation.method == Method::kDirect ? "serves" : "the settings name Direct");
+      CHECK_EQ(explanation.serves, explanation.method == Method::kDirect);
+      CHECK_EQ(explanation.reason, "the settings name Direct");
     }
     two.communicator.close();
   });

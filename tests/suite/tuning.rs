@@ -4,9 +4,10 @@ use crate::support::device::kind;
 use crate::support::world::{meet, open};
 use crate::support::{Rank, config, threads};
 use symmetra::bootstrap::Bootstrap;
+use symmetra::experts::{Combine, ExpertConfig, Method, Received, Routing};
 use symmetra::{
-    Algorithm, Config, Determinism, Dtype, Error, Result, RmsNorm, RowNorm, SymmetricBuffer, TunedNorm, TunedRow,
-    TunedTable, Tuning,
+    Algorithm, Config, Determinism, DeviceBuffer, Dtype, Error, Result, RmsNorm, RowNorm, SymmetricBuffer,
+    TunedExperts, TunedNorm, TunedRow, TunedTable, Tuning,
 };
 
 /// Small messages by the algorithm that the built-in table keeps for the largest.
@@ -24,6 +25,7 @@ fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
         timings: Vec::new(),
         codecs: Vec::new(),
         norms: Vec::new(),
+        experts: Vec::new(),
     }
 }
 
@@ -89,7 +91,48 @@ fn a_tuning_decides_how_norms_run() {
     });
 }
 
-/// What the test above rests on.
+/// Every rank takes the method of the file, and the rows go where they should.
+#[test]
+fn a_tuning_decides_the_method_of_experts() {
+    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let tuned = |rows| {
+        let experts = vec![TunedExperts { world_size: 2, experts: 2, top_k: 1, hidden: 4, rows }];
+        checked(Tuning { experts, ..tuning(4096, false) })
+    };
+    let layer = |tokens| {
+        let mut config = ExpertConfig::new(2, 1, 4, tokens);
+        config.dtype = Dtype::F32;
+        config
+    };
+    // Rows of 16 bytes.
+    threads(2, &tuned(vec![row(Some(32), "direct"), row(None, "packets")]), |rank| {
+        for (tokens, method) in [(1, Method::Direct), (2, Method::Direct), (3, Method::Packets)] {
+            let experts = rank.communicator.experts(layer(tokens)).unwrap();
+            assert_eq!(experts.method(), method, "{tokens} tokens");
+            let serves = experts.explain().into_iter().find(|explained| explained.serves).unwrap();
+            assert_eq!(serves.method, method);
+            assert!(serves.reason.contains("measured on this machine by `symmetra tune`"), "{serves}");
+            // To the expert of the other rank and back.
+            let stream = &rank.stream;
+            let ids = DeviceBuffer::from_slice(&vec![1 - rank.rank() as i32; tokens], stream).unwrap();
+            let rows: Vec<f32> = (0..tokens * 4).map(|index| (index + rank.rank()) as f32).collect();
+            let hidden = DeviceBuffer::from_slice(&rows, stream).unwrap();
+            let received = DeviceBuffer::from_slice(&vec![0f32; experts.capacity() * 4], stream).unwrap();
+            let output = DeviceBuffer::from_slice(&vec![0f32; tokens * 4], stream).unwrap();
+            let routing = Routing::new(&ids);
+            let routed = experts.dispatch(&routing, &hidden, &Received::rows(&received), stream).unwrap();
+            routed.combine(&received, &output, Combine::default(), stream).unwrap();
+            rank.communicator.synchronize(stream).unwrap();
+            assert_eq!(output.read(stream).unwrap(), rows);
+        }
+    });
+    threads(2, &tuned(vec![row(None, "ring")]), |rank| match rank.communicator.experts(layer(1)).map(drop) {
+        Err(Error::InvalidArgument { message }) => assert!(message.contains("ring, but it must be packets or direct")),
+        other => panic!("{other:?}"),
+    });
+}
+
+/// What the tests of all-reduces and norms rest on.
 #[test]
 fn a_choice_that_is_not_the_tuned_one_is_a_mismatch() {
     for (elems, other) in [(1024, Algorithm::OneShotSentinel), (1025, Algorithm::TwoShotZeroCopy)] {

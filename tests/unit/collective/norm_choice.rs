@@ -89,6 +89,7 @@ fn tuning(rows: &[(Option<u64>, &str)]) -> Tuning {
         timings: Vec::new(),
         codecs: Vec::new(),
         norms: vec![TunedNorm { world_size: 4, hidden: 8192, rows: rows.iter().map(row).collect() }],
+        experts: Vec::new(),
     }
 }
 
