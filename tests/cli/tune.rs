@@ -202,7 +202,7 @@ fn experts_are_tuned() {
     let path = folder.path().join("tuning.json");
     let args = format!("{FAST} --ranks 2 --ranks-as threads --dtype bf16 --experts 8,2,64 --output {}", path.display());
     let run = symmetra(&args).ok();
-    for words in ["dispatch and its combine of experts 8,2,64", "packets", "direct"] {
+    for words in ["microseconds of a dispatch and combine, experts 8,2,64", "packets", "direct"] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }
     run.fits(80);

@@ -88,12 +88,13 @@ impl Layer {
 
     pub(super) fn methods(&self) -> String {
         let choice = |Choice { up_to_bytes, method, .. }: &Choice| match up_to_bytes {
-            Some(bytes) => format!("{method} up to {bytes} bytes of a rank's rows"),
+            Some(bytes) => format!("{method} up to {bytes} bytes of rows"),
             None => format!("{method} beyond"),
         };
         let choices: Vec<String> = self.choices.iter().map(choice).collect();
         let reason = self.choices.first().map_or("", |choice| choice.reason);
         let other = self.other_backends;
-        format!("by own kernels {} ({reason});\nby other backends {other}", choices.join(", "))
+        let choices = choices.join(", ");
+        format!("by own kernels {choices}\n  ({reason})\nby other backends {other}")
     }
 }

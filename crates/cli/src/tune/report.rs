@@ -190,11 +190,14 @@ fn row(bytes: u64, times_ns: &BTreeMap<String, u64>, table: &[Choice], before: &
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, dtype, memory, .. } = self;
-        write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one ")?;
-        match (self.hidden, self.layer) {
-            (_, Some(layer)) => writeln!(out, "dispatch and its combine of experts {layer}")?,
-            (Some(hidden), _) => writeln!(out, "all-reduce and norm of rows of {hidden} elements")?,
-            (None, None) => writeln!(out, "all-reduce")?,
+        if let Some(layer) = self.layer {
+            writeln!(out, "{ranks} ranks, {dtype}: microseconds of a dispatch and combine, experts {layer}")?;
+        } else {
+            write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+            match self.hidden {
+                Some(hidden) => writeln!(out, " and norm of rows of {hidden} elements")?,
+                None => writeln!(out)?,
+            }
         }
         // Timed algorithms, in the order of their numbers.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
