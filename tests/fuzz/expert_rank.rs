@@ -188,8 +188,13 @@ impl<'q> Calls<'q> {
         if self.rounds.unweighted { options.unweighted() } else { options }
     }
 
-    /// All rounds, as many together as the program says.
-    fn enqueue<'o, T: Value>(&self, all: &'o [Operands<T>], queue: impl Queue<'o> + Copy + 'q) -> Result<()> {
+    /// All rounds, as many together as the program says. `heard` takes what the host counts.
+    fn enqueue<'o, T: Value>(
+        &self,
+        all: &'o [Operands<T>],
+        queue: impl Queue<'o> + Copy + 'q,
+        heard: &mut Vec<u8>,
+    ) -> Result<()> {
         let [begins_dispatch, begins_combine] = self.rounds.halves;
         for together in all.chunks(self.rounds.together) {
             let routed: Vec<Routed<'q>> = if begins_dispatch {
@@ -201,6 +206,9 @@ impl<'q> Calls<'q> {
                 together.iter().map(|own| self.dispatch(own, queue)).collect::<Result<_>>()?
             };
             let mut pairs: Vec<_> = routed.iter().zip(together).collect();
+            for routed in routed.iter().filter(|_| self.rounds.counts) {
+                heard.extend(routed.counts()?.iter().flat_map(|count| (*count as u32).to_le_bytes()));
+            }
             if self.rounds.again {
                 let rows = |own: &'o Operands<T>| (&own.rows_again, &own.codes_again);
                 pairs.iter().try_for_each(|(routed, own)| self.send(routed, rows(own), own, queue))?;
@@ -245,10 +253,10 @@ fn run_of<T: Value>(experts: &Experts, layer: &Layer, rounds: &Rounds, here: Her
         |round: &Round| Operands::<T>::new(stream.device(), &contents(layer, round, member, 0), round.asks(member));
     let all: Vec<Operands<T>> = rounds.rounds.iter().map(operands).collect::<Result<_>>()?;
     let calls = Calls { experts, rounds };
-    let mut found = Vec::new();
+    let (mut found, mut heard) = (Vec::new(), Vec::new());
     let graph = match rounds.replays {
         0 => None,
-        _ => Some(stream.capture(|capture| calls.enqueue(&all, capture))?),
+        _ => Some(stream.capture(|capture| calls.enqueue(&all, capture, &mut Vec::new()))?),
     };
     graph.as_ref().map_or(Ok(()), symmetra::Graph::register)?;
     for run in 0..rounds.runs() {
@@ -258,11 +266,12 @@ fn run_of<T: Value>(experts: &Experts, layer: &Layer, rounds: &Rounds, here: Her
         }
         match &graph {
             Some(graph) => graph.launch(stream)?,
-            None => calls.enqueue(&all, stream)?,
+            None => calls.enqueue(&all, stream, &mut heard)?,
         }
         experts.synchronize(stream)?;
         all.iter().try_for_each(|own| own.read(stream, &mut found))?;
     }
+    found.extend(heard);
     Ok(found)
 }
 
@@ -284,6 +293,7 @@ fn misroute_of<T: Value>(experts: &Experts, asked: &Misrouted, here: Here<'_>) -
         again: false,
         reversed: false,
         unweighted: false,
+        counts: false,
         replays: 0,
         place: None,
     };

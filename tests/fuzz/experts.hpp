@@ -66,7 +66,7 @@ inline Round round_of(Words& words, std::size_t members) {
 /// How calls are made.
 struct Rounds {
   std::size_t experts = 0, together = 1, replays = 0;
-  bool begins_dispatch = false, begins_combine = false, plans = false, again = false, reversed = false, unweighted = false;
+  bool begins_dispatch = false, begins_combine = false, plans = false, again = false, reversed = false, unweighted = false, counts = false;
   std::optional<Lists> place{};
   std::vector<Round> rounds{};
 };
@@ -76,7 +76,8 @@ inline Rounds rounds_of(Words& words) {
   rounds.experts = words.next();
   rounds.together = words.next();
   rounds.replays = words.next();
-  for (bool* flag : {&rounds.begins_dispatch, &rounds.begins_combine, &rounds.plans, &rounds.again, &rounds.reversed, &rounds.unweighted})
+  for (bool* flag : {&rounds.begins_dispatch, &rounds.begins_combine, &rounds.plans, &rounds.again, &rounds.reversed, &rounds.unweighted,
+                     &rounds.counts})
     *flag = words.next() != 0;
   if (words.next() != 0) rounds.place = lists_of(words);
   const std::size_t count = words.next(), members = words.next();
@@ -179,20 +180,21 @@ class Opened {
   std::vector<char> run(const Rounds& rounds, const symmetra::Stream& stream, std::ifstream& file) const {
     std::vector<Operands> all;
     for (const Round& round : rounds.rounds) all.emplace_back(device_, round.at(member_));
+    std::vector<char> found, heard;
     std::optional<symmetra::Graph> graph;
     if (rounds.replays > 0) {
-      graph.emplace(stream.capture([&](symmetra::Capture& capture) { enqueue(rounds, all, capture); }));
+      graph.emplace(stream.capture([&](symmetra::Capture& capture) { enqueue(rounds, all, capture, heard); }));
       graph->register_pointers();
     }
-    std::vector<char> found;
     const std::size_t first_placed = rounds.replays > 0 ? 1 : 0;
     for (std::size_t run = 0; run < std::max<std::size_t>(rounds.replays, 1); ++run) {
       for (const Operands& own : all) own.write(file, stream);
       if (rounds.place && run == first_placed) experts_.place(symmetra::Placement::table(*rounds.place), stream);
-      graph ? graph->launch(stream) : enqueue(rounds, all, stream);
+      graph ? graph->launch(stream) : enqueue(rounds, all, stream, heard);
       experts_.synchronize(stream);
       for (const Operands& own : all) own.read(stream, found);
     }
+    found.insert(found.end(), heard.begin(), heard.end());
     return found;
   }
 
@@ -212,8 +214,8 @@ class Opened {
     return routed;
   }
 
-  /// All rounds, as many together as the program says.
-  void enqueue(const Rounds& rounds, const std::vector<Operands>& all, symmetra::Queue queue) const {
+  /// All rounds, as many together as the program says. `heard` takes what the host counts.
+  void enqueue(const Rounds& rounds, const std::vector<Operands>& all, symmetra::Queue queue, std::vector<char>& heard) const {
     for (std::size_t first = 0; first < all.size(); first += rounds.together) {
       const std::size_t count = std::min(rounds.together, all.size() - first);
       std::vector<symmetra::Routed> routed;
@@ -228,6 +230,13 @@ class Opened {
       }
       for (std::size_t at = 0; at < arriving.size(); ++at)
         routed.push_back(std::move(arriving[at]).receive(all[first + at].into(config_), queue));
+      for (std::size_t at = 0; rounds.counts && at < count; ++at) {
+        for (const std::size_t rows : routed[at].counts()) {
+          const auto word = static_cast<std::uint32_t>(rows);
+          const auto* const bytes = reinterpret_cast<const char*>(&word);
+          heard.insert(heard.end(), bytes, bytes + sizeof word);
+        }
+      }
       for (std::size_t at = 0; rounds.again && at < count; ++at) {
         const Operands& own = all[first + at];
         routed[at].dispatch(own.rows(config_, true), own.into(config_), queue, own.scales(config_));

@@ -49,6 +49,8 @@ pub(crate) struct Rounds {
     /// Whether combines go in the opposite order of the dispatches.
     pub(crate) reversed: bool,
     pub(crate) unweighted: bool,
+    /// Whether the host asks how many rows came, when all dispatches that go together are made; not in a graph.
+    pub(crate) counts: bool,
     /// How often a graph of the calls runs, each time on other operands; 0: the calls are eager.
     pub(crate) replays: usize,
     /// Where experts are from these calls on, or from the second run of the graph on.
@@ -231,7 +233,7 @@ impl Open<'_> {
     /// Says the first difference of what a rank has after calls: what they wrote, run by run and round by round. `exact`:
     /// whether the group's sums are.
     pub(crate) fn differs(&self, rounds: &Rounds, exact: bool, member: usize, found: &[u8]) -> Option<String> {
-        let mut rest = found;
+        let (mut rest, mut counts) = (found, Vec::new());
         for run in 0..rounds.runs() {
             let lists = rounds.placed(run).unwrap_or(&self.lists);
             for (number, round) in rounds.rounds.iter().enumerate() {
@@ -242,16 +244,23 @@ impl Open<'_> {
                 };
                 rest = behind;
                 let form = self.layer.form(exact, lists);
+                if rounds.counts {
+                    // Counts on the device, which were compared as what a call wrote.
+                    let at: usize = sizes[..COUNTS].iter().sum();
+                    counts.extend_from_slice(&own[at..at + sizes[COUNTS]]);
+                }
                 let wrong = of_values!(self.layer.dtype(), wrong(rounds, &form, round, [member, run], own));
                 if let Some(wrong) = wrong {
                     return Some(format!("run {run}, round {number}: {wrong}"));
                 }
             }
         }
-        (!rest.is_empty()).then(|| format!("{} bytes more than expected", rest.len()))
+        (rest != counts).then(|| format!("the host counts {rest:?} instead of {counts:?}"))
     }
 }
 
+/// The number of the counts among what a call writes.
+const COUNTS: usize = 4;
 /// Names of what a call writes.
 const NAMES: [&str; 11] = [
     "rows",

@@ -79,7 +79,7 @@ pub(crate) fn shrunk(
 /// A change of calls on experts to plainer ones. `false`: they are as plain as that.
 type PlainerRounds = fn(&mut Rounds) -> bool;
 
-const PLAINER_ROUNDS: [PlainerRounds; 11] = [
+const PLAINER_ROUNDS: [PlainerRounds; 12] = [
     |rounds| rounds.rounds.len() > 1 && rounds.rounds.pop().is_some(),
     |rounds| {
         let rest = rounds.rounds.len() - 1;
@@ -94,6 +94,7 @@ const PLAINER_ROUNDS: [PlainerRounds; 11] = [
     |rounds| std::mem::take(&mut rounds.again),
     |rounds| std::mem::take(&mut rounds.reversed),
     |rounds| std::mem::take(&mut rounds.unweighted),
+    |rounds| std::mem::take(&mut rounds.counts),
 ];
 
 /// The norms of a program, but for that of a fault, which ranks need not all make.

@@ -69,6 +69,7 @@ impl Text<'_> {
                 self.add([rounds.experts, rounds.together, rounds.replays]);
                 let [dispatches, combines] = rounds.halves;
                 let flags = [dispatches, combines, rounds.plans, rounds.again, rounds.reversed, rounds.unweighted];
+                let flags = flags.into_iter().chain([rounds.counts]);
                 self.add(flags.map(u8::from));
                 self.add([u8::from(rounds.place.is_some())]);
                 rounds.place.iter().for_each(|lists| self.lists(lists));

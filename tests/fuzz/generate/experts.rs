@@ -115,16 +115,18 @@ impl Writer {
             shuffle(random.next(), &mut names);
             layer.lists.iter().map(|list| list.iter().map(|expert| names[*expert]).collect()).collect()
         });
+        let replays = [0, 0, 1, 3][random.below(4)];
         Rounds {
             experts: open.number,
             rounds,
+            counts: replays == 0 && random.below(3) == 0,
             together: 1 + random.below(layer.in_flight),
             halves,
             plans: plans && random.below(3) == 0,
             again: plans && random.below(3) == 0,
             reversed: random.below(2) == 0,
             unweighted: either && random.below(4) == 0,
-            replays: [0, 0, 1, 3][random.below(4)],
+            replays,
             place,
         }
     }
