@@ -3,7 +3,7 @@
 
 #include "cpp/core/call.hpp"
 #include "cpp/core/settings.hpp"
-#include "symmetra/collectives.hpp"
+#include "symmetra/communicator.hpp"
 #include "symmetra/src/capi/experts.rs.h"
 #include "symmetra/src/capi/mod.rs.h"
 
@@ -136,6 +136,9 @@ void Experts::place(const Placement& placement, const Stream& stream) const {
 Experts Experts::without(const std::vector<std::size_t>& lost) const {
   const rust::Slice<const std::size_t> ranks(lost.data(), lost.size());
   return Experts(share(call([&] { return core::experts_without(live(core_), ranks); })));
+}
+Communicator Experts::communicator() const {
+  return Communicator(share(core::communicator_again(*core::experts_group(live(core_)).communicator)));
 }
 void Experts::synchronize(const Stream& stream) const {
   call([&] { core::experts_synchronize(live(core_), queue_of(stream)); });

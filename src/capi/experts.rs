@@ -122,6 +122,7 @@ mod bridge {
         unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>>;
         unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<()>;
         fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>>;
+        fn experts_group(experts: &Experts) -> Group;
         unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<()>;
         fn experts_local(experts: &Experts) -> Vec<usize>;
         fn experts_capacity(experts: &Experts) -> usize;
@@ -246,6 +247,11 @@ unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Qu
 
 fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>, Report> {
     guard(|| experts.without(lost).map(Box::new))
+}
+
+/// The group of the ranks on this host, valid as long as the experts.
+fn experts_group(experts: &Experts) -> Group {
+    Group { communicator: experts.communicator(), coordinator: std::ptr::null() }
 }
 
 /// # Safety
@@ -453,3 +459,7 @@ unsafe fn routed_combine(routed: &Routed, rows: &Operand, asked: &AskedSums, que
 fn routed_counts(routed: &Routed) -> Result<Vec<usize>, Report> {
     guard(|| routed.0.counts())
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/capi/experts.rs"]
+mod tests;

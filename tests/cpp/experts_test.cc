@@ -438,6 +438,12 @@ void survivors() {
       alone.synchronize(two.stream);
       CHECK(routed.counts() == std::vector<std::size_t>({1, 1}));
       CHECK_EQ(received.read<float>(two.stream)[0] + received.read<float>(two.stream)[1], 12.0f);
+      // The new group is this rank's alone, and closes without the other.
+      const Communicator communicator = alone.communicator();
+      CHECK_EQ(communicator.world_size(), 1u);
+      communicator.close();
+      CHECK_THROWS(kClosed, alone.synchronize(two.stream));
+      CHECK_EQ(experts.communicator().world_size(), 2u);
     }
     two.communicator.close();
   });
