@@ -21,7 +21,7 @@ pub struct MethodRange {
     pub reason: &'static str,
 }
 
-const MEASURED: &str = "built-in, measured on a CPU of two cores";
+const MEASURED: &str = "built-in, measured with 2 ranks on a CPU of two cores";
 const ESTIMATED: &str = "built-in, estimated from predicted times: nothing was measured on GPUs";
 const TUNED: &str = "measured on this machine by `symmetra tune`";
 
@@ -50,7 +50,7 @@ const fn predicted(world: usize) -> [Predicted; 2] {
 /// equal, (start of direct access - start of packets) / (time of a byte by packets - by direct access).
 pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     match kind {
-        DeviceKind::Host => 64 << 10,
+        DeviceKind::Host => 16 << 10,
         DeviceKind::Cuda | DeviceKind::Hip => {
             let [packets, direct] = predicted(world);
             (direct.start_ns - packets.start_ns) * 1_000_000 / (packets.megabyte_ns - direct.megabyte_ns)

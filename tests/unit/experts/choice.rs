@@ -50,7 +50,7 @@ fn built_in_packets_serve_until_the_predicted_times_are_equal() {
             let limit = if kind == DeviceKind::Host { packets_up_to_bytes(kind, world) } else { bytes };
             let methods: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.method)).collect();
             assert_eq!(methods, [(limit, Method::Packets), (u64::MAX, Method::Direct)]);
-            let words = if kind == DeviceKind::Host { "measured on a CPU" } else { "estimated" };
+            let words = if kind == DeviceKind::Host { "measured with 2 ranks on a CPU" } else { "estimated" };
             assert!(ranges.iter().all(|range| range.reason.contains(words)), "{ranges:?}");
         }
     }
