@@ -200,7 +200,7 @@ fn main() -> std::result::Result<ExitCode, Box<dyn std::error::Error>> {
     layout.method = if args.packets { Method::Packets } else { Method::Auto };
     let mut config = EnvConfig::default();
     config.tensor_parallel_size = ranks;
-    config.communicator.heap_bytes += expert_bytes(ranks, &layout)?;
+    config.communicator.heap_bytes += expert_bytes(ranks, &config.communicator, &layout)?;
     if args.host || cfg!(not(feature = "cudarc")) {
         config.device = Some(Device::host()?);
     }

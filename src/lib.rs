@@ -147,8 +147,8 @@ pub use collective::{
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Parameter, Result};
 pub use group::{
-    Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedCodec, TunedNorm, TunedRow, TunedTable, TunedTiming,
-    Tuning,
+    Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedCodec, TunedExperts, TunedNorm, TunedRow, TunedTable,
+    TunedTiming, Tuning,
 };
 pub use memory::{
     Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,

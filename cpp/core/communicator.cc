@@ -89,4 +89,12 @@ std::vector<Range> Communicator::explain_norm(Dtype dtype, std::size_t hidden, b
       call([&] { return core::communicator_explain_norm(live(communicator_), static_cast<std::uint32_t>(dtype), hidden, direct); }));
 }
 
+std::vector<Range> Communicator::explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed) const {
+  const core::QuantisedForm asked = core::form_of(form);
+  const auto number = static_cast<std::uint32_t>(dtype);
+  return ranges(call([&] {
+    return core::communicator_explain_quantised_norm(live(communicator_), number, hidden, asked, {direct, placed});
+  }));
+}
+
 }  // namespace symmetra

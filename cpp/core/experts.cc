@@ -2,7 +2,8 @@
 #include "symmetra/experts.hpp"
 
 #include "cpp/core/call.hpp"
-#include "symmetra/collectives.hpp"
+#include "cpp/core/settings.hpp"
+#include "symmetra/communicator.hpp"
 #include "symmetra/src/capi/experts.rs.h"
 #include "symmetra/src/capi/mod.rs.h"
 
@@ -100,8 +101,8 @@ ExpertConfig ExpertConfig::backend(const std::string& name, std::size_t world_si
   return config;
 }
 
-std::uint64_t expert_bytes(std::size_t world_size, const ExpertConfig& config) {
-  return call([&] { return core::expert_bytes(world_size, settings_of(config)); });
+std::uint64_t expert_bytes(std::size_t world_size, const Config& group, const ExpertConfig& config) {
+  return call([&] { return core::expert_bytes(world_size, core::settings_of(group), settings_of(config)); });
 }
 
 Experts Collectives::experts(const ExpertConfig& config) const {
@@ -136,6 +137,9 @@ Experts Experts::without(const std::vector<std::size_t>& lost) const {
   const rust::Slice<const std::size_t> ranks(lost.data(), lost.size());
   return Experts(share(call([&] { return core::experts_without(live(core_), ranks); })));
 }
+Communicator Experts::communicator() const {
+  return Communicator(share(core::communicator_again(*core::experts_group(live(core_)).communicator)));
+}
 void Experts::synchronize(const Stream& stream) const {
   call([&] { core::experts_synchronize(live(core_), queue_of(stream)); });
 }
@@ -144,9 +148,7 @@ std::size_t Experts::capacity() const { return core::experts_capacity(live(core_
 std::vector<MethodExplanation> Experts::explain() const {
   std::vector<MethodExplanation> explanations;
   for (const core::ExplainedMethod& explained : core::experts_explain(live(core_))) {
-    MethodExplanation explanation{static_cast<Method>(explained.method), std::nullopt};
-    if (!explained.serves) explanation.refusal = std::string(explained.refusal);
-    explanations.push_back(std::move(explanation));
+    explanations.push_back({static_cast<Method>(explained.method), explained.serves, std::string(explained.reason)});
   }
   return explanations;
 }

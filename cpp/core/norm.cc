@@ -7,16 +7,18 @@
 
 namespace symmetra {
 
+core::QuantisedForm core::form_of(const symmetra::QuantisedForm& form) {
+  return {static_cast<std::uint32_t>(form.scaling), static_cast<std::uint32_t>(form.to), static_cast<std::uint32_t>(form.layout),
+          form.elems};
+}
+
 using core::operand_of;
 
 namespace {
 
 core::AskedRows asked_rows(const QuantisedRows& rows) {
   core::AskedRows asked{};
-  asked.scaling = static_cast<std::uint32_t>(rows.scaling);
-  asked.to = static_cast<std::uint32_t>(rows.to);
-  asked.layout = static_cast<std::uint32_t>(rows.layout);
-  asked.elems = rows.elems;
+  asked.form = core::form_of({rows.scaling, rows.to, rows.elems, rows.layout});
   asked.values = operand_of(rows.values);
   if ((asked.has_scales = rows.scales.has_value())) asked.scales = operand_of(*rows.scales);
   if ((asked.has_known_scale = rows.known_scale.has_value())) asked.known_scale = operand_of(*rows.known_scale);

@@ -122,6 +122,8 @@ class Worker {
     ExpertConfig config(layer.experts, layer.top_k, layer.hidden, layer.tokens);
     config.dtype = Dtype::kF32;
     config.layout = Layout::kByExpert;
+    // In packets, routing and rows travel together: nothing can be planned.
+    config.method = Method::kDirect;
     return config;
   }
 

@@ -1,5 +1,7 @@
 // An MLP over tensor, pipeline and data parallel ranks; the C++ version of examples/tensor_parallel_mlp.rs:
 //   symmetra launch -n 8 -- tensor_parallel_mlp --tp 2 --pp 2 --dp 2
+// With --fp8 the first product of a block is W8A8: the norm before the block writes e4m3 codes with a static scale, W1 is e4m3 codes with
+// one scale a matrix, and stages send codes. W2 stays f32. GPUs from compute capability 8.9 on have FP8.
 // Runs on GPUs if built with -DWITH_CUBLASLT, the CUDA headers and -lcublasLt; else on the CPU.
 #include <algorithm>
 #include <chrono>
@@ -23,10 +25,39 @@ using std::size_t;
 // What norms add to a mean square.
 constexpr float kEpsilon = 1e-6f;
 
+// Codes of e4m3: a sign, 4 bits of exponent, 3 of fraction.
+using Codes = std::vector<std::uint8_t>;
+
+float decode(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  const float size =
+      exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9) : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  return code < 128 ? size : -size;
+}
+
+// The nearest code, of two the even one; saturates.
+std::uint8_t encode(float value) {
+  static const std::vector<float> sizes = [] {
+    std::vector<float> all;
+    for (std::uint8_t code = 0; code < 0x7f; ++code) all.push_back(decode(code));
+    return all;
+  }();
+  const float size = std::min(std::abs(value), sizes.back());
+  const auto above = static_cast<size_t>(std::lower_bound(sizes.begin(), sizes.end(), size) - sizes.begin());
+  const size_t below = above > 0 ? above - 1 : 0;
+  const float up = sizes[above] - size, down = size - sizes[below];
+  const size_t nearest = up < down || (up == down && above % 2 == 0) ? above : below;
+  return static_cast<std::uint8_t>(nearest | (std::signbit(value) ? 128 : 0));
+}
+
+// The least power of two that brings numbers up to `largest` into the range of e4m3, which ends at 448.
+float scale_for(float largest) { return std::exp2(std::ceil(std::log2(largest / 448))); }
+
 // Blocks of x -> x + relu(norm(x) W1) W2, as around the MLP of a decoder, and a norm at the end.
 struct Model {
   size_t blocks = 4, hidden = 512, intermediate = 2048, batch = 16;
   std::uint64_t seed = 0;  // 0: rank 0 draws one
+  bool fp8 = false;
 
   // Part of a matrix. Each element depends only on its place, so that a rank can make its shard alone.
   std::vector<float> draw(std::uint64_t matrix, size_t row, size_t rows, size_t column, size_t columns, size_t width, float scale) const {
@@ -40,10 +71,26 @@ struct Model {
       }
     return values;
   }
-  // Scaled so that the mean square of the normed rows stays equal.
+  // Scaled so that the mean square of the normed rows stays equal. With fp8 the weights are those that the codes stand for.
   std::vector<float> first(size_t block, size_t column, size_t columns) const {
-    return draw(2 * block, 0, hidden, column, columns, intermediate, std::sqrt(3.0f / static_cast<float>(hidden)));
+    std::vector<float> weights = draw(2 * block, 0, hidden, column, columns, intermediate, largest_first());
+    if (fp8)
+      for (float& weight : weights) weight = decode(encode(weight / weight_scale())) * weight_scale();
+    return weights;
   }
+  // The codes of columns of W1, column after column.
+  Codes first_codes(size_t block, size_t column, size_t columns) const {
+    const std::vector<float> weights = first(block, column, columns);
+    Codes codes;
+    for (size_t c = 0; c < columns; ++c)
+      for (size_t r = 0; r < hidden; ++r) codes.push_back(encode(weights[r * columns + c] / weight_scale()));
+    return codes;
+  }
+  float largest_first() const { return std::sqrt(3.0f / static_cast<float>(hidden)); }
+  float weight_scale() const { return scale_for(largest_first()); }
+  // No code of a normed row saturates: an element over the root mean square is at most the root of the row's length, and a norm's weight
+  // is at most 1.25.
+  float row_scale() const { return scale_for(1.25f * std::sqrt(static_cast<float>(hidden))); }
   std::vector<float> second(size_t block, size_t row, size_t rows) const {
     return draw(2 * block + 1, row, rows, 0, hidden, hidden, std::sqrt(6.0f / static_cast<float>(intermediate)));
   }
@@ -55,10 +102,12 @@ struct Model {
   }
   std::vector<float> input(size_t replica) const { return draw((1 << 20) + replica, 0, batch, 0, hidden, hidden, std::sqrt(3.0f)); }
 
-  // Eight standard deviations of u sqrt(n): examples/tensor_parallel_mlp/model.rs argues it.
+  // Eight standard deviations of u sqrt(n), and of codes: examples/tensor_parallel_mlp/model.rs argues it.
   double bound() const {
     const size_t roundings = blocks * (hidden + intermediate) + (blocks + 1) * 8;
-    return 8 * std::sqrt(static_cast<double>(roundings)) * std::ldexp(1.0, -24);
+    double squares = static_cast<double>(roundings) * std::ldexp(1.0, -48);
+    for (size_t block = 0; fp8 && block < blocks; ++block) squares += 1.0 / (64.0 * 12.0) / static_cast<double>(block + 2);
+    return 8 * std::sqrt(squares);
   }
 };
 
@@ -73,6 +122,18 @@ std::vector<T> multiply(const std::vector<T>& x, const std::vector<W>& w, size_t
         product[row * width + column] += x[row * inner + k] * static_cast<T>(w[k * width + column]);
   if (relu)
     for (T& value : product) value = std::max(value, T(0));
+  return product;
+}
+
+// x w, at least 0, of codes, where w is stored column after column.
+std::vector<float> multiply(const Codes& x, const Codes& w, size_t inner, float scale) {
+  std::vector<float> product;
+  for (size_t row = 0; row < x.size(); row += inner)
+    for (size_t column = 0; column < w.size(); column += inner) {
+      float sum = 0;
+      for (size_t k = 0; k < inner; ++k) sum += decode(x[row + k]) * decode(w[column + k]);
+      product.push_back(std::max(scale * sum, 0.0f));
+    }
   return product;
 }
 
@@ -113,9 +174,10 @@ void check(cublasStatus_t status) {
   if (status != CUBLAS_STATUS_SUCCESS) throw Error(ErrorKind::kDevice, cublasLtGetStatusString(status), status);
 }
 
-// x w on a GPU, enqueued or captured. The objects made here are small and kept until the program ends.
+// scale x w on a GPU, enqueued or captured; codes w are stored column after column. The objects made here are small and kept until the
+// program ends.
 void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBuffer& product, size_t inner, bool relu,
-              const Stream& stream) {
+              const Stream& stream, float scale) {
   static const cublasLtHandle_t handle = [] {
     cublasLtHandle_t made = nullptr;
     check(cublasLtCreate(&made));
@@ -126,10 +188,15 @@ void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBu
   check(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasLtEpilogue_t epilogue = relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
   check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-  // cuBLASLt stores columns: for it this is product' = w' x'.
+  // cuBLASLt stores columns: for it this is product' = w' x', and codes of both have `inner` rows.
+  const bool codes = x.dtype() == Dtype::kF8E4M3;
+  const cublasOperation_t turn = codes ? CUBLAS_OP_T : CUBLAS_OP_N;
+  check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn, sizeof turn));
+  const cudaDataType_t type = codes ? CUDA_R_8F_E4M3 : CUDA_R_32F;
+  const size_t height = codes ? inner : width, across = codes ? width : inner;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-  check(cublasLtMatrixLayoutCreate(&a, CUDA_R_32F, width, inner, static_cast<std::int64_t>(width)));
-  check(cublasLtMatrixLayoutCreate(&b, CUDA_R_32F, inner, rows, static_cast<std::int64_t>(inner)));
+  check(cublasLtMatrixLayoutCreate(&a, type, height, across, static_cast<std::int64_t>(height)));
+  check(cublasLtMatrixLayoutCreate(&b, type, inner, rows, static_cast<std::int64_t>(inner)));
   check(cublasLtMatrixLayoutCreate(&c, CUDA_R_32F, width, rows, static_cast<std::int64_t>(width)));
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference));  // no workspace
@@ -137,8 +204,8 @@ void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBu
   int found = 0;
   check(cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, c, preference, 1, &best, &found));
   if (found == 0) throw Error(ErrorKind::kUnsupported, "cuBLASLt knows no algorithm for this product");
-  const float one = 1, zero = 0;
-  check(cublasLtMatmul(handle, desc, &one, w.data(), a, x.data(), b, &zero, product.data(), c, product.data(), c, &best.algo, nullptr, 0,
+  const float zero = 0;
+  check(cublasLtMatmul(handle, desc, &scale, w.data(), a, x.data(), b, &zero, product.data(), c, product.data(), c, &best.algo, nullptr, 0,
                        static_cast<cudaStream_t>(stream.native())));
   check(cublasLtMatmulPreferenceDestroy(preference));
   for (const cublasLtMatrixLayout_t layout : {a, b, c}) check(cublasLtMatrixLayoutDestroy(layout));
@@ -146,11 +213,11 @@ void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBu
 }
 constexpr bool kCublasLt = true;
 #else
-void multiply(const SymmetricBuffer&, const DeviceBuffer&, const SymmetricBuffer&, size_t, bool, const Stream&) {}
+void multiply(const SymmetricBuffer&, const DeviceBuffer&, const SymmetricBuffer&, size_t, bool, const Stream&, float) {}
 constexpr bool kCublasLt = false;
 #endif
 
-// The weights of a block that this rank holds.
+// The weights of a block that this rank holds; with fp8 the first are codes.
 struct Shard {
   DeviceBuffer first, second;
 };
@@ -173,13 +240,22 @@ struct Worker {
     for (size_t block = 0; block < model.blocks; ++block) {
       shards.emplace_back();
       if (block % pp.world_size() != pp.rank()) continue;
-      shards[block] = {DeviceBuffer(device, model.hidden * width, Dtype::kF32), DeviceBuffer(device, width * model.hidden, Dtype::kF32)};
-      shards[block]->first.write(model.first(block, mine, width), stream);
+      const Dtype first = model.fp8 ? Dtype::kF8E4M3 : Dtype::kF32;
+      shards[block] = {DeviceBuffer(device, model.hidden * width, first), DeviceBuffer(device, width * model.hidden, Dtype::kF32)};
+      if (model.fp8)
+        shards[block]->first.write(static_cast<const void*>(model.first_codes(block, mine, width).data()), stream);
+      else
+        shards[block]->first.write(model.first(block, mine, width), stream);
       shards[block]->second.write(model.second(block, mine, width), stream);
     }
     for (size_t index = 0; index <= model.blocks; ++index) {
       norms.emplace_back(device, model.hidden, Dtype::kF32);
       norms.back().write(model.norm(index), stream);
+    }
+    if (model.fp8) {
+      codes.emplace(tp.local().symmetric(model.batch * model.hidden, Dtype::kF8E4M3));
+      scale.emplace(device, 1, Dtype::kF32);
+      scale->write(std::vector<float>{model.row_scale()}, stream);
     }
     // As from an embedding that is divided among the ranks: one rank has a row, and the others have zeros.
     std::vector<float> part = model.input(env.dp().rank());
@@ -196,11 +272,24 @@ struct Worker {
     if (!shards[block]) return;
     const auto product = [this](const SymmetricBuffer& from, const DeviceBuffer& w, const SymmetricBuffer& into, size_t columns,
                                 bool relu) {
-      if (captured()) return ::multiply(from, w, into, columns, relu, stream);
+      if (captured()) return ::multiply(from, w, into, columns, relu, stream, 1);
       into.write(::multiply(from.read<float>(stream), w.read<float>(stream), columns, relu), stream);
     };
-    product(normed, shards[block]->first, inner, model.hidden, true);
+    if (codes)
+      multiply_codes(shards[block]->first);
+    else
+      product(normed, shards[block]->first, inner, model.hidden, true);
     product(inner, shards[block]->second, normed, width, false);
+  }
+
+  // The first product of a block, of codes.
+  void multiply_codes(const DeviceBuffer& w) const {
+    const float both = model.row_scale() * model.weight_scale();
+    if (captured()) return ::multiply(*codes, w, inner, model.hidden, true, stream, both);
+    Codes rows(codes->count()), columns(w.count());
+    codes->read(static_cast<void*>(rows.data()), stream);
+    w.read(static_cast<void*>(columns.data()), stream);
+    inner.write(::multiply(rows, columns, model.hidden, both), stream);
   }
 
   // A norm, on the stage of the block before; then x and the normed rows go to the next stage, or the last normed rows to all. One call
@@ -211,12 +300,18 @@ struct Worker {
       RowNorm rows(index == 0 ? input : normed, norms[index], {kEpsilon});
       if (index > 0) rows.residual = x;
       rows.residual_out = x;
-      rows.output = normed;
+      // Only a product takes codes, and none is after the last norm.
+      if (codes && index < model.blocks) {
+        rows.quantised.emplace(Scaling::kStatic, Narrow::kE4M3, *codes);
+        rows.quantised->known_scale = *scale;
+      } else {
+        rows.output = normed;
+      }
       tp.all_reduce_norm(rows, queue);
     }
     if (stages == 1 || index == 0) return;
     if (index == model.blocks) return pp.broadcast(normed, owner, queue);
-    for (const SymmetricBuffer* rows : {&x, &normed}) {  // a batch holds one message to a rank
+    for (const SymmetricBuffer* rows : {&x, codes ? &*codes : &normed}) {  // a batch holds one message to a rank
       std::vector<Coordinator::Message> messages;
       if (stage == owner) messages.push_back(pp.to_next(*rows));
       if (stage == next) messages.push_back(pp.from_previous(*rows));
@@ -271,6 +366,8 @@ struct Worker {
   std::vector<DeviceBuffer> norms;           // the weights of all norms
   SymmetricBuffer input, inner;              // input: this rank's part of the first x
   SymmetricBuffer x, normed;                 // x: the residual; normed: the rows, and before a norm the products of the block
+  std::optional<SymmetricBuffer> codes;      // with fp8: of the normed rows before a block
+  std::optional<DeviceBuffer> scale;         // of the codes
 };
 
 // The result of a rank: the larger error of the eager step and of the last replay.
@@ -303,10 +400,14 @@ int main(int count, char** words) try {
                                                   {"--intermediate", &model.intermediate},
                                                   {"--batch", &model.batch},
                                                   {"--seed", &model.seed}};
-  for (int word = 1; word < count; word += 2) {
+  for (int word = 1; word < count; ++word) {
+    if (words[word] == std::string("--fp8")) {
+      model.fp8 = true;
+      continue;
+    }
     const auto option = options.find(words[word]);
     if (option == options.end() || word + 1 == count) throw std::invalid_argument(std::string(words[word]) + " is no option with a number");
-    *option->second = std::stoul(words[word + 1]);
+    *option->second = std::stoul(words[++word]);
   }
   const char* world = std::getenv("WORLD_SIZE");
   const size_t others = std::max<size_t>(1, config.pipeline_parallel_size * config.data_parallel_size);

@@ -18,6 +18,7 @@
 
 namespace symmetra {
 
+class Communicator;
 class Placement;
 
 namespace core {
@@ -61,7 +62,11 @@ enum class Layout : std::uint32_t {
 
 /// How ranks exchange rows. Every way gives equal numbers. The numbers are stable.
 enum class Method : std::uint32_t {
-  kAuto = 0,  ///< the library's choice: kDirect where own kernels serve the group, else kGather
+  /// The library's choice. Where own kernels serve the group: kPackets if they can serve the settings, the heap is as large as their
+  /// region,
+  /// and the rows of ExpertConfig::max_tokens tokens are few enough bytes, else kDirect. Where own kernels do not serve the group: kGather.
+  /// Experts::explain says which table chose. A program that plans, or dispatches a routing again, names a method.
+  kAuto = 0,
   /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and reads results there. Own kernels
   /// alone.
   kDirect = 1,
@@ -76,8 +81,9 @@ enum class Method : std::uint32_t {
 /// A method, and whether it serves experts.
 struct MethodExplanation {
   Method method;  ///< not kAuto
-  /// Why the method does not serve; none: it does.
-  std::optional<std::string> refusal;
+  bool serves;
+  /// Why the method serves or not: the settings, a limit, or the table that chose.
+  std::string reason;
 };
 
 /// The order of scales of received rows, of which a row has a group for each 128 elements. The numbers are stable.
@@ -159,8 +165,9 @@ struct ExpertConfig {
 };
 
 /// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has beside its
-/// elements: see Communicator::symmetric. Throws kInvalidArgument for a setting outside its limits.
-std::uint64_t expert_bytes(std::size_t world_size, const ExpertConfig& config);
+/// elements: see Communicator::symmetric. `group` has the settings of the group. For Method::kAuto the bytes of the method that takes most
+/// among those that the library may choose, on any kind of device. Throws kInvalidArgument for a setting outside its limits.
+std::uint64_t expert_bytes(std::size_t world_size, const Config& group, const ExpertConfig& config);
 
 /// Which experts each token of this rank goes to. Must not outlive the operands' sources.
 struct Routing {
@@ -355,11 +362,15 @@ class Experts {
   /// that are left call it, with equal `lost`; blocks until all of them have called it, up to Deadlines::open. These experts may have
   /// failed, as they do when a rank dies, or work. Ranks keep their order, and are numbered anew from 0. Each keeps its experts, in their
   /// order. Experts that no rank has any more go, in ascending order, behind those of the rank that has the fewest, the lowest of several:
-  /// local_experts says whose weights to load. All other settings stay. Both groups have memory until these experts, their communicator
-  /// and their graphs are destroyed. Throws kInvalidArgument for a rank that there is not, and for the calling rank; kUnsupported for a
-  /// group of several hosts; kTimeout if a rank that is left does not call, also because it takes other ranks for lost; what
-  /// Communicator::open and Collectives::experts throw. Errors have the rank numbers of these experts' group.
+  /// local_experts says whose weights to load. All other settings stay. communicator() is the communicator of the new group, for its other
+  /// operations and to close it. Both groups have memory until these experts, their communicator and their graphs are destroyed. Throws
+  /// kInvalidArgument for a rank that there is not, and for the calling rank; kUnsupported for a group of several hosts; kTimeout if a rank
+  /// that is left does not call, also because it takes other ranks for lost; what Communicator::open and Collectives::experts throw. Errors
+  /// have the rank numbers of these experts' group.
   Experts without(const std::vector<std::size_t>& lost) const;
+  /// The communicator of the ranks of these experts on this host: another handle of the one that opened them, or of the group that
+  /// without() opened, which its close() closes.
+  Communicator communicator() const;
   /// Waits until the device has done all work on `stream`. Throws the group's error if the group has failed, and a GPU's errors.
   void synchronize(const Stream& stream) const;
 

@@ -60,6 +60,21 @@ enum class Scaling : std::uint32_t {
   kNvfp4 = 4,
 };
 
+/// What quantised rows are, without their memory.
+struct QuantisedForm {
+  Scaling scaling;
+  Narrow to;
+  /// Elements of a group of kPerGroup and kMx.
+  std::size_t elems = 0;
+  ScaleLayout layout = ScaleLayout::kRows;
+};
+
+namespace core {
+struct QuantisedForm;
+
+QuantisedForm form_of(const symmetra::QuantisedForm& form);
+}  // namespace core
+
 /// Normed rows in a narrow format, as values and scales, for as many rows as the output.
 struct QuantisedRows {
   QuantisedRows(Scaling how, Narrow format, Operand codes) : scaling(how), to(format), values(codes) {}

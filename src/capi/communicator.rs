@@ -5,8 +5,9 @@ use std::pin::Pin;
 use parking_lot::Mutex;
 
 use super::bootstrap::{Borrowed, Ready, scatter};
-use super::bridge::{Color, Row, Settings};
+use super::bridge::{Color, QuantisedForm, Row, Settings};
 use super::config::{algorithm_number, dtype};
+use super::norm::format;
 use super::report::guard;
 use super::{Communicator, Device, Report, Stream};
 use crate::bootstrap::foreign::Foreign;
@@ -45,6 +46,11 @@ pub(super) fn part_is_member(part: &Part) -> bool {
 pub(super) fn part_take(part: &Part) -> Result<Box<Communicator>, Report> {
     let absent = || Error::Internal { message: "a split gave this rank no group".to_owned() };
     guard(|| part.0.lock().take().map(Box::new).ok_or_else(absent))
+}
+
+/// Another handle.
+pub(super) fn communicator_again(communicator: &Communicator) -> Box<Communicator> {
+    Box::new(communicator.clone())
 }
 
 pub(super) fn communicator_rank(communicator: &Communicator) -> usize {
@@ -103,6 +109,16 @@ pub(super) fn communicator_explain_norm(
     direct: bool,
 ) -> Result<Vec<Row>, Report> {
     guard(|| Ok(rows(&communicator.explain_norm(dtype(number)?, hidden, direct))))
+}
+
+pub(super) fn communicator_explain_quantised_norm(
+    communicator: &Communicator,
+    number: u32,
+    hidden: usize,
+    form: &QuantisedForm,
+    [direct, placed]: [bool; 2],
+) -> Result<Vec<Row>, Report> {
+    guard(|| Ok(rows(&communicator.explain_norm_of((dtype(number)?, hidden), format(form)?, direct, placed)?)))
 }
 
 fn rows(ranges: &[crate::collective::Range]) -> Vec<Row> {

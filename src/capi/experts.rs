@@ -13,11 +13,11 @@ use crate::experts::{
     Combine, ExpertConfig, Experts, Layout, Method, MethodExplanation, Placement, Received, Routing, ScaleOrder,
     Scales, Wire,
 };
-use crate::group::Determinism;
+use crate::group::{Config, Determinism};
 use crate::op::Held;
 use bridge::{
     AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, MaybeOperand,
-    MaybeSize, Operand, Queue, SentRows,
+    MaybeSize, Operand, Queue, SentRows, Settings,
 };
 use halves::{Arriving, Returning, arriving_receive, experts_dispatch_begin, returning_receive, routed_combine_begin};
 
@@ -101,7 +101,7 @@ mod bridge {
     struct ExplainedMethod {
         method: u32,
         serves: bool,
-        refusal: String,
+        reason: String,
     }
 
     unsafe extern "C++" {
@@ -110,17 +110,19 @@ mod bridge {
         type Group = crate::capi::bridge::Group;
         type MaybeSize = crate::capi::bridge::MaybeSize;
         type Operand = crate::capi::bridge::Operand;
+        type Settings = crate::capi::bridge::Settings;
         type Queue = crate::capi::bridge::Queue;
     }
 
     extern "Rust" {
         fn expert_backend(settings: &mut ExpertSettings, name: &CxxString, world_size: usize) -> Result<()>;
-        fn expert_bytes(world_size: usize, settings: &ExpertSettings) -> Result<u64>;
+        fn expert_bytes(world_size: usize, group: &Settings, settings: &ExpertSettings) -> Result<u64>;
 
         type Experts;
         unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>>;
         unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<()>;
         fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>>;
+        fn experts_group(experts: &Experts) -> Group;
         unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<()>;
         fn experts_local(experts: &Experts) -> Vec<usize>;
         fn experts_capacity(experts: &Experts) -> usize;
@@ -182,7 +184,10 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
         let (align, rows) = (asked.align, asked.padded_rows);
         let layouts = [Layout::ByRank, Layout::ByExpert { align }, Layout::Padded { rows }];
         let modes = [Determinism::PerAlgorithm, Determinism::Exact];
-        let mode = |number: usize| numbered("a Determinism", &modes, number as u32);
+        let word = |what: &str, number: usize| {
+            u32::try_from(number).map_err(|_| Error::invalid(what, number, "it must fit 32 bits"))
+        };
+        let mode = |number: usize| numbered("a Determinism", &modes, word("the number of a Determinism", number)?);
         Ok(Self {
             dtype: dtype(asked.dtype)?,
             wire: numbered("a Wire", &wires, asked.wire)?,
@@ -192,7 +197,7 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
             determinism: size(asked.determinism).map(mode).transpose()?,
             capacity: size(asked.capacity),
             in_flight: asked.in_flight,
-            blocks: size(asked.blocks).map(|blocks| blocks as u32),
+            blocks: size(asked.blocks).map(|blocks| word("blocks", blocks)).transpose()?,
             ..Self::new(asked.experts, asked.top_k, asked.hidden, asked.max_tokens)
         })
     }
@@ -212,8 +217,8 @@ fn expert_backend(settings: &mut ExpertSettings, name: &cxx::CxxString, world_si
     })
 }
 
-fn expert_bytes(world_size: usize, settings: &ExpertSettings) -> Result<u64, Report> {
-    guard(|| crate::experts::expert_bytes(world_size, &ExpertConfig::try_from(settings)?))
+fn expert_bytes(world_size: usize, group: &Settings, settings: &ExpertSettings) -> Result<u64, Report> {
+    guard(|| crate::experts::expert_bytes(world_size, &Config::try_from(group)?, &ExpertConfig::try_from(settings)?))
 }
 
 /// # Safety
@@ -244,6 +249,11 @@ fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>, Re
     guard(|| experts.without(lost).map(Box::new))
 }
 
+/// The group of the ranks on this host, valid as long as the experts.
+fn experts_group(experts: &Experts) -> Group {
+    Group { communicator: experts.communicator(), coordinator: std::ptr::null() }
+}
+
 /// # Safety
 /// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<(), Report> {
@@ -267,10 +277,10 @@ fn experts_method(experts: &Experts) -> u32 {
 }
 
 fn experts_explain(experts: &Experts) -> Vec<ExplainedMethod> {
-    let explained = |MethodExplanation { method, refusal }| ExplainedMethod {
+    let explained = |MethodExplanation { method, serves, reason }| ExplainedMethod {
         method: method_number(method),
-        serves: refusal.is_none(),
-        refusal: refusal.unwrap_or_default(),
+        serves,
+        reason,
     };
     experts.explain().into_iter().map(explained).collect()
 }
@@ -449,3 +459,7 @@ unsafe fn routed_combine(routed: &Routed, rows: &Operand, asked: &AskedSums, que
 fn routed_counts(routed: &Routed) -> Result<Vec<usize>, Report> {
     guard(|| routed.0.counts())
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/capi/experts.rs"]
+mod tests;

@@ -208,15 +208,20 @@ mod bridge {
 
     /// Mirrors `symmetra::QuantisedRows`.
     struct AskedRows {
-        scaling: u32,
-        to: u32,
-        layout: u32,
-        elems: usize,
+        form: QuantisedForm,
         values: Operand,
         has_scales: bool,
         scales: Operand,
         has_known_scale: bool,
         known_scale: Operand,
+    }
+
+    /// Mirrors `symmetra::QuantisedForm`.
+    struct QuantisedForm {
+        scaling: u32,
+        to: u32,
+        layout: u32,
+        elems: usize,
     }
 
     /// Mirrors `symmetra::RowNorm`.
@@ -338,6 +343,7 @@ mod bridge {
         fn communicator_split(communicator: &Communicator, color: Color, key: i32) -> Result<Box<Part>>;
         fn part_is_member(part: &Part) -> bool;
         fn part_take(part: &Part) -> Result<Box<Communicator>>;
+        fn communicator_again(communicator: &Communicator) -> Box<Communicator>;
         fn communicator_rank(communicator: &Communicator) -> usize;
         fn communicator_world_size(communicator: &Communicator) -> usize;
         fn communicator_device(communicator: &Communicator) -> Box<Device>;
@@ -354,6 +360,13 @@ mod bridge {
             dtype: u32,
             hidden: usize,
             direct: bool,
+        ) -> Result<Vec<Row>>;
+        fn communicator_explain_quantised_norm(
+            communicator: &Communicator,
+            dtype: u32,
+            hidden: usize,
+            form: &QuantisedForm,
+            flags: [bool; 2],
         ) -> Result<Vec<Row>>;
         unsafe fn run(
             group: Group,

@@ -1,7 +1,7 @@
 //! Norms of summed rows, of a communicator or of a parallel group.
 
 use super::Report;
-use super::bridge::{AskedNorm, AskedRows, Group, Operand, Queue};
+use super::bridge::{AskedNorm, AskedRows, Group, Operand, QuantisedForm, Queue};
 use super::collectives::{Caller, tensors};
 use super::config::algorithm;
 use super::report::guard;
@@ -29,7 +29,7 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
                 _ => Ok(operand),
             }
         };
-        let format = asked.has_quantised.then(|| format(&asked.quantised)).transpose()?;
+        let format = asked.has_quantised.then(|| format(&asked.quantised.form)).transpose()?;
         let given = |given: bool, operand: &Operand| given.then(|| held(operand)).transpose();
         let AskedRows { ref values, ref scales, ref known_scale, .. } = asked.quantised;
         let mut known = given(format.is_some() && asked.quantised.has_known_scale, known_scale)?;
@@ -68,7 +68,7 @@ pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> 
 }
 
 /// The format of quantised rows, by the numbers of the headers.
-fn format(asked: &AskedRows) -> Result<Format> {
+pub(super) fn format(asked: &QuantisedForm) -> Result<Format> {
     let unknown = |what: &str, number: u32| Error::invalid(what, number, "the headers name all numbers");
     let scaling = Scaling::ALL.into_iter().find(|scaling| *scaling as u32 == asked.scaling);
     let scaling = scaling.ok_or_else(|| unknown("the scaling of quantised rows", asked.scaling))?;

@@ -323,8 +323,10 @@ pub fn explain_norm(
             _ => &layout.two_shot_sentinel,
         };
         let row_packets = norm::packets(dtype, hidden);
-        let fits = |algorithm| rows_at_once(algorithm, world_size, scratch(algorithm).slot_packets, row_packets) > 0;
-        norms.ranges(table.ranges(dtype, reach), fits)
+        let fits = |algorithm: &Algorithm| {
+            rows_at_once(*algorithm, world_size, scratch(*algorithm).slot_packets, row_packets) > 0
+        };
+        norms.ranges(table.ranges(dtype, reach), true, fits)
     })
 }
 

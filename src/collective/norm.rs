@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED};
 use crate::kernel::{args, geometry};
 use crate::memory::View;
-use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
+use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Quantisation, Shape, Step};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
@@ -45,8 +45,44 @@ impl Communicator {
     pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
         let inner = &self.0;
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        let fits = |algorithm| inner.rows_at_once(algorithm, dtype, hidden) > 0;
-        inner.norms.ranges(inner.table.ranges(dtype, reach), fits)
+        inner.norms.ranges(inner.table.ranges(dtype, reach), true, inner.fits(dtype, hidden, false))
+    }
+
+    /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements that are written quantised,
+    /// by the bytes of all rows, smallest first; a static scale is chosen alike. `direct`: whether peers can address the
+    /// operands (symmetric or registered memory). `placed`: whether the call also has a place for the sum of all rows: an
+    /// output, or a residual_out that is not the residual.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a format or a layout that rows of `hidden` elements cannot have; [`Error::Unsupported`]
+    /// if nothing serves: without a place for the sum, a row must fit the scratch of the two-shot.
+    pub fn explain_quantised_norm(
+        &self,
+        (dtype, hidden): (Dtype, usize),
+        quantised: Quantisation,
+        direct: bool,
+        placed: bool,
+    ) -> Result<Vec<Range>> {
+        self.explain_norm_of((dtype, hidden), quantised.into(), direct, placed)
+    }
+
+    /// [`explain_quantised_norm`](Self::explain_quantised_norm) of any format.
+    pub(crate) fn explain_norm_of(
+        &self,
+        (dtype, hidden): (Dtype, usize),
+        format: Format,
+        direct: bool,
+        placed: bool,
+    ) -> Result<Vec<Range>> {
+        let inner = &self.0;
+        format.check(hidden)?;
+        let fits = inner.fits(dtype, hidden, true);
+        // A rank alone has no sum to place.
+        if !placed && self.world_size() > 1 && !fits(&Algorithm::TwoShotSentinel) {
+            return Err(unplaced(hidden));
+        }
+        let reach = if direct { Reach::Direct } else { Reach::Pushed };
+        Ok(inner.norms.ranges(inner.table.ranges(dtype, reach), placed, fits))
     }
 
     /// The ways of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
@@ -115,18 +151,14 @@ impl Inner {
         // A row that is too long for a block's memory waits in the output.
         let waits = call.output.is_some() || packets(call.dtype, rows.hidden()) <= args::kStagePackets as usize;
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
-        // AMD GPUs quantise in the two-shot alone.
-        let plain = rows.quantised.is_none() || self.group.device().kind() != DeviceKind::Hip;
-        let fits = |algorithm: &Algorithm| {
-            self.rows_at_once(*algorithm, call.dtype, rows.hidden()) > 0
-                && (plain || *algorithm == Algorithm::TwoShotSentinel)
-        };
+        let plain = self.quantises_anywhere(rows.quantised.is_some());
+        let fits = self.fits(call.dtype, rows.hidden(), rows.quantised.is_some());
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
-        let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(fits);
+        let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(&fits);
         let algorithm = match call.options.algorithm {
-            Algorithm::Auto if scatters => scattered_choice(bytes, direct && gathers).filter(fits).or_else(two_shot),
-            Algorithm::Auto => self.norms.choice(bytes).filter(fits).or_else(two_shot),
-            named => Some(named).filter(|named| named.norms(call.op)).filter(fits),
+            Algorithm::Auto if scatters => scattered_choice(bytes, direct && gathers).filter(&fits).or_else(two_shot),
+            Algorithm::Auto => self.norms.fused(bytes, placed, &fits),
+            named => Some(named).filter(|named| named.norms(call.op)).filter(&fits),
         };
         let Some(algorithm) = algorithm else {
             return match call.options.algorithm {
@@ -162,6 +194,19 @@ impl Inner {
             _ => None,
         };
         Ok(Some(Fused { algorithm, rows, peers }))
+    }
+
+    /// Whether any fused kernel may quantise: AMD GPUs quantise in the two-shot alone.
+    fn quantises_anywhere(&self, quantised: bool) -> bool {
+        !quantised || self.group.device().kind() != DeviceKind::Hip
+    }
+
+    /// Whether a fused algorithm can serve rows: a row fits its scratch, and it can quantise them if that is asked.
+    fn fits(&self, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
+        let plain = self.quantises_anywhere(quantised);
+        move |algorithm| {
+            self.rows_at_once(*algorithm, dtype, hidden) > 0 && (plain || *algorithm == Algorithm::TwoShotSentinel)
+        }
     }
 
     /// How many rows fit the scratch of an algorithm.
@@ -319,6 +364,12 @@ impl Inner {
             quantised: quantised_args(rows, call.elems() / rows.hidden()),
         }
     }
+}
+
+/// The error for quantised rows whose sum has no place and which no kernel takes whole.
+fn unplaced(hidden: usize) -> Error {
+    let reason = format!("the sum needs a place, because a row of {hidden} elements does not fit the scratch");
+    Error::unsupported("a norm that writes quantised values alone", reason)
 }
 
 /// The input, and all that is gathered: output, codes and scales. With their bytes.

@@ -84,14 +84,31 @@ impl NormTable {
         self.rows.iter().find(|row| bytes <= row.up_to_bytes)?.fused
     }
 
-    /// The choice for every size. `sums` are the all-reduces of other sizes; `fits`: whether a row fits the scratch of a
-    /// fused algorithm.
-    pub(super) fn ranges(&self, sums: &[Range], fits: impl Fn(Algorithm) -> bool) -> Vec<Range> {
-        let mut ranges = Vec::new();
+    /// The fused algorithm that serves all rows of a call: that of the table if a row fits, else the two-shot where the
+    /// outputs have no place for the sum of all rows. `None`: an all-reduce and then a norm.
+    pub(super) fn fused(
+        &self,
+        bytes: u64,
+        is_placed: impl Fn() -> bool,
+        fits: impl Fn(&Algorithm) -> bool,
+    ) -> Option<Algorithm> {
+        let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !is_placed()).filter(&fits);
+        self.choice(bytes).filter(&fits).or_else(two_shot)
+    }
+
+    /// The choice for every size. `sums` are the all-reduces of other sizes; `is_placed`: whether the outputs have a place
+    /// for the sum of all rows; `fits`: whether a row fits the scratch of a fused algorithm.
+    pub(super) fn ranges(&self, sums: &[Range], is_placed: bool, fits: impl Fn(&Algorithm) -> bool) -> Vec<Range> {
+        let mut ranges: Vec<Range> = Vec::new();
         let mut done = None;
         for Row { up_to_bytes, fused, reason } in self.rows.iter().copied() {
-            match fused.filter(|fused| self.sums && fits(*fused)) {
-                Some(algorithm) => ranges.push(Range { up_to_bytes, algorithm, reason }),
+            match self.fused(up_to_bytes, || is_placed, &fits).filter(|_| self.sums) {
+                Some(algorithm) => {
+                    let reason = if fused == Some(algorithm) { reason } else { "one kernel sums and norms" };
+                    // Neighbours with equal algorithms are one range.
+                    ranges.pop_if(|last| last.algorithm == algorithm && last.reason == reason);
+                    ranges.push(Range { up_to_bytes, algorithm, reason });
+                }
                 None => {
                     let reason = if fused.is_none() { reason } else { "an all-reduce, then a kernel norms" };
                     ranges.extend(apart(sums, done, up_to_bytes, reason));

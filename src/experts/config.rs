@@ -92,10 +92,15 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Method {
-    /// The library's choice: [`Direct`](Self::Direct) where own kernels serve the group, else [`Gather`](Self::Gather).
+    /// The library's choice. Where own kernels serve the group: [`Packets`](Self::Packets) if they can serve the settings, the
+    /// heap is as large as their region, and the rows of [`max_tokens`](ExpertConfig::max_tokens) tokens are few enough bytes,
+    /// else [`Direct`](Self::Direct). Where own kernels do not serve the group: [`Gather`](Self::Gather).
+    /// [`explain_experts`](super::explain_experts) has the table. A program that plans, or dispatches a routing again, names a
+    /// method.
     Auto,
     /// Rows and results go in packets that prove their own arrival: no barrier, for few tokens. Of at most 8192 tokens of all
-    /// ranks and 2048 copies of experts. A NaN may become another NaN. Own kernels alone.
+    /// ranks and 2048 copies of experts. Routing and rows travel together, so a plan, and another dispatch of a routing, are
+    /// unsupported. A NaN may become another NaN. Own kernels alone.
     Packets,
     /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and reads results
     /// there. Own kernels alone.
@@ -104,6 +109,19 @@ pub enum Method {
     Gather,
     /// A broadcast of each rank's rows, and an all-to-all of the results.
     Broadcast,
+}
+
+impl Method {
+    /// The name used on the command line and in tuning files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Packets => "packets",
+            Self::Direct => "direct",
+            Self::Gather => "gather",
+            Self::Broadcast => "broadcast",
+        }
+    }
 }
 
 /// Which rank has which experts.

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::Experts;
+use super::choice::{ALONE, able};
 use super::config::Method;
-use super::{Experts, chosen};
 use crate::error::Error;
 
 /// A method, and whether it serves experts.
@@ -12,8 +13,10 @@ use crate::error::Error;
 pub struct MethodExplanation {
     /// The method; not [`Method::Auto`].
     pub method: Method,
-    /// Why the method does not serve; `None`: it does.
-    pub refusal: Option<String>,
+    /// Whether the method serves.
+    pub serves: bool,
+    /// Why the method serves or not: the settings, a limit, or the table that chose.
+    pub reason: String,
 }
 
 impl Experts {
@@ -21,24 +24,25 @@ impl Experts {
     pub fn explain(&self) -> Vec<MethodExplanation> {
         let inner = &self.0;
         let own_kernels = inner.over.own().is_some();
-        let refusal = |method: Method| match chosen(own_kernels, method, &inner.form) {
-            _ if method == inner.method => None,
-            Err(Error::Unsupported { reason, .. }) => Some(reason),
-            Err(error) => Some(error.to_string()),
-            Ok(found) if found != method => Some("a rank alone has nobody to reach".to_owned()),
-            Ok(_) if inner.config.method == Method::Auto => Some(format!("Auto takes {:?} here", inner.method)),
-            Ok(_) => Some(format!("the settings name {:?}", inner.config.method)),
+        let reason = |method: Method| match able(own_kernels, method, &inner.form) {
+            _ if method == inner.method => inner.reason.clone(),
+            Err(Error::Unsupported { reason, .. }) => reason,
+            Err(error) => error.to_string(),
+            Ok(found) if found != method => ALONE.to_owned(),
+            Ok(_) if inner.config.method == Method::Auto => {
+                format!("Auto takes {:?} here: {}", inner.method, inner.reason)
+            }
+            Ok(_) => inner.reason.clone(),
         };
-        let explanation = |method| MethodExplanation { method, refusal: refusal(method) };
+        let serves = |method| method == inner.method;
+        let explanation = |method| MethodExplanation { method, serves: serves(method), reason: reason(method) };
         [Method::Packets, Method::Direct, Method::Gather, Method::Broadcast].map(explanation).into()
     }
 }
 
 impl fmt::Display for MethodExplanation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.refusal {
-            None => write!(out, "{:?}: serves", self.method),
-            Some(reason) => write!(out, "{:?}: {reason}", self.method),
-        }
+        let Self { method, serves, reason } = self;
+        write!(out, "{method:?}{}: {reason}", if *serves { " serves" } else { "" })
     }
 }

@@ -1,7 +1,7 @@
 //! Numbers and sizes that follow from the settings of experts: pure functions, equal on every rank but for the rank's own
 //! experts.
 
-use super::config::{ExpertConfig, Layout, Scales, Wire};
+use super::config::{ExpertConfig, Layout, Method, Scales, Wire};
 use crate::error::{Error, Result};
 use crate::kernel::args;
 
@@ -118,15 +118,19 @@ impl Form {
         self.heads_at(slots)
     }
 
-    /// Where parts begin that come from all ranks.
+    /// Where parts begin that come from all ranks by a collective.
     pub(super) fn parts_at(&self, slots: usize) -> usize {
         let bytes = self.world * self.max_tokens * self.row_bytes.max(self.part_bytes);
         self.rows_at(slots) + bytes.next_multiple_of(ALIGN)
     }
 
-    /// Bytes of the region.
-    pub(super) fn region_bytes(&self, slots: usize) -> usize {
-        self.parts_at(slots) + (self.world * self.max_tokens * self.part_bytes).next_multiple_of(ALIGN)
+    /// Bytes of the region of a method other than packets. By direct access no part comes: ranks read parts where they are.
+    pub(super) fn region_bytes(&self, slots: usize, method: Method) -> usize {
+        let coming = match method {
+            Method::Direct if self.world > 1 => 0,
+            _ => (self.world * self.max_tokens * self.part_bytes).next_multiple_of(ALIGN),
+        };
+        self.parts_at(slots) + coming
     }
 
     /// Words of the copies of all heads, two copies a word.

@@ -25,7 +25,9 @@
 //! the ids of all ranks alone; so are the bits of the sums. Nothing is allocated after opening. A call can be captured
 //! where the backend of its collectives can be, and a replay reads ids, weights and the count of tokens anew.
 
+mod ahead;
 mod check;
+mod choice;
 mod config;
 mod explain;
 mod form;
@@ -56,6 +58,9 @@ use crate::op::Held;
 use crate::stream::{Enqueue, Queue, Stream};
 use crate::types::{Dtype, Element};
 
+pub use ahead::{expert_bytes, expert_method};
+use choice::{Choice, Facts, chosen, is_exact};
+pub use choice::{MethodRange, explain_experts};
 pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
 pub use explain::MethodExplanation;
 use form::{Form, table};
@@ -108,6 +113,8 @@ struct Inner {
     determinism: Determinism,
     /// Not [`Method::Auto`].
     method: Method,
+    /// Why this method serves.
+    reason: String,
     /// The experts of every rank.
     lists: Mutex<Vec<Vec<usize>>>,
     /// What kernels know of the placement.
@@ -158,53 +165,6 @@ fn by_packets(what: &str) -> Error {
     Error::unsupported(format!("{what} by packets"), "routing and rows travel together: use another method")
 }
 
-/// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has
-/// beside its elements: see [`Communicator::symmetric`]. Settings without a method or a determinism of their own count as
-/// [`Method::Direct`] and [`Determinism::PerAlgorithm`].
-///
-/// # Errors
-/// [`Error::InvalidArgument`] for a setting outside its limits.
-pub fn expert_bytes(world_size: usize, config: &ExpertConfig) -> Result<u64> {
-    config.validate(world_size)?;
-    let lists = config.placement.lists(config.experts, world_size)?;
-    let form = Form::new(config, 0, &lists)?;
-    let exact = config.determinism == Some(Determinism::Exact) && config.layout != Layout::ByRank;
-    let packets = (config.method == Method::Packets).then(|| PacketForm::new(config, &form, exact));
-    Ok(region_bytes(config, &form, packets.as_ref()) as u64)
-}
-
-/// Bytes of the region that ranks exchange through.
-fn region_bytes(config: &ExpertConfig, form: &Form, packets: Option<&PacketForm>) -> usize {
-    packets.map_or_else(|| form.region_bytes(config.in_flight), |packets| packets.region_bytes)
-}
-
-/// The method that serves experts with these settings. `own_kernels`: whether own kernels serve the group, as they always do
-/// that of a [`Communicator`].
-///
-/// # Errors
-/// [`Error::InvalidArgument`] for a setting outside its limits; [`Error::Unsupported`] for a method that cannot serve.
-pub fn expert_method(world_size: usize, own_kernels: bool, config: &ExpertConfig) -> Result<Method> {
-    config.validate(world_size)?;
-    let lists = config.placement.lists(config.experts, world_size)?;
-    chosen(own_kernels, config.method, &Form::new(config, 0, &lists)?)
-}
-
-/// The method that serves. Equal on every rank.
-fn chosen(own_kernels: bool, asked: Method, form: &Form) -> Result<Method> {
-    match asked {
-        Method::Direct | Method::Packets if !own_kernels => {
-            let what = if asked == Method::Direct { "experts by direct access" } else { "experts by packets" };
-            let reason = "own kernels do not serve the group, so ranks cannot address each other's memory";
-            Err(Error::unsupported(what, reason))
-        }
-        Method::Packets => PacketForm::check(form).map(|()| Method::Packets),
-        // A rank alone has nobody to meet.
-        Method::Auto | Method::Direct if own_kernels && form.world > 1 => Ok(Method::Direct),
-        Method::Auto | Method::Direct => Ok(Method::Gather),
-        named => Ok(named),
-    }
-}
-
 impl Experts {
     fn open(over: Over, config: ExpertConfig) -> Result<Self> {
         let world = over.world_size();
@@ -213,13 +173,16 @@ impl Experts {
         config.validate(world)?;
         let lists = config.placement.lists(config.experts, world)?;
         let form = Form::new(&config, over.rank(), &lists)?;
-        let determinism = config.determinism.unwrap_or(over.local().group().config().determinism);
         let device = over.device().clone();
-        let method = chosen(over.own().is_some(), config.method, &form)?;
-        let exact = determinism == Determinism::Exact && config.layout != Layout::ByRank;
+        let group = over.local().group().config();
+        let determinism = config.determinism.unwrap_or(group.determinism);
+        let facts = Facts { kind: device.kind(), own_kernels: over.own().is_some(), group };
+        let (Choice { method, reason }, exact) = (chosen(facts, &config, &form)?, is_exact(group, &config));
         let packets = (method == Method::Packets).then(|| PacketForm::new(&config, &form, exact));
         let meeting = Meeting::new(&over)?;
-        let region = Region::new(&over, region_bytes(&config, &form, packets.as_ref()))?;
+        let bytes = |packets: &PacketForm| packets.region_bytes;
+        let region = packets.as_ref().map_or_else(|| form.region_bytes(config.in_flight, method), bytes);
+        let region = Region::new(&over, region)?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
             let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
@@ -239,6 +202,7 @@ impl Experts {
             form,
             determinism,
             method,
+            reason,
             lists,
             table,
             region,

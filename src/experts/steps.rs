@@ -252,8 +252,8 @@ impl Inner {
         let exact = self.determinism == Determinism::Exact && !by_rank;
         let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
         let region = region.view();
-        let [out, into] = [form.rows_at(slots), form.parts_at(slots)];
-        let [out, into] = [out, into].map(|start| region.part(start..start + bytes, Dtype::U8));
+        let part = |start: usize| region.part(start..start + bytes, Dtype::U8);
+        let out = part(form.rows_at(slots));
         let items = form.part_bytes / PACKET_BYTES;
         for step in 0..if exact { form.top_k } else { 1 } {
             let common = args::ExpertArgs {
@@ -279,6 +279,7 @@ impl Inner {
                 self.meet(&args::ExpertArgs { task: args::kExpertPull, ..take }, Operation::Combine, queue)?;
                 continue;
             }
+            let into = part(form.parts_at(slots));
             let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
             self.over.run(&call, queue)?;
             let take = args::ExpertArgs { task: args::kExpertTake, travelling: into.address, ..take };

@@ -31,7 +31,7 @@ pub use config::{Config, Deadlines, Determinism};
 pub(crate) use control_page::Finding;
 use control_page::{Cause, PageMapping, Stop};
 pub use open::boot_id;
-pub use tuning::{TunedCodec, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
+pub use tuning::{TunedCodec, TunedExperts, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
 pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;

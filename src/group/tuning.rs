@@ -40,6 +40,9 @@ pub struct Tuning {
     /// The choices for norms. Files of version 1 have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub norms: Vec<TunedNorm>,
+    /// The choices for experts. Older files have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub experts: Vec<TunedExperts>,
 }
 
 /// From which size an all-reduce by a codec is faster than one of values as they are.
@@ -65,6 +68,23 @@ pub struct TunedNorm {
     pub hidden: usize,
     /// Ranges of the bytes of all rows, in ascending order; the last has no upper limit. The algorithm is the sentinel
     /// one-shot or two-shot, which sum and norm in one kernel, or `apart`.
+    pub rows: Vec<TunedRow>,
+}
+
+/// The choices for experts that leave their method to the library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunedExperts {
+    /// World size.
+    pub world_size: usize,
+    /// Experts of the layer that was measured. The choices serve any layer.
+    pub experts: usize,
+    /// Experts of a token there.
+    pub top_k: usize,
+    /// Elements of a row there.
+    pub hidden: usize,
+    /// Ranges of the bytes of the rows that a rank sends in a dispatch at most, in ascending order; the last has no upper
+    /// limit. The algorithm is `packets` or `direct`.
     pub rows: Vec<TunedRow>,
 }
 
@@ -177,6 +197,11 @@ impl Tuning {
         norm.map(|norm| norm.rows.as_slice())
     }
 
+    pub(crate) fn expert_rows(&self, world_size: usize) -> Option<&[TunedRow]> {
+        let experts = self.experts.iter().find(|experts| experts.world_size == world_size);
+        experts.map(|experts| experts.rows.as_slice())
+    }
+
     /// The codec's entry for a world size.
     pub(crate) fn codec(&self, world_size: usize, name: &str) -> Option<&TunedCodec> {
         self.codecs.iter().find(|codec| (codec.world_size, codec.codec.as_str()) == (world_size, name))
@@ -192,8 +217,9 @@ impl Tuning {
 
     /// Checks that every table serves every message size once.
     pub(super) fn validate(&self) -> Result<()> {
-        let tables = self.tables.iter().map(|table| &table.rows).chain(self.norms.iter().map(|norm| &norm.rows));
-        for rows in tables {
+        let tables = self.tables.iter().map(|table| &table.rows);
+        let norms = self.norms.iter().map(|norm| &norm.rows);
+        for rows in tables.chain(norms).chain(self.experts.iter().map(|experts| &experts.rows)) {
             let limits: Vec<u64> = rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
             let rises = limits.windows(2).all(|pair| pair[0] < pair[1]);
             if !rises || limits.last() != Some(&u64::MAX) {

@@ -110,7 +110,7 @@ impl Format {
     }
 
     /// Checks that there is such a format, of rows of `width` elements.
-    fn check(self, width: usize) -> Result<()> {
+    pub(crate) fn check(self, width: usize) -> Result<()> {
         let Self { scaling, to, elems, layout } = self;
         if !scaling.formats().contains(&to) {
             let names: Vec<_> = scaling.formats().iter().map(|to| to.name()).collect();

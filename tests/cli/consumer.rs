@@ -339,12 +339,29 @@ fn the_examples_build_against_the_installed_tree() {
 #[test]
 fn the_engine_is_right_in_every_layout() {
     let program = build("examples/cpp/tensor_parallel_mlp.cc", &["-O2"]);
-    for (ranks, layout) in [("8", "--tp 8"), ("8", "--tp 4 --dp 2"), ("8", "--tp 2 --pp 2 --dp 2"), ("3", "--pp 3")] {
+    for (ranks, layout) in [
+        ("8", "--tp 8"),
+        ("8", "--tp 4 --dp 2"),
+        ("8", "--tp 2 --pp 2 --dp 2"),
+        ("3", "--pp 3"),
+        ("4", "--tp 2 --pp 2 --fp8"),
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
         command.args(["launch", "--no-prefix", "-n", ranks, "--"]).arg(&program).args(layout.split(' '));
         command.args("--blocks 3 --hidden 24 --intermediate 48 --batch 5".split(' '));
         let text = run(command.stdin(Stdio::null()));
-        assert_eq!(text.lines().filter(|line| line.starts_with("rank ")).count().to_string(), ranks, "{text}");
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("rank ")).collect();
+        assert_eq!(lines.len().to_string(), ranks, "{text}");
+        for line in lines {
+            let number = |name: &str| -> f64 {
+                let (_, rest) = line.split_once(name).unwrap();
+                rest.trim_start().split([',', ' ']).next().unwrap().parse().unwrap()
+            };
+            let (error, bound) = (number("error"), number("bound"));
+            // Codes have the error of codes, and values that of f32.
+            let (least, most) = if layout.contains("--fp8") { (bound / 100.0, 0.5) } else { (0.0, 1e-4) };
+            assert!(error > least && error <= bound && bound < most, "{line}");
+        }
     }
 }
 

@@ -22,9 +22,9 @@ fn the_layer_is_right_on_every_number_of_ranks() {
     // Ranks with fewer experts than others, and with none.
     let cases = [
         (1, "", "Gather"),
-        (2, "--experts 5 --top-k 3", "Direct"),
+        (2, "--experts 5 --top-k 3", "Packets"),
         (3, "--packets", "Packets"),
-        (3, "--experts 2 --top-k 1", "Direct"),
+        (3, "--experts 2 --top-k 1", "Packets"),
     ];
     for (ranks, words, method) in cases {
         let output = launch(ranks, words);

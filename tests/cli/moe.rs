@@ -34,7 +34,7 @@ fn every_row_is_right_and_has_its_numbers() {
         assert_eq!(row["tokens"], tokens, "{row}");
         assert_eq!(row["mode"], ["graph", "eager"][number_of / 3 % 2], "{row}");
         assert_eq!(row["method"], ["auto", "packets", "broadcast"][number_of % 3], "{row}");
-        assert_eq!(row["serves"], ["direct", "packets", "broadcast"][number_of % 3], "{row}");
+        assert_eq!(row["serves"], ["packets", "packets", "broadcast"][number_of % 3], "{row}");
         assert_eq!((&row["layout"], &row["operations"]), (&"padded".into(), &2.into()), "{row}");
         assert!(number(&row["time_us"]["dispatch"]) > 0.0 && number(&row["time_us"]["both"]) > 0.0, "{row}");
         assert!(number(&row["host_us"]["both"]) > 0.0 && row["ratio"].is_null(), "{row}");
@@ -132,7 +132,7 @@ fn a_table_and_a_plot() {
     let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
     let columns = "tokens mode layout method dispatch us combine us both us logical GB/s link GB/s ratio wrong";
     assert_eq!(head.join(" "), columns);
-    assert!(run.stdout.contains("auto (direct)"), "{}", run.stdout);
+    assert!(run.stdout.contains("auto (packets)"), "{}", run.stdout);
     let svg = std::fs::read_to_string(svg).unwrap();
     for words in ["experts 8,2,64, rows as f8, 2 ranks on host", "auto: dispatch", "bandwidth over links"] {
         assert!(svg.contains(words), "{words}");
@@ -148,7 +148,7 @@ fn info_of_experts() {
     let config = |wire| {
         let mut config = symmetra::experts::ExpertConfig::new(8, 2, 64, 16);
         config.wire = wire;
-        symmetra::experts::expert_bytes(2, &config).unwrap()
+        symmetra::experts::expert_bytes(2, &symmetra::Config::default(), &config).unwrap()
     };
     let f8 = symmetra::experts::Wire::F8(symmetra::experts::Scales::F32);
     for (choice, (wire, row_bytes, heap_bytes)) in experts["wires"]
@@ -160,11 +160,19 @@ fn info_of_experts() {
         assert_eq!((&choice["wire"], &choice["row_bytes"]), (&wire.into(), &row_bytes.into()), "{choice}");
         assert_eq!(choice["heap_bytes"], heap_bytes, "{choice}");
     }
-    assert_eq!((&experts["method"], &experts["other_backends"]), (&"direct".into(), &"gather".into()));
+    assert_eq!((&experts["wires"][0]["method"], &experts["other_backends"]), (&"packets".into(), &"gather".into()));
+    let choices = experts["choices"].as_array().unwrap();
+    assert_eq!((&choices[0]["method"], &choices[1]["method"]), (&"packets".into(), &"direct".into()), "{experts}");
+    assert!(choices[0]["up_to_bytes"].is_u64() && choices[1]["up_to_bytes"].is_null(), "{experts}");
     let run = symmetra("info --device host --experts deepseek").ok();
     run.fits(80);
     assert!(run.stdout.contains("256 experts on 4 ranks: 128 tokens a rank, 8 experts a token"), "{}", run.stdout);
-    assert!(run.stdout.contains("by own kernels direct serves, by other backends gather"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("by own kernels packets up to ") && run.stdout.contains("direct beyond"),
+        "{}",
+        run.stdout
+    );
+    assert!(run.stdout.contains("by other backends gather"), "{}", run.stdout);
     assert!(symmetra("info --json --device host").ok().objects()[0]["experts"].is_null());
 }
 

@@ -195,6 +195,34 @@ fn codecs_and_norms_are_tuned() {
     }
 }
 
+/// The file decides what experts take, and `info` shows the table.
+#[test]
+fn experts_are_tuned() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tuning.json");
+    let args = format!("{FAST} --ranks 2 --ranks-as threads --dtype bf16 --experts 8,2,64 --output {}", path.display());
+    let run = symmetra(&args).ok();
+    for words in ["microseconds of a dispatch and combine, experts 8,2,64", "packets", "direct"] {
+        assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
+    }
+    run.fits(80);
+    let tuning = Tuning::load(&path).unwrap();
+    let experts = &tuning.experts[0];
+    assert_eq!(tuning.experts.len(), 1);
+    assert_eq!((experts.world_size, experts.experts, experts.top_k, experts.hidden), (2, 8, 2, 64));
+    assert!(experts.rows.iter().all(|row| ["packets", "direct"].contains(&row.algorithm.as_str())), "{experts:?}");
+    let info =
+        symmetra(&format!("info --device host --ranks 2 --experts 8,2,64 --json --tuning {}", path.display())).ok();
+    let info = info.objects().remove(0);
+    let choices = info["experts"]["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), experts.rows.len());
+    for (choice, row) in choices.iter().zip(&experts.rows) {
+        assert_eq!(choice["method"], row.algorithm, "{choice}");
+        assert_eq!(choice["up_to_bytes"].as_u64(), row.up_to_bytes, "{choice}");
+        assert!(choice["reason"].as_str().unwrap().contains("measured on this machine"), "{choice}");
+    }
+}
+
 #[test]
 fn what_a_link_leads_to_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,6 +269,9 @@ fn wrong_usage() {
         ("tune --device host --codec none", &["--codec none"]),
         ("tune --device host --codec int8,int8", &["--codec names int8 twice"]),
         ("tune --device host --dtype i32 --hidden 8", &["--hidden needs --dtype f32, f16 or bf16"]),
+        ("tune --device host --experts 8,2", &["--experts", "deepseek, mixtral"]),
+        ("tune --device host --experts 3000,2,64", &["packets cannot serve a layer of so many experts"]),
+        ("tune --device host --experts 8,65,64", &["the number of experts of a token is 65"]),
         ("tune --device host --min-bytes 8KiB --max-bytes 4KiB", &["--min-bytes is 8 KiB", "4 KiB"]),
         ("tune --device host --min-bytes 16777215TiB", &["no memory holds"]),
         ("tune --device host --output nowhere/tuning.json", &["nowhere is no folder"]),

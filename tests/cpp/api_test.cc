@@ -464,6 +464,15 @@ void splits() {
     const std::vector<Range> norms = world.explain_norm(Dtype::kF32, 64, true);
     CHECK(norms.front().algorithm == Algorithm::kOneShotSentinel && norms.front().reason == "one kernel sums and norms");
     CHECK(norms.back().algorithm == ranges.back().algorithm && norms.back().up_to_bytes == ranges.back().up_to_bytes);
+    const QuantisedForm micro{Scaling::kMx, Narrow::kE4M3, 32};
+    const std::vector<Range> placed = world.explain_norm(Dtype::kF32, 64, micro, true, true);
+    const std::vector<Range> unplaced = world.explain_norm(Dtype::kF32, 64, micro, true, false);
+    CHECK(placed.size() == norms.size() && placed.back().algorithm == norms.back().algorithm);
+    CHECK(unplaced.back().algorithm == Algorithm::kTwoShotSentinel && unplaced.back().up_to_bytes == ~std::uint64_t{0});
+    CHECK_THROWS(kInvalidArgument, world.explain_norm(Dtype::kF32, 65, micro, true, true));
+    const QuantisedForm nowhere{Scaling::kMx, Narrow::kE4M3, 32, ScaleLayout::kColumns};
+    CHECK_THROWS(kInvalidArgument, world.explain_norm(Dtype::kF32, 64, nowhere, true, true));
+    CHECK_THROWS(kUnsupported, world.explain_norm(Dtype::kF32, 1 << 20, {Scaling::kPerToken, Narrow::kI8}, true, false));
     world.close();
   });
 }

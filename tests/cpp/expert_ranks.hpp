@@ -56,10 +56,11 @@ struct Two {
   std::size_t token_from(std::size_t source) const { return (source + rank) % 2; }
 };
 
-/// Settings of experts for Two whose rows are single floats.
+/// Settings of experts for Two whose rows are single floats. They may be planned.
 inline ExpertConfig single(Layout layout = Layout::kByExpert) {
   ExpertConfig config(2, 1, 1, 2);
   config.dtype = Dtype::kF32;
+  config.method = Method::kDirect;
   config.layout = layout;
   return config;
 }

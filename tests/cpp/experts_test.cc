@@ -149,6 +149,7 @@ void codes() {
     const Stream& stream = two.stream;
     ExpertConfig config(2, 1, kElems, 2);
     config.dtype = Dtype::kF32;
+    config.method = Method::kDirect;
     config.wire = Wire::kGivenF8;
     std::vector<std::uint8_t> own(2 * kElems);
     const auto code = [](std::size_t source, std::size_t i) { return static_cast<std::uint8_t>((source * 50 + i) % 127); };
@@ -375,7 +376,8 @@ void halves() {
     const std::vector<MethodExplanation> explained = direct.explain();
     CHECK_EQ(explained.size(), 4u);
     for (const MethodExplanation& explanation : explained) {
-      CHECK_EQ(explanation.refusal.value_or("serves"), explanation.method == Method::kDirect ? "serves" : "the settings name Direct");
+      CHECK_EQ(explanation.serves, explanation.method == Method::kDirect);
+      CHECK_EQ(explanation.reason, "the settings name Direct");
     }
     two.communicator.close();
   });
@@ -436,6 +438,12 @@ void survivors() {
       alone.synchronize(two.stream);
       CHECK(routed.counts() == std::vector<std::size_t>({1, 1}));
       CHECK_EQ(received.read<float>(two.stream)[0] + received.read<float>(two.stream)[1], 12.0f);
+      // The new group is this rank's alone, and closes without the other.
+      const Communicator communicator = alone.communicator();
+      CHECK_EQ(communicator.world_size(), 1u);
+      communicator.close();
+      CHECK_THROWS(kClosed, alone.synchronize(two.stream));
+      CHECK_EQ(experts.communicator().world_size(), 2u);
     }
     two.communicator.close();
   });

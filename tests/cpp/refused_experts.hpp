@@ -17,12 +17,12 @@ inline void settings() {
   CHECK(says(CHECK_THROWS(kInvalidArgument, base.backend("deepest", 4)), "deepep_high_throughput"));
   ExpertConfig two_slots = base;
   two_slots.in_flight = 2;
-  CHECK(expert_bytes(4, two_slots) > expert_bytes(4, base));
+  CHECK(expert_bytes(4, small(), two_slots) > expert_bytes(4, small(), base));
 
   const auto refused = [](const char* words, const std::function<void(ExpertConfig&)>& change) {
     ExpertConfig config(8, 2, 64, 16);
     change(config);
-    CHECK(says(CHECK_THROWS(kInvalidArgument, expert_bytes(2, config)), words));
+    CHECK(says(CHECK_THROWS(kInvalidArgument, expert_bytes(2, small(), config)), words));
   };
   refused("the number of experts is 0", [](ExpertConfig& config) { config.experts = 0; });
   refused("the number of experts of a token is 65", [](ExpertConfig& config) { config.top_k = 65; });
@@ -47,7 +47,7 @@ inline void settings() {
     ExpertConfig config(8, 2, 64 + two.rank, 16);
     CHECK_EQ(CHECK_THROWS(kMismatch, two.communicator.experts(config)).rank(), 1);
     config = ExpertConfig(8, 2, 4096, 256);
-    CHECK(expert_bytes(2, config) > small().heap_bytes);
+    CHECK(expert_bytes(2, small(), config) > small().heap_bytes);
     CHECK_THROWS(kOutOfMemory, two.communicator.experts(config));
     two.communicator.close();
   });

@@ -1,10 +1,12 @@
 //! A random program from a seed: every operation by its description, in every form that the description admits.
 
+mod experts;
 mod rows;
 
 use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
 use symmetra::{Algorithm, Codec, Dtype, Reduction, Transport};
 
+use crate::experts::Layer;
 use crate::model::BUFFERS;
 use crate::norm::Norm;
 use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
@@ -36,6 +38,7 @@ struct Writer {
     /// Open groups, with their members.
     groups: Vec<(usize, Vec<usize>)>,
     benches: Vec<Bench>,
+    experts: Vec<Opened>,
     graphs: Vec<Graph>,
     /// The number of the next group, bench or graph.
     next: usize,
@@ -47,6 +50,14 @@ struct Bench {
     group: usize,
     world: usize,
     dtype: Dtype,
+}
+
+/// Experts that are open, with their lists as they are now.
+#[derive(Clone)]
+struct Opened {
+    number: usize,
+    group: usize,
+    layer: Layer,
 }
 
 struct Graph {
@@ -61,7 +72,8 @@ pub(crate) fn program(seed: u64, through: Through) -> Program {
     let settings = settings(&mut random, through);
     let program = Program { seed, world, settings, steps: Vec::new() };
     let groups = vec![(0, (0..world).collect())];
-    let mut writer = Writer { random, program, groups, benches: Vec::new(), graphs: Vec::new(), next: 1 };
+    let mut writer =
+        Writer { random, program, groups, benches: Vec::new(), experts: Vec::new(), graphs: Vec::new(), next: 1 };
     writer.write();
     writer.program
 }
@@ -112,7 +124,7 @@ impl Writer {
     }
 
     fn step(&mut self) {
-        match self.random.below(100) {
+        match self.random.below(111) {
             0..55 => self.eager(),
             55..62 => self.capture(),
             62..76 => self.launch(),
@@ -139,6 +151,7 @@ impl Writer {
                 self.push(Step::DropGraph { graph });
             }
             98..99 if self.groups.len() > 1 => self.close(),
+            99..111 => self.experts(),
             _ => self.eager(),
         }
     }
@@ -218,6 +231,7 @@ impl Writer {
     fn close(&mut self) {
         let (group, _) = self.groups.swap_remove(1 + self.random.below(self.groups.len() - 1));
         self.benches.retain(|bench| bench.group != group);
+        self.experts.retain(|experts| experts.group != group);
         self.graphs.retain(|graph| !graph.groups.contains(&group));
         self.push(Step::Close { group });
     }
@@ -333,6 +347,10 @@ impl Writer {
     fn fault(&mut self) {
         let groups: Vec<_> = self.groups.iter().filter(|(_, members)| members.len() > 1).cloned().collect();
         let (group, members) = self.random.pick(&groups).clone();
+        if self.random.below(5) == 0 {
+            let misrouted = self.misrouted(group, members.len());
+            return self.push(Step::Misrouted(misrouted));
+        }
         let bench = self.bench(group);
         let mut call = self.common(bench);
         let fault = match self.random.below(12) {

@@ -8,6 +8,12 @@
 mod archive;
 mod bench;
 mod cpp;
+#[path = "../suite/expert_cases.rs"]
+mod expert_cases;
+#[path = "../suite/expert_oracle.rs"]
+mod expert_oracle;
+mod expert_rank;
+mod experts;
 mod generate;
 mod model;
 mod narrow;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use symmetra::op::Source;
 use symmetra::{Codec, Dtype};
 
+use crate::experts::{Open, Rounds, contents, misrouted};
 use crate::norm::{KEPT, Norm, Place, WEIGHTS, WIDE, of_rows, parts};
 use crate::program::{Placed, Program, ROOM, Step};
 use crate::support::call::Call;
@@ -62,9 +63,22 @@ pub(crate) fn values<T: Sample>(bytes: &[u8]) -> Vec<T> {
 /// Everything that a rank writes into its buffers from the host in the course of a program, in this order.
 pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
     let (benches, groups) = (program.benches(), program.groups());
+    let (layers, groups_of_experts) = (program.layers(), program.groups_of_experts());
+    let member = |group: usize| groups[&group].iter().position(|member| *member == rank);
     let mut all = Vec::new();
     for step in &program.steps {
         match step {
+            Step::Rounds { rounds, .. } => {
+                let Some(member) = member(groups_of_experts[&rounds.experts]) else { continue };
+                for run in 0..rounds.runs() {
+                    let of_round = |round| contents(layers[&rounds.experts], round, member, run);
+                    all.extend(rounds.rounds.iter().flat_map(of_round).flat_map(|(_, bytes)| bytes));
+                }
+            }
+            Step::Misrouted(asked) => {
+                let own = member(asked.group).map(|member| misrouted(asked, member));
+                all.extend(own.into_iter().flatten().flat_map(|(_, bytes)| bytes));
+            }
             Step::Bench { bench, .. } if groups[&benches[bench].0].contains(&rank) => {
                 let seed = |buffer| first_seed(program, *bench, buffer);
                 let first = |buffer| typed!(benches[bench].1, bytes(seed(buffer), buffer, rank, ROOM));
@@ -252,12 +266,14 @@ pub(crate) struct Model<'a> {
     benches: BTreeMap<usize, (usize, Dtype)>,
     buffers: BTreeMap<usize, Box<dyn Buffers>>,
     graphs: BTreeMap<usize, &'a [Placed]>,
+    experts: BTreeMap<usize, Open<'a>>,
 }
 
 impl<'a> Model<'a> {
     pub(crate) fn new(program: &'a Program) -> Self {
         let (groups, benches) = (program.groups(), program.benches());
-        Self { program, groups, benches, buffers: BTreeMap::new(), graphs: BTreeMap::new() }
+        let (buffers, graphs, experts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { program, groups, benches, buffers, graphs, experts }
     }
 
     fn of(&mut self, call: &Placed) -> &mut dyn Buffers {
@@ -285,8 +301,24 @@ impl<'a> Model<'a> {
                 calls.iter().for_each(|call| self.of(call).prepare(call));
                 self.graphs.insert(*graph, calls);
             }
+            Step::Experts { experts, layer, .. } => {
+                self.experts.insert(*experts, Open { layer, lists: layer.lists.clone() });
+            }
             Step::Launch { graph, .. } => self.graphs[graph].iter().for_each(|call| self.of(call).call(call)),
             _ => {}
+        }
+    }
+
+    /// Says the first difference of what a rank of the group has after calls on experts.
+    pub(crate) fn differs_after(&self, rounds: &Rounds, member: usize, found: &[u8]) -> Option<String> {
+        self.experts[&rounds.experts].differs(rounds, self.program.settings.exact, member, found)
+    }
+
+    /// Takes where calls leave experts.
+    pub(crate) fn place(&mut self, rounds: &Rounds) {
+        if let (Some(experts), Some(lists)) = (self.experts.get_mut(&rounds.experts), rounds.placed(rounds.runs() - 1))
+        {
+            experts.lists.clone_from(lists);
         }
     }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::op::Op;
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
+use crate::experts::{Layer, Misrouted, Rounds};
 use crate::norm::Norm;
 use crate::support::batch::Memory;
 use crate::support::call::Call;
@@ -93,6 +94,18 @@ pub(crate) enum Step {
     DropGraph {
         graph: usize,
     },
+    Experts {
+        experts: usize,
+        group: usize,
+        layer: Layer,
+    },
+    /// Calls on experts, and what they wrote.
+    Rounds {
+        rounds: Rounds,
+        on: Vec<usize>,
+    },
+    /// A call on experts that every rank of the group learns to be wrong.
+    Misrouted(Misrouted),
     /// The ranks of a group wait for their work, and tell what is in the bench.
     Check {
         bench: usize,
@@ -237,6 +250,26 @@ impl Program {
         self.steps.iter().filter_map(bench).collect()
     }
 
+    /// The settings of all experts.
+    pub(crate) fn layers(&self) -> BTreeMap<usize, &Layer> {
+        fn layer(step: &Step) -> Option<(usize, &Layer)> {
+            match step {
+                Step::Experts { experts, layer, .. } => Some((*experts, layer)),
+                _ => None,
+            }
+        }
+        self.steps.iter().filter_map(layer).collect()
+    }
+
+    /// The group of all experts.
+    pub(crate) fn groups_of_experts(&self) -> BTreeMap<usize, usize> {
+        let group = |step: &Step| match step {
+            Step::Experts { experts, group, .. } => Some((*experts, *group)),
+            _ => None,
+        };
+        self.steps.iter().filter_map(group).collect()
+    }
+
     pub(crate) fn fault(&self) -> Option<(&Fault, usize, usize)> {
         self.steps.iter().find_map(|step| match step {
             Step::Fault { group, culprit, fault, .. } => Some((fault, *group, *culprit)),
@@ -246,6 +279,13 @@ impl Program {
 
     /// The groups that a fault takes with it.
     pub(crate) fn failed(&self) -> BTreeSet<usize> {
+        let misrouted = self.steps.iter().find_map(|step| match step {
+            Step::Misrouted(asked) => Some(asked.group),
+            _ => None,
+        });
+        if let Some(group) = misrouted {
+            return BTreeSet::from([group]);
+        }
         let Some((fault, group, culprit)) = self.fault() else { return BTreeSet::new() };
         let groups = self.groups();
         let dead = groups[&group][culprit];
@@ -257,7 +297,7 @@ impl Program {
 
     /// Whether a step means something at this place, and what the program has after it.
     fn admit(step: &mut Step, live: &mut Live) -> bool {
-        let Live { groups, benches, graphs, failed } = live;
+        let Live { groups, benches, experts: open, graphs, failed } = live;
         let calls_fit = |call: &Placed, benches: &BTreeMap<usize, usize>| benches.contains_key(&call.bench);
         match step {
             Step::Split { from, parts } => {
@@ -272,6 +312,18 @@ impl Program {
                 }
                 open
             }
+            Step::Experts { experts, group, .. } => {
+                let is_open = groups.contains(group) && !*failed;
+                if is_open {
+                    open.insert(*experts, *group);
+                }
+                is_open
+            }
+            Step::Rounds { rounds, .. } => open.contains_key(&rounds.experts),
+            Step::Misrouted(asked) => {
+                *failed = true;
+                groups.contains(&asked.group)
+            }
             Step::Write { bench, .. } | Step::Check { bench } => benches.contains_key(bench),
             Step::Call { call, .. } => calls_fit(call, benches),
             Step::Capture { graph, calls, .. } => {
@@ -284,6 +336,7 @@ impl Program {
             Step::Barrier { group } => groups.contains(group),
             Step::Close { group } => {
                 benches.retain(|_, of| of != group);
+                open.retain(|_, of| of != group);
                 graphs.retain(|_, of| !of.contains(group));
                 groups.remove(group)
             }
@@ -308,6 +361,8 @@ struct Live {
     groups: BTreeSet<usize>,
     /// With their groups.
     benches: BTreeMap<usize, usize>,
+    /// With their groups.
+    experts: BTreeMap<usize, usize>,
     graphs: BTreeMap<usize, BTreeSet<usize>>,
     failed: bool,
 }

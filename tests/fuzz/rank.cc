@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench.hpp"
+#include "experts.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
@@ -37,7 +38,8 @@ constexpr std::size_t kStreams = 3;
 constexpr std::chrono::seconds kPatience{40};
 
 const char* const kKinds[] = {"Internal", "InvalidArgument", "Unsupported", "OutOfMemory", "Device", "System",        "Bootstrap",
-                              "Timeout",  "PeerLost",        "Aborted",     "Mismatch",    "Closed", "NotRegistered", "Peer"};
+                              "Timeout",  "PeerLost",        "Aborted",     "Mismatch",    "Closed", "NotRegistered", "Peer",
+                              "Routing",  "Capacity"};
 
 struct Captured {
   symmetra::Graph graph;
@@ -319,6 +321,7 @@ class Rank {
       const auto& groups = it->second.groups;
       it = std::find(groups.begin(), groups.end(), group) != groups.end() ? graphs_.erase(it) : std::next(it);
     }
+    for (auto it = experts_.begin(); it != experts_.end();) it = it->second.group() == group ? experts_.erase(it) : std::next(it);
     for (auto it = benches_.begin(); it != benches_.end();) {
       if (it->second.group != group) {
         ++it;
@@ -344,6 +347,33 @@ class Rank {
       return std::all_of(ranks.begin(), ranks.end(), [&](std::size_t rank) { return std::ifstream(arrived(rank)).good(); });
     };
     while (!all() && std::chrono::steady_clock::now() - start < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  /// Makes calls on experts, and tells what they wrote.
+  void rounds(const fuzz::Rounds& rounds, const symmetra::Stream& stream) {
+    const auto opened = experts_.find(rounds.experts);
+    if (opened == experts_.end()) return;
+    const std::vector<char> found = opened->second.run(rounds, stream, written_);
+    bytes_.write(found.data(), static_cast<std::streamsize>(found.size()));
+    found_ << "found " << step_ << ' ' << found.size() << '\n';
+  }
+
+  /// Makes a call that fails on every rank, and tells what the rank learnt.
+  void misrouted() {
+    const std::size_t group = words_.next();
+    const std::vector<std::size_t> members = words_.list();
+    const symmetra::ExpertConfig config = fuzz::layer_of(words_);
+    const fuzz::Round round = fuzz::round_of(words_, words_.next());
+    if (groups_.count(group) == 0) return;
+    const fuzz::Opened opened(groups_.at(group), config, group);
+    meet(members);
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      opened.misroute(round, streams_[0], written_);
+      found_ << "unaware " << step_ << '\n';
+    } catch (const symmetra::Error& error) {
+      failed(error, std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start));
+    }
   }
 
   void fault() {
@@ -396,6 +426,15 @@ class Rank {
         for (const std::size_t group : captured->second.groups) order(group, on, false);
         captured->second.graph.launch(streams_[on]);
       }
+    } else if (name == "rounds") {
+      const std::size_t on = words_.list(world_)[number_];
+      rounds(fuzz::rounds_of(words_), streams_[on]);
+    } else if (name == "experts") {
+      const std::size_t number = words_.next(), group = words_.next();
+      const symmetra::ExpertConfig config = fuzz::layer_of(words_);
+      if (groups_.count(group) != 0) experts_.emplace(number, fuzz::Opened(groups_.at(group), config, group));
+    } else if (name == "misrouted") {
+      misrouted();
     } else if (name == "split") {
       split();
     } else if (name == "bench") {
@@ -434,6 +473,7 @@ class Rank {
   std::vector<symmetra::DeviceBuffer> reached_;
   std::map<std::size_t, Communicator> groups_;
   std::map<std::size_t, Bench> benches_;
+  std::map<std::size_t, fuzz::Opened> experts_;
   std::map<Key, symmetra::Adopted> adopted_;
   std::map<std::size_t, Captured> graphs_;
   /// The stream of the last call of each group, and whether copy engines run the call, or nothing does.

@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
 use symmetra::bootstrap::Bootstrap;
+use symmetra::experts::Experts;
 use symmetra::{
     Communicator, Config, Deadlines, Determinism, Device, Dtype, Error, Event, Graph, HostShape, Result, Stream,
 };
 
 use crate::bench::{Bench, open as open_bench};
+use crate::expert_rank::{Here, misroute, run};
+use crate::experts::{Layer, Misrouted, Rounds};
 use crate::model::typed;
 use crate::norm::WIDE;
 use crate::program::{Fault, Form, Placed, Program, ROOM, STREAMS, Settings, Step};
@@ -56,6 +59,8 @@ pub(crate) struct Rank<'a> {
     last: HashMap<usize, (usize, bool)>,
     graphs: HashMap<usize, Captured>,
     benches: HashMap<usize, Held>,
+    /// With their groups.
+    experts: HashMap<usize, (Experts, &'a Layer, usize)>,
     /// What peers may reach until every rank is done.
     reached: Vec<Arc<dyn Any + Send + Sync>>,
     /// What the rank writes into its buffers.
@@ -89,6 +94,7 @@ impl<'a> Rank<'a> {
             last: HashMap::new(),
             graphs: HashMap::new(),
             benches: HashMap::new(),
+            experts: HashMap::new(),
             reached: Vec::new(),
             written: File::open(directory.join(format!("written.{number}"))).unwrap(),
             found: ["found", "bytes"].map(create),
@@ -187,7 +193,31 @@ impl<'a> Rank<'a> {
         Ok(Some(Captured { graph, groups: own.iter().map(|(_, (_, group))| *group).collect() }))
     }
 
-    fn step(&mut self, number: usize, step: &Step) -> Result<()> {
+    /// Makes calls on experts, and tells what they wrote.
+    fn rounds(&mut self, step: usize, rounds: &Rounds, on: usize) -> Result<()> {
+        let Some((experts, layer, group)) = self.experts.get(&rounds.experts) else { return Ok(()) };
+        let here = Here { member: self.groups[group].rank(), stream: &self.streams[on], file: &mut self.written };
+        let bytes = run(experts, layer, rounds, here)?;
+        self.found[1].write_all(&bytes).unwrap();
+        self.say(&format!("found {step} {}", bytes.len()));
+        Ok(())
+    }
+
+    /// Makes a call that fails on every rank, and tells what the rank learnt.
+    fn misrouted(&mut self, step: usize, asked: &Misrouted) -> Result<()> {
+        let Some(communicator) = self.groups.get(&asked.group).cloned() else { return Ok(()) };
+        let experts = communicator.experts(asked.layer.config())?;
+        self.meet(&self.program.groups()[&asked.group]);
+        let start = Instant::now();
+        let here = Here { member: communicator.rank(), stream: &self.streams[0], file: &mut self.written };
+        match misroute(&experts, asked, here) {
+            Ok(()) => self.say(&format!("unaware {step}")),
+            Err(error) => self.failed(step, &error, start.elapsed()),
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, number: usize, step: &'a Step) -> Result<()> {
         match step {
             Step::Split { from, parts } => {
                 let Some(parent) = self.groups.get(from) else { return Ok(()) };
@@ -204,6 +234,13 @@ impl<'a> Rank<'a> {
                 self.benches.insert(*bench, (Arc::new(opened), *group));
                 (0..=WIDE).try_for_each(|buffer| self.fill(*bench, buffer, 0, ROOM))?;
             }
+            Step::Experts { experts, group, layer } => {
+                let Some(communicator) = self.groups.get(group) else { return Ok(()) };
+                let opened = communicator.experts(layer.config())?;
+                self.experts.insert(*experts, (opened, layer, *group));
+            }
+            Step::Rounds { rounds, on } => self.rounds(number, rounds, on[self.number])?,
+            Step::Misrouted(asked) => self.misrouted(number, asked)?,
             Step::Write { bench, buffer, start, count, .. } => self.fill(*bench, *buffer, *start, *count)?,
             Step::Call { call, on } => self.call(call, on[self.number])?,
             Step::Capture { graph, calls, on } => {
@@ -253,6 +290,7 @@ impl<'a> Rank<'a> {
         let reached = self.benches.values().filter(|(_, of)| *of == group).map(|(bench, _)| bench.reached());
         self.reached.extend(reached);
         self.benches.retain(|_, (_, of)| *of != group);
+        self.experts.retain(|_, (.., of)| *of != group);
         self.groups.remove(&group)
     }
 

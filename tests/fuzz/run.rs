@@ -148,6 +148,14 @@ fn judge(program: &Program, directory: &Path) -> String {
             Step::Fault { fault: Fault::Depart, call, .. } => Some(&call.bench),
             _ => None,
         };
+        if let Step::Rounds { rounds, .. } = step {
+            let members = &program.groups()[&program.groups_of_experts()[&rounds.experts]];
+            for (member, rank) in members.iter().enumerate() {
+                let wrong = found.get(&(number, *rank)).and_then(|bytes| model.differs_after(rounds, member, bytes));
+                let _ = wrong.map(|wrong| writeln!(complaints, "step {number}, rank {rank}: {wrong}"));
+            }
+            model.place(rounds);
+        }
         if let Some(bench) = bench {
             for (member, rank) in model.members(*bench).iter().enumerate() {
                 let wrong = found.get(&(number, *rank)).and_then(|bytes| model.differs(*bench, member, bytes));
@@ -176,11 +184,13 @@ fn missing(
     found: &BTreeMap<(usize, usize), Vec<u8>>,
     failed: &BTreeMap<usize, Vec<Failed>>,
 ) -> String {
-    let (groups, benches) = (program.groups(), program.benches());
+    let (groups, benches, of_experts) = (program.groups(), program.benches(), program.groups_of_experts());
     let mut complaints = String::new();
     for (number, step) in program.steps.iter().enumerate() {
         let concerned: &[usize] = match step {
             Step::Check { bench } => &groups[&benches[bench].0],
+            Step::Rounds { rounds, .. } => &groups[&of_experts[&rounds.experts]],
+            Step::Misrouted(asked) => &groups[&asked.group],
             Step::Fault { group, .. } => &groups[group],
             _ => continue,
         };
@@ -193,7 +203,7 @@ fn missing(
                 true
             }
             Step::Fault { fault: Fault::Depart, .. } => found.contains_key(&(number, rank)),
-            Step::Fault { .. } => failed_there(rank),
+            Step::Fault { .. } | Step::Misrouted(_) => failed_there(rank),
             _ => found.contains_key(&(number, rank)),
         };
         for rank in concerned.iter().filter(|rank| !has(**rank) && Some(**rank) != dead(program)) {
@@ -205,6 +215,10 @@ fn missing(
 
 /// Whether an error is what a fault must lead to.
 fn expected(program: &Program, step: usize, error: &Failed) -> bool {
+    if let Some(Step::Misrouted(asked)) = program.steps.get(step) {
+        let kind = if asked.layer.capacity.is_some() { "Capacity" } else { "Routing" };
+        return error.kind == kind && error.after_ms <= SLACK_MS;
+    }
     let Some(Step::Fault { group, culprit, fault, .. }) = program.steps.get(step) else { return false };
     let is_culprit = program.groups()[group][*culprit] == error.rank;
     let names_culprit = error.named == Some(*culprit);

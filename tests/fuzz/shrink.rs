@@ -1,8 +1,9 @@
-//! Makes a failing program short and plain: drops steps, calls of graphs, and what norms do beside the sum, as long as the
-//! program fails.
+//! Makes a failing program short and plain: drops steps, calls of graphs, what norms do beside the sum, and calls of experts
+//! with what they do beside a dispatch and a combine, as long as the program fails.
 
 use std::time::{Duration, Instant};
 
+use crate::experts::Rounds;
 use crate::norm::parts;
 use crate::program::{Placed, Program, Step};
 
@@ -57,8 +58,44 @@ pub(crate) fn shrunk(
             }
         }
     }
+    for step in 0..best.0.steps.len() {
+        for plainer in PLAINER_ROUNDS {
+            while start.elapsed() < LIMIT {
+                let mut changed = best.0.clone();
+                let Some(Step::Rounds { rounds, .. }) = changed.steps.get_mut(step) else { break };
+                if !plainer(rounds) {
+                    break;
+                }
+                match failing(changed, &run) {
+                    Some(found) => best = found,
+                    None => break,
+                }
+            }
+        }
+    }
     best
 }
+
+/// A change of calls on experts to plainer ones. `false`: they are as plain as that.
+type PlainerRounds = fn(&mut Rounds) -> bool;
+
+const PLAINER_ROUNDS: [PlainerRounds; 12] = [
+    |rounds| rounds.rounds.len() > 1 && rounds.rounds.pop().is_some(),
+    |rounds| {
+        let rest = rounds.rounds.len() - 1;
+        rest > 0 && rounds.rounds.drain(..1).count() > 0
+    },
+    |rounds| rounds.place.take().is_some(),
+    |rounds| std::mem::take(&mut rounds.replays) > 0,
+    |rounds| std::mem::replace(&mut rounds.together, 1) > 1,
+    |rounds| std::mem::take(&mut rounds.halves[0]),
+    |rounds| std::mem::take(&mut rounds.halves[1]),
+    |rounds| std::mem::take(&mut rounds.plans),
+    |rounds| std::mem::take(&mut rounds.again),
+    |rounds| std::mem::take(&mut rounds.reversed),
+    |rounds| std::mem::take(&mut rounds.unweighted),
+    |rounds| std::mem::take(&mut rounds.counts),
+];
 
 /// The norms of a program, but for that of a fault, which ranks need not all make.
 fn norms(program: &mut Program) -> Vec<&mut Placed> {

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write};
 use symmetra::Dtype;
 use symmetra::op::{ALL_GATHER, Size};
 
+use crate::experts::{Content, Layer, Lists, Round, contents, misrouted};
 use crate::norm::{Norm, Place, parts};
 use crate::program::{Fault, Form, Kind, Placed, Program, Step};
 
@@ -58,6 +59,33 @@ impl Text<'_> {
                 let dtype: Dtype = dtype.parse().unwrap();
                 self.named("bench", &[*bench, *group, dtype as usize, dtype.bytes()]);
             }
+            Step::Experts { experts, group, layer } => {
+                self.named("experts", &[*experts, *group]);
+                self.layer(layer);
+            }
+            Step::Rounds { rounds, on } => {
+                let layer = self.program.layers()[&rounds.experts];
+                self.named("rounds", on);
+                self.add([rounds.experts, rounds.together, rounds.replays]);
+                let [dispatches, combines] = rounds.halves;
+                let flags = [dispatches, combines, rounds.plans, rounds.again, rounds.reversed, rounds.unweighted];
+                let flags = flags.into_iter().chain([rounds.counts]);
+                self.add(flags.map(u8::from));
+                self.add([u8::from(rounds.place.is_some())]);
+                rounds.place.iter().for_each(|lists| self.lists(lists));
+                self.add([rounds.rounds.len(), layer.lists.len()]);
+                for round in &rounds.rounds {
+                    let operands = |member| contents(layer, round, member, 0);
+                    self.round(round, operands);
+                }
+            }
+            Step::Misrouted(asked) => {
+                self.named("misrouted", &[asked.group]);
+                self.listed(&self.program.groups()[&asked.group]);
+                self.layer(&asked.layer);
+                self.add([asked.round.tokens.len()]);
+                self.round(&asked.round, |member| misrouted(asked, member));
+            }
             Step::Write { bench, buffer, start, count, .. } => self.named("write", &[*bench, *buffer, *start, *count]),
             Step::Call { call, on } => {
                 self.named("call", on);
@@ -91,6 +119,33 @@ impl Text<'_> {
                 self.listed(&self.program.groups()[group]);
                 self.call(call);
                 self.call(other);
+            }
+        }
+    }
+
+    fn lists(&mut self, lists: &Lists) {
+        self.add([lists.len()]);
+        lists.iter().for_each(|list| self.listed(list));
+    }
+
+    fn layer(&mut self, layer: &Layer) {
+        let Layer { experts, top_k, hidden, max_tokens, method, in_flight, .. } = *layer;
+        self.add([experts, top_k, hidden, max_tokens, layer.dtype() as usize]);
+        self.add(layer.wire);
+        self.add(layer.layout);
+        self.add([method, in_flight]);
+        self.listed(&layer.exact.map(u8::from).into_iter().collect::<Vec<_>>());
+        self.listed(&layer.blocks.into_iter().collect::<Vec<_>>());
+        self.listed(&layer.capacity.into_iter().collect::<Vec<_>>());
+        self.lists(&layer.lists);
+    }
+
+    /// For each rank what it asks for, and types and elements of its operands.
+    fn round(&mut self, round: &Round, operands: impl Fn(usize) -> Vec<Content>) {
+        for member in 0..round.tokens.len() {
+            self.add(round.asks(member).map(u8::from));
+            for (dtype, bytes) in operands(member) {
+                self.add([dtype as usize, bytes.len() / dtype.bytes(), bytes.len()]);
             }
         }
     }

@@ -118,7 +118,7 @@ fn every_launch_has_its_block_in_rust() {
 
 /// Files and folders that decide what ranks write in each other's memory, where, and when: kernels, their launches,
 /// which message is which launch, and how arenas and control pages are laid out.
-const PROTOCOL_SOURCES: [&str; 18] = [
+const PROTOCOL_SOURCES: [&str; 21] = [
     "include/symmetra/device",
     "kernels",
     "src/collective/all_reduce.rs",
@@ -130,6 +130,9 @@ const PROTOCOL_SOURCES: [&str; 18] = [
     "src/collective/norm_choice.rs",
     "src/collective/relay.rs",
     "src/collective/select.rs",
+    "src/experts/choice.rs",
+    "src/experts/form.rs",
+    "src/experts/packets.rs",
     "src/group/call.rs",
     "src/group/control_page.rs",
     "src/group/history.rs",

@@ -260,10 +260,21 @@ fn every_method_is_explained() {
     threads(2, &config(), |rank| {
         let open = |form| rank.communicator.experts(form).unwrap();
         let auto = open(small(Method::Auto));
-        let why = "Auto takes Direct here";
-        let lines = [format!("Packets: {why}"), "Direct: serves".to_owned()];
-        assert_eq!(explained(&auto)[..2], lines);
-        assert_eq!(explained(&auto)[2..], ["Gather", "Broadcast"].map(|name| format!("{name}: {why}")));
+        // Eight rows of four f32.
+        let why = "the rows of a dispatch have at most 128 bytes: built-in, ";
+        let lines = explained(&auto);
+        assert!(lines[0].starts_with(&format!("Packets serves: {why}")), "{lines:?}");
+        for (line, name) in lines[1..].iter().zip(["Direct", "Gather", "Broadcast"]) {
+            assert!(line.starts_with(&format!("{name}: Auto takes Packets here: {why}")), "{lines:?}");
+        }
+        // More tokens than go by packets.
+        let mut large = small(Method::Auto);
+        (large.hidden, large.top_k, large.max_tokens) = (1, 1, 4097);
+        let large = open(large);
+        let why = "the number of tokens of all ranks is 8194, and at most 8192 go by packets";
+        let lines = [format!("Packets: {why}"), format!("Direct serves: {why}")];
+        assert_eq!(explained(&large)[..2], lines);
+        assert_eq!(large.method(), Method::Direct);
         let mut many = small(Method::Gather);
         (many.hidden, many.top_k, many.max_tokens) = (1, 1, 4097);
         let many = open(many);
@@ -272,15 +283,18 @@ fn every_method_is_explained() {
             [
                 "Packets: the number of tokens of all ranks is 8194, and at most 8192 go by packets",
                 "Direct: the settings name Gather",
-                "Gather: serves",
+                "Gather serves: the settings name Gather",
                 "Broadcast: the settings name Gather",
             ]
         );
-        assert_eq!([auto.method(), many.method()], [Method::Direct, Method::Gather]);
+        assert_eq!([auto.method(), many.method()], [Method::Packets, Method::Gather]);
     });
     threads(1, &config(), |rank| {
         let lines = explained(&rank.communicator.experts(small(Method::Auto)).unwrap());
-        assert_eq!(lines[1..3], ["Direct: a rank alone has nobody to reach", "Gather: serves"]);
+        assert_eq!(
+            lines[1..3],
+            ["Direct", "Gather serves"].map(|name| format!("{name}: a rank alone has nobody to reach"))
+        );
     });
 }
 

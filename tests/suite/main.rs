@@ -9,6 +9,7 @@ mod closing;
 mod coordinator;
 mod cut_calls;
 mod environment;
+mod expert_cases;
 mod expert_errors;
 mod expert_halves;
 mod expert_methods;

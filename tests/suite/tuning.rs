@@ -4,9 +4,11 @@ use crate::support::device::kind;
 use crate::support::world::{meet, open};
 use crate::support::{Rank, config, threads};
 use symmetra::bootstrap::Bootstrap;
+use symmetra::experts::{Combine, ExpertConfig, Method, Received, Routing};
+use symmetra::float8::F8E4M3;
 use symmetra::{
-    Algorithm, Config, Determinism, Dtype, Error, Result, RmsNorm, RowNorm, SymmetricBuffer, TunedNorm, TunedRow,
-    TunedTable, Tuning,
+    Algorithm, Config, Determinism, DeviceBuffer, Dtype, Error, Narrow, Quantisation, Result, RmsNorm, RowNorm,
+    ScaleLayout, SymmetricBuffer, TunedExperts, TunedNorm, TunedRow, TunedTable, Tuning,
 };
 
 /// Small messages by the algorithm that the built-in table keeps for the largest.
@@ -24,6 +26,7 @@ fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
         timings: Vec::new(),
         codecs: Vec::new(),
         norms: Vec::new(),
+        experts: Vec::new(),
     }
 }
 
@@ -89,7 +92,95 @@ fn a_tuning_decides_how_norms_run() {
     });
 }
 
-/// What the test above rests on.
+/// What is explained for quantised rows is what runs: rank 0 leaves the choice to the library, the other names the algorithm
+/// of the explanation. Without a place for the sum, rows stay in the scratch of the two-shot.
+#[test]
+fn quantised_norms_run_as_explained() {
+    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let rows = vec![row(Some(1024), "one-shot-sentinel"), row(None, "apart")];
+    let norms = vec![TunedNorm { world_size: 2, hidden: 64, rows }];
+    threads(2, &checked(Tuning { norms, ..tuning(4096, false) }), |rank| {
+        let (communicator, stream) = (&rank.communicator, &rank.stream);
+        let how = Quantisation::PerToken(Narrow::E4M3);
+        let explained = |placed| {
+            let ranges = communicator.explain_quantised_norm((Dtype::F32, 64), how, true, placed).unwrap();
+            ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect::<Vec<_>>()
+        };
+        let placed = [
+            (1024, Algorithm::OneShotSentinel),
+            (4096, Algorithm::TwoShotZeroCopy),
+            (u64::MAX, Algorithm::OneShotSentinel),
+        ];
+        assert_eq!(explained(true), placed);
+        assert_eq!(explained(false), [(1024, Algorithm::OneShotSentinel), (u64::MAX, Algorithm::TwoShotSentinel)]);
+        for (rows, placed) in [(4, true), (4, false), (5, true), (5, false)] {
+            let bytes = (rows * 64 * size_of::<f32>()) as u64;
+            let ranges = explained(placed);
+            let algorithm = ranges.iter().find(|range| bytes <= range.0).unwrap().1;
+            let [input, output] = [(); 2].map(|()| communicator.symmetric::<f32>(rows * 64).unwrap());
+            let weight = communicator.symmetric::<f32>(64).unwrap();
+            input.write(&vec![1.5; rows * 64], stream).unwrap();
+            weight.write(&[2.0; 64], stream).unwrap();
+            let codes = DeviceBuffer::<F8E4M3>::new(communicator.device(), rows * 64).unwrap();
+            let scales = DeviceBuffer::<f32>::new(communicator.device(), rows).unwrap();
+            let norm = RowNorm::new(&input, &weight, RmsNorm::new(0.0)).quantised(how, &codes, &scales);
+            let norm = if placed { norm.output(&output) } else { norm };
+            let named = norm.algorithm(if rank.rank() == 0 { Algorithm::Auto } else { algorithm });
+            communicator.all_reduce_norm(named, stream).unwrap();
+            communicator.synchronize(stream).unwrap();
+            assert_eq!(scales.read(stream).unwrap(), vec![2.0 / 448.0; rows]);
+        }
+        let wrong =
+            |hidden, how| communicator.explain_quantised_norm((Dtype::F32, hidden), how, true, false).unwrap_err();
+        let columns = Quantisation::Mx { to: Narrow::E4M3, elems: 32, layout: ScaleLayout::Columns };
+        assert!(wrong(64, columns).to_string().contains("the layout of scales"));
+        assert!(wrong(65, Quantisation::mxfp8()).to_string().contains("pad rows to 96"));
+        assert!(matches!(wrong(1 << 20, how), Error::Unsupported { .. }));
+    });
+}
+
+/// Every rank takes the method of the file, and the rows go where they should.
+#[test]
+fn a_tuning_decides_the_method_of_experts() {
+    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let tuned = |rows| {
+        let experts = vec![TunedExperts { world_size: 2, experts: 2, top_k: 1, hidden: 4, rows }];
+        checked(Tuning { experts, ..tuning(4096, false) })
+    };
+    let layer = |tokens| {
+        let mut config = ExpertConfig::new(2, 1, 4, tokens);
+        config.dtype = Dtype::F32;
+        config
+    };
+    // Rows of 16 bytes.
+    threads(2, &tuned(vec![row(Some(32), "direct"), row(None, "packets")]), |rank| {
+        for (tokens, method) in [(1, Method::Direct), (2, Method::Direct), (3, Method::Packets)] {
+            let experts = rank.communicator.experts(layer(tokens)).unwrap();
+            assert_eq!(experts.method(), method, "{tokens} tokens");
+            let serves = experts.explain().into_iter().find(|explained| explained.serves).unwrap();
+            assert_eq!(serves.method, method);
+            assert!(serves.reason.contains("measured on this machine by `symmetra tune`"), "{serves}");
+            // To the expert of the other rank and back.
+            let stream = &rank.stream;
+            let ids = DeviceBuffer::from_slice(&vec![1 - rank.rank() as i32; tokens], stream).unwrap();
+            let rows: Vec<f32> = (0..tokens * 4).map(|index| (index + rank.rank()) as f32).collect();
+            let hidden = DeviceBuffer::from_slice(&rows, stream).unwrap();
+            let received = DeviceBuffer::from_slice(&vec![0f32; experts.capacity() * 4], stream).unwrap();
+            let output = DeviceBuffer::from_slice(&vec![0f32; tokens * 4], stream).unwrap();
+            let routing = Routing::new(&ids);
+            let routed = experts.dispatch(&routing, &hidden, &Received::rows(&received), stream).unwrap();
+            routed.combine(&received, &output, Combine::default(), stream).unwrap();
+            rank.communicator.synchronize(stream).unwrap();
+            assert_eq!(output.read(stream).unwrap(), rows);
+        }
+    });
+    threads(2, &tuned(vec![row(None, "ring")]), |rank| match rank.communicator.experts(layer(1)).map(drop) {
+        Err(Error::InvalidArgument { message }) => assert!(message.contains("ring, but it must be packets or direct")),
+        other => panic!("{other:?}"),
+    });
+}
+
+/// What the tests of all-reduces and norms rest on.
 #[test]
 fn a_choice_that_is_not_the_tuned_one_is_a_mismatch() {
     for (elems, other) in [(1024, Algorithm::OneShotSentinel), (1025, Algorithm::TwoShotZeroCopy)] {

@@ -150,13 +150,7 @@ pub(crate) enum Way {
 
 impl Way {
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Packets => "packets",
-            Self::Direct => "direct",
-            Self::Gather => "gather",
-            Self::Broadcast => "broadcast",
-        }
+        self.setting().name()
     }
 
     pub(crate) const fn setting(self) -> Method {
@@ -168,11 +162,6 @@ impl Way {
             Self::Broadcast => Method::Broadcast,
         }
     }
-}
-
-/// The name of a method.
-pub(crate) fn name(method: Method) -> String {
-    format!("{method:?}").to_lowercase()
 }
 
 #[cfg(test)]

@@ -164,11 +164,12 @@ struct RangeInfo {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ranks = args.ranks();
     let kind = devices::kind(args.device, ranks, false);
-    let experts = args.experts.map(|shape| Layer::new(shape, args.tokens as usize, ranks)).transpose()?;
     let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(gpu.device));
     let (gpus, broken) = opened(gpus);
     let mut config = Config::default();
     config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
+    let layer = |shape| Layer::new(shape, args.tokens as usize, (kind, ranks), &config);
+    let experts = args.experts.map(layer).transpose()?;
     let device = gpus.iter().find(|device| device.kind() == kind);
     let norms = explain_norm(kind, device, ranks, &config)?;
     let info = Info {

@@ -2,6 +2,7 @@
 //! writes the file that `Config::tuning` loads.
 
 mod crossovers;
+mod experts;
 mod inputs;
 mod measure;
 mod norms;
@@ -15,10 +16,12 @@ use symmetra::{Codec, DeviceKind, Dtype, MAX_WORLD_SIZE, Reduction, Tuning, expl
 
 use crate::bench::distinct;
 use crate::devices::{self, Choice, GPUS};
+use crate::experts::Shape;
 use crate::failure::Failure;
 use crate::ranks::{RanksAs, Run};
 use crate::sizes::sizes_elems;
 use crate::{bytes, names, output, target};
+use experts::Layer;
 pub(crate) use measure::Plan;
 use measure::{Found, Messages};
 use norms::Norms;
@@ -37,7 +40,9 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// larger than any measured keep the built-in choice. Where the choice is ring or recursive-doubling, sums of floats are
 /// rounded at every rank.
 /// --codec finds from which size on codecs are faster than values as they are: `EnvConfig::quantised` takes the
-/// smallest message from there. --hidden finds the crossovers of norms.
+/// smallest message from there. --hidden finds the crossovers of norms. --experts finds up to which size of a rank's rows
+/// packets serve experts that leave the method to the library, and direct access beyond: experts of all methods exchange rows of
+/// bf16 by rank, and a time is that of a dispatch and its combine.
 ///
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
@@ -48,6 +53,7 @@ Examples:
   symmetra tune --output tuning.json
   symmetra tune --ranks 4,8 --max-bytes 1GiB --output tuning.json
   symmetra tune --codec fp8,int8,int6,int4 --hidden 8192 --output tuning.json
+  symmetra tune --experts deepseek --output tuning.json
   symmetra tune --device host --ranks 2 --dtype f32 --max-bytes 1MiB --json")]
 pub(crate) struct Args {
     /// Numbers of ranks, separated by commas [default: 2 up to as many as there are GPUs, or processors]
@@ -74,6 +80,11 @@ pub(crate) struct Args {
     /// Time norms of rows of so many elements too: one kernel that sums and norms, or an all-reduce and then a norm
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     hidden: Option<u64>,
+
+    /// Time a layer of experts too, by packets and by direct access: deepseek, mixtral, or experts, experts of a token and
+    /// elements of a row [default: none]
+    #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
+    experts: Option<Shape>,
 
     /// Smallest message of a rank, rounded up to a power of two: bytes, or with a unit. K, M, G, T and KiB, MiB, GiB,
     /// TiB are powers of 1024; KB, MB, GB, TB are powers of 1000
@@ -124,7 +135,8 @@ impl Args {
             }
         })?;
         let norms = self.hidden.map(|hidden| norms(&messages, hidden as usize, max_bytes)).transpose()?;
-        Ok(Plan { messages, codecs, norms, operations: self.operations, launches: self.launches })
+        let experts = self.experts.map(|shape| Layer::new(shape, max_bytes));
+        Ok(Plan { messages, codecs, norms, experts, operations: self.operations, launches: self.launches })
     }
 
     /// Numbers of ranks, each once, in order.
@@ -162,21 +174,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Refuses a missing folder or device before anything is measured.
     let target = args.output.as_deref().map(check_output).transpose()?;
     let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
+    let plans = worlds.iter().map(|world| plan.on(kind, *world)).collect::<Result<Vec<_>, _>>()?;
     eprintln!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name());
-    let progress = output::progress(worlds.len() as u64 * plan.laps());
+    let progress = output::progress(plans.iter().map(Plan::laps).sum());
     let mut measured = Vec::new();
-    for devices in &devices {
-        let mut world = World { ranks: devices.len(), laps: Vec::new(), norms: Vec::new() };
-        Run::new(devices, plan.clone()).attend(args.ranks_as, |_, found| {
+    for (devices, plan) in devices.iter().zip(plans) {
+        let mut world = World { ranks: devices.len(), laps: Vec::new(), norms: Vec::new(), experts: Vec::new() };
+        Run::new(devices, plan).attend(args.ranks_as, |_, found| {
             let (bytes, dtype) = match &found {
                 Found::Sum(lap) => (lap.bytes, lap.dtype),
                 Found::Norm(lap) => (lap.bytes, lap.dtype),
+                Found::Experts(lap) => (lap.bytes, Dtype::BF16),
             };
             progress.set_message(format!("{} ranks, {} of {dtype}", devices.len(), bytes::format(bytes)));
             progress.inc(1);
             match found {
                 Found::Sum(lap) => world.laps.push(lap),
                 Found::Norm(lap) => world.norms.push(lap),
+                Found::Experts(lap) => world.experts.push(lap),
             }
             Ok(())
         })?;

@@ -121,6 +121,7 @@ fn a_tuning_says_from_where_on_a_codec_serves() {
         timings: Vec::new(),
         codecs: vec![codec(Codec::Int8, Some(8192)), codec(Codec::Int4, None)],
         norms: Vec::new(),
+        experts: Vec::new(),
     };
     for (codec, at_8191, at_8192) in
         [(Codec::Int8, Backend::Own, Backend::Quantised), (Codec::Int4, Backend::Own, Backend::Own)]

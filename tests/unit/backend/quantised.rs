@@ -16,6 +16,7 @@ fn tuning() -> Tuning {
         timings: Vec::new(),
         codecs: vec![codec(Codec::Int8, Some(4096)), codec(Codec::Fp8, None)],
         norms: Vec::new(),
+        experts: Vec::new(),
     }
 }
 

@@ -25,7 +25,7 @@ fn every_size_is_in_one_range_and_the_choice_is_that_of_its_range() {
         for world in 1..=16 {
             for fits in [false, true] {
                 let table = NormTable::new(kind, world, None).unwrap();
-                let ranges = table.ranges(&sums(), |_| fits);
+                let ranges = table.ranges(&sums(), true, |_| fits);
                 assert!(ranges.is_sorted_by_key(|range| range.up_to_bytes));
                 assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes), "{ranges:?}");
                 assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);
@@ -43,7 +43,7 @@ fn every_size_is_in_one_range_and_the_choice_is_that_of_its_range() {
 #[test]
 fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
     let table = NormTable::new(DeviceKind::Cuda, 4, None).unwrap();
-    let ranges = table.ranges(&sums(), |algorithm| algorithm == Algorithm::TwoShotSentinel);
+    let ranges = table.ranges(&sums(), true, |algorithm| *algorithm == Algorithm::TwoShotSentinel);
     let expected = [
         (KIB, Algorithm::OneShotLL, false),
         (4 * KIB, Algorithm::OneShotSentinel, false),
@@ -53,6 +53,29 @@ fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
         (u64::MAX, Algorithm::Ring, false),
     ];
     assert_eq!(rows(&ranges), expected);
+}
+
+/// The ranges say what the function chooses that calls use.
+#[test]
+fn a_sum_without_a_place_stays_in_the_scratch() {
+    let table = NormTable::new(DeviceKind::Cuda, 4, None).unwrap();
+    let ranges = table.ranges(&sums(), false, |_| true);
+    let expected = [(128 * KIB, Algorithm::OneShotSentinel, true), (u64::MAX, Algorithm::TwoShotSentinel, true)];
+    assert_eq!(rows(&ranges), expected);
+    // AMD GPUs quantise in the two-shot alone.
+    let two_shot = |algorithm: &Algorithm| *algorithm == Algorithm::TwoShotSentinel;
+    let ranges = table.ranges(&sums(), false, two_shot);
+    assert_eq!(rows(&ranges), [(u64::MAX, Algorithm::TwoShotSentinel, true)]);
+    for bytes in [1, 128 * KIB, 128 * KIB + 1, 8 << 20, 1 << 40] {
+        for placed in [false, true] {
+            let ranges = table.ranges(&sums(), placed, |_| true);
+            let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
+            let fused = table.fused(bytes, || placed, |_| true);
+            let apart = sums().into_iter().find(|sum| bytes <= sum.up_to_bytes).unwrap().algorithm;
+            assert_eq!(range.algorithm, fused.unwrap_or(apart), "{bytes}, {placed}");
+            assert!(placed || fused.is_some(), "{bytes}");
+        }
+    }
 }
 
 #[test]
@@ -89,6 +112,7 @@ fn tuning(rows: &[(Option<u64>, &str)]) -> Tuning {
         timings: Vec::new(),
         codecs: Vec::new(),
         norms: vec![TunedNorm { world_size: 4, hidden: 8192, rows: rows.iter().map(row).collect() }],
+        experts: Vec::new(),
     }
 }
 
@@ -103,7 +127,7 @@ fn a_tuning_beats_the_limits_where_it_has_measured() {
         (64 << 20, Algorithm::TwoShotZeroCopy, false),
         (u64::MAX, Algorithm::Ring, false),
     ];
-    let ranges = tuned.ranges(&sums(), |_| true);
+    let ranges = tuned.ranges(&sums(), true, |_| true);
     assert_eq!(rows(&ranges), expected);
     assert!(ranges.iter().all(|range| range.reason.contains("symmetra tune")), "{ranges:?}");
     let two = Some(Algorithm::TwoShotSentinel);

@@ -49,6 +49,7 @@ fn tuning(algorithm: &str, floating: bool, direct: bool, exact: bool) -> Tuning 
         timings: Vec::new(),
         codecs: Vec::new(),
         norms: Vec::new(),
+        experts: Vec::new(),
     }
 }
 

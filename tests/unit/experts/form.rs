@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::experts::{Method, Placement};
+use crate::group::{Config, Determinism};
 
 fn form(config: &ExpertConfig, world: usize, rank: usize) -> Form {
     let lists = config.placement.lists(config.experts, world).unwrap();
@@ -63,9 +64,29 @@ fn nothing_overlaps() {
             );
             assert!(form.heads_at(1) >= world * form.head_bytes);
             assert!(form.parts_at(3) - form.rows_at(3) >= world * max_tokens * form.row_bytes.max(form.part_bytes));
-            assert!(form.region_bytes(3) - form.parts_at(3) >= world * max_tokens * form.part_bytes);
+            for (method, comes) in [(Method::Gather, true), (Method::Broadcast, true), (Method::Direct, world == 1)] {
+                let parts = form.region_bytes(3, method) - form.parts_at(3);
+                assert_eq!(parts > 0, comes, "{method:?}");
+                assert!(!comes || parts >= world * max_tokens * form.part_bytes);
+            }
             config.method = Method::Packets;
-            assert!(crate::experts::expert_bytes(world, &config).unwrap() > 0);
+            assert!(crate::experts::expert_bytes(world, &Config::default(), &config).unwrap() > 0);
         }
     }
+}
+
+/// Settings that name no determinism have that of the group: where it is exact, every result travels.
+#[test]
+fn the_group_says_what_bits_depend_on() {
+    let bytes = |of_group, of_experts| {
+        let mut config = ExpertConfig::new(8, 4, 64, 16);
+        (config.method, config.layout) = (Method::Packets, Layout::ByExpert { align: 1 });
+        config.determinism = of_experts;
+        let group = Config { determinism: of_group, ..Config::default() };
+        crate::experts::expert_bytes(2, &group, &config).unwrap()
+    };
+    let (any, exact) = (Determinism::PerAlgorithm, Determinism::Exact);
+    assert!(bytes(exact, Some(exact)) > bytes(any, Some(any)));
+    assert_eq!([bytes(exact, None), bytes(any, Some(exact))], [bytes(exact, Some(exact)); 2]);
+    assert_eq!([bytes(any, None), bytes(exact, Some(any))], [bytes(any, Some(any)); 2]);
 }

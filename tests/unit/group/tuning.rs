@@ -15,6 +15,7 @@ fn tuning(limits: &[Option<u64>]) -> Tuning {
         timings: Vec::new(),
         codecs: Vec::new(),
         norms: Vec::new(),
+        experts: Vec::new(),
     }
 }
 
@@ -39,7 +40,7 @@ fn files_of_version_1_are_read() {
     let old = Tuning { version: 1, ..tuning(&[None]) };
     old.save(&path).unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    assert!(!text.contains("codecs") && !text.contains("norms"), "{text}");
+    assert!(!["codecs", "norms", "experts"].iter().any(|part| text.contains(part)), "{text}");
     assert_eq!(Tuning::load(&path).unwrap(), old);
     let codec = TunedCodec { world_size: 2, codec: "int8".to_owned(), from_bytes: Some(7) };
     let rows = |limit| vec![TunedRow { up_to_bytes: limit, algorithm: "apart".to_owned() }];
@@ -49,7 +50,14 @@ fn files_of_version_1_are_read() {
     assert_eq!(Tuning::load(&path).unwrap(), new);
     assert_eq!(new.codec(2, "int8").unwrap().from_bytes, Some(7));
     assert!(new.codec(3, "int8").is_none() && new.codec(2, "fp8").is_none() && new.norm_rows(3).is_none());
-    assert!(Tuning { norms: vec![norm(Some(5))], ..new }.save(&path).is_err());
+    let experts = |limit| TunedExperts { world_size: 2, experts: 8, top_k: 2, hidden: 64, rows: rows(limit) };
+    let newer = Tuning { experts: vec![experts(None)], ..new.clone() };
+    newer.save(&path).unwrap();
+    assert_eq!(Tuning::load(&path).unwrap(), newer);
+    assert!(newer.expert_rows(2).is_some() && newer.expert_rows(3).is_none());
+    assert_ne!(newer.digest(), new.digest());
+    assert!(Tuning { norms: vec![norm(Some(5))], ..new.clone() }.save(&path).is_err());
+    assert!(Tuning { experts: vec![experts(Some(5))], ..new }.save(&path).is_err());
 }
 
 #[test]

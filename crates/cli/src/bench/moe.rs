@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use symmetra::DeviceKind;
 use symmetra::experts::{ExpertConfig, expert_bytes, expert_method};
+use symmetra::{Config, DeviceKind};
 
 use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
@@ -162,9 +162,9 @@ pub(crate) struct MoeRace {
 
 impl MoeRace {
     fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
-        let ranks = args.ranks.count();
+        let (ranks, group) = (args.ranks.count(), Config::default());
         // Before anything that has a size by the settings.
-        expert_bytes(ranks, &args.shape.config(1)).map_err(refused)?;
+        expert_bytes(ranks, &group, &args.shape.config(1)).map_err(refused)?;
         let traffic = Traffic::asked(&args.routing, args.shape, ranks)?;
         let mut race = Self {
             shape: args.shape,
@@ -188,11 +188,11 @@ impl MoeRace {
             heap_bytes: 2 * BESIDE,
         };
         for tokens in race.tokens.clone() {
-            expert_bytes(ranks, &race.shape.config(tokens)).map_err(refused)?;
+            expert_bytes(ranks, &group, &race.shape.config(tokens)).map_err(refused)?;
             let routes = race.routes(tokens);
             for config in race.settings(&Oracle::new(race.shape, race.layout(tokens), &routes), tokens) {
-                expert_method(ranks, true, &config).map_err(refused)?;
-                race.heap_bytes += expert_bytes(ranks, &config).map_err(refused)? + BESIDE;
+                expert_method(kind, ranks, true, &group, &config).map_err(refused)?;
+                race.heap_bytes += expert_bytes(ranks, &group, &config).map_err(refused)? + BESIDE;
             }
         }
         Ok(race)

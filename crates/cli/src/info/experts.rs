@@ -1,9 +1,10 @@
 //! What experts of a shape take, and what serves them.
 
 use serde::Serialize;
-use symmetra::experts::{expert_bytes, expert_method};
+use symmetra::experts::{expert_bytes, expert_method, explain_experts};
+use symmetra::{Config, DeviceKind};
 
-use crate::experts::{Shape, Wire, name};
+use crate::experts::{Shape, Wire};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -15,10 +16,19 @@ pub(super) struct Layer {
     /// Of a rank, at most.
     tokens: usize,
     wires: Vec<Sizes>,
-    /// What serves where own kernels serve the group.
-    method: String,
+    /// What serves the first of several numbers of bytes, where own kernels serve the group and packets can serve the layer.
+    choices: Vec<Choice>,
     /// What serves where another backend does.
-    other_backends: String,
+    other_backends: &'static str,
+}
+
+/// The method of a range of the bytes of the rows of a dispatch.
+#[derive(Debug, Serialize)]
+struct Choice {
+    /// `None`: no limit.
+    up_to_bytes: Option<u64>,
+    method: &'static str,
+    reason: &'static str,
 }
 
 /// What rows take that travel in one way.
@@ -29,19 +39,37 @@ struct Sizes {
     row_bytes: usize,
     /// Of the symmetric heap of each rank.
     heap_bytes: u64,
+    /// What serves where own kernels serve the group.
+    method: &'static str,
 }
 
 impl Layer {
-    pub(super) fn new(shape: Shape, tokens: usize, ranks: usize) -> Result<Self, Failure> {
-        let sizes = |wire: Wire| {
+    pub(super) fn new(
+        shape: Shape,
+        tokens: usize,
+        (kind, ranks): (DeviceKind, usize),
+        group: &Config,
+    ) -> Result<Self, Failure> {
+        // The heap has room for what experts take.
+        let mut group = group.clone();
+        let refused = |error: symmetra::Error| Failure::usage(error.to_string());
+        let mut sizes = |wire: Wire| {
             let mut config = shape.config(tokens);
             config.wire = wire.setting();
-            let heap_bytes = expert_bytes(ranks, &config).map_err(|error| Failure::usage(error.to_string()))?;
-            Ok(Sizes { wire, row_bytes: wire.row_bytes(shape.hidden), heap_bytes })
+            let heap_bytes = expert_bytes(ranks, &group, &config).map_err(refused)?;
+            group.heap_bytes = group.heap_bytes.max(heap_bytes);
+            let method = expert_method(kind, ranks, true, &group, &config)?.name();
+            Ok(Sizes { wire, row_bytes: wire.row_bytes(shape.hidden), heap_bytes, method })
         };
-        let wires = Wire::ALL.into_iter().map(sizes).collect::<Result<_, Failure>>()?;
-        let method = |own_kernels| expert_method(ranks, own_kernels, &shape.config(tokens)).map(name);
-        Ok(Self { shape, tokens, wires, method: method(true)?, other_backends: method(false)? })
+        let wires = Wire::ALL.into_iter().map(&mut sizes).collect::<Result<_, Failure>>()?;
+        let other_backends = expert_method(kind, ranks, false, &group, &shape.config(tokens))?.name();
+        let choice = |range: symmetra::experts::MethodRange| Choice {
+            up_to_bytes: (range.up_to_bytes < u64::MAX).then_some(range.up_to_bytes),
+            method: range.method.name(),
+            reason: range.reason,
+        };
+        let choices = explain_experts(kind, ranks, group.tuning.as_ref())?.into_iter().map(choice).collect();
+        Ok(Self { shape, tokens, wires, choices, other_backends })
     }
 
     pub(super) fn title(&self, ranks: usize) -> String {
@@ -51,14 +79,22 @@ impl Layer {
     }
 
     pub(super) fn table(&self) -> Table {
-        let mut rows = Table::new(["wire", "bytes of a row", "bytes of the heap of a rank"], [1, 2]);
-        for Sizes { wire, row_bytes, heap_bytes } in &self.wires {
-            rows.add_row([wire.name(), &row_bytes.to_string(), &heap_bytes.to_string()]);
+        let mut rows = Table::new(["wire", "bytes of a row", "bytes of the heap of a rank", "method"], [1, 2]);
+        for Sizes { wire, row_bytes, heap_bytes, method } in &self.wires {
+            rows.add_row([wire.name(), &row_bytes.to_string(), &heap_bytes.to_string(), method]);
         }
         rows
     }
 
     pub(super) fn methods(&self) -> String {
-        format!("by own kernels {} serves, by other backends {}", self.method, self.other_backends)
+        let choice = |Choice { up_to_bytes, method, .. }: &Choice| match up_to_bytes {
+            Some(bytes) => format!("{method} up to {bytes} bytes of rows"),
+            None => format!("{method} beyond"),
+        };
+        let choices: Vec<String> = self.choices.iter().map(choice).collect();
+        let reason = self.choices.first().map_or("", |choice| choice.reason);
+        let other = self.other_backends;
+        let choices = choices.join(", ");
+        format!("by own kernels {choices}\n  ({reason})\nby other backends {other}")
     }
 }

@@ -3,6 +3,7 @@
 use symmetra::{Algorithm, Codec, Device, explain};
 
 use super::crossovers::{Choice, Pair, Size, choose, faster_from, ranges, serves};
+use super::experts::{self, ExpertLap};
 use super::measure::Lap;
 use super::norms::{NormLap, built_in};
 use crate::failure::Failure;
@@ -43,5 +44,12 @@ pub(super) fn norm_table(device: &Device, ranks: usize, laps: &[NormLap]) -> Res
     let Some(first) = laps.first() else { return Err(Failure::failed("nothing was measured")) };
     let size = |lap: &NormLap| Size { bytes: lap.bytes, times_ns: lap.times_ns.clone() };
     let (sizes, built_in) = (laps.iter().map(size).collect::<Vec<_>>(), built_in(device, ranks, first)?);
+    Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
+}
+
+/// The method for each range of the bytes of a rank's rows. `laps` have rising sizes.
+pub(super) fn expert_table(device: &Device, ranks: usize, laps: &[ExpertLap]) -> Result<Vec<Choice>, Failure> {
+    let size = |lap: &ExpertLap| Size { bytes: lap.bytes, times_ns: lap.times_ns.clone() };
+    let (sizes, built_in) = (laps.iter().map(size).collect::<Vec<_>>(), experts::built_in(device, ranks)?);
     Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
 }

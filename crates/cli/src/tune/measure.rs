@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use symmetra::{
-    Algorithm, AllReduceOptions, Codec, Communicator, DeviceBuffer, Dtype, Graph, Reduction, Stream, SymmetricBuffer,
+    Algorithm, AllReduceOptions, Codec, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream,
+    SymmetricBuffer,
 };
 
+use super::experts::{ExpertLap, Layer};
 use super::norms::{NormLap, Norms};
 use super::timing::Timing;
 use crate::all_reduce::Buffer;
@@ -24,6 +26,7 @@ pub(crate) struct Plan {
     #[serde(with = "by_name_each")]
     pub(super) codecs: Vec<Codec>,
     pub(super) norms: Option<Norms>,
+    pub(super) experts: Option<Layer>,
     /// Operations of one launch, where that is not by size.
     pub(super) operations: Option<u32>,
     /// Launches that are timed.
@@ -53,11 +56,12 @@ pub(crate) struct Lap {
     pub(super) before: Algorithm,
 }
 
-/// What rank 0 says: a lap of sums, or one of norms.
+/// What rank 0 says: a lap of sums, one of norms, or one of experts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Found {
     Sum(Lap),
     Norm(NormLap),
+    Experts(ExpertLap),
 }
 
 /// An algorithm that sends whole messages is dropped once it took this many times as long as the fastest at two sizes in
@@ -65,10 +69,17 @@ pub(crate) enum Found {
 const HOPELESS: u64 = 4;
 
 impl Plan {
+    /// The part of the plan that so many ranks can run.
+    pub(super) fn on(&self, kind: DeviceKind, ranks: usize) -> Result<Self, Failure> {
+        let experts = self.experts.as_ref().map(|layer| layer.on(kind, ranks)).transpose()?;
+        Ok(Self { experts, ..self.clone() })
+    }
+
     /// Laps of one world.
     pub(super) fn laps(&self) -> u64 {
         let norms = self.norms.as_ref().map_or(0, |norms| norms.tokens.len() as u64);
-        norms + self.messages.iter().map(|messages| 2 * messages.sizes_elems.len() as u64).sum::<u64>()
+        let experts = self.experts.as_ref().map_or(0, |layer| layer.tokens.len() as u64);
+        norms + experts + self.messages.iter().map(|messages| 2 * messages.sizes_elems.len() as u64).sum::<u64>()
     }
 }
 
@@ -76,13 +87,15 @@ impl Task for Plan {
     const NAME: &'static str = "tune";
     type Found = Found;
 
-    /// Input and output of the largest size, or input, sum and output of the most rows, and where the ranks meet.
+    /// Input and output of the largest size, or input, sum and output of the most rows; the regions of experts; and where the
+    /// ranks meet.
     fn heap_bytes(&self) -> u64 {
         let bytes = |messages: &Messages| {
             messages.sizes_elems.last().map_or(0, |elems| (elems * messages.dtype.bytes()) as u64)
         };
         let sums = 2 * self.messages.iter().map(bytes).max().unwrap_or(0);
-        4 * (64 << 10) + sums.max(3 * self.norms.as_ref().map_or(0, Norms::largest_bytes))
+        let regions = self.experts.as_ref().map_or(0, Layer::heap_bytes);
+        4 * (64 << 10) + regions + sums.max(3 * self.norms.as_ref().map_or(0, Norms::largest_bytes))
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
@@ -98,7 +111,8 @@ impl Task for Plan {
                 sums.run::<T, DeviceBuffer<T>>(messages, false, say)
             })?;
         }
-        self.norms.as_ref().map_or(Ok(()), |norms| norms.run(&timing, &mut |lap| say(Found::Norm(lap))))
+        self.norms.as_ref().map_or(Ok(()), |norms| norms.run(&timing, &mut |lap| say(Found::Norm(lap))))?;
+        self.experts.as_ref().map_or(Ok(()), |layer| layer.run(&timing, &mut |lap| say(Found::Experts(lap))))
     }
 }
 

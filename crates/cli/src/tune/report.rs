@@ -5,15 +5,19 @@ use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use symmetra::experts::Method;
 use symmetra::{
-    Algorithm, Codec, Device, DeviceKind, TunedCodec, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning,
+    Algorithm, Codec, Device, DeviceKind, Dtype, TunedCodec, TunedExperts, TunedNorm, TunedRow, TunedTable,
+    TunedTiming, Tuning,
 };
 
 use super::crossovers::{Choice, MARGIN, serves};
-use super::inputs::{codec, norm_table, table};
+use super::experts::ExpertLap;
+use super::inputs::{codec, expert_table, norm_table, table};
 use super::measure::Lap;
 use super::norms::{APART, NormLap};
 use crate::bytes;
+use crate::experts::Shape;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;
 use crate::table::Table;
@@ -23,6 +27,7 @@ pub(super) struct World {
     pub(super) ranks: usize,
     pub(super) laps: Vec<Lap>,
     pub(super) norms: Vec<NormLap>,
+    pub(super) experts: Vec<ExpertLap>,
 }
 
 /// The result, as `--json` writes it.
@@ -46,6 +51,9 @@ struct Section {
     /// Elements of a row, of norms.
     #[serde(skip_serializing_if = "Option::is_none")]
     hidden: Option<usize>,
+    /// Of experts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer: Option<Shape>,
     /// A choice changes where that saves more than this share of the time.
     margin: f64,
     rows: Vec<Row>,
@@ -78,6 +86,7 @@ impl Report {
             timings: Vec::new(),
             codecs: Vec::new(),
             norms: Vec::new(),
+            experts: Vec::new(),
         };
         let mut sections = Vec::new();
         for world in worlds {
@@ -87,6 +96,9 @@ impl Report {
             }
             if !world.norms.is_empty() {
                 sections.push(norm_section(device, world.ranks, &world.norms, &mut tuning)?);
+            }
+            if !world.experts.is_empty() {
+                sections.push(expert_section(device, world.ranks, &world.experts, &mut tuning)?);
             }
         }
         Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
@@ -131,7 +143,7 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
     }
     let memory = if direct { "symmetric" } else { "plain" };
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &any, lap.before.name())).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, margin: MARGIN, rows })
+    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, layer: None, margin: MARGIN, rows })
 }
 
 /// Adds the norms of one world to the tuning.
@@ -140,7 +152,19 @@ fn norm_section(device: &Device, ranks: usize, laps: &[NormLap], tuning: &mut Tu
     let NormLap { dtype, hidden, .. } = laps[0];
     tuning.norms.push(TunedNorm { world_size: ranks, hidden, rows: rows(&choices) });
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory: "symmetric", hidden: Some(hidden), margin: MARGIN, rows })
+    let memory = "symmetric";
+    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: Some(hidden), layer: None, margin: MARGIN, rows })
+}
+
+/// Adds the experts of one world to the tuning.
+fn expert_section(device: &Device, ranks: usize, laps: &[ExpertLap], tuning: &mut Tuning) -> Result<Section, Failure> {
+    let choices = expert_table(device, ranks, laps)?;
+    let shape = laps[0].shape;
+    let Shape { experts, top_k, hidden } = shape;
+    tuning.experts.push(TunedExperts { world_size: ranks, experts, top_k, hidden, rows: rows(&choices) });
+    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
+    let (dtype, memory) = (Dtype::BF16.name(), "plain");
+    Ok(Section { ranks, dtype, memory, hidden: None, layer: Some(shape), margin: MARGIN, rows })
 }
 
 fn rows(choices: &[Choice]) -> Vec<TunedRow> {
@@ -166,14 +190,19 @@ fn row(bytes: u64, times_ns: &BTreeMap<String, u64>, table: &[Choice], before: &
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, dtype, memory, .. } = self;
-        write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
-        match self.hidden {
-            Some(hidden) => writeln!(out, " and norm of rows of {hidden} elements")?,
-            None => writeln!(out)?,
+        if let Some(layer) = self.layer {
+            writeln!(out, "{ranks} ranks, {dtype}: microseconds of a dispatch and combine, experts {layer}")?;
+        } else {
+            write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+            match self.hidden {
+                Some(hidden) => writeln!(out, " and norm of rows of {hidden} elements")?,
+                None => writeln!(out)?,
+            }
         }
         // Timed algorithms, in the order of their numbers.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
-        let ways = Algorithm::ALL.map(Algorithm::name).into_iter().chain([APART]).chain(Codec::ALL.map(Codec::name));
+        let others = [APART, Method::Packets.name(), Method::Direct.name()];
+        let ways = Algorithm::ALL.map(Algorithm::name).into_iter().chain(others).chain(Codec::ALL.map(Codec::name));
         let names: Vec<&str> = ways.filter(|name| timed(name)).collect();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
         let mut table = Table::new(headings, 0..=names.len());

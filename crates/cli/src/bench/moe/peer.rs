@@ -74,8 +74,8 @@ impl Between {
         }
         let reorders = layout != Layout::ByRank && local > 0;
         let mut config = Config::default();
-        config.heap_bytes = expert_bytes(1, &packing)? + 4 * BESIDE;
-        config.heap_bytes += if reorders { expert_bytes(1, &unpacking)? } else { 0 };
+        config.heap_bytes = expert_bytes(1, &config, &packing)? + 4 * BESIDE;
+        config.heap_bytes += if reorders { expert_bytes(1, &config, &unpacking)? } else { 0 };
         let alone = alone_with(communicator, config)?;
 
         let unpacks = match reorders {

@@ -12,7 +12,6 @@ use crate::all_reduce::Collective;
 use crate::bench::nccl::Entrant;
 use crate::bench::stopwatch::Stopwatch;
 use crate::bench::turns::{Mode, SideLap, Turns, usual_operations};
-use crate::experts::name;
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
 
@@ -73,7 +72,7 @@ impl Task for MoeRace {
             let mut serves = Vec::new();
             for config in self.settings(&oracle, tokens) {
                 let experts = communicator.experts(config)?;
-                serves.push(name(experts.method()));
+                serves.push(experts.method().name().to_owned());
                 sides.push(Box::new(Ours { experts, operands: &operands }));
             }
             if let (Some(nccl), Some(between)) = (&nccl, &between) {

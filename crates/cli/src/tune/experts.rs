@@ -1,0 +1,168 @@
+//! The times of a dispatch and its combine: by packets, or by direct access.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use symmetra::experts::{
+    Combine, ExpertConfig, Experts, Method, Received, Routing, expert_bytes, expert_method, explain_experts,
+};
+use symmetra::half::bf16;
+use symmetra::{Communicator, Config, Device, DeviceBuffer, DeviceKind, Graph, Queue};
+
+use super::crossovers::Choice;
+use super::timing::Timing;
+use crate::element::Summand;
+use crate::experts::Shape;
+use crate::failure::Failure;
+use crate::ranks::Say;
+
+const METHODS: [Method; 2] = [Method::Packets, Method::Direct];
+/// What a symmetric buffer has beside its elements, at most.
+const BESIDE: u64 = 64 << 10;
+
+/// A layer of experts, by numbers of tokens of a rank, the fewest first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Layer {
+    pub(super) shape: Shape,
+    pub(super) ranks: usize,
+    pub(super) tokens: Vec<usize>,
+}
+
+/// One number of tokens, agreed among the ranks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ExpertLap {
+    pub(super) shape: Shape,
+    /// Of the rows that a rank sends in a dispatch.
+    pub(super) bytes: u64,
+    /// Of a dispatch and its combine, by the name of the method.
+    pub(super) times_ns: BTreeMap<String, u64>,
+    /// What the table in force would have taken.
+    pub(super) before: String,
+}
+
+impl Layer {
+    /// 1, 2, 4 and so on tokens of a rank, up to so many bytes of rows.
+    pub(super) fn new(shape: Shape, max_bytes: u64) -> Self {
+        let fits = |tokens: &usize| *tokens == 1 || row_bytes(shape, *tokens) <= max_bytes;
+        Self { shape, ranks: 0, tokens: (0..20).map(|power| 1 << power).take_while(fits).collect() }
+    }
+
+    /// The layer on so many ranks, with the numbers of tokens that packets can serve.
+    pub(super) fn on(&self, kind: DeviceKind, ranks: usize) -> Result<Self, Failure> {
+        let (shape, group) = (self.shape, Config::default());
+        let mut tokens = Vec::new();
+        for count in self.tokens.iter().copied() {
+            match expert_method(kind, ranks, true, &group, &config(shape, count, Method::Packets)) {
+                Ok(_) => tokens.push(count),
+                Err(symmetra::Error::Unsupported { .. }) => break,
+                Err(error) => return Err(Failure::usage(error.to_string())),
+            }
+        }
+        if tokens.is_empty() {
+            return Err(Failure::usage(format!("--experts {shape}: packets cannot serve a layer of so many experts")));
+        }
+        Ok(Self { shape, ranks, tokens })
+    }
+
+    /// Bytes of the regions of all experts: a graph that is gone keeps those of its experts for some time.
+    pub(super) fn heap_bytes(&self) -> u64 {
+        let group = Config::default();
+        let bytes = |tokens: usize| {
+            let of_method = |method| expert_bytes(self.ranks, &group, &config(self.shape, tokens, method));
+            METHODS.into_iter().map(|method| of_method(method).unwrap_or(0) + BESIDE).sum::<u64>()
+        };
+        self.tokens.iter().map(|tokens| bytes(*tokens)).sum()
+    }
+
+    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, ExpertLap>) -> Result<(), Failure> {
+        let Timing { communicator, stopwatch, .. } = *timing;
+        let stream = stopwatch.stream();
+        for tokens in self.tokens.iter().copied() {
+            let open = |method| communicator.experts(config(self.shape, tokens, method));
+            let experts: Vec<Experts> = METHODS.into_iter().map(open).collect::<symmetra::Result<_>>()?;
+            let operands = Operands::new(communicator, self.shape, tokens, experts[0].capacity())?;
+            let bytes = row_bytes(self.shape, tokens);
+            let operations = timing.operations(bytes);
+            let capture = |experts| {
+                // The first call of experts waits for all ranks, and not in a graph.
+                operands.enqueue(experts, stream)?;
+                communicator.synchronize(stream)?;
+                let graph =
+                    stream.capture(|capture| (0..operations).try_for_each(|_| operands.enqueue(experts, capture)))?;
+                graph.register()?;
+                Ok(graph)
+            };
+            let graphs: Vec<Graph<'_>> = experts.iter().map(capture).collect::<symmetra::Result<_>>()?;
+            let names = METHODS.map(|method| method.name().to_owned());
+            let times_ns = timing.agree(&names, &timing.time(&graphs, operations)?)?;
+            if communicator.rank() == 0 {
+                let before = built_in(communicator.device(), self.ranks)?;
+                let before =
+                    super::crossovers::serves(&before, bytes).map_or_else(String::new, |at| at.algorithm.clone());
+                say(ExpertLap { shape: self.shape, bytes, times_ns, before })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn config(shape: Shape, tokens: usize, method: Method) -> ExpertConfig {
+    let mut config = shape.config(tokens);
+    config.method = method;
+    config
+}
+
+/// Of rows of bf16.
+fn row_bytes(shape: Shape, tokens: usize) -> u64 {
+    (tokens * shape.hidden * size_of::<bf16>()).next_multiple_of(16) as u64
+}
+
+/// The operands of a rank.
+struct Operands {
+    ids: DeviceBuffer<i32>,
+    weights: DeviceBuffer<f32>,
+    rows: DeviceBuffer<bf16>,
+    received: DeviceBuffer<bf16>,
+    output: DeviceBuffer<bf16>,
+}
+
+impl Operands {
+    /// Tokens whose experts are drawn at random, all with equal chances.
+    fn new(communicator: &Communicator, shape: Shape, tokens: usize, capacity: usize) -> symmetra::Result<Self> {
+        let (device, Shape { experts, top_k, hidden }) = (communicator.device(), shape);
+        let stream = symmetra::Stream::new(device)?;
+        let mut random = fastrand::Rng::with_seed(communicator.rank() as u64);
+        let mut ids = Vec::with_capacity(tokens * top_k);
+        for _ in 0..tokens {
+            let drawn = random.choose_multiple(0..experts as i32, top_k);
+            ids.extend(drawn.iter().copied().cycle().take(top_k));
+        }
+        let values: Vec<bf16> = (0..4093).map(|_| bf16::draw(&mut random)).collect();
+        let rows: Vec<bf16> = values.iter().copied().cycle().take(tokens * hidden).collect();
+        let operands = Self {
+            ids: DeviceBuffer::from_slice(&ids, &stream)?,
+            weights: DeviceBuffer::from_slice(&vec![1.0 / top_k as f32; ids.len()], &stream)?,
+            rows: DeviceBuffer::from_slice(&rows, &stream)?,
+            received: DeviceBuffer::from_slice(&vec![bf16::ONE; capacity * hidden], &stream)?,
+            output: DeviceBuffer::new(device, tokens * hidden)?,
+        };
+        Ok(operands)
+    }
+
+    /// A dispatch and its combine.
+    fn enqueue<'o, 'q>(&'o self, experts: &'q Experts, queue: impl Queue<'o> + Copy + 'q) -> symmetra::Result<()> {
+        let Self { ids, weights, rows, received, output } = self;
+        let routing = Routing::new(ids).weights(weights);
+        let routed = experts.dispatch(&routing, rows, &Received::rows(received), queue)?;
+        routed.combine(received, output, Combine::default(), queue)
+    }
+}
+
+/// The built-in choices for every number of bytes.
+pub(super) fn built_in(device: &Device, ranks: usize) -> Result<Vec<Choice>, Failure> {
+    let choice = |range: symmetra::experts::MethodRange| Choice {
+        up_to_bytes: range.up_to_bytes,
+        algorithm: range.method.name().to_owned(),
+    };
+    Ok(explain_experts(device.kind(), ranks, None)?.into_iter().map(choice).collect())
+}

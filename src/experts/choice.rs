@@ -1,0 +1,187 @@
+//! The method of experts that leave it to the library: a pure function of device kind, world size, settings and tuning, so
+//! that every rank chooses alike. [`Experts::explain`](super::Experts::explain) says which table chose.
+
+use super::config::{ExpertConfig, Layout, Method};
+use super::form::Form;
+use super::packets::PacketForm;
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::group::{Config, Determinism, Tuning};
+
+/// A range of the bytes of the rows that a rank sends in a dispatch, and the method that serves it where own kernels serve
+/// the group and packets can serve the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MethodRange {
+    /// Most bytes of [`max_tokens`](ExpertConfig::max_tokens) rows as they travel, with their scales.
+    pub up_to_bytes: u64,
+    /// [`Method::Packets`] or [`Method::Direct`].
+    pub method: Method,
+    /// Why this method serves the range.
+    pub reason: &'static str,
+}
+
+const MEASURED: &str = "built-in, measured with 2 ranks on a CPU of two cores";
+const ESTIMATED: &str = "built-in, estimated from predicted times: nothing was measured on GPUs";
+const TUNED: &str = "measured on this machine by `symmetra tune`";
+
+/// Predicted time of a dispatch: nanoseconds of one without rows, and of each megabyte of rows.
+struct Predicted {
+    start_ns: u64,
+    megabyte_ns: u64,
+}
+
+/// Predicted times of uniform routing to 256 experts, 8 of a token, on GPUs with 350 GB/s between them: by packets, which
+/// move each row through the region twice, and by direct access, which begins with a count, an all-gather and two barriers.
+const fn predicted(world: usize) -> [Predicted; 2] {
+    let times = match world {
+        0..=2 => [[3_600, 5_500], [14_000, 2_840]],
+        3..=4 => [[3_800, 11_840], [16_000, 7_920]],
+        _ => [[4_200, 18_810], [18_000, 14_130]],
+    };
+    let [packets, direct] = times;
+    [
+        Predicted { start_ns: packets[0], megabyte_ns: packets[1] },
+        Predicted { start_ns: direct[0], megabyte_ns: direct[1] },
+    ]
+}
+
+/// Most bytes of rows that go by packets without a tuning. On GPUs an estimate: the bytes for which both predicted times are
+/// equal, (start of direct access - start of packets) / (time of a byte by packets - by direct access).
+pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
+    match kind {
+        DeviceKind::Host => 16 << 10,
+        DeviceKind::Cuda | DeviceKind::Hip => {
+            let [packets, direct] = predicted(world);
+            (direct.start_ns - packets.start_ns) * 1_000_000 / (packets.megabyte_ns - direct.megabyte_ns)
+        }
+    }
+}
+
+/// The method for each range of bytes, smallest first, on devices of this `kind`: of the tuning if it has any for this world
+/// size, else built in. The last range ends with `u64::MAX`.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the tuning names another method than packets and direct access.
+pub fn explain_experts(kind: DeviceKind, world_size: usize, tuning: Option<&Tuning>) -> Result<Vec<MethodRange>> {
+    let tuned = tuning.filter(|tuning| tuning.kind == kind.name()).and_then(|tuning| tuning.expert_rows(world_size));
+    if let Some(rows) = tuned {
+        let range = |row: &crate::group::TunedRow| {
+            let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
+            Ok(MethodRange { up_to_bytes, method: named(&row.algorithm)?, reason: TUNED })
+        };
+        return rows.iter().map(range).collect();
+    }
+    let reason = if kind == DeviceKind::Host { MEASURED } else { ESTIMATED };
+    let row = |up_to_bytes, method| MethodRange { up_to_bytes, method, reason };
+    Ok(vec![row(packets_up_to_bytes(kind, world_size), Method::Packets), row(u64::MAX, Method::Direct)])
+}
+
+/// The method that a tuning names.
+fn named(name: &str) -> Result<Method> {
+    let known = [Method::Packets, Method::Direct];
+    let found = known.into_iter().find(|method| method.name() == name);
+    found.ok_or_else(|| Error::invalid("a tuned method of experts", name, "it must be packets or direct"))
+}
+
+/// What decides beside the settings of experts. Equal on every rank.
+#[derive(Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub(super) kind: DeviceKind,
+    /// Whether own kernels serve the group.
+    pub(super) own_kernels: bool,
+    /// The settings of the group.
+    pub(super) group: &'a Config,
+}
+
+/// The method that serves, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) method: Method,
+    pub(super) reason: String,
+}
+
+/// Whether sums are in the order of a token's experts. By rank a row is the caller's sum.
+pub(super) fn is_exact(group: &Config, config: &ExpertConfig) -> bool {
+    config.determinism.unwrap_or(group.determinism) == Determinism::Exact && config.layout != Layout::ByRank
+}
+
+/// The method that serves experts with these settings.
+pub(super) fn chosen(facts: Facts<'_>, config: &ExpertConfig, form: &Form) -> Result<Choice> {
+    if config.method != Method::Auto {
+        let reason = format!("the settings name {:?}", config.method);
+        return Ok(Choice { method: able(facts.own_kernels, config.method, form)?, reason });
+    }
+    let choice = |method, reason: &str| Ok(Choice { method, reason: reason.to_owned() });
+    match facts.own_kernels {
+        false => return choice(Method::Gather, "own kernels do not serve the group"),
+        true if form.world == 1 => return choice(Method::Gather, ALONE),
+        true => {}
+    }
+    let refused = match PacketForm::check(form) {
+        Err(Error::Unsupported { reason, .. }) => Some(reason),
+        Err(error) => return Err(error),
+        Ok(()) => {
+            let region = PacketForm::new(config, form, is_exact(facts.group, config)).region_bytes as u64;
+            let heap = facts.group.heap_bytes;
+            let words = || format!("packets take {region} bytes of the heap, which has {heap} in all");
+            (region > heap).then(words)
+        }
+    };
+    if let Some(reason) = refused {
+        return Ok(Choice { method: Method::Direct, reason });
+    }
+    let bytes = dispatched_bytes(form);
+    let MethodRange { method, reason, .. } = range_of(facts.kind, facts.group, form)?;
+    Ok(Choice { method, reason: format!("the rows of a dispatch have at most {bytes} bytes: {reason}") })
+}
+
+/// The range that serves these experts if packets can serve them.
+fn range_of(kind: DeviceKind, group: &Config, form: &Form) -> Result<MethodRange> {
+    let ranges = explain_experts(kind, form.world, group.tuning.as_ref())?;
+    let range = ranges.iter().find(|range| dispatched_bytes(form) <= range.up_to_bytes);
+    range.copied().ok_or_else(|| Error::Internal { message: "a table of methods has no end".to_owned() })
+}
+
+/// Most bytes of the rows that a rank sends in a dispatch.
+fn dispatched_bytes(form: &Form) -> u64 {
+    (form.max_tokens * form.row_bytes) as u64
+}
+
+/// Why direct access does not serve a group of one.
+pub(super) const ALONE: &str = "a rank alone has nobody to reach";
+
+/// What serves where the settings name a method.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a method that cannot serve.
+pub(super) fn able(own_kernels: bool, asked: Method, form: &Form) -> Result<Method> {
+    match asked {
+        Method::Direct | Method::Packets if !own_kernels => {
+            let what = if asked == Method::Direct { "experts by direct access" } else { "experts by packets" };
+            let reason = "own kernels do not serve the group, so ranks cannot address each other's memory";
+            Err(Error::unsupported(what, reason))
+        }
+        Method::Packets => PacketForm::check(form).map(|()| Method::Packets),
+        // A rank alone has nobody to meet.
+        Method::Direct if form.world == 1 => Ok(Method::Gather),
+        named => Ok(named),
+    }
+}
+
+/// Whether the library may choose packets for these settings, on any kind of device: where the choice is still open, experts
+/// reserve what the larger method takes.
+pub(super) fn may_be_packets(config: &ExpertConfig, form: &Form, group: &Config) -> Result<bool> {
+    if config.method != Method::Auto {
+        return Ok(config.method == Method::Packets);
+    }
+    let mut any = false;
+    for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
+        any |= range_of(kind, group, form)?.method == Method::Packets;
+    }
+    Ok(any && form.world > 1 && PacketForm::check(form).is_ok())
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/experts/choice.rs"]
+mod tests;
