@@ -348,6 +348,7 @@ mod bridge {
         fn communicator_check(communicator: &Communicator) -> Result<()>;
         fn communicator_abort(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;
+        fn communicator_depart(communicator: &Communicator) -> Result<()>;
         fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
         fn communicator_explain_norm(
             communicator: &Communicator,

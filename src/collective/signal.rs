@@ -50,7 +50,10 @@ impl<'buffer> SignalPad<'buffer> {
     /// Enqueues a put, wait or barrier by the number of its action; C++ calls this through the bridge.
     pub(crate) fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
         let group = self.arena().group();
-        let _entered = group.enter()?;
+        let _entered = match action {
+            args::kSignalBarrier => group.enter()?,
+            _ => group.enter_with(peer)?,
+        };
         group.device().check_same("stream", queue.stream().device())?;
         let args = self.args(action, channel, peer)?;
         if let Some(recording) = queue.recording() {

@@ -182,6 +182,7 @@ impl Group {
             monitor: Mutex::new(Some(monitor)),
             closed: RwLock::new(false),
             done: AtomicBool::new(false),
+            hung_up: AtomicBool::new(false),
         }));
         crate::log!(INFO, "open: {group:?}");
         Ok(group)

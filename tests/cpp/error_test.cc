@@ -432,6 +432,42 @@ void hot_calls_allocate_nothing() {
   });
 }
 
+void departed() {
+  std::atomic<int> gone{0}, looked{0};
+  test::ranks(3, [&](Bootstrap& bootstrap) {
+    Communicator communicator = Communicator::open(bootstrap, Device::host(), small());
+    const Stream stream(communicator.device());
+    const SymmetricBuffer buffer = communicator.symmetric<float>(8);
+    buffer.write(std::vector<float>(8, 1), stream);
+    communicator.barrier();
+    communicator.all_reduce(buffer, stream);
+    if (communicator.rank() == 1) {
+      communicator.depart();
+      CHECK_THROWS(kClosed, communicator.depart());
+      CHECK_THROWS(kClosed, communicator.close());
+      CHECK_THROWS(kClosed, communicator.all_reduce(buffer, stream));
+      CHECK(buffer.read<float>(stream) == std::vector<float>(8, 3));
+      ++gone;
+      return;
+    }
+    while (gone == 0) std::this_thread::sleep_for(milliseconds(1));
+    communicator.synchronize(stream);
+    communicator.check();
+    CHECK(buffer.read<float>(stream) == std::vector<float>(8, 3));
+    // A call that needs the rank fails the group for both.
+    for (++looked; looked < 2;) std::this_thread::sleep_for(milliseconds(1));
+    const Error lost = CHECK_THROWS(kPeerLost, [&] {
+      communicator.all_reduce(buffer, stream);
+      for (;;) communicator.synchronize(stream);
+    }());
+    CHECK_EQ(lost.rank(), 1);
+    CHECK(says(lost, ": it left in good order"));
+    CHECK(says(CHECK_THROWS(kPeerLost, communicator.depart()), ": it left in good order"));
+    ++gone;
+    while (gone < 3) std::this_thread::sleep_for(milliseconds(1));
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -441,7 +477,7 @@ int main() {
   } cases[] = {
       {"foreign_bootstraps", foreign_bootstraps}, {"arguments", arguments}, {"operands", operands},
       {"disagreeing_ranks", disagreeing_ranks},   {"closed", closed},       {"aborted", aborted},
-      {"lost_and_late", lost_and_late},           {"captures", captures},   {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
+      {"lost_and_late", lost_and_late},           {"departed", departed},             {"captures", captures},   {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
   for (const auto& test : cases) {
     test.run();
     std::printf("%s ok\n", test.name);
