@@ -22,6 +22,8 @@ Settings settings_of(const Config& config) {
   settings.exact = config.determinism == Determinism::kExact;
   settings.transport = static_cast<std::uint32_t>(config.transport);
   settings.registrations = config.registrations;
+  settings.most_blocks_set = config.most_blocks.has_value();
+  settings.most_blocks = config.most_blocks.value_or(0);
   settings.check_calls = config.check_calls;
   settings.tuning = rust::String::lossy(config.tuning);
   return settings;
@@ -46,6 +48,7 @@ Config::Config() {
   determinism = settings.exact ? Determinism::kExact : Determinism::kPerAlgorithm;
   transport = static_cast<Transport>(settings.transport);
   registrations = settings.registrations;
+  if (settings.most_blocks_set) most_blocks = settings.most_blocks;
   check_calls = settings.check_calls;
 }
 

@@ -59,6 +59,11 @@ struct Config {
   Transport transport;
   /// How many graph nodes and user allocations can be registered at once. Default 1024.
   std::uint32_t registrations;
+  /// Most blocks of any kernel that the communicator launches, 1 to 65535. Unset, the default: as many as each kernel has
+  /// use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at once
+  /// must fit the device together, with one block a multiprocessor at the least: else ranks that start them in unlike
+  /// order wait for each other. Fewer blocks do the same work with the same results, later.
+  std::optional<std::uint32_t> most_blocks;
   /// Whether the ranks compare every call before it runs. Costs one more small kernel a call. Default: on in debug
   /// builds of the library. SYMMETRA_CHECK_CALLS=1 turns it on. Without it calls that differ are found after they ran.
   bool check_calls;

@@ -100,6 +100,7 @@ pub(super) fn settings_default() -> Settings {
         determinism,
         transport,
         registrations,
+        most_blocks,
         check_calls,
         tuning: _,
     } = Config::default();
@@ -119,6 +120,8 @@ pub(super) fn settings_default() -> Settings {
         exact: determinism == Determinism::Exact,
         transport: transport as u32,
         registrations,
+        most_blocks: most_blocks.unwrap_or(0),
+        most_blocks_set: most_blocks.is_some(),
         check_calls,
         tuning: String::new(),
     }
@@ -144,6 +147,7 @@ impl TryFrom<&Settings> for Config {
             determinism: if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm },
             transport: numbered("a Transport", &Transport::ALL, settings.transport)?,
             registrations: settings.registrations,
+            most_blocks: settings.most_blocks_set.then_some(settings.most_blocks),
             check_calls: settings.check_calls,
             tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,
         })

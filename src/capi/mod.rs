@@ -62,6 +62,8 @@ mod bridge {
         exact: bool,
         transport: u32,
         registrations: u32,
+        most_blocks: u32,
+        most_blocks_set: bool,
         check_calls: bool,
         /// Path of a tuning file; empty: none.
         tuning: String,

@@ -35,7 +35,7 @@ use crate::bootstrap::Bootstrap;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
-use crate::kernel::geometry::Shape;
+use crate::kernel::geometry::{Kind, Shape};
 use crate::memory::{Adopted, Arena, ArenaLayout, Ref, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
@@ -372,12 +372,14 @@ impl Inner {
     }
 }
 
-/// The limits of a device's launches.
-fn shape_of(device: &Device) -> Shape {
-    match device.kind() {
-        DeviceKind::Host => Shape::Host { blocks: device.shape().blocks, threads: device.shape().threads },
-        DeviceKind::Cuda | DeviceKind::Hip => Shape::Gpu,
-    }
+/// The limits of a group's launches, equal on all ranks.
+fn shape_of(group: &Group) -> Shape {
+    let device = group.device();
+    let kind = match device.kind() {
+        DeviceKind::Host => Kind::Host { blocks: device.shape().blocks, threads: device.shape().threads },
+        DeviceKind::Cuda | DeviceKind::Hip => Kind::Gpu,
+    };
+    Shape { kind, most_blocks: group.config().most_blocks.unwrap_or(u32::MAX) }
 }
 
 impl Drop for Inner {

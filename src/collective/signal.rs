@@ -59,7 +59,7 @@ impl<'buffer> SignalPad<'buffer> {
         if let Some(recording) = queue.recording() {
             recording.part(group.id(), || Recorded(group.clone()));
         }
-        let launch = geometry::single(shape_of(group.device()), args.world);
+        let launch = geometry::single(shape_of(group), args.world);
         // SAFETY: this rank's array lies in an arena that lives as long as the buffer, those of peers in mappings that
         // live until the group, entered here, is closed and the device is idle (liveness, bounds); the borrow keeps the
         // buffer for a capture, and reclaiming waits for the device.

@@ -67,6 +67,11 @@ pub struct Config {
     pub transport: Transport,
     /// How many graph nodes and user allocations can be registered at once. Default 1024.
     pub registrations: u32,
+    /// Most blocks of any kernel that the communicator launches, 1 to 65535. `None`, the default: as many as each kernel
+    /// has use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at
+    /// once must fit the device together, with one block a multiprocessor at the least: else ranks that start them in
+    /// unlike order wait for each other. Fewer blocks do the same work with the same results, later.
+    pub most_blocks: Option<u32>,
     /// Whether the ranks compare every call (bytes, type, operation, algorithm) before it runs. This costs one more
     /// small kernel a call, also for a call that NCCL runs in a group on one host. Default: on in debug builds.
     /// `SYMMETRA_CHECK_CALLS=1` turns it on. Without it calls that differ are found after they ran.
@@ -89,6 +94,7 @@ impl Default for Config {
             determinism: Determinism::default(),
             transport: Transport::Auto,
             registrations: 1024,
+            most_blocks: None,
             check_calls: cfg!(debug_assertions),
             tuning: None,
         }
@@ -111,6 +117,9 @@ const MAX_CALL_BYTES: u64 = 512 << 20;
 
 /// Most bytes of the ring's queues. Queues and counters together fit a region of 64 GiB.
 const MAX_RING_BYTES: u64 = 32 << 30;
+
+/// Most blocks of a launch, of all kernels.
+const MOST_BLOCKS: u32 = crate::kernel::args::kMostNormBlocks;
 
 impl Config {
     /// The largest one-shot sentinel call for `world_size` ranks, in bytes.
@@ -135,6 +144,7 @@ impl Config {
             ("determinism", format!("{:?}", self.determinism)),
             ("transport", self.transport.to_string()),
             ("registrations", self.registrations.to_string()),
+            ("most_blocks", self.most_blocks.map_or_else(|| "any".to_owned(), |blocks| blocks.to_string())),
             ("check_calls", self.check_calls.to_string()),
             ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),
         ]
@@ -162,6 +172,9 @@ impl Config {
         }
         if !(1..=1 << 20).contains(&self.registrations) {
             return Err(Error::invalid("registrations", self.registrations, "it must be 1 to 1048576"));
+        }
+        if let Some(blocks) = self.most_blocks.filter(|blocks| !(1..=MOST_BLOCKS).contains(blocks)) {
+            return Err(Error::invalid("most_blocks", blocks, format!("it must be 1 to {MOST_BLOCKS}")));
         }
         self.tuning.as_ref().map_or(Ok(()), Tuning::validate)?;
         let Deadlines { open, first_use, steady } = self.deadlines;

@@ -19,6 +19,7 @@ mod graphs;
 mod hosts;
 mod layers;
 mod low_contention;
+mod most_blocks;
 mod norm;
 mod numerics;
 mod operations;

@@ -6,6 +6,8 @@ mod task;
 mod threads;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use symmetra::Config;
 
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
@@ -26,6 +28,28 @@ pub(crate) struct RankArgs {
     /// What the ranks are
     #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
     pub(crate) ranks_as: RanksAs,
+}
+
+/// Flags that are settings of the group.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, clap::Args)]
+pub(crate) struct GroupArgs {
+    /// Compare every call across ranks before it runs
+    #[arg(long)]
+    pub(crate) check_calls: bool,
+
+    /// Most blocks of any kernel [default: as many as each has use for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    most_blocks: Option<u32>,
+}
+
+impl GroupArgs {
+    /// The flags of a group whose calls are compared.
+    pub(crate) const COMPARED: Self = Self { check_calls: true, most_blocks: None };
+
+    fn set(self, config: &mut Config) {
+        config.check_calls |= self.check_calls;
+        config.most_blocks = self.most_blocks;
+    }
 }
 
 impl RankArgs {

@@ -4,7 +4,7 @@
 mod ended;
 mod own_kernels;
 mod refused;
-mod round;
+pub(crate) mod round;
 #[cfg(feature = "gloo")]
 mod through_cpu;
 #[cfg(feature = "nccl")]
