@@ -22,11 +22,16 @@ struct Deadlines {
   std::chrono::milliseconds steady;
 };
 
-/// What the bits of a floating-point result may depend on, beside the inputs and the world size. In either mode the
-/// bits are equal on all ranks and in every run. Integer results are exact.
-enum class Determinism {
-  kPerAlgorithm,  ///< the algorithm, and so size and memory; with kRing also an element's position in the message
-  kExact,         ///< nothing else: sums in rank order, rounded once; algorithms that cannot promise this are refused
+/// What the bits of a floating-point result may depend on, beside the inputs and the world size. Each promises what the one
+/// before promises, and more. Integer results are exact in each. No operation of this version needs less than
+/// kPerAlgorithm: the two below choose and compute what that one does. They allow operations to come.
+enum class Determinism : std::uint32_t {
+  kFree = 0,    ///< anything: the bits may differ from rank to rank and from run to run
+  kPerRun = 1,  ///< the run; the bits are equal on all ranks
+  /// The algorithm, and so size and memory; with kRing also an element's position in the message. The bits are equal on all
+  /// ranks and in every run.
+  kPerAlgorithm = 2,
+  kExact = 3,  ///< nothing else: sums in rank order, rounded once; algorithms that cannot promise this are refused
 };
 
 /// The settings of a communicator. They must be equal on all ranks: a difference throws kMismatch on every rank. A

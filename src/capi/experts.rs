@@ -181,8 +181,7 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
         let wires = [Wire::Same, Wire::F8(scales), Wire::GivenF8, Wire::Bytes(asked.row_bytes)];
         let (align, rows) = (asked.align, asked.padded_rows);
         let layouts = [Layout::ByRank, Layout::ByExpert { align }, Layout::Padded { rows }];
-        let modes = [Determinism::PerAlgorithm, Determinism::Exact];
-        let mode = |number: usize| numbered("a Determinism", &modes, number as u32);
+        let mode = |number: usize| numbered("a Determinism", &Determinism::ALL, number as u32);
         Ok(Self {
             dtype: dtype(asked.dtype)?,
             wire: numbered("a Wire", &wires, asked.wire)?,

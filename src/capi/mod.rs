@@ -59,7 +59,7 @@ mod bridge {
         two_shot_sentinel_bytes: u64,
         ring_bytes: u64,
         recursive_doubling_bytes: u64,
-        exact: bool,
+        determinism: u32,
         transport: u32,
         registrations: u32,
         most_blocks: u32,

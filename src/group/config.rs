@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::MAX_WORLD_SIZE;
 use super::tuning::Tuning;
+use super::{Determinism, MAX_WORLD_SIZE};
 use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::types::Transport;
@@ -23,19 +23,6 @@ impl Default for Deadlines {
     fn default() -> Self {
         Self { open: Duration::from_secs(120), first_use: Duration::from_secs(120), steady: Duration::from_secs(30) }
     }
-}
-
-/// What the bits of a floating-point result may depend on, beside the inputs and the world size. In either mode the
-/// bits are equal on all ranks and in every run. Integer results are exact.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Determinism {
-    /// The algorithm. When the library chooses the algorithm, the bits also depend on message size, kind of memory and
-    /// device. With [`Algorithm::Ring`](crate::Algorithm::Ring) they depend on an element's position in the message.
-    #[default]
-    PerAlgorithm,
-    /// Nothing else: every result is a sum in rank order, rounded once. Algorithms that cannot promise this are refused
-    /// and never chosen.
-    Exact,
 }
 
 /// The settings of a group and its communicator.
@@ -141,7 +128,7 @@ impl Config {
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes.to_string()),
             ("ring_bytes", self.ring_bytes.to_string()),
             ("recursive_doubling_bytes", self.recursive_doubling_bytes.to_string()),
-            ("determinism", format!("{:?}", self.determinism)),
+            ("determinism", self.determinism.to_string()),
             ("transport", self.transport.to_string()),
             ("registrations", self.registrations.to_string()),
             ("most_blocks", self.most_blocks.map_or_else(|| "any".to_owned(), |blocks| blocks.to_string())),

@@ -5,6 +5,7 @@ mod capabilities;
 mod compare;
 mod config;
 mod control_page;
+mod determinism;
 mod health;
 mod history;
 mod open;
@@ -27,9 +28,10 @@ use crate::error::{Error, Operation, Result};
 
 pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED};
 pub(crate) use capabilities::Capabilities;
-pub use config::{Config, Deadlines, Determinism};
+pub use config::{Config, Deadlines};
 pub(crate) use control_page::Finding;
 use control_page::{Cause, PageMapping, Stop};
+pub use determinism::Determinism;
 pub use open::boot_id;
 pub use tuning::{TunedCodec, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 

@@ -7,10 +7,11 @@ mod threads;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use symmetra::Config;
+use symmetra::{Config, Determinism};
 
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
+use crate::names;
 pub(crate) use processes::RankProcess;
 pub(crate) use task::{Run, Say, Task};
 
@@ -40,15 +41,21 @@ pub(crate) struct GroupArgs {
     /// Most blocks of any kernel [default: as many as each has use for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65535))]
     most_blocks: Option<u32>,
+
+    /// What the bits of sums may depend on
+    #[arg(long, default_value = "per-algorithm", value_parser = names::determinism_parser())]
+    #[serde(with = "names::by_name")]
+    determinism: Determinism,
 }
 
 impl GroupArgs {
     /// The flags of a group whose calls are compared.
-    pub(crate) const COMPARED: Self = Self { check_calls: true, most_blocks: None };
+    pub(crate) const COMPARED: Self =
+        Self { check_calls: true, most_blocks: None, determinism: Determinism::PerAlgorithm };
 
     fn set(self, config: &mut Config) {
         config.check_calls |= self.check_calls;
-        config.most_blocks = self.most_blocks;
+        (config.most_blocks, config.determinism) = (self.most_blocks, self.determinism);
     }
 }
 
