@@ -60,6 +60,10 @@ UniqueId UniqueId::listen() {
   return UniqueId(share(call([] { return core::unique_id_listen(); })));
 }
 
+UniqueId UniqueId::listen_at(const std::string& interface) {
+  return UniqueId(share(call([&] { return core::unique_id_listen_at(interface); })));
+}
+
 UniqueId UniqueId::parse(const std::string& text) {
   return UniqueId(share(call([&] { return core::unique_id_parse(text); })));
 }

@@ -112,6 +112,10 @@ pub(super) fn unique_id_listen() -> Result<Box<Id>, Report> {
     guard(|| UniqueId::listen().map(id))
 }
 
+pub(super) fn unique_id_listen_at(interface: &CxxString) -> Result<Box<Id>, Report> {
+    guard(|| UniqueId::listen_at(&interface.to_string_lossy()).map(id))
+}
+
 pub(super) fn unique_id_parse(text: &CxxString) -> Result<Box<Id>, Report> {
     guard(|| text.to_string_lossy().parse().map(id))
 }

@@ -320,6 +320,7 @@ mod bridge {
         fn ready_world_size(ready: &Ready) -> usize;
         fn ready_all_gather(ready: &mut Ready, send: &[u8], receive: &mut [u8], timeout_ms: u64) -> Result<()>;
         fn unique_id_listen() -> Result<Box<Id>>;
+        fn unique_id_listen_at(interface: &CxxString) -> Result<Box<Id>>;
         fn unique_id_parse(text: &CxxString) -> Result<Box<Id>>;
         fn unique_id_text(id: &Id) -> Result<String>;
     }

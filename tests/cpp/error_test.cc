@@ -149,12 +149,21 @@ void arguments() {
   CHECK_THROWS(kInvalidArgument, bootstrap::threads(0));
   CHECK_THROWS(kInvalidArgument, bootstrap::UniqueId::parse("127.0.0.1:1"));
   CHECK_EQ(CHECK_THROWS(kSystem, bootstrap::local("/nowhere/at/all", 0, 2)).native_code(), ENOENT);
+  CHECK(says(CHECK_THROWS(kInvalidArgument, bootstrap::UniqueId::listen_at("eth99")), "lo (127.0.0.1"));
+  CHECK_EQ(bootstrap::UniqueId::listen_at("lo").text().rfind("127.0.0.1:", 0), 0u);
   bootstrap::UniqueId id = bootstrap::UniqueId::listen();
   CHECK_THROWS(kTimeout, bootstrap::tcp(std::move(id), 0, 2, milliseconds(50)));
   CHECK_THROWS(kInvalidArgument, id.text());
   Config config;
   config.registrations = 0;
   CHECK(says(CHECK_THROWS(kInvalidArgument, required_bytes(2, config)), "registrations is 0"));
+  config = Config();
+  config.most_blocks = 0;
+  CHECK(says(CHECK_THROWS(kInvalidArgument, required_bytes(2, config)), "most_blocks is 0, but it must be 1 to 65535"));
+  config = Config();
+  CHECK_EQ(config.determinism, Determinism::kPerAlgorithm);
+  config.determinism = static_cast<Determinism>(4);
+  CHECK(says(CHECK_THROWS(kInvalidArgument, required_bytes(2, config)), "the number of a Determinism is 4"));
 
   const Device device = Device::host();
   CHECK_THROWS(kUnsupported, Stream::borrow(device, &config));
