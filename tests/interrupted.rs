@@ -7,6 +7,8 @@
 mod departures;
 #[path = "interrupted/experts.rs"]
 mod experts;
+#[path = "interrupted/splits.rs"]
+mod splits;
 mod support;
 
 use std::time::{Duration, Instant};

@@ -24,6 +24,7 @@ use super::channel::{Channel, farewell};
 use super::frame::{Frame, Kind, Outgoing, check_length};
 use super::hello::together;
 use super::peer::Life;
+use super::wait::Heeded;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
@@ -33,9 +34,6 @@ struct Process {
     id: u32,
     nonce: [u8; 16],
 }
-
-/// Returns an error if an exchange is in vain.
-pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
 
 /// Another rank.
 struct Peer {

@@ -33,6 +33,7 @@ pub(crate) use control_page::Finding;
 use control_page::{Cause, PageMapping, Stop};
 pub use determinism::Determinism;
 pub use open::boot_id;
+pub(crate) use open::members;
 pub use tuning::{TunedCodec, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
@@ -183,6 +184,11 @@ impl Group {
         let entered = self.enter_well()?;
         self.0.health.all_here()?;
         Ok(entered)
+    }
+
+    /// Checks that the group is open and well and that no rank has left. Does not block.
+    pub(crate) fn all_here(&self) -> Result<()> {
+        self.enter().map(drop)
     }
 
     /// As [`enter`](Self::enter), for work that needs `peer` alone.

@@ -247,7 +247,7 @@ pub fn boot_id() -> String {
 }
 
 /// The ranks of this colour, ordered by key, then rank; `None` without a colour.
-fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>> {
+pub(crate) fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>> {
     let alike = all.iter().enumerate().filter(|(_, (theirs, _))| *theirs == color);
     let mut chosen: Vec<_> = alike.map(|(rank, (_, key))| (*key, rank)).collect();
     chosen.sort_unstable();

@@ -483,10 +483,16 @@ int main() {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {
-      {"foreign_bootstraps", foreign_bootstraps}, {"arguments", arguments}, {"operands", operands},
-      {"disagreeing_ranks", disagreeing_ranks},   {"closed", closed},       {"aborted", aborted},
-      {"lost_and_late", lost_and_late},           {"departed", departed},             {"captures", captures},   {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
+  } cases[] = {{"foreign_bootstraps", foreign_bootstraps},
+               {"arguments", arguments},
+               {"operands", operands},
+               {"disagreeing_ranks", disagreeing_ranks},
+               {"closed", closed},
+               {"aborted", aborted},
+               {"lost_and_late", lost_and_late},
+               {"departed", departed},
+               {"captures", captures},
+               {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
   for (const auto& test : cases) {
     test.run();
     std::printf("%s ok\n", test.name);

@@ -4,6 +4,7 @@
 mod all_reduce;
 #[path = "../support/allocations.rs"]
 mod allocations;
+mod alone;
 mod bound;
 mod closing;
 mod coordinator;
