@@ -40,6 +40,7 @@
 //! It reads the variables that torchrun and `symmetra launch` set, and picks the device of the rank.
 //! Each group is a [`Coordinator`](environment::Coordinator), which has the operations of a communicator.
 //! A coordinator can also span hosts, and can send its calls to NCCL.
+//! [`Coordinator::open`](environment::Coordinator::open) opens one group alone.
 //!
 //! **[`Device`]** and **[`Stream`]**: the GPU or CPU that a rank works on, and a queue of work on it.
 //! One `Device` a rank: memory, streams and communicators that work together use clones of one device.

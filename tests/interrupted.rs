@@ -1,10 +1,14 @@
 //! Calls whose ranks come late, abort or are killed: broadcast, all-to-all and all-gather, over memory that peers address
 //! and by copy engines, all-reduces by a codec, norms, and experts. The others are told in time who it was, keep their memory, and
-//! go on in a new group.
+//! go on in a new group. Ranks that depart (`departures`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "interrupted/departures.rs"]
+mod departures;
 #[path = "interrupted/experts.rs"]
 mod experts;
+#[path = "interrupted/splits.rs"]
+mod splits;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -144,16 +148,22 @@ fn works_again(op: Op, seed: u64, bootstrap: impl Bootstrap, failed: &Rank) {
     communicator.close().unwrap();
 }
 
+/// Another world for the same threads.
+fn worlds(world: usize) -> Vec<Mutex<Option<Threads>>> {
+    Threads::new(world).unwrap().into_iter().map(|rank| Mutex::new(Some(rank))).collect()
+}
+
+fn taken(world: &[Mutex<Option<Threads>>], rank: usize) -> Threads {
+    world[rank].lock().take().unwrap()
+}
+
 /// The stream of one rank is held up until the others have given up and use their memory for something else.
 fn late(op: Op) {
     let (gate, seed) = (Gate::new(WORLD), fastrand::u64(..));
-    let worlds = |world| -> Vec<Mutex<Option<Threads>>> {
-        Threads::new(world).unwrap().into_iter().map(|rank| Mutex::new(Some(rank))).collect()
-    };
     let (others, again) = (worlds(WORLD), worlds(WORLD - 1));
     meet(WORLD, |bootstrap| {
         let own = bootstrap.rank();
-        let holding = open(others[own].lock().take().unwrap(), &config()).unwrap();
+        let holding = open(taken(&others, own), &config()).unwrap();
         let pads = holding.communicator.symmetric::<u8>(1).unwrap();
         let rank = open_on(&holding.device, bootstrap, &direct(STEADY)).unwrap();
         let Rank { communicator, stream, .. } = &rank;
@@ -189,7 +199,7 @@ fn late(op: Op) {
                 parts.output.borrow().read(stream).unwrap() == other,
                 "{op:?}: the output of rank {own} was written"
             );
-            works_again(op, seed ^ 1, again[own / 2].lock().take().unwrap(), &rank);
+            works_again(op, seed ^ 1, taken(&again, own / 2), &rank);
         }
         holding.communicator.synchronize(&holding.stream).unwrap();
         gate.pass();

@@ -28,6 +28,12 @@ void ReadyMade::all_gather(const void* send, void* receive, std::size_t bytes, D
   call([&] { ready_all_gather(*core_, sent, received, milliseconds(left)); });
 }
 
+rust::Box<Ready> ReadyMade::taken(std::unique_ptr<Bootstrap> bootstrap) {
+  if (bootstrap == nullptr) throw Error(ErrorKind::kInvalidArgument, "the bootstrap object is null");
+  auto* made = dynamic_cast<ReadyMade*>(bootstrap.get());
+  return made != nullptr ? std::move(*made).release() : ready_of(std::move(bootstrap));
+}
+
 }  // namespace core
 
 namespace bootstrap {
@@ -58,6 +64,10 @@ std::unique_ptr<Bootstrap> tcp(UniqueId id, std::size_t rank, std::size_t world_
 
 UniqueId UniqueId::listen() {
   return UniqueId(share(call([] { return core::unique_id_listen(); })));
+}
+
+UniqueId UniqueId::listen_at(const std::string& interface) {
+  return UniqueId(share(call([&] { return core::unique_id_listen_at(interface); })));
 }
 
 UniqueId UniqueId::parse(const std::string& text) {

@@ -70,6 +70,10 @@ void Communicator::close() const {
   call([&] { core::communicator_close(live(communicator_)); });
 }
 
+void Communicator::depart() const {
+  call([&] { core::communicator_depart(live(communicator_)); });
+}
+
 namespace {
 
 std::vector<Range> ranges(const rust::Vec<core::Row>& rows) {

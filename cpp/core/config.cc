@@ -19,9 +19,11 @@ Settings settings_of(const Config& config) {
   settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
   settings.ring_bytes = config.ring_bytes;
   settings.recursive_doubling_bytes = config.recursive_doubling_bytes;
-  settings.exact = config.determinism == Determinism::kExact;
+  settings.determinism = static_cast<std::uint32_t>(config.determinism);
   settings.transport = static_cast<std::uint32_t>(config.transport);
   settings.registrations = config.registrations;
+  settings.most_blocks_set = config.most_blocks.has_value();
+  settings.most_blocks = config.most_blocks.value_or(0);
   settings.check_calls = config.check_calls;
   settings.tuning = rust::String::lossy(config.tuning);
   return settings;
@@ -43,9 +45,10 @@ Config::Config() {
   two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
   ring_bytes = settings.ring_bytes;
   recursive_doubling_bytes = settings.recursive_doubling_bytes;
-  determinism = settings.exact ? Determinism::kExact : Determinism::kPerAlgorithm;
+  determinism = static_cast<Determinism>(settings.determinism);
   transport = static_cast<Transport>(settings.transport);
   registrations = settings.registrations;
+  if (settings.most_blocks_set) most_blocks = settings.most_blocks;
   check_calls = settings.check_calls;
 }
 

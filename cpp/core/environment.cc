@@ -1,6 +1,7 @@
 #include "symmetra/environment.hpp"
 
 #include "cpp/core/call.hpp"
+#include "cpp/core/optional.hpp"
 #include "cpp/core/ready_made.hpp"
 #include "cpp/core/settings.hpp"
 #include "symmetra/src/capi/mod.rs.h"
@@ -10,12 +11,10 @@ namespace symmetra {
 using core::call;
 using core::live;
 using core::share;
+using core::size_of;
+using core::text_of;
 
 namespace {
-
-core::MaybeSize size_of(std::optional<std::size_t> size) { return {size.has_value(), size.value_or(0)}; }
-
-core::MaybeText text_of(const std::optional<std::string>& text) { return {text.has_value(), rust::String::lossy(text.value_or(""))}; }
 
 core::EnvSettings settings_of(const EnvConfig& config, const core::Device* device) {
   core::EnvSettings settings{};
@@ -62,12 +61,7 @@ Environment Environment::init(Bootstrap& bootstrap, const EnvConfig& config) {
 Environment Environment::init(std::unique_ptr<Bootstrap> bootstrap, const EnvConfig& config) {
   const core::Device* device = config.device == nullptr ? nullptr : &live(config.device->core_);
   const core::EnvSettings settings = settings_of(config, device);
-  if (bootstrap == nullptr) throw Error(ErrorKind::kInvalidArgument, "the bootstrap object is null");
-  const bool ready = bootstrap->ready() != nullptr;
-  return Environment(share(call([&] {
-    if (ready) return core::environment_init_taking(static_cast<core::ReadyMade&&>(*bootstrap).release(), settings);
-    return core::environment_init_keeping(std::move(bootstrap), settings);
-  })));
+  return Environment(share(call([&] { return core::environment_init_taking(core::ReadyMade::taken(std::move(bootstrap)), settings); })));
 }
 
 Environment::Environment(std::shared_ptr<core::Environment> core) : core_(std::move(core)) {

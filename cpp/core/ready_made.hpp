@@ -1,6 +1,7 @@
 // Bootstraps of the Rust library as the public class.
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include "rust/cxx.h"
@@ -16,6 +17,9 @@ class ReadyMade final : public Bootstrap {
   std::size_t rank() const override { return ready_rank(*core_); }
   std::size_t world_size() const override { return ready_world_size(*core_); }
   void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override;
+
+  /// The Rust object of any bootstrap, which is kept. Throws kInvalidArgument for null.
+  static rust::Box<Ready> taken(std::unique_ptr<Bootstrap> bootstrap);
 
   /// Moves the Rust object out. This object can only be destroyed afterwards.
   rust::Box<Ready> release() && { return std::move(core_); }

@@ -79,6 +79,10 @@ class UniqueId {
  public:
   /// For rank 0: listens at a free port of the loopback interface. Throws kSystem.
   static UniqueId listen();
+  /// For rank 0: listens at a free port of `interface`, an IP address of this host or the name of an interface, whose first address counts,
+  /// of version 4 if there is one. Ranks on other hosts can join; what the ranks exchange is encrypted. Throws kInvalidArgument if this
+  /// host has no such address or interface, with those of the host, and kSystem.
+  static UniqueId listen_at(const std::string& interface);
   /// For other ranks: parses the result of text(). Throws kInvalidArgument.
   static UniqueId parse(const std::string& text);
 

@@ -35,9 +35,9 @@ struct Range {
 /// A group fails as a whole: after a rank died, a deadline passed or a rank called abort(), every call on every rank throws the same error,
 /// and nothing spins.
 ///
-/// Call close() before destroying it. The destructor is not collective and does not throw. If it runs after all calls of this rank are
-/// done, only calls that need this rank fail on the others; if it runs earlier, the others report this rank as lost. Buffers, registrations
-/// and graphs share ownership of what they need and may be destroyed later.
+/// Call close() or depart() before destroying it. The destructor is not collective and does not throw. If it runs after all calls of this
+/// rank are done, only calls that need this rank fail on the others; if it runs earlier, the others report this rank as lost. Buffers,
+/// registrations and graphs share ownership of what they need and may be destroyed later.
 class Communicator : public Collectives {
  public:
   using Collectives::all_gather;
@@ -102,6 +102,19 @@ class Communicator : public Collectives {
   /// also those of buffers' signals and of graphs; a rank's own elements may still be read and written. Throws the group's error if the
   /// group had failed; the group is closed nevertheless.
   void close() const;
+  /// Leaves the group alone: waits for this rank's device, as close() does, and goes. Asks no peer: it blocks for peers only where work on
+  /// the device, also of another group, waits for them. Later calls throw kClosed, as after close(). The peers keep what they have mapped.
+  ///
+  /// The group goes on: what the peers have finished stays good, and their idle group stays well. A call that a peer makes afterwards and
+  /// that needs this rank throws kPeerLost with ": it left in good order"; close() is such a call, so peers of a rank that departed depart
+  /// too. Ranks may depart in any order, and a process may end after it. Memory that this rank lent to other processes, by a registered
+  /// graph or by adopt(), must stay allocated. Launches of graphs that a stream's owner captured natively must be done, and no thread may
+  /// be in a collective call of the host, such as symmetric().
+  ///
+  /// Throws the group's error if the group had failed or if one of this rank's calls fails, which ends at its deadline at the latest;
+  /// kMismatch if the ranks made different calls: the rank has left nevertheless, and the others learn of the failure. Throws kClosed if
+  /// the communicator is closed.
+  void depart() const;
 
   /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands (symmetric or registered
   /// memory).

@@ -22,11 +22,16 @@ struct Deadlines {
   std::chrono::milliseconds steady;
 };
 
-/// What the bits of a floating-point result may depend on, beside the inputs and the world size. In either mode the
-/// bits are equal on all ranks and in every run. Integer results are exact.
-enum class Determinism {
-  kPerAlgorithm,  ///< the algorithm, and so size and memory; with kRing also an element's position in the message
-  kExact,         ///< nothing else: sums in rank order, rounded once; algorithms that cannot promise this are refused
+/// What the bits of a floating-point result may depend on, beside the inputs and the world size. Each promises what the one
+/// before promises, and more. Integer results are exact in each. No operation of this version needs less than
+/// kPerAlgorithm: the two below choose and compute what that one does. They allow operations to come.
+enum class Determinism : std::uint32_t {
+  kFree = 0,    ///< anything: the bits may differ from rank to rank and from run to run
+  kPerRun = 1,  ///< the run; the bits are equal on all ranks
+  /// The algorithm, and so size and memory; with kRing also an element's position in the message. The bits are equal on all
+  /// ranks and in every run.
+  kPerAlgorithm = 2,
+  kExact = 3,  ///< nothing else: sums in rank order, rounded once; algorithms that cannot promise this are refused
 };
 
 /// The settings of a communicator. They must be equal on all ranks: a difference throws kMismatch on every rank. A
@@ -59,6 +64,11 @@ struct Config {
   Transport transport;
   /// How many graph nodes and user allocations can be registered at once. Default 1024.
   std::uint32_t registrations;
+  /// Most blocks of any kernel that the communicator launches, 1 to 65535. Unset, the default: as many as each kernel has
+  /// use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at once
+  /// must fit the device together, with one block a multiprocessor at the least: else ranks that start them in unlike
+  /// order wait for each other. Fewer blocks do the same work with the same results, later.
+  std::optional<std::uint32_t> most_blocks;
   /// Whether the ranks compare every call before it runs. Costs one more small kernel a call. Default: on in debug
   /// builds of the library. SYMMETRA_CHECK_CALLS=1 turns it on. Without it calls that differ are found after they ran.
   bool check_calls;

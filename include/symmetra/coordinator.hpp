@@ -1,8 +1,9 @@
 /// \file
-/// A parallel group of an environment: its ranks and operations, each on the first backend that serves it.
+/// A group of an environment or of its own: its ranks and operations, each on the first backend that serves it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,9 +11,12 @@
 #include <vector>
 
 #include "symmetra/backend.hpp"
+#include "symmetra/bootstrap.hpp"
 #include "symmetra/capture.hpp"
 #include "symmetra/collectives.hpp"
 #include "symmetra/communicator.hpp"
+#include "symmetra/config.hpp"
+#include "symmetra/device.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/named.hpp"
 #include "symmetra/stream.hpp"
@@ -20,8 +24,22 @@
 
 namespace symmetra {
 
-/// A parallel group of an Environment: its ranks and its operations. Move-only; usable from any thread. It may outlive its Environment;
-/// when that is closed, every call throws kClosed.
+/// The settings of a group that Coordinator::open opens.
+struct GroupConfig {
+  /// The settings of the group's communicator. Equal on every rank.
+  Config communicator;
+  /// The name of this host. Ranks with equal names share memory. Unset: the system's boot id.
+  std::optional<std::string> host = std::nullopt;
+  /// The interface for traffic between hosts: an IP address of this host or an interface's name. Unset: from SYMMETRA_INTERFACE. A group on
+  /// several hosts needs one.
+  std::optional<std::string> interface = std::nullopt;
+  /// The only backend that may serve a group of more than one rank: a call that it does not serve throws. Unset: from SYMMETRA_BACKEND,
+  /// else the first backend that serves a call gets the call. Equal on every rank.
+  std::optional<Backend> backend = std::nullopt;
+};
+
+/// A group of ranks, on one host or on several, and its operations: a parallel group of an Environment, or a group that open() or split()
+/// opened. Move-only; usable from any thread. A group of an Environment may outlive it; when that is closed, every call throws kClosed.
 ///
 /// All ranks of the group make the same calls in the same order. A group of one rank serves every call alone. Roots and peers are numbered
 /// in the group.
@@ -34,10 +52,35 @@ namespace symmetra {
 /// if a connection broke, kMismatch if ranks call differently, kAborted after abort() on any rank.
 class Coordinator : public Collectives {
  public:
+  /// Opens one group of all ranks of `bootstrap`, on one host or on several, without the parallel groups of an Environment. Ranks are
+  /// numbered as the bootstrap numbers them. Each rank closes the group. Collective; blocks, for Deadlines::open at most.
+  ///
+  /// When all ranks are on one host the object is destroyed after they have met, else with the group, as Environment::init says.
+  ///
+  /// Throws kMismatch if ranks differ in settings; kInvalidArgument for a setting outside its limits or a malformed variable; kUnsupported
+  /// for ranks on several hosts, which the message names, without an engine between them or an interface; and the errors of
+  /// Communicator::open.
+  static Coordinator open(std::unique_ptr<Bootstrap> bootstrap, const Device& device, const GroupConfig& config = GroupConfig());
+
   Coordinator(Coordinator&&) noexcept = default;
   Coordinator& operator=(Coordinator&&) noexcept = default;
 
-  /// `world`, `tp`, `pp`, `dp` or `ep`.
+  /// Ranks with equal colour form a new group, in the order of `key`, then of rank; a rank without colour gets none. The new group has this
+  /// one's settings, numbers its ranks from 0, and needs this one no more: either may be closed first. Collective over all ranks of this
+  /// group; blocks. If a rank fails, so do all, of every colour.
+  ///
+  /// Throws what open throws, with rank numbers of this group: kPeerLost at once for a rank of this host that dies meanwhile, and within
+  /// Deadlines::open for a rank of another host; kPeer if another rank failed; kClosed, or the group's error if the group has failed.
+  std::optional<Coordinator> split(std::optional<std::uint32_t> color, std::int32_t key = 0) const;
+  /// Closes a group that open() or split() opened. Later calls on the group and on its communicator throw kClosed. Collective; blocks.
+  /// Throws the group's error if the group had failed; the group is closed nevertheless. Throws kUnsupported for a group of an Environment,
+  /// which closes its groups.
+  void close() const;
+  /// Leaves a group that open() or split() opened without the other ranks: see Communicator::depart. Throws what that throws, and
+  /// kUnsupported for a group of an Environment and for one that NCCL or the CPU serves, whose ranks need each other to end.
+  void depart() const;
+
+  /// `world`, `tp`, `pp`, `dp` or `ep`; `group` for a group that is no Environment's.
   std::string name() const;
   /// The number of this rank in the group.
   std::size_t rank() const;

@@ -50,6 +50,7 @@ class Device {
 
  private:
   friend class Communicator;
+  friend class Coordinator;
   friend class DeviceBuffer;
   friend class Environment;
   friend class Stream;

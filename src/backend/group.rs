@@ -344,6 +344,22 @@ impl GroupBackends {
         self.failure.get().map_or(closed.and(nccl), |error| Err(error.clone()))
     }
 
+    /// Leaves the group without the other ranks.
+    pub(crate) fn depart(&self) -> Result<()> {
+        match (&self.reach, self.nccl.get(), self.mesh.get()) {
+            (Reach::Own(communicator), None, None) => communicator.clone().depart(),
+            _ => Err(Error::unsupported(
+                "departing from a group that NCCL or the CPU serves",
+                "its ranks need each other to end: close the group",
+            )),
+        }
+    }
+
+    /// The group as a bootstrap. Not for calls of different ranks at once.
+    pub(crate) fn as_bootstrap(&self) -> Members<'_> {
+        Members(self)
+    }
+
     /// Whether every rank has something; otherwise the reason of the lowest rank without it.
     fn agree(&self, own: Result<(), String>) -> Result<Result<(), String>> {
         let words = own.err().unwrap_or_default();
@@ -362,7 +378,7 @@ impl GroupBackends {
         let everyone: Vec<usize> = (0..self.world_size).collect();
         let deadlines = self.local().group().config().deadlines;
         let connected = || -> Result<HostBackend> {
-            let wire = engines.connect(&mut Members(self), Some(&everyone), until(deadlines.open))?;
+            let wire = engines.connect(&mut self.as_bootstrap(), Some(&everyone), until(deadlines.open))?;
             let wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
             Ok(HostBackend::new(wire, deadlines))
         };
@@ -380,8 +396,8 @@ fn absent(backend: Backend) -> Error {
     Error::Internal { message: format!("the backend {backend} was chosen and is not open") }
 }
 
-/// The group as a bootstrap, by which engines exchange addresses.
-struct Members<'a>(&'a GroupBackends);
+/// The group as a bootstrap, by which engines exchange addresses and parts of the group meet.
+pub(crate) struct Members<'a>(&'a GroupBackends);
 
 impl Bootstrap for Members<'_> {
     fn rank(&self) -> usize {

@@ -24,6 +24,7 @@ use super::channel::{Channel, farewell};
 use super::frame::{Frame, Kind, Outgoing, check_length};
 use super::hello::together;
 use super::peer::Life;
+use super::wait::Heeded;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
@@ -33,9 +34,6 @@ struct Process {
     id: u32,
     nonce: [u8; 16],
 }
-
-/// Returns an error if an exchange is in vain.
-pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
 
 /// Another rank.
 struct Peer {
@@ -142,15 +140,14 @@ impl Bootstrap for Mesh {
     }
 }
 
-impl Drop for Mesh {
-    /// Says goodbye and shuts the sockets down: a duplicate in the monitor or in a child process must
-    /// not keep a connection open.
-    fn drop(&mut self) {
+impl Mesh {
+    /// Says goodbye and shuts the sockets down, once: a duplicate in the monitor or in a child process must not keep a
+    /// connection open. Needs no peer.
+    pub(crate) fn hang_up(&mut self) {
         // A child that was forked shares the sockets with this rank, which goes on.
-        if !self.maker.is_here() {
+        if !self.maker.is_here() || self.closing.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.closing.store(true, Ordering::Release);
         if self.failed.is_none() && !std::thread::panicking() {
             let goodbye = Outgoing { kind: Kind::Goodbye, ..self.data(&[]) };
             farewell(self.others().map(|(_, peer)| &mut peer.channel), &goodbye);
@@ -159,6 +156,12 @@ impl Drop for Mesh {
             // It fails if the other side was faster.
             let _ = shutdown(socket, Shutdown::Both);
         }
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        self.hang_up();
     }
 }
 

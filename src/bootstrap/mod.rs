@@ -12,6 +12,7 @@ pub(crate) mod foreign;
 mod frame;
 pub(crate) mod handshake;
 pub(crate) mod hello;
+mod interface;
 mod local;
 pub(crate) mod mesh;
 pub(crate) mod monitor;

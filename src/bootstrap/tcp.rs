@@ -13,6 +13,7 @@ use super::frame::check_rank;
 use super::handshake::NO_SECRET;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
+use super::wait::{Heeded, Limit};
 use crate::error::{Error, Result};
 use crate::variables::{Launcher, Process, optional, warn_of_variables};
 
@@ -127,16 +128,20 @@ impl Tcp {
     ///   or rank 0 if rank 0 did not say which ranks are missing;
     /// * [`Error::PeerLost`]: a rank came and died.
     pub fn connect(config: TcpConfig) -> Result<Self> {
+        Self::connect_heeding(config, None)
+    }
+
+    fn connect_heeding(config: TcpConfig, heeded: Option<Heeded>) -> Result<Self> {
         check_rank(config.rank, config.world_size)?;
         if config.world_size == 1 {
-            return Ok(Self { star: Star::alone() });
+            return Ok(Self::alone());
         }
         let addresses = resolve(&config.address, config.deadline)?;
         if config.rank != 0 {
-            return Self::join(addresses, &config);
+            return Self::join(addresses, &config, heeded);
         }
         let (address, listener) = bind(&config, &addresses)?;
-        Self::serve(address, listener, &config)
+        Self::serve(address, listener, &config, heeded)
     }
 
     /// Connects with the variables that [`TcpConfig::from_env`] reads; gives up at `deadline`.
@@ -154,18 +159,35 @@ impl Tcp {
     /// # Errors
     /// Those of [`connect`](Self::connect).
     pub fn from_id(id: UniqueId, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
+        Self::from_id_heeding(id, rank, world_size, deadline, None)
+    }
+
+    /// As [`from_id`](Self::from_id). Until all ranks are there, `heeded` is called now and then, and its error ends the
+    /// wait.
+    pub(crate) fn from_id_heeding(
+        id: UniqueId,
+        rank: usize,
+        world_size: usize,
+        deadline: Instant,
+        heeded: Option<Heeded>,
+    ) -> Result<Self> {
         let UniqueId { address, secret, listener } = id;
         let config = TcpConfig { address: address.to_string(), rank, world_size, secret, bind: None, deadline };
         match listener {
             Some(listener) if rank == 0 && world_size > 1 => {
                 check_rank(rank, world_size)?;
-                Self::serve(address, listener, &config)
+                Self::serve(address, listener, &config, heeded)
             }
-            _ => Self::connect(config),
+            _ => Self::connect_heeding(config, heeded),
         }
     }
 
-    fn serve(address: SocketAddr, listener: TcpListener, config: &TcpConfig) -> Result<Self> {
+    /// A world of one rank.
+    pub(crate) fn alone() -> Self {
+        Self { star: Star::alone() }
+    }
+
+    fn serve(address: SocketAddr, listener: TcpListener, config: &TcpConfig, heeded: Option<Heeded>) -> Result<Self> {
         if !address.ip().is_loopback() && config.secret == NO_SECRET {
             crate::log!(
                 WARN,
@@ -175,13 +197,15 @@ impl Tcp {
         }
         let endpoint = Endpoint::Tcp(vec![address]);
         let listener = OwnedFd::from(listener);
-        let star = Star::listen(endpoint, listener, config.secret, config.world_size, config.deadline)?;
+        let limit = Limit { deadline: config.deadline, heeded };
+        let star = Star::listen(endpoint, listener, config.secret, config.world_size, limit)?;
         Ok(Self { star })
     }
 
-    fn join(addresses: Vec<SocketAddr>, config: &TcpConfig) -> Result<Self> {
+    fn join(addresses: Vec<SocketAddr>, config: &TcpConfig, heeded: Option<Heeded>) -> Result<Self> {
         let &TcpConfig { rank, world_size, secret, deadline, .. } = config;
-        Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), secret, rank, world_size, deadline)? })
+        let limit = Limit { deadline, heeded };
+        Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), secret, rank, world_size, limit)? })
     }
 }
 

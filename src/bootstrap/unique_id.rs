@@ -1,11 +1,12 @@
 //! An address and a secret that the caller hands to every rank.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 
 use super::endpoint::listen_tcp;
 use super::handshake::{Secret, random};
+use super::interface::address_of;
 use crate::error::{Error, Result};
 
 /// Where ranks meet, and their 128-bit secret: a string for the caller to give to the other ranks.
@@ -33,8 +34,23 @@ impl UniqueId {
     /// # Errors
     /// [`Error::System`] if the system gives no port or no random bytes.
     pub fn listen() -> Result<Self> {
-        let system = |error: std::io::Error| Error::system("listen at a loopback port", &error);
-        let listener = listen_tcp((Ipv4Addr::LOCALHOST, 0).into()).map_err(system)?;
+        Self::at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// As [`listen`](Self::listen), at a free port of `interface`: an IP address of this host, or the name of an interface,
+    /// whose first address counts, of version 4 if there is one. Ranks on other hosts can join. Whoever does not know the
+    /// id cannot, and what the ranks exchange is encrypted.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this host has no such address or interface; the message has those of the host. Those
+    /// of [`listen`](Self::listen).
+    pub fn listen_at(interface: &str) -> Result<Self> {
+        Self::at(address_of(interface)?)
+    }
+
+    fn at(ip: IpAddr) -> Result<Self> {
+        let system = |error: std::io::Error| Error::system(format_args!("listen at a port of {ip}"), &error);
+        let listener = listen_tcp((ip, 0).into()).map_err(system)?;
         let address = listener.local_addr().map_err(system)?;
         Ok(Self { address, secret: random()?, listener: Some(listener) })
     }

@@ -15,6 +15,36 @@ pub fn until(limit: Duration) -> Instant {
     Instant::now() + limit.min(LONGEST)
 }
 
+/// Returns an error if a wait is in vain.
+pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
+
+/// What ends a wait for ranks.
+pub(super) struct Limit {
+    pub(super) deadline: Instant,
+    pub(super) heeded: Option<Heeded>,
+}
+
+impl From<Instant> for Limit {
+    fn from(deadline: Instant) -> Self {
+        Self { deadline, heeded: None }
+    }
+}
+
+impl Limit {
+    /// How often a wait is interrupted to ask what is heeded.
+    const LOOK: Duration = Duration::from_millis(20);
+
+    /// The error that ends the wait, if there is one.
+    pub(super) fn ask(&self) -> Result<()> {
+        self.heeded.as_ref().map_or(Ok(()), |heeded| heeded())
+    }
+
+    /// When a wait that begins now is to ask.
+    pub(super) fn next(&self) -> Instant {
+        self.heeded.as_ref().map_or(self.deadline, |_| self.deadline.min(Instant::now() + Self::LOOK))
+    }
+}
+
 /// Says when people are told of a wait that goes on: after 5 seconds, and then every 30 seconds.
 #[derive(Debug)]
 pub(crate) struct Patience {

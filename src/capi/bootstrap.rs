@@ -5,13 +5,15 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use cxx::CxxString;
+use cxx::{CxxString, UniquePtr};
 use parking_lot::Mutex;
 
 use super::Report;
 use super::report::guard;
+use crate::bootstrap::foreign::Foreign;
 use crate::bootstrap::{Bootstrap, Local, Tcp, Threads, UniqueId, until};
 use crate::error::{Error, Result};
+use crate::sys::foreign as sys;
 
 /// One of this library's bootstraps.
 pub struct Ready(pub(super) Box<dyn Bootstrap>);
@@ -77,6 +79,11 @@ pub(super) fn ready_tcp(id: &Id, rank: usize, world_size: usize, timeout_ms: u64
     guard(|| Tcp::from_id(id.0.lock().take().ok_or_else(used)?, rank, world_size, deadline(timeout_ms)).map(ready))
 }
 
+/// A bootstrap of C++, which is kept.
+pub(super) fn ready_of(bootstrap: UniquePtr<sys::Bootstrap>) -> Result<Box<Ready>, Report> {
+    guard(|| Foreign::new(bootstrap).map(ready))
+}
+
 pub(super) fn ready_rank(ready: &Ready) -> usize {
     ready.0.rank()
 }
@@ -110,6 +117,10 @@ pub(super) fn scatter(all: &[Vec<u8>], own: usize, receive: &mut [u8]) -> Result
 
 pub(super) fn unique_id_listen() -> Result<Box<Id>, Report> {
     guard(|| UniqueId::listen().map(id))
+}
+
+pub(super) fn unique_id_listen_at(interface: &CxxString) -> Result<Box<Id>, Report> {
+    guard(|| UniqueId::listen_at(&interface.to_string_lossy()).map(id))
 }
 
 pub(super) fn unique_id_parse(text: &CxxString) -> Result<Box<Id>, Report> {

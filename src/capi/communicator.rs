@@ -98,6 +98,10 @@ pub(super) fn communicator_close(communicator: &Communicator) -> Result<(), Repo
     guard(|| communicator.clone().close())
 }
 
+pub(super) fn communicator_depart(communicator: &Communicator) -> Result<(), Report> {
+    guard(|| communicator.clone().depart())
+}
+
 pub(super) fn communicator_explain(communicator: &Communicator, number: u32, direct: bool) -> Result<Vec<Row>, Report> {
     guard(|| Ok(rows(&communicator.explain(dtype(number)?, direct))))
 }

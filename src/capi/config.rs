@@ -100,6 +100,7 @@ pub(super) fn settings_default() -> Settings {
         determinism,
         transport,
         registrations,
+        most_blocks,
         check_calls,
         tuning: _,
     } = Config::default();
@@ -116,9 +117,11 @@ pub(super) fn settings_default() -> Settings {
         two_shot_sentinel_bytes,
         ring_bytes,
         recursive_doubling_bytes,
-        exact: determinism == Determinism::Exact,
+        determinism: determinism as u32,
         transport: transport as u32,
         registrations,
+        most_blocks: most_blocks.unwrap_or(0),
+        most_blocks_set: most_blocks.is_some(),
         check_calls,
         tuning: String::new(),
     }
@@ -141,9 +144,10 @@ impl TryFrom<&Settings> for Config {
             two_shot_sentinel_bytes: settings.two_shot_sentinel_bytes,
             ring_bytes: settings.ring_bytes,
             recursive_doubling_bytes: settings.recursive_doubling_bytes,
-            determinism: if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm },
+            determinism: numbered("a Determinism", &Determinism::ALL, settings.determinism)?,
             transport: numbered("a Transport", &Transport::ALL, settings.transport)?,
             registrations: settings.registrations,
+            most_blocks: settings.most_blocks_set.then_some(settings.most_blocks),
             check_calls: settings.check_calls,
             tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,
         })

@@ -3,8 +3,6 @@
 
 use std::pin::Pin;
 
-use cxx::UniquePtr;
-
 use super::bootstrap::{Borrowed, Ready};
 use super::bridge::{Entry, EnvSettings, Machine, MaybeQuantised, MaybeSize, MaybeText};
 use super::config::codec;
@@ -73,20 +71,6 @@ pub(super) unsafe fn environment_init_ready(
 ) -> Result<Box<Environment>, Report> {
     // SAFETY: caller's duty.
     guard(|| Environment::init_on(Borrowed(ready), unsafe { config(settings) }?).map(Box::new))
-}
-
-/// # Safety
-/// Those of `config`.
-pub(super) unsafe fn environment_init_keeping(
-    bootstrap: UniquePtr<Bootstrap>,
-    settings: &EnvSettings,
-) -> Result<Box<Environment>, Report> {
-    guard(|| {
-        let init_method = InitMethod::bootstrap(Foreign::new(bootstrap)?);
-        // SAFETY: caller's duty.
-        let config = EnvConfig { init_method, ..unsafe { config(settings) }? };
-        Environment::init(config).map(Box::new)
-    })
 }
 
 /// # Safety

@@ -183,11 +183,11 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
         let wires = [Wire::Same, Wire::F8(scales), Wire::GivenF8, Wire::Bytes(asked.row_bytes)];
         let (align, rows) = (asked.align, asked.padded_rows);
         let layouts = [Layout::ByRank, Layout::ByExpert { align }, Layout::Padded { rows }];
-        let modes = [Determinism::PerAlgorithm, Determinism::Exact];
         let word = |what: &str, number: usize| {
             u32::try_from(number).map_err(|_| Error::invalid(what, number, "it must fit 32 bits"))
         };
-        let mode = |number: usize| numbered("a Determinism", &modes, word("the number of a Determinism", number)?);
+        let mode =
+            |number: usize| numbered("a Determinism", &Determinism::ALL, word("the number of a Determinism", number)?);
         Ok(Self {
             dtype: dtype(asked.dtype)?,
             wire: numbered("a Wire", &wires, asked.wire)?,

@@ -20,6 +20,7 @@ mod coordinator;
 mod device;
 mod environment;
 mod experts;
+mod group;
 mod log;
 mod named;
 mod norm;
@@ -38,6 +39,7 @@ use config::*;
 use coordinator::*;
 use device::*;
 use environment::*;
+use group::*;
 use log::*;
 use named::*;
 use norm::*;
@@ -59,9 +61,11 @@ mod bridge {
         two_shot_sentinel_bytes: u64,
         ring_bytes: u64,
         recursive_doubling_bytes: u64,
-        exact: bool,
+        determinism: u32,
         transport: u32,
         registrations: u32,
+        most_blocks: u32,
+        most_blocks_set: bool,
         check_calls: bool,
         /// Path of a tuning file; empty: none.
         tuning: String,
@@ -106,6 +110,15 @@ mod bridge {
         backend: MaybeSize,
         quantised: MaybeQuantised,
         communicator: Settings,
+    }
+
+    /// Mirrors `symmetra::GroupConfig`.
+    struct GroupSettings {
+        communicator: Settings,
+        host: MaybeText,
+        interface: MaybeText,
+        /// The number of a backend.
+        backend: MaybeSize,
     }
 
     /// Mirrors `symmetra::Host`.
@@ -319,10 +332,12 @@ mod bridge {
         fn ready_local(directory: &CxxString, rank: usize, world_size: usize, timeout_ms: u64) -> Result<Box<Ready>>;
         fn ready_tcp_from_env(timeout_ms: u64) -> Result<Box<Ready>>;
         fn ready_tcp(id: &Id, rank: usize, world_size: usize, timeout_ms: u64) -> Result<Box<Ready>>;
+        fn ready_of(bootstrap: UniquePtr<Bootstrap>) -> Result<Box<Ready>>;
         fn ready_rank(ready: &Ready) -> usize;
         fn ready_world_size(ready: &Ready) -> usize;
         fn ready_all_gather(ready: &mut Ready, send: &[u8], receive: &mut [u8], timeout_ms: u64) -> Result<()>;
         fn unique_id_listen() -> Result<Box<Id>>;
+        fn unique_id_listen_at(interface: &CxxString) -> Result<Box<Id>>;
         fn unique_id_parse(text: &CxxString) -> Result<Box<Id>>;
         fn unique_id_text(id: &Id) -> Result<String>;
     }
@@ -354,6 +369,7 @@ mod bridge {
         fn communicator_check(communicator: &Communicator) -> Result<()>;
         fn communicator_abort(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;
+        fn communicator_depart(communicator: &Communicator) -> Result<()>;
         fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
         fn communicator_explain_norm(
             communicator: &Communicator,
@@ -405,10 +421,6 @@ mod bridge {
             settings: &EnvSettings,
         ) -> Result<Box<Environment>>;
         unsafe fn environment_init_ready(ready: &mut Ready, settings: &EnvSettings) -> Result<Box<Environment>>;
-        unsafe fn environment_init_keeping(
-            bootstrap: UniquePtr<Bootstrap>,
-            settings: &EnvSettings,
-        ) -> Result<Box<Environment>>;
         unsafe fn environment_init_taking(ready: Box<Ready>, settings: &EnvSettings) -> Result<Box<Environment>>;
         fn environment_hosts(environment: &Environment) -> Vec<Machine>;
         fn environment_settings(environment: &Environment) -> Vec<Entry>;
@@ -418,6 +430,13 @@ mod bridge {
     extern "Rust" {
         type Coordinator;
         fn environment_coordinator(environment: &Environment, group: usize) -> Result<Box<Coordinator>>;
+        fn coordinator_open(ready: Box<Ready>, device: &Device, settings: &GroupSettings) -> Result<Box<Coordinator>>;
+        type CoordinatorPart;
+        fn coordinator_split(coordinator: &Coordinator, color: Color, key: i32) -> Result<Box<CoordinatorPart>>;
+        fn coordinator_part_is_member(part: &CoordinatorPart) -> bool;
+        fn coordinator_part_take(part: &CoordinatorPart) -> Result<Box<Coordinator>>;
+        fn coordinator_close(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_depart(coordinator: &Coordinator) -> Result<()>;
         fn coordinator_name(coordinator: &Coordinator) -> &'static str;
         fn coordinator_rank(coordinator: &Coordinator) -> usize;
         fn coordinator_ranks(coordinator: &Coordinator) -> Vec<usize>;

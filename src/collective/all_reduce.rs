@@ -119,7 +119,7 @@ impl Inner {
     }
 
     pub(super) fn geometry(&self, plan: &Plan, bytes: u64) -> Launch {
-        let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u32);
+        let (shape, world) = (shape_of(&self.group), self.group.world_size() as u32);
         if plan.codec != Codec::None {
             let units = bytes.div_ceil(u64::from(args::kUnitElems) * plan.dtype.bytes() as u64);
             let share = if plan.algorithm == Algorithm::TwoShotSentinel { units.div_ceil(world.into()) } else { units };

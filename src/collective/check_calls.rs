@@ -60,7 +60,7 @@ impl Inner {
             rank: self.group.rank() as u32,
             world: self.group.world_size() as u32,
         };
-        let launch = geometry::single(shape_of(self.group.device()), 2 * args.world);
+        let launch = geometry::single(shape_of(&self.group), 2 * args.world);
         // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane, or
         // that there is no other call yet, orders its use (exclusion).
         queue.enqueue("launch an agreement", |raw| unsafe { raw.launch(&args, &launch.geometry) })

@@ -241,7 +241,7 @@ impl Inner {
                 _ => packets_up_to_bytes(kind, world) + 1,
             },
         };
-        let launch = geometry::single(shape_of(self.group.device()), args::kMaxWorld);
+        let launch = geometry::single(shape_of(&self.group), args::kMaxWorld);
         // SAFETY: scratch and what is learned lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion).
         queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch(&args, &launch.geometry) })
@@ -300,7 +300,7 @@ impl Inner {
     }
 
     fn exchange_geometry(&self, exchange: &Exchange<'_>, transport: Transport, way: Way) -> Launch {
-        let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u64);
+        let (shape, world) = (shape_of(&self.group), self.group.world_size() as u64);
         let bytes = match exchange.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
             // Blocks wait for the block of equal index on peers, so the grid depends only on what all ranks know.

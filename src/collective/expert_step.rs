@@ -99,7 +99,7 @@ impl Communicator {
     /// # Safety
     /// That of [`expert_step`](Self::expert_step).
     unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: &impl Enqueue) -> Result<()> {
-        let shape = shape_of(self.0.group.device());
+        let shape = shape_of(&self.0.group);
         let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);
         let geometry = geometry::experts(shape, args, step.work, most_blocks);
         // SAFETY: the caller's promise.

@@ -48,7 +48,7 @@ impl Inner {
     }
 
     fn signal_arrival(&self, args: &args::SignalArgs, queue: &impl Enqueue) -> Result<()> {
-        let launch = geometry::single(shape_of(self.group.device()), args.world);
+        let launch = geometry::single(shape_of(&self.group), args.world);
         // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the lane orders
         // signals of this channel (exclusion).
         queue.enqueue("launch a signal", |raw| unsafe { raw.launch(args, &launch.geometry) })

@@ -35,7 +35,7 @@ use crate::bootstrap::Bootstrap;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
-use crate::kernel::geometry::Shape;
+use crate::kernel::geometry::{Kind, Shape};
 use crate::memory::{Adopted, Arena, ArenaLayout, Ref, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
@@ -235,6 +235,28 @@ impl Communicator {
         self.0.arena.close()
     }
 
+    /// Leaves the group alone: waits for this rank's device, as [`close`](Self::close) does, and goes. Asks no peer: it
+    /// blocks for peers only where work on the device, also of another group, waits for them. Later calls fail as after
+    /// `close`, also on clones. The peers keep what they have mapped.
+    ///
+    /// The group goes on: what the peers have finished stays good, and their idle group stays well. A call that a peer
+    /// makes afterwards and that needs this rank fails with [`Error::PeerLost`](crate::Error::PeerLost), whose detail
+    /// begins with ": it left in good order"; `close` is such a call, so peers of a rank that departed depart too. Ranks
+    /// may depart in any order, and a process may end after it.
+    ///
+    /// Memory that this rank lent to other processes, by a registered graph or by [`adopt`](Self::adopt), stays allocated.
+    /// Launches of graphs that a stream's owner captured natively must be done, and no thread may be in a collective call
+    /// of the host, such as [`symmetric`](Self::symmetric).
+    ///
+    /// # Errors
+    /// The group's error if the group had failed, or if one of this rank's calls fails: a call that waits for a rank ends
+    /// at its deadline at the latest. [`Error::Mismatch`](crate::Error::Mismatch) if the ranks made different calls. The
+    /// rank has left nevertheless; the others learn of the failure. [`Error::Closed`](crate::Error::Closed) if the
+    /// communicator is closed.
+    pub fn depart(self) -> Result<()> {
+        self.0.arena.depart()
+    }
+
     /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before
     /// destroying a borrowed stream. The stream's work need not be done. Does not block.
     ///
@@ -352,12 +374,14 @@ impl Inner {
     }
 }
 
-/// The limits of a device's launches.
-fn shape_of(device: &Device) -> Shape {
-    match device.kind() {
-        DeviceKind::Host => Shape::Host { blocks: device.shape().blocks, threads: device.shape().threads },
-        DeviceKind::Cuda | DeviceKind::Hip => Shape::Gpu,
-    }
+/// The limits of a group's launches, equal on all ranks.
+fn shape_of(group: &Group) -> Shape {
+    let device = group.device();
+    let kind = match device.kind() {
+        DeviceKind::Host => Kind::Host { blocks: device.shape().blocks, threads: device.shape().threads },
+        DeviceKind::Cuda | DeviceKind::Hip => Kind::Gpu,
+    };
+    Shape { kind, most_blocks: group.config().most_blocks.unwrap_or(u32::MAX) }
 }
 
 impl Drop for Inner {

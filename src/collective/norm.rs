@@ -245,7 +245,10 @@ impl Inner {
             let norm = from_row(whole, start, count * sources, dtype);
             let clustered = self.takes_clusters(algorithm, &norm, dtype);
             let launch = match clustered {
-                true => geometry::clustered_norm((count as u64, packets(dtype, rows.hidden()) as u64)),
+                true => geometry::clustered_norm(
+                    shape_of(&self.group),
+                    (count as u64, packets(dtype, rows.hidden()) as u64),
+                ),
                 false => self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype),
             };
             let sum = args::AllReduceArgs {
@@ -306,13 +309,13 @@ impl Inner {
     fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
         algorithm == Algorithm::OneShotSentinel
             && self.group.device().has_clusters()
-            && geometry::takes_clusters(norm, dtype.bytes() as u32)
+            && geometry::takes_clusters(shape_of(&self.group), norm, dtype.bytes() as u32)
     }
 
     /// The launch of a fused kernel for this many rows of all ranks.
     fn fused_geometry(&self, algorithm: Algorithm, count: u64, rows: &NormRows, dtype: Dtype) -> geometry::Launch {
         let (packets, quantised) = (packets(dtype, rows.hidden()) as u64, rows.quantised.is_some());
-        let (shape, world) = (shape_of(self.group.device()), self.group.world_size() as u64);
+        let (shape, world) = (shape_of(&self.group), self.group.world_size() as u64);
         match algorithm {
             Algorithm::OneShotSentinel => geometry::one_shot_norm(shape, (count, packets), quantised),
             Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets, quantised),
@@ -338,7 +341,7 @@ impl Inner {
             return Ok(());
         }
         let packets = packets(call.dtype, rows.width()) as u64;
-        let geometry = geometry::rows(shape_of(self.group.device()), args.rows, packets, !values.is_null());
+        let geometry = geometry::rows(shape_of(&self.group), args.rows, packets, !values.is_null());
         // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
         // device's work, or are the caller's duty (bounds, liveness).
         queue.enqueue("launch a norm", |raw| unsafe { raw.launch(&args, &geometry) })

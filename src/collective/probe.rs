@@ -3,8 +3,8 @@
 
 use super::{Communicator, shape_of};
 use crate::error::{Error, Result};
-use crate::kernel::args::{self, Geometry};
-use crate::kernel::geometry::Shape;
+use crate::kernel::args;
+use crate::kernel::geometry::Kind;
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Enqueue, Queue};
 use crate::sys::device as sys;
@@ -26,9 +26,9 @@ impl Communicator {
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
     /// refuses; the group's error if the group has failed.
     pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
-        let (blocks, threads) = match shape_of(self.device()) {
-            Shape::Gpu => (blocks, threads),
-            Shape::Host { blocks, threads } => (blocks, threads),
+        let (blocks, threads) = match shape_of(self.group()).kind {
+            Kind::Gpu => (blocks, threads),
+            Kind::Host { blocks, threads } => (blocks, threads),
         };
         self.probe(&probe_args(), blocks, threads, launches, &queue)
     }
@@ -59,9 +59,9 @@ impl Communicator {
         }
         probe.packets = (from.len() * size_of::<T>() / PACKET_BYTES) as u64;
         probe.targets = peers.len() as u32;
-        let (blocks, threads) = match shape_of(self.device()) {
-            Shape::Gpu => (STORE_BLOCKS, STORE_THREADS),
-            Shape::Host { blocks, threads } => (blocks, threads),
+        let (blocks, threads) = match shape_of(self.group()).kind {
+            Kind::Gpu => (STORE_BLOCKS, STORE_THREADS),
+            Kind::Host { blocks, threads } => (blocks, threads),
         };
         self.probe(&probe, blocks, threads, 1, &queue)
     }
@@ -77,7 +77,7 @@ impl Communicator {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);
-        let geometry = Geometry { blocks, threads, shared_bytes: 0, programmatic: 1, cluster: 0 };
+        let geometry = shape_of(self.group()).launch(blocks, threads, 0, true);
         // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room
         // for the packets (bounds), or there are none; a graph's operands live as long as it.
         let launch = |raw: &sys::Stream| unsafe { raw.launch(probe, &geometry) };

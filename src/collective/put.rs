@@ -22,7 +22,7 @@ impl Communicator {
         peer: usize,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let _entered = self.group().enter()?;
+        let _entered = self.group().enter_with(peer)?;
         let from = from.view_of();
         if from.elems != to.len() {
             return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.elems)));

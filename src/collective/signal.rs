@@ -50,13 +50,16 @@ impl<'buffer> SignalPad<'buffer> {
     /// Enqueues a put, wait or barrier by the number of its action; C++ calls this through the bridge.
     pub(crate) fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
         let group = self.arena().group();
-        let _entered = group.enter()?;
+        let _entered = match action {
+            args::kSignalBarrier => group.enter()?,
+            _ => group.enter_with(peer)?,
+        };
         group.device().check_same("stream", queue.stream().device())?;
         let args = self.args(action, channel, peer)?;
         if let Some(recording) = queue.recording() {
             recording.part(group.id(), || Recorded(group.clone()));
         }
-        let launch = geometry::single(shape_of(group.device()), args.world);
+        let launch = geometry::single(shape_of(group), args.world);
         // SAFETY: this rank's array lies in an arena that lives as long as the buffer, those of peers in mappings that
         // live until the group, entered here, is closed and the device is idle (liveness, bounds); the borrow keeps the
         // buffer for a capture, and reclaiming waits for the device.

@@ -100,6 +100,29 @@ fn backend_named(name: &str) -> Result<Backend> {
     })
 }
 
+/// The interface between hosts and the only backend, if any.
+pub(super) struct Between {
+    pub(super) interface: Option<(String, Source)>,
+    pub(super) backend: Option<Backend>,
+    backend_source: Source,
+}
+
+/// What the program sets, else what the variables do.
+pub(super) fn interface_and_backend(
+    lookup: &impl Lookup,
+    interface: Option<String>,
+    backend: Option<Backend>,
+) -> Result<Between> {
+    let interface = text(lookup, interface, "SYMMETRA_INTERFACE")?;
+    let backend = text(lookup, backend.map(|backend| backend.name().to_owned()), "SYMMETRA_BACKEND")?;
+    let backend_source = backend.as_ref().map_or(Source::Default, |(_, source)| *source);
+    let backend = match backend.as_ref().map(|(name, _)| name.trim()) {
+        None | Some(AUTO) => None,
+        Some(name) => Some(backend_named(name)?),
+    };
+    Ok(Between { interface, backend, backend_source })
+}
+
 /// The value of `SYMMETRA_BACKEND` that names no backend.
 const AUTO: &str = "auto";
 
@@ -215,13 +238,8 @@ impl EnvConfig {
         };
         // A bootstrap object may say anything, and what it gathers is allocated for every rank.
         check_world_size(layout.world_size())?;
-        let interface = text(lookup, self.interface, "SYMMETRA_INTERFACE")?;
-        let backend = text(lookup, self.backend.map(|backend| backend.name().to_owned()), "SYMMETRA_BACKEND")?;
-        let backend_source = backend.as_ref().map_or(Source::Default, |(_, source)| *source);
-        let backend = match backend.as_ref().map(|(name, _)| name.trim()) {
-            None | Some(AUTO) => None,
-            Some(name) => Some(backend_named(name)?),
-        };
+        let Between { interface, backend, backend_source } =
+            interface_and_backend(lookup, self.interface, self.backend)?;
         let (quantised, quantised_source) = quantised::resolve(self.quantised, lookup)?;
         let library = library_path(lookup)?.unwrap_or_else(|| ("by its usual name".to_owned(), Source::Default));
         let (method, method_source) = match (&self.init_method, told) {

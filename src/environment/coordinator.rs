@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::origin::Origin;
 use crate::backend::{Backend, Explanation, Facts, GroupBackends, Request};
 use crate::bootstrap::hello::at_odds;
 use crate::collective::{BoundAllReduce, Communicator, Pending};
@@ -28,6 +29,7 @@ pub struct Coordinator {
     ranks: Arc<[usize]>,
     /// This rank's number in the group.
     rank: usize,
+    origin: Arc<Origin>,
 }
 
 impl Coordinator {
@@ -37,11 +39,12 @@ impl Coordinator {
         (serving, facts): (Arc<GroupBackends>, Arc<Facts>),
         ranks: Vec<usize>,
         rank: usize,
+        origin: Arc<Origin>,
     ) -> Self {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
         // Groups of the same ranks share one communicator, which the first names.
         serving.local().group().call_by(name);
-        Self { name, serving, facts, ranks: ranks.into(), rank }
+        Self { name, serving, facts, ranks: ranks.into(), rank, origin }
     }
 
     /// The parts that groups of the same ranks share.
@@ -49,7 +52,15 @@ impl Coordinator {
         (self.serving.clone(), self.facts.clone())
     }
 
-    /// `world`, `tp`, `pp`, `dp` or `ep`.
+    pub(super) fn serving(&self) -> &Arc<GroupBackends> {
+        &self.serving
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// `world`, `tp`, `pp`, `dp` or `ep`; `group` for a group that is no environment's.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -212,10 +223,6 @@ impl Coordinator {
     /// [`Error::Closed`], or the first failure.
     pub fn check(&self) -> Result<()> {
         self.serving.check()
-    }
-
-    pub(super) fn close(&self) -> Result<()> {
-        self.serving.close()
     }
 
     /// The device of this rank.

@@ -22,20 +22,21 @@
 //! # Ok::<(), symmetra::Error>(())
 //! ```
 
+mod alone;
 mod config;
 mod coordinator;
 mod layout;
 mod named;
 mod objects;
 mod opening;
+mod origin;
 mod quantised;
 mod rendezvous;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Instant;
-
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::backend::FinalExchange;
 use crate::bootstrap::{Bootstrap, until};
@@ -45,11 +46,13 @@ use crate::group::{Config, boot_id};
 
 use config::{Chosen, Resolved};
 use opening::Terms;
+use origin::Origin;
 
 #[cfg(feature = "nccl")]
 pub use crate::backend::nccl_library;
 pub use crate::backend::{Backend, Explanation, Hosts, QuantisedAllReduce, Served};
 pub use crate::variables::{Setting, Source, VARIABLES, Variable, warn_of_variables};
+pub use alone::GroupConfig;
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
 pub use layout::{Layout, Parallelism};
@@ -172,18 +175,11 @@ impl Environment {
     pub(crate) fn close_groups(&self) -> Result<()> {
         let deadline = until(self.world().local().group().config().deadlines.open);
         // Ranks on other hosts would report a rank that leaves first as lost.
-        let mut result = self.kept.as_ref().map_or(Ok(()), |kept| match self.check() {
-            Ok(()) => kept.leave(deadline),
-            // Healthy ranks wait for this rank's message.
-            Err(error) => {
-                kept.say(&[], Instant::now());
-                Err(error)
-            }
-        });
+        let mut result = self.kept.as_ref().map_or(Ok(()), |kept| kept.close(self.check(), deadline));
         for (number, coordinator) in self.coordinators.iter().enumerate().rev() {
             let owner = number == 0 || opening::shared(&self.layout, Parallelism::ALL[number - 1]).is_none();
             if owner {
-                result = coordinator.close().and(result);
+                result = coordinator.serving().close().and(result);
             }
         }
         result
@@ -209,6 +205,8 @@ struct Met {
     backend: Option<Backend>,
     quantised: Option<QuantisedAllReduce>,
     communicator: Config,
+    /// The name of this rank's host.
+    host: String,
 }
 
 impl Met {
@@ -217,21 +215,27 @@ impl Met {
         warn_of_variables();
         let Resolved { rank, layout, communicator, backend, quantised, mut settings, .. } = resolved;
         let host = resolved.host.unwrap_or_else(boot_id);
-        let hosts = opening::meet(bootstrap, host, &layout, (&communicator, backend, quantised), deadline)?;
+        // Ranks with different sizes would split into groups that never form.
+        let sizes =
+            Parallelism::ALL.map(|parallelism| format!("{parallelism} {}", layout.size(parallelism))).join(", ");
+        let mut agreed = vec![("the parallel sizes".to_owned(), sizes)];
+        agreed.push(("the quantised all-reduce".to_owned(), quantised::shown(quantised)));
+        agreed.extend(opening::agreed(&communicator, backend));
+        let hosts = opening::meet(bootstrap, "to open an environment", host.clone(), agreed, deadline)?;
         let local = resolved.local_rank.unwrap_or((hosts.local_rank(rank).unwrap_or(rank), Source::Derived));
         let (device, of_device) =
             config::choose_device(resolved.device.as_ref(), local, Device::count(DeviceKind::Cuda));
         settings.extend(of_device);
         let interface = resolved.interface;
-        Ok(Self { layout, hosts, settings, device, interface, backend, quantised, communicator })
+        Ok(Self { layout, hosts, settings, device, interface, backend, quantised, communicator, host })
     }
 
     fn open_on_one_host(self, bootstrap: impl Bootstrap) -> Result<Environment> {
-        let Self { layout, hosts, settings, device, interface, backend: forced, quantised, communicator: config } =
-            self;
+        let Self { layout, hosts, settings, device, interface, backend: forced, quantised, communicator, host } = self;
         let interface = interface.map(|(name, _)| name);
-        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced, quantised };
-        let coordinators = opening::on_one_host(bootstrap, device.open(), &terms)?;
+        let terms = Terms { hosts: &hosts, config: communicator, interface, forced, quantised };
+        let origin = origin(&terms, host);
+        let coordinators = opening::on_one_host(bootstrap, device.open(), (&terms, &layout), &origin)?;
         let environment = Environment { layout, hosts, settings, kept: None, coordinators };
         environment.log();
         Ok(environment)
@@ -239,17 +243,24 @@ impl Met {
 
     /// `way` is the address from which this host reaches rank 0.
     fn open_on_hosts(self, bootstrap: Box<dyn Bootstrap>, way: Option<IpAddr>) -> Result<Environment> {
-        let Self { layout, hosts, mut settings, device, interface, backend: forced, quantised, communicator: config } =
+        let Self { layout, hosts, mut settings, device, interface, backend: forced, quantised, communicator, host } =
             self;
         let interface = interface.or_else(|| Some((way?.to_string(), Source::Derived)));
         settings.extend(interface.clone().map(|(value, source)| Setting { name: "interface", value, source }));
         let interface = interface.map(|(name, _)| name);
-        let terms = Terms { layout: &layout, hosts: &hosts, config, interface, forced, quantised };
-        let (coordinators, kept) = opening::on_hosts(bootstrap, device.open(), &terms)?;
+        let terms = Terms { hosts: &hosts, config: communicator, interface, forced, quantised };
+        let origin = origin(&terms, host);
+        let (coordinators, kept) = opening::on_hosts(bootstrap, device.open(), (&terms, &layout), &origin)?;
         let environment = Environment { layout, hosts, settings, kept: Some(kept), coordinators };
         environment.log();
         Ok(environment)
     }
+}
+
+/// What the groups of an environment split by.
+fn origin(terms: &Terms<'_>, host: String) -> Arc<Origin> {
+    let (hosts, interface) = (terms.hosts.clone(), terms.interface.clone());
+    Arc::new(Origin { hosts, host, interface, backend: terms.forced, alone: None })
 }
 
 impl Drop for Environment {

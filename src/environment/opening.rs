@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::config;
 use super::coordinator::Coordinator;
 use super::layout::{Layout, Parallelism};
-use super::quantised;
+use super::origin::Origin;
 use crate::backend::{
     Backend, Engines, Facts, FinalExchange, GroupBackends, Hosts, QuantisedAllReduce, Reach, TwoLevel,
 };
@@ -29,29 +29,32 @@ struct Hello {
     agreed: Agreed,
 }
 
-/// Compares the settings that must be equal, and finds the host of every rank. Ranks with different sizes would split
-/// into groups that never form.
+/// What must be equal on all ranks of a group, whatever else it is for.
+pub(super) fn agreed(config: &Config, forced: Option<Backend>) -> Agreed {
+    let mut agreed = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+    agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
+    agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    agreed
+}
+
+/// Compares the settings that must be equal, and finds the host of every rank. `what` names the purpose.
 pub(super) fn meet(
     bootstrap: &mut dyn Bootstrap,
+    what: &str,
     host: String,
-    layout: &Layout,
-    (config, forced, quantised): (&Config, Option<Backend>, Option<QuantisedAllReduce>),
+    agreed: Agreed,
     deadline: Instant,
 ) -> Result<Hosts> {
-    let sizes = Parallelism::ALL.map(|parallelism| format!("{parallelism} {}", layout.size(parallelism))).join(", ");
-    let mut agreed = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
-    agreed.push(("the parallel sizes".to_owned(), sizes));
-    agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
-    agreed.push(("the quantised all-reduce".to_owned(), quantised::shown(quantised)));
-    agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    let hellos = tell(bootstrap, "to open an environment", &Hello { host, agreed }, deadline)?;
+    let hellos = tell(bootstrap, what, &Hello { host, agreed }, deadline)?;
     check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }
 
-/// The arguments that open the groups of an environment.
+/// A group's backends, and what its ranks agreed on about them.
+pub(super) type Serving = (Arc<GroupBackends>, Arc<Facts>);
+
+/// The arguments that open groups.
 pub(super) struct Terms<'a> {
-    pub(super) layout: &'a Layout,
     pub(super) hosts: &'a Hosts,
     pub(super) config: Config,
     /// The interface of engines between hosts.
@@ -61,77 +64,126 @@ pub(super) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    fn serve(&self, reach: Reach, ranks: &[usize], rank: usize) -> Result<(Arc<GroupBackends>, Arc<Facts>)> {
+    fn serve(&self, reach: Reach, ranks: &[usize], rank: usize) -> Result<Serving> {
         let asked = (self.forced, self.quantised);
         GroupBackends::open(reach, (ranks, rank), self.hosts, asked, self.interface.as_deref())
     }
 }
 
-/// Opens the world's communicator and splits it. If one rank cannot open its device, all ranks fail.
-pub(super) fn on_one_host(
+/// Opens the communicator of all ranks. If one rank cannot open its device, all ranks fail.
+pub(super) fn world_on_one_host(
     mut bootstrap: impl Bootstrap,
     device: Result<Device>,
     terms: &Terms<'_>,
-) -> Result<Vec<Coordinator>> {
-    let (rank, layout) = (bootstrap.rank(), terms.layout);
+) -> Result<Serving> {
+    let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
     let device = agree(&mut bootstrap, "open the device", device, until(terms.config.deadlines.open))?;
     let world = Communicator::open(bootstrap, &device, terms.config.clone())?;
+    let everyone: Vec<usize> = (0..world_size).collect();
+    terms.serve(Reach::Own(world), &everyone, rank)
+}
+
+/// Opens the world's communicator and splits it into the groups of an environment.
+pub(super) fn on_one_host(
+    bootstrap: impl Bootstrap,
+    device: Result<Device>,
+    (terms, layout): (&Terms<'_>, &Layout),
+    origin: &Arc<Origin>,
+) -> Result<Vec<Coordinator>> {
+    let rank = bootstrap.rank();
+    let serving = world_on_one_host(bootstrap, device, terms)?;
+    let world = serving.0.local().clone();
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
-    let serving = terms.serve(Reach::Own(world.clone()), &everyone, rank)?;
-    let mut coordinators = vec![Coordinator::new("world", serving, everyone, rank)];
+    let mut coordinators = vec![Coordinator::new("world", serving, everyone, rank, origin.clone())];
     for parallelism in Parallelism::ALL {
         let group = layout.group_of(parallelism, rank);
         let serving = match shared(layout, parallelism) {
             Some(earlier) => coordinators[earlier].shared(),
             None => terms.serve(Reach::Own(split(&world, layout, parallelism, rank)?), &group, rank)?,
         };
-        coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank));
+        coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank, origin.clone()));
     }
     Ok(coordinators)
 }
 
-/// Opens a communicator for the ranks of each host, splits it, and connects the groups that span hosts. Ranks fail
+/// The ranks of several hosts: the communicator of this host's, and what connects groups that span hosts. Ranks fail
 /// together.
-pub(super) fn on_hosts(
-    mut bootstrap: Box<dyn Bootstrap>,
-    device: Result<Device>,
-    terms: &Terms<'_>,
-) -> Result<(Vec<Coordinator>, Arc<FinalExchange>)> {
-    let Terms { layout, hosts, config, .. } = terms;
-    let (rank, deadline) = (bootstrap.rank(), until(config.deadlines.open));
-    // Errors between the ranks of a host, or of a group, number the ranks within it.
-    let neighbours = hosts.node_rank(rank).map(|node| hosts.ranks(node)).unwrap_or_default();
-    let of_world = |error: Error| error.of_members(&neighbours);
-    let engines = Engines::open(terms.interface.as_deref(), hosts);
-    let engines = agree(&mut *bootstrap, "open the interface between hosts", engines, deadline)?;
-    let device = agree(&mut *bootstrap, "open the device", device, deadline)?;
-    let local = meet_on_host(&mut *bootstrap, &neighbours, deadline);
-    let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
-    let local = Communicator::open(local, &device, config.clone()).map_err(of_world);
-    let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
-    let kept = FinalExchange::new(bootstrap);
-    let connect = |local: Communicator, group: &[usize]| -> Result<(Arc<GroupBackends>, Arc<Facts>)> {
-        let spanning = TwoLevel::open(local.clone(), group, hosts, &engines, &kept, deadline)?;
-        let serving = terms.serve(spanning.map_or(Reach::Own(local), Reach::Spanning), group, rank);
+pub(super) struct Spread {
+    rank: usize,
+    /// This host's ranks.
+    neighbours: Vec<usize>,
+    pub(super) local: Communicator,
+    engines: Engines,
+    kept: Arc<FinalExchange>,
+    deadline: Instant,
+}
+
+impl Spread {
+    /// Opens a communicator for the ranks of each host. Every rank calls this at once.
+    pub(super) fn open(
+        mut bootstrap: Box<dyn Bootstrap>,
+        device: Result<Device>,
+        terms: &Terms<'_>,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let Terms { hosts, config, .. } = terms;
+        let rank = bootstrap.rank();
+        let neighbours = hosts.node_rank(rank).map(|node| hosts.ranks(node)).unwrap_or_default();
+        let engines = Engines::open(terms.interface.as_deref(), hosts);
+        let engines = agree(&mut *bootstrap, "open the interface between hosts", engines, deadline)?;
+        let device = agree(&mut *bootstrap, "open the device", device, deadline)?;
+        let local = meet_on_host(&mut *bootstrap, &neighbours, deadline);
+        let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
+        // Errors between the ranks of a host number the ranks within it.
+        let local = Communicator::open(local, &device, config.clone()).map_err(|error| error.of_members(&neighbours));
+        let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
+        Ok(Self { rank, neighbours, local, engines, kept: FinalExchange::new(bootstrap), deadline })
+    }
+
+    /// Connects the hosts of a group, whose ranks of this host have `local`. Every rank calls this at once.
+    pub(super) fn connect(&self, terms: &Terms<'_>, local: Communicator, group: &[usize]) -> Result<Serving> {
+        let Self { rank, engines, kept, deadline, .. } = self;
+        let spanning = TwoLevel::open(local.clone(), group, terms.hosts, engines, kept, *deadline)?;
+        let serving = terms.serve(spanning.map_or(Reach::Own(local), Reach::Spanning), group, *rank);
         let serving = serving.map_err(|error| error.of_members(group));
-        agree(&mut **kept.lock(), "open the backends of a group", serving, deadline)
-    };
+        agree(&mut **kept.lock(), "open the backends of a group", serving, *deadline)
+    }
+
+    /// This host's part of a parallel group.
+    fn part(&self, layout: &Layout, parallelism: Parallelism) -> Result<Communicator> {
+        let part = split(&self.local, layout, parallelism, self.rank);
+        let part = part.map_err(|error| error.of_members(&self.neighbours));
+        agree(&mut **self.kept.lock(), "split the communicator of the host", part, self.deadline)
+    }
+
+    /// All groups are open. What is left is the bootstrap.
+    pub(super) fn opened(self) -> Arc<FinalExchange> {
+        self.kept.opened();
+        self.kept
+    }
+}
+
+/// Opens the groups of an environment on several hosts.
+pub(super) fn on_hosts(
+    bootstrap: Box<dyn Bootstrap>,
+    device: Result<Device>,
+    (terms, layout): (&Terms<'_>, &Layout),
+    origin: &Arc<Origin>,
+) -> Result<(Vec<Coordinator>, Arc<FinalExchange>)> {
+    let rank = bootstrap.rank();
+    let spread = Spread::open(bootstrap, device, terms, until(terms.config.deadlines.open))?;
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
-    let mut coordinators = vec![Coordinator::new("world", connect(local.clone(), &everyone)?, everyone, rank)];
+    let world = spread.connect(terms, spread.local.clone(), &everyone)?;
+    let mut coordinators = vec![Coordinator::new("world", world, everyone, rank, origin.clone())];
     for parallelism in Parallelism::ALL {
         let group = layout.group_of(parallelism, rank);
         let serving = match shared(layout, parallelism) {
             Some(earlier) => coordinators[earlier].shared(),
-            None => {
-                let part = split(&local, layout, parallelism, rank).map_err(of_world);
-                let part = agree(&mut **kept.lock(), "split the communicator of the host", part, deadline)?;
-                connect(part, &group)?
-            }
+            None => spread.connect(terms, spread.part(layout, parallelism)?, &group)?,
         };
-        coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank));
+        coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank, origin.clone()));
     }
-    kept.opened();
-    Ok((coordinators, kept))
+    Ok((coordinators, spread.opened()))
 }
 
 /// The earlier coordinator whose ranks are equal on every rank, so that all ranks share alike.

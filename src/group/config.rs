@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::MAX_WORLD_SIZE;
 use super::tuning::Tuning;
+use super::{Determinism, MAX_WORLD_SIZE};
 use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::types::Transport;
@@ -23,19 +23,6 @@ impl Default for Deadlines {
     fn default() -> Self {
         Self { open: Duration::from_secs(120), first_use: Duration::from_secs(120), steady: Duration::from_secs(30) }
     }
-}
-
-/// What the bits of a floating-point result may depend on, beside the inputs and the world size. In either mode the
-/// bits are equal on all ranks and in every run. Integer results are exact.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Determinism {
-    /// The algorithm. When the library chooses the algorithm, the bits also depend on message size, kind of memory and
-    /// device. With [`Algorithm::Ring`](crate::Algorithm::Ring) they depend on an element's position in the message.
-    #[default]
-    PerAlgorithm,
-    /// Nothing else: every result is a sum in rank order, rounded once. Algorithms that cannot promise this are refused
-    /// and never chosen.
-    Exact,
 }
 
 /// The settings of a group and its communicator.
@@ -67,6 +54,11 @@ pub struct Config {
     pub transport: Transport,
     /// How many graph nodes and user allocations can be registered at once. Default 1024.
     pub registrations: u32,
+    /// Most blocks of any kernel that the communicator launches, 1 to 65535. `None`, the default: as many as each kernel
+    /// has use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at
+    /// once must fit the device together, with one block a multiprocessor at the least: else ranks that start them in
+    /// unlike order wait for each other. Fewer blocks do the same work with the same results, later.
+    pub most_blocks: Option<u32>,
     /// Whether the ranks compare every call (bytes, type, operation, algorithm) before it runs. This costs one more
     /// small kernel a call, also for a call that NCCL runs in a group on one host. Default: on in debug builds.
     /// `SYMMETRA_CHECK_CALLS=1` turns it on. Without it calls that differ are found after they ran.
@@ -89,6 +81,7 @@ impl Default for Config {
             determinism: Determinism::default(),
             transport: Transport::Auto,
             registrations: 1024,
+            most_blocks: None,
             check_calls: cfg!(debug_assertions),
             tuning: None,
         }
@@ -112,6 +105,9 @@ const MAX_CALL_BYTES: u64 = 512 << 20;
 /// Most bytes of the ring's queues. Queues and counters together fit a region of 64 GiB.
 const MAX_RING_BYTES: u64 = 32 << 30;
 
+/// Most blocks of a launch, of all kernels.
+const MOST_BLOCKS: u32 = crate::kernel::args::kMostNormBlocks;
+
 impl Config {
     /// The largest one-shot sentinel call for `world_size` ranks, in bytes.
     pub fn one_shot_sentinel_bytes_for(&self, world_size: usize) -> u64 {
@@ -132,9 +128,10 @@ impl Config {
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes.to_string()),
             ("ring_bytes", self.ring_bytes.to_string()),
             ("recursive_doubling_bytes", self.recursive_doubling_bytes.to_string()),
-            ("determinism", format!("{:?}", self.determinism)),
+            ("determinism", self.determinism.to_string()),
             ("transport", self.transport.to_string()),
             ("registrations", self.registrations.to_string()),
+            ("most_blocks", self.most_blocks.map_or_else(|| "any".to_owned(), |blocks| blocks.to_string())),
             ("check_calls", self.check_calls.to_string()),
             ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),
         ]
@@ -162,6 +159,9 @@ impl Config {
         }
         if !(1..=1 << 20).contains(&self.registrations) {
             return Err(Error::invalid("registrations", self.registrations, "it must be 1 to 1048576"));
+        }
+        if let Some(blocks) = self.most_blocks.filter(|blocks| !(1..=MOST_BLOCKS).contains(blocks)) {
+            return Err(Error::invalid("most_blocks", blocks, format!("it must be 1 to {MOST_BLOCKS}")));
         }
         self.tuning.as_ref().map_or(Ok(()), Tuning::validate)?;
         let Deadlines { open, first_use, steady } = self.deadlines;

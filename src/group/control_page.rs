@@ -30,7 +30,7 @@ pub(crate) struct Page {
     pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
     pub(crate) history: History,
-    /// Nonzero: the rank dropped the group in good order, with all its calls done.
+    /// Nonzero: the rank departed from the group or dropped it in good order, with all its calls done.
     pub(super) left: AtomicU32,
 }
 
@@ -118,7 +118,7 @@ impl Page {
         }
     }
 
-    /// Whether the rank of this page dropped the group in good order.
+    /// Whether the rank of this page has left the group in good order.
     pub(super) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire) != 0
     }

@@ -92,6 +92,14 @@ impl Health {
         self.pages.iter().position(left).map_or(Ok(()), |rank| Err(self.fail(self.gone(rank))))
     }
 
+    /// As [`all_here`](Self::all_here), for work that needs `peer` alone. A rank that does not exist is here.
+    pub(super) fn is_here(&self, peer: usize) -> Result<()> {
+        match self.departed.load(Ordering::Relaxed) && self.pages.get(peer).is_some_and(|page| page.has_left()) {
+            true => Err(self.fail(self.gone(peer))),
+            false => Ok(()),
+        }
+    }
+
     /// The error for a rank that is gone.
     pub(super) fn gone(&self, rank: usize) -> Error {
         Error::PeerLost { rank, detail: self.end_of(rank) }
@@ -303,7 +311,7 @@ impl Health {
     fn end_of(&self, rank: usize) -> String {
         let progress = self.progress_of(rank);
         match self.pages.get(rank).is_some_and(|page| page.has_left()) {
-            true => format!(": it dropped its communicator without close(){}", progress.replacen(':', ",", 1)),
+            true => format!(": it left in good order{}", progress.replacen(':', ",", 1)),
             false => progress,
         }
     }

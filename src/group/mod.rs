@@ -5,6 +5,7 @@ mod capabilities;
 mod compare;
 mod config;
 mod control_page;
+mod determinism;
 mod health;
 mod history;
 mod open;
@@ -27,10 +28,12 @@ use crate::error::{Error, Operation, Result};
 
 pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED};
 pub(crate) use capabilities::Capabilities;
-pub use config::{Config, Deadlines, Determinism};
+pub use config::{Config, Deadlines};
 pub(crate) use control_page::Finding;
 use control_page::{Cause, PageMapping, Stop};
+pub use determinism::Determinism;
 pub use open::boot_id;
+pub(crate) use open::members;
 pub use tuning::{TunedCodec, TunedExperts, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
@@ -41,7 +44,7 @@ pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
 /// Every rank opens the group at once, and the group fails as one. After a rank died, a deadline passed or a rank
 /// called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins.
 ///
-/// A rank that drops its communicator without [`close`](crate::Communicator::close) after all its calls are done leaves in
+/// A rank that [departs](crate::Communicator::depart), or drops its communicator after all its calls are done, leaves in
 /// good order: only calls that the rank did not make fail on the others. A rank that drops earlier counts as lost. A
 /// child that a rank forks is no rank: its calls fail with [`Error::Unsupported`], and it may drop its copy of the group
 /// without harm.
@@ -62,8 +65,10 @@ struct Inner {
     /// Whether the group was closed. A call holds the read lock from its check until its work is enqueued, so closing
     /// happens before or after a call. No call ever waits for this lock.
     closed: RwLock<bool>,
-    /// Whether all calls of this rank were done when their communicator was dropped.
+    /// Whether all calls of this rank were done when their communicator was dropped or departed.
     done: AtomicBool,
+    /// Whether this rank has hung up.
+    hung_up: AtomicBool,
 }
 
 /// Proof that a call began in an open group. The group closes only after this is dropped.
@@ -181,6 +186,18 @@ impl Group {
         Ok(entered)
     }
 
+    /// Checks that the group is open and well and that no rank has left. Does not block.
+    pub(crate) fn all_here(&self) -> Result<()> {
+        self.enter().map(drop)
+    }
+
+    /// As [`enter`](Self::enter), for work that needs `peer` alone.
+    pub(crate) fn enter_with(&self, peer: usize) -> Result<Entered<'_>> {
+        let entered = self.enter_well()?;
+        self.0.health.is_here(peer)?;
+        Ok(entered)
+    }
+
     /// Checks what finished calls left: that none failed, and that the ranks made equal calls, as far as they have made
     /// them. Also for a group that is closed. Does not block.
     pub(crate) fn confirm(&self) -> Result<()> {
@@ -289,6 +306,21 @@ impl Group {
         }
     }
 
+    /// Notes that this rank, whose device is idle, leaves in good order.
+    ///
+    /// # Errors
+    /// The group's error, also for ranks that called differently.
+    pub(crate) fn finished(&self) -> Result<()> {
+        self.confirm()?;
+        self.0.done.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says goodbye to the peers, which go on, and leaves the bootstrap. Needs no peer.
+    pub(crate) fn hang_up(&self) {
+        self.0.hang_up();
+    }
+
     /// Makes the waits of the own device give up, for good.
     pub(crate) fn stop_own_device(&self) {
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
@@ -322,22 +354,33 @@ impl Group {
     }
 }
 
-impl Drop for Inner {
-    /// Announces the failure that makes this rank leave. A mere goodbye would blame this rank for the group's failure.
-    fn drop(&mut self) {
-        if !self.device.is_here() {
+impl Inner {
+    /// Hangs up, once: says that this rank leaves in good order, or the failure that makes it leave. A mere goodbye would
+    /// blame this rank for the group's failure.
+    fn hang_up(&self) {
+        if self.hung_up.swap(true, Ordering::Relaxed) {
             return;
         }
-        drop(self.monitor.get_mut().take());
-        let done = *self.done.get_mut();
+        drop(self.monitor.lock().take());
+        let mut mesh = self.mesh.lock();
+        let done = self.done.load(Ordering::Relaxed);
         if let Some(error) = if done { None } else { self.health.reason_to_leave() } {
-            self.mesh.get_mut().fail(&error);
-        } else if !*self.closed.get_mut() && self.world_size > 1 {
+            mesh.fail(&error);
+        } else if !*self.closed.read() && self.world_size > 1 {
             crate::log!(WARN, "rank {} of {} drops its communicator without close()", self.rank, self.world_size);
         }
         if done {
             // The peers' monitors see the hang-up after this.
             self.health.own().left.store(1, Ordering::Release);
+        }
+        mesh.hang_up();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.device.is_here() {
+            self.hang_up();
         }
     }
 }

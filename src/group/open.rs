@@ -182,6 +182,7 @@ impl Group {
             monitor: Mutex::new(Some(monitor)),
             closed: RwLock::new(false),
             done: AtomicBool::new(false),
+            hung_up: AtomicBool::new(false),
         }));
         crate::log!(INFO, "open: {group:?}");
         Ok(group)
@@ -246,7 +247,7 @@ pub fn boot_id() -> String {
 }
 
 /// The ranks of this colour, ordered by key, then rank; `None` without a colour.
-fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>> {
+pub(crate) fn members(all: &[(Option<u32>, i32)], color: Option<u32>) -> Option<Vec<usize>> {
     let alike = all.iter().enumerate().filter(|(_, (theirs, _))| *theirs == color);
     let mut chosen: Vec<_> = alike.map(|(rank, (_, key))| (*key, rank)).collect();
     chosen.sort_unstable();

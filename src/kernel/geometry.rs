@@ -13,9 +13,17 @@ const PACKET_BYTES: u32 = 16;
 /// Shared memory of every block: its votes.
 const VOTE_BYTES: u32 = 16;
 
+/// The limits of a group's launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) kind: Kind,
+    /// Most blocks of any launch: [`Config::most_blocks`](crate::Config::most_blocks).
+    pub(crate) most_blocks: u32,
+}
+
 /// The limits of a device's launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Kind {
     /// A GPU: as many threads as a block has items.
     Gpu,
     /// The CPU: any number of threads.
@@ -27,6 +35,18 @@ pub(crate) enum Shape {
     },
 }
 
+impl Shape {
+    /// Most blocks of a launch that has use for `blocks`.
+    fn most(self, blocks: u32) -> u32 {
+        blocks.min(self.most_blocks)
+    }
+
+    /// A launch of `blocks` blocks, or of as many as the group may have. Kernels do their work in any number of blocks.
+    pub(crate) fn launch(self, blocks: u32, threads: u32, shared_bytes: u32, programmatic: bool) -> Geometry {
+        Geometry { blocks: self.most(blocks), threads, shared_bytes, programmatic: programmatic.into(), cluster: 0 }
+    }
+}
+
 /// A launch, and how many packets of one source a block handles at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch {
@@ -35,8 +55,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    fn new(blocks: u32, threads: u32, shared_bytes: u32, programmatic: bool, lanes_log2: u32) -> Self {
-        let geometry = Geometry { blocks, threads, shared_bytes, programmatic: programmatic.into(), cluster: 0 };
+    fn new(geometry: Geometry, lanes_log2: u32) -> Self {
         Self { geometry, lanes_log2 }
     }
 }
@@ -45,15 +64,16 @@ impl Launch {
 /// threads. Uses as many blocks as possible, so that a multiprocessor waits for few packets. On 2 and 4 H200, shapes
 /// found by search were at most 3 % faster.
 pub(crate) fn push(shape: Shape, world: u32, packets: u64, most_threads: u32) -> Launch {
-    match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, shared_bytes(world, 8), false, 8),
-        Shape::Gpu => {
-            let mut lanes_log2 = 5;
-            while packets > u64::from(MAX_BLOCKS) << lanes_log2 && world << (lanes_log2 + 1) <= most_threads {
+    match shape.kind {
+        Kind::Host { blocks, threads } => Launch::new(shape.launch(blocks, threads, shared_bytes(world, 8), false), 8),
+        Kind::Gpu => {
+            let (mut lanes_log2, most_blocks) = (5, shape.most(MAX_BLOCKS));
+            while packets > u64::from(most_blocks) << lanes_log2 && world << (lanes_log2 + 1) <= most_threads {
                 lanes_log2 += 1;
             }
-            let blocks = packets.div_ceil(1 << lanes_log2).clamp(1, MAX_BLOCKS.into()) as u32;
-            Launch::new(blocks, world << lanes_log2, shared_bytes(world, lanes_log2), true, lanes_log2)
+            let blocks = packets.div_ceil(1 << lanes_log2).clamp(1, most_blocks.into()) as u32;
+            let shared_bytes = shared_bytes(world, lanes_log2);
+            Launch::new(shape.launch(blocks, world << lanes_log2, shared_bytes, true), lanes_log2)
         }
     }
 }
@@ -76,14 +96,15 @@ pub(crate) fn quantised(shape: Shape, world: u32, units: u64) -> Launch {
     const TEAM: u32 = 32;
     const LEAST_TEAMS: u64 = 4;
     const MOST_TEAMS: u64 = 16;
-    match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES, false, 5),
-        Shape::Gpu => {
+    match shape.kind {
+        Kind::Host { blocks, threads } => Launch::new(shape.launch(blocks, threads, VOTE_BYTES, false), 5),
+        Kind::Gpu => {
             // Few units are spread over the multiprocessors.
-            let teams = units.div_ceil(MAX_BLOCKS.into()).next_power_of_two().clamp(LEAST_TEAMS, MOST_TEAMS);
-            let blocks = units.div_ceil(teams).clamp(1, MAX_BLOCKS.into()) as u32;
+            let most_blocks = shape.most(MAX_BLOCKS);
+            let teams = units.div_ceil(most_blocks.into()).next_power_of_two().clamp(LEAST_TEAMS, MOST_TEAMS);
+            let blocks = units.div_ceil(teams).clamp(1, most_blocks.into()) as u32;
             let threads = teams as u32 * TEAM;
-            Launch::new(blocks, threads, VOTE_BYTES, true, (threads / world).ilog2())
+            Launch::new(shape.launch(blocks, threads, VOTE_BYTES, true), (threads / world).ilog2())
         }
     }
 }
@@ -98,11 +119,11 @@ pub(crate) fn relay(shape: Shape, world: u32, packets: u64) -> Launch {
 /// The launch of a zero-copy two-shot over a share of `packets` packets: one packet a thread, several tiles in flight.
 pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
     const THREADS: u32 = 512;
-    match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks, threads, VOTE_BYTES, false, 10),
-        Shape::Gpu => {
+    match shape.kind {
+        Kind::Host { blocks, threads } => Launch::new(shape.launch(blocks, threads, VOTE_BYTES, false), 10),
+        Kind::Gpu => {
             let blocks = packets.div_ceil(THREADS.into()).clamp(1, 128) as u32;
-            Launch::new(blocks, THREADS, VOTE_BYTES, true, THREADS.ilog2())
+            Launch::new(shape.launch(blocks, THREADS, VOTE_BYTES, true), THREADS.ilog2())
         }
     }
 }
@@ -111,27 +132,28 @@ pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
 /// nor than run at once on every rank's device. On 2 and 4 H200, fewer channels were slower at every size from 16 MiB.
 pub(crate) fn ring(shape: Shape, packets: u64, multiprocessors: u32) -> Launch {
     const THREADS: u32 = 512;
-    match shape {
-        Shape::Host { blocks, threads } => Launch::new(blocks.min(RING_CHANNELS), threads, VOTE_BYTES, false, 0),
-        Shape::Gpu => {
+    match shape.kind {
+        Kind::Host { blocks, threads } => {
+            Launch::new(shape.launch(blocks.min(RING_CHANNELS), threads, VOTE_BYTES, false), 0)
+        }
+        Kind::Gpu => {
             let channels =
                 packets.div_ceil(THREADS.into()).clamp(1, RING_CHANNELS.min(multiprocessors).max(1).into()) as u32;
-            Launch::new(channels, THREADS, VOTE_BYTES, true, 0)
+            Launch::new(shape.launch(channels, THREADS, VOTE_BYTES, true), 0)
         }
     }
 }
 
 /// The launch of a norm of `count` rows of `packets` packets: a row a block, and a packet a thread.
 pub(crate) fn rows(shape: Shape, count: u64, packets: u64, quantised: bool) -> Geometry {
-    let (blocks, threads, programmatic) = match shape {
-        Shape::Host { blocks, threads } => (blocks, threads, 0),
-        Shape::Gpu => {
+    let (blocks, threads, programmatic) = match shape.kind {
+        Kind::Host { blocks, threads } => (blocks, threads, false),
+        Kind::Gpu => {
             let threads = packets.next_multiple_of(32).min(NORM_COLUMNS.into());
-            (count.min(MOST_NORM_BLOCKS.into()) as u32, threads as u32, 1)
+            (count.min(MOST_NORM_BLOCKS.into()) as u32, threads as u32, true)
         }
     };
-    let shared_bytes = NORM_SHARED_BYTES + largest_bytes(quantised, 0);
-    Geometry { blocks, threads, shared_bytes, programmatic, cluster: 0 }
+    shape.launch(blocks, threads, NORM_SHARED_BYTES + largest_bytes(quantised, 0), programmatic)
 }
 
 /// Shared memory for what is largest in quantised rows: as much as for their columns, or a word for each of `items`.
@@ -149,21 +171,23 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
 }
 
 /// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
-/// row, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. `elem_bytes`: of a row's element.
-pub(crate) fn takes_clusters(norm: &NormArgs, elem_bytes: u32) -> bool {
+/// row, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch may have the
+/// blocks of the largest cluster. `elem_bytes`: of a row's element.
+pub(crate) fn takes_clusters(shape: Shape, norm: &NormArgs, elem_bytes: u32) -> bool {
     let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
     let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
     let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
     let codes = norm.quantised.values.addr().is_multiple_of(8);
     let groups = codes && (group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP);
     let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
-    aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * MOST_CLUSTERED_TILES
+    let room = shape.most_blocks >= MOST_CLUSTER;
+    room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * MOST_CLUSTERED_TILES
 }
 
 /// The launch of a one-shot all-reduce and norm of `count` rows by clusters, which take a row each: a thread for each of its
 /// `packets` packets. Few rows are spread over as many multiprocessors as clusters reach. A block has the same columns of all
 /// tiles of a row.
-pub(crate) fn clustered_norm((count, packets): (u64, u64)) -> Launch {
+pub(crate) fn clustered_norm(shape: Shape, (count, packets): (u64, u64)) -> Launch {
     const TEAM: u64 = 32;
     const MANY_BLOCKS: u64 = 128;
     const TOTALS_BYTES: u64 = 8;
@@ -172,11 +196,12 @@ pub(crate) fn clustered_norm((count, packets): (u64, u64)) -> Launch {
     let most = u64::from(MOST_CLUSTER).min(teams);
     let least = (teams * TEAM * tiles).div_ceil(MOST_CLUSTERED_THREADS.into()).next_power_of_two();
     let cluster = 1 << (MANY_BLOCKS / count.max(1)).clamp(least.max(2).min(most), most).ilog2();
-    let blocks = (count * cluster).clamp(cluster, u64::from(MAX_BLOCKS));
+    let whole = u64::from(shape.most(MAX_BLOCKS)) / cluster * cluster;
+    let blocks = (count * cluster).clamp(cluster, whole.max(cluster));
     let columns = teams * TEAM / cluster;
     let shared_bytes = u64::from(CLUSTERED_SHARED_BYTES) + (tiles - 1) * columns * TOTALS_BYTES;
-    let launch = Launch::new(blocks as u32, (columns * tiles) as u32, shared_bytes as u32, true, 0);
-    Launch { geometry: Geometry { cluster: cluster as u32, ..launch.geometry }, ..launch }
+    let geometry = shape.launch(blocks as u32, (columns * tiles) as u32, shared_bytes as u32, true);
+    Launch::new(Geometry { cluster: cluster as u32, ..geometry }, 0)
 }
 
 /// The launch of a two-shot all-reduce and norm of `count` rows that a rank reduces: a row a block, and a lane for each of
@@ -189,15 +214,15 @@ pub(crate) fn two_shot_norm(shape: Shape, world: u32, (count, packets): (u64, u6
 
 /// The launch of a fused norm of `count` rows, with a thread for every lane of every source.
 fn norm(shape: Shape, (sources, lanes_log2): (u32, u32), (count, packets): (u64, u64), quantised: bool) -> Launch {
-    let (blocks, threads, lanes_log2) = match shape {
-        Shape::Host { blocks, threads } => (blocks, threads, 8),
-        Shape::Gpu => (count.clamp(1, MAX_BLOCKS.into()) as u32, sources << lanes_log2, lanes_log2),
+    let (blocks, threads, lanes_log2) = match shape.kind {
+        Kind::Host { blocks, threads } => (blocks, threads, 8),
+        Kind::Gpu => (count.clamp(1, MAX_BLOCKS.into()) as u32, sources << lanes_log2, lanes_log2),
     };
     let items = sources << lanes_log2;
     let arrived = if sources == 1 { 0 } else { items * PACKET_BYTES };
     let stage = if packets <= STAGE_PACKETS.into() { packets as u32 * PACKET_BYTES } else { 0 };
     let shared_bytes = NORM_SHARED_BYTES + arrived + largest_bytes(quantised, items) + stage;
-    Launch::new(blocks, threads, shared_bytes, shape == Shape::Gpu, lanes_log2)
+    Launch::new(shape.launch(blocks, threads, shared_bytes, shape.kind == Kind::Gpu), lanes_log2)
 }
 
 /// The launch of a zero-copy norm of `count` rows that a rank reduces, of `packets` packets: a row a block, and a packet a
@@ -214,12 +239,12 @@ pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2
     let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
     let ahead = [args::kExpertReceive, args::kExpertGive, args::kExpertReturn, args::kExpertSum];
     let most_threads = if ahead.contains(&step.task) { args::kMostAheadThreads as usize } else { 1024 };
-    let (blocks, threads, programmatic) = match shape {
-        Shape::Host { blocks: most, threads } => (blocks.min(most), threads, 0),
-        Shape::Gpu => (blocks, items.clamp(1, most_threads).next_multiple_of(32) as u32, 1),
+    let (blocks, threads, programmatic) = match shape.kind {
+        Kind::Host { blocks: most, threads } => (blocks.min(most), threads, false),
+        Kind::Gpu => (blocks, items.clamp(1, most_threads).next_multiple_of(32) as u32, true),
     };
     let shared_bytes = VOTE_BYTES + 4 * (threads * args::kScanWords + expert_words(step));
-    Geometry { blocks, threads, shared_bytes, programmatic, cluster: 0 }
+    shape.launch(blocks, threads, shared_bytes, programmatic)
 }
 
 /// Words of a block's memory in a kernel of experts, beside those of scans: `expert_words` of kernels/geometry.hpp.
@@ -235,11 +260,11 @@ fn expert_words(step: &ExpertArgs) -> u32 {
 
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.
 pub(crate) fn single(shape: Shape, items: u32) -> Launch {
-    let threads = match shape {
-        Shape::Host { threads, .. } => threads,
-        Shape::Gpu => items.next_multiple_of(32),
+    let threads = match shape.kind {
+        Kind::Host { threads, .. } => threads,
+        Kind::Gpu => items.next_multiple_of(32),
     };
-    Launch::new(1, threads, VOTE_BYTES + items * PACKET_BYTES, true, 0)
+    Launch::new(shape.launch(1, threads, VOTE_BYTES + items * PACKET_BYTES, true), 0)
 }
 
 #[cfg(test)]

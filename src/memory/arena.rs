@@ -307,6 +307,27 @@ impl Arena {
         self.drain()?;
         // The device's work may have failed, or have waited for a rank that died.
         self.group.settle()?;
+        self.let_go();
+        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
+        let lent = std::mem::take(&mut *self.lent.lock());
+        drop(lent);
+        Ok(())
+    }
+
+    /// Leaves the group to the peers: waits for the device, unmaps peers' memory, and hangs up. Needs no peer.
+    pub(crate) fn depart(&self) -> Result<()> {
+        self.group.begin_close()?;
+        let finished = self.drain().and_then(|()| self.group.finished());
+        // After a failure kernels may be running yet; the arena waits for them when it is dropped.
+        if finished.is_ok() {
+            self.let_go();
+        }
+        self.group.hang_up();
+        finished
+    }
+
+    /// Unmaps peers' memory. The device does no more work of the group.
+    fn let_go(&self) {
         let peers = std::mem::take(&mut *self.peers.lock());
         let mut slots = self.slots.lock();
         // The device does no more work, so tables retired during the wait can go too.
@@ -314,10 +335,6 @@ impl Arena {
         drop(slots);
         drop((peers, used, retired));
         self.drop_idle();
-        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
-        let lent = std::mem::take(&mut *self.lent.lock());
-        drop(lent);
-        Ok(())
     }
 
     /// Waits for the device, whose waits are bounded, and frees the tables that were retired before.

@@ -1,7 +1,9 @@
 //! Where to meet: ports, host names, ids.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::time::{Duration, Instant};
 
+use symmetra::Error;
 use symmetra::bootstrap::{Tcp, TcpConfig, UniqueId};
 
 use crate::{config, converse, free_address, invalid, on_threads, words};
@@ -46,6 +48,65 @@ fn host_names_are_resolved() {
             &mut Tcp::connect(TcpConfig { address: address.clone(), ..config(free_address(), rank, 2, 10.0) }).unwrap(),
         );
     });
+}
+
+/// An address of this host other than loopback. Sends nothing.
+fn beyond_loopback() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().unwrap().ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
+}
+
+#[test]
+fn pitfall_35_ranks_meet_by_an_id_beyond_loopback() {
+    let mut places = vec!["lo".to_owned(), "127.0.0.1".to_owned(), "127.0.0.2".to_owned()];
+    match beyond_loopback() {
+        Some(address) => places.push(address.to_string()),
+        None => eprintln!("skipped: this host has loopback addresses alone"),
+    }
+    for place in places {
+        let id = UniqueId::listen_at(&place).unwrap();
+        let text = id.to_string();
+        let at = if place == "lo" { "127.0.0.1" } else { &place };
+        assert!(text.starts_with(&format!("{at}:")), "{place}: {}", text.split('/').next().unwrap());
+        let own = std::sync::Mutex::new(Some(id));
+        on_threads(3, |rank| {
+            let id = if rank == 0 { own.lock().unwrap().take().unwrap() } else { text.parse().unwrap() };
+            converse(&mut Tcp::from_id(id, rank, 3, Instant::now() + Duration::from_secs(10)).unwrap());
+        });
+    }
+}
+
+/// Whoever has the address and not the secret is kept out, and holds nobody up.
+#[test]
+fn pitfall_35_an_id_keeps_strangers_out() {
+    let place = beyond_loopback().map_or_else(|| "lo".to_owned(), |address| address.to_string());
+    let id = UniqueId::listen_at(&place).unwrap();
+    let text = id.to_string();
+    let forged: UniqueId =
+        format!("{}/{}", text.split('/').next().unwrap(), "0123456789abcdef".repeat(2)).parse().unwrap();
+    let (own, forged) = (std::sync::Mutex::new(Some(id)), std::sync::Mutex::new(Some(forged)));
+    let within = || Instant::now() + Duration::from_secs(10);
+    on_threads(3, |rank| match rank {
+        0 => converse(&mut Tcp::from_id(own.lock().unwrap().take().unwrap(), 0, 2, within()).unwrap()),
+        1 => {
+            std::thread::sleep(Duration::from_millis(200));
+            converse(&mut Tcp::from_id(text.parse().unwrap(), 1, 2, within()).unwrap());
+        }
+        _ => {
+            let error = Tcp::from_id(forged.lock().unwrap().take().unwrap(), 1, 2, within()).unwrap_err();
+            assert!(matches!(error, Error::Bootstrap { .. }), "{error}");
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_this_host_has_not_is_named_beside_those_it_has() {
+    for place in ["eth99", "", "192.0.2.1", "0.0.0.0", "2001:db8::1", "127.0.0.1:80"] {
+        let message = invalid(UniqueId::listen_at(place));
+        assert!(message.contains(&format!("the interface is `{place}`")), "{message}");
+        assert!(message.contains("lo (127.0.0.1"), "{message}");
+    }
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn every_algorithm_by_name() {
         "recursive-doubling",
     ] {
         let run = symmetra(&format!(
-            "all-reduce --device host --ranks 3 --ranks-as threads --algorithm {algorithm} --check-calls --dtype f16 \
+            "all-reduce --device host --ranks 3 --ranks-as threads --algorithm {algorithm} --check-calls --most-blocks 1 --determinism free --dtype f16 \
              --min-bytes 2 --max-bytes 8 --iterations 3 --json"
         ));
         let run = run.ok();

@@ -269,7 +269,7 @@ fn the_version_is_that_of_the_package() {
 #[test]
 fn every_public_class_works() {
     let text = run(&mut Command::new(build("tests/cpp/api_test.cc", &["-g"])));
-    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 17, "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 18, "{text}");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn parallel_groups_work() {
 #[test]
 fn every_failure_is_a_typed_error() {
     let text = run(&mut Command::new(build("tests/cpp/error_test.cc", &["-g", COUNTED])));
-    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 9, "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 10, "{text}");
 }
 
 /// Under `mpirun` the same program runs in `.ci/mpi`, in every world.

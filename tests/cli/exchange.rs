@@ -106,7 +106,7 @@ fn along_every_dimension() {
             (1, 4, "--ranks-as threads --plain --dtype bf16"),
             (2, 3, "--ranks-as processes --dtype u8"),
             (2, 4, "--ranks-as threads --graph --transport direct --dtype f64"),
-            (1, 2, "--ranks-as threads --transport packets --check-calls"),
+            (1, 2, "--ranks-as threads --transport packets --check-calls --most-blocks 2"),
         ] {
             let rows = right(&format!("{name} --along {dim} --ranks {ranks} {form} --min-bytes 5000 -e 40000"), 4);
             // A part is a whole number of rows.

@@ -31,7 +31,7 @@ fn every_form() {
         "--plain --graph",
         "--graph --in-place --no-residual --plain",
         "--algorithm ring --dtype f32",
-        "--algorithm recursive-doubling --dtype f16 --check-calls",
+        "--algorithm recursive-doubling --dtype f16 --check-calls --most-blocks 3",
         "--algorithm two-shot-zero-copy --graph",
     ];
     for (number, form) in forms.into_iter().enumerate() {

@@ -477,6 +477,82 @@ void splits() {
   });
 }
 
+/// The sum over a group of what its ranks bring.
+float sum(const Coordinator& group, float own) {
+  const Stream stream(group.device());
+  std::vector<float> values = filled(5, own);
+  group.all_reduce(Operand(values.data(), 5), stream);
+  group.synchronize(stream);
+  return values.back();
+}
+
+/// Runs `body` as every rank of a world of threads, each with a bootstrap of its own to give away.
+void giving(std::size_t world, const std::function<void(std::unique_ptr<Bootstrap>)>& body) {
+  std::vector<std::thread> threads;
+  for (auto& owned : bootstrap::threads(world)) {
+    threads.emplace_back([&body, bootstrap = std::move(owned)]() mutable { body(std::move(bootstrap)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// A bootstrap of the caller's over one of the library's.
+class Wrapped : public Bootstrap {
+ public:
+  explicit Wrapped(std::unique_ptr<Bootstrap> inner) : inner_(std::move(inner)) {}
+  std::size_t rank() const override { return inner_->rank(); }
+  std::size_t world_size() const override { return inner_->world_size(); }
+  void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override {
+    inner_->all_gather(send, receive, bytes, deadline);
+  }
+
+ private:
+  std::unique_ptr<Bootstrap> inner_;
+};
+
+/// Groups that are opened alone, by a bootstrap of the library's or the caller's, their parts, and their ends.
+void groups_alone() {
+  for (const bool wrapped : {false, true}) {
+    giving(4, [wrapped](std::unique_ptr<Bootstrap> bootstrap) {
+      if (wrapped) bootstrap = std::make_unique<Wrapped>(std::move(bootstrap));
+      GroupConfig config;
+      config.communicator = small();
+      const Coordinator group = Coordinator::open(std::move(bootstrap), Device::host(), config);
+      const std::size_t rank = group.rank();
+      CHECK_EQ(group.name(), "group");
+      CHECK_EQ(group.world_size(), 4u);
+      CHECK_EQ(sum(group, static_cast<float>(1 << rank)), 15.0f);
+      const auto color = rank == 3 ? std::nullopt : std::optional<std::uint32_t>(rank % 2);
+      const std::optional<Coordinator> part = group.split(color, -static_cast<std::int32_t>(rank));
+      CHECK_EQ(part.has_value(), rank != 3);
+      group.close();
+      CHECK_THROWS(kClosed, group.close());
+      CHECK_THROWS(kClosed, group.split(0));
+      if (!part) return;
+      CHECK_EQ(part->world_size(), rank == 1 ? 1u : 2u);
+      CHECK_EQ(part->rank(), rank == 0 ? 1u : 0u);
+      CHECK_EQ(sum(*part, static_cast<float>(1 << rank)), rank == 1 ? 2.0f : 5.0f);
+      part->depart();
+      CHECK_THROWS(kClosed, part->check());
+    });
+  }
+  giving(2, [](std::unique_ptr<Bootstrap> bootstrap) {
+    GroupConfig config;
+    config.communicator = small();
+    config.communicator.heap_bytes += bootstrap->rank();
+    CHECK_EQ(CHECK_THROWS(kMismatch, Coordinator::open(std::move(bootstrap), Device::host(), config)).rank(), 1);
+  });
+  CHECK_THROWS(kInvalidArgument, Coordinator::open(std::unique_ptr<Bootstrap>(), Device::host()));
+  test::ranks(1, [](Bootstrap& bootstrap) {
+    EnvConfig config;
+    config.communicator = small();
+    const Environment environment = Environment::init(bootstrap, config);
+    CHECK_THROWS(kUnsupported, environment.tp().close());
+    CHECK_THROWS(kUnsupported, environment.tp().depart());
+    environment.tp().split(0)->close();
+    environment.close();
+  });
+}
+
 /// The ready-made bootstraps as a Bootstrap, and the ways to meet.
 void bootstraps() {
   char directory[] = "/tmp/symmetra-api-XXXXXX";
@@ -534,6 +610,7 @@ int main(int count, char** names) {
                {"quantised_norms", test::quantised_norms},
                {"refused_formats", test::refused_formats},
                {"splits", splits},
+               {"groups_alone", groups_alone},
                {"bootstraps", bootstraps},
                {"low_contention", low_contention}};
   for (const auto& test : cases) {

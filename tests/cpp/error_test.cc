@@ -149,12 +149,21 @@ void arguments() {
   CHECK_THROWS(kInvalidArgument, bootstrap::threads(0));
   CHECK_THROWS(kInvalidArgument, bootstrap::UniqueId::parse("127.0.0.1:1"));
   CHECK_EQ(CHECK_THROWS(kSystem, bootstrap::local("/nowhere/at/all", 0, 2)).native_code(), ENOENT);
+  CHECK(says(CHECK_THROWS(kInvalidArgument, bootstrap::UniqueId::listen_at("eth99")), "lo (127.0.0.1"));
+  CHECK_EQ(bootstrap::UniqueId::listen_at("lo").text().rfind("127.0.0.1:", 0), 0u);
   bootstrap::UniqueId id = bootstrap::UniqueId::listen();
   CHECK_THROWS(kTimeout, bootstrap::tcp(std::move(id), 0, 2, milliseconds(50)));
   CHECK_THROWS(kInvalidArgument, id.text());
   Config config;
   config.registrations = 0;
   CHECK(says(CHECK_THROWS(kInvalidArgument, required_bytes(2, config)), "registrations is 0"));
+  config = Config();
+  config.most_blocks = 0;
+  CHECK(says(CHECK_THROWS(kInvalidArgument, required_bytes(2, config)), "most_blocks is 0, but it must be 1 to 65535"));
+  config = Config();
+  CHECK_EQ(config.determinism, Determinism::kPerAlgorithm);
+  config.determinism = static_cast<Determinism>(4);
+  CHECK(says(CHECK_THROWS(kInvalidArgument, required_bytes(2, config)), "the number of a Determinism is 4"));
 
   const Device device = Device::host();
   CHECK_THROWS(kUnsupported, Stream::borrow(device, &config));
@@ -432,16 +441,58 @@ void hot_calls_allocate_nothing() {
   });
 }
 
+void departed() {
+  std::atomic<int> gone{0}, looked{0};
+  test::ranks(3, [&](Bootstrap& bootstrap) {
+    Communicator communicator = Communicator::open(bootstrap, Device::host(), small());
+    const Stream stream(communicator.device());
+    const SymmetricBuffer buffer = communicator.symmetric<float>(8);
+    buffer.write(std::vector<float>(8, 1), stream);
+    communicator.barrier();
+    communicator.all_reduce(buffer, stream);
+    if (communicator.rank() == 1) {
+      communicator.depart();
+      CHECK_THROWS(kClosed, communicator.depart());
+      CHECK_THROWS(kClosed, communicator.close());
+      CHECK_THROWS(kClosed, communicator.all_reduce(buffer, stream));
+      CHECK(buffer.read<float>(stream) == std::vector<float>(8, 3));
+      ++gone;
+      return;
+    }
+    while (gone == 0) std::this_thread::sleep_for(milliseconds(1));
+    communicator.synchronize(stream);
+    communicator.check();
+    CHECK(buffer.read<float>(stream) == std::vector<float>(8, 3));
+    // A call that needs the rank fails the group for both.
+    for (++looked; looked < 2;) std::this_thread::sleep_for(milliseconds(1));
+    const Error lost = CHECK_THROWS(kPeerLost, [&] {
+      communicator.all_reduce(buffer, stream);
+      for (;;) communicator.synchronize(stream);
+    }());
+    CHECK_EQ(lost.rank(), 1);
+    CHECK(says(lost, ": it left in good order"));
+    CHECK(says(CHECK_THROWS(kPeerLost, communicator.depart()), ": it left in good order"));
+    ++gone;
+    while (gone < 3) std::this_thread::sleep_for(milliseconds(1));
+  });
+}
+
 }  // namespace
 
 int main() {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {
-      {"foreign_bootstraps", foreign_bootstraps}, {"arguments", arguments}, {"operands", operands},
-      {"disagreeing_ranks", disagreeing_ranks},   {"closed", closed},       {"aborted", aborted},
-      {"lost_and_late", lost_and_late},           {"captures", captures},   {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
+  } cases[] = {{"foreign_bootstraps", foreign_bootstraps},
+               {"arguments", arguments},
+               {"operands", operands},
+               {"disagreeing_ranks", disagreeing_ranks},
+               {"closed", closed},
+               {"aborted", aborted},
+               {"lost_and_late", lost_and_late},
+               {"departed", departed},
+               {"captures", captures},
+               {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
   for (const auto& test : cases) {
     test.run();
     std::printf("%s ok\n", test.name);

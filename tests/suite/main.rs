@@ -4,6 +4,7 @@
 mod all_reduce;
 #[path = "../support/allocations.rs"]
 mod allocations;
+mod alone;
 mod bound;
 mod closing;
 mod coordinator;
@@ -20,6 +21,7 @@ mod graphs;
 mod hosts;
 mod layers;
 mod low_contention;
+mod most_blocks;
 mod norm;
 mod numerics;
 mod operations;

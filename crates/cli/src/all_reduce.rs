@@ -17,7 +17,7 @@ use crate::devices::RankDevice;
 use crate::exchange::{self, SweepArgs};
 use crate::failure::Failure;
 use crate::names;
-use crate::ranks::{RankArgs, RanksAs, Run};
+use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 
 pub(crate) use bounds::{Bounds, GROUP};
 pub(crate) use buffer::Buffer;
@@ -69,9 +69,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "input")]
     bound: bool,
 
-    /// Compare every call across ranks before it runs
-    #[arg(long)]
-    check_calls: bool,
+    #[command(flatten)]
+    group: GroupArgs,
 
     #[command(flatten)]
     sweep: SweepArgs,
@@ -92,12 +91,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(template) = &args.files.input {
         let opened = shards::open(&args.files, template, args.ranks, args.options())?;
         let mut run = Run::new(&run_args.devices(opened.shards.ranks())?, opened.shards.clone());
-        run.check_calls = args.check_calls;
+        run.group = args.group;
         return opened.finish(run.collect(run_args.ranks_as)?);
     }
     let ranks = args.ranks.map_or(DEFAULT_RANKS, |ranks| ranks as usize);
     let mut run = Run::new(&run_args.devices(ranks)?, args.sweep()?);
-    run.check_calls = args.check_calls;
+    run.group = args.group;
     measure(&run, run_args.ranks_as, args.sweep.json)
 }
 
@@ -120,7 +119,7 @@ pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Res
         ..Sweep::new(&args.sweep, args.sweep.dtype.unwrap_or(Dtype::F32), parts, args.run.ranks_as)?
     };
     let mut run = Run::new(&args.run.devices(ranks)?, sweep);
-    run.check_calls = args.check_calls;
+    run.group = args.group;
     measure(&run, args.run.ranks_as, args.sweep.json)
 }
 
@@ -190,7 +189,7 @@ pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64
     let mut wrong = vec![0; devices.len()];
     for algorithm in Algorithm::ALL {
         let mut run = Run::new(devices, Sweep::probe(algorithm));
-        (run.check_calls, run.deadline_s) = (true, Some(PROBE_S));
+        (run.group, run.deadline_s) = (GroupArgs::COMPARED, Some(PROBE_S));
         run.attend(ranks_as, |rank, sample| {
             wrong[rank] += sample.wrong;
             Ok(())

@@ -3,7 +3,7 @@
 use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
 
 use crate::names::{self, Mover};
-use crate::ranks::RankArgs;
+use crate::ranks::{GroupArgs, RankArgs};
 use crate::sizes::SizeArgs;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -30,9 +30,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "auto", value_parser = names::mover_parser())]
     pub(crate) transport: Mover,
 
-    /// Compare every call across ranks before it runs
-    #[arg(long)]
-    pub(crate) check_calls: bool,
+    #[command(flatten)]
+    pub(crate) group: GroupArgs,
 
     /// The rank that gives or gets, where there is one [default: 0]
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use symmetra::{Algorithm, Codec, Dtype, Reduction, Transport};
+use symmetra::{Algorithm, Codec, Determinism, Dtype, Reduction, Transport};
 
 /// What moves the data of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,10 @@ pub(crate) fn mover_parser() -> impl TypedValueParser<Value = Mover> {
 
 pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     parser([Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name))
+}
+
+pub(crate) fn determinism_parser() -> impl TypedValueParser<Value = Determinism> {
+    parser(Determinism::ALL.map(Determinism::name))
 }
 
 pub(crate) fn codec_parser() -> impl TypedValueParser<Value = Codec> {

@@ -16,7 +16,7 @@ use crate::all_reduce::Buffer;
 use crate::failure::Failure;
 use crate::names::{self, by_name, by_name_if_any};
 use crate::output;
-use crate::ranks::{RankArgs, RanksAs, Run};
+use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 use crate::statistics::{median, slowest};
 use crate::table::Table;
 use form::Form;
@@ -97,9 +97,8 @@ pub(crate) struct Args {
     #[arg(long)]
     graph: bool,
 
-    /// Compare every call across ranks before it runs
-    #[arg(long)]
-    check_calls: bool,
+    #[command(flatten)]
+    group: GroupArgs,
 
     /// Operations timed for each number of tokens, in 10 batches at most
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -209,7 +208,7 @@ struct Row {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (ranks, norms) = (args.ranks as usize, Norms::new(args)?);
     let mut run = Run::new(&args.run.devices(ranks)?, norms);
-    run.check_calls = args.check_calls;
+    run.group = args.group;
     eprintln!(
         "{ranks} {} as {} on {}, {}, {}{}{}{}, seed {}",
         if ranks == 1 { "rank" } else { "ranks" },

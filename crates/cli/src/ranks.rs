@@ -6,9 +6,12 @@ mod task;
 mod threads;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use symmetra::{Config, Determinism};
 
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
+use crate::names;
 pub(crate) use processes::RankProcess;
 pub(crate) use task::{Run, Say, Task};
 
@@ -26,6 +29,34 @@ pub(crate) struct RankArgs {
     /// What the ranks are
     #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
     pub(crate) ranks_as: RanksAs,
+}
+
+/// Flags that are settings of the group.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, clap::Args)]
+pub(crate) struct GroupArgs {
+    /// Compare every call across ranks before it runs
+    #[arg(long)]
+    pub(crate) check_calls: bool,
+
+    /// Most blocks of any kernel [default: as many as each has use for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    most_blocks: Option<u32>,
+
+    /// What the bits of sums may depend on
+    #[arg(long, default_value = "per-algorithm", value_parser = names::determinism_parser())]
+    #[serde(with = "names::by_name")]
+    determinism: Determinism,
+}
+
+impl GroupArgs {
+    /// The flags of a group whose calls are compared.
+    pub(crate) const COMPARED: Self =
+        Self { check_calls: true, most_blocks: None, determinism: Determinism::PerAlgorithm };
+
+    fn set(self, config: &mut Config) {
+        config.check_calls |= self.check_calls;
+        (config.most_blocks, config.determinism) = (self.most_blocks, self.determinism);
+    }
 }
 
 impl RankArgs {

@@ -73,6 +73,18 @@ impl FinalExchange {
         }
     }
 
+    /// Sends the report of a rank that closes, whose groups are `well` or not. A healthy rank waits for the others.
+    pub(crate) fn close(self: &Arc<Self>, well: Result<()>, deadline: Instant) -> Result<()> {
+        match well {
+            Ok(()) => self.leave(deadline),
+            // Healthy ranks wait for this rank's message.
+            Err(error) => {
+                self.say(&[], Instant::now());
+                Err(error)
+            }
+        }
+    }
+
     /// Sends the empty report of a healthy rank that closes, and waits for the others. Blocks.
     pub(crate) fn leave(&self, deadline: Instant) -> Result<()> {
         let mut outcome = self.outcome.lock();

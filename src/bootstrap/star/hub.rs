@@ -12,7 +12,7 @@ use crate::bootstrap::endpoint::Endpoint;
 use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
 use crate::bootstrap::handshake::{self, Secret};
 use crate::bootstrap::notice::{notice, read_notice};
-use crate::bootstrap::wait::wait;
+use crate::bootstrap::wait::{Limit, wait};
 use crate::error::{Error, Result};
 
 /// How long rank 0 stays at its door after the world could not form.
@@ -50,23 +50,23 @@ impl Hub {
         listener: OwnedFd,
         secret: Secret,
         world_size: usize,
-        deadline: Instant,
+        limit: &Limit,
     ) -> Result<Self> {
         let lobby = Lobby::new(endpoint, listener, secret);
         let members = (1..world_size).map(|_| None).collect();
         let mut hub = Self { lobby, members };
         let formed = hub.reporting(|hub| {
-            hub.run(Phase::Form, deadline)?;
+            hub.run(Phase::Form, limit)?;
             for (_, member) in hub.joined_mut() {
                 member.channel.queue(Outgoing::control(Kind::Start, 0, Vec::new()));
             }
-            hub.run(Phase::Send, deadline)
+            hub.run(Phase::Send, limit)
         });
         match formed {
             Ok(()) => Ok(hub),
             Err(error) => {
                 // After its own deadline rank 0 owes nobody an answer.
-                if Instant::now() < deadline {
+                if Instant::now() < limit.deadline {
                     hub.tell_the_late(&error);
                 }
                 Err(error)
@@ -97,7 +97,8 @@ impl Hub {
 
     pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         self.reporting(|hub| {
-            hub.run(Phase::Gather { sequence }, deadline)?;
+            let limit = Limit::from(deadline);
+            hub.run(Phase::Gather { sequence }, &limit)?;
             let mut all: Vec<Arc<[u8]>> = vec![own.into()];
             all.extend(hub.joined_mut().map(|(_, member)| member.bytes.take().unwrap_or_default()));
             for (rank, member) in hub.joined_mut() {
@@ -105,7 +106,7 @@ impl Hub {
                     member.channel.queue(Outgoing::data(source, sequence, Arc::clone(bytes)));
                 }
             }
-            hub.run(Phase::Send, deadline)?;
+            hub.run(Phase::Send, &limit)?;
             Ok(all.iter().map(|bytes| bytes.to_vec()).collect())
         })
     }
@@ -132,17 +133,18 @@ impl Hub {
     }
 
     /// Serves ranks and newcomers until the phase is over.
-    fn run(&mut self, phase: Phase, deadline: Instant) -> Result<()> {
+    fn run(&mut self, phase: Phase, limit: &Limit) -> Result<()> {
         let start = Instant::now();
         while !self.missing(phase).is_empty() {
-            if Instant::now() >= deadline {
+            limit.ask()?;
+            if Instant::now() >= limit.deadline {
                 return Err(self.late(phase, start, ""));
             }
             let watched: Vec<usize> =
                 self.joined().filter(|(_, member)| interest(member, phase).is_some()).map(|(rank, _)| rank).collect();
             let mut fds: Vec<PollFd<'_>> = self.lobby.interests().collect();
             fds.extend(self.joined().filter_map(|(_, member)| interest(member, phase)));
-            let wake = self.lobby.next_expiry().map_or(deadline, |expiry| expiry.min(deadline));
+            let wake = self.lobby.next_expiry().into_iter().fold(limit.next(), Instant::min);
             let ready = wait(&mut fds, wake)?;
             let (door, ready) = ready.split_at(self.lobby.interest_count());
             for claim in self.lobby.serve(door)? {

@@ -16,6 +16,7 @@ use self::spoke::Spoke;
 use super::endpoint::Endpoint;
 use super::frame::check_length;
 use super::handshake::Secret;
+use super::wait::Limit;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
@@ -48,9 +49,9 @@ impl Star {
         listener: OwnedFd,
         secret: Secret,
         world_size: usize,
-        deadline: Instant,
+        limit: impl Into<Limit>,
     ) -> Result<Self> {
-        let hub = Hub::form(endpoint, listener, secret, world_size, deadline)?;
+        let hub = Hub::form(endpoint, listener, secret, world_size, &limit.into())?;
         Ok(Self::new(0, world_size, Side::Hub(hub)))
     }
 
@@ -60,9 +61,9 @@ impl Star {
         secret: Secret,
         rank: usize,
         world_size: usize,
-        deadline: Instant,
+        limit: impl Into<Limit>,
     ) -> Result<Self> {
-        let spoke = Spoke::join(endpoint, &secret, rank, world_size, deadline)?;
+        let spoke = Spoke::join(endpoint, &secret, rank, world_size, &limit.into())?;
         Ok(Self::new(rank, world_size, Side::Spoke(spoke)))
     }
 

@@ -8,6 +8,7 @@ use crate::bootstrap::endpoint::{Endpoint, Setback};
 use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
 use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Secret};
 use crate::bootstrap::notice::{notice, read_notice};
+use crate::bootstrap::wait::Limit;
 use crate::error::{Error, Result};
 
 /// Pause before the second attempt to reach rank 0; it doubles up to [`LAST_PAUSE`].
@@ -31,11 +32,12 @@ impl Spoke {
         secret: &Secret,
         rank: usize,
         world_size: usize,
-        deadline: Instant,
+        limit: &Limit,
     ) -> Result<Self> {
-        let start = Instant::now();
+        let (start, deadline) = (Instant::now(), limit.deadline);
         let mut pause = FIRST_PAUSE;
         let channel = loop {
+            limit.ask()?;
             let why = match attempt(endpoint, secret, (rank, world_size), deadline) {
                 Ok(channel) => break channel,
                 Err(Setback::Final(error)) => return Err(error),

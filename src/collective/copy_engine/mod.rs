@@ -241,7 +241,7 @@ impl Inner {
     ) -> Result<()> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let bytes = copies.bytes as u64;
-        let mut launch = geometry::zero_copy(shape_of(self.group.device()), bytes.div_ceil(16));
+        let mut launch = geometry::zero_copy(shape_of(&self.group), bytes.div_ceil(16));
         // The barrier before it also launches without programmatic overlap.
         launch.geometry.programmatic = 0;
         let only_own = |value: u64| std::array::from_fn(|other| if other == rank { value } else { 0 });

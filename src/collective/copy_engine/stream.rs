@@ -152,7 +152,7 @@ impl Inner {
     pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
         let barrier = self.aside_signal(args::kSignalBarrier, 0, self.group.rank(), fresh)?;
         let args = args::SignalArgs { op, ..barrier };
-        let mut launch = geometry::single(shape_of(self.group.device()), args.world);
+        let mut launch = geometry::single(shape_of(&self.group), args.world);
         // The barrier follows copies and, in a capture, work of another stream.
         launch.geometry.programmatic = 0;
         // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the

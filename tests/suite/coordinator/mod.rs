@@ -4,7 +4,7 @@
 mod ended;
 mod own_kernels;
 mod refused;
-mod round;
+pub(crate) mod round;
 #[cfg(feature = "gloo")]
 mod through_cpu;
 #[cfg(feature = "nccl")]
@@ -23,7 +23,7 @@ use round::{Plan, Round, check};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod, Parallelism, Tensor, Value};
 use symmetra::float8::F8E4M3;
-use symmetra::{AllReduceOptions, Config, Deadlines, DeviceBuffer, Dtype, Error, Reduction, Stream};
+use symmetra::{AllReduceOptions, Config, Deadlines, Determinism, DeviceBuffer, Dtype, Error, Reduction, Stream};
 
 /// How often graphs of all groups are replayed in turn.
 const REPLAYS: &str = "SYMMETRA_TEST_REPLAYS";
@@ -84,6 +84,32 @@ fn every_operation_on_groups_of_every_shape() {
             environment.close().unwrap();
         });
     }
+}
+
+/// Every operation keeps the model's bits, also where fewer are asked for, and ranks choose as by default.
+#[test]
+fn every_operation_whatever_the_determinism() {
+    let seed = fastrand::u64(..);
+    let mut choices = Vec::new();
+    for determinism in Determinism::ALL {
+        let explained = meet(3, |bootstrap| {
+            let mut config = config(bootstrap, [3, 1, 1]);
+            config.communicator.determinism = determinism;
+            let environment = Environment::init(config).unwrap();
+            let group = environment.tp();
+            check::<f32>(group, group, &Reduction::ALL, seed, true);
+            check::<bf16>(group, group, &Reduction::ALL, mix(seed), true);
+            check::<i64>(group, group, &Reduction::ALL, seed, false);
+            let communicator = group.communicator().unwrap();
+            let explained = (communicator.explain(Dtype::F32, true), communicator.explain(Dtype::BF16, false));
+            let explained = format!("{explained:?} {:?}", group.explain());
+            environment.close().unwrap();
+            explained
+        });
+        choices.push(explained);
+    }
+    assert_eq!(choices[0], choices[2]);
+    assert_eq!(choices[1], choices[2]);
 }
 
 #[test]

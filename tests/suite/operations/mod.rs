@@ -4,7 +4,7 @@
 
 mod along;
 #[macro_use]
-mod calls;
+pub(crate) mod calls;
 mod empty;
 mod mixed;
 mod refused;

@@ -35,6 +35,35 @@ proptest! {
     }
 }
 
+/// Nothing needs less than the default promises.
+#[test]
+fn less_determinism_chooses_what_the_default_does() {
+    let tuned = tuning("two-shot-ll", true, true, false);
+    for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
+        for (world, tuning) in (2..=16).flat_map(|world| [(world, None), (world, Some(&tuned))]) {
+            let table = |determinism| Table::new(kind, Some(&devices(9)), world, determinism, tuning).unwrap();
+            let default = table(Determinism::PerAlgorithm);
+            for less in [table(Determinism::Free), table(Determinism::PerRun)] {
+                for (dtype, reach) in
+                    Dtype::ALL.into_iter().flat_map(|dtype| [(dtype, Reach::Direct), (dtype, Reach::Pushed)])
+                {
+                    assert_eq!(less.ranges(dtype, reach), default.ranges(dtype, reach), "{kind} {world} {dtype}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_determinism_promises_more_than_the_one_before() {
+    assert!(Determinism::ALL.is_sorted() && Determinism::default() == Determinism::PerAlgorithm);
+    for determinism in Determinism::ALL {
+        assert_eq!(determinism.name().parse(), Ok(determinism));
+    }
+    let message = "the determinism is none, but it must be one of free, per-run, per-algorithm, exact".to_owned();
+    assert_eq!("none".parse::<Determinism>(), Err(crate::Error::InvalidArgument { message }));
+}
+
 fn tuning(algorithm: &str, floating: bool, direct: bool, exact: bool) -> Tuning {
     let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
     let rows = vec![row(Some(100), "one-shot-ll"), row(None, algorithm)];

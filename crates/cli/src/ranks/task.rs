@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::Bootstrap;
 use symmetra::{Communicator, Config, Deadlines, DeviceKind, Transport};
 
+use super::GroupArgs;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 
@@ -38,7 +39,7 @@ pub(crate) type Say<'a, F> = &'a mut dyn FnMut(F) -> Result<(), Failure>;
 pub(crate) struct Run<T> {
     /// The device of every rank.
     pub(crate) devices: Vec<RankDevice>,
-    pub(crate) check_calls: bool,
+    pub(crate) group: GroupArgs,
     /// How long any wait may last, in seconds; none: the library's defaults.
     pub(crate) deadline_s: Option<u64>,
     pub(crate) task: T,
@@ -61,7 +62,7 @@ pub(super) enum Said<F> {
 
 impl<T> Run<T> {
     pub(crate) fn new(devices: &[RankDevice], task: T) -> Self {
-        Self { devices: devices.to_vec(), check_calls: false, deadline_s: None, task }
+        Self { devices: devices.to_vec(), group: GroupArgs::default(), deadline_s: None, task }
     }
 
     pub(crate) fn ranks(&self) -> usize {
@@ -99,7 +100,7 @@ impl<T: Task> Run<T> {
 
     fn config(&self) -> Config {
         let mut config = Config::default();
-        config.check_calls |= self.check_calls;
+        self.group.set(&mut config);
         if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
             config.deadlines = Deadlines { open: limit, first_use: limit, steady: limit };
         }

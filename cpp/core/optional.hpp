@@ -1,0 +1,16 @@
+// Optional values of the public headers, converted for Rust.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "symmetra/src/capi/mod.rs.h"
+
+namespace symmetra::core {
+
+inline MaybeSize size_of(std::optional<std::size_t> size) { return {size.has_value(), size.value_or(0)}; }
+
+inline MaybeText text_of(const std::optional<std::string>& text) { return {text.has_value(), rust::String::lossy(text.value_or(""))}; }
+
+}  // namespace symmetra::core

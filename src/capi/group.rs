@@ -1,0 +1,60 @@
+//! Groups that are opened alone, and what they split into.
+
+use parking_lot::Mutex;
+
+use super::bootstrap::Ready;
+use super::bridge::{Color, GroupSettings, MaybeText};
+use super::coordinator::backend;
+use super::report::guard;
+use super::{Coordinator, Device, Report};
+use crate::environment::GroupConfig;
+use crate::error::{Error, Result};
+use crate::group::Config;
+
+fn config(settings: &GroupSettings) -> Result<GroupConfig> {
+    let text = |text: &MaybeText| text.set.then(|| text.value.clone());
+    let number = settings.backend.set.then(|| u32::try_from(settings.backend.value).unwrap_or(u32::MAX));
+    Ok(GroupConfig {
+        communicator: Config::try_from(&settings.communicator)?,
+        host: text(&settings.host),
+        interface: text(&settings.interface),
+        backend: number.map(backend).transpose()?,
+    })
+}
+
+pub(super) fn coordinator_open(
+    ready: Box<Ready>,
+    device: &Device,
+    settings: &GroupSettings,
+) -> Result<Box<Coordinator>, Report> {
+    guard(|| Coordinator::open(ready.0, device, config(settings)?).map(Box::new))
+}
+
+/// This rank's group of a split, until C++ takes it.
+pub struct CoordinatorPart(Mutex<Option<Coordinator>>);
+
+pub(super) fn coordinator_split(
+    coordinator: &Coordinator,
+    color: Color,
+    key: i32,
+) -> Result<Box<CoordinatorPart>, Report> {
+    let color = color.set.then_some(color.value);
+    guard(|| Ok(Box::new(CoordinatorPart(Mutex::new(coordinator.split(color, key)?)))))
+}
+
+pub(super) fn coordinator_part_is_member(part: &CoordinatorPart) -> bool {
+    part.0.lock().is_some()
+}
+
+pub(super) fn coordinator_part_take(part: &CoordinatorPart) -> Result<Box<Coordinator>, Report> {
+    let absent = || Error::Internal { message: "a split gave this rank no group".to_owned() };
+    guard(|| part.0.lock().take().map(Box::new).ok_or_else(absent))
+}
+
+pub(super) fn coordinator_close(coordinator: &Coordinator) -> Result<(), Report> {
+    guard(|| coordinator.close_alone())
+}
+
+pub(super) fn coordinator_depart(coordinator: &Coordinator) -> Result<(), Report> {
+    guard(|| coordinator.depart_alone())
+}
