@@ -40,7 +40,7 @@ fn numbers_that_do_not_fit_are_named() {
     assert!(message.contains("blocks is 4294967297, but it must fit 32 bits"), "{message}");
     let message = refused(&ExpertSettings { determinism: large, ..settings() });
     assert!(message.contains("the number of a Determinism is 4294967297"), "{message}");
-    let one = MaybeSize { set: true, value: 1 };
-    let config = ExpertConfig::try_from(&ExpertSettings { blocks: one, determinism: one, ..settings() }).unwrap();
+    let [one, three] = [1, 3].map(|value| MaybeSize { set: true, value });
+    let config = ExpertConfig::try_from(&ExpertSettings { blocks: one, determinism: three, ..settings() }).unwrap();
     assert_eq!((config.blocks, config.determinism), (Some(1), Some(Determinism::Exact)));
 }
