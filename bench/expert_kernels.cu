@@ -1,0 +1,285 @@
+// The four kernels of experts in packets, alone: dispatch and combine of two ranks in graphs, for who changes the kernels. The
+// ranks work on two GPUs where there are two, else they share one, which shows latency but no link, and is fair only while the
+// blocks of both ranks fit the GPU at once. Counts of received rows are compared; `symmetra bench moe` verifies every byte.
+//   expert_kernels TOKENS...        (256 experts, 8 a token, rows of 7168, e4m3 there and bf16 back)
+// One line for each number of tokens: microseconds of a dispatch, of a combine, and of both, the median of 30 graphs of 20.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/experts/combine.cuh"
+#include "kernels/experts/receive.cuh"
+#include "kernels/experts/send.cuh"
+
+namespace {
+
+using namespace symmetra::kernels;
+
+constexpr uint32_t kWorld = 2, kExperts = 256, kTopK = 8, kHidden = 7168, kMostTokens = 128, kBuffers = 2;
+constexpr uint32_t kLocal = kExperts / kWorld, kPairs = kMostTokens * kTopK, kScaleBytes = kHidden / kCodeGroup * 4;
+constexpr int kCalls = 20, kGraphs = 30;
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+constexpr uint64_t up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+/// Where a region has what.
+struct Plan {
+  static constexpr uint64_t row = kHidden + kScaleBytes, part = kHidden * 2;
+  static constexpr uint64_t copies = sizeof(ExpertHead) + 4 * (kExperts + kWorld), weights = up(copies + 2 * kPairs, 16);
+  static constexpr uint64_t head = up(weights + 4 * kPairs, 16), telling = sizeof(ExpertHead) / 8 + kPairs / 4 + kPairs / 2;
+  static constexpr uint64_t heads = up(kWorld * head, 256), rows = heads + up(kWorld * telling * 16, 256);
+  static constexpr uint64_t dispatch = rows + up(kWorld * kMostTokens * row, 256) - heads;
+  static constexpr uint64_t greetings = heads + kBuffers * dispatch, parts = greetings + 256;
+  static constexpr uint64_t combine = parts + up(kWorld * kMostTokens * part, 256) - greetings;
+  static constexpr uint64_t bytes = greetings + kBuffers * combine;
+};
+
+template <class T = uint8_t>
+T* memory(uint64_t bytes, int fill = 0) {
+  void* made = nullptr;
+  check(cudaMalloc(&made, bytes), "cudaMalloc");
+  check(cudaMemset(made, fill, bytes), "cudaMemset");
+  return static_cast<T*>(made);
+}
+
+template <class T>
+T* memory(const std::vector<T>& values) {
+  T* const made = memory<T>(values.size() * sizeof(T));
+  check(cudaMemcpy(made, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+  return made;
+}
+
+struct Rank {
+  int device;
+  cudaStream_t stream;
+  std::vector<int32_t> experts;
+  uint8_t *region, *rows, *received, *results, *output;
+  uint32_t *table, *state, *places, *counts;
+  int32_t* ids;
+  float *weights, *scales, *sums;
+  BlockState* calls;
+  Progress* progress;
+  Status* status;
+};
+
+Rank open(uint32_t number, int devices, std::mt19937& random) {
+  Rank rank{};
+  rank.device = static_cast<int>(number) % devices;
+  check(cudaSetDevice(rank.device), "cudaSetDevice");
+  if (devices > 1) check(cudaDeviceEnablePeerAccess(1 - rank.device, 0), "peers");
+  check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "stream");
+  std::vector<int32_t> all(kExperts);
+  for (uint32_t i = 0; i < kExperts; ++i) all[i] = static_cast<int32_t>(i);
+  for (uint32_t token = 0; token < kMostTokens; ++token) {
+    std::shuffle(all.begin(), all.end(), random);
+    rank.experts.insert(rank.experts.end(), all.begin(), all.begin() + kTopK);
+  }
+  std::vector<uint32_t> table;
+  for (uint32_t i = 0; i <= kWorld; ++i) table.push_back(i * kLocal);
+  for (uint32_t i = 0; i < kExperts; ++i) table.push_back(1u << 20 | i / kLocal << 16 | i);
+  table.resize(table.size() + kExperts);
+  const uint64_t received = uint64_t{kLocal} * kWorld * kMostTokens;
+  rank.ids = memory(rank.experts);
+  rank.table = memory(table);
+  rank.weights = memory(std::vector<float>(kPairs, 0.25f));
+  rank.region = memory(Plan::bytes);
+  for (uint32_t i = 0; i < kBuffers; ++i) {
+    check(cudaMemset(rank.region + Plan::rows + i * Plan::dispatch, 0xFF, kWorld * kMostTokens * Plan::row), "fill");
+    check(cudaMemset(rank.region + Plan::parts + i * Plan::combine, 0xFF, kWorld * kMostTokens * Plan::part), "fill");
+  }
+  rank.state = memory<uint32_t>((2 + 2 * kLocal) * 4);
+  rank.places = memory<uint32_t>(kWorld * kMostTokens * (kTopK + 1) * 4);
+  rank.counts = memory<uint32_t>(kLocal * 4);
+  rank.calls = memory<BlockState>(4 * kMaxBlocks * sizeof(BlockState));
+  rank.progress = memory<Progress>(sizeof(Progress));
+  rank.rows = memory(kMostTokens * Plan::part, 0x3C);
+  rank.received = memory(received * kHidden);
+  rank.scales = memory<float>(received * kScaleBytes);
+  rank.results = memory(received * Plan::part, 0x3C);
+  rank.output = memory(kMostTokens * Plan::part);
+  rank.sums = memory<float>(kMostTokens * kHidden * 4);
+  check(cudaMallocHost(&rank.status, sizeof(Status)), "cudaMallocHost");
+  std::memset(rank.status, 0, sizeof(Status));
+  return rank;
+}
+
+/// What dispatch and combine have in common.
+ExpertArgs common(const std::vector<Rank>& ranks, uint32_t number, uint32_t tokens) {
+  const Rank& rank = ranks[number];
+  ExpertArgs args{};
+  args.wait = {rank.progress, rank.status, 2'000'000'000};
+  args.table = rank.table;
+  args.heads = rank.region;
+  args.state = rank.state;
+  args.places = rank.places;
+  args.ids = rank.ids;
+  args.weights = rank.weights;
+  args.sums = rank.sums;
+  args.head_bytes = Plan::head;
+  args.copies_offset = Plan::copies;
+  args.weights_offset = Plan::weights;
+  args.scales_offset = kHidden;
+  args.capacity = kWorld * kMostTokens;
+  args.rank = number;
+  args.world = kWorld;
+  args.dtype = kBF16;
+  args.wire = kWireF8;
+  args.payload_bytes = kHidden;
+  args.layout = kRowsPadded;
+  args.align = 1;
+  args.experts = args.copies = kExperts;
+  args.first_copy = number * kLocal;
+  args.local = kLocal;
+  args.top_k = kTopK;
+  args.hidden = kHidden;
+  args.tokens = tokens;
+  args.max_tokens = kMostTokens;
+  args.id_bytes = 4;
+  args.buffers = kBuffers;
+  args.rows_at_once = args.parts = 1;
+  for (uint32_t peer = 0; peer < kWorld; ++peer) args.regions[peer] = ranks[peer].region;
+  return args;
+}
+
+/// `items` of each of `units`: a block a unit, a thread an item.
+template <class Kernel>
+void launch(Kernel kernel, const Rank& rank, ExpertArgs args, uint32_t task, uint64_t units, uint64_t items, uint64_t most_threads) {
+  args.task = task;
+  args.calls = rank.calls + (task - kExpertSend) * kMaxBlocks;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<uint32_t>(std::min<uint64_t>(units, kMaxBlocks));
+  config.blockDim = static_cast<uint32_t>(up(std::min(items, most_threads), 32));
+  config.dynamicSmemBytes = kSharedBytes + 4 * expert_words(args, config.blockDim.x);
+  config.stream = rank.stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, args), "launch");
+}
+
+void dispatch(const std::vector<Rank>& ranks, uint32_t number, uint32_t tokens) {
+  const Rank& rank = ranks[number];
+  ExpertArgs args = common(ranks, number, tokens);
+  args.op = kOpDispatch;
+  args.row_bytes = Plan::row;
+  args.tellings_offset = Plan::heads;
+  args.travelling_offset = Plan::rows;
+  args.buffer_bytes = Plan::dispatch;
+  args.telling_packets = Plan::telling;
+  args.rows = rank.rows;
+  launch(expert_send<BF16, RowProtocol>, rank, args, kExpertSend, tokens + 1, Plan::row / 16, 1024);
+  const uint64_t expected = std::max(tokens * kWorld, 8u), at_once = std::min<uint64_t>(up(expected, kMaxBlocks / 2) / (kMaxBlocks / 2), 8);
+  args.rows_at_once = static_cast<uint16_t>(at_once);
+  args.follows = args.holds = 1;
+  args.output = rank.received;
+  args.into.scales = rank.scales;
+  args.into.counts = rank.counts;
+  launch(expert_receive<RowProtocol>, rank, args, kExpertReceive, up(expected, at_once) / at_once, Plan::row / 16 * at_once,
+         kMostAheadThreads);
+}
+
+void combine(const std::vector<Rank>& ranks, uint32_t number, uint32_t tokens) {
+  const Rank& rank = ranks[number];
+  ExpertArgs args = common(ranks, number, tokens);
+  args.op = kOpCombine;
+  args.row_bytes = Plan::part;
+  args.tellings_offset = Plan::greetings;
+  args.travelling_offset = Plan::parts;
+  args.buffer_bytes = Plan::combine;
+  args.telling_packets = 1;
+  args.weighs = 1;
+  args.rows = rank.results;
+  const auto shared = [&](auto kernel, uint32_t task, uint64_t units) {
+    const uint64_t parts = std::clamp<uint64_t>(64 / units, 1, Plan::part / 16 / 128);
+    args.parts = static_cast<uint16_t>(parts);
+    launch(kernel, rank, args, task, units * parts, up(Plan::part / 16, parts) / parts, kMostAheadThreads);
+  };
+  shared(expert_return<BF16>, kExpertReturn, std::max(tokens * kWorld, 8u));
+  args.follows = 1;
+  args.output = rank.output;
+  shared(expert_sum<BF16>, kExpertSum, std::max(tokens, 1u));
+}
+
+/// Microseconds of a call of all that `enqueue` enqueues, of the rank that begins last.
+template <class Enqueue>
+double time(const std::vector<Rank>& ranks, Enqueue enqueue) {
+  std::vector<cudaGraphExec_t> graphs(kWorld);
+  std::vector<cudaEvent_t> begins(kWorld), ends(kWorld);
+  for (uint32_t i = 0; i < kWorld; ++i) {
+    check(cudaSetDevice(ranks[i].device), "cudaSetDevice");
+    check(cudaEventCreate(&begins[i]), "event");
+    check(cudaEventCreate(&ends[i]), "event");
+    cudaGraph_t graph;
+    check(cudaStreamBeginCapture(ranks[i].stream, cudaStreamCaptureModeThreadLocal), "capture");
+    for (int call = 0; call < kCalls; ++call) enqueue(i);
+    check(cudaStreamEndCapture(ranks[i].stream, &graph), "capture");
+    check(cudaGraphInstantiate(&graphs[i], graph, 0), "instantiate");
+    check(cudaGraphUpload(graphs[i], ranks[i].stream), "upload");
+    check(cudaStreamSynchronize(ranks[i].stream), "synchronize");
+  }
+  std::vector<double> times;
+  for (int graph = 0; graph < kGraphs; ++graph) {
+    for (uint32_t i = 0; i < kWorld; ++i) {
+      check(cudaSetDevice(ranks[i].device), "cudaSetDevice");
+      check(cudaEventRecord(begins[i], ranks[i].stream), "record");
+      check(cudaGraphLaunch(graphs[i], ranks[i].stream), "launch");
+      check(cudaEventRecord(ends[i], ranks[i].stream), "record");
+    }
+    float least = 0;
+    for (uint32_t i = 0; i < kWorld; ++i) {
+      float ms = 0;
+      check(cudaStreamSynchronize(ranks[i].stream), "synchronize");
+      check(cudaEventElapsedTime(&ms, begins[i], ends[i]), "time");
+      least = i == 0 ? ms : std::min(least, ms);
+    }
+    times.push_back(least * 1e3 / kCalls);
+  }
+  std::nth_element(times.begin(), times.begin() + kGraphs / 2, times.end());
+  return times[kGraphs / 2];
+}
+
+/// Experts of a rank that did not receive as many rows as the ids of all ranks say.
+uint32_t count_wrong(const std::vector<Rank>& ranks, uint32_t number, uint32_t tokens) {
+  std::vector<uint32_t> found(kLocal), meant(kLocal);
+  check(cudaMemcpy(found.data(), ranks[number].counts, kLocal * 4, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  for (const Rank& source : ranks) {
+    for (uint32_t pair = 0; pair < tokens * kTopK; ++pair) {
+      const auto expert = static_cast<uint32_t>(source.experts[pair]);
+      meant[expert % kLocal] += expert / kLocal == number;
+    }
+  }
+  uint32_t wrong = ranks[number].status->code != kStatusOk;
+  for (uint32_t expert = 0; expert < kLocal; ++expert) wrong += found[expert] != meant[expert];
+  return wrong;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  int devices = 0;
+  check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  devices = std::min(devices, static_cast<int>(kWorld));
+  std::mt19937 random(7);
+  std::vector<Rank> ranks;
+  for (uint32_t i = 0; i < kWorld; ++i) ranks.push_back(open(i, devices, random));
+  uint32_t wrong = 0;
+  for (int i = 1; i < count; ++i) {
+    const auto tokens = static_cast<uint32_t>(std::clamp(std::atoi(arguments[i]), 0, static_cast<int>(kMostTokens)));
+    const double there = time(ranks, [&](uint32_t rank) { dispatch(ranks, rank, tokens); });
+    const double back = time(ranks, [&](uint32_t rank) { combine(ranks, rank, tokens); });
+    const double both = time(ranks, [&](uint32_t rank) { dispatch(ranks, rank, tokens), combine(ranks, rank, tokens); });
+    for (uint32_t rank = 0; rank < kWorld; ++rank) wrong += count_wrong(ranks, rank, tokens);
+    std::printf("%4u tokens: dispatch %7.2f us, combine %7.2f us, both %7.2f us, wrong %u\n", tokens, there, back, both, wrong);
+  }
+  return wrong == 0 ? 0 : 1;
+}
