@@ -152,7 +152,8 @@ pub use group::{
     TunedTiming, Tuning,
 };
 pub use memory::{
-    Adopted, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
+    Adopted, AdoptedSlice, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice,
+    required_bytes,
 };
 pub use op::{Algorithm, AllReduceOptions, Codec, Messages, Narrow, Quantisation, RmsNorm, RowNorm, ScaleLayout};
 pub use stream::{Capture, Event, Graph, Queue, Stream};

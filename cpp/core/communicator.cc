@@ -46,8 +46,16 @@ SymmetricBuffer Communicator::symmetric(std::size_t count, Dtype dtype) const {
 }
 
 Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype) const {
-  const auto raw = static_cast<std::uint8_t*>(address);
-  return Adopted(share(call([&] { return core::tensor_adopt(live(communicator_), raw, count, static_cast<std::uint32_t>(dtype)); })));
+  const core::Operand memory = core::operand_of(Operand(address, count, dtype));
+  return Adopted(share(call([&] { return core::tensor_adopt(live(communicator_), memory, false, {}); })));
+}
+
+Adopted Communicator::adopt(void* address, std::size_t count, Dtype dtype, const std::vector<void*>& peers) const {
+  const core::Operand memory = core::operand_of(Operand(address, count, dtype));
+  std::vector<std::size_t> addresses;
+  for (void* const peer : peers) addresses.push_back(reinterpret_cast<std::uintptr_t>(peer));
+  const rust::Slice<const std::size_t> all(addresses.data(), addresses.size());
+  return Adopted(share(call([&] { return core::tensor_adopt(live(communicator_), memory, true, all); })));
 }
 
 void Communicator::synchronize(const Stream& stream) const {

@@ -87,6 +87,14 @@ class Communicator : public Collectives {
     return adopt(static_cast<void*>(address), count, DtypeOf<T>::kValue);
   }
 
+  /// Registers the caller's memory that every rank has mapped already, as NVSHMEM, PyTorch's symmetric memory and FlashInfer do. `peers[r]`
+  /// is the address by which this rank's device reaches the memory of rank r; that of this rank is `address`. Nothing is exported or
+  /// mapped. Collective; blocks. Each address must reach `count` elements until every rank has closed or destroyed its communicator. Throws
+  /// kInvalidArgument for another number of addresses than ranks, one that is null or misaligned, an own one that is not `address`, or
+  /// memory of another device, and kOutOfMemory if all registrations are in use, with kPeer on the other ranks; kMismatch if lengths or
+  /// types differ.
+  Adopted adopt(void* address, std::size_t count, Dtype dtype, const std::vector<void*>& peers) const;
+
   /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed, kMismatch if
   /// the ranks made different calls.
   void synchronize(const Stream& stream) const;

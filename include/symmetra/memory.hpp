@@ -162,6 +162,9 @@ class ConstOperand {
       : extent_(Extent::kPart), core_(buffer.core_.get()), start_(start), count_(count) {}
   ConstOperand(const DeviceBuffer& buffer) : extent_(Extent::kWhole), core_(buffer.core_.get()) {}
   ConstOperand(const Adopted& adopted) : extent_(Extent::kWhole), core_(adopted.core_.get()) {}
+  /// `count` elements from element `start`; `start` is equal on every rank.
+  ConstOperand(const Adopted& adopted, std::size_t start, std::size_t count)
+      : extent_(Extent::kPart), core_(adopted.core_.get()), start_(start), count_(count) {}
   /// The caller's memory: `count` elements at `address`, which the device can read. It stays valid until all work
   /// enqueued with it is done; in a capture, until the graph and its last launch are gone.
   ConstOperand(const void* address, std::size_t count, Dtype dtype)
@@ -190,6 +193,8 @@ class Operand : public ConstOperand {
   Operand(const SymmetricBuffer& buffer, std::size_t start, std::size_t count) : ConstOperand(buffer, start, count) {}
   Operand(const DeviceBuffer& buffer) : ConstOperand(buffer) {}
   Operand(const Adopted& adopted) : ConstOperand(adopted) {}
+  /// `count` elements from element `start`; `start` is equal on every rank.
+  Operand(const Adopted& adopted, std::size_t start, std::size_t count) : ConstOperand(adopted, start, count) {}
   /// The caller's memory: `count` elements at `address`, which the device can read and write. It stays valid until all
   /// work enqueued with it is done; in a capture, until the graph and its last launch are gone.
   Operand(void* address, std::size_t count, Dtype dtype) : ConstOperand(address, count, dtype) {}

@@ -476,9 +476,9 @@ mod bridge {
         fn tensor_symmetric(communicator: &Communicator, count: usize, dtype: u32) -> Result<Box<Tensor>>;
         unsafe fn tensor_adopt(
             communicator: &Communicator,
-            address: *mut u8,
-            count: usize,
-            dtype: u32,
+            memory: &Operand,
+            mapped: bool,
+            peers: &[usize],
         ) -> Result<Box<Tensor>>;
         fn tensor_on_device(device: &Device, count: usize, dtype: u32) -> Result<Box<Tensor>>;
         fn tensor_count(tensor: &Tensor) -> usize;

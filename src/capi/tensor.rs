@@ -97,6 +97,9 @@ impl Tensor {
             Place::Symmetric { group, offset_bytes } => {
                 Place::Symmetric { group, offset_bytes: offset_bytes + skipped as u64 }
             }
+            Place::Registered { group, slot, offset_bytes } => {
+                Place::Registered { group, slot, offset_bytes: offset_bytes + skipped as u64 }
+            }
             place => place,
         };
         let (address, owner) = ((self.address + skipped) as *mut u8, self.keeper.as_ref());
@@ -152,21 +155,26 @@ pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number
     })
 }
 
+/// `mapped`: peers are reached by the addresses `peers`, one a rank.
+///
 /// # Safety
-/// The memory is as the header of `Communicator::adopt` requires: *caller's duty*.
+/// The memory, and what the addresses lead to, are as the headers of `Communicator::adopt` require: *caller's duty*.
 pub(super) unsafe fn tensor_adopt(
     communicator: &Communicator,
-    address: *mut u8,
-    count: usize,
-    number: u32,
+    memory: &Operand,
+    mapped: bool,
+    peers: &[usize],
 ) -> Result<Box<Tensor>, Report> {
     guard(|| {
-        let (dtype, device) = (dtype(number)?, communicator.device());
+        let (dtype, device) = (dtype(memory.dtype)?, communicator.device());
         with_type!(dtype, T => {
             // SAFETY: passed on.
-            let memory = unsafe { Ref::<'static, T>::from_raw(device, address.cast(), count) };
+            let memory = unsafe { Ref::<'static, T>::from_raw(device, memory.address.cast(), memory.count) };
+            let peers: Vec<*mut T> = peers.iter().map(|address| *address as *mut T).collect();
             // SAFETY: passed on.
-            let adopted = unsafe { communicator.adopt_made(memory) }?;
+            let adopted = unsafe {
+                if mapped { communicator.adopt_mapped_made(memory, &peers) } else { communicator.adopt_made(memory) }
+            }?;
             Ok(Tensor::new(adopted, dtype))
         })
     })

@@ -209,6 +209,37 @@ impl Communicator {
         Adopted::new(&self.0.arena, memory)
     }
 
+    /// Registers memory that every rank has mapped already, as NVSHMEM, PyTorch's symmetric memory and FlashInfer do:
+    /// `peers[r]` is the address by which this rank's device reaches the memory of rank `r`, and `peers` of this rank is
+    /// the address of `memory`. Nothing is exported and nothing is mapped. All ranks register memory of one length and
+    /// type. Collective; blocks, and also waits for the devices if a registration was dropped before.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if lengths or types differ;
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for memory of another device, another number of
+    /// addresses than ranks, an address that is null or not aligned, and an own address that is not the memory's;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if all registrations are in use. The other ranks get
+    /// [`Error::Peer`](crate::Error::Peer).
+    ///
+    /// # Safety
+    /// Each address reaches the memory that its rank registers here, as many elements, readable and writable by this rank's
+    /// device, until every rank has closed or dropped its communicator. So does `memory` itself, on its rank.
+    pub unsafe fn adopt_mapped<'a, T: Element>(&self, memory: Ref<'a, T>, peers: &[*mut T]) -> Result<Adopted<'a, T>> {
+        Adopted::mapped(&self.0.arena, Ok(memory), peers)
+    }
+
+    /// Registers mapped memory, or takes part in the registration with an error.
+    ///
+    /// # Safety
+    /// That of [`adopt_mapped`](Self::adopt_mapped).
+    pub(crate) unsafe fn adopt_mapped_made<'a, T: Element>(
+        &self,
+        memory: Result<Ref<'a, T>>,
+        peers: &[*mut T],
+    ) -> Result<Adopted<'a, T>> {
+        Adopted::mapped(&self.0.arena, memory, peers)
+    }
+
     /// Blocks until all work of `stream` is done, and returns its error if it failed.
     ///
     /// # Errors

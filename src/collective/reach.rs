@@ -52,7 +52,7 @@ impl Inner {
         let (slot, offset_bytes) = match (operand.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
-            (Place::Registered { slot, .. }, _) => (slot, 0),
+            (Place::Registered { slot, offset_bytes, .. }, _) => (slot, offset_bytes),
             (Place::Plain, Some(recorded)) => (recorded.table(operand, bytes, number)?, 0),
             (Place::Plain | Place::Pushed, _) => {
                 return Err(Error::Internal { message: "memory that is pushed has no peers".to_owned() });

@@ -13,7 +13,7 @@ mod registration;
 mod signal;
 mod symmetric;
 
-pub use adopted::Adopted;
+pub use adopted::{Adopted, AdoptedSlice};
 pub use layout::{SIGNAL_CHANNELS, required_bytes};
 pub use operand::Operand;
 pub use plain::{DeviceBuffer, Ref};

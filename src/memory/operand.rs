@@ -14,7 +14,7 @@ mod sealed {
 }
 
 /// Memory of `T` that is borrowed for `'op`: a [`SymmetricBuffer`](crate::SymmetricBuffer) or a slice of one, a
-/// [`DeviceBuffer`](crate::DeviceBuffer), an [`Adopted`](crate::Adopted) or a [`Ref`](crate::Ref). Sealed.
+/// [`DeviceBuffer`](crate::DeviceBuffer), an [`Adopted`](crate::Adopted) or a slice of one, or a [`Ref`](crate::Ref). Sealed.
 pub trait Operand<'op, T: Element>: sealed::Sealed {}
 
 pub(crate) use sealed::Sealed;
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
             Place::Symmetric { group, offset_bytes } => {
                 Place::Symmetric { group, offset_bytes: offset_bytes + start_bytes as u64 }
             }
-            // A table of addresses is of whole operands.
+            // Parts need not begin at one offset on every rank.
             Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
         };
         Self { address: self.address.wrapping_add(start_bytes), elems: range.len(), place, ..*self }
@@ -62,6 +62,8 @@ pub(crate) enum Place {
         group: u64,
         /// Number of the table.
         slot: u32,
+        /// Offset from the addresses in the table, equal on every rank.
+        offset_bytes: u64,
     },
     /// Peers cannot address it; once a graph that captured it is registered, they can.
     Plain,

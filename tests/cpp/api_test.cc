@@ -108,6 +108,17 @@ void all_reduce() {
       CHECK(output == filled(count, 6));
     }
 
+    // By the addresses by which this rank reaches the memory already, and a slice alone.
+    std::vector<void*> peers;
+    for (std::size_t rank = 0; rank < 3; ++rank) peers.push_back(to.peer_data(rank));
+    const Adopted mapped = communicator.adopt(output.data(), count, Dtype::kF32, peers);
+    CHECK(mapped.is_shared());
+    CHECK(mapped.peer_data(2) == peers[2]);
+    std::fill(output.begin(), output.end(), 0.0f);
+    communicator.all_reduce(Operand(from, 7, 1000), Operand(mapped, 11, 1000), stream, Algorithm::kTwoShotZeroCopy);
+    communicator.synchronize(stream);
+    CHECK(std::count(output.begin(), output.end(), 6.0f) == 1000 && output[10] == 0 && output[11] == 6 && output[1010] == 6);
+
     std::fill(output.begin(), output.end(), 0.0f);
     communicator.all_reduce(input.data(), output.data(), count, stream);
     communicator.synchronize(stream);

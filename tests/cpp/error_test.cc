@@ -216,6 +216,12 @@ void operands() {
     // What one rank has no memory for, the others are told of.
     if (communicator.rank() == 0) CHECK_THROWS(kInvalidArgument, communicator.adopt(static_cast<float*>(nullptr), 1));
     if (communicator.rank() != 0) CHECK_THROWS(kPeer, communicator.adopt(values, 1));
+    // Addresses by which a rank is to reach the others' memory.
+    const auto mapped = [&](std::vector<void*> peers) { communicator.adopt(values, 1, Dtype::kF32, peers); };
+    CHECK(says(CHECK_THROWS(kInvalidArgument, mapped({})), "the number of addresses is 0, but the world size is 2"));
+    CHECK(says(CHECK_THROWS(kInvalidArgument, mapped({nullptr, nullptr})), "but the memory has elements"));
+    const Adopted adopted = communicator.adopt(values, 1);
+    CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(adopted, 1, 1), stream));
     const SymmetricBuffer taken = std::move(buffer);
     CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_reduce(buffer, stream)), "moved from"));
     CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(buffer, 0, 4), stream)), "moved from"));

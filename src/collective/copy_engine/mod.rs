@@ -225,7 +225,9 @@ impl Inner {
     fn of_peer(&self, operand: &View<'_>, peer: usize) -> Result<*mut u8> {
         let address = match operand.place {
             Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, offset_bytes)),
-            Place::Registered { slot, .. } => self.arena.registered(slot, peer),
+            Place::Registered { slot, offset_bytes, .. } => {
+                self.arena.registered(slot, peer).map(|address| address.wrapping_add(offset_bytes as usize))
+            }
             Place::Plain | Place::Pushed => None,
         };
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
