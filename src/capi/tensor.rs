@@ -93,17 +93,8 @@ impl Tensor {
             return Err(Error::invalid("the range", value, format!("the memory has {}", self.count)));
         }
         let skipped = start * self.dtype.bytes();
-        let place = match self.place {
-            Place::Symmetric { group, offset_bytes } => {
-                Place::Symmetric { group, offset_bytes: offset_bytes + skipped as u64 }
-            }
-            Place::Registered { group, slot, offset_bytes } => {
-                Place::Registered { group, slot, offset_bytes: offset_bytes + skipped as u64 }
-            }
-            place => place,
-        };
         let (address, owner) = ((self.address + skipped) as *mut u8, self.keeper.as_ref());
-        Ok(View { address, elems: count, place, device: &self.device, owner })
+        Ok(View { address, elems: count, place: self.place.after(skipped), device: &self.device, owner })
     }
 }
 

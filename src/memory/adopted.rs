@@ -166,14 +166,12 @@ impl<T: Element> Adopted<'_, T> {
     fn view_from(&self, start: usize, elems: usize) -> View<'_> {
         let (skipped, whole) = (start * size_of::<T>(), self.memory.view());
         let place = match &self.registration {
-            Some(registration) => Place::Registered {
-                group: registration.group_id(),
-                slot: registration.slot(),
-                offset_bytes: skipped as u64,
-            },
+            Some(registration) => {
+                Place::Registered { group: registration.group_id(), slot: registration.slot(), offset_bytes: 0 }
+            }
             None => Place::Pushed,
         };
-        View { place, elems, address: whole.address.wrapping_add(skipped), ..whole }
+        View { place: place.after(skipped), elems, address: whole.address.wrapping_add(skipped), ..whole }
     }
 }
 

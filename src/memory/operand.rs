@@ -36,9 +36,7 @@ impl<'a> View<'a> {
         debug_assert!(range.end <= self.elems, "a part lies inside its operand");
         let start_bytes = range.start * dtype.bytes();
         let place = match self.place {
-            Place::Symmetric { group, offset_bytes } => {
-                Place::Symmetric { group, offset_bytes: offset_bytes + start_bytes as u64 }
-            }
+            place @ Place::Symmetric { .. } => place.after(start_bytes),
             // Parts need not begin at one offset on every rank.
             Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
         };
@@ -69,6 +67,21 @@ pub(crate) enum Place {
     Plain,
     /// Peers cannot address it: it is registered, and some rank's memory cannot be shared.
     Pushed,
+}
+
+impl Place {
+    /// How peers reach what lies `bytes` behind the operand's start, as far behind on every rank.
+    pub(crate) fn after(self, bytes: usize) -> Self {
+        match self {
+            Self::Symmetric { group, offset_bytes } => {
+                Self::Symmetric { group, offset_bytes: offset_bytes + bytes as u64 }
+            }
+            Self::Registered { group, slot, offset_bytes } => {
+                Self::Registered { group, slot, offset_bytes: offset_bytes + bytes as u64 }
+            }
+            Self::Plain | Self::Pushed => self,
+        }
+    }
 }
 
 /// Access to [`View`] inside the crate.
