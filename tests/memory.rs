@@ -378,25 +378,26 @@ fn memory_of_another_device_is_refused() {
 /// Waiting for one of them would not be waiting for the other: memory would be freed under a kernel.
 #[test]
 fn two_host_devices_do_not_mix() {
-    let [ours, other] = [Device::host().unwrap(), Device::host().unwrap()];
-    let mut ranks = Threads::new(1).unwrap();
-    let communicator = Communicator::open(ranks.remove(0), &ours, small()).unwrap();
-    let streams = [&ours, &other].map(|device| Stream::new(device).unwrap());
-    let buffers = [&ours, &other].map(|device| DeviceBuffer::<f32>::new(device, 16).unwrap());
-    for (buffer, stream, what) in [(0, 1, "stream"), (1, 0, "input")] {
-        let error = communicator.all_reduce_in_place(&buffers[buffer], &streams[stream]).unwrap_err();
-        let message = error.to_string();
-        assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
-        assert!(
-            message.contains(&format!("the {what}'s device")) && message.contains("use clones of one"),
-            "{message}"
-        );
-    }
-    let graph = streams[0].capture(|capture| communicator.all_reduce_in_place(&buffers[0], capture)).unwrap();
-    assert!(matches!(graph.launch(&streams[1]), Err(Error::InvalidArgument { .. })));
-    graph.launch(&Stream::new(&ours.clone()).unwrap()).unwrap();
-    drop(graph);
-    communicator.close().unwrap();
+    world::meet(1, |bootstrap| {
+        let [ours, other] = [Device::host().unwrap(), Device::host().unwrap()];
+        let communicator = Communicator::open(bootstrap, &ours, small()).unwrap();
+        let streams = [&ours, &other].map(|device| Stream::new(device).unwrap());
+        let buffers = [&ours, &other].map(|device| DeviceBuffer::<f32>::new(device, 16).unwrap());
+        for (buffer, stream, what) in [(0, 1, "stream"), (1, 0, "input")] {
+            let error = communicator.all_reduce_in_place(&buffers[buffer], &streams[stream]).unwrap_err();
+            let message = error.to_string();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
+            assert!(
+                message.contains(&format!("the {what}'s device")) && message.contains("use clones of one"),
+                "{message}"
+            );
+        }
+        let graph = streams[0].capture(|capture| communicator.all_reduce_in_place(&buffers[0], capture)).unwrap();
+        assert!(matches!(graph.launch(&streams[1]), Err(Error::InvalidArgument { .. })));
+        graph.launch(&Stream::new(&ours.clone()).unwrap()).unwrap();
+        drop(graph);
+        communicator.close().unwrap();
+    });
 }
 
 #[test]
