@@ -309,6 +309,9 @@ impl Arena {
         self.group.settle()?;
         self.let_go();
         self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
+        // Peers may be in the barrier yet, and a process may end before the last clone is dropped: a goodbye tells them apart
+        // from a death.
+        self.group.hang_up();
         let lent = std::mem::take(&mut *self.lent.lock());
         drop(lent);
         Ok(())

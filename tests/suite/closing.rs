@@ -1,8 +1,9 @@
 //! How a group ends: with work in flight, and with work that fails while ranks wait for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use symmetra::bootstrap::Threads;
+use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{Config, DeviceBuffer, Error, SymmetricBuffer};
 
 use crate::support::world::{Gate, meet, open};
@@ -105,4 +106,23 @@ fn a_communicator_that_is_dropped_waits_for_no_peer() {
         }
         gate.pass();
     });
+}
+
+/// Peers may be in the last exchange yet when a rank's `close` has returned: whatever becomes of that rank, they end well.
+#[test]
+fn a_rank_may_come_to_grief_as_soon_as_it_has_closed() {
+    let mut small = config();
+    small.heap_bytes = 64 << 10;
+    for _ in 0..60 {
+        meet(4, |bootstrap| {
+            let number = bootstrap.rank();
+            let Rank { communicator, .. } = open(bootstrap, &small).unwrap();
+            communicator.clone().close().unwrap_or_else(|error| panic!("rank {number}: {error}"));
+            let grief = catch_unwind(AssertUnwindSafe(|| {
+                let _held = communicator;
+                resume_unwind(Box::new(()));
+            }));
+            assert!(grief.is_err());
+        });
+    }
 }
