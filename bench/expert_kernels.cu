@@ -184,8 +184,8 @@ void dispatch(const std::vector<Rank>& ranks, uint32_t number, uint32_t tokens) 
   args.output = rank.received;
   args.into.scales = rank.scales;
   args.into.counts = rank.counts;
-  launch(expert_receive<RowProtocol>, rank, args, kExpertReceive, up(expected, at_once) / at_once, Plan::row / 16 * at_once,
-         kMostAheadThreads);
+  launch(expert_receive<RowProtocol>, rank, args, kExpertReceive, up(expected, at_once) / at_once,
+         up(Plan::row / 16 * at_once, 32) + at_once * kTopK, kMostAheadThreads);
 }
 
 void combine(const std::vector<Rank>& ranks, uint32_t number, uint32_t tokens) {

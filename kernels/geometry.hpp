@@ -340,7 +340,8 @@ constexpr bool has_packets(const ExpertArgs& args) {
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   const uint64_t scan = uint64_t{threads} * kScanWords, top_k = args.top_k;
   if (args.task != kExpertReceive) return scan + kMaxWorld + 2 * kMostTopK + (args.hidden + kCodeGroup - 1) / kCodeGroup;
-  const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, lists = args.rows_at_once * ((top_k + 3) / 4 * 4 + 2 * top_k);
+  const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, pairs = args.rows_at_once * top_k;
+  const uint64_t lists = args.rows_at_once * ((top_k + 3) / 4 * 4) + (pairs + 3) / 4 * 4 + pairs;
   const uint64_t held = args.holds != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;
   return scan + heads + args.copies + 2 * uint64_t{args.local} + lists + held;
 }

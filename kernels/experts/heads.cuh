@@ -23,16 +23,21 @@ constexpr uint16_t kNoRank = 0xFFFF;
 class ExpertTable {
  public:
   SYMMETRA_DEVICE explicit ExpertTable(const ExpertArgs& args)
-      : starts_(args.table), words_(starts_ + args.world + 1), choices_(words_ + args.experts), rank_(args.rank), experts_(args.experts) {}
+      : starts_(args.table),
+        words_(starts_ + args.world + 1),
+        choices_(words_ + args.experts),
+        rank_(args.rank),
+        experts_(args.experts),
+        top_k_(args.top_k) {}
 
   SYMMETRA_DEVICE bool has(int64_t expert) const { return expert >= 0 && expert < int64_t{experts_}; }
 
-  /// Where a token of this rank goes for an expert: all choices in turn.
-  SYMMETRA_DEVICE Target target(int64_t expert, uint32_t token) const {
+  /// Where a pair of this rank goes for its expert: all choices in turn, by the number of its token.
+  SYMMETRA_DEVICE Target target(int64_t expert, uint32_t pair) const {
     if (!has(expert)) return {kNoCopy, kNoRank};
     uint32_t word = words_[expert];
     const uint32_t count = word >> 20;
-    if (count > 1) word = choices_[(word & 0xFFFF) + (uint64_t{rank_} + token) % count];
+    if (count > 1) word = choices_[(word & 0xFFFF) + (rank_ + pair / top_k_) % count];
     return {static_cast<uint16_t>(word), static_cast<uint16_t>(word >> 16 & 0xF)};
   }
 
@@ -49,6 +54,7 @@ class ExpertTable {
   const uint32_t* choices_;
   uint32_t rank_;
   uint32_t experts_;
+  uint32_t top_k_;
 };
 
 /// The heads of all ranks.
@@ -109,7 +115,7 @@ class Asked {
   SYMMETRA_DEVICE bool is_bad(uint32_t pair) const { return is_bad(expert(pair)); }
   SYMMETRA_DEVICE bool is_bad(int64_t expert) const { return expert != -1 && !table_.has(expert); }
   SYMMETRA_DEVICE Target target(uint32_t pair) const { return target(pair, expert(pair)); }
-  SYMMETRA_DEVICE Target target(uint32_t pair, int64_t expert) const { return table_.target(expert, pair / args_.top_k); }
+  SYMMETRA_DEVICE Target target(uint32_t pair, int64_t expert) const { return table_.target(expert, pair); }
   SYMMETRA_DEVICE uint16_t copy(uint32_t pair) const { return target(pair).copy; }
   /// The head without what follows it. All threads of the block call it: `bad`: whether a thread has a bad pair; each says its
   /// first, or kNone.

@@ -10,12 +10,12 @@ struct ReceiveShared {
   uint32_t room;          ///< words for the copies of a head
   uint32_t stride;        ///< words for the places of a row
   uint32_t* places;       ///< for each of the block's tokens: the places of its row, of which some are kNone
+  uint32_t* experts;      ///< for each pair of the block's tokens: the local expert, or kNone
   uint32_t* heads;        ///< kHeadWords a rank
   uint32_t* copies;       ///< of the pairs of all ranks, two a word, where the block holds them
   uint32_t* pairs;        ///< for each copy: pairs of all ranks
   uint32_t* before;       ///< for each local expert: pairs ahead of the block's tokens
   uint32_t* offsets;      ///< for each local expert: its first row, where experts have no equal room
-  uint32_t* experts;      ///< for each pair of the block's tokens: the local expert, or kNone
   uint32_t* pair_places;  ///< for each pair of the block's tokens: its place, or kNone
   uint32_t* scan;         ///< kScanWords a thread
 
@@ -23,13 +23,13 @@ struct ReceiveShared {
       : room((args.max_tokens * args.top_k + 3) / 4 * 2),  // whole packets
         stride((args.top_k + 3) / 4 * 4),                  // read four at once
         places(words),
-        heads(places + args.rows_at_once * stride),
+        experts(places + args.rows_at_once * stride),
+        heads(experts + (args.rows_at_once * args.top_k + 3) / 4 * 4),
         copies(heads + kHeadWords * args.world),
         pairs(copies + (args.holds != 0 ? args.world * room : 0)),
         before(pairs + args.copies),
         offsets(before + args.local),
-        experts(offsets + args.local),
-        pair_places(experts + args.rows_at_once * args.top_k),
+        pair_places(offsets + args.local),
         scan(pair_places + args.rows_at_once * args.top_k) {}
 };
 
@@ -130,8 +130,9 @@ class Heard {
   /// head, in turn, that the call does not use.
   SYMMETRA_DEVICE void scrub() const {
     constexpr uint32_t kRarely = 16;
+    if (platform::block() != platform::blocks() - 1 || platform::thread() != 0) return;
     const uint32_t turn = packets_.epoch() / args_.buffers;
-    if (turn % kRarely != 0 || platform::block() != platform::blocks() - 1 || platform::thread() != 0) return;
+    if (turn % kRarely != 0) return;
     const uint32_t i = turn / kRarely % args_.telling_packets;
     for (uint32_t source = 0; source < args_.world; ++source) {
       if (i >= packets_.head_packets(tokens(source))) platform::store_packet(packets_.telling(args_.rank, source, i), Packet{});

@@ -9,7 +9,7 @@ namespace symmetra::kernels {
 struct RowTarget {
   uint8_t* base;    ///< of place 0; null: nobody asks for them
   uint32_t stride;  ///< bytes from a place to the next
-  bool whole;       ///< each is sixteen bytes, at a multiple of sixteen
+  bool whole;       ///< somebody asks for them, and each is sixteen bytes, at a multiple of sixteen
 };
 
 /// One receive, from the view of a block. Whatever needs no head is done before heads are awaited.
@@ -25,7 +25,9 @@ class Receive {
     rows_packets_ = row_packets<Protocol>(args.row_bytes);
     scales_at_ = static_cast<uint32_t>(args.scales_offset / 16);
     const uint32_t scale_bytes = code_groups(args) * (args.scales == kCodeScalesE8M0 ? 1 : 4);
-    const auto whole = [](const void* base, uint32_t stride) { return (reinterpret_cast<uintptr_t>(base) | stride) % 16 == 0; };
+    const auto whole = [](const void* base, uint32_t stride) {
+      return base != nullptr && (reinterpret_cast<uintptr_t>(base) | stride) % 16 == 0;
+    };
     auto* const output = static_cast<uint8_t*>(args.output);
     auto* const scales = static_cast<uint8_t*>(args.into.scales);
     payload_ = {output, args.payload_bytes, whole(output, args.payload_bytes)};
@@ -39,26 +41,23 @@ class Receive {
   /// Receives the tokens of this block. Each block finds whether something is wrong with the heads, in which case all ranks
   /// find the same and no row gets a place.
   SYMMETRA_DEVICE void run() {
-    // The first packet of the first row, and the first weight, are on their way while the block finds out where they go.
+    begin_group();
+    heard_.tally(source_, first_, true);
+    // The first packet of the first row, and the first weight, are on their way while the block finds out where they go. Earlier
+    // they would not be here: they follow the heads.
     Incoming<Protocol, 1> ahead;
     ahead.none(0);
     Packet weight{};
     if (first_ < args_.max_tokens) {
       if (platform::thread() * 16 < args_.row_bytes) look(ahead, first_, platform::thread());
-      const uint32_t pair = first_ * args_.top_k + from_end();
-      if (from_end() < args_.rows_at_once * args_.top_k && pair < heard_.tokens(source_) * args_.top_k) {
-        weight = platform::load_packet(weight_packet(pair));
-      }
+      if (from_end() < rows_ * args_.top_k) weight = platform::load_packet(weight_packet(first_ * args_.top_k + from_end()));
     }
-    heard_.tally(source_, first_, true);
     platform::sync_block();
     const bool wrong = heard_.is_wrong(), tells = platform::block() == platform::blocks() - 1;
     if (tells && platform::thread() == 0) ExpertState(args_).failed() = wrong;
     if (wrong) return;
     if (args_.layout != kRowsPadded) place_experts();
     for (;;) {
-      const uint32_t count = heard_.tokens(source_), rest = first_ < count ? count - first_ : 0;
-      rows_ = rest < args_.rows_at_once ? rest : args_.rows_at_once;
       if (args_.layout == kRowsByRank) place_rows();
       place_pairs();
       platform::sync_block();
@@ -73,6 +72,7 @@ class Receive {
       SYMMETRA_ROLLED
       for (uint32_t i = platform::thread(); i < args_.local; i += platform::threads()) shared_.before[i] = 0;
       platform::sync_block();
+      begin_group();
       heard_.tally(source_, first_, false);
       platform::sync_block();
     }
@@ -91,6 +91,18 @@ class Receive {
   /// of other sources between them, so that a block knows its first one before it knows how many there are.
   SYMMETRA_DEVICE void advance() {
     for (; source_ >= args_.world; source_ -= args_.world) first_ += args_.rows_at_once;
+  }
+
+  /// Lists the experts of the block's tokens. A sync must follow.
+  SYMMETRA_DEVICE void begin_group() {
+    const uint32_t tokens = heard_.tokens(source_), rest = first_ < tokens ? tokens - first_ : 0;
+    rows_ = rest < args_.rows_at_once ? rest : args_.rows_at_once;
+    const uint32_t first = first_ * args_.top_k, count = rows_ * args_.top_k;
+    SYMMETRA_ROLLED
+    for (uint32_t i = from_end(); i < count; i += platform::threads()) {
+      const uint32_t expert = heard_.copy_of(source_, first + i) - args_.first_copy;
+      shared_.experts[i] = expert < args_.local ? expert : kNone;
+    }
   }
 
   /// Finds the first row of each local expert, where experts have no equal room.
@@ -139,16 +151,18 @@ class Receive {
     const uint32_t first = first_ * args_.top_k, count = rows_ * args_.top_k;
     SYMMETRA_ROLLED
     for (uint32_t i = from_end(); i < count; i += platform::threads()) {
-      const uint32_t copy = heard_.copy_of(source_, first + i), expert = copy - args_.first_copy, row = row_of(i);
-      const bool here = expert < args_.local;
+      const uint32_t expert = shared_.experts[i], row = row_of(i);
       uint32_t place = kNone;
-      if (here) {
+      if (expert != kNone) {
         place = offset_of(expert) + shared_.before[expert];
         SYMMETRA_ROLLED
-        for (uint32_t earlier = 0; earlier < i; ++earlier) place += heard_.copy_of(source_, first + earlier) == copy;
+        for (uint32_t earlier = 0; earlier < i; earlier += 4) {
+          const auto experts = platform::load_shared<Words<4>>(shared_.experts + earlier);
+          SYMMETRA_UNROLL
+          for (uint32_t j = 0; j < 4; ++j) place += earlier + j < i && experts.word[j] == expert;
+        }
         places.pairs[uint64_t{source_} * args_.max_tokens * args_.top_k + first + i] = place;
       }
-      shared_.experts[i] = here ? expert : kNone;
       shared_.pair_places[i] = place;
       if (!by_rank) shared_.places[row * shared_.stride + i - row * args_.top_k] = place;
     }
@@ -184,15 +198,17 @@ class Receive {
           if (!incoming.await(waiter_, packets_.epoch())) break;
           here = true;
         }
-        SYMMETRA_UNROLL
-        for (uint32_t j = 0; j < 4; ++j) {
-          const uint32_t place = places.word[j];
-          if (place == kNone || target.base == nullptr) continue;
-          uint8_t* const into = target.base + uint64_t{place} * target.stride;
-          if (target.whole) {
-            platform::store(into + uint64_t{number} * 16, incoming.data(0));
-          } else {
-            put(row * args_.top_k + k + j, place, scales, number, incoming.data(0));
+        if (target.whole) {
+          SYMMETRA_UNROLL
+          for (uint32_t j = 0; j < 4; ++j) {
+            uint8_t* const into = target.base + uint64_t{places.word[j]} * target.stride + uint64_t{number} * 16;
+            if (places.word[j] != kNone) platform::store(into, incoming.data(0));
+          }
+        } else if (target.base != nullptr) {
+          SYMMETRA_ROLLED
+          for (uint32_t j = k; j < k + 4; ++j) {
+            const uint32_t place = shared_.places[row * shared_.stride + j];
+            if (place != kNone) put(row * args_.top_k + j, place, scales, number, incoming.data(0));
           }
         }
       }
@@ -230,9 +246,13 @@ class Receive {
     SYMMETRA_ROLLED
     for (uint32_t i = from_end(); i < count; i += platform::threads(), weight = {}) {
       const uint32_t row = row_of(i), k = i - row * args_.top_k, pair = first + i, token = first_ + row;
-      bool comes = false;
+      uint32_t none = kNone;
       SYMMETRA_ROLLED
-      for (uint32_t other = 0; other < args_.top_k; ++other) comes |= shared_.experts[row * args_.top_k + other] != kNone;
+      for (uint32_t other = 0; other < shared_.stride; other += 4) {
+        const auto row_places = platform::load_shared<Words<4>>(shared_.places + row * shared_.stride + other);
+        none &= row_places.word[0] & row_places.word[1] & row_places.word[2] & row_places.word[3];
+      }
+      const bool comes = none != kNone;
       const uint32_t row_place = by_rank ? shared_.places[row * shared_.stride] : 0;
       if (k == 0) places.tokens[uint64_t{source_} * args_.max_tokens + token] = comes ? row_place : kNone;
       if (!comes) continue;

@@ -18,6 +18,8 @@ use crate::stream::Stream;
 
 /// Bytes of a packet.
 const PACKET_BYTES: usize = 16;
+/// Threads that run together, on most devices.
+const TEAM: usize = 32;
 /// Everything in a region begins at a multiple of this.
 const ALIGN: usize = 256;
 /// Most copies of experts: a receiving block counts all of them in its own memory.
@@ -198,7 +200,9 @@ impl Inner {
             holds: (form.held_words() <= MOST_HELD_WORDS).into(),
             ..self.packet_args(args::kExpertReceive, underway, Operation::Dispatch)?
         };
-        Ok(self.packed(receive, [expected.div_ceil(at_once), form.row_bytes / PACKET_BYTES * at_once]))
+        // Pairs get teams of their own: within a team they would wait for packets of rows, one after the other.
+        let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + at_once * form.top_k;
+        Ok(self.packed(receive, [expected.div_ceil(at_once), items]))
     }
 
     /// What both kernels of a combine have in common.

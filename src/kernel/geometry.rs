@@ -252,7 +252,9 @@ fn expert_words(step: &ExpertArgs) -> u32 {
     if step.task != args::kExpertReceive {
         return args::kMaxWorld + 2 * args::kMostTopK + step.hidden.div_ceil(args::kCodeGroup);
     }
-    let lists = u32::from(step.rows_at_once) * (step.top_k.next_multiple_of(4) + 2 * step.top_k);
+    let rows = u32::from(step.rows_at_once);
+    let pairs = rows * step.top_k;
+    let lists = rows * step.top_k.next_multiple_of(4) + pairs.next_multiple_of(4) + pairs;
     let heads = size_of::<ExpertHead>() as u32 / 4 * step.world;
     let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
     heads + step.copies + 2 * step.local + lists + held
