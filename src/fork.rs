@@ -38,11 +38,13 @@ impl Maker {
     }
 
     /// Whether this process is the maker. Costs one load.
+    #[inline]
     pub(crate) fn is_here(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 
     /// Refuses to use `what`, for example "a stream", in a child of the maker. Costs one load.
+    #[inline]
     pub(crate) fn check(self, what: &str) -> Result<()> {
         if self.is_here() { Ok(()) } else { Err(elsewhere(what)) }
     }

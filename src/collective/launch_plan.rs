@@ -13,7 +13,7 @@ use crate::group::{CODEC_SHIFT, Call};
 use crate::kernel::args;
 use crate::kernel::geometry::Launch;
 use crate::memory::View;
-use crate::op::{self, Strip};
+use crate::op::{self, Codec, Strip};
 use crate::stream::Enqueue;
 use crate::types::WAY_NOTHING;
 
@@ -69,7 +69,9 @@ impl Inner {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
         };
-        call.options.check_codec(call.dtype, self.group.config().determinism)?;
+        if call.options.codec != Codec::None {
+            call.options.check_codec(call.dtype, self.group.config().determinism)?;
+        }
         let operands = [input, output];
         if input.elems == 0 {
             return Ok(Prepared::Empty(call.noted(0, WAY_NOTHING)));
@@ -167,6 +169,7 @@ impl Inner {
 }
 
 /// The words that ranks compare of an all-reduce of so many elements.
+#[inline]
 fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize) -> Call {
     let bytes = call.noted_bytes((elems * plan.dtype.bytes()) as u64);
     let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));

@@ -248,6 +248,7 @@ impl Device {
     }
 
     /// Refuses to use `what`, which belongs to the device, in a forked child. Costs one load.
+    #[inline]
     pub(crate) fn check_process(&self, what: &str) -> Result<()> {
         self.0.maker.check(what)
     }

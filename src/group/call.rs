@@ -40,6 +40,7 @@ impl Call {
         if form > 1 { self.mixed(&[form]) } else { self }
     }
 
+    #[inline]
     fn mixed(self, numbers: &[u64]) -> Self {
         let mixed = numbers
             .iter()

@@ -73,6 +73,7 @@ impl History {
     }
 
     /// Adds a call. Only the rank itself writes, from one thread at a time.
+    #[inline]
     pub(crate) fn push(&self, call: Call) {
         let number = self.enqueued.load(Ordering::Relaxed);
         let digest = digest(self.digest.load(Ordering::Relaxed), call);

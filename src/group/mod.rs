@@ -170,6 +170,7 @@ impl Group {
         self.enter_well().map(drop)
     }
 
+    #[inline(always)]
     fn enter_well(&self) -> Result<Entered<'_>> {
         self.0.device.check_process("a group")?;
         // The lock is taken when the group is about to close.
@@ -180,6 +181,7 @@ impl Group {
 
     /// Checks for a call that the group is open and well and that no rank has left, and keeps the group open until the
     /// result is dropped. Until then the peers' memory stays mapped. Does not block.
+    #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
         let entered = self.enter_well()?;
         self.0.health.all_here()?;
@@ -282,6 +284,7 @@ impl Group {
     }
 
     /// Adds a call to this rank's history. One thread at a time.
+    #[inline]
     pub(crate) fn note(&self, call: Call) {
         self.0.health.pages[self.0.rank].history.push(call);
     }

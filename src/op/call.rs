@@ -118,6 +118,7 @@ impl<'v> Call<'v> {
 
     /// What else ranks must do alike: the rows of a tensor that is cut along a dimension, or a number of a norm's
     /// settings. 1 for other calls and calls without elements.
+    #[inline]
     pub(crate) fn form(&self) -> u64 {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,

@@ -39,9 +39,6 @@ impl AllReduceOptions {
     /// Checks that the codec can do what else the options ask for.
     pub(crate) fn check_codec(&self, dtype: Dtype, determinism: Determinism) -> Result<()> {
         let Self { reduction, algorithm, codec } = *self;
-        if codec == Codec::None {
-            return Ok(());
-        }
         let refuse = |what: String, reason: &str| Err(Error::unsupported(what, reason));
         if !codec.carries(dtype, reduction) {
             let reason = "a codec carries sums and averages of f16 and bf16";

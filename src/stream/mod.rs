@@ -210,6 +210,7 @@ impl Stream {
 
     /// Whether the stream is being captured by a caller. Asks the runtime only where others know the handle, because a
     /// call on the way to a launch asks.
+    #[inline]
     pub(crate) fn is_captured_natively(&self) -> Result<bool> {
         if self.0.exposed.load(Ordering::Relaxed) { self.is_capturing() } else { Ok(false) }
     }
@@ -261,6 +262,7 @@ impl Stream {
     }
 
     /// Keeps captures from starting while the result lives.
+    #[inline]
     fn eager(&self, call: &'static str) -> Result<RwLockReadGuard<'_, bool>> {
         self.0.device.check_process("a stream")?;
         // The lock is taken when a capture is about to start or has just ended.
