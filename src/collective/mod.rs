@@ -15,6 +15,7 @@ mod expert_step;
 mod first_call;
 mod graph_part;
 mod launch_plan;
+mod local;
 mod norm;
 mod norm_choice;
 mod note_nccl;

@@ -112,6 +112,11 @@ impl Coordinator {
         self.serving.run(backend, &self.facts, call, queue)
     }
 
+    /// Refuses a call without operands that no backend serves, or none that can be captured.
+    pub(crate) fn check_served(&self, call: &Call<'_>, captured: bool) -> Result<()> {
+        self.select(&Request::of(call, captured)).map(drop)
+    }
+
     fn select(&self, request: &Request) -> Result<Backend> {
         self.facts.select(request).map_err(|reason| {
             let reduction = request.reduction.map(|reduction| format!(" ({reduction})")).unwrap_or_default();

@@ -26,10 +26,12 @@ mod alone;
 mod config;
 mod coordinator;
 mod layout;
+mod mixed;
 mod named;
 mod objects;
 mod opening;
 mod origin;
+pub(crate) mod over;
 mod quantised;
 mod rendezvous;
 
@@ -56,6 +58,7 @@ pub use alone::GroupConfig;
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
 pub use layout::{Layout, Parallelism};
+pub use mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 pub use named::{Tensor, Value};
 pub use rendezvous::InitMethod;
 

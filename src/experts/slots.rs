@@ -6,8 +6,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Inner;
 use super::form::Form;
-use super::over::Over;
 use super::pending::{Line, Pending};
+use crate::environment::over::Over;
 use crate::error::{Error, Operation, Result};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, WithView};
 use crate::op::Held;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::config::{ExpertConfig, Placement};
-use super::over::Over;
 use super::{Experts, Inner};
 use crate::bootstrap::{Directory, Local, until};
 use crate::collective::Communicator;
+use crate::environment::over::Over;
 use crate::error::{Error, Result};
 
 /// Where survivors can meet: each rank keeps a directory, which all ranks know, because nobody knows who will survive.

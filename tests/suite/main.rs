@@ -22,6 +22,7 @@ mod graphs;
 mod hosts;
 mod layers;
 mod low_contention;
+mod mixed;
 mod most_blocks;
 mod norm;
 mod numerics;

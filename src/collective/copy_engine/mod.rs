@@ -9,14 +9,12 @@ use std::sync::Arc;
 
 use super::graph_part::Recorded;
 use super::reach::arena_offset;
-use super::{Communicator, Inner, shape_of};
+use super::{Communicator, Inner};
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Call as Noted, MAX_WORLD_SIZE};
-use crate::kernel::args;
-use crate::kernel::geometry;
 use crate::memory::{Place, View};
-use crate::op::{Call, Shape};
+use crate::op::{Call, Shape, Strip};
 use crate::stream::Enqueue;
 use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
@@ -243,39 +241,11 @@ impl Inner {
     ) -> Result<()> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let bytes = copies.bytes as u64;
-        let mut launch = geometry::zero_copy(shape_of(&self.group), bytes.div_ceil(16));
+        let what = (copies.call.op.operation.number(), copies.call.dtype, copies.call.options.reduction);
         // The barrier before it also launches without programmatic overlap.
-        launch.geometry.programmatic = 0;
-        let only_own = |value: u64| std::array::from_fn(|other| if other == rank { value } else { 0 });
-        let mut into = [std::ptr::null_mut(); MAX_WORLD_SIZE];
-        into[rank] = output;
-        let args = args::ExchangeArgs {
-            state: std::ptr::null_mut(),
-            wait: self.arena.wait(false),
-            rank: rank as u32,
-            world: world as u32,
-            lanes_log2: launch.lanes_log2,
-            algorithm: args::kReduceLocal,
-            op: copies.call.op.operation.number(),
-            root: 0,
-            dtype: copies.call.dtype as u32,
-            reduction: copies.call.options.reduction as u32,
-            slot_packets: 0,
-            largest_bytes: bytes,
-            learned: std::ptr::null(),
-            peers: [std::ptr::null_mut(); MAX_WORLD_SIZE],
-            from: brought,
-            into,
-            send_bytes: [0; MAX_WORLD_SIZE],
-            receive_bytes: only_own(bytes),
-            row_bytes: 0,
-            from_pitch_bytes: 0,
-            into_pitch_bytes: 0,
-            table: std::ptr::null(),
-            theirs_bytes: [0; MAX_WORLD_SIZE],
-        };
+        let (args, geometry) = self.local_reduction(what, (&brought, rank, world), Strip { address: output, bytes });
         // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
-        beside.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+        beside.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &geometry) })
     }
 }
 

@@ -1,28 +1,28 @@
-//! What experts run over: a communicator's own kernels, or whatever serves a parallel group.
+//! What experts and grids run over: a communicator's own kernels, or whatever serves a group.
 
+use super::coordinator::Coordinator;
 use crate::collective::Communicator;
 use crate::device::Device;
-use crate::environment::Coordinator;
 use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::stream::{Enqueue, Stream};
 
 /// A group's operations.
 #[derive(Clone)]
-pub(super) enum Over {
+pub(crate) enum Over {
     Communicator(Communicator),
     Coordinator(Coordinator),
 }
 
 impl Over {
-    pub(super) fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         match self {
             Self::Communicator(communicator) => communicator.rank(),
             Self::Coordinator(coordinator) => coordinator.rank(),
         }
     }
 
-    pub(super) fn world_size(&self) -> usize {
+    pub(crate) fn world_size(&self) -> usize {
         match self {
             Self::Communicator(communicator) => communicator.world_size(),
             Self::Coordinator(coordinator) => coordinator.world_size(),
@@ -30,47 +30,55 @@ impl Over {
     }
 
     /// The communicator of the ranks of this host.
-    pub(super) fn local(&self) -> &Communicator {
+    pub(crate) fn local(&self) -> &Communicator {
         match self {
             Self::Communicator(communicator) => communicator,
             Self::Coordinator(coordinator) => coordinator.local(),
         }
     }
 
-    pub(super) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         self.local().device()
     }
 
     /// The communicator whose own kernels run the group's operations, if they do. Equal on every rank.
-    pub(super) fn own(&self) -> Option<&Communicator> {
+    pub(crate) fn own(&self) -> Option<&Communicator> {
         match self {
             Self::Communicator(communicator) => Some(communicator),
             Self::Coordinator(coordinator) => coordinator.on_own_kernels_alone(),
         }
     }
 
-    pub(super) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.run(call, queue),
             Self::Coordinator(coordinator) => coordinator.run(call, queue),
         }
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    /// Refuses a call that nothing serves, or that cannot be captured. Enqueues nothing.
+    pub(crate) fn check_served(&self, call: &Call<'_>, captured: bool) -> Result<()> {
+        match self {
+            Self::Communicator(_) => Ok(()),
+            Self::Coordinator(coordinator) => coordinator.check_served(call, captured),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.group().check(),
             Self::Coordinator(coordinator) => coordinator.check(),
         }
     }
 
-    pub(super) fn synchronize(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn synchronize(&self, stream: &Stream) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.synchronize(stream),
             Self::Coordinator(coordinator) => coordinator.synchronize(stream),
         }
     }
 
-    pub(super) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         match self {
             Self::Communicator(communicator) => communicator.group().all_gather_bytes(bytes),
             Self::Coordinator(coordinator) => coordinator.all_gather_bytes(bytes),
@@ -79,7 +87,7 @@ impl Over {
 
     /// Refuses unequal words on all ranks, with those of this rank or rank 0 and of the first that differs. Collective;
     /// blocks.
-    pub(super) fn agree(&self, what: &str, words: &str) -> Result<()> {
+    pub(crate) fn agree(&self, what: &str, words: &str) -> Result<()> {
         let all = self.all_gather_bytes(words.as_bytes())?;
         let said = |rank: usize| String::from_utf8_lossy(&all[rank]).into_owned();
         match (1..all.len()).find(|rank| all[*rank] != all[0]) {
@@ -91,7 +99,7 @@ impl Over {
     }
 
     /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. Collective; blocks.
-    pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
+    pub(crate) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
         crate::bootstrap::hello::together(what, local, |words| self.all_gather_bytes(words))
     }
 }

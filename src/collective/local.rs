@@ -1,0 +1,96 @@
+//! Work of one rank between collectives: reductions of parts that are in its memory, and copies.
+#![allow(unsafe_code)]
+
+use super::exchange::copy;
+use super::{Communicator, Inner, shape_of};
+use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
+use crate::kernel::args::{self, Geometry};
+use crate::kernel::geometry;
+use crate::memory::View;
+use crate::op::{REDUCE, Strip};
+use crate::stream::Enqueue;
+use crate::types::{Dtype, Reduction};
+
+impl Communicator {
+    /// Copies one operand to another of equal length. The caller ensures that they do not overlap.
+    pub(crate) fn copy_own(&self, dtype: Dtype, [from, into]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+        let _entered = self.0.group.enter()?;
+        copy(Strip::whole(from, dtype), Strip::whole(into, dtype), queue)
+    }
+
+    /// Reduces parts that follow each other in `from` into `into`, in their order, rounding once. Ordered by the queue alone.
+    /// The caller ensures that the operands do not overlap.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for more parts than a kernel takes.
+    pub(crate) fn reduce_own(
+        &self,
+        (dtype, reduction): (Dtype, Reduction),
+        parts: usize,
+        [from, into]: [&View<'_>; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let _entered = self.0.group.enter()?;
+        if parts > MAX_WORLD_SIZE {
+            let reason = format!("a kernel takes {MAX_WORLD_SIZE}");
+            return Err(Error::unsupported(format!("a {reduction} of {parts} parts"), reason));
+        }
+        let output = Strip::whole(into, dtype);
+        if output.bytes == 0 {
+            return Ok(());
+        }
+        let mut sources = [std::ptr::null::<u8>(); MAX_WORLD_SIZE];
+        for (number, source) in sources.iter_mut().enumerate().take(parts) {
+            *source = Strip::part(from, number, output.bytes).address;
+        }
+        let what = (REDUCE.operation.number(), dtype, reduction);
+        let (args, geometry) = self.0.local_reduction(what, (&sources, 0, parts), output);
+        // SAFETY: the parts and the output lie in operands that the caller lends for as long as the device uses them
+        // (caller's duty, bounds).
+        queue.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &geometry) })
+    }
+}
+
+impl Inner {
+    /// The launch that reduces as many sources as there are ranks, of which the caller's own has number `rank`. It overlaps no
+    /// kernel before it.
+    pub(super) fn local_reduction(
+        &self,
+        (operation, dtype, reduction): (u32, Dtype, Reduction),
+        (sources, rank, world): (&[*const u8; MAX_WORLD_SIZE], usize, usize),
+        output: Strip,
+    ) -> (args::ExchangeArgs, Geometry) {
+        let bytes = output.bytes;
+        let mut launch = geometry::zero_copy(shape_of(&self.group), bytes.div_ceil(16));
+        launch.geometry.programmatic = 0;
+        let mut into = [std::ptr::null_mut(); MAX_WORLD_SIZE];
+        into[rank] = output.address;
+        let args = args::ExchangeArgs {
+            state: std::ptr::null_mut(),
+            wait: self.arena.wait(false),
+            rank: rank as u32,
+            world: world as u32,
+            lanes_log2: launch.lanes_log2,
+            algorithm: args::kReduceLocal,
+            op: operation,
+            root: 0,
+            dtype: dtype as u32,
+            reduction: reduction as u32,
+            slot_packets: 0,
+            largest_bytes: bytes,
+            learned: std::ptr::null(),
+            peers: [std::ptr::null_mut(); MAX_WORLD_SIZE],
+            from: *sources,
+            into,
+            send_bytes: [0; MAX_WORLD_SIZE],
+            receive_bytes: std::array::from_fn(|other| if other == rank { bytes } else { 0 }),
+            row_bytes: 0,
+            from_pitch_bytes: 0,
+            into_pitch_bytes: 0,
+            table: std::ptr::null(),
+            theirs_bytes: [0; MAX_WORLD_SIZE],
+        };
+        (args, launch.geometry)
+    }
+}

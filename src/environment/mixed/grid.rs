@@ -1,0 +1,200 @@
+//! Where every rank stands on a grid of tensor and data parallelism, inside hosts and across hosts. Pure.
+
+use crate::error::{Error, Result};
+
+/// How the ranks of a host, and the hosts, divide into tensor and data parallelism. Of the two sizes of a level, the one that
+/// is missing is what the other leaves; where both are missing, the level is tensor parallel. Tensor varies fastest: with `t`
+/// and `d` the numbers of a rank inside its host, `j` and `i` those of its host, the local number of the rank is
+/// `d * local_tensor + t`, the number of its host is `i * across_tensor + j`, its tensor rank is `t + j * local_tensor`, and
+/// its data rank is `d + i * local_data`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Grid {
+    /// Ranks of a host that hold parts of one tensor.
+    pub local_tensor: Option<usize>,
+    /// Ranks of a host that work on different data.
+    pub local_data: Option<usize>,
+    /// Hosts that hold parts of one tensor.
+    pub across_tensor: Option<usize>,
+    /// Hosts that work on different data.
+    pub across_data: Option<usize>,
+}
+
+impl Grid {
+    /// The sizes for so many ranks on each of so many hosts.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], which shows the arithmetic, where the sizes of a level do not make up the level.
+    pub(super) fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {
+        let [local_tensor, local_data] =
+            level("local", [self.local_tensor, self.local_data], local, "ranks of a host")?;
+        let [across_tensor, across_data] = level("across", [self.across_tensor, self.across_data], hosts, "hosts")?;
+        Ok(Sizes { local_tensor, local_data, across_tensor, across_data })
+    }
+}
+
+/// Completes the two sizes of a level.
+fn level(name: &str, [tensor, data]: [Option<usize>; 2], total: usize, what: &str) -> Result<[usize; 2]> {
+    let rest = |size: usize| if size > 0 && total.is_multiple_of(size) { total / size } else { 0 };
+    let sizes = match (tensor, data) {
+        (None, None) => [total, 1],
+        (Some(tensor), None) => [tensor, rest(tensor)],
+        (None, Some(data)) => [rest(data), data],
+        (Some(tensor), Some(data)) => [tensor, data],
+    };
+    if sizes[0].checked_mul(sizes[1]) == Some(total) {
+        return Ok(sizes);
+    }
+    let shown = |size: Option<usize>| size.map_or_else(|| "?".to_owned(), |size| size.to_string());
+    let asked = format!("{} x {}", shown(tensor), shown(data));
+    Err(Error::invalid(&format!("{name}_tensor x {name}_data"), asked, format!("there are {total} {what}")))
+}
+
+/// The sizes of a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) local_tensor: usize,
+    pub(super) local_data: usize,
+    pub(super) across_tensor: usize,
+    pub(super) across_data: usize,
+}
+
+/// Where a rank stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    /// Tensor number inside the host.
+    pub(super) t: usize,
+    /// Data number inside the host.
+    pub(super) d: usize,
+    /// Tensor number of the host.
+    pub(super) j: usize,
+    /// Data number of the host.
+    pub(super) i: usize,
+}
+
+impl Sizes {
+    pub(super) fn local(&self) -> usize {
+        self.local_tensor * self.local_data
+    }
+
+    pub(super) fn hosts(&self) -> usize {
+        self.across_tensor * self.across_data
+    }
+
+    pub(super) fn tensor(&self) -> usize {
+        self.local_tensor * self.across_tensor
+    }
+
+    pub(super) fn data(&self) -> usize {
+        self.local_data * self.across_data
+    }
+
+    pub(super) fn world(&self) -> usize {
+        self.local() * self.hosts()
+    }
+
+    /// Of rank `local` of host `host`.
+    pub(super) fn position(&self, host: usize, local: usize) -> Position {
+        Position {
+            t: local % self.local_tensor,
+            d: local / self.local_tensor,
+            j: host % self.across_tensor,
+            i: host / self.across_tensor,
+        }
+    }
+
+    pub(super) fn tensor_rank(&self, at: Position) -> usize {
+        at.t + at.j * self.local_tensor
+    }
+
+    pub(super) fn data_rank(&self, at: Position) -> usize {
+        at.d + at.i * self.local_data
+    }
+}
+
+/// The groups over which steps run. Every rank is in one group of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The ranks of a host.
+    Local,
+    /// Of these, the ranks with equal data.
+    LocalTensor,
+    /// Of these, the ranks with equal parts of a tensor.
+    LocalData,
+    /// The ranks with one local number, one a host.
+    Hosts,
+    /// Of these, the ranks with equal data.
+    HostsTensor,
+    /// Of these, the ranks with equal parts of a tensor.
+    HostsData,
+    /// All ranks, by data rank, then by tensor rank.
+    World,
+    /// The ranks with one data rank, by tensor rank.
+    Tensor,
+    /// The ranks with one tensor rank, by data rank.
+    Data,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Local,
+        Self::LocalTensor,
+        Self::LocalData,
+        Self::Hosts,
+        Self::HostsTensor,
+        Self::HostsData,
+        Self::World,
+        Self::Tensor,
+        Self::Data,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "the host",
+            Self::LocalTensor => "the host's tensor group",
+            Self::LocalData => "the host's data group",
+            Self::Hosts => "the hosts",
+            Self::HostsTensor => "the hosts of a tensor group",
+            Self::HostsData => "the hosts of a data group",
+            Self::World => "the world",
+            Self::Tensor => "the tensor group",
+            Self::Data => "the data group",
+        }
+    }
+
+    /// How many ranks a group has.
+    pub(super) fn size(self, sizes: &Sizes) -> usize {
+        match self {
+            Self::Local => sizes.local(),
+            Self::LocalTensor => sizes.local_tensor,
+            Self::LocalData => sizes.local_data,
+            Self::Hosts => sizes.hosts(),
+            Self::HostsTensor => sizes.across_tensor,
+            Self::HostsData => sizes.across_data,
+            Self::World => sizes.world(),
+            Self::Tensor => sizes.tensor(),
+            Self::Data => sizes.data(),
+        }
+    }
+
+    /// The number of the group in which a rank is, and the rank's number there.
+    pub(super) fn of(self, sizes: &Sizes, at: Position) -> (usize, usize) {
+        let (host, local) = (at.i * sizes.across_tensor + at.j, at.d * sizes.local_tensor + at.t);
+        let (tensor, data) = (sizes.tensor_rank(at), sizes.data_rank(at));
+        match self {
+            Self::Local => (host, local),
+            Self::LocalTensor => (host * sizes.local_data + at.d, at.t),
+            Self::LocalData => (host * sizes.local_tensor + at.t, at.d),
+            Self::Hosts => (local, host),
+            Self::HostsTensor => (local * sizes.across_data + at.i, at.j),
+            Self::HostsData => (local * sizes.across_tensor + at.j, at.i),
+            Self::World => (0, data * sizes.tensor() + tensor),
+            Self::Tensor => (data, tensor),
+            Self::Data => (tensor, data),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/unit/environment/mixed/grid.rs"]
+mod tests;

@@ -1,0 +1,168 @@
+//! The operations of a grid, the modes in which they run, and which grid has which. Pure.
+
+use std::fmt;
+
+use super::grid::Sizes;
+use crate::error::{Error, Result};
+
+/// An operation over a grid. `N`: elements of `x` or of a slice; `dp`: the number of data ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MixedOperation {
+    /// `N -> N`: the sum over all ranks. On grids without data parallelism.
+    AllReduce,
+    /// `N -> dp N`: block `d` is `x` of data rank `d`. On grids without tensor parallelism.
+    AllGather,
+    /// `dp N -> N`: the sum over all ranks of the slice of the own data rank. On grids without tensor parallelism.
+    ReduceScatter,
+    /// `N -> dp N`: block `d` is the sum over the ranks of data rank `d`. On grids with both.
+    AllReduceAllGather,
+    /// `dp N -> N`: the sum over all ranks of the slice of the own data rank. On grids with both.
+    ReduceScatterAllReduce,
+}
+
+/// How an operation runs. [`Mixed::explain`](super::Mixed::explain) prints the steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MixedMode {
+    /// What the built-in table chooses for the size.
+    #[default]
+    Auto,
+    /// Each rank of a host gets all that it sums, and each host gets all from the hosts.
+    OneShot,
+    /// Each rank of a host reduces a share, which goes to all hosts; each host reduces all.
+    TwoShot,
+    /// As two-shot, but hosts too reduce a share each and hand it on. On grids whose tensor groups span hosts.
+    TwoShotAcross,
+    /// One collective over the world, and sums in rank order behind it.
+    OneCollective,
+    /// A collective of the tensor group and one of the data group. On grids with both.
+    TwoCollectives,
+}
+
+impl MixedOperation {
+    /// All operations.
+    pub const ALL: [Self; 5] =
+        [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::AllReduceAllGather, Self::ReduceScatterAllReduce];
+
+    /// `all-reduce`, `all-gather`, `reduce-scatter`, `all-reduce-all-gather` or `reduce-scatter-all-reduce`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::AllGather => "all-gather",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::AllReduceAllGather => "all-reduce-all-gather",
+            Self::ReduceScatterAllReduce => "reduce-scatter-all-reduce",
+        }
+    }
+
+    /// Whether the operation reduces.
+    pub const fn reduces(self) -> bool {
+        !matches!(self, Self::AllGather)
+    }
+
+    /// Whether a grid has the operation. A world of one rank has all: each is a copy.
+    pub(super) fn is_on(self, sizes: &Sizes) -> bool {
+        let (tensor, data) = (sizes.tensor() > 1, sizes.data() > 1);
+        match self {
+            _ if !tensor && !data => true,
+            Self::AllReduce => tensor && !data,
+            Self::AllGather | Self::ReduceScatter => !tensor && data,
+            Self::AllReduceAllGather | Self::ReduceScatterAllReduce => tensor && data,
+        }
+    }
+
+    /// Elements of the input and of the output.
+    pub(super) fn elems(self, sizes: &Sizes, count: usize) -> (usize, usize) {
+        match self {
+            Self::AllReduce => (count, count),
+            Self::AllGather | Self::AllReduceAllGather => (count, sizes.data() * count),
+            Self::ReduceScatter | Self::ReduceScatterAllReduce => (sizes.data() * count, count),
+        }
+    }
+}
+
+impl fmt::Display for MixedOperation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl MixedMode {
+    /// Every mode but `Auto`.
+    pub const ALL: [Self; 5] =
+        [Self::OneShot, Self::TwoShot, Self::TwoShotAcross, Self::OneCollective, Self::TwoCollectives];
+
+    /// `auto`, `one-shot`, `two-shot`, `two-shot-across`, `one-collective` or `two-collectives`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::OneShot => "one-shot",
+            Self::TwoShot => "two-shot",
+            Self::TwoShotAcross => "two-shot-across",
+            Self::OneCollective => "one-collective",
+            Self::TwoCollectives => "two-collectives",
+        }
+    }
+
+    /// Whether a grid that has the operation has it in this mode.
+    pub(super) fn is_on(self, sizes: &Sizes, operation: MixedOperation) -> bool {
+        let moves_only = matches!(operation, MixedOperation::AllGather | MixedOperation::ReduceScatter);
+        let both = sizes.tensor() > 1 && sizes.data() > 1;
+        match self {
+            Self::Auto | Self::OneShot | Self::OneCollective => true,
+            Self::TwoShot => !moves_only && sizes.local_tensor > 1,
+            Self::TwoShotAcross => !moves_only && sizes.across_tensor > 1,
+            Self::TwoCollectives => !moves_only && both,
+        }
+    }
+}
+
+impl fmt::Display for MixedMode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// Refuses what the grid does not have, with what it has.
+pub(super) fn check(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> Result<()> {
+    let grid = format!("a grid of {} tensor x {} data ranks", sizes.tensor(), sizes.data());
+    if !operation.is_on(sizes) {
+        let has = list(MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(sizes)));
+        return Err(Error::unsupported(format!("{operation} on {grid}"), format!("this grid has {has}")));
+    }
+    if !mode.is_on(sizes, operation) {
+        let has = list(MixedMode::ALL.into_iter().filter(|mode| mode.is_on(sizes, operation)));
+        let reason = format!("the operation has {has} there");
+        return Err(Error::unsupported(format!("{operation} by {mode} on {grid}"), reason));
+    }
+    Ok(())
+}
+
+fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The mode that `Auto` stands for. `bytes`: of `x` or of a slice. `once`: whether values may be rounded only once, which
+/// across hosts one collective alone does.
+pub(super) fn choose(sizes: &Sizes, operation: MixedOperation, bytes: u64, once: bool) -> MixedMode {
+    if sizes.hosts() > 1 {
+        return match [MixedMode::TwoShotAcross, MixedMode::TwoShot]
+            .into_iter()
+            .find(|mode| mode.is_on(sizes, operation))
+        {
+            _ if once && operation.reduces() => MixedMode::OneCollective,
+            Some(shares) if bytes >= 16 << 10 => shares,
+            _ => MixedMode::OneShot,
+        };
+    }
+    let most_one_shot = match sizes.local() {
+        0..=2 => 1 << 20,
+        3..=4 => 128 << 10,
+        _ => 64 << 10,
+    };
+    match bytes > most_one_shot && MixedMode::TwoShot.is_on(sizes, operation) {
+        true => MixedMode::TwoShot,
+        false => MixedMode::OneShot,
+    }
+}

@@ -1,0 +1,414 @@
+//! The steps of every operation in every mode: collectives over groups of the grid, sums of gathered parts, and copies. Pure:
+//! the test of the schedules runs the steps on sets of contributions.
+
+use std::fmt;
+
+use super::grid::{Part, Sizes};
+use super::mode::{MixedMode, MixedOperation};
+use crate::op::{ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Op, REDUCE_SCATTER};
+
+/// Some elements of one of a rank's operands, or of its workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) space: Space,
+    pub(super) start: usize,
+    pub(super) elems: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Input,
+    Output,
+    Work,
+}
+
+impl Stretch {
+    /// Part `number` of parts of `elems` elements.
+    fn part(self, number: usize, elems: usize) -> Self {
+        Self { start: self.start + number * elems, elems, ..self }
+    }
+
+    /// The first elements.
+    fn first(self, elems: usize) -> Self {
+        Self { elems, ..self }
+    }
+}
+
+/// A collective that is a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+}
+
+impl Kind {
+    pub(super) fn op(self) -> &'static Op {
+        match self {
+            Self::AllReduce => &ALL_REDUCE,
+            Self::AllGather => &ALL_GATHER,
+            Self::ReduceScatter => &REDUCE_SCATTER,
+            Self::AllToAll => &ALL_TO_ALL,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// `rows` above 1: along the second dimension of a tensor of so many rows.
+    Collective {
+        kind: Kind,
+        part: Part,
+        from: Stretch,
+        into: Stretch,
+        rows: usize,
+    },
+    /// Reduces so many parts, which follow each other.
+    Sum {
+        parts: usize,
+        from: Stretch,
+        into: Stretch,
+    },
+    Copy {
+        from: Stretch,
+        into: Stretch,
+    },
+}
+
+impl Step {
+    /// Whether the step reduces.
+    pub(super) fn reduces(&self) -> bool {
+        match self {
+            Self::Collective { kind, .. } => matches!(kind, Kind::AllReduce | Kind::ReduceScatter),
+            Self::Sum { .. } => true,
+            Self::Copy { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Collective { kind, part, rows, .. } => {
+                write!(out, "{} over {}", kind.op().operation, part.name())?;
+                if *rows > 1 {
+                    write!(out, ", along {rows} rows")?;
+                }
+                Ok(())
+            }
+            Self::Sum { parts, .. } => write!(out, "sum of {parts} parts"),
+            Self::Copy { .. } => out.write_str("copy"),
+        }
+    }
+}
+
+/// Steps, and the elements of workspace that they use.
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    pub(super) work: usize,
+}
+
+impl Plan {
+    /// The most parts that a rank sums by itself.
+    pub(super) fn most_parts(&self) -> usize {
+        let parts = |step: &Step| if let Step::Sum { parts, .. } = step { *parts } else { 0 };
+        self.steps.iter().map(parts).max().unwrap_or(0)
+    }
+
+    /// How often a value is rounded on its way: parts that are summed side by side count once.
+    pub(super) fn roundings(&self) -> usize {
+        let mut sums = 0;
+        let mut summing = false;
+        for step in &self.steps {
+            let sum = matches!(step, Step::Sum { .. });
+            sums += usize::from(step.reduces() && !(sum && summing));
+            summing = sum;
+        }
+        sums
+    }
+}
+
+/// Parts of the workspace begin at multiples of so many elements: 128 bytes or more of any type.
+const ALIGN: usize = 128;
+
+/// Plans an operation on a rank. `count`: elements of `x` where every rank has all of one tensor, else of a slice. The
+/// operation and the mode are ones that the grid has.
+pub(super) fn plan(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, count: usize) -> Plan {
+    let (input, output) = operation.elems(sizes, count);
+    let mut planner = Planner {
+        sizes: *sizes,
+        count,
+        share: count.div_ceil(sizes.local_tensor),
+        input: Stretch { space: Space::Input, start: 0, elems: input },
+        output: Stretch { space: Space::Output, start: 0, elems: output },
+        plan: Plan { steps: Vec::new(), work: 0 },
+    };
+    if sizes.world() == 1 {
+        planner.copy(planner.input, planner.output);
+        return planner.plan;
+    }
+    match operation {
+        MixedOperation::AllReduce => planner.all_reduce(mode),
+        MixedOperation::AllGather => planner.all_gather(mode),
+        MixedOperation::ReduceScatter => planner.reduce_scatter(mode),
+        MixedOperation::AllReduceAllGather => planner.all_reduce_all_gather(mode),
+        MixedOperation::ReduceScatterAllReduce => planner.reduce_scatter_all_reduce(mode),
+    }
+    planner.plan
+}
+
+struct Planner {
+    sizes: Sizes,
+    count: usize,
+    /// Elements of a rank's share in two-shot; the last share may have fewer, and the workspace what is missing.
+    share: usize,
+    input: Stretch,
+    output: Stretch,
+    plan: Plan,
+}
+
+impl Planner {
+    fn take(&mut self, elems: usize) -> Stretch {
+        let start = self.plan.work;
+        self.plan.work += elems.next_multiple_of(ALIGN);
+        Stretch { space: Space::Work, start, elems }
+    }
+
+    fn copy(&mut self, from: Stretch, into: Stretch) {
+        if from != into && from.elems > 0 {
+            self.plan.steps.push(Step::Copy { from, into });
+        }
+    }
+
+    /// A group of one rank copies.
+    fn run(&mut self, kind: Kind, part: Part, from: Stretch, into: Stretch, rows: usize) {
+        match part.size(&self.sizes) {
+            1 => self.copy(from, into),
+            _ => self.plan.steps.push(Step::Collective { kind, part, from, into, rows }),
+        }
+    }
+
+    /// As [`run`](Self::run), into workspace. A group of one rank leaves the elements where they are.
+    fn staged(&mut self, kind: Kind, part: Part, from: Stretch, elems: usize, rows: usize) -> Stretch {
+        if part.size(&self.sizes) == 1 {
+            return from;
+        }
+        let into = self.take(elems);
+        self.run(kind, part, from, into, rows);
+        into
+    }
+
+    fn sum_into(&mut self, parts: usize, from: Stretch, into: Stretch) {
+        match parts {
+            1 => self.copy(from, into),
+            _ => self.plan.steps.push(Step::Sum { parts, from, into }),
+        }
+    }
+
+    fn sum(&mut self, parts: usize, from: Stretch, elems: usize) -> Stretch {
+        if parts == 1 {
+            return from;
+        }
+        let into = self.take(elems);
+        self.sum_into(parts, from, into);
+        into
+    }
+
+    /// Blocks of `count` elements, each followed by what makes shares equal.
+    fn padded(&mut self, from: Stretch, blocks: usize) -> Stretch {
+        let (count, whole) = (self.count, self.share * self.sizes.local_tensor);
+        if count == whole {
+            return from;
+        }
+        let into = self.take(blocks * whole);
+        (0..blocks).for_each(|block| self.copy(from.part(block, count), into.part(block, whole).first(count)));
+        into
+    }
+
+    /// All-gathers shares into the output, whose blocks have no more elements than shares make up.
+    fn gather_shares(&mut self, part: Part, from: Stretch, blocks: usize, rows: usize) {
+        let (count, whole) = (self.count, self.share * self.sizes.local_tensor);
+        if count == whole {
+            return self.run(Kind::AllGather, part, from, self.output, rows);
+        }
+        let all = self.staged(Kind::AllGather, part, from, blocks * whole, rows);
+        let output = self.output;
+        (0..blocks).for_each(|block| self.copy(all.part(block, whole).first(count), output.part(block, count)));
+    }
+
+    /// Every part so often as there are ranks that want the part.
+    fn repeated(&mut self, from: Stretch, parts: usize, times: usize, elems: usize) -> Stretch {
+        if times == 1 {
+            return from;
+        }
+        let into = self.take(parts * times * elems);
+        for number in 0..parts * times {
+            self.copy(from.part(number / times, elems), into.part(number, elems));
+        }
+        into
+    }
+
+    /// Sends every host its part, so often as tensor groups span hosts, and sums what comes.
+    fn exchanged(&mut self, from: Stretch, elems: usize) -> Stretch {
+        let (hosts, data, tensor) = (self.sizes.hosts(), self.sizes.across_data, self.sizes.across_tensor);
+        if hosts == 1 {
+            return from;
+        }
+        let parts = self.repeated(from, data, tensor, elems);
+        let all = self.staged(Kind::AllToAll, Part::Hosts, parts, hosts * elems, 1);
+        self.sum(hosts, all, elems)
+    }
+
+    fn all_reduce(&mut self, mode: MixedMode) {
+        let (hosts, count, share) = (self.sizes.hosts(), self.count, self.share);
+        let (input, output) = (self.input, self.output);
+        match mode {
+            MixedMode::OneShot if hosts == 1 => self.run(Kind::AllReduce, Part::Local, input, output, 1),
+            MixedMode::OneShot => {
+                let local = self.staged(Kind::AllReduce, Part::Local, input, count, 1);
+                let all = self.staged(Kind::AllGather, Part::Hosts, local, hosts * count, 1);
+                self.sum_into(hosts, all, output);
+            }
+            MixedMode::TwoShot | MixedMode::TwoShotAcross => {
+                let own = self.shares_of_host(input);
+                let own = self.across(mode, own, share);
+                self.gather_shares(Part::LocalTensor, own, 1, 1);
+            }
+            _ => self.run(Kind::AllReduce, Part::World, input, output, 1),
+        }
+    }
+
+    /// This rank's share of the sum over the host's tensor group.
+    fn shares_of_host(&mut self, input: Stretch) -> Stretch {
+        let padded = self.padded(input, 1);
+        self.staged(Kind::ReduceScatter, Part::LocalTensor, padded, self.share, 1)
+    }
+
+    /// Reduces over the hosts of a tensor group: each host everything, or each a part and then all parts.
+    fn across(&mut self, mode: MixedMode, own: Stretch, elems: usize) -> Stretch {
+        let hosts = self.sizes.across_tensor;
+        match mode {
+            MixedMode::TwoShotAcross => self.staged(Kind::AllReduce, Part::HostsTensor, own, elems, 1),
+            _ => {
+                let all = self.staged(Kind::AllGather, Part::HostsTensor, own, hosts * elems, 1);
+                self.sum(hosts, all, elems)
+            }
+        }
+    }
+
+    fn all_gather(&mut self, mode: MixedMode) {
+        let (hosts, count, input, output) = (self.sizes.hosts(), self.count, self.input, self.output);
+        match mode {
+            MixedMode::OneShot => {
+                if self.sizes.local() == 1 {
+                    return self.run(Kind::AllGather, Part::Hosts, input, output, 1);
+                }
+                let all = self.staged(Kind::AllGather, Part::Hosts, input, hosts * count, 1);
+                self.run(Kind::AllGather, Part::Local, all, output, hosts);
+            }
+            _ => self.run(Kind::AllGather, Part::World, input, output, 1),
+        }
+    }
+
+    fn reduce_scatter(&mut self, mode: MixedMode) {
+        let (local, count, input, output) = (self.sizes.local(), self.count, self.input, self.output);
+        match mode {
+            MixedMode::OneShot => {
+                let own = self.exchanged(input, local * count);
+                self.run(Kind::ReduceScatter, Part::Local, own, output, 1);
+            }
+            _ => self.run(Kind::ReduceScatter, Part::World, input, output, 1),
+        }
+    }
+
+    fn all_reduce_all_gather(&mut self, mode: MixedMode) {
+        let Sizes { local_data, across_tensor, across_data, .. } = self.sizes;
+        let (hosts, tensor, data) = (self.sizes.hosts(), self.sizes.tensor(), self.sizes.data());
+        let (count, share, input, output) = (self.count, self.share, self.input, self.output);
+        match mode {
+            MixedMode::OneShot => {
+                let first = if local_data == 1 { Part::Local } else { Part::LocalTensor };
+                let own = match local_data {
+                    1 => self.staged(Kind::AllReduce, first, input, count, 1),
+                    _ => input,
+                };
+                if local_data == 1 && across_tensor == 1 {
+                    return self.run(Kind::AllGather, Part::Hosts, own, output, 1);
+                }
+                let mut all = self.staged(Kind::AllGather, Part::Hosts, own, hosts * count, 1);
+                if across_tensor > 1 {
+                    let sums = if local_data == 1 { output } else { self.take(across_data * count) };
+                    for block in 0..across_data {
+                        self.sum_into(across_tensor, all.part(block, across_tensor * count), sums.part(block, count));
+                    }
+                    all = sums;
+                }
+                if local_data == 1 {
+                    return;
+                }
+                let all = self.staged(Kind::AllReduce, first, all, across_data * count, 1);
+                self.run(Kind::AllGather, Part::LocalData, all, output, across_data);
+            }
+            MixedMode::TwoShot | MixedMode::TwoShotAcross => {
+                let own = self.shares_of_host(input);
+                let own = self.across(mode, own, share);
+                let all = self.staged(Kind::AllGather, Part::HostsData, own, across_data * share, 1);
+                self.gather_shares(Part::Local, all, data, across_data);
+            }
+            MixedMode::OneCollective => {
+                let all = self.staged(Kind::AllGather, Part::World, input, data * tensor * count, 1);
+                for block in 0..data {
+                    self.sum_into(tensor, all.part(block, tensor * count), output.part(block, count));
+                }
+            }
+            _ => {
+                let own = self.staged(Kind::AllReduce, Part::Tensor, input, count, 1);
+                self.run(Kind::AllGather, Part::Data, own, output, 1);
+            }
+        }
+    }
+
+    fn reduce_scatter_all_reduce(&mut self, mode: MixedMode) {
+        let Sizes { local_tensor, local_data, across_data, .. } = self.sizes;
+        let (tensor, data, world) = (self.sizes.tensor(), self.sizes.data(), self.sizes.world());
+        let (count, share, input, output) = (self.count, self.share, self.input, self.output);
+        match mode {
+            MixedMode::OneShot if local_data == 1 => {
+                let own = self.staged(Kind::AllReduce, Part::Local, input, across_data * count, 1);
+                let own = self.exchanged(own, count);
+                self.copy(own, output);
+            }
+            MixedMode::OneShot => {
+                let own = self.exchanged(input, local_data * count);
+                let parts = self.repeated(own, local_data, local_tensor, count);
+                self.run(Kind::ReduceScatter, Part::Local, parts, output, 1);
+            }
+            MixedMode::TwoShot | MixedMode::TwoShotAcross => {
+                let padded = self.padded(input, data);
+                let own = self.staged(Kind::ReduceScatter, Part::Local, padded, across_data * share, across_data);
+                let own = match mode {
+                    MixedMode::TwoShot => self.exchanged(own, share),
+                    _ => {
+                        let own = self.staged(Kind::ReduceScatter, Part::HostsData, own, share, 1);
+                        self.across(mode, own, share)
+                    }
+                };
+                self.gather_shares(Part::LocalTensor, own, 1, 1);
+            }
+            MixedMode::OneCollective => {
+                let parts = self.repeated(input, data, tensor, count);
+                let all = self.staged(Kind::AllToAll, Part::World, parts, world * count, 1);
+                self.sum_into(world, all, output);
+            }
+            _ => {
+                let own = self.staged(Kind::ReduceScatter, Part::Data, input, count, 1);
+                self.run(Kind::AllReduce, Part::Tensor, own, output, 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/unit/environment/mixed/steps.rs"]
+mod tests;
