@@ -359,6 +359,32 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
   return known && experts && rows && is_wired(args) && has_packets(args) && shape;
 }
+/// Work of a launch: each channel of each message. A block takes every so manieth.
+constexpr uint32_t pair_tasks(const PairsArgs& args) { return args.ends * args.channels; }
+/// Block-shared memory of messages between pairs: 16 bytes, and 16 for each task of a block.
+constexpr uint32_t pair_shared_bytes(const PairsArgs& args, uint32_t blocks) {
+  return kSharedBytes + 16 * (1 + (pair_tasks(args) + blocks - 1) / blocks);
+}
+/// Whether a message is cut as its length says, into pieces that fit a slot, and no other is of its rank and direction.
+constexpr bool is_pair_end(const PairsArgs& args, uint32_t number) {
+  const PairEnd& end = args.end[number];
+  if (end.peer >= args.world || end.peer == args.rank || end.bytes > uint64_t{1} << 60) return false;
+  if (end.piece_packets == 0 || end.piece_packets >= args.slot_packets || end.pieces >= 1u << 31) return false;
+  const uint64_t packets = (end.bytes + 15) / 16, pieces = (packets + end.piece_packets - 1) / end.piece_packets;
+  for (uint32_t before = 0; before < number; ++before) {
+    if (args.end[before].peer == end.peer && (args.end[before].sends != 0) == (end.sends != 0)) return false;
+  }
+  return end.pieces == (pieces == 0 ? 1 : pieces);
+}
+constexpr bool fits(const PairsArgs& args, const Geometry& geometry) {
+  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.channels >= 1 &&
+                     args.channels <= kPairChannels && args.ends >= 1 && args.ends <= kMostPairEnds;
+  if (!known || geometry.blocks < 1 || geometry.blocks > kMaxBlocks || geometry.threads < 1 || geometry.threads > 512) return false;
+  for (uint32_t number = 0; number < args.ends; ++number) {
+    if (!is_pair_end(args, number)) return false;
+  }
+  return geometry.shared_bytes >= pair_shared_bytes(args, geometry.blocks);
+}
 constexpr bool fits(const AgreeArgs& args, const Geometry& geometry) {
   return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry);
 }

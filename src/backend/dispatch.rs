@@ -54,6 +54,12 @@ impl Request {
         let bytes = (elems * dtype.bytes()) as u64;
         Self { operation, reduction: call.reduction(), dtype, named: call.names_way(), bytes, captured }
     }
+
+    /// The request of messages between pairs, of any type.
+    pub(crate) fn of_pairs(captured: bool) -> Self {
+        let (operation, dtype) = (Operation::Pairs, Dtype::U8);
+        Self { operation, reduction: None, dtype, named: false, bytes: 0, captured }
+    }
 }
 
 impl Facts {
@@ -98,6 +104,9 @@ impl Facts {
             },
             Backend::Host => match &self.host {
                 Err(reason) => Some(reason.as_str().into()),
+                Ok(()) if request.operation == Operation::Pairs => {
+                    Some("every rank takes part in each of its calls: in a batch all do".into())
+                }
                 Ok(_) if request.captured => Some("it blocks the caller and cannot be captured".into()),
                 Ok(()) => None,
             },
@@ -136,7 +145,9 @@ impl Facts {
 
     /// Every request that names neither algorithm nor codec, with the sizes of the calls that the request stands for.
     fn requests(&self) -> Vec<(Request, RangeInclusive<u64>)> {
-        let mut requests = Vec::new();
+        let pairs = [false, true].map(Request::of_pairs).into_iter();
+        let pairs = pairs.flat_map(|request| Dtype::ALL.map(|dtype| (Request { dtype, ..request }, 0..=u64::MAX)));
+        let mut requests: Vec<_> = pairs.collect();
         for op in Op::all() {
             let operation = op.operation;
             let reductions = match op.reductions() {

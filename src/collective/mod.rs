@@ -18,6 +18,7 @@ mod launch_plan;
 mod norm;
 mod norm_choice;
 mod note_nccl;
+mod pairs;
 mod probe;
 mod put;
 mod reach;
