@@ -196,11 +196,11 @@ struct PairsArgs {
   uint32_t* counts;  ///< own: kPairCounts words
   uint32_t rank;
   uint32_t world;
-  uint32_t channels;            ///< of a direction between two ranks; equal on all ranks
-  uint32_t slot_packets;        ///< of a slot; the first is the head of the piece
-  uint32_t op;                  ///< kOp*, in every head, and reported when a wait gives up
-  uint32_t ends;                ///< how many there are
-  uint8_t* peers[kMaxWorld];    ///< region of every rank
+  uint32_t channels;          ///< of a direction between two ranks; equal on all ranks
+  uint32_t slot_packets;      ///< of a slot; the first is the head of the piece
+  uint32_t op;                ///< kOp*, in every head, and reported when a wait gives up
+  uint32_t ends;              ///< how many there are
+  uint8_t* peers[kMaxWorld];  ///< region of every rank
   PairEnd end[kMostPairEnds];
 };
 

@@ -170,13 +170,14 @@ class Collectives {
   /// Sends and receives `messages` as one operation, in which only the ranks of a pair take part: a rank without a message makes no call,
   /// and may make other calls meanwhile. Any number of messages go from one rank to another: the first that a rank sends is the first that
   /// the other receives, and so on, from call to call. A message may have no bytes. A rank's message to itself is a copy; as many are sent
-  /// as are received, in one call. The messages of a call progress side by side. A call ends when the messages to this rank have arrived and
-  /// those of this rank have left its memory: a sender waits for the receiver only where Config::pair_bytes has no room.
+  /// as are received, in one call. The messages of a call progress side by side. A call ends when the messages to this rank have arrived
+  /// and those of this rank have left its memory: a sender waits for the receiver only where Config::pair_bytes has no room.
   ///
   /// A graph may hold messages; ranks replay graphs and make other calls in any order in which the messages of each pair match. Throws
   /// kInvalidArgument also for received memory that the call uses otherwise and for messages of a rank to itself that have no equal
-  /// counterpart; kUnsupported for a group that spans hosts without NCCL; kPeerLost for a rank that left. If a message has other sizes at its
-  /// two ends, later calls of every rank throw kMismatch, with both sizes, and what is received is undefined. NCCL does not compare sizes.
+  /// counterpart; kUnsupported for a group that spans hosts without NCCL; kPeerLost for a rank that left. If a message has other sizes at
+  /// its two ends, later calls of every rank throw kMismatch, with both sizes, and what is received is undefined. NCCL does not compare
+  /// sizes.
   void pairs(const std::vector<Message>& messages, Queue queue) const { run(messages, true, queue); }
 
   /// all_gather by the copy engines, on a side stream that waits for `queue`: work enqueued after this call runs beside the copies, up to

@@ -123,8 +123,8 @@ class PairBlock {
     const uint32_t length = rest < end.piece_packets ? static_cast<uint32_t>(rest) : end.piece_packets;
     const Strip<Data> strip(end.bytes, 0, 0, address_bits(end.address));
     const bool sends = end.sends != 0, last = platform::thread() == platform::threads() - 1;
-    uint8_t* const head = sends ? slot(args_.rank, end.peer, channel_of(number), task.count)
-                                : slot(end.peer, args_.rank, channel_of(number), task.count);
+    uint8_t* const head =
+        sends ? slot(args_.rank, end.peer, channel_of(number), task.count) : slot(end.peer, args_.rank, channel_of(number), task.count);
     uint8_t* const data = head + sizeof(Data);
     if (sends && last) {
       const Data words{{static_cast<uint32_t>(end.bytes), static_cast<uint32_t>(end.bytes >> 32), args_.op, task.piece}};
