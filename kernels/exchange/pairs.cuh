@@ -3,8 +3,8 @@
 // sender how many the receiver has taken out. All counters only grow, from launch to launch, and wrap. A message is cut
 // into pieces, which the channels take in turn, and every piece begins with a head that says how long the message is.
 //
-// A task is a channel of a message, at one of its ends. A block has any number of tasks and moves a piece of any that is
-// ready, so no task waits behind another one, however few blocks there are.
+// A task is a channel of a lane, at one of its ends: it moves its pieces of all messages of the lane. A block has any number
+// of tasks and moves a piece of any that is ready, so no task waits behind another one, however few blocks there are.
 #pragma once
 #include "kernels/exchange/strip.cuh"
 #include "symmetra/device/wait.cuh"
@@ -19,17 +19,15 @@ class PairBlock {
       : args_(args),
         chosen_(platform::shared<uint32_t>()),
         tasks_(platform::shared<Task>() + 1),
-        all_(args.ends * args.channels),
+        all_(args.lanes * args.channels),
         waiter_(args.wait, args.op, 0, device::kBounded && platform::load_relaxed(&args.wait.progress->failed) != 0) {}
 
   /// Moves all pieces of the block's tasks; called by all threads of the block.
   SYMMETRA_DEVICE void run() {
     each_task([&](Task& task, uint32_t number) {
-      const PairEnd& end = end_of(number);
-      const uint32_t channel = channel_of(number);
-      task.count = *own_count(end, channel);
-      task.left = end.pieces > channel ? (end.pieces - channel - 1) / args_.channels + 1 : 0;
-      task.piece = channel;
+      task.end = args_.first[lane_of(number)];
+      task.count = *own_count(args_.end[task.end], channel_of(number));
+      begin(task, number);
     });
     platform::sync_block();
     const bool first = platform::thread() == 0;
@@ -43,16 +41,19 @@ class PairBlock {
       platform::sync_block();  // orders what the block read and wrote before the count
       if (first) pass(number, tasks_[chosen]);
     }
-    each_task([&](const Task& task, uint32_t number) { *own_count(end_of(number), channel_of(number)) = task.count; });
+    each_task([&](const Task& task, uint32_t number) {
+      const PairEnd& any = args_.end[args_.first[lane_of(number)]];
+      *own_count(any, channel_of(number)) = task.count;
+    });
   }
 
  private:
-  /// A channel of a message, as far as it has come. In block-shared memory.
+  /// A channel of a lane, as far as it has come. In block-shared memory.
   struct Task {
     uint32_t count;  ///< pieces that the queue has passed so far, in all launches
-    uint32_t left;   ///< pieces to come
+    uint32_t end;    ///< the message that it is at
+    uint32_t left;   ///< its pieces to come; 0: there is no further message
     uint32_t piece;  ///< the next one, as the message numbers them
-    uint32_t reserved;
   };
   static_assert(sizeof(Task) == 16, "pair_shared_bytes");
 
@@ -64,9 +65,20 @@ class PairBlock {
       body(tasks_[own], number);
     }
   }
-  /// Messages alternate, so that short ones are among the first tasks.
-  SYMMETRA_DEVICE const PairEnd& end_of(uint32_t number) const { return args_.end[number % args_.ends]; }
-  SYMMETRA_DEVICE uint32_t channel_of(uint32_t number) const { return number / args_.ends; }
+  /// Lanes alternate: the first channels of all lanes are the first tasks.
+  SYMMETRA_DEVICE uint32_t lane_of(uint32_t number) const { return number % args_.lanes; }
+  SYMMETRA_DEVICE uint32_t channel_of(uint32_t number) const { return number / args_.lanes; }
+
+  /// Begins with the message that a task is at, or with the next one of which the channel has pieces.
+  SYMMETRA_DEVICE void begin(Task& task, uint32_t number) const {
+    const uint32_t channel = channel_of(number), behind = args_.first[lane_of(number) + 1];
+    for (; task.end < behind; ++task.end) {
+      const uint32_t pieces = args_.end[task.end].pieces;
+      task.left = pieces > channel ? (pieces - channel - 1) / args_.channels + 1 : 0;
+      if (task.left != 0) break;
+    }
+    task.piece = channel;
+  }
 
   SYMMETRA_DEVICE uint32_t* own_count(const PairEnd& end, uint32_t channel) const {
     const uint32_t peer = end.sends != 0 ? end.peer : kMaxWorld + end.peer;
@@ -86,7 +98,7 @@ class PairBlock {
 
   /// Whether a task can move a piece: a sender has a free slot, a receiver has a full one.
   SYMMETRA_DEVICE bool ready(const Task& task, uint32_t number) const {
-    const PairEnd& end = end_of(number);
+    const PairEnd& end = args_.end[task.end];
     const uint32_t count = platform::load_acquire(told(args_.rank, end.peer, channel_of(number), end.sends != 0));
     const auto ahead = static_cast<int32_t>(task.count - count);
     return end.sends != 0 ? ahead < static_cast<int32_t>(kPairSlots) : ahead < 0;
@@ -103,7 +115,7 @@ class PairBlock {
         const uint32_t at = next_ + i < own ? next_ + i : next_ + i - own;
         const uint32_t number = platform::block() + at * platform::blocks();
         if (tasks_[at].left == 0) continue;
-        if (peer == kNone) peer = end_of(number).peer;
+        if (peer == kNone) peer = args_.end[tasks_[at].end].peer;
         if (!ready(tasks_[at], number)) continue;
         found = at;
         return true;
@@ -117,7 +129,7 @@ class PairBlock {
 
   /// Moves one piece between the operand and its slot.
   SYMMETRA_DEVICE void move(uint32_t number, const Task& task) {
-    const PairEnd& end = end_of(number);
+    const PairEnd& end = args_.end[task.end];
     const uint64_t packets = (end.bytes + sizeof(Data) - 1) / sizeof(Data), begin = uint64_t{task.piece} * end.piece_packets;
     const uint64_t rest = packets - begin;
     const uint32_t length = rest < end.piece_packets ? static_cast<uint32_t>(rest) : end.piece_packets;
@@ -153,7 +165,7 @@ class PairBlock {
 
   /// Tells the other rank that the piece is there, or that its slot is free. By one thread.
   SYMMETRA_DEVICE void pass(uint32_t number, Task& task) {
-    const PairEnd& end = end_of(number);
+    const PairEnd& end = args_.end[task.end];
     const bool sends = end.sends != 0;
     if (!sends) {
       const uint64_t bytes = uint64_t{head_.word[1]} << 32 | head_.word[0];
@@ -163,10 +175,11 @@ class PairBlock {
         return;
       }
     }
-    ++task.count;
-    --task.left;
+    platform::store_release(told(end.peer, args_.rank, channel_of(number), !sends), ++task.count);
     task.piece += args_.channels;
-    platform::store_release(told(end.peer, args_.rank, channel_of(number), !sends), task.count);
+    if (--task.left != 0) return;
+    ++task.end;
+    begin(task, number);
   }
 
   /// Packets that a thread has in flight.

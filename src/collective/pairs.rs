@@ -7,7 +7,7 @@ use super::graph_part::Recorded;
 use super::{Communicator, Inner, shape_of};
 use crate::error::Result;
 use crate::kernel::{args, geometry};
-use crate::op::{Message, check_pairs, each_round, own_messages};
+use crate::op::{Message, check_pairs, each_part, own_messages};
 use crate::stream::Enqueue;
 
 impl Communicator {
@@ -29,23 +29,26 @@ impl Communicator {
         let lane = &mut inner.lane.lock();
         lane.order_call(queue)?;
         own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue))?;
-        each_round(messages, rank, |round| {
-            let mut ends = [args::PairEnd::NONE; args::kMostPairEnds as usize];
-            let (mut count, mut peers, mut senders) = (0, 0u32, 0u32);
-            for (end, message) in ends.iter_mut().zip(round) {
-                *end = inner.pair_end(message);
-                count += 1;
-                peers |= 1 << message.peer;
-                senders |= u32::from(!message.sends) << message.peer;
-            }
+        each_part(messages, rank, args::kMostPairEnds, |part| {
+            let lanes = inner.lanes_of(part);
             // Before the first collective, a rank from which nothing has come may still be loading.
-            let first = lane.fresh && peers & !lane.heard != 0;
+            let first = lane.fresh && lanes.peers & !lane.heard != 0;
             if recorded.is_none() {
-                lane.heard |= senders;
+                lane.heard |= lanes.senders;
             }
-            inner.launch_pairs((ends, count), first, queue)
+            inner.launch_pairs(&lanes, first, queue)
         })
     }
+}
+
+/// The messages of one launch, by lane.
+struct Lanes {
+    end: [args::PairEnd; args::kMostPairEnds as usize],
+    first: [u8; args::kMostPairLanes as usize + 2],
+    count: u32,
+    /// The ranks of all messages, and those that send to this rank: bit r is rank r.
+    peers: u32,
+    senders: u32,
 }
 
 impl Inner {
@@ -56,12 +59,25 @@ impl Inner {
         args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces }
     }
 
-    fn launch_pairs(
-        &self,
-        (end, ends): ([args::PairEnd; args::kMostPairEnds as usize], u32),
-        first: bool,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    /// The lanes of at most [`args::kMostPairEnds`] messages, among which those of a lane follow each other.
+    fn lanes_of<'m>(&self, messages: &mut dyn Iterator<Item = &'m Message>) -> Lanes {
+        let end = [args::PairEnd::NONE; args::kMostPairEnds as usize];
+        let mut lanes = Lanes { end, first: [0; args::kMostPairLanes as usize + 2], count: 0, peers: 0, senders: 0 };
+        let mut last = None;
+        for (number, message) in messages.enumerate() {
+            lanes.end[number] = self.pair_end(message);
+            if last.replace((message.peer, message.sends)) != Some((message.peer, message.sends)) {
+                lanes.count += 1;
+            }
+            // Behind the last lane so far.
+            lanes.first[lanes.count as usize] = number as u8 + 1;
+            lanes.peers |= 1 << message.peer;
+            lanes.senders |= u32::from(!message.sends) << message.peer;
+        }
+        lanes
+    }
+
+    fn launch_pairs(&self, lanes: &Lanes, first: bool, queue: &impl Enqueue) -> Result<()> {
         let pairs = &self.arena.layout().pairs;
         let args = args::PairsArgs {
             wait: self.arena.wait(first),
@@ -71,9 +87,10 @@ impl Inner {
             channels: pairs.channels,
             slot_packets: pairs.slot_packets,
             op: args::kOpPairs,
-            ends,
+            lanes: lanes.count,
+            first: lanes.first,
             peers: self.arena.everywhere(pairs.region.offset),
-            end,
+            end: lanes.end,
         };
         let geometry = geometry::pairs(shape_of(&self.group), &args, self.group.capabilities().multiprocessors);
         // SAFETY: queues and counts lie in arenas that live until the device is idle (liveness, bounds); the lane orders

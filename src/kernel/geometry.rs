@@ -276,20 +276,20 @@ pub(crate) fn pair_pieces(bytes: u64, channels: u32, slot_packets: u32) -> [u32;
 /// all run at once; a block takes more channels where the device has not as many multiprocessors.
 pub(crate) fn pairs(shape: Shape, args: &PairsArgs, multiprocessors: u32) -> Geometry {
     const MOST_THREADS: u32 = 512;
-    let ends = &args.end[..args.ends as usize];
+    let ends = &args.end[..usize::from(args.first[args.lanes as usize])];
     let pieces = ends.iter().map(|end| end.pieces).max().unwrap_or(1);
     let packets = ends.iter().map(|end| end.bytes.div_ceil(PACKET_BYTES.into())).max().unwrap_or(1);
     let piece_packets = ends.iter().map(|end| end.piece_packets).max().unwrap_or(1);
     let (blocks, threads, programmatic) = match shape.kind {
         Kind::Host { blocks, threads } => (blocks, threads, false),
         Kind::Gpu => {
-            let useful = args.ends * pieces.min(args.channels);
+            let useful = args.lanes * pieces.min(args.channels);
             let threads = packets.clamp(1, piece_packets.min(MOST_THREADS).into()) as u32;
             (useful.min(multiprocessors.max(1)), threads.next_multiple_of(32), true)
         }
     };
     let blocks = shape.most(blocks.min(MAX_BLOCKS));
-    let tasks = (args.ends * args.channels).div_ceil(blocks);
+    let tasks = (args.lanes * args.channels).div_ceil(blocks);
     shape.launch(blocks, threads, VOTE_BYTES + PACKET_BYTES * (1 + tasks), programmatic)
 }
 

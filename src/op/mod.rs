@@ -55,7 +55,7 @@ pub use norm_rows::RmsNorm;
 pub(crate) use norm_steps::{LocalRows, Step, Steps};
 pub use options::AllReduceOptions;
 pub use pairs::Pairs;
-pub(crate) use pairs::{check_pairs, each_round, own_messages};
+pub(crate) use pairs::{check_pairs, each_part, own_messages};
 pub use quantise::Quantisation;
 pub(crate) use quantised_rows::{Format, Quantised, Scaling};
 pub use reduce::REDUCE;

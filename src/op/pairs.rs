@@ -126,24 +126,33 @@ pub(crate) fn own_messages(messages: &[Message], rank: usize) -> impl Iterator<I
     own(true).zip(own(false)).map(|(from, into)| (from.strip(), into.strip()))
 }
 
-/// Passes the messages to and from other ranks to `visit`, in rounds: the first of each peer and direction, then the second...
-pub(crate) fn each_round(
+/// Passes the messages to and from other ranks to `visit`, in parts of at most `most`: in each part those of one peer and
+/// direction follow each other.
+///
+/// Parts keep an order that is the same on all ranks: the first messages of all pairs, by sender and receiver, then the second
+/// ones. So where all ranks make one call of what they exchange, the first message that is not done is in a part that both
+/// its ranks have begun.
+pub(crate) fn each_part(
     messages: &[Message],
     rank: usize,
+    most: u32,
     mut visit: impl FnMut(&mut dyn Iterator<Item = &Message>) -> Result<()>,
 ) -> Result<()> {
     let mut counts = [[0u32; MAX_WORLD_SIZE]; 2];
     let others = messages.iter().enumerate().filter(|(_, message)| message.peer != rank);
-    let mut ordered: SmallVec<[(u32, u32); FEW]> = others
+    let mut ordered: SmallVec<[(u32, [usize; 2], u32); FEW]> = others
         .map(|(number, message)| {
             let count = &mut counts[usize::from(message.sends)][message.peer];
             *count += 1;
-            (*count, number as u32)
+            let ends = if message.sends { [rank, message.peer] } else { [message.peer, rank] };
+            (*count, ends, number as u32)
         })
         .collect();
     ordered.sort_unstable();
-    let rounds = ordered.chunk_by(|(round, _), (other, _)| round == other);
-    rounds.into_iter().try_for_each(|round| visit(&mut round.iter().map(|(_, number)| &messages[*number as usize])))
+    ordered.chunks_mut(most as usize).try_for_each(|part| {
+        part.sort_unstable_by_key(|(count, ends, _)| (*ends, *count));
+        visit(&mut part.iter().map(|(.., number)| &messages[*number as usize]))
+    })
 }
 
 #[cfg(test)]

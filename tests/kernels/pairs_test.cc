@@ -69,9 +69,10 @@ class Trial {
       std::vector<Message*> all;
       for (uint32_t from = 0; from < world_; ++from) {
         for (uint32_t to = 0; to < world_; ++to) {
-          if (from == to || below(random_, 3) == 0) continue;
-          const uint64_t bytes = length();
-          all.push_back(&draw(from, to, round, bytes, bytes));
+          for (uint32_t count = from == to ? 0 : below(random_, 5); count > 1; --count) {
+            const uint64_t bytes = length();
+            all.push_back(&draw(from, to, round, bytes, bytes));
+          }
         }
       }
       // One rank may take its messages one by one, because all others move theirs beside each other.
@@ -79,11 +80,10 @@ class Trial {
       for (uint32_t rank = 0; rank < world_; ++rank) {
         std::vector<Message*> own;
         std::copy_if(all.begin(), all.end(), std::back_inserter(own), [rank](Message* m) { return m->from == rank || m->to == rank; });
-        std::shuffle(own.begin(), own.end(), random_);
         if (rank != slow) {
           enqueue(rank, own, launches[rank]);
         } else {
-          for (Message* one : own) enqueue(rank, {one}, launches[rank]);
+          for (Message* one : mixed(own)) enqueue(rank, {one}, launches[rank]);
         }
       }
     }
@@ -126,6 +126,23 @@ class Trial {
     return drawn < 10 ? lengths[drawn] : random_() % (slot * channels_ * 5);
   }
 
+  /// The messages in another order, which keeps that of each lane.
+  std::vector<Message*> mixed(const std::vector<Message*>& ordered) {
+    std::vector<Message*> places = ordered, result;
+    std::shuffle(places.begin(), places.end(), random_);
+    const auto alike = [](const Message* one, const Message* other) { return one->from == other->from && one->to == other->to; };
+    std::vector<bool> taken(ordered.size());
+    for (const Message* place : places) {
+      for (size_t i = 0; i < ordered.size(); ++i) {
+        if (taken[i] || !alike(ordered[i], place)) continue;
+        taken[i] = true;
+        result.push_back(ordered[i]);
+        break;
+      }
+    }
+    return result;
+  }
+
   Message& draw(uint32_t from, uint32_t to, uint32_t round, uint64_t sent, uint64_t expected) {
     Message& message = messages_.emplace_back();
     message.from = from, message.to = to, message.round = round;
@@ -151,16 +168,22 @@ class Trial {
     args.counts = counts_[rank].as<uint32_t>();
     args.rank = rank, args.world = world_, args.channels = channels_, args.slot_packets = slot_packets_, args.op = kOpPairs;
     for (uint32_t other = 0; other < world_; ++other) args.peers[other] = regions_[other].as();
+    // `own` is by sender and receiver, so messages of a lane follow each other.
+    uint32_t ends = 0;
+    const Message* before = nullptr;
     for (const Message* message : own) {
       const bool sends = message->from == rank;
       const uint64_t bytes = sends ? message->sent_bytes : message->expected_bytes;
       const uint64_t pieces = ((bytes + 15) / 16 + message->piece_packets - 1) / message->piece_packets;
-      args.end[args.ends++] = {sends ? message->out() : message->in(),
-                               bytes,
-                               sends ? message->to : message->from,
-                               sends,
-                               message->piece_packets,
-                               static_cast<uint32_t>(std::max<uint64_t>(pieces, 1))};
+      args.end[ends++] = {sends ? message->out() : message->in(),
+                          bytes,
+                          sends ? message->to : message->from,
+                          sends,
+                          message->piece_packets,
+                          static_cast<uint32_t>(std::max<uint64_t>(pieces, 1))};
+      if (before == nullptr || before->from != message->from || before->to != message->to) ++args.lanes;
+      args.first[args.lanes] = static_cast<uint8_t>(ends);
+      before = message;
     }
     const uint32_t blocks = std::min(1 + below(random_, 4), kMaxBlocks);
     const Geometry geometry{blocks, 1 + below(random_, threads_), pair_shared_bytes(args, blocks), 0};
@@ -199,9 +222,11 @@ class Trial {
 /// Launches that do not fit their memory have no kernel.
 uint64_t refused() {
   PairsArgs good{};
-  good.world = 3, good.rank = 1, good.channels = 2, good.slot_packets = 4, good.ends = 2;
+  good.world = 3, good.rank = 1, good.channels = 2, good.slot_packets = 4, good.lanes = 2;
   good.end[0] = {nullptr, 49, 0, 1, 3, 2};
   good.end[1] = {nullptr, 0, 0, 0, 1, 1};
+  good.end[2] = {nullptr, 16, 0, 0, 1, 1};
+  good.first[1] = 1, good.first[2] = 3;
   const Geometry geometry{2, 8, pair_shared_bytes(good, 2), 0};
   const auto has = [](const PairsArgs& args, const Geometry& shape) { return host::kernel(kind_of(args), &args, shape) != nullptr; };
   uint64_t wrong = !has(good, geometry);
@@ -211,13 +236,17 @@ uint64_t refused() {
     change(args, shape);
     wrong += has(args, shape);
   };
-  bad([](PairsArgs& args, Geometry&) { args.end[1].sends = 1; });          // two messages to one rank
+  bad([](PairsArgs& args, Geometry&) { args.end[1].sends = 1; });                      // two directions in a lane
+  bad([](PairsArgs& args, Geometry&) { args.end[1].sends = args.end[2].sends = 1; });  // two lanes to one rank
+  bad([](PairsArgs& args, Geometry&) { args.end[2].peer = 2; });                       // two ranks in a lane
+  bad([](PairsArgs& args, Geometry&) { args.first[0] = 1; });                          // a lane without messages
+  bad([](PairsArgs& args, Geometry&) { args.first[2] = kMostPairEnds + 1; });
   bad([](PairsArgs& args, Geometry&) { args.end[0].peer = 1; });           // to itself
   bad([](PairsArgs& args, Geometry&) { args.end[0].peer = 3; });           // to nobody
   bad([](PairsArgs& args, Geometry&) { args.end[0].piece_packets = 4; });  // no room for the head
   bad([](PairsArgs& args, Geometry&) { args.end[0].pieces = 1; });         // a piece too few
   bad([](PairsArgs& args, Geometry&) { args.channels = kPairChannels + 1; });
-  bad([](PairsArgs& args, Geometry&) { args.ends = 0; });
+  bad([](PairsArgs& args, Geometry&) { args.lanes = 0; });
   bad([](PairsArgs&, Geometry& shape) { shape.shared_bytes -= 1; });
   bad([](PairsArgs&, Geometry& shape) { shape.blocks = 1; });  // more tasks a block than it has memory for
   return wrong;

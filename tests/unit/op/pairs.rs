@@ -50,22 +50,28 @@ fn a_peer_is_in_the_group() {
 }
 
 #[test]
-fn rounds_hold_a_message_of_each_pair_and_keep_their_order() {
+fn parts_hold_lanes_and_keep_an_order_that_all_ranks_have() {
     let device = Device::host().unwrap();
     let of = [
-        (1, true, 1, 1),
+        (3, true, 1, 1),
         (1, true, 2, 1),
-        (2, false, 3, 1),
-        (1, false, 4, 1),
-        (0, true, 5, 1),
-        (1, true, 6, 1),
-        (2, false, 7, 1),
+        (3, true, 3, 1),
+        (2, false, 4, 1),
+        (3, false, 5, 1),
+        (0, true, 6, 1),
+        (3, true, 7, 1),
+        (2, false, 8, 1),
     ];
-    let mut seen = Vec::new();
-    let list = |round: &mut dyn Iterator<Item = &Message>| {
-        seen.push(round.map(|message| message.strip().address as usize).collect::<Vec<_>>());
-        Ok(())
+    let parts = |most| {
+        let mut seen = Vec::new();
+        let list = |part: &mut dyn Iterator<Item = &Message>| {
+            seen.push(part.map(|message| message.strip().address as usize).collect::<Vec<_>>());
+            Ok(())
+        };
+        each_part(&messages(&device, &of), 0, most, list).unwrap();
+        seen
     };
-    each_round(&messages(&device, &of), 0, list).unwrap();
-    assert_eq!(seen, [vec![1, 3, 4], vec![2, 7], vec![6]]);
+    assert_eq!(parts(100), [vec![2, 1, 3, 7, 4, 8, 5]]);
+    assert_eq!(parts(5), [vec![2, 1, 3, 4, 5], vec![7, 8]]);
+    assert_eq!(parts(2), [vec![2, 1], vec![4, 5], vec![3, 8], vec![7]]);
 }
