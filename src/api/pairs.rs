@@ -13,12 +13,14 @@ both! {
     /// [`batch`](Self::batch) needs every rank, and moves data directly between symmetric buffers.
     ///
     /// Any number of messages go from one rank to another. The first that a rank sends is the first that the other
-    /// receives, and so on, from call to call: the calls of two ranks need not hold the same messages. Types are not
-    /// compared, bytes are. A message may have no bytes. A rank's message to itself is a copy; as many are sent as are
-    /// received, in one call. The messages of a call progress side by side, so all ranks of a ring may send before they
-    /// receive, in one call. A call ends when the messages to this rank have arrived, and when the messages of this rank
-    /// have left its memory: a sender waits for the receiver only where [`Config::pair_bytes`](crate::Config::pair_bytes)
-    /// has no room. So two calls, the first of which sends to a rank that does the same, may wait for each other.
+    /// receives, and so on, from call to call. Types are not compared, bytes are. A message may have no bytes. A rank's
+    /// message to itself is a copy; as many are sent as are received, in one call.
+    ///
+    /// The messages of a call progress side by side, so all ranks of a ring may send before they receive, in one call. A
+    /// call ends when the messages to this rank have arrived and those of this rank have left its memory: a sender waits
+    /// for the receiver only where [`Config::pair_bytes`](crate::Config::pair_bytes) has no room. Ranks may cut what they
+    /// exchange into other calls than their peers do, in an order in which no calls wait for each other in a circle. A
+    /// call of more than 96 messages is cut so, by the number of a message in its pair.
     ///
     /// Enqueues and returns. A graph may hold messages. Ranks may replay graphs, and make other calls, in any order in
     /// which the messages of each pair match. On own kernels, calls of one rank on several streams run one after the

@@ -143,11 +143,9 @@ impl Facts {
         below.into_iter().chain([first..=last]).chain(above).collect()
     }
 
-    /// Every request that names neither algorithm nor codec, with the sizes of the calls that the request stands for.
+    /// Every request of an operation of all ranks that names neither algorithm nor codec, with the sizes of the calls that the request stands for.
     fn requests(&self) -> Vec<(Request, RangeInclusive<u64>)> {
-        let pairs = [false, true].map(Request::of_pairs).into_iter();
-        let pairs = pairs.flat_map(|request| Dtype::ALL.map(|dtype| (Request { dtype, ..request }, 0..=u64::MAX)));
-        let mut requests: Vec<_> = pairs.collect();
+        let mut requests = Vec::new();
         for op in Op::all() {
             let operation = op.operation;
             let reductions = match op.reductions() {

@@ -309,7 +309,8 @@ pub const kPairCountBytes: u32 = 64;
 pub const kPairTakenOffset: u32 = 8192;
 pub const kPairQueuesOffset: u32 = 16384;
 pub const kPairCounts: u32 = 256;
-pub const kMostPairEnds: u32 = 30;
+pub const kMostPairEnds: u32 = 96;
+pub const kMostPairLanes: u32 = 30;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct PairEnd {
@@ -341,13 +342,14 @@ pub struct PairsArgs {
     pub channels: u32,
     pub slot_packets: u32,
     pub op: u32,
-    pub ends: u32,
+    pub lanes: u32,
+    pub first: [u8; 32usize],
     pub peers: [*mut u8; 16usize],
-    pub end: [PairEnd; 30usize],
+    pub end: [PairEnd; 96usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PairsArgs"][::std::mem::size_of::<PairsArgs>() - 1144usize];
+    ["Size of PairsArgs"][::std::mem::size_of::<PairsArgs>() - 3288usize];
     ["Alignment of PairsArgs"][::std::mem::align_of::<PairsArgs>() - 8usize];
     ["Offset of field: PairsArgs::wait"][::std::mem::offset_of!(PairsArgs, wait) - 0usize];
     ["Offset of field: PairsArgs::counts"][::std::mem::offset_of!(PairsArgs, counts) - 24usize];
@@ -356,9 +358,10 @@ const _: () = {
     ["Offset of field: PairsArgs::channels"][::std::mem::offset_of!(PairsArgs, channels) - 40usize];
     ["Offset of field: PairsArgs::slot_packets"][::std::mem::offset_of!(PairsArgs, slot_packets) - 44usize];
     ["Offset of field: PairsArgs::op"][::std::mem::offset_of!(PairsArgs, op) - 48usize];
-    ["Offset of field: PairsArgs::ends"][::std::mem::offset_of!(PairsArgs, ends) - 52usize];
-    ["Offset of field: PairsArgs::peers"][::std::mem::offset_of!(PairsArgs, peers) - 56usize];
-    ["Offset of field: PairsArgs::end"][::std::mem::offset_of!(PairsArgs, end) - 184usize];
+    ["Offset of field: PairsArgs::lanes"][::std::mem::offset_of!(PairsArgs, lanes) - 52usize];
+    ["Offset of field: PairsArgs::first"][::std::mem::offset_of!(PairsArgs, first) - 56usize];
+    ["Offset of field: PairsArgs::peers"][::std::mem::offset_of!(PairsArgs, peers) - 88usize];
+    ["Offset of field: PairsArgs::end"][::std::mem::offset_of!(PairsArgs, end) - 216usize];
 };
 pub const kSignalPut: u32 = 0;
 pub const kSignalWait: u32 = 1;
