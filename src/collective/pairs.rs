@@ -60,7 +60,7 @@ impl Inner {
     }
 
     /// The lanes of at most [`args::kMostPairEnds`] messages, among which those of a lane follow each other.
-    fn lanes_of<'m>(&self, messages: &mut dyn Iterator<Item = &'m Message>) -> Lanes {
+    fn lanes_of(&self, messages: &mut dyn Iterator<Item = &Message>) -> Lanes {
         let end = [args::PairEnd::NONE; args::kMostPairEnds as usize];
         let mut lanes = Lanes { end, first: [0; args::kMostPairLanes as usize + 2], count: 0, peers: 0, senders: 0 };
         let mut last = None;
