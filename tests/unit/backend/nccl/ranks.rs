@@ -108,7 +108,7 @@ fn messages_between_pairs_are_a_group() {
         Message::new(0, sends, Dtype::F32, &View { address, elems, place: Place::Plain, device, owner: None })
     };
     let messages = [message(true, 3), message(false, 3), message(true, 0), message(false, 0), message(false, 5)];
-    let group = ["ncclGroupStart", "ncclSend", "ncclRecv", "ncclRecv", "ncclGroupEnd"];
+    let group = ["ncclGroupStart", "ncclSend in a group", "ncclRecv in a group", "ncclRecv in a group", "ncclGroupEnd"];
     rank.ranks.run_pairs(&messages, &&rank.stream).unwrap();
     assert_eq!(rank.fake.calls()[1..], group);
     assert!(rank.is_pending());
