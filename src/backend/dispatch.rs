@@ -143,7 +143,8 @@ impl Facts {
         below.into_iter().chain([first..=last]).chain(above).collect()
     }
 
-    /// Every request of an operation of all ranks that names neither algorithm nor codec, with the sizes of the calls that the request stands for.
+    /// Every request of an operation of all ranks that names neither algorithm nor codec, with the sizes of the calls that
+    /// the request stands for.
     fn requests(&self) -> Vec<(Request, RangeInclusive<u64>)> {
         let mut requests = Vec::new();
         for op in Op::all() {
