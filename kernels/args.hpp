@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/pairs.hpp"
 #include "symmetra/device/abi.hpp"
 
 namespace symmetra::kernels {
@@ -469,6 +470,7 @@ static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(PairEnd) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(ExpertHead) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 20, "mirrored in src/kernel/args.rs");
 

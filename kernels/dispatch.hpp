@@ -15,6 +15,7 @@
 #include "kernels/exchange/direct.cuh"
 #include "kernels/exchange/once.cuh"
 #include "kernels/exchange/packets.cuh"
+#include "kernels/exchange/pairs.cuh"
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
 #include "kernels/experts/combine.cuh"
@@ -330,6 +331,10 @@ typename Backend::Entry kernel(const FusedNormArgs& args) {
 template <class Backend>
 typename Backend::Entry kernel(const ExpertArgs& args) {
   return experts_kernel<Backend>(args);
+}
+template <class Backend>
+typename Backend::Entry kernel(const PairsArgs&) {
+  return Backend::template entry<&pairs>();
 }
 
 /// Whether a launch fits. Its own function for each backend, whose teams differ.

@@ -360,6 +360,42 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
   return known && experts && rows && is_wired(args) && has_packets(args) && shape;
 }
+/// Work of a launch: each channel of each lane. A block takes every so manieth.
+constexpr uint32_t pair_tasks(const PairsArgs& args) { return args.lanes * args.channels; }
+/// Block-shared memory of messages between pairs: 16 bytes, and 16 for each task of a block.
+constexpr uint32_t pair_shared_bytes(const PairsArgs& args, uint32_t blocks) {
+  return kSharedBytes + 16 * (1 + (pair_tasks(args) + blocks - 1) / blocks);
+}
+/// Whether a message is cut as its length says, into pieces that fit a slot.
+constexpr bool is_pair_end(const PairsArgs& args, const PairEnd& end) {
+  if (end.peer >= args.world || end.peer == args.rank || end.bytes > uint64_t{1} << 60) return false;
+  if (end.piece_packets == 0 || end.piece_packets >= args.slot_packets || end.pieces >= 1u << 31) return false;
+  const uint64_t packets = (end.bytes + 15) / 16, pieces = (packets + end.piece_packets - 1) / end.piece_packets;
+  return end.pieces == (pieces == 0 ? 1 : pieces);
+}
+/// Whether a lane has messages, all of one rank and direction, of which no earlier lane has any.
+constexpr bool is_pair_lane(const PairsArgs& args, uint32_t lane) {
+  const uint32_t begin = args.first[lane], end = args.first[lane + 1];
+  if (begin >= end || end > kMostPairEnds || (lane == 0 && begin != 0)) return false;
+  const PairEnd& first = args.end[begin];
+  const auto alike = [&first](const PairEnd& other) { return other.peer == first.peer && (other.sends != 0) == (first.sends != 0); };
+  for (uint32_t number = begin; number < end; ++number) {
+    if (!alike(args.end[number]) || !is_pair_end(args, args.end[number])) return false;
+  }
+  for (uint32_t before = 0; before < lane; ++before) {
+    if (alike(args.end[args.first[before]])) return false;
+  }
+  return true;
+}
+constexpr bool fits(const PairsArgs& args, const Geometry& geometry) {
+  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.channels >= 1 &&
+                     args.channels <= kPairChannels && args.lanes >= 1 && args.lanes <= kMostPairLanes;
+  if (!known || geometry.blocks < 1 || geometry.blocks > kMaxBlocks || geometry.threads < 1 || geometry.threads > 512) return false;
+  for (uint32_t lane = 0; lane < args.lanes; ++lane) {
+    if (!is_pair_lane(args, lane)) return false;
+  }
+  return geometry.shared_bytes >= pair_shared_bytes(args, geometry.blocks);
+}
 constexpr bool fits(const AgreeArgs& args, const Geometry& geometry) {
   return args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && one_block(geometry);
 }

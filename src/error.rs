@@ -97,6 +97,8 @@ operations! {
     Dispatch = args::kOpDispatch, "dispatch", false, None;
     /// Sending the results of experts back.
     Combine = args::kOpCombine, "combine", false, None;
+    /// Messages between pairs of ranks, in which no other rank takes part.
+    Pairs = args::kOpPairs, "pairs", false, None;
     /// Opening a group, or exchanging something between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.

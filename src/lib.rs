@@ -155,7 +155,9 @@ pub use memory::{
     Adopted, AdoptedSlice, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice,
     required_bytes,
 };
-pub use op::{Algorithm, AllReduceOptions, Codec, Messages, Narrow, Quantisation, RmsNorm, RowNorm, ScaleLayout};
+pub use op::{
+    Algorithm, AllReduceOptions, Codec, Messages, Narrow, Pairs, Quantisation, RmsNorm, RowNorm, ScaleLayout,
+};
 pub use stream::{Capture, Event, Graph, Queue, Stream};
 pub use types::{Dtype, Element, Reduction, Transport};
 

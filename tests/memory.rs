@@ -32,6 +32,7 @@ fn small() -> Config {
     config.two_shot_sentinel_bytes = 8192;
     config.ring_bytes = 4096;
     config.recursive_doubling_bytes = 1024;
+    config.pair_bytes = 4096;
     config
 }
 
@@ -66,13 +67,14 @@ fn required_bytes_is_what_open_maps() {
 #[test]
 fn scratch_is_no_larger_than_kernels_address() {
     type Set = fn(&mut Config, u64);
-    let settings: [(&str, Set, u64); 6] = [
+    let settings: [(&str, Set, u64); 7] = [
         ("one_shot_ll_bytes", |config, bytes| config.one_shot_ll_bytes = bytes, 512 << 20),
         ("one_shot_sentinel_bytes", |config, bytes| config.one_shot_sentinel_bytes = Some(bytes), 512 << 20),
         ("two_shot_ll_bytes", |config, bytes| config.two_shot_ll_bytes = bytes, 512 << 20),
         ("two_shot_sentinel_bytes", |config, bytes| config.two_shot_sentinel_bytes = bytes, 512 << 20),
         ("recursive_doubling_bytes", |config, bytes| config.recursive_doubling_bytes = bytes, 512 << 20),
         ("ring_bytes", |config, bytes| config.ring_bytes = bytes, 32 << 30),
+        ("pair_bytes", |config, bytes| config.pair_bytes = bytes, 512 << 20),
     ];
     for (name, set, most) in settings {
         let mut config = small();

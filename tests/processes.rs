@@ -289,6 +289,12 @@ fn until_lost(child: &Child, victim: bool) -> Error {
             let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
             until_error(child, &rank, || graph.launch(stream))
         }
+        "pairs" => until_error(child, &rank, || {
+            communicator.pairs(stream, |messages| {
+                messages.send(&plain, (child.rank + 1) % child.world)?;
+                messages.receive(&buffer, (child.rank + child.world - 1) % child.world)
+            })
+        }),
         _ => until_error(child, &rank, || communicator.all_reduce_in_place(&buffer, stream)),
     }
 }
@@ -390,6 +396,7 @@ killed! {
     pitfall_01_killed_during_eager_calls: "eager", 1, [30, 80];
     pitfall_01_the_first_rank_is_killed_during_eager_calls: "eager", 0, [50];
     pitfall_01_killed_during_replay: "replay", 2, [30, 80];
+    pitfall_01_killed_among_messages_between_pairs: "pairs", 1, [30, 80];
     pitfall_01_killed_in_a_capture: "capture", 1, [30];
     pitfall_01_killed_when_the_others_close: "close", 0, [30];
 }

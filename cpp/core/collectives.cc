@@ -99,13 +99,13 @@ void Collectives::all_to_all_v(ConstOperand input, const std::vector<std::size_t
   Call(communicator_, coordinator_, "all-to-all-v", input, output).run(queue, send_counts, receive_counts);
 }
 
-void Collectives::batch(const std::vector<Message>& messages, Queue queue) const {
+void Collectives::run(const std::vector<Message>& messages, bool in_pairs, const Queue& queue) const {
   const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
   call([&] {
     std::vector<core::Message> all;
     all.reserve(messages.size());
     for (const Message& message : messages) all.push_back({operand_of(message.operand_), message.peer_, message.sends_});
-    core::run_batch(group, rust::Slice<const core::Message>(all.data(), all.size()), queue_of(queue));
+    core::run_messages(group, rust::Slice<const core::Message>(all.data(), all.size()), in_pairs, queue_of(queue));
   });
 }
 

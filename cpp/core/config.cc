@@ -19,6 +19,7 @@ Settings settings_of(const Config& config) {
   settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
   settings.ring_bytes = config.ring_bytes;
   settings.recursive_doubling_bytes = config.recursive_doubling_bytes;
+  settings.pair_bytes = config.pair_bytes;
   settings.determinism = static_cast<std::uint32_t>(config.determinism);
   settings.transport = static_cast<std::uint32_t>(config.transport);
   settings.registrations = config.registrations;
@@ -45,6 +46,7 @@ Config::Config() {
   two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
   ring_bytes = settings.ring_bytes;
   recursive_doubling_bytes = settings.recursive_doubling_bytes;
+  pair_bytes = settings.pair_bytes;
   determinism = static_cast<Determinism>(settings.determinism);
   transport = static_cast<Transport>(settings.transport);
   registrations = settings.registrations;

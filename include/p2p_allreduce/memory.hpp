@@ -198,7 +198,7 @@ class SymmMemManager {
     config.heap_bytes = heap_bytes;
     config.one_shot_ll_bytes = config.two_shot_ll_bytes = config.two_shot_sentinel_bytes = config.recursive_doubling_bytes = 1024;
     config.one_shot_sentinel_bytes = 1024;
-    config.ring_bytes = 4096;
+    config.ring_bytes = config.pair_bytes = 4096;
     config.registrations = 1;
     Successor successor(groups_.front());
     try {

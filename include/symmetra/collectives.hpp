@@ -24,7 +24,7 @@ struct Communicator;
 struct Coordinator;
 }  // namespace core
 
-/// One message of a batch.
+/// One message of a batch, or between a pair of ranks.
 class Message {
  public:
   static Message send(ConstOperand operand, std::size_t peer) { return {operand, peer, true}; }
@@ -41,7 +41,7 @@ class Message {
 
 /// The operations of a group: the base of Communicator and Coordinator. Ranks, roots and peers are numbered in the group.
 ///
-/// A collective enqueues and returns, and allocates nothing on success, but for a batch; the operands are used in stream order. Any number
+/// A collective enqueues and returns, and allocates nothing on success, but for messages; the operands are used in stream order. Any number
 /// of elements, also 0; any element-aligned address. Operands must not overlap, except as the in-place form says. An input may be const: no
 /// call writes to a ConstOperand. On Backend::kHost a call blocks until its result is complete.
 ///
@@ -165,7 +165,20 @@ class Collectives {
   /// Sends and receives `messages` as one operation. Every rank of the group takes part, if only with no message. At most one message to,
   /// and one from, each rank. Sizes in bytes are compared first: if they differ, later calls of every rank throw kMismatch, and received
   /// data are undefined. NCCL does not compare sizes.
-  void batch(const std::vector<Message>& messages, Queue queue) const;
+  void batch(const std::vector<Message>& messages, Queue queue) const { run(messages, false, queue); }
+
+  /// Sends and receives `messages` as one operation, in which only the ranks of a pair take part: a rank without a message makes no call,
+  /// and may make other calls meanwhile. Any number of messages go from one rank to another: the first that a rank sends is the first that
+  /// the other receives, and so on, from call to call. A message may have no bytes. A rank's message to itself is a copy; as many are sent
+  /// as are received, in one call. The messages of a call progress side by side. A call ends when the messages to this rank have arrived
+  /// and those of this rank have left its memory: a sender waits for the receiver only where Config::pair_bytes has no room.
+  ///
+  /// A graph may hold messages; ranks replay graphs and make other calls in any order in which the messages of each pair match. Throws
+  /// kInvalidArgument also for received memory that the call uses otherwise and for messages of a rank to itself that have no equal
+  /// counterpart; kUnsupported for a group that spans hosts without NCCL; kPeerLost for a rank that left. If a message has other sizes at
+  /// its two ends, later calls of every rank throw kMismatch, with both sizes, and what is received is undefined. NCCL does not compare
+  /// sizes.
+  void pairs(const std::vector<Message>& messages, Queue queue) const { run(messages, true, queue); }
 
   /// all_gather by the copy engines, on a side stream that waits for `queue`: work enqueued after this call runs beside the copies, up to
   /// Pending::wait. No multiprocessor moves data; each of the two barriers is a kernel of one block. No stream may touch either operand
@@ -206,6 +219,9 @@ class Collectives {
   /// negative.
   void run(const char* operation, const std::optional<ConstOperand>& input, const std::optional<Operand>& output, const Queue& queue,
            Reduction reduction = Reduction::kSum, std::size_t parameter = 0) const;
+
+  /// Runs messages between pairs, or as a batch of all ranks.
+  void run(const std::vector<Message>& messages, bool in_pairs, const Queue& queue) const;
 
   void norm(const char* operation, const RowNorm& rows, const Queue& queue) const;
 

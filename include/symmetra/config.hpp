@@ -58,6 +58,9 @@ struct Config {
   std::uint64_t ring_bytes;
   /// Largest message in bytes of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
   std::uint64_t recursive_doubling_bytes;
+  /// Scratch in bytes for messages from each other rank, 4 KiB to 512 MiB: see Collectives::pairs. It holds queues that a
+  /// message of any size passes through; larger queues pass larger pieces. Default 512 KiB.
+  std::uint64_t pair_bytes;
   /// What the bits of a result may depend on. Default kPerAlgorithm.
   Determinism determinism;
   /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.

@@ -5,6 +5,7 @@ mod batch;
 mod exchange;
 mod low_contention;
 mod norm;
+mod pairs;
 
 use crate::collective::Communicator;
 use crate::environment::Coordinator;

@@ -54,6 +54,12 @@ impl Request {
         let bytes = (elems * dtype.bytes()) as u64;
         Self { operation, reduction: call.reduction(), dtype, named: call.names_way(), bytes, captured }
     }
+
+    /// The request of messages between pairs, of any type.
+    pub(crate) fn of_pairs(captured: bool) -> Self {
+        let (operation, dtype) = (Operation::Pairs, Dtype::U8);
+        Self { operation, reduction: None, dtype, named: false, bytes: 0, captured }
+    }
 }
 
 impl Facts {
@@ -98,6 +104,9 @@ impl Facts {
             },
             Backend::Host => match &self.host {
                 Err(reason) => Some(reason.as_str().into()),
+                Ok(()) if request.operation == Operation::Pairs => {
+                    Some("every rank takes part in each of its calls: in a batch all do".into())
+                }
                 Ok(_) if request.captured => Some("it blocks the caller and cannot be captured".into()),
                 Ok(()) => None,
             },
@@ -134,7 +143,8 @@ impl Facts {
         below.into_iter().chain([first..=last]).chain(above).collect()
     }
 
-    /// Every request that names neither algorithm nor codec, with the sizes of the calls that the request stands for.
+    /// Every request of an operation of all ranks that names neither algorithm nor codec, with the sizes of the calls that
+    /// the request stands for.
     fn requests(&self) -> Vec<(Request, RangeInclusive<u64>)> {
         let mut requests = Vec::new();
         for op in Op::all() {

@@ -21,7 +21,7 @@ use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
-use crate::op::{Call, Numbers, Shape, Step, Steps};
+use crate::op::{Call, Message, Numbers, Shape, Step, Steps, check_pairs};
 use crate::stream::{Enqueue, Stream};
 
 /// Whether this process has logged that NCCL is missing.
@@ -165,6 +165,19 @@ impl GroupBackends {
             _ => self.through_cpu(facts, call, &shape, steps.as_ref(), queue),
         };
         run.map_err(|error| self.fail(error))
+    }
+
+    /// Runs messages between pairs on the backend that was selected for them.
+    pub(crate) fn run_pairs(&self, backend: Backend, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+        if !matches!(backend, Backend::Nccl) {
+            return self.local().run_pairs(messages, queue);
+        }
+        self.check()?;
+        let device = self.local().device();
+        device.check_same("stream", queue.stream().device())?;
+        check_pairs(messages, self.rank, self.world_size, device)?;
+        let ranks = self.nccl.get().ok_or_else(|| absent(backend))?;
+        ranks.run_pairs(messages, queue).map_err(|error| self.fail(error))
     }
 
     /// Runs a compared call: a norm by its steps, any other call as the call is.

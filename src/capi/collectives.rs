@@ -51,6 +51,17 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// Runs messages between pairs, or as a batch of all ranks.
+    fn run_messages(&self, messages: &[op::Message], in_pairs: bool, queue: &impl Enqueue) -> Result<()> {
+        match self {
+            _ if !in_pairs => {
+                self.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(messages)), queue)
+            }
+            Self::Communicator(communicator) => communicator.run_pairs(messages, queue),
+            Self::Coordinator(coordinator) => coordinator.run_pairs(messages, queue),
+        }
+    }
+
     fn run_low_contention(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<collective::Pending<'static>> {
         match self {
             Self::Communicator(communicator) => communicator.run_low_contention(call, queue),
@@ -147,7 +158,12 @@ pub(super) unsafe fn run(
 
 /// # Safety
 /// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
-pub(super) unsafe fn run_batch(group: Group, messages: &[Message], queue: Queue) -> Result<(), Report> {
+pub(super) unsafe fn run_messages(
+    group: Group,
+    messages: &[Message],
+    in_pairs: bool,
+    queue: Queue,
+) -> Result<(), Report> {
     guard(|| {
         // SAFETY: passed on.
         let caller = unsafe { Caller::new(group) }?;
@@ -157,14 +173,13 @@ pub(super) unsafe fn run_batch(group: Group, messages: &[Message], queue: Queue)
             Ok(op::Message::new(message.peer, message.sends, dtype, &view))
         };
         let resolved = messages.iter().map(message).collect::<Result<Vec<_>>>()?;
-        let call = Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&resolved));
         // SAFETY: passed on.
         match unsafe { target(queue) }? {
-            Target::Stream(stream) => caller.run(&call, &stream),
+            Target::Stream(stream) => caller.run_messages(&resolved, in_pairs, &stream),
             Target::Capture(capture) => {
                 // SAFETY: borrowing.
                 let tensors = messages.iter().filter_map(|message| unsafe { message.operand.tensor.as_ref() });
-                caller.run(&call, &capture.keep(tensors)?)
+                caller.run_messages(&resolved, in_pairs, &capture.keep(tensors)?)
             }
         }
     })

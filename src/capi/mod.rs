@@ -1,7 +1,7 @@
 //! The functions that C++ calls, one for each method of the public headers.
 //!
 //! Every function that can fail runs under [`report::guard`]: an error becomes text that `cpp/core/error.cc` parses, a
-//! panic an internal error. A successful call allocates nothing, but for a batch and calls of experts. Other functions
+//! panic an internal error. A successful call allocates nothing, but for messages and calls of experts. Other functions
 //! read a field.
 //!
 //! Invariants, cited by the SAFETY comments of this folder:
@@ -61,6 +61,7 @@ mod bridge {
         two_shot_sentinel_bytes: u64,
         ring_bytes: u64,
         recursive_doubling_bytes: u64,
+        pair_bytes: u64,
         determinism: u32,
         transport: u32,
         registrations: u32,
@@ -257,7 +258,7 @@ mod bridge {
         algorithm: u32,
     }
 
-    /// One message of a batch.
+    /// One message of a batch, or between a pair of ranks.
     struct Message {
         operand: Operand,
         peer: usize,
@@ -393,7 +394,7 @@ mod bridge {
             second: &[usize],
             queue: Queue,
         ) -> Result<()>;
-        unsafe fn run_batch(group: Group, messages: &[Message], queue: Queue) -> Result<()>;
+        unsafe fn run_messages(group: Group, messages: &[Message], in_pairs: bool, queue: Queue) -> Result<()>;
         unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> Result<()>;
 
         type BoundAllReduce;

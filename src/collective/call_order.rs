@@ -13,6 +13,9 @@ pub(crate) struct Lane {
     pub(super) fresh: bool,
     /// Whether this rank has signalled its first call to the peers.
     pub(super) told: bool,
+    /// The ranks that have sent, or will have sent when enqueued work is done, a message between pairs to this rank: bit r
+    /// is rank r. They have loaded by then.
+    pub(super) heard: u32,
     /// Whether a natively captured call has taken the arguments of a first call.
     pub(super) captured: bool,
 }
@@ -27,7 +30,14 @@ enum Last {
 
 impl Lane {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { last: Last::Nowhere, event: Event::new(device)?, fresh: true, told: false, captured: false })
+        Ok(Self {
+            last: Last::Nowhere,
+            event: Event::new(device)?,
+            fresh: true,
+            told: false,
+            heard: 0,
+            captured: false,
+        })
     }
 
     /// Makes the next work of `stream` wait for the lane's last call.

@@ -19,6 +19,7 @@ mod local;
 mod norm;
 mod norm_choice;
 mod note_nccl;
+mod pairs;
 mod probe;
 mod put;
 mod reach;

@@ -9,7 +9,7 @@ use crate::bootstrap::hello::at_odds;
 use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::op::{ALL_GATHER, Call};
+use crate::op::{ALL_GATHER, Call, Message};
 use crate::stream::{Capture, Enqueue, Graph, Kept, Stream};
 use crate::types::Dtype;
 
@@ -115,6 +115,12 @@ impl Coordinator {
     /// Refuses a call without operands that no backend serves, or none that can be captured.
     pub(crate) fn check_served(&self, call: &Call<'_>, captured: bool) -> Result<()> {
         self.select(&Request::of(call, captured)).map(drop)
+    }
+
+    /// Runs messages between pairs on the first backend that serves them.
+    pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+        let backend = self.select(&Request::of_pairs(queue.recording().is_some()))?;
+        self.serving.run_pairs(backend, messages, queue)
     }
 
     fn select(&self, request: &Request) -> Result<Backend> {

@@ -48,6 +48,10 @@ pub struct Config {
     pub ring_bytes: u64,
     /// Largest message in bytes of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
     pub recursive_doubling_bytes: u64,
+    /// Scratch in bytes for messages from each other rank, 4 KiB to 512 MiB: see
+    /// [`Communicator::pairs`](crate::Communicator::pairs). It holds queues that a message of any size passes through;
+    /// larger queues pass larger pieces. Default 512 KiB.
+    pub pair_bytes: u64,
     /// What the bits of a result may depend on. Default [`Determinism::PerAlgorithm`].
     pub determinism: Determinism,
     /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
@@ -78,6 +82,7 @@ impl Default for Config {
             two_shot_sentinel_bytes: 4 << 20,
             ring_bytes: 16 << 20,
             recursive_doubling_bytes: 64 << 10,
+            pair_bytes: 512 << 10,
             determinism: Determinism::default(),
             transport: Transport::Auto,
             registrations: 1024,
@@ -105,6 +110,9 @@ const MAX_CALL_BYTES: u64 = 512 << 20;
 /// Most bytes of the ring's queues. Queues and counters together fit a region of 64 GiB.
 const MAX_RING_BYTES: u64 = 32 << 30;
 
+/// Most bytes of the queues from one rank to another.
+const MAX_PAIR_BYTES: u64 = 512 << 20;
+
 /// Most blocks of a launch, of all kernels.
 const MOST_BLOCKS: u32 = crate::kernel::args::kMostNormBlocks;
 
@@ -128,6 +136,7 @@ impl Config {
             ("two_shot_sentinel_bytes", self.two_shot_sentinel_bytes.to_string()),
             ("ring_bytes", self.ring_bytes.to_string()),
             ("recursive_doubling_bytes", self.recursive_doubling_bytes.to_string()),
+            ("pair_bytes", self.pair_bytes.to_string()),
             ("determinism", self.determinism.to_string()),
             ("transport", self.transport.to_string()),
             ("registrations", self.registrations.to_string()),
@@ -147,7 +156,11 @@ impl Config {
             ("recursive_doubling_bytes", self.recursive_doubling_bytes),
         ];
         let calls = scratch.map(|(name, bytes)| (name, bytes, 1024..=MAX_CALL_BYTES)).into_iter();
-        for (name, bytes, limits) in calls.chain([("ring_bytes", self.ring_bytes, 4096..=MAX_RING_BYTES)]) {
+        let queues = [
+            ("ring_bytes", self.ring_bytes, 4096..=MAX_RING_BYTES),
+            ("pair_bytes", self.pair_bytes, 4096..=MAX_PAIR_BYTES),
+        ];
+        for (name, bytes, limits) in calls.chain(queues) {
             if !limits.contains(&bytes) {
                 let limit = format!("it must be {} to {}", limits.start(), limits.end());
                 return Err(Error::invalid(name, bytes, limit));

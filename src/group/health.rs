@@ -34,7 +34,7 @@ impl Health {
     /// Returns the group's failure, also where the calls of the ranks are found to differ. Costs some loads a rank.
     pub(super) fn confirm(&self) -> Result<()> {
         self.check()?;
-        self.differing().map_or(Ok(()), |error| Err(self.fail(error)))
+        self.differing().or_else(|| self.missent()).map_or(Ok(()), |error| Err(self.fail(error)))
     }
 
     /// Makes `error` the group's failure unless there is one, and stops every rank. Returns the group's failure.
@@ -126,7 +126,7 @@ impl Health {
             // A stop says more than another status: the kernel gave up because of the stop.
             (Some(stop), _) => self.stopped(stop),
             // Ranks that call differently may wait for each other in vain.
-            (None, _) => self.differing().unwrap_or_else(|| self.timeout(page)),
+            (None, _) => self.differing().or_else(|| self.missent()).unwrap_or_else(|| self.timeout(page)),
         };
         self.tell(&error);
         error
@@ -218,7 +218,7 @@ impl Health {
     /// The mismatch between two ranks, after rank `by` found that `other` calls differently. If this rank has called,
     /// at least one of the two differs from it.
     fn mismatch(&self, by: usize, other: usize) -> Error {
-        if let Some(error) = self.counts_mismatch(by).or_else(|| self.misrouting(by)) {
+        if let Some(error) = self.counts_mismatch(by).or_else(|| self.misrouting(by)).or_else(|| self.missent()) {
             return error;
         }
         let found_by_kernel = self.pages.get(by).is_some_and(|page| page.finding() == Some(Finding::Different(other)));
@@ -243,13 +243,14 @@ impl Health {
     }
 
     /// The error after rank `by` found that a sender's count differs from the receiver's, or that a receiver's memory
-    /// is not addressable. All ranks word it alike. `kernels/exchange/counts.cuh` defines the packing.
+    /// is not addressable. All ranks word it alike. `kernels/exchange/counts.cuh` defines the packing, which
+    /// `kernels/exchange/pairs.cuh` uses too.
     fn counts_mismatch(&self, by: usize) -> Option<Error> {
         const BY_SENDS: u64 = 1 << 63;
         let page = self.pages.get(by)?;
-        if page.code.load(Ordering::Acquire) != args::kStatusMismatch
-            || page.op.load(Ordering::Relaxed) != args::kOpCounts
-        {
+        let code = page.code.load(Ordering::Acquire);
+        let of_counts = [args::kOpCounts, args::kOpPairs].contains(&page.op.load(Ordering::Relaxed));
+        if code != args::kStatusMismatch || !of_counts {
             return None;
         }
         let peer = page.peer.load(Ordering::Relaxed) as usize;
@@ -268,6 +269,14 @@ impl Health {
             rank: receiver,
             theirs: format!("{} bytes", expected & !BY_SENDS),
         })
+    }
+
+    /// The error after the receiver of a message between two ranks found that the sender's is of another length. The sender
+    /// may have sent it and gone on.
+    fn missent(&self) -> Option<Error> {
+        let of_pairs = |page: &PageMapping| page.op.load(Ordering::Relaxed) == args::kOpPairs;
+        let found = |page: &PageMapping| matches!(page.finding(), Some(Finding::Different(_))) && of_pairs(page);
+        self.pages.iter().position(found).and_then(|by| self.counts_mismatch(by))
     }
 
     /// The error after rank `by` found tokens that no rank can take. All ranks word it alike.

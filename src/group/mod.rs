@@ -195,8 +195,13 @@ impl Group {
 
     /// As [`enter`](Self::enter), for work that needs `peer` alone.
     pub(crate) fn enter_with(&self, peer: usize) -> Result<Entered<'_>> {
+        self.enter_with_each([peer].into_iter())
+    }
+
+    /// As [`enter`](Self::enter), for work that needs these peers alone.
+    pub(crate) fn enter_with_each(&self, mut peers: impl Iterator<Item = usize>) -> Result<Entered<'_>> {
         let entered = self.enter_well()?;
-        self.0.health.is_here(peer)?;
+        peers.try_for_each(|peer| self.0.health.is_here(peer))?;
         Ok(entered)
     }
 

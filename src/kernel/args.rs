@@ -11,6 +11,7 @@ pub const kOpCounts: u32 = 12;
 pub const kOpAllReduceNorm: u32 = 15;
 pub const kOpDispatch: u32 = 18;
 pub const kOpCombine: u32 = 19;
+pub const kOpPairs: u32 = 20;
 pub const kStatusOk: u32 = 0;
 pub const kStatusTimeout: u32 = 1;
 pub const kStatusAborted: u32 = 2;
@@ -84,6 +85,66 @@ const _: () = {
     ["Size of PeerTable"][::std::mem::size_of::<PeerTable>() - 128usize];
     ["Alignment of PeerTable"][::std::mem::align_of::<PeerTable>() - 8usize];
     ["Offset of field: PeerTable::address"][::std::mem::offset_of!(PeerTable, address) - 0usize];
+};
+pub const kPairChannels: u32 = 8;
+pub const kPairSlots: u32 = 2;
+pub const kPairCountBytes: u32 = 64;
+pub const kPairTakenOffset: u32 = 8192;
+pub const kPairQueuesOffset: u32 = 16384;
+pub const kPairCounts: u32 = 256;
+pub const kMostPairEnds: u32 = 96;
+pub const kMostPairLanes: u32 = 30;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PairEnd {
+    pub address: *mut u8,
+    pub bytes: u64,
+    pub peer: u32,
+    pub sends: u32,
+    pub piece_packets: u32,
+    pub pieces: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PairEnd"][::std::mem::size_of::<PairEnd>() - 32usize];
+    ["Alignment of PairEnd"][::std::mem::align_of::<PairEnd>() - 8usize];
+    ["Offset of field: PairEnd::address"][::std::mem::offset_of!(PairEnd, address) - 0usize];
+    ["Offset of field: PairEnd::bytes"][::std::mem::offset_of!(PairEnd, bytes) - 8usize];
+    ["Offset of field: PairEnd::peer"][::std::mem::offset_of!(PairEnd, peer) - 16usize];
+    ["Offset of field: PairEnd::sends"][::std::mem::offset_of!(PairEnd, sends) - 20usize];
+    ["Offset of field: PairEnd::piece_packets"][::std::mem::offset_of!(PairEnd, piece_packets) - 24usize];
+    ["Offset of field: PairEnd::pieces"][::std::mem::offset_of!(PairEnd, pieces) - 28usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PairsArgs {
+    pub wait: Wait,
+    pub counts: *mut u32,
+    pub rank: u32,
+    pub world: u32,
+    pub channels: u32,
+    pub slot_packets: u32,
+    pub op: u32,
+    pub lanes: u32,
+    pub first: [u8; 32usize],
+    pub peers: [*mut u8; 16usize],
+    pub end: [PairEnd; 96usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PairsArgs"][::std::mem::size_of::<PairsArgs>() - 3288usize];
+    ["Alignment of PairsArgs"][::std::mem::align_of::<PairsArgs>() - 8usize];
+    ["Offset of field: PairsArgs::wait"][::std::mem::offset_of!(PairsArgs, wait) - 0usize];
+    ["Offset of field: PairsArgs::counts"][::std::mem::offset_of!(PairsArgs, counts) - 24usize];
+    ["Offset of field: PairsArgs::rank"][::std::mem::offset_of!(PairsArgs, rank) - 32usize];
+    ["Offset of field: PairsArgs::world"][::std::mem::offset_of!(PairsArgs, world) - 36usize];
+    ["Offset of field: PairsArgs::channels"][::std::mem::offset_of!(PairsArgs, channels) - 40usize];
+    ["Offset of field: PairsArgs::slot_packets"][::std::mem::offset_of!(PairsArgs, slot_packets) - 44usize];
+    ["Offset of field: PairsArgs::op"][::std::mem::offset_of!(PairsArgs, op) - 48usize];
+    ["Offset of field: PairsArgs::lanes"][::std::mem::offset_of!(PairsArgs, lanes) - 52usize];
+    ["Offset of field: PairsArgs::first"][::std::mem::offset_of!(PairsArgs, first) - 56usize];
+    ["Offset of field: PairsArgs::peers"][::std::mem::offset_of!(PairsArgs, peers) - 88usize];
+    ["Offset of field: PairsArgs::end"][::std::mem::offset_of!(PairsArgs, end) - 216usize];
 };
 pub const kMaxBlocks: u32 = 256;
 pub const kF32: u32 = 0;
@@ -734,6 +795,7 @@ impl Kind {
     pub const norm: Kind = Kind(6);
     pub const fused_norm: Kind = Kind(7);
     pub const experts: Kind = Kind(8);
+    pub const pairs: Kind = Kind(9);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -780,4 +842,8 @@ unsafe impl Block for FusedNormArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for ExpertArgs {
     const KIND: Kind = Kind::experts;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for PairsArgs {
+    const KIND: Kind = Kind::pairs;
 }

@@ -1,7 +1,7 @@
 //! Launch shapes: pure functions, so that every rank launches alike.
 
 use super::args::{
-    self, ExpertArgs, ExpertHead, Geometry, NormArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
+    self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairsArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
     kMaxBlocks as MAX_BLOCKS, kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
     kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostClusteredTiles as MOST_CLUSTERED_TILES,
     kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS,
@@ -258,6 +258,41 @@ fn expert_words(step: &ExpertArgs) -> u32 {
     let heads = size_of::<ExpertHead>() as u32 / 4 * step.world;
     let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
     heads + step.copies + 2 * step.local + lists + held
+}
+
+/// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and how many pieces, which the `channels`
+/// take in turn. Pieces fit a slot of `slot_packets`, of which one is the head. Short messages have pieces that a block moves
+/// at once; long ones have pieces for all channels in every round.
+pub(crate) fn pair_pieces(bytes: u64, channels: u32, slot_packets: u32) -> [u32; 2] {
+    const LEAST_PACKETS: u64 = 256;
+    const LINE_PACKETS: u64 = 32;
+    let (packets, channels) = (bytes.div_ceil(PACKET_BYTES.into()), u64::from(channels));
+    let room = u64::from(slot_packets.max(2) - 1);
+    let rounds = packets.div_ceil(channels * room).max(1);
+    let even = packets.div_ceil(channels * rounds).next_multiple_of(LINE_PACKETS);
+    let piece = even.max(LEAST_PACKETS).min(room);
+    [piece as u32, packets.div_ceil(piece).clamp(1, u32::MAX.into()) as u32]
+}
+
+/// The launch of messages between pairs: a block for each channel that has pieces. Blocks of all ranks wait for each other, so
+/// all run at once; a block takes more channels where the device has not as many multiprocessors.
+pub(crate) fn pairs(shape: Shape, args: &PairsArgs, multiprocessors: u32) -> Geometry {
+    const MOST_THREADS: u32 = 512;
+    let ends = &args.end[..usize::from(args.first[args.lanes as usize])];
+    let pieces = ends.iter().map(|end| end.pieces).max().unwrap_or(1);
+    let packets = ends.iter().map(|end| end.bytes.div_ceil(PACKET_BYTES.into())).max().unwrap_or(1);
+    let piece_packets = ends.iter().map(|end| end.piece_packets).max().unwrap_or(1);
+    let (blocks, threads, programmatic) = match shape.kind {
+        Kind::Host { blocks, threads } => (blocks, threads, false),
+        Kind::Gpu => {
+            let useful = args.lanes * pieces.min(args.channels);
+            let threads = packets.clamp(1, piece_packets.min(MOST_THREADS).into()) as u32;
+            (useful.min(multiprocessors.max(1)), threads.next_multiple_of(32), true)
+        }
+    };
+    let blocks = shape.most(blocks.min(MAX_BLOCKS));
+    let tasks = (args.lanes * args.channels).div_ceil(blocks);
+    shape.launch(blocks, threads, VOTE_BYTES + PACKET_BYTES * (1 + tasks), programmatic)
 }
 
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.

@@ -39,6 +39,19 @@ pub(crate) struct Scratch {
     pub(crate) max_bytes: u64,
 }
 
+/// Scratch of messages between pairs of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PairScratch {
+    /// Counts that peers write, and the queues from every other rank.
+    pub(crate) region: Region,
+    /// The own counts of pieces sent and received.
+    pub(crate) counts: Region,
+    /// Channels of a direction between two ranks.
+    pub(crate) channels: u32,
+    /// Packets of a slot of a channel's queue, of which one is the head.
+    pub(crate) slot_packets: u32,
+}
+
 /// The regions of one rank's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArenaLayout {
@@ -59,6 +72,7 @@ pub(crate) struct ArenaLayout {
     pub(crate) two_shot_sentinel: Scratch,
     pub(crate) ring: Scratch,
     pub(crate) recursive_doubling: Scratch,
+    pub(crate) pairs: PairScratch,
     /// Signals of the low-contention collectives, and of ranks that reach their first calls.
     pub(crate) aside: Region,
     pub(crate) heap: Region,
@@ -101,6 +115,18 @@ impl Cursor {
         let region = self.take(u64::from(args::kRingQueuesOffset) + slots * slot_packets * PACKET_BYTES)?;
         Ok(Scratch { region, state, slot_packets, max_bytes: u64::MAX })
     }
+
+    /// Reserves the counts of messages between pairs, and queues of `bytes` bytes from every other rank. All channels of
+    /// all ranks have blocks that run at once, also on a device with 128 multiprocessors.
+    fn pairs(&mut self, world: u64, bytes: u64) -> Result<PairScratch> {
+        let channels = if world > 8 { args::kPairChannels / 2 } else { args::kPairChannels };
+        let slots = u64::from(channels * args::kPairSlots);
+        let slot_packets = bytes / PACKET_BYTES / slots;
+        let counts = self.take(u64::from(args::kPairCounts) * size_of::<u32>() as u64)?;
+        let queues = (world - 1) * slots * slot_packets * PACKET_BYTES;
+        let region = self.take(u64::from(args::kPairQueuesOffset) + queues)?;
+        Ok(PairScratch { region, counts, channels, slot_packets: slot_packets as u32 })
+    }
 }
 
 impl ArenaLayout {
@@ -131,6 +157,7 @@ impl ArenaLayout {
         let slots = (u64::from(world.ilog2()) + u64::from(!world.is_power_of_two())).max(1);
         let max = config.recursive_doubling_bytes;
         let recursive_doubling = cursor.scratch(2, slots, max.div_ceil(LL_DATA_BYTES), max)?;
+        let pairs = cursor.pairs(world, config.pair_bytes)?;
         let aside = cursor.take(pad_bytes(world_size))?;
         let heap = cursor.take(config.heap_bytes)?;
         Ok(Self {
@@ -147,6 +174,7 @@ impl ArenaLayout {
             two_shot_sentinel,
             ring,
             recursive_doubling,
+            pairs,
             aside,
             heap,
             bytes: cursor.0,

@@ -2,6 +2,7 @@
 // Parallel groups are in environment_test.cc; what fails, and how, in error_test.cc.
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -339,6 +340,73 @@ void exchanges() {
   });
 }
 
+/// Messages between two of three ranks, many of a pair, of several types, eager and in a graph; what is refused.
+void pairs() {
+  test::ranks(3, [](Bootstrap& bootstrap) {
+    using Message = Communicator::Message;
+    const Device device = Device::host();
+    const Stream stream(device);
+    Config config = small();
+    CHECK_EQ(Config().pair_bytes, std::uint64_t{512} << 10);
+    config.pair_bytes = 4096;
+    const Communicator communicator = Communicator::open(bootstrap, device, config);
+    const std::size_t rank = communicator.rank(), peer = 2 - rank, count = 3000;
+    const SymmetricBuffer out = communicator.symmetric<float>(count), into = communicator.symmetric<float>(count);
+    const SymmetricBuffer whole = communicator.symmetric<std::int64_t>(9);
+    const float own = static_cast<float>(rank) + 1;
+    out.write(filled(count, own), stream);
+    whole.write(std::vector<std::int64_t>(9, static_cast<std::int64_t>(rank) - 5), stream);
+    const std::vector<Message> messages = {Message::send(Operand(out, 0, 7), peer),
+                                           Message::send(Operand(out, 7, count - 7), peer),
+                                           Message::send(Operand(whole, 0, 3), peer),
+                                           Message::receive(Operand(into, count - 7, 7), peer),
+                                           Message::receive(Operand(into, 0, count - 7), peer),
+                                           Message::receive(Operand(whole, 3, 3), peer)};
+    const auto check = [&] {
+      communicator.synchronize(stream);
+      CHECK(into.read<float>(stream) == filled(count, static_cast<float>(peer) + 1));
+      CHECK_EQ(whole.read<std::int64_t>(stream)[4], static_cast<std::int64_t>(peer) - 5);
+    };
+    // The rank between makes no call.
+    if (rank != 1) {
+      communicator.pairs(messages, stream);
+      check();
+      const Graph graph = stream.capture([&](Capture& capture) { communicator.pairs(messages, capture); });
+      for (int launch = 0; launch < 3; ++launch) {
+        into.write(filled(count, 0), stream);
+        graph.launch(stream);
+        check();
+      }
+    }
+    communicator.pairs({Message::send(Operand(out, 0, 2), rank), Message::receive(Operand(into, 0, 2), rank)}, stream);
+    communicator.synchronize(stream);
+    CHECK((into.read<float>(stream)[0] == own && into.read<float>(stream)[1] == own));
+    CHECK_THROWS(kInvalidArgument, communicator.pairs({Message::send(out, 3)}, stream));
+    CHECK_THROWS(kInvalidArgument, communicator.pairs({Message::send(out, rank)}, stream));
+    CHECK_THROWS(kInvalidArgument, communicator.pairs({Message::send(out, peer), Message::receive(Operand(out, 1, 2), peer)}, stream));
+    // Nobody fails before all have come so far.
+    communicator.all_reduce(out, into, stream);
+    if (rank == 0) {
+      communicator.pairs({Message::send(Operand(out, 0, 3), 2)}, stream);
+    } else if (rank == 2) {
+      communicator.pairs({Message::receive(Operand(into, 0, 4), 0)}, stream);
+    }
+    // All ranks learn of lengths that differ.
+    std::string said;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+    while (said.empty() && std::chrono::steady_clock::now() < deadline) {
+      try {
+        communicator.synchronize(stream);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      } catch (const Error& error) {
+        CHECK(error.kind() == ErrorKind::kMismatch);
+        said = error.what();
+      }
+    }
+    CHECK(said.find("12 bytes") != std::string::npos && said.find("16 bytes") != std::string::npos);
+  });
+}
+
 /// Beside the stream, awaited on another, dropped, captured; plain and symmetric memory.
 void low_contention() {
   test::ranks(2, [](Bootstrap& bootstrap) {
@@ -612,6 +680,7 @@ int main(int count, char** names) {
                {"all_reduce", all_reduce},
                {"bound", bound},
                {"exchanges", exchanges},
+               {"pairs", pairs},
                {"reductions", reductions},
                {"narrow_types", narrow_types},
                {"graphs", graphs},

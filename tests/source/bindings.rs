@@ -118,7 +118,7 @@ fn every_launch_has_its_block_in_rust() {
 
 /// Files and folders that decide what ranks write in each other's memory, where, and when: kernels, their launches,
 /// which message is which launch, and how arenas and control pages are laid out.
-const PROTOCOL_SOURCES: [&str; 21] = [
+const PROTOCOL_SOURCES: [&str; 23] = [
     "include/symmetra/device",
     "kernels",
     "src/collective/all_reduce.rs",
@@ -128,6 +128,7 @@ const PROTOCOL_SOURCES: [&str; 21] = [
     "src/collective/launch_plan.rs",
     "src/collective/norm.rs",
     "src/collective/norm_choice.rs",
+    "src/collective/pairs.rs",
     "src/collective/relay.rs",
     "src/collective/select.rs",
     "src/experts/choice.rs",
@@ -139,6 +140,7 @@ const PROTOCOL_SOURCES: [&str; 21] = [
     "src/kernel/geometry.rs",
     "src/memory/layout.rs",
     "src/op/norm_steps.rs",
+    "src/op/pairs.rs",
     "src/op/strips.rs",
 ];
 

@@ -27,6 +27,7 @@ mod most_blocks;
 mod norm;
 mod numerics;
 mod operations;
+mod pairs;
 mod put;
 mod quantised;
 mod several;

@@ -16,6 +16,7 @@ constexpr uint32_t kOpCounts = 12;
 constexpr uint32_t kOpAllReduceNorm = 15;
 constexpr uint32_t kOpDispatch = 18;
 constexpr uint32_t kOpCombine = 19;
+constexpr uint32_t kOpPairs = 20;
 
 /// Values of Status::code.
 constexpr uint32_t kStatusOk = 0;
@@ -36,8 +37,9 @@ struct Status {
   uint32_t epoch;     ///< the epoch that was waited for
   uint32_t reserved;
   uint64_t timeout_ns;  ///< the deadline of the wait
-  uint64_t theirs[2];   ///< kStatusMismatch: the peer's descriptor; kStatusRouting: token and number of experts << 32,
-                        ///< expert; kStatusCapacity: rows, room
+  /// kStatusMismatch: the peer's descriptor, or of messages the bytes sent and expected; kStatusRouting: token and number of
+  /// experts << 32, expert; kStatusCapacity: rows, room.
+  uint64_t theirs[2];
 };
 
 /// Progress of a rank's device. It lies in the arena, so peers can read it after the rank has died.

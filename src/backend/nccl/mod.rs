@@ -33,6 +33,14 @@ impl Ranks {
         match *self {}
     }
 
+    pub(crate) fn run_pairs(
+        &self,
+        _messages: &[crate::op::Message],
+        _queue: &impl crate::stream::Enqueue,
+    ) -> crate::Result<()> {
+        match *self {}
+    }
+
     pub(crate) fn check(&self) -> crate::Result<()> {
         match *self {}
     }

@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Deadlines, Group};
 use crate::nccl::Communicator;
-use crate::op::{Call, Nccl, Shape, Strips};
+use crate::op::{Call, Message, Nccl, Shape, Strips};
 use crate::stream::{Enqueue, Part, Stream};
 use crate::types::Dtype;
 
@@ -67,23 +67,51 @@ impl Ranks {
 
     /// Enqueues a checked call.
     pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, queue: &impl Enqueue) -> Result<()> {
+        self.enqueue(call.op.operation, queue, |nccl| Turn { nccl, call, shape, stream: queue.stream() }.run())
+    }
+
+    /// Enqueues checked messages between pairs, as one NCCL group: NCCL matches those of a pair in their order.
+    pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+        let moved = messages.iter().filter(|message| message.strip().bytes > 0);
+        self.enqueue(Operation::Pairs, queue, |nccl| {
+            nccl.group(|| {
+                moved.clone().try_for_each(|message| {
+                    let (strip, peer, stream) = (message.strip(), message.peer, queue.stream());
+                    match message.sends {
+                        // SAFETY: the check found the operand on this device; the queue's borrow keeps the operand until
+                        // its work is done; the caller's lock excludes other threads.
+                        true => unsafe { nccl.send(strip.address, strip.bytes as usize, Dtype::U8, peer, stream) },
+                        // SAFETY: as above.
+                        false => unsafe { nccl.recv(strip.address, strip.bytes as usize, Dtype::U8, peer, stream) },
+                    }
+                })
+            })
+        })
+    }
+
+    /// Enqueues what `work` calls, in the order of calls.
+    fn enqueue(
+        &self,
+        operation: Operation,
+        queue: &impl Enqueue,
+        work: impl FnOnce(&Communicator) -> Result<()>,
+    ) -> Result<()> {
         // First, because closing this rank ends any graph that holds a part of it.
         let recorded = queue.recording().map(|recording| {
-            recording.part(self.0.id, || Recorded { inner: self.0.clone(), last: Mutex::new(call.op.operation) })
+            recording.part(self.0.id, || Recorded { inner: self.0.clone(), last: Mutex::new(operation) })
         });
         let _entered = self.0.enter()?;
         let mut lane = self.0.lane.lock();
         match recorded {
-            Some(recorded) => *recorded.last.lock() = call.op.operation,
-            None => *self.0.pending.lock() = Some(call.op.operation),
+            Some(recorded) => *recorded.last.lock() = operation,
+            None => *self.0.pending.lock() = Some(operation),
         }
         let native = queue.recording().is_none() && queue.stream().is_capturing()?;
         lane.order_call(queue)?;
-        let turn = Turn { nccl: &self.0.communicator, call, shape, stream: queue.stream() };
         let mut result = Ok(());
         let enqueued = queue.enqueue("call NCCL", |_| {
             self.0.escaped.fetch_or(native, Ordering::Relaxed);
-            result = turn.run();
+            result = work(&self.0.communicator);
             0
         });
         enqueued.and(result)

@@ -1,5 +1,6 @@
 //! Tests of `src/kernel/geometry.rs`, whose module they are.
 
+use super::args::{PairEnd, Wait};
 use super::*;
 use proptest::prelude::*;
 
@@ -45,6 +46,47 @@ proptest! {
         let launch = relay(gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
         prop_assert!((1..=most_blocks).contains(&rows(gpu, packets.max(1), row, true).blocks));
+    }
+
+    #[test]
+    fn messages_between_pairs_are_cut_into_pieces_that_fit(
+        bytes in 0u64..1 << 34, channels in 1u32..=8, slot_packets in 16u32..1 << 16, small in 0u64..1 << 16,
+    ) {
+        for bytes in [bytes, small] {
+            let [piece_packets, pieces] = pair_pieces(bytes, channels, slot_packets);
+            let (packets, whole) = (bytes.div_ceil(16), u64::from(piece_packets) * u64::from(pieces));
+            prop_assert!(piece_packets >= 1 && piece_packets < slot_packets && pieces >= 1);
+            prop_assert!(whole >= packets && whole - packets < u64::from(piece_packets).max(packets + 1));
+            // Channels have equally many pieces of a long message, but for one.
+            let rounds = packets.div_ceil(u64::from(channels * (slot_packets - 1))).max(1);
+            prop_assert!(u64::from(pieces) <= rounds * u64::from(channels));
+        }
+    }
+
+    #[test]
+    fn messages_between_pairs_have_blocks_that_run_at_once(
+        world in 2u32..=16, bytes in 0u64..1 << 30, most_blocks in 1u32..400, blocks in 1u32..9, threads in 1u32..9,
+    ) {
+        let none = PairEnd { address: std::ptr::null_mut(), bytes: 0, peer: 0, sends: 0, piece_packets: 1, pieces: 1 };
+        let channels = if world > 8 { 4 } else { 8 };
+        let [piece_packets, pieces] = pair_pieces(bytes, channels, 2048);
+        let end = PairEnd { bytes, piece_packets, pieces, ..none };
+        let wait = Wait { progress: std::ptr::null_mut(), status: std::ptr::null_mut(), timeout_ns: 0 };
+        let lanes = 2 * (world - 1);
+        let args = PairsArgs {
+            wait, counts: std::ptr::null_mut(), rank: 0, world, channels, slot_packets: 2048, op: 0, lanes,
+            first: std::array::from_fn(|lane| lane as u8), peers: [std::ptr::null_mut(); 16], end: [end; 96],
+        };
+        for kind in [Kind::Gpu, Kind::Host { blocks, threads }] {
+            let geometry = pairs(Shape { kind, most_blocks }, &args, 108);
+            let at_once = if kind == Kind::Gpu { 108 } else { blocks };
+            prop_assert!((1..=most_blocks.min(at_once)).contains(&geometry.blocks));
+            prop_assert!((1..=512).contains(&geometry.threads));
+            let tasks = (lanes * channels).div_ceil(geometry.blocks);
+            prop_assert!(geometry.shared_bytes >= 32 + 16 * tasks && geometry.shared_bytes <= 48 << 10);
+        }
+        let all = pairs(Shape { kind: Kind::Gpu, most_blocks: 400 }, &args, 132);
+        prop_assert!(all.blocks == (lanes * pieces.min(channels)) && all.blocks <= 128);
     }
 
     #[test]

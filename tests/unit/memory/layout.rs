@@ -17,6 +17,7 @@ fn regions(layout: &ArenaLayout) -> Vec<Region> {
         layout.recursive_doubling,
     ];
     let mut all = vec![layout.progress, layout.tables, layout.learned, layout.aside, layout.heap];
+    all.extend([layout.pairs.region, layout.pairs.counts]);
     all.extend(scratch.iter().flat_map(|scratch| [scratch.region, scratch.state]));
     all.sort_by_key(|region| region.offset);
     all
@@ -29,6 +30,7 @@ proptest! {
         ll in 1024u64..1 << 22,
         sentinel in 1024u64..1 << 24,
         heap in 0u64..1 << 30,
+        pair in 4096u64..1 << 24,
     ) {
         let config = Config {
             one_shot_ll_bytes: ll,
@@ -37,6 +39,7 @@ proptest! {
             two_shot_sentinel_bytes: sentinel + 1,
             ring_bytes: sentinel + 4096,
             recursive_doubling_bytes: ll,
+            pair_bytes: pair,
             heap_bytes: heap,
             ..Config::default()
         };
@@ -50,6 +53,9 @@ proptest! {
             prop_assert!(pair[0].offset + pair[0].bytes <= pair[1].offset);
         }
         prop_assert!(layout.two_shot_sentinel.slot_packets * 16 * world as u64 >= layout.two_shot_sentinel.max_bytes);
+        let queue = u64::from(layout.pairs.channels * args::kPairSlots * layout.pairs.slot_packets) * 16;
+        prop_assert!(queue <= pair && layout.pairs.slot_packets >= 16, "{queue} of {pair} bytes");
+        prop_assert!(u64::from(args::kPairQueuesOffset) + (world as u64 - 1) * queue <= layout.pairs.region.bytes);
         prop_assert_eq!(required_bytes(world, &config).unwrap(), layout.bytes);
     }
 }
@@ -63,7 +69,8 @@ fn a_world_there_cannot_be_needs_no_bytes() {
 }
 
 #[test]
-fn default_scratch_of_eight_ranks_is_at_most_64_mib() {
+fn default_scratch_of_eight_ranks_is_at_most_68_mib() {
     let config = Config { heap_bytes: 0, ..Config::default() };
-    assert!(required_bytes(8, &config).unwrap() <= 64 << 20);
+    let required = required_bytes(8, &config).unwrap();
+    assert!(required <= 68 << 20, "{required}");
 }

@@ -99,6 +99,26 @@ fn sums_of_8_bit_floats_need_a_library_that_knows_them() {
     }
 }
 
+/// Messages between pairs are one group of sends and receives, in their order; those without bytes are left out.
+#[test]
+fn messages_between_pairs_are_a_group() {
+    let rank = Rank::new();
+    let (device, address) = (rank.stream.device(), std::ptr::without_provenance_mut(64));
+    let message = |sends, elems| {
+        Message::new(0, sends, Dtype::F32, &View { address, elems, place: Place::Plain, device, owner: None })
+    };
+    let messages = [message(true, 3), message(false, 3), message(true, 0), message(false, 0), message(false, 5)];
+    let group = ["ncclGroupStart", "ncclSend in a group", "ncclRecv in a group", "ncclRecv in a group", "ncclGroupEnd"];
+    rank.ranks.run_pairs(&messages, &&rank.stream).unwrap();
+    assert_eq!(rank.fake.calls()[1..], group);
+    assert!(rank.is_pending());
+    let graph = rank.stream.capture(|capture| rank.ranks.run_pairs(&messages, &capture)).unwrap();
+    assert_eq!(rank.fake.calls()[6..], group);
+    graph.launch(&rank.stream).unwrap();
+    rank.synchronize().unwrap();
+    assert!(!rank.is_pending());
+}
+
 const IN_ORDER: [&str; 2] = ["ncclCommFinalize", "ncclCommDestroy"];
 
 #[test]

@@ -1,0 +1,106 @@
+//! Messages between pairs of ranks. As puts and signals, they are in no history and are not compared with calls of other
+//! ranks: each message says what it is.
+#![allow(unsafe_code)]
+
+use super::exchange::copy;
+use super::graph_part::Recorded;
+use super::{Communicator, Inner, shape_of};
+use crate::error::Result;
+use crate::kernel::{args, geometry};
+use crate::op::{Message, check_pairs, each_part, own_messages};
+use crate::stream::Enqueue;
+
+impl Communicator {
+    /// Enqueues messages on own kernels.
+    pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+        let inner = &self.0;
+        let (rank, world) = (self.rank(), self.world_size());
+        let _entered = inner.group.enter_with_each(messages.iter().map(|message| message.peer))?;
+        check_pairs(messages, rank, world, self.device())?;
+        inner.check_device("stream", queue.stream().device())?;
+        if messages.is_empty() {
+            return Ok(());
+        }
+        // First, because closing the group ends any graph that holds a part of it.
+        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
+        if recorded.is_none() {
+            queue.stream().refuse_captured("enqueue messages")?;
+        }
+        let lane = &mut inner.lane.lock();
+        lane.order_call(queue)?;
+        own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue))?;
+        each_part(messages, rank, args::kMostPairEnds, |part| {
+            let lanes = inner.lanes_of(part);
+            // Before the first collective, a rank from which nothing has come may still be loading.
+            let first = lane.fresh && lanes.peers & !lane.heard != 0;
+            if recorded.is_none() {
+                lane.heard |= lanes.senders;
+            }
+            inner.launch_pairs(&lanes, first, queue)
+        })
+    }
+}
+
+/// The messages of one launch, by lane.
+struct Lanes {
+    end: [args::PairEnd; args::kMostPairEnds as usize],
+    first: [u8; args::kMostPairLanes as usize + 2],
+    count: u32,
+    /// The ranks of all messages, and those that send to this rank: bit r is rank r.
+    peers: u32,
+    senders: u32,
+}
+
+impl Inner {
+    fn pair_end(&self, message: &Message) -> args::PairEnd {
+        let (strip, pairs) = (message.strip(), &self.arena.layout().pairs);
+        let [piece_packets, pieces] = geometry::pair_pieces(strip.bytes, pairs.channels, pairs.slot_packets);
+        let (peer, sends) = (message.peer as u32, message.sends.into());
+        args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces }
+    }
+
+    /// The lanes of at most [`args::kMostPairEnds`] messages, among which those of a lane follow each other.
+    fn lanes_of(&self, messages: &mut dyn Iterator<Item = &Message>) -> Lanes {
+        let end = [args::PairEnd::NONE; args::kMostPairEnds as usize];
+        let mut lanes = Lanes { end, first: [0; args::kMostPairLanes as usize + 2], count: 0, peers: 0, senders: 0 };
+        let mut last = None;
+        for (number, message) in messages.enumerate() {
+            lanes.end[number] = self.pair_end(message);
+            if last.replace((message.peer, message.sends)) != Some((message.peer, message.sends)) {
+                lanes.count += 1;
+            }
+            // Behind the last lane so far.
+            lanes.first[lanes.count as usize] = number as u8 + 1;
+            lanes.peers |= 1 << message.peer;
+            lanes.senders |= u32::from(!message.sends) << message.peer;
+        }
+        lanes
+    }
+
+    fn launch_pairs(&self, lanes: &Lanes, first: bool, queue: &impl Enqueue) -> Result<()> {
+        let pairs = &self.arena.layout().pairs;
+        let args = args::PairsArgs {
+            wait: self.arena.wait(first),
+            counts: self.arena.own(pairs.counts.offset).cast(),
+            rank: self.group.rank() as u32,
+            world: self.group.world_size() as u32,
+            channels: pairs.channels,
+            slot_packets: pairs.slot_packets,
+            op: args::kOpPairs,
+            lanes: lanes.count,
+            first: lanes.first,
+            peers: self.arena.everywhere(pairs.region.offset),
+            end: lanes.end,
+        };
+        let geometry = geometry::pairs(shape_of(&self.group), &args, self.group.capabilities().multiprocessors);
+        // SAFETY: queues and counts lie in arenas that live until the device is idle (liveness, bounds); the lane orders
+        // their use on this rank, and each queue has one sender and one receiver (exclusion); operands are freed only
+        // after the device's work, or are the caller's duty.
+        queue.enqueue("launch messages", |raw| unsafe { raw.launch(&args, &geometry) })
+    }
+}
+
+impl args::PairEnd {
+    /// No message.
+    const NONE: Self = Self { address: std::ptr::null_mut(), bytes: 0, peer: 0, sends: 0, piece_packets: 0, pieces: 0 };
+}

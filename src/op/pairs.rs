@@ -1,0 +1,160 @@
+//! Messages between pairs of ranks, any number for each pair, in which no other rank takes part.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use smallvec::SmallVec;
+
+use super::check::{check_apart, span};
+use super::{Message, Strip};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
+use crate::memory::{Operand, WithView};
+use crate::types::Element;
+
+/// As many messages as need no allocation.
+const FEW: usize = 2 * MAX_WORLD_SIZE;
+
+/// The messages of one call of [`Communicator::pairs`](crate::Communicator::pairs).
+pub struct Pairs<'op> {
+    world_size: usize,
+    messages: SmallVec<[Message; FEW]>,
+    _operands: PhantomData<&'op ()>,
+}
+
+impl<'op> Pairs<'op> {
+    pub(crate) fn new(world_size: usize) -> Self {
+        Self { world_size, messages: SmallVec::new(), _operands: PhantomData }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Sends the elements of `operand` to rank `peer` of the group, behind all earlier messages to this rank.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a rank outside the group.
+    pub fn send<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) -> Result<()> {
+        self.push(Message::new(peer, true, T::DTYPE, &operand.view_of()))
+    }
+
+    /// Receives the next message of rank `peer` of the group, of as many bytes as `operand` has.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a rank outside the group.
+    pub fn receive<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) -> Result<()> {
+        self.push(Message::new(peer, false, T::DTYPE, &operand.view_of()))
+    }
+
+    fn push(&mut self, message: Message) -> Result<()> {
+        check_peer(&message, self.world_size)?;
+        self.messages.push(message);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Pairs<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peers = |sends: bool| {
+            let some = self.messages.iter().filter(|message| message.sends == sends);
+            some.map(|message| message.peer).collect::<Vec<_>>()
+        };
+        write!(out, "Pairs(to {:?}, from {:?})", peers(true), peers(false))
+    }
+}
+
+fn check_peer(message: &Message, world_size: usize) -> Result<()> {
+    match message.peer < world_size {
+        true => Ok(()),
+        false => Err(Error::invalid("the peer", message.peer, format!("the world size is {world_size}"))),
+    }
+}
+
+/// Checks the messages of a call, before anything runs: refuses those to or from unknown ranks, received memory that the call
+/// also uses otherwise, and messages from a rank to itself that have no equal counterpart.
+pub(crate) fn check_pairs(messages: &[Message], rank: usize, world_size: usize, device: &Device) -> Result<()> {
+    for message in messages {
+        check_peer(message, world_size)?;
+        device.check_same("operand", message.view().device)?;
+    }
+    check_places(messages)?;
+    let own = |sends: bool| messages.iter().filter(move |message| (message.peer, message.sends) == (rank, sends));
+    let (sent, received) = (own(true).count(), own(false).count());
+    if sent != received {
+        let limit = format!("it receives {received} from itself");
+        return Err(Error::invalid("the number of messages that a rank sends itself", sent, limit));
+    }
+    for (number, (from, into)) in own_messages(messages, rank).enumerate() {
+        if from.bytes != into.bytes {
+            let what = format!("message {number} that a rank sends itself");
+            let limit = format!("it expects {} bytes", into.bytes);
+            return Err(Error::invalid(&what, format!("{} bytes", from.bytes), limit));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses received memory that another message of the call uses too. By address, each message is compared with the ones
+/// before it that reach furthest.
+fn check_places(messages: &[Message]) -> Result<()> {
+    let place = |message: &Message| span(&message.view(), message.dtype());
+    let mut ordered: SmallVec<[&Message; FEW]> = messages.iter().filter(|message| !place(message).is_empty()).collect();
+    ordered.sort_unstable_by_key(|message| place(message).start);
+    let (mut furthest, mut furthest_received): (Option<&Message>, Option<&Message>) = (None, None);
+    let further =
+        |message: &Message, known: Option<&Message>| known.is_none_or(|known| place(known).end < place(message).end);
+    for message in ordered {
+        if let Some(before) = if message.sends { furthest_received } else { furthest } {
+            let (received, other) = if message.sends { (before, message) } else { (message, before) };
+            check_apart((received, place(received)), (other, place(other)), None)?;
+        }
+        if further(message, furthest) {
+            furthest = Some(message);
+        }
+        if !message.sends && further(message, furthest_received) {
+            furthest_received = Some(message);
+        }
+    }
+    Ok(())
+}
+
+/// What a rank sends itself, and where it receives that, in order.
+pub(crate) fn own_messages(messages: &[Message], rank: usize) -> impl Iterator<Item = (Strip, Strip)> {
+    let own = |sends: bool| messages.iter().filter(move |message| (message.peer, message.sends) == (rank, sends));
+    own(true).zip(own(false)).map(|(from, into)| (from.strip(), into.strip()))
+}
+
+/// Passes the messages to and from other ranks to `visit`, in parts of at most `most`: in each part those of one peer and
+/// direction follow each other.
+///
+/// Parts keep an order that is the same on all ranks: the first messages of all pairs, by sender and receiver, then the second
+/// ones. So where all ranks make one call of what they exchange, the first message that is not done is in a part that both
+/// its ranks have begun.
+pub(crate) fn each_part(
+    messages: &[Message],
+    rank: usize,
+    most: u32,
+    mut visit: impl FnMut(&mut dyn Iterator<Item = &Message>) -> Result<()>,
+) -> Result<()> {
+    let mut counts = [[0u32; MAX_WORLD_SIZE]; 2];
+    let others = messages.iter().enumerate().filter(|(_, message)| message.peer != rank);
+    let mut ordered: SmallVec<[(u32, [usize; 2], u32); FEW]> = others
+        .map(|(number, message)| {
+            let count = &mut counts[usize::from(message.sends)][message.peer];
+            *count += 1;
+            let ends = if message.sends { [rank, message.peer] } else { [message.peer, rank] };
+            (*count, ends, number as u32)
+        })
+        .collect();
+    ordered.sort_unstable();
+    ordered.chunks_mut(most as usize).try_for_each(|part| {
+        part.sort_unstable_by_key(|(count, ends, _)| (*ends, *count));
+        visit(&mut part.iter().map(|(.., number)| &messages[*number as usize]))
+    })
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/op/pairs.rs"]
+mod tests;
