@@ -428,3 +428,280 @@ fn an_initialisation_that_fails_is_said_by_all() {
     }
     world.0.finish(&[0, 1]);
 }
+
+/// What a rank does, and the function of NVSHMEM in which one rank is lost meanwhile.
+const STEPS: [(&str, &str); 4] = [
+    ("open", "nvshmemx_hostlib_init_attr"),
+    ("allocate", "nvshmem_malloc"),
+    ("free", "nvshmem_free"),
+    ("close", "nvshmemx_hostlib_finalize"),
+];
+
+/// Goes through a session to its end; says what came of the step in which a rank is lost.
+fn step(child: &Child, config: &symmetra::Config) {
+    let rank = child.open(config);
+    let part = child.part.as_str();
+    let mut session = None;
+    let outcome = open(&rank).map(|open| session = Some(open)).and_then(|()| {
+        let session = session.as_ref().unwrap();
+        let buffer = session.symmetric::<f32>(100)?;
+        drop(buffer);
+        if part == "free" { session.reclaim() } else { session.close() }
+    });
+    child.say(&said(outcome));
+    assert_eq!(child.hear(), "go on");
+    // Nothing of NVSHMEM is called any more, and nothing waits.
+    if let Some(session) = session {
+        assert!(session.close().is_err());
+    }
+    assert!(open(&rank).is_err());
+    assert!(rank.communicator.clone().close().is_err());
+    child.say("alive");
+}
+
+/// The others learn of the death at once, and live.
+#[test]
+fn pitfall_03_a_rank_is_killed_in_a_call() {
+    const TEST: &str = "pitfall_03_a_rank_is_killed_in_a_call";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || step(&child, &config()));
+    }
+    let _alone = alone();
+    for (part, name) in STEPS {
+        let mut world = World::start(TEST, 3, part, &format!("kill {name}: 1 0"));
+        for rank in [0, 2] {
+            let said = world.0.hear(rank).words;
+            assert!(said.starts_with("PeerLost: rank 1 is gone"), "{part}: rank {rank}: {said}");
+        }
+        assert_eq!(world.calls(1).last().map(String::as_str), Some(name), "{part}");
+        let before = [0, 2].map(|pe| world.calls(pe));
+        world.0.tell(&[0, 2], "go on");
+        world.0.expect(&[0, 2], "alive");
+        assert_eq!(before, [0, 2].map(|pe| world.calls(pe)), "{part}: called after the death");
+        world.0.finish(&[0, 2]);
+    }
+}
+
+/// A rank that is stopped in a call is named when the deadline has passed.
+#[test]
+fn pitfall_06_a_call_ends_at_the_deadline() {
+    const TEST: &str = "pitfall_06_a_call_ends_at_the_deadline";
+    if let Some(child) = this() {
+        let mut config = config();
+        config.deadlines.open = Duration::from_secs(6);
+        return bounded(LIMIT, || step(&child, &config));
+    }
+    let _alone = alone();
+    let mut world = World::start(TEST, 3, "allocate", "stop nvshmem_malloc: 1 0");
+    for rank in [0, 2] {
+        let said = world.0.hear(rank).words;
+        let right = said.starts_with("Timeout: exchange 0: timed out after") && said.contains("waiting for rank 1");
+        assert!(right && said.contains("nvshmem_malloc of rank"), "rank {rank}: {said}");
+    }
+    world.0.tell(&[0, 2], "go on");
+    world.0.expect(&[0, 2], "alive");
+    world.0.finish(&[0, 2]);
+}
+
+#[test]
+fn memory_of_dropped_buffers_is_used_again() {
+    run("memory_of_dropped_buffers_is_used_again", &[2], |child| {
+        let rank = child.open(&config());
+        let session = open(&rank).unwrap();
+        let Rank { communicator, stream, .. } = &rank;
+        let mut addresses = std::collections::BTreeSet::new();
+        for round in 0..1000 {
+            // 48 of 64 MiB: two do not fit.
+            let buffer = session.symmetric::<i32>(12 << 20).unwrap();
+            assert_eq!(session.memory_bytes(), 48 << 20);
+            addresses.insert(buffer.as_raw() as usize);
+            if round % 100 == 0 {
+                let part = buffer.slice(..1000).unwrap();
+                communicator.all_reduce_with(Algorithm::Auto, part, part, stream).unwrap();
+                rank.finish();
+            }
+        }
+        assert_eq!(addresses.len(), 1);
+        session.reclaim().unwrap();
+        assert_eq!(session.memory_bytes(), 0);
+        // One rank keeps its buffer: the memory stays everywhere, and the session cannot be closed.
+        let buffer = session.symmetric::<i32>(100).unwrap();
+        let kept = (child.rank == 0).then_some(buffer);
+        session.reclaim().unwrap();
+        assert_eq!(session.memory_bytes(), 400);
+        let expected = ["Unsupported: to close a session of NVSHMEM", "Peer: rank 0 failed"][child.rank];
+        says(session.close(), &[expected, "buffers of it are still there: 1"]);
+        drop(kept);
+        session.close().unwrap();
+        rank.communicator.clone().close().unwrap();
+    });
+}
+
+#[test]
+fn a_process_has_one_session_at_a_time() {
+    run("a_process_has_one_session_at_a_time", &[2], |child| {
+        let rank = child.open(&config());
+        for _ in 0..5 {
+            let session = open(&rank).unwrap();
+            says(open(&rank), &["Unsupported: another session of NVSHMEM", "another session joins it"]);
+            let joined = Session::join(Library::find(None), &rank.communicator).unwrap();
+            says(session.close(), &["Unsupported", "sessions that joined it are still there: 1"]);
+            let buffer = joined.symmetric::<i32>(10).unwrap();
+            drop(buffer);
+            joined.close().unwrap();
+            session.close().unwrap();
+        }
+        says(Session::join(Library::find(None), &rank.communicator), &["Unsupported: to join NVSHMEM"]);
+        // A session that is dropped leaves NVSHMEM as it is.
+        drop(open(&rank).unwrap());
+        says(open(&rank), &["its session was dropped without close()"]);
+        rank.communicator.clone().close().unwrap();
+    });
+}
+
+/// What a program calls itself.
+struct Program {
+    unique_id: unsafe extern "C" fn(*mut u8) -> i32,
+    set: unsafe extern "C" fn(i32, i32, *const u8, *mut u64) -> i32,
+    init: unsafe extern "C" fn(u32, *mut u64) -> i32,
+    malloc: unsafe extern "C" fn(usize) -> *mut i64,
+    free: unsafe extern "C" fn(*mut i64),
+    finalize: unsafe extern "C" fn(),
+}
+
+impl Program {
+    fn load() -> Self {
+        // SAFETY: the library of this test, which does nothing when it is loaded. It stays loaded.
+        let library = unsafe { libloading::Library::new(std::env::var_os(LIBRARY).unwrap()) };
+        let library = Box::leak(Box::new(library.unwrap()));
+        fn symbol<T: Copy>(library: &libloading::Library, name: &str) -> T {
+            // SAFETY: the types are those of `fake.cc`.
+            *unsafe { library.get::<T>(name.as_bytes()) }.unwrap()
+        }
+        Self {
+            unique_id: symbol(library, "nvshmemx_get_uniqueid"),
+            set: symbol(library, "nvshmemx_set_attr_uniqueid_args"),
+            init: symbol(library, "nvshmemx_hostlib_init_attr"),
+            malloc: symbol(library, "nvshmem_malloc"),
+            free: symbol(library, "nvshmem_free"),
+            finalize: symbol(library, "nvshmemx_hostlib_finalize"),
+        }
+    }
+
+    /// Initialises NVSHMEM, this rank as the processing element `pe`.
+    fn start(&self, rank: &Rank, pe: usize) {
+        // The sizes and versions of the header, by offset.
+        let (mut id, mut attr) = ([0u8; 128], [0u64; 18]);
+        let version = |bytes: u64| (1 << 16) + bytes;
+        (attr[0], attr[2], attr[3]) = (version(144), version(128), version(24));
+        id[..4].copy_from_slice(&(version(128) as i32).to_ne_bytes());
+        if rank.rank() == 0 {
+            // SAFETY: writes 128 bytes.
+            assert_eq!(unsafe { (self.unique_id)(id.as_mut_ptr()) }, 0);
+        }
+        let id = rank.communicator.group().all_gather_bytes(&id).unwrap().remove(0);
+        // SAFETY: reads 128 and writes 144 bytes.
+        let set = unsafe { (self.set)(pe as i32, rank.world() as i32, id.as_ptr(), attr.as_mut_ptr()) };
+        assert_eq!(set, 0);
+        // SAFETY: reads both.
+        assert_eq!(unsafe { (self.init)(1 << 3, attr.as_mut_ptr()) }, 0);
+    }
+}
+
+/// A range of memory of the caller.
+fn of(rank: &Rank, address: *mut i64, len: usize) -> symmetra::Ref<'static, i64> {
+    // SAFETY: the tests free nothing that they use.
+    unsafe { symmetra::Ref::from_raw(&rank.device, address, len) }.unwrap()
+}
+
+fn adopt(session: &Session, memory: symmetra::Ref<'static, i64>) -> Result<symmetra::Adopted<'static, i64>> {
+    // SAFETY: the tests adopt one allocation of all ranks, or are refused.
+    unsafe { session.adopt(memory) }
+}
+
+/// The program initialises NVSHMEM with ranks in another order and allocates; a session of all ranks, and one of a part of
+/// them.
+#[test]
+fn a_session_joins_the_programs_nvshmem() {
+    run("a_session_joins_the_programs_nvshmem", &[3], |child| {
+        let rank = child.open(&config());
+        let Rank { communicator, stream, device } = &rank;
+        let (own, world) = (rank.rank(), rank.world());
+        let program = Program::load();
+        program.start(&rank, (own + 1) % world);
+        says(open(&rank), &["Unsupported: to initialise NVSHMEM", "a session joins it"]);
+        let session = Session::join(Library::find(None), communicator).unwrap();
+        operations(&rank, &session);
+        // SAFETY: every processing element asks for as many bytes.
+        let memory = unsafe { (program.malloc)(8 * COUNT) };
+        let adopted = adopt(&session, of(&rank, memory, COUNT)).unwrap();
+        let expected: Vec<i64> = (0..COUNT).map(|index| (0..world).map(|from| value(from, index)).sum()).collect();
+        for algorithm in [Algorithm::Auto, Algorithm::TwoShotZeroCopy] {
+            let filled: Vec<i64> = (0..COUNT).map(|index| value(own, index)).collect();
+            adopted.memory().write(&filled, stream).unwrap();
+            communicator.group().barrier().unwrap();
+            communicator.all_reduce_with(algorithm, &adopted, &adopted, stream).unwrap();
+            rank.finish();
+            assert!(adopted.memory().read(stream).unwrap() == expected, "{algorithm}");
+        }
+        // What is not NVSHMEM's, on one rank, or ends outside the heap.
+        let plain = symmetra::DeviceBuffer::<i64>::new(device, COUNT).unwrap();
+        let one = of(&rank, if own == 1 { plain.as_raw() } else { memory }, COUNT);
+        says(adopt(&session, one), &[if own == 1 { "InvalidArgument" } else { "Peer: rank 1 failed" }]);
+        says(adopt(&session, of(&rank, memory, 1 << 40)), &["InvalidArgument", "1099511627776 i64 at"]);
+        let shorter = of(&rank, memory, COUNT - own);
+        says(adopt(&session, shorter), &["Mismatch: ranks 0 and 1", "1001 i64 and 1000 i64"]);
+        assert_eq!(adopt(&session, of(&rank, memory, 0)).unwrap().memory().len(), 0);
+        // Ranks 0 and 2 alone reach each other's memory, and cannot allocate.
+        if let Some(part) = communicator.split((own != 1).then_some(0), 0).unwrap() {
+            let some = Session::join(Library::find(None), &part).unwrap();
+            says(some.symmetric::<i64>(1), &["Unsupported", "a call of all 3 processing elements", "has 2 ranks"]);
+            adopted.memory().write(&vec![own as i64 + 1; COUNT], stream).unwrap();
+            part.group().barrier().unwrap();
+            let both = adopt(&some, of(&rank, memory, COUNT)).unwrap();
+            part.all_reduce_with(Algorithm::TwoShotZeroCopy, &both, &both, stream).unwrap();
+            part.synchronize(stream).unwrap();
+            assert!(both.memory().read(stream).unwrap() == vec![4; COUNT]);
+            drop(both);
+            some.close().unwrap();
+            part.close().unwrap();
+        }
+        drop(adopted);
+        session.close().unwrap();
+        communicator.group().barrier().unwrap();
+        // SAFETY: allocated above; nothing uses the memory any more.
+        unsafe { (program.free)(memory) };
+        // SAFETY: every processing element ends.
+        unsafe { (program.finalize)() };
+        rank.communicator.clone().close().unwrap();
+    });
+}
+
+/// A kernel that uses NVSHMEM's functions reads what a collective wrote into a symmetric buffer.
+#[test]
+fn symmetric_buffers_are_mapped_into_the_heap() {
+    run("symmetric_buffers_are_mapped_into_the_heap", &[2], |child| {
+        let rank = child.open(&config());
+        let Rank { communicator, stream, .. } = &rank;
+        let session = open(&rank).unwrap();
+        let buffer = communicator.symmetric::<i64>(COUNT).unwrap();
+        let mapped = session.map(communicator).unwrap();
+        let address = mapped.address_of(&buffer).unwrap();
+        assert_ne!(address, buffer.as_raw());
+        buffer.write(&vec![child.rank as i64 + 1; COUNT], stream).unwrap();
+        communicator.group().barrier().unwrap();
+        communicator.all_reduce_in_place(&buffer, stream).unwrap();
+        rank.finish();
+        assert!(of(&rank, address, COUNT).read(stream).unwrap() == vec![3; COUNT]);
+        assert_eq!(session.memory_bytes(), 0);
+        let other = communicator.split(Some(0), 0).unwrap().unwrap();
+        let foreign = other.symmetric::<i64>(1).unwrap();
+        says(mapped.address_of(&foreign), &["InvalidArgument", "it is not of the mapped communicator"]);
+        says(session.close(), &["Unsupported", "still there: 1"]);
+        drop(mapped);
+        session.close().unwrap();
+        drop(foreign);
+        other.close().unwrap();
+        rank.communicator.clone().close().unwrap();
+    });
+}

@@ -19,7 +19,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// How often a wait looks at the group.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a rank whose call was given up waits for what the others say of theirs.
-const REPORT: Duration = Duration::from_secs(2);
+const REPORT: Duration = Duration::from_secs(4);
 
 /// NVSHMEM takes one call of a process at a time.
 static ONE: Mutex<()> = Mutex::new(());

@@ -9,8 +9,10 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::calls::Calls;
+use super::library::{Symbols, succeed};
 use super::process::Claim;
 use crate::bootstrap::hello::tell;
+use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::{Adopted, Ref};
 use crate::types::Element;
@@ -30,14 +32,20 @@ pub(super) struct Heap {
 struct Blocks {
     /// The number of the next block. Equal on all ranks, which allocate in one order.
     next: u64,
-    live: BTreeMap<u64, Block>,
+    live: BTreeMap<u64, (Block, Keep)>,
     dropped: BTreeSet<u64>,
 }
 
+/// What keeps registered memory.
+type Keep = Option<Communicator>;
+
+/// Memory as NVSHMEM knows it.
 #[derive(Clone, Copy)]
-struct Block {
-    address: usize,
-    bytes: usize,
+pub(super) struct Block {
+    pub(super) address: usize,
+    pub(super) bytes: usize,
+    /// Whether the memory is the caller's, and was registered.
+    pub(super) registered: bool,
 }
 
 /// A block of this rank. Dropped, the block is listed to be freed.
@@ -74,9 +82,10 @@ impl Heap {
         Self { calls, claim, all_pes, pes, blocks: Mutex::default() }
     }
 
-    /// Bytes of this rank's blocks that are not freed.
+    /// Bytes that NVSHMEM allocated for this rank and that are not freed.
     pub(super) fn bytes(&self) -> usize {
-        self.blocks.lock().live.values().map(|block| block.bytes).sum()
+        let blocks = self.blocks.lock();
+        blocks.live.values().filter(|(block, _)| !block.registered).map(|(block, _)| block.bytes).sum()
     }
 
     /// How many blocks are in use.
@@ -90,8 +99,20 @@ impl Heap {
         self.wish(None)
     }
 
+    /// Refuses a call of all processing elements where the ranks are not all.
+    pub(super) fn check_all(&self, call: &str) -> Result<()> {
+        match (self.all_pes, self.pes.len()) {
+            (all, world) if all == world => Ok(()),
+            (all, world) => {
+                let reason =
+                    format!("it is a call of all {all} processing elements, and the communicator has {world} ranks");
+                Err(Error::unsupported(call, reason))
+            }
+        }
+    }
+
     /// Compares what the ranks ask for, and frees the blocks that every rank has dropped. Collective.
-    fn wish(&self, bytes: Option<u64>) -> Result<()> {
+    pub(super) fn wish(&self, bytes: Option<u64>) -> Result<()> {
         self.calls.check()?;
         let own = Wish { bytes, dropped: self.blocks.lock().dropped.clone() };
         let group = self.calls.group();
@@ -116,22 +137,19 @@ impl Heap {
         let group = self.calls.group();
         let idle = group.device().synchronize();
         group.exchange(|mesh, deadline| mesh.agree("wait for the device", idle, deadline))?;
-        let addresses: Vec<usize> = {
+        let blocks: Vec<Block> = {
             let blocks = self.blocks.lock();
-            numbers.iter().filter_map(|number| blocks.live.get(number)).map(|block| block.address).collect()
+            numbers.iter().filter_map(|number| blocks.live.get(number)).map(|(block, _)| *block).collect()
         };
         self.calls.together("nvshmem_free", move |symbols| {
-            for address in addresses {
-                // SAFETY: allocated by `allocate`, freed once; all ranks free in one order (exclusion).
-                unsafe { (symbols.nvshmem_free)(address as *mut c_void) };
-            }
-            Ok(())
+            blocks.into_iter().try_for_each(|block| release(symbols, block))
         })?;
         let mut blocks = self.blocks.lock();
-        for number in numbers {
-            blocks.live.remove(&number);
-            blocks.dropped.remove(&number);
-        }
+        let freed: Vec<_> = numbers.iter().filter_map(|number| blocks.live.remove(number)).collect();
+        blocks.dropped.retain(|number| !numbers.contains(number));
+        drop(blocks);
+        // Without the lock: the last owner of a communicator waits for its work.
+        drop(freed);
         Ok(())
     }
 
@@ -140,32 +158,27 @@ impl Heap {
         // A size that is no size is an error of all ranks: other sizes differ from it.
         self.wish(Some(bytes.as_ref().map_or(u64::MAX, |bytes| *bytes as u64)))?;
         let bytes = bytes?;
-        let (all, world) = (self.all_pes, self.pes.len());
-        if all != world {
-            let reason = format!(
-                "nvshmem_malloc is a call of all {all} processing elements, and the communicator has {world} ranks"
-            );
-            return Err(Error::unsupported("to allocate memory of NVSHMEM", reason));
-        }
+        self.check_all("nvshmem_malloc")?;
         if bytes == 0 {
-            return Ok((None, vec![0; world]));
+            return Ok((None, vec![0; self.pes.len()]));
         }
         let address = self.calls.together("nvshmem_malloc", move |symbols| {
             // SAFETY: all processing elements ask for as many bytes, as `wish` compared.
             Ok(unsafe { (symbols.nvshmem_malloc)(bytes) } as usize)
         })?;
-        let held = (address != 0).then(|| self.hold(Block { address, bytes }));
+        let held = (address != 0).then(|| self.hold(Block { address, bytes, registered: false }, None));
         let (told, addresses) = self.reach(address, bytes)?;
         self.check_filled(&told, bytes)?;
         check_reached(&told)?;
         Ok((held, addresses))
     }
 
-    fn hold(self: &Arc<Self>, block: Block) -> Held {
+    /// Takes a block, to be freed when every rank has dropped its own.
+    pub(super) fn hold(self: &Arc<Self>, block: Block, keep: Keep) -> Held {
         let mut blocks = self.blocks.lock();
         let number = blocks.next;
         blocks.next += 1;
-        blocks.live.insert(number, block);
+        blocks.live.insert(number, (block, keep));
         Held { heap: self.clone(), number }
     }
 
@@ -208,7 +221,30 @@ impl Heap {
         Ok((told, found))
     }
 
-    /// Registers this rank's memory at `address`, which it reaches on the ranks by `addresses`. Collective.
+    /// Registers memory that NVSHMEM allocated elsewhere. Collective.
+    ///
+    /// # Safety
+    /// That of [`Session::adopt`](super::Session::adopt).
+    pub(super) unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
+        self.calls.check()?;
+        let (rank, address) = (self.calls.group().rank(), memory.as_raw());
+        let (told, mut addresses) = self.reach(address as usize, memory.len() * size_of::<T>())?;
+        if let Some(stranger) = told.iter().position(|told| told.null) {
+            let limit = "NVSHMEM has no such elements in the heap of the rank";
+            let error = Error::invalid("the memory", format!("{} {} at {address:p}", memory.len(), T::DTYPE), limit);
+            return Err(match told.get(rank).is_some_and(|told| told.null) {
+                true => error,
+                false => Error::Peer { rank: stranger, message: "its memory is not in the heap of NVSHMEM".to_owned() },
+            });
+        }
+        check_reached(&told)?;
+        // Also where there are no elements.
+        addresses[rank] = address as usize;
+        // SAFETY: the caller's promise.
+        unsafe { self.register(memory, &addresses) }
+    }
+
+    /// Registers this rank's memory, whose counterparts on the ranks it reaches by `addresses`. Collective.
     ///
     /// # Safety
     /// The addresses are those that [`reach`](Self::reach) found for memory of as many elements, which stays allocated as
@@ -221,6 +257,21 @@ impl Heap {
         let peers: Vec<*mut T> = addresses.iter().map(|address| *address as *mut T).collect();
         // SAFETY: the caller's promise.
         unsafe { self.calls.communicator.adopt_mapped(memory, &peers) }
+    }
+}
+
+/// Frees a block, or takes back its registration.
+fn release(symbols: &Symbols, block: Block) -> Result<()> {
+    let Block { address, bytes, registered } = block;
+    let address = address as *mut c_void;
+    match symbols.nvshmemx_buffer_unregister_symmetric.filter(|_| registered) {
+        // SAFETY: registered by `map`, taken back once; all ranks do so in one order.
+        Some(unregister) => succeed("nvshmemx_buffer_unregister_symmetric", unsafe { unregister(address, bytes) }),
+        None => {
+            // SAFETY: allocated by `allocate`, freed once; all ranks free in one order (exclusion).
+            unsafe { (symbols.nvshmem_free)(address) };
+            Ok(())
+        }
     }
 }
 

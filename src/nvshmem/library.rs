@@ -123,10 +123,14 @@ pub(super) const INIT_WITH_UNIQUE_ID: c_uint = 1 << 3;
 pub(super) const IS_INITIALISED: c_int = 2;
 
 macro_rules! symbols {
-    ($($name:ident: fn($($arg:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, looked up once.
+    (
+        always { $($name:ident: fn($($arg:ty),*) $(-> $result:ty)?;)* }
+        later { $($newer:ident: fn($($newer_arg:ty),*) -> $newer_result:ty;)* }
+    ) => {
+        /// The functions, looked up once. A function that the first releases of version 3 lack may be `None`.
         pub(super) struct Symbols {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)*
+            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_arg),*) -> $newer_result>,)*
         }
 
         impl Symbols {
@@ -142,6 +146,11 @@ macro_rules! symbols {
                         let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
                         *found.map_err(|error| words(&error))?
                     },)*
+                    $($newer: {
+                        // SAFETY: this is the type in NVSHMEM's header.
+                        let found = unsafe { library.get(concat!(stringify!($newer), "\0").as_bytes()) };
+                        found.ok().map(|found| *found)
+                    },)*
                 })
             }
         }
@@ -149,17 +158,31 @@ macro_rules! symbols {
 }
 
 symbols! {
-    nvshmemx_vendor_get_version_info: fn(*mut c_int, *mut c_int, *mut c_int);
-    nvshmemx_init_status: fn() -> c_int;
-    nvshmemx_get_uniqueid: fn(*mut UniqueId) -> c_int;
-    nvshmemx_set_attr_uniqueid_args: fn(c_int, c_int, *const UniqueId, *mut InitAttr) -> c_int;
-    nvshmemx_hostlib_init_attr: fn(c_uint, *mut InitAttr) -> c_int;
-    nvshmemx_hostlib_finalize: fn();
-    nvshmem_my_pe: fn() -> c_int;
-    nvshmem_n_pes: fn() -> c_int;
-    nvshmem_malloc: fn(usize) -> *mut c_void;
-    nvshmem_free: fn(*mut c_void);
-    nvshmem_ptr: fn(*const c_void, c_int) -> *mut c_void;
+    always {
+        nvshmemx_vendor_get_version_info: fn(*mut c_int, *mut c_int, *mut c_int);
+        nvshmemx_init_status: fn() -> c_int;
+        nvshmemx_get_uniqueid: fn(*mut UniqueId) -> c_int;
+        nvshmemx_set_attr_uniqueid_args: fn(c_int, c_int, *const UniqueId, *mut InitAttr) -> c_int;
+        nvshmemx_hostlib_init_attr: fn(c_uint, *mut InitAttr) -> c_int;
+        nvshmemx_hostlib_finalize: fn();
+        nvshmem_my_pe: fn() -> c_int;
+        nvshmem_n_pes: fn() -> c_int;
+        nvshmem_malloc: fn(usize) -> *mut c_void;
+        nvshmem_free: fn(*mut c_void);
+        nvshmem_ptr: fn(*const c_void, c_int) -> *mut c_void;
+    }
+    later {
+        nvshmemx_buffer_register_symmetric: fn(*mut c_void, usize, c_int) -> *mut c_void;
+        nvshmemx_buffer_unregister_symmetric: fn(*mut c_void, usize) -> c_int;
+    }
+}
+
+/// Turns a result of NVSHMEM into an error.
+pub(super) fn succeed(call: &str, code: c_int) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(Error::Device { code: code.into(), message: format!("{call} of NVSHMEM failed") }),
+    }
 }
 
 /// The loader's description of an error, without its prefix.

@@ -26,9 +26,11 @@ mod buffer;
 mod calls;
 mod heap;
 mod library;
+mod mapped;
 mod process;
 mod session;
 
 pub use buffer::Buffer;
 pub use library::{Library, Version};
+pub use mapped::Mapped;
 pub use session::Session;

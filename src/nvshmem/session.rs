@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::buffer::Buffer;
 use super::calls::Calls;
 use super::heap::Heap;
-use super::library::{INIT_WITH_UNIQUE_ID, InitAttr, Library, UniqueId};
+use super::library::{INIT_WITH_UNIQUE_ID, InitAttr, Library, UniqueId, succeed};
+use super::mapped::Mapped;
 use super::process::{self, Claim};
 use crate::bootstrap::hello::tell;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::memory::{Adopted, Ref};
 use crate::types::Element;
 use crate::variables::{NVSHMEM_DISABLE_NVLS, optional};
 
@@ -42,7 +44,7 @@ impl Session {
         let own = admitted(library, group).and_then(|library| {
             let claim = Claim::open()?;
             if library.is_initialised() {
-                let reason = "it is initialised in this process already";
+                let reason = "it is initialised in this process already: a session joins it";
                 return Err(Error::unsupported("to initialise NVSHMEM", reason));
             }
             Ok((Calls::new(&library, communicator)?, claim))
@@ -59,6 +61,27 @@ impl Session {
             let code = unsafe { (symbols.nvshmemx_hostlib_init_attr)(INIT_WITH_UNIQUE_ID, &raw mut attr) };
             succeed("nvshmemx_hostlib_init_attr", code)
         })?;
+        Self::over(calls, claim)
+    }
+
+    /// A session over an NVSHMEM that the program, or another session, has initialised. Collective; blocks. The ranks of
+    /// the communicator may be any of the processing elements, in any order. The session does not end NVSHMEM; close it
+    /// before NVSHMEM is ended. Where the communicator has not all processing elements, the session can only
+    /// [`adopt`](Self::adopt).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open); [`Error::Unsupported`] where NVSHMEM is not initialised, and where two ranks are one
+    /// processing element, which are then of two worlds of NVSHMEM.
+    pub fn join(library: Result<Library>, communicator: &Communicator) -> Result<Self> {
+        let group = communicator.group();
+        let own = admitted(library, group).and_then(|library| {
+            if !library.is_initialised() {
+                let reason = "it is not initialised in this process: a session opens it";
+                return Err(Error::unsupported("to join NVSHMEM", reason));
+            }
+            Ok((Calls::new(&library, communicator)?, Claim::join()?))
+        });
+        let (calls, claim) = met(group, "join NVSHMEM", own)?;
         Self::over(calls, claim)
     }
 
@@ -83,7 +106,14 @@ impl Session {
             let what = "the number of NVSHMEM's processing elements".to_owned();
             return Err(Error::Mismatch { what, against: 0, ours, rank, theirs });
         }
-        let pes = told.into_iter().map(|(pe, _)| pe).collect();
+        let pes: Vec<i32> = told.into_iter().map(|(pe, _)| pe).collect();
+        let twice = pes.iter().enumerate().find_map(|(rank, pe)| {
+            let first = pes.iter().position(|other| other == pe).filter(|first| *first < rank)?;
+            Some(format!("ranks {first} and {rank} are both processing element {pe}"))
+        });
+        if let Some(reason) = twice {
+            return Err(Error::unsupported("a session over two worlds of NVSHMEM", reason));
+        }
         Ok(Self(Arc::new(Heap::new(calls, claim, all as usize, pes))))
     }
 
@@ -99,6 +129,33 @@ impl Session {
     /// ([`Error::OutOfMemory`], [`Error::Peer`] on the others) end the session.
     pub fn symmetric<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         Buffer::new(&self.0, len)
+    }
+
+    /// Registers memory that NVSHMEM allocated elsewhere, such as DeepEP's or PyTorch's, so that collectives access it
+    /// directly. All ranks register memory of one length and type. Collective; blocks.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for memory that is not, as a whole, in NVSHMEM's heap, with [`Error::Peer`] on the other
+    /// ranks. [`Error::Unsupported`], equal on every rank, if a rank does not reach another's memory. The errors of
+    /// [`Communicator::adopt_mapped`].
+    ///
+    /// # Safety
+    /// The memory is the same symmetric object of NVSHMEM on every rank, from the same element on. It stays allocated until
+    /// every rank has dropped the result, and until all devices are idle after that.
+    pub unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.adopt(memory) }
+    }
+
+    /// Maps the heap of `communicator`, whose ranks are those of the session, into NVSHMEM's, for kernels that call
+    /// NVSHMEM's device functions on symmetric buffers. Collective; blocks.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a library without such a function, and where NVSHMEM refuses the memory on every rank;
+    /// [`Error::Mismatch`] for heaps of other sizes. The errors of [`symmetric`](Self::symmetric) for a call that fails on
+    /// some ranks, or does not end.
+    pub fn map(&self, communicator: &Communicator) -> Result<Mapped> {
+        Mapped::new(&self.0, communicator)
     }
 
     /// Frees the memory that every rank has dropped. Collective; blocks.
@@ -199,18 +256,20 @@ fn exchange_id(calls: &Calls) -> Result<UniqueId> {
     id.ok_or_else(|| Error::bootstrap("rank 0 told no id of NVSHMEM"))
 }
 
-/// Turns a result of NVSHMEM into an error.
-fn succeed(call: &str, code: i32) -> Result<()> {
-    match code {
-        0 => Ok(()),
-        code => Err(Error::Device { code: code.into(), message: format!("{call} of NVSHMEM failed") }),
-    }
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
         let heap = &self.0;
-        if heap.calls.has_ended() || !heap.calls.group().device().is_here() || !heap.claim.opened() {
+        if heap.calls.has_ended() || !heap.calls.group().device().is_here() {
+            return;
+        }
+        if !heap.claim.opened() {
+            if heap.bytes() > 0 {
+                crate::log!(
+                    WARN,
+                    "{} bytes of NVSHMEM are leaked: a session was dropped without close()",
+                    heap.bytes()
+                );
+            }
             return;
         }
         heap.calls.give_up(Error::unsupported("NVSHMEM", "its session was dropped without close()"));
