@@ -1,7 +1,9 @@
-//! Memory for the operands of a measurement: symmetric, or plain.
+//! Memory for the operands of a measurement: symmetric, plain, or of NVSHMEM.
 
 use std::ops::Range;
 
+#[cfg(feature = "nvshmem")]
+use symmetra::AdoptedSlice;
 use symmetra::{Communicator, DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, SymmetricSlice};
 
 /// Memory for operands.
@@ -11,20 +13,21 @@ pub(crate) trait Buffer<T: Element>: Sized {
     where
         Self: 'b;
     fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>>;
-    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
     fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()>;
     fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
 }
 
+/// Memory that a communicator has room for.
+pub(crate) trait Own<T: Element>: Buffer<T> {
+    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
+}
+
 macro_rules! buffer {
-    ($buffer:ident, $part:ident, part $slice:expr, new $new:expr) => {
-        impl<T: Element> Buffer<T> for $buffer<T> {
+    ($buffer:ty, $part:ident, part $slice:expr) => {
+        impl<T: Element> Buffer<T> for $buffer {
             type Part<'b> = $part<'b, T>;
             fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
                 $slice(self, range)
-            }
-            fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-                $new(communicator, elems)
             }
             fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
                 self.write(values, stream)
@@ -40,5 +43,19 @@ fn borrow<T: Element>(buffer: &DeviceBuffer<T>, range: Range<usize>) -> symmetra
     buffer.borrow().slice(range)
 }
 
-buffer!(SymmetricBuffer, SymmetricSlice, part Self::slice, new Communicator::symmetric);
-buffer!(DeviceBuffer, Ref, part borrow, new |of: &Communicator, elems| Self::new(of.device(), elems));
+buffer!(SymmetricBuffer<T>, SymmetricSlice, part Self::slice);
+buffer!(DeviceBuffer<T>, Ref, part borrow);
+#[cfg(feature = "nvshmem")]
+buffer!(symmetra::nvshmem::Buffer<T>, AdoptedSlice, part Self::slice);
+
+impl<T: Element> Own<T> for SymmetricBuffer<T> {
+    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+        communicator.symmetric(elems)
+    }
+}
+
+impl<T: Element> Own<T> for DeviceBuffer<T> {
+    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+        Self::new(communicator.device(), elems)
+    }
+}
