@@ -86,8 +86,13 @@ impl<T: Element> Buffer<T> {
     /// Those of [`SymmetricBuffer::read`](crate::SymmetricBuffer::read).
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         let values = self.adopted.memory().read(stream)?;
-        self.heap.calls.group().confirm()?;
+        self.confirm()?;
         Ok(values)
+    }
+
+    /// Checks that what finished calls left here is good.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        self.heap.calls.group().confirm()
     }
 }
 
