@@ -3,6 +3,7 @@
 mod bounds;
 mod buffer;
 mod collective;
+mod own;
 mod places;
 mod rank;
 mod reference;
@@ -20,8 +21,9 @@ use crate::names;
 use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 
 pub(crate) use bounds::{Bounds, GROUP};
-pub(crate) use buffer::{Buffer, Own};
+pub(crate) use buffer::Buffer;
 pub(crate) use collective::{Collective, commands};
+pub(crate) use own::Own;
 pub(crate) use reference::{Data, checksum};
 use report::Report;
 pub(crate) use shards::Shards;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 #[cfg(feature = "nvshmem")]
 use symmetra::AdoptedSlice;
-use symmetra::{Communicator, DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, SymmetricSlice};
+use symmetra::{DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, SymmetricSlice};
 
 /// Memory for operands.
 pub(crate) trait Buffer<T: Element>: Sized {
@@ -15,11 +15,6 @@ pub(crate) trait Buffer<T: Element>: Sized {
     fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>>;
     fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()>;
     fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
-}
-
-/// Memory that a communicator has room for.
-pub(crate) trait Own<T: Element>: Buffer<T> {
-    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
 }
 
 macro_rules! buffer {
@@ -47,15 +42,3 @@ buffer!(SymmetricBuffer<T>, SymmetricSlice, part Self::slice);
 buffer!(DeviceBuffer<T>, Ref, part borrow);
 #[cfg(feature = "nvshmem")]
 buffer!(symmetra::nvshmem::Buffer<T>, AdoptedSlice, part Self::slice);
-
-impl<T: Element> Own<T> for SymmetricBuffer<T> {
-    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-        communicator.symmetric(elems)
-    }
-}
-
-impl<T: Element> Own<T> for DeviceBuffer<T> {
-    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-        Self::new(communicator.device(), elems)
-    }
-}

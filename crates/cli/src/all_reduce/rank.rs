@@ -5,8 +5,9 @@ use symmetra::{
     Algorithm, Codec, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport,
 };
 
-use super::buffer::{Buffer, Own};
+use super::buffer::Buffer;
 use super::collective::Collective;
+use super::own::Own;
 use super::places::{self, Call};
 use super::reference::{Data, checksum};
 use super::sweep::{Sample, Sweep};
