@@ -110,6 +110,7 @@
 //! | none | the CPU |
 //! | `cuda`, `hip` | NVIDIA GPUs, AMD GPUs |
 //! | `nccl` | NCCL or RCCL as a backend |
+//! | `nvshmem` | NVSHMEM's memory as operands |
 //! | `gloo` | ranks on several hosts |
 //! | `cudarc`, `hip-sys` | conversions from the types of these crates |
 
@@ -134,6 +135,8 @@ mod log;
 mod memory;
 #[cfg(feature = "nccl")]
 pub mod nccl;
+#[cfg(feature = "nvshmem")]
+pub mod nvshmem;
 pub mod op;
 mod stream;
 mod sys;

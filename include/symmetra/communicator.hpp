@@ -140,6 +140,7 @@ class Communicator : public Collectives {
  private:
   friend class Coordinator;
   friend class Experts;
+  friend class nvshmem::Session;
   explicit Communicator(std::shared_ptr<core::Communicator> core) : Collectives(std::move(core)) {}
 };
 

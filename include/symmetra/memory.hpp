@@ -31,6 +31,10 @@ void check_dtype(Dtype asked, Dtype actual);
 void check_count(std::size_t given, std::size_t actual);
 }  // namespace core
 
+namespace nvshmem {
+class Session;
+}  // namespace nvshmem
+
 /// `count` elements of symmetric memory. Every rank has one at the same offset of its arena, and peers can address it.
 /// Collectives on it are zero-copy and need no registration. Made by Communicator::symmetric; starts as zeros.
 /// Move-only; usable from any thread.
@@ -148,6 +152,7 @@ class Adopted {
  private:
   friend class Communicator;
   friend class ConstOperand;
+  friend class nvshmem::Session;
   explicit Adopted(std::shared_ptr<core::Tensor> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Tensor> core_;

@@ -22,6 +22,7 @@
 #include "symmetra/memory.hpp"
 #include "symmetra/named.hpp"
 #include "symmetra/norm.hpp"
+#include "symmetra/nvshmem.hpp"
 #include "symmetra/pending.hpp"
 #include "symmetra/signal.hpp"
 #include "symmetra/stream.hpp"

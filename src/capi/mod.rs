@@ -24,6 +24,7 @@ mod group;
 mod log;
 mod named;
 mod norm;
+mod nvshmem;
 mod report;
 mod tensor;
 

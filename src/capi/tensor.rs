@@ -26,7 +26,7 @@ pub struct Tensor {
 }
 
 /// A buffer without its element type.
-trait Memory: Send + Sync {
+pub(super) trait Memory: Send + Sync {
     /// The signal array, if the buffer has one.
     fn signals(&self) -> Option<SignalPad<'_>> {
         None
@@ -63,8 +63,19 @@ impl<T: Element> Memory for Adopted<'_, T> {
     }
 }
 
+#[cfg(feature = "nvshmem")]
+impl<T: Element> Memory for crate::nvshmem::Buffer<T> {
+    fn peer_address(&self, rank: usize) -> Result<usize> {
+        crate::nvshmem::Buffer::peer_address(self, rank).map(|address| address as usize)
+    }
+
+    fn confirm(&self) -> Result<()> {
+        crate::nvshmem::Buffer::confirm(self)
+    }
+}
+
 impl Tensor {
-    fn new<M: Memory + 'static>(memory: M, dtype: Dtype) -> Box<Self>
+    pub(super) fn new<M: Memory + 'static>(memory: M, dtype: Dtype) -> Box<Self>
     where
         for<'a> &'a M: WithView,
     {

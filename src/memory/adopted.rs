@@ -163,7 +163,7 @@ fn addresses_of<T: Element>(
 }
 
 impl<T: Element> Adopted<'_, T> {
-    fn view_from(&self, start: usize, elems: usize) -> View<'_> {
+    pub(crate) fn view_from(&self, start: usize, elems: usize) -> View<'_> {
         let (skipped, whole) = (start * size_of::<T>(), self.memory.view());
         let place = match &self.registration {
             Some(registration) => {

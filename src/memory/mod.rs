@@ -22,6 +22,10 @@ pub use symmetric::{SymmetricBuffer, SymmetricSlice};
 
 pub(crate) use arena::Arena;
 pub(crate) use layout::{ArenaLayout, Scratch};
+#[cfg(feature = "nvshmem")]
+pub(crate) use operand::Sealed;
 pub(crate) use operand::{Place, View, WithView};
 pub(crate) use owner::Owner;
+#[cfg(feature = "nvshmem")]
+pub(crate) use plain::size_bytes;
 pub(crate) use registration::{Pointer, Registration, Use, register};

@@ -130,7 +130,7 @@ mod bridge {
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
         fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
-        #[cfg(feature = "nccl")]
+        #[cfg(any(feature = "nccl", feature = "nvshmem"))]
         fn make_current(self: &Device) -> Result<()>;
         fn synchronize(self: &Device) -> Result<()>;
 

@@ -41,11 +41,15 @@ pub(crate) const QUICK_REDUCE: QuickReduce = QuickReduce {
     most_mib: "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB",
     cast: "AITER_QUICK_REDUCE_CAST_BF16_TO_FP16",
 };
+/// The variable that names an NVSHMEM library.
+pub(crate) const NVSHMEM_LIBRARY: &str = "SYMMETRA_NVSHMEM_LIBRARY";
+/// The variable by which NVSHMEM leaves NVLink multicast alone.
+pub(crate) const NVSHMEM_DISABLE_NVLS: &str = "NVSHMEM_DISABLE_NVLS";
 const NO_EFFECT: &str = "no effect: sums are in single precision and keep the range of bf16";
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 27] = [
+pub const VARIABLES: [Variable; 29] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable(
         "WORLD_SIZE",
@@ -73,6 +77,8 @@ pub const VARIABLES: [Variable; 27] = [
     variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the library to load where SYMMETRA_NCCL_LIBRARY is unset"),
+    variable(NVSHMEM_LIBRARY, "path", "libnvshmem_host.so.3", "the NVSHMEM to load"),
+    variable(NVSHMEM_DISABLE_NVLS, "0 or 1", "0", "NVSHMEM's own; 1, without multicast, is required to use NVSHMEM"),
     variable(
         QUICK_REDUCE.regime,
         "NONE, FP, FP8, INT8, INT6 or INT4",

@@ -81,8 +81,10 @@ fn install(name: &str, options: &[&str]) -> PathBuf {
     let _ = fs::remove_dir_all(&prefix);
     let mut command = Command::new(root().join("install.sh"));
     command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive::archive()).args(options);
-    if cfg!(feature = "gloo") {
-        command.args(["--features", "gloo"]);
+    let features = [("gloo", cfg!(feature = "gloo")), ("nvshmem", cfg!(feature = "nvshmem"))];
+    let features: Vec<_> = features.into_iter().filter(|(_, built)| *built).map(|(name, _)| name).collect();
+    if !features.is_empty() {
+        command.args(["--features", &features.join(",")]);
     }
     run(&mut command);
     prefix
@@ -276,6 +278,24 @@ fn every_public_class_works() {
 fn experts_work() {
     let text = run(&mut Command::new(build("tests/cpp/experts_test.cc", &["-g"])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 10, "{text}");
+}
+
+/// Ranks as processes, over a library with NVSHMEM's functions; in a build without the feature, what they are told.
+#[test]
+fn memory_of_nvshmem_works() {
+    let program = build("tests/cpp/nvshmem_test.cc", &["-g"]);
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nvshmem/libnvshmem_host.so.3");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
+    command.args(["launch", "--no-prefix", "-n", "3", "--nvshmem", "--"]).arg(&program);
+    let built = cfg!(feature = "nvshmem");
+    if built {
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        let mut fake = Command::new(compiler());
+        fake.args(["-std=c++17", "-shared", "-fPIC", "-pthread"]).arg(root().join("tests/nvshmem/fake.cc"));
+        run(fake.args(["-ldl", "-o"]).arg(&library));
+        command.arg(&library);
+    }
+    assert_eq!(run(&mut command), if built { "with ok\n" } else { "without ok\n" }.repeat(3));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod launch;
 mod leftovers;
 mod moe;
 mod norm;
+mod nvshmem;
 mod tensors;
 mod tune;
 

@@ -64,6 +64,7 @@ const ROOMS: [&str; 61] = [
     "src/collective/",
     "src/engine/",
     "src/nccl/",
+    "src/nvshmem/",
     "src/backend/",
     "src/environment/",
     "src/api/",

@@ -14,6 +14,7 @@ pub fn archive() -> PathBuf {
         ("hip", cfg!(feature = "hip")),
         ("hip-sys", cfg!(feature = "hip-sys")),
         ("nccl", cfg!(feature = "nccl")),
+        ("nvshmem", cfg!(feature = "nvshmem")),
     ];
     let features: Vec<&str> = all.into_iter().filter_map(|(name, on)| on.then_some(name)).collect();
     let fits = |path: &PathBuf| {

@@ -3,6 +3,7 @@
 mod bounds;
 mod buffer;
 mod collective;
+mod own;
 mod places;
 mod rank;
 mod reference;
@@ -14,7 +15,7 @@ mod unfinished;
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, MAX_WORLD_SIZE};
 
 use crate::devices::RankDevice;
-use crate::exchange::{self, SweepArgs};
+use crate::exchange::{self, Memory, SweepArgs};
 use crate::failure::Failure;
 use crate::names;
 use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
@@ -22,6 +23,7 @@ use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 pub(crate) use bounds::{Bounds, GROUP};
 pub(crate) use buffer::Buffer;
 pub(crate) use collective::{Collective, commands};
+pub(crate) use own::Own;
 pub(crate) use reference::{Data, checksum};
 use report::Report;
 pub(crate) use shards::Shards;
@@ -132,7 +134,7 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
         ranks_as.name(),
         run.device_kind(),
         if sweep.in_place { "in place" } else { "out of place" },
-        if sweep.plain { "plain memory" } else { "symmetric memory" },
+        sweep.memory.words(),
         if sweep.graph { ", in graphs" } else { "" },
         if sweep.bound { ", bound" } else { "" },
         sweep.seed,
@@ -176,7 +178,7 @@ impl Args {
         let usual = if self.codec == Codec::None { Dtype::F32 } else { Dtype::BF16 };
         let dtype = asked.dtype.unwrap_or(usual);
         check_fits(self.options(), dtype)?;
-        if asked.plain && (!asked.graph || self.bound) && algorithm.needs_reach() {
+        if asked.memory() == Memory::Plain && (!asked.graph || self.bound) && algorithm.needs_reach() {
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }
         Ok(Sweep { algorithm, codec: self.codec, bound: self.bound, ..Sweep::new(asked, dtype, 1, self.run.ranks_as)? })

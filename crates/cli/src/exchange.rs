@@ -1,5 +1,7 @@
 //! Flags of the commands that measure and verify a collective.
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
 
 use crate::names::{self, Mover};
@@ -49,6 +51,35 @@ pub(crate) struct Args {
     pub(crate) sweep: SweepArgs,
 }
 
+/// The memory of buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub(crate) enum Memory {
+    /// Symmetric memory of the library
+    Symmetric,
+    /// Memory of this rank alone
+    Plain,
+    /// Symmetric memory of NVSHMEM
+    Nvshmem,
+}
+
+impl Memory {
+    /// The name for people.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Symmetric => "symmetric memory",
+            Self::Plain => "plain memory",
+            Self::Nvshmem => "memory of NVSHMEM",
+        }
+    }
+}
+
+impl SweepArgs {
+    /// The memory that the flags ask for.
+    pub(crate) fn memory(&self) -> Memory {
+        if self.plain { Memory::Plain } else { self.memory }
+    }
+}
+
 /// Flags of a sweep of sizes.
 #[derive(clap::Args)]
 #[group(id = "sweep", multiple = true)]
@@ -77,8 +108,12 @@ pub(crate) struct SweepArgs {
     #[arg(long)]
     pub(crate) in_place: bool,
 
-    /// Use plain device memory instead of symmetric memory
-    #[arg(long)]
+    /// Which memory the buffers are; `nvshmem` needs that feature, a library, and ranks that are processes
+    #[arg(long, value_enum, default_value_t = Memory::Symmetric)]
+    pub(crate) memory: Memory,
+
+    /// Use plain device memory, as `--memory plain` does
+    #[arg(long, conflicts_with = "memory")]
     pub(crate) plain: bool,
 
     /// Seed of the random data [default: a new one every run, printed]

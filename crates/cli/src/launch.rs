@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use crate::failure::{Failure, spawn};
+use crate::nvshmem;
 use crate::signals;
 use relay::Relay;
 
@@ -44,6 +45,11 @@ pub(crate) struct Args {
     #[arg(long)]
     no_prefix: bool,
 
+    /// Give ranks the variables with which NVSHMEM works on one host without multicast and without a network adapter,
+    /// where they are unset
+    #[arg(long)]
+    nvshmem: bool,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -70,8 +76,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     watch_signals(sender.clone())?;
     let mut ranks = Ranks { children: Vec::new(), events, grace: Duration::from_secs(args.grace), relays: Vec::new() };
     let world = start::World::new(args.ranks as usize)?;
+    let variables = if args.nvshmem { nvshmem::variables() } else { Vec::new() };
     for rank in 0..args.ranks as usize {
-        let mut child = world.start(rank, &args.program, args.no_prefix)?;
+        let mut child = world.start(rank, &args.program, args.no_prefix, &variables)?;
         let pid = Pid::from_child(&child);
         ranks.relays.extend(relay::start(rank, &mut child, &sender)?);
         ranks.children.push(Some(child));

@@ -14,6 +14,7 @@ mod info;
 mod launch;
 mod names;
 mod norm;
+mod nvshmem;
 mod orphan;
 mod output;
 mod ranks;

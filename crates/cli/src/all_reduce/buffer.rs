@@ -1,8 +1,10 @@
-//! Memory for the operands of a measurement: symmetric, or plain.
+//! Memory for the operands of a measurement: symmetric, plain, or of NVSHMEM.
 
 use std::ops::Range;
 
-use symmetra::{Communicator, DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, SymmetricSlice};
+#[cfg(feature = "nvshmem")]
+use symmetra::AdoptedSlice;
+use symmetra::{DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, SymmetricSlice};
 
 /// Memory for operands.
 pub(crate) trait Buffer<T: Element>: Sized {
@@ -11,20 +13,16 @@ pub(crate) trait Buffer<T: Element>: Sized {
     where
         Self: 'b;
     fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>>;
-    fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
     fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()>;
     fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>>;
 }
 
 macro_rules! buffer {
-    ($buffer:ident, $part:ident, part $slice:expr, new $new:expr) => {
-        impl<T: Element> Buffer<T> for $buffer<T> {
+    ($buffer:ty, $part:ident, part $slice:expr) => {
+        impl<T: Element> Buffer<T> for $buffer {
             type Part<'b> = $part<'b, T>;
             fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
                 $slice(self, range)
-            }
-            fn new(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-                $new(communicator, elems)
             }
             fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
                 self.write(values, stream)
@@ -40,5 +38,7 @@ fn borrow<T: Element>(buffer: &DeviceBuffer<T>, range: Range<usize>) -> symmetra
     buffer.borrow().slice(range)
 }
 
-buffer!(SymmetricBuffer, SymmetricSlice, part Self::slice, new Communicator::symmetric);
-buffer!(DeviceBuffer, Ref, part borrow, new |of: &Communicator, elems| Self::new(of.device(), elems));
+buffer!(SymmetricBuffer<T>, SymmetricSlice, part Self::slice);
+buffer!(DeviceBuffer<T>, Ref, part borrow);
+#[cfg(feature = "nvshmem")]
+buffer!(symmetra::nvshmem::Buffer<T>, AdoptedSlice, part Self::slice);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use symmetra::op::{ALL_REDUCE, Case, Extent, InPlace, OPERATIONS, Op, Size};
 use symmetra::{DeviceKind, Operation, Parameter, Transport, TransportRange, explain_broadcast, explain_exchange};
 
-use crate::exchange;
+use crate::exchange::{self, Memory};
 use crate::failure::Failure;
 use crate::names::Mover;
 
@@ -105,8 +105,14 @@ impl Collective {
             }
         }
         let direct = args.transport == Mover::Kernels(Transport::Direct);
-        if args.sweep.plain && direct && (!args.sweep.graph || self.tells_places()) {
-            return Err(Failure::usage(format!("--plain: a direct {name} needs memory that peers can address")));
+        let reached = match args.sweep.memory() {
+            Memory::Symmetric => true,
+            Memory::Plain => args.sweep.graph && !self.tells_places(),
+            Memory::Nvshmem => !self.tells_places(),
+        };
+        if direct && !reached {
+            let flag = if args.sweep.plain { "--plain" } else { "--memory" };
+            return Err(Failure::usage(format!("{flag}: a direct {name} needs memory that peers can address")));
         }
         Ok(())
     }

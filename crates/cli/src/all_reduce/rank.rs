@@ -7,12 +7,15 @@ use symmetra::{
 
 use super::buffer::Buffer;
 use super::collective::Collective;
+use super::own::Own;
 use super::places::{self, Call};
 use super::reference::{Data, checksum};
 use super::sweep::{Sample, Sweep};
 use crate::element::Summand;
+use crate::exchange::Memory;
 use crate::failure::Failure;
 use crate::names::Mover;
+use crate::nvshmem::{self, Heap};
 use crate::ranks::{Say, Task};
 
 impl Task for Sweep {
@@ -21,8 +24,13 @@ impl Task for Sweep {
 
     /// Room for an input and an output of the largest size, and a workspace, each with its signal pad.
     fn heap_bytes(&self) -> u64 {
-        let buffers = if self.plain { 0 } else { 2 } + u64::from(self.transport == Mover::CopyEngine);
+        let buffers =
+            if self.memory == Memory::Symmetric { 2 } else { 0 } + u64::from(self.transport == Mover::CopyEngine);
         buffers * (self.largest_bytes() as u64 + (64 << 10))
+    }
+
+    fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        if self.memory == Memory::Nvshmem { nvshmem::variables() } else { Vec::new() }
     }
 
     fn transport(&self) -> Transport {
@@ -38,15 +46,17 @@ impl Task for Sweep {
         if self.transport == Mover::CopyEngine {
             communicator.reserve_workspace(self.largest_bytes())?;
         }
+        let shmem = (self.memory == Memory::Nvshmem).then(|| Heap::open(communicator)).transpose()?;
         for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
             let bench = Bench { sweep: self, communicator, stream: &stream, size, elems };
-            let sample = with_element!(self.dtype, T => match self.plain {
-                true => bench.measure::<T, DeviceBuffer<T>>(),
-                false => bench.measure::<T, SymmetricBuffer<T>>(),
+            let sample = with_element!(self.dtype, T => match (&shmem, self.memory) {
+                (Some(heap), _) => bench.measure(|elems| heap.buffer::<T>(elems)),
+                (None, Memory::Plain) => bench.measure(|elems| DeviceBuffer::<T>::own(communicator, elems)),
+                (None, _) => bench.measure(|elems| SymmetricBuffer::<T>::own(communicator, elems)),
             })?;
             say(sample)?;
         }
-        Ok(())
+        shmem.map_or(Ok(()), |heap| heap.close())
     }
 }
 
@@ -92,9 +102,12 @@ impl<'a> Bench<'a> {
         (self.elems * self.sweep.dtype.bytes()) as u64
     }
 
-    fn measure<T: Summand, B: Buffer<T>>(&self) -> Result<Sample, Failure> {
-        let input = B::new(self.communicator, self.elems)?;
-        let separate = (!self.sweep.in_place).then(|| B::new(self.communicator, self.elems)).transpose()?;
+    fn measure<T: Summand, B: Buffer<T>>(
+        &self,
+        make: impl Fn(usize) -> symmetra::Result<B>,
+    ) -> Result<Sample, Failure> {
+        let input = make(self.elems)?;
+        let separate = (!self.sweep.in_place).then(|| make(self.elems)).transpose()?;
         let output = separate.as_ref().unwrap_or(&input);
         let pace = Pace::new(self.sweep.iterations, self.communicator.device().kind(), self.bytes());
         let operation = self.prepare(&input, output, pace.ops)?;
@@ -215,17 +228,18 @@ impl<'a> Bench<'a> {
             _ if collective.divides() => self.bytes() / world as u64,
             _ => self.bytes(),
         };
-        let direct = if collective.tells_places() { !self.sweep.plain } else { self.is_direct() };
+        let symmetric = self.sweep.memory == Memory::Symmetric;
+        let direct = if collective.tells_places() { symmetric } else { self.is_direct() };
         let ranges = collective.explain(self.communicator.device().kind(), world, direct);
         let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
         range.map_or(Transport::Auto, |range| range.transport).name()
     }
 
-    /// Whether peers address the buffers: symmetric memory, or plain memory that a graph registers. A bound call lets a
+    /// Whether peers address the buffers: symmetric memory of either kind, or plain memory that a graph registers. A bound call lets a
     /// graph register nothing.
     fn is_direct(&self) -> bool {
         let registers = self.communicator.device().kind() != DeviceKind::Host || self.sweep.one_process;
-        !self.sweep.plain || (self.sweep.graph && registers && !self.sweep.bound)
+        self.sweep.memory != Memory::Plain || (self.sweep.graph && registers && !self.sweep.bound)
     }
 }
 

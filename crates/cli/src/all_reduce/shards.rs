@@ -35,7 +35,7 @@ pub(super) struct FileArgs {
 }
 
 /// Flags that mean nothing with `--input`.
-const SWEEP_ONLY: [&str; 11] = [
+const SWEEP_ONLY: [&str; 12] = [
     "dtype",
     "min_bytes",
     "max_bytes",
@@ -44,6 +44,7 @@ const SWEEP_ONLY: [&str; 11] = [
     "graph",
     "bound",
     "in_place",
+    "memory",
     "plain",
     "seed",
     "json",

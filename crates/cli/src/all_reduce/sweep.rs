@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
 use super::collective::Collective;
-use crate::exchange::SweepArgs;
+use crate::exchange::{Memory, SweepArgs};
 use crate::failure::Failure;
 use crate::names::{Mover, by_name};
 use crate::ranks::RanksAs;
@@ -34,7 +34,7 @@ pub(crate) struct Sweep {
     pub(super) along: Option<usize>,
     /// Whether a call is planned once.
     pub(super) bound: bool,
-    pub(super) plain: bool,
+    pub(super) memory: Memory,
     /// Whether the ranks are threads of one process.
     pub(super) one_process: bool,
     pub(super) seed: u64,
@@ -63,7 +63,7 @@ impl Sweep {
             iterations: asked.iterations,
             graph: asked.graph,
             in_place: asked.in_place,
-            plain: asked.plain,
+            memory: asked.memory(),
             one_process: ranks_as == RanksAs::Threads,
             seed: asked.seed.unwrap_or_else(|| fastrand::u64(..)),
             ..Self::probe(Algorithm::Auto)
@@ -86,7 +86,7 @@ impl Sweep {
             in_place: false,
             along: None,
             bound: false,
-            plain: false,
+            memory: Memory::Symmetric,
             one_process: false,
             seed: fastrand::u64(..),
         }

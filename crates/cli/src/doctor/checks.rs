@@ -14,6 +14,7 @@ use crate::all_reduce;
 use crate::bytes;
 use crate::devices::{GPUS, Gpu, RankDevice};
 use crate::failure::Failure;
+use crate::nvshmem;
 use crate::ranks::RanksAs;
 
 /// Runs every check and reports each as it is done.
@@ -23,6 +24,7 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
     report(locked_memory())?;
     report(group("2 ranks as threads on the CPU", [RankDevice::Host; 2], RanksAs::Threads))?;
     report(group("2 ranks as processes on the CPU", [RankDevice::Host; 2], RanksAs::Processes))?;
+    report(shmem())?;
     for gpu in &GPUS {
         let count = gpu.count();
         report(driver(gpu, count))?;
@@ -108,6 +110,16 @@ fn probe(devices: [RankDevice; 2], ranks_as: RanksAs) -> Result<String, String> 
         Ok(wrong) if wrong.iter().all(|wrong| *wrong == 0) => Ok("sums are right".to_owned()),
         Ok(wrong) => Err(format!("{} elements are wrong in rank 0, {} in rank 1", wrong[0], wrong[1])),
         Err(failure) => Err(failure.message().unwrap_or_else(|| "no reason given".to_owned())),
+    }
+}
+
+/// The library that a session of NVSHMEM would load. Nobody needs one.
+fn shmem() -> Finding {
+    let check = "NVSHMEM";
+    match nvshmem::describe() {
+        None => Finding::none(check, "this build has none (cargo build --features nvshmem)"),
+        Some(Ok(name)) => Finding::ok(check, name),
+        Some(Err(error)) => Finding::none(check, error.to_string()),
     }
 }
 

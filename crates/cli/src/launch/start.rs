@@ -30,8 +30,14 @@ impl World {
         Ok(Self { ranks, port: address.port(), secret: format!("{:032x}", u128::from_be_bytes(secret)) })
     }
 
-    /// Starts a rank in a process group of its own. It ends when the calling thread does.
-    pub(super) fn start(&self, rank: usize, program: &[OsString], inherit_output: bool) -> Result<Child, Failure> {
+    /// Starts a rank, with `variables`, in a process group of its own. It ends when the calling thread does.
+    pub(super) fn start(
+        &self,
+        rank: usize,
+        program: &[OsString],
+        inherit_output: bool,
+        variables: &[(&'static str, &'static str)],
+    ) -> Result<Child, Failure> {
         let Some((name, arguments)) = program.split_first() else { return Err(Failure::usage("there is no program")) };
         let output = || if inherit_output { Stdio::inherit() } else { Stdio::piped() };
         let mut command = Command::new(name);
@@ -42,7 +48,7 @@ impl World {
             command.env(name, number.to_string());
         }
         command.env("MASTER_ADDR", Ipv4Addr::LOCALHOST.to_string()).env("MASTER_PORT", self.port.to_string());
-        command.env("SYMMETRA_SECRET", &self.secret);
+        command.env("SYMMETRA_SECRET", &self.secret).envs(variables.iter().copied());
         let launcher = getpid();
         // SAFETY: between fork and exec the closure makes system calls only.
         unsafe { command.pre_exec(move || Ok(orphan::end_with(launcher)?)) };

@@ -28,7 +28,7 @@ impl Memory for Communicator {
     type Of<T: Element> = SymmetricBuffer<T>;
 
     fn room<T: Element>(&self, elems: usize) -> Result<SymmetricBuffer<T>> {
-        Buffer::new(self, elems)
+        self.symmetric(elems)
     }
 }
 

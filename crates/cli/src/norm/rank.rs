@@ -15,7 +15,7 @@ use super::form::{self, Form, elems_of};
 use super::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
 use super::quantised::Format;
 use super::reference::{Rows, normed, padded, with_residual};
-use crate::all_reduce::{Buffer, Data};
+use crate::all_reduce::{Buffer, Data, Own};
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
 
@@ -98,10 +98,10 @@ impl Bench<'_> {
         }
     }
 
-    fn measure<T: Rows, B: Buffer<T>>(&self) -> Result<Sample, Failure> {
+    fn measure<T: Rows, B: Own<T>>(&self) -> Result<Sample, Failure> {
         let Self { norms, communicator, stream, tokens, .. } = *self;
         let (elems, wide) = (self.elems(), tokens * norms.width());
-        let new = |elems| B::new(communicator, elems);
+        let new = |elems| B::own(communicator, elems);
         let weights = Data { seed: norms.seed ^ 2, elems: norms.hidden }.of::<T>(0);
         let operands = Operands {
             input: new(elems)?,

@@ -161,6 +161,7 @@ impl Team {
         // In a process group of its own: from a terminal a signal goes to the whole group of the command. A rank that such
         // a signal ended would look like a failed rank to the command, which may see the end of the rank first.
         program.arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        program.envs(run.task.variables());
         let start = |traces: &mut Traces| {
             let child = program.spawn()?;
             traces.ranks.extend(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()));

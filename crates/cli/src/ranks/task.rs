@@ -22,6 +22,11 @@ pub(crate) trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
     /// Bytes of symmetric memory that a rank needs.
     fn heap_bytes(&self) -> u64;
 
+    /// Variables that the process of a rank gets.
+    fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        Vec::new()
+    }
+
     /// The transport of the group.
     fn transport(&self) -> Transport {
         Transport::Auto

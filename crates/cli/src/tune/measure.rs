@@ -11,7 +11,7 @@ use symmetra::{
 use super::experts::{ExpertLap, Layer};
 use super::norms::{NormLap, Norms};
 use super::timing::Timing;
-use crate::all_reduce::Buffer;
+use crate::all_reduce::{Buffer, Own};
 use crate::bench::stopwatch::Stopwatch;
 use crate::element::Summand;
 use crate::failure::Failure;
@@ -124,7 +124,7 @@ struct Sums<'t, 'w> {
 
 impl Sums<'_, '_> {
     /// All sizes of one type in one kind of memory.
-    fn run<T: Summand, B: Buffer<T>>(
+    fn run<T: Summand, B: Own<T>>(
         &self,
         messages: &Messages,
         direct: bool,
@@ -132,7 +132,7 @@ impl Sums<'_, '_> {
     ) -> Result<(), Failure> {
         let Timing { communicator, stopwatch, .. } = *self.timing;
         let largest = messages.sizes_elems.last().copied().unwrap_or(0);
-        let [input, output] = [B::new(communicator, largest)?, B::new(communicator, largest)?];
+        let [input, output] = [B::own(communicator, largest)?, B::own(communicator, largest)?];
         // Ordinary numbers: some hardware is slower with denormals and NaNs.
         let mut random = fastrand::Rng::with_seed(communicator.rank() as u64);
         let values: Vec<T> = (0..4093).map(|_| T::draw(&mut random)).collect();

@@ -1,0 +1,31 @@
+//! A session of NVSHMEM for the buffers of a measurement.
+
+use symmetra::nvshmem::{Buffer, Library, Session};
+use symmetra::{Communicator, Element};
+
+use crate::failure::Failure;
+
+/// NVSHMEM with the ranks of a run.
+pub(crate) struct Heap(Session);
+
+impl Heap {
+    /// Loads NVSHMEM and initialises it. Collective.
+    pub(crate) fn open(communicator: &Communicator) -> Result<Self, Failure> {
+        Ok(Self(Session::open(Library::find(None), communicator)?))
+    }
+
+    /// Makes a buffer on every rank.
+    pub(crate) fn buffer<T: Element>(&self, elems: usize) -> symmetra::Result<Buffer<T>> {
+        self.0.symmetric(elems)
+    }
+
+    /// Frees the buffers and ends NVSHMEM. Collective.
+    pub(crate) fn close(&self) -> Result<(), Failure> {
+        Ok(self.0.close()?)
+    }
+}
+
+/// The library that a session would load; `None` in a build without.
+pub(crate) fn describe() -> Option<symmetra::Result<String>> {
+    Some(Library::find(None).map(|library| library.name().to_owned()))
+}

@@ -1,0 +1,29 @@
+//! Memory of NVSHMEM. In builds without the feature every call says so.
+
+#[cfg_attr(not(feature = "nvshmem"), path = "nvshmem/absent.rs")]
+mod session;
+
+use bridge::{Group, Operand};
+use session::{ShmemSession, shmem_adopt, shmem_bytes, shmem_close, shmem_open, shmem_reclaim, shmem_symmetric};
+
+#[cxx::bridge(namespace = "symmetra::core")]
+mod bridge {
+    unsafe extern "C++" {
+        include!("symmetra/src/capi/mod.rs.h");
+
+        type Group = crate::capi::bridge::Group;
+        type Operand = crate::capi::bridge::Operand;
+    }
+
+    extern "Rust" {
+        type ShmemSession;
+        unsafe fn shmem_open(group: Group, library: &[u8], joins: bool) -> Result<Box<ShmemSession>>;
+        /// The caller owns the tensor of the operand.
+        fn shmem_symmetric(session: &ShmemSession, count: usize, dtype: u32) -> Result<Operand>;
+        /// The caller owns the tensor of the operand.
+        unsafe fn shmem_adopt(session: &ShmemSession, memory: &Operand) -> Result<Operand>;
+        fn shmem_reclaim(session: &ShmemSession) -> Result<()>;
+        fn shmem_bytes(session: &ShmemSession) -> usize;
+        fn shmem_close(session: &ShmemSession) -> Result<()>;
+    }
+}

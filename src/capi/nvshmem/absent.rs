@@ -1,0 +1,37 @@
+//! In place of `session.rs` in builds without NVSHMEM.
+
+use std::convert::Infallible;
+
+use super::{Group, Operand};
+use crate::capi::report::{Report, guard};
+use crate::error::Error;
+
+pub struct ShmemSession(Infallible);
+
+/// # Safety
+/// None is needed; the signature is that of builds with NVSHMEM.
+pub(super) unsafe fn shmem_open(_: Group, _: &[u8], _: bool) -> Result<Box<ShmemSession>, Report> {
+    guard(|| Err(Error::unsupported("NVSHMEM", "this build has none (feature nvshmem)")))
+}
+
+pub(super) fn shmem_symmetric(session: &ShmemSession, _: usize, _: u32) -> Result<Operand, Report> {
+    match session.0 {}
+}
+
+/// # Safety
+/// None is needed: there is no session.
+pub(super) unsafe fn shmem_adopt(session: &ShmemSession, _: &Operand) -> Result<Operand, Report> {
+    match session.0 {}
+}
+
+pub(super) fn shmem_reclaim(session: &ShmemSession) -> Result<(), Report> {
+    match session.0 {}
+}
+
+pub(super) fn shmem_bytes(session: &ShmemSession) -> usize {
+    match session.0 {}
+}
+
+pub(super) fn shmem_close(session: &ShmemSession) -> Result<(), Report> {
+    match session.0 {}
+}

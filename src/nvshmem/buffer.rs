@@ -1,0 +1,110 @@
+//! Symmetric memory of NVSHMEM, an operand of collectives.
+#![allow(unsafe_code)]
+
+use std::fmt::{self, Debug};
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::heap::{Heap, Held};
+use crate::error::Result;
+use crate::memory::{Adopted, AdoptedSlice, Operand, Ref, Sealed, View, size_bytes};
+use crate::stream::Stream;
+use crate::types::Element;
+
+/// `len` elements of NVSHMEM's symmetric memory on every rank. Collectives on it are zero-copy.
+///
+/// Dropping the buffer is immediate and does not block. Its memory is freed by a later collective call of the session,
+/// once every rank has dropped its buffer.
+pub struct Buffer<T: Element> {
+    /// Declared before the memory: the registration ends first.
+    adopted: Adopted<'static, T>,
+    held: Option<Arc<Held>>,
+    heap: Arc<Heap>,
+}
+
+impl<T: Element> Buffer<T> {
+    /// Makes the buffer. Collective.
+    pub(super) fn new(heap: &Arc<Heap>, len: usize) -> Result<Self> {
+        let (held, addresses) = heap.allocate(size_bytes::<T>(len))?;
+        let group = heap.calls.group();
+        let address = addresses.get(group.rank()).map_or(std::ptr::null_mut(), |address| *address as *mut T);
+        let memory = Ref::new(address, len, group.device());
+        // SAFETY: `allocate` found the addresses. The memory is freed once every rank has dropped its buffer and all
+        // devices are idle (liveness, exclusion).
+        let adopted = unsafe { heap.register(memory, &addresses) }?;
+        Ok(Self { adopted, held: held.map(Arc::new), heap: heap.clone() })
+    }
+
+    /// Number of elements on each rank.
+    pub fn len(&self) -> usize {
+        self.adopted.memory().len()
+    }
+
+    /// Whether the buffer has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The address of this rank's elements, for the rank's device and for NVSHMEM. Null when empty.
+    pub fn as_raw(&self) -> *mut T {
+        self.adopted.memory().as_raw()
+    }
+
+    /// The address of rank `rank`'s elements, for this rank's device. Valid until the buffer is dropped. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a rank outside the group, the group's error when it
+    /// failed or was closed.
+    pub fn peer_address(&self, rank: usize) -> Result<*mut T> {
+        self.adopted.peer_address(rank)
+    }
+
+    /// Elements `range` of the buffer. Every rank must use the same range in one operation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a range outside the buffer.
+    pub fn slice(&self, range: impl RangeBounds<usize> + Debug) -> Result<AdoptedSlice<'_, T>> {
+        self.adopted.slice(range)
+    }
+
+    /// This rank's elements as a [`Ref`], which collectives treat as plain memory.
+    pub fn borrow(&self) -> Ref<'_, T> {
+        self.adopted.memory().clone().owned_by(self.held.clone().map(|held| held as _))
+    }
+
+    /// Copies `values` into this rank's elements, after earlier work of `stream`. Blocks until the copy is done.
+    ///
+    /// # Errors
+    /// Those of [`DeviceBuffer::write`](crate::DeviceBuffer::write).
+    pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
+        self.adopted.memory().write(values, stream)
+    }
+
+    /// Copies this rank's elements to the host, after earlier work of `stream`. Blocks until the copy is done.
+    ///
+    /// # Errors
+    /// Those of [`SymmetricBuffer::read`](crate::SymmetricBuffer::read).
+    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        let values = self.adopted.memory().read(stream)?;
+        self.confirm()?;
+        Ok(values)
+    }
+
+    /// Checks that what finished calls left here is good.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        self.heap.calls.group().confirm()
+    }
+}
+
+impl<T: Element> Sealed for &Buffer<T> {
+    fn view(&self) -> View<'_> {
+        self.adopted.view_from(0, self.len())
+    }
+}
+impl<'op, T: Element> Operand<'op, T> for &'op Buffer<T> {}
+
+impl<T: Element> fmt::Debug for Buffer<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Buffer({} {} of NVSHMEM)", self.len(), T::DTYPE)
+    }
+}

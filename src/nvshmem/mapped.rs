@@ -1,0 +1,73 @@
+//! The other direction: symmetric buffers of a communicator, as NVSHMEM's device functions address them.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use super::heap::{Block, Heap, Held};
+use crate::bootstrap::hello::tell;
+use crate::collective::Communicator;
+use crate::error::{Error, Result};
+use crate::memory::SymmetricBuffer;
+use crate::types::Element;
+
+/// A communicator's memory in the heap of NVSHMEM. Dropping it is immediate; the memory leaves NVSHMEM's heap in a later
+/// collective call of the session, once every rank has dropped its own.
+pub struct Mapped {
+    _held: Held,
+    communicator: Communicator,
+    address: usize,
+}
+
+impl Mapped {
+    /// Maps the arena of `communicator`. Collective.
+    pub(super) fn new(heap: &Arc<Heap>, communicator: &Communicator) -> Result<Self> {
+        const NAME: &str = "nvshmemx_buffer_register_symmetric";
+        let calls = &heap.calls;
+        let (start, arena_bytes) = communicator.arena();
+        // Also compares the sizes.
+        heap.wish(Some(arena_bytes))?;
+        heap.check_all(NAME)?;
+        let (start, bytes) = (start as usize, arena_bytes as usize);
+        let group = calls.group();
+        let lacks = || Error::unsupported(NAME, format!("{} has no such function", calls.library.name()));
+        let own = calls.library.symbols().nvshmemx_buffer_register_symmetric.ok_or_else(lacks);
+        let register = group.exchange(|mesh, deadline| mesh.agree("map symmetric memory", own, deadline))?;
+        let address = calls.together(NAME, move |_| {
+            // SAFETY: a whole allocation, which the block keeps by its communicator (liveness).
+            Ok(unsafe { register(start as *mut c_void, bytes, 0) } as usize)
+        })?;
+        let held =
+            (address != 0).then(|| heap.hold(Block { address, bytes, registered: true }, Some(communicator.clone())));
+        let told = group.exchange(|mesh, deadline| tell(mesh, "to map symmetric memory", &held.is_some(), deadline))?;
+        let refused =
+            || Error::unsupported("symmetric memory in the heap of NVSHMEM", "NVSHMEM refuses to register it");
+        match (held, told.iter().position(|mapped| !mapped)) {
+            (Some(_held), None) => Ok(Self { _held, communicator: communicator.clone(), address }),
+            (Some(_), Some(rank)) => Err(calls.give_up(Error::Peer { rank, message: refused().to_string() })),
+            (None, _) if told.iter().any(|mapped| *mapped) => Err(calls.give_up(refused())),
+            (None, _) => Err(refused()),
+        }
+    }
+
+    /// The address of a symmetric buffer's elements in NVSHMEM's heap, which NVSHMEM's device functions take. Valid until
+    /// this or the buffer is dropped. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a buffer of another communicator.
+    pub fn address_of<T: Element>(&self, buffer: &SymmetricBuffer<T>) -> Result<*mut T> {
+        let (start, bytes) = self.communicator.arena();
+        let (start, at) = (start as usize, buffer.as_raw() as usize);
+        match at.checked_sub(start) {
+            Some(offset) if (offset as u64) < bytes => Ok((self.address + offset) as *mut T),
+            _ => Err(Error::invalid("the buffer", format!("at {at:#x}"), "it is not of the mapped communicator")),
+        }
+    }
+}
+
+impl fmt::Debug for Mapped {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Mapped({:?} at {:#x})", self.communicator, self.address)
+    }
+}

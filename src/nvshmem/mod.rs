@@ -1,0 +1,36 @@
+//! NVSHMEM as an allocator: its symmetric memory as operands of collectives, without copies (feature `nvshmem`). The
+//! library is loaded at run time. **Nothing of this has run on GPUs yet**: tests use a library with NVSHMEM's functions
+//! over shared memory of the CPU.
+//!
+//! ```no_run
+//! # use symmetra::{Communicator, Result, Stream, nvshmem::{Library, Session}};
+//! # fn rank(communicator: &Communicator, stream: &Stream) -> Result<()> {
+//! let session = Session::open(Library::find(None), communicator)?;
+//! let values = session.symmetric::<f32>(1 << 20)?;
+//! values.write(&vec![1.0; 1 << 20], stream)?;
+//! communicator.all_reduce_in_place(&values, stream)?;
+//! communicator.synchronize(stream)?;
+//! drop(values);
+//! session.close()
+//! # }
+//! ```
+//!
+//! A rank is a process: NVSHMEM has one processing element (PE) a process. `NVSHMEM_DISABLE_NVLS` must be 1 on every
+//! rank, because NVSHMEM would else use NVLink multicast. `symmetra launch --nvshmem` sets the variable.
+//!
+//! NVSHMEM's calls know no deadline. A thread of the session makes them. The caller waits for at most `deadlines.open`,
+//! and no longer than the group is well. After a wait that ended so, nothing of NVSHMEM is called again in the process,
+//! because such a call would wait for good or end the process.
+
+mod buffer;
+mod calls;
+mod heap;
+mod library;
+mod mapped;
+mod process;
+mod session;
+
+pub use buffer::Buffer;
+pub use library::{Library, Version};
+pub use mapped::Mapped;
+pub use session::Session;

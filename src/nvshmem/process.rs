@@ -1,0 +1,94 @@
+//! What this process did with NVSHMEM, of which there is one a process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+
+struct State {
+    /// Whether a session has initialised NVSHMEM and not ended it.
+    opened: bool,
+    /// Sessions that joined.
+    joined: usize,
+    /// Why nothing of NVSHMEM may be called any more.
+    ended: Option<Error>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { opened: false, joined: 0, ended: None });
+
+/// A session's part in the process's NVSHMEM, given back when the session closes or this is dropped.
+pub(super) struct Claim {
+    opened: bool,
+    held: AtomicBool,
+}
+
+impl Claim {
+    /// For a session that initialises NVSHMEM.
+    pub(super) fn open() -> Result<Self> {
+        check()?;
+        let mut state = STATE.lock();
+        if state.opened {
+            let reason = "this process has a session that was not closed; another session joins it";
+            return Err(Error::unsupported("another session of NVSHMEM", reason));
+        }
+        state.opened = true;
+        Ok(Self { opened: true, held: true.into() })
+    }
+
+    /// For a session on an NVSHMEM that is initialised.
+    pub(super) fn join() -> Result<Self> {
+        check()?;
+        STATE.lock().joined += 1;
+        Ok(Self { opened: false, held: true.into() })
+    }
+
+    /// Whether this session initialised NVSHMEM, and so ends it.
+    pub(super) fn opened(&self) -> bool {
+        self.opened
+    }
+
+    /// Lets another session open.
+    pub(super) fn give_back(&self) {
+        if !self.held.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut state = STATE.lock();
+        match self.opened {
+            true => state.opened = false,
+            false => state.joined -= 1,
+        }
+    }
+
+    /// Refuses to end NVSHMEM while other sessions use it.
+    pub(super) fn check_alone(&self) -> Result<()> {
+        match STATE.lock().joined {
+            joined if self.opened && joined > 0 => {
+                let reason = format!("sessions that joined it are still there: {joined}");
+                Err(Error::unsupported("to close the session that initialised NVSHMEM", reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Notes that nothing of NVSHMEM may be called any more in this process. The first reason stays.
+pub(super) fn end(error: &Error) {
+    STATE.lock().ended.get_or_insert_with(|| error.clone());
+}
+
+/// Refuses calls after [`end`].
+pub(super) fn check() -> Result<()> {
+    match &STATE.lock().ended {
+        None => Ok(()),
+        Some(error) => {
+            Err(Error::unsupported("NVSHMEM in this process", format!("it was given up after an error: {error}")))
+        }
+    }
+}
