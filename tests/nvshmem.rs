@@ -652,6 +652,7 @@ fn a_session_joins_the_programs_nvshmem() {
         let shorter = of(&rank, memory, COUNT - own);
         says(adopt(&session, shorter), &["Mismatch: ranks 0 and 1", "1001 i64 and 1000 i64"]);
         assert_eq!(adopt(&session, of(&rank, memory, 0)).unwrap().memory().len(), 0);
+        assert!(adopt(&session, of(&rank, std::ptr::null_mut(), 0)).unwrap().memory().is_empty());
         // Ranks 0 and 2 alone reach each other's memory, and cannot allocate.
         if let Some(part) = communicator.split((own != 1).then_some(0), 0).unwrap() {
             let some = Session::join(Library::find(None), &part).unwrap();

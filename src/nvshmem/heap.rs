@@ -213,10 +213,9 @@ impl Heap {
         });
         let group = self.calls.group();
         let found = group.exchange(|mesh, deadline| mesh.agree("find the memory of peers", found, deadline))?;
-        let null = found.get(own).is_none_or(|address| *address == 0);
-        let unreachable =
-            found.iter().enumerate().filter(|(_, address)| **address == 0).map(|(rank, _)| rank).collect();
-        let own = Reached { null, unreachable };
+        // Where there are no elements no address is missing.
+        let missing = |rank: &usize| bytes > 0 && found.get(*rank).is_none_or(|address| *address == 0);
+        let own = Reached { null: missing(&own), unreachable: (0..found.len()).filter(missing).collect() };
         let told = group.exchange(|mesh, deadline| tell(mesh, "to share memory of NVSHMEM", &own, deadline))?;
         Ok((told, found))
     }
@@ -238,7 +237,7 @@ impl Heap {
             });
         }
         check_reached(&told)?;
-        // Also where there are no elements.
+        // NVSHMEM knows no address where there are no elements.
         addresses[rank] = address as usize;
         // SAFETY: the caller's promise.
         unsafe { self.register(memory, &addresses) }

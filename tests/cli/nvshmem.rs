@@ -26,7 +26,7 @@ fn memory_has_one_flag() {
 #[cfg(not(feature = "nvshmem"))]
 #[test]
 fn a_build_without_nvshmem_says_so() {
-    let run = symmetra("all-reduce --device host --ranks 2 --memory nvshmem --max-bytes 64");
+    let run = symmetra("all-reduce --device host --ranks 2 --memory nvshmem --min-bytes 64 --max-bytes 64");
     assert_ne!(run.code, 0);
     assert!(run.stderr.contains("this build has no NVSHMEM (cargo build --features nvshmem)"), "{}", run.stderr);
     assert!(symmetra("doctor").stdout.contains("-    NVSHMEM: this build has none"));
