@@ -427,9 +427,7 @@ mod bridge {
         fn environment_hosts(environment: &Environment) -> Vec<Machine>;
         fn environment_settings(environment: &Environment) -> Vec<Entry>;
         fn environment_close(environment: &Environment) -> Result<()>;
-    }
 
-    extern "Rust" {
         type Coordinator;
         fn environment_coordinator(environment: &Environment, group: usize) -> Result<Box<Coordinator>>;
         fn coordinator_open(ready: Box<Ready>, device: &Device, settings: &GroupSettings) -> Result<Box<Coordinator>>;
