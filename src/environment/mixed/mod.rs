@@ -205,8 +205,7 @@ impl Mixed {
         options: impl Into<MixedOptions>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let views = [input.view_of(), output.view_of()];
-        self.run(MixedOperation::AllReduce, T::DTYPE, views, options.into(), &queue)
+        self.perform(MixedOperation::AllReduce, input, output, options, queue)
     }
 
     /// Gathers `x` of all data ranks: block `d` of `output` is `input` of data rank `d`. See [`MixedOperation::AllGather`].
@@ -220,8 +219,7 @@ impl Mixed {
         options: impl Into<MixedOptions>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let views = [input.view_of(), output.view_of()];
-        self.run(MixedOperation::AllGather, T::DTYPE, views, options.into(), &queue)
+        self.perform(MixedOperation::AllGather, input, output, options, queue)
     }
 
     /// Sums slice `d` of the inputs of all ranks on data rank `d`. See [`MixedOperation::ReduceScatter`].
@@ -235,8 +233,7 @@ impl Mixed {
         options: impl Into<MixedOptions>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let views = [input.view_of(), output.view_of()];
-        self.run(MixedOperation::ReduceScatter, T::DTYPE, views, options.into(), &queue)
+        self.perform(MixedOperation::ReduceScatter, input, output, options, queue)
     }
 
     /// Sums `x` over each tensor group and gathers the sums: block `d` of `output` is that of data rank `d`. See
@@ -251,8 +248,7 @@ impl Mixed {
         options: impl Into<MixedOptions>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let views = [input.view_of(), output.view_of()];
-        self.run(MixedOperation::AllReduceAllGather, T::DTYPE, views, options.into(), &queue)
+        self.perform(MixedOperation::AllReduceAllGather, input, output, options, queue)
     }
 
     /// Sums slice `d` of the inputs of all ranks on all ranks with data rank `d`. See
@@ -267,8 +263,7 @@ impl Mixed {
         options: impl Into<MixedOptions>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let views = [input.view_of(), output.view_of()];
-        self.run(MixedOperation::ReduceScatterAllReduce, T::DTYPE, views, options.into(), &queue)
+        self.perform(MixedOperation::ReduceScatterAllReduce, input, output, options, queue)
     }
 
     /// Runs an operation by its name, for programs that treat all alike.
