@@ -19,6 +19,7 @@ use symmetra::{
 use allocations::allocations;
 use support::data::{Random, assert_same, mix};
 use support::extent::repeats;
+use support::process::apart;
 use support::system::Usage;
 use support::{Data, Rank, config, is_host, system, threads, world};
 
@@ -424,7 +425,9 @@ fn empty_buffers_are_buffers() {
 /// system's shared memory.
 #[test]
 fn pitfall_16_17_nothing_is_left_of_fifty_groups() {
-    let _alone = world::alone();
+    if !apart("pitfall_16_17_nothing_is_left_of_fifty_groups") {
+        return;
+    }
     let shared_memory = || std::fs::read_dir("/dev/shm").map_or(0, Iterator::count);
     let files = shared_memory();
     let mut before = None;
@@ -495,7 +498,9 @@ fn buffers_outlive_the_group() {
 /// Ranks that just go away, all at once or one after the other, leave nothing behind.
 #[test]
 fn groups_dropped_without_close_leave_nothing() {
-    let _alone = world::alone();
+    if !apart("groups_dropped_without_close_leave_nothing") {
+        return;
+    }
     let mut before = None;
     for round in 0..14u64 {
         world::meet(3, |bootstrap| {
@@ -679,7 +684,9 @@ impl<'a> Mixed<'a> {
 /// Neither by the thread that calls nor, as far as the system knows, by anybody.
 #[test]
 fn pitfall_19_calls_of_every_kind_allocate_nothing() {
-    let _alone = world::alone();
+    if !apart("pitfall_19_calls_of_every_kind_allocate_nothing") {
+        return;
+    }
     let calls = repeats(CALLS, 8_000, 20_000);
     for check_calls in [false, true] {
         let mut config = config();
@@ -694,22 +701,28 @@ fn pitfall_19_calls_of_every_kind_allocate_nothing() {
             let mut random = Random(19);
             let mut before = None;
             let mut allocated = [0; Mixed::KINDS + 1];
-            for call in 0..calls / 2 {
-                let count = if random.below(50) == 0 { 1 + random.below(MOST) } else { 1 + random.below(12) };
-                let (kind, root) = (random.below(Mixed::KINDS + 1), random.below(2));
-                let start = allocations();
-                match kind {
-                    Mixed::KINDS => graph.launch(&rank.stream).unwrap(),
-                    kind => mixed.call(kind, count, root).unwrap(),
-                }
-                if call % 100 == 99 {
-                    rank.finish();
-                }
-                allocated[kind] += allocations() - start;
-                if call == 2_000 {
+            for first in (0..calls / 2).step_by(100) {
+                if first == 2_000 {
                     before = Some((Usage::of(rank), system::free_device_bytes(rank)));
                     allocated = [0; Mixed::KINDS + 1];
                 }
+                let mut hundred = || {
+                    for _ in 0..100 {
+                        let count = if random.below(50) == 0 { 1 + random.below(MOST) } else { 1 + random.below(12) };
+                        let (kind, root) = (random.below(Mixed::KINDS + 1), random.below(2));
+                        let start = allocations();
+                        match kind {
+                            Mixed::KINDS => graph.launch(&rank.stream).unwrap(),
+                            kind => mixed.call(kind, count, root).unwrap(),
+                        }
+                        allocated[kind] += allocations() - start;
+                    }
+                };
+                match first {
+                    0 | 100 => world::behind(rank, first / 100, hundred),
+                    _ => hundred(),
+                }
+                rank.finish();
             }
             assert_eq!(allocated, [0; Mixed::KINDS + 1], "allocations by kind of call");
             let (usage, free) = before.unwrap();

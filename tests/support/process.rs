@@ -1,7 +1,7 @@
 //! Ranks as processes: the test executable runs itself again, for one test and one rank.
 //!
 //! Such a test calls [`this`] first. In a rank it gets a [`Child`] and runs the rank's part; in the test itself it
-//! starts [`Ranks`] and exchanges lines of text with them.
+//! starts [`Ranks`] and exchanges lines of text with them. A test that measures its process calls [`apart`].
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -16,12 +16,13 @@ use symmetra::bootstrap::Local;
 use tempfile::TempDir;
 
 use super::device::is_host;
-use super::world::{Rank, open};
+use super::world::{Rank, alone, open};
 
 const RANK: &str = "SYMMETRA_TEST_RANK";
 const WORLD: &str = "SYMMETRA_TEST_WORLD";
 const DIRECTORY: &str = "SYMMETRA_TEST_DIRECTORY";
 const PART: &str = "SYMMETRA_TEST_PART";
+const APART: &str = "SYMMETRA_TEST_APART";
 /// Prefix of lines for the test; the harness writes lines of its own.
 const MARK: &str = "@@";
 /// Longest wait for a line.
@@ -45,6 +46,21 @@ pub fn this() -> Option<Child> {
     let world = variable(WORLD).unwrap().parse().unwrap();
     let directory = PathBuf::from(variable(DIRECTORY).unwrap());
     Some(Child { rank, world, part: variable(PART).unwrap(), directory })
+}
+
+/// Runs the test of this name once more, in a process in which no other test runs, and fails if that fails. True in that
+/// process, whose memory is then the test's own: other tests of a process allocate also while no world of theirs is open.
+pub fn apart(test: &str) -> bool {
+    if std::env::var_os(APART).is_some() {
+        set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+        return true;
+    }
+    let _alone = alone();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let end = command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(APART, "1").output().unwrap();
+    let [out, err] = [end.stdout, end.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(end.status.success() && out.contains("1 passed"), "{test}: {}\n{out}\n{err}", end.status);
+    false
 }
 
 impl Child {

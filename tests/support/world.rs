@@ -33,6 +33,23 @@ impl Rank {
     }
 }
 
+/// Runs `enqueue` on every rank; on the host device on rank `late` when all others have returned. A stream of that device
+/// keeps room for the most commands that ever waited in its queue. What is enqueued here waits in the queues of all ranks
+/// but one, so a test that measures memory calls this for two late ranks first. Collective.
+pub fn behind<R>(rank: &Rank, late: usize, enqueue: impl FnOnce() -> R) -> R {
+    let meet = || rank.communicator.group().barrier().unwrap();
+    if !is_host() {
+        return enqueue();
+    }
+    if rank.rank() == late {
+        meet();
+        return enqueue();
+    }
+    let result = enqueue();
+    meet();
+    result
+}
+
 /// Small scratch, and deadlines that a slow machine meets.
 pub fn config() -> Config {
     let minute = Duration::from_secs(60);
