@@ -71,7 +71,7 @@ impl RaceArgs {
 /// end with the same bits on our sides. `--with plain` adds what plain device memory costs, the memory of a
 /// program that allocates by other means: called one by one its contents are pushed; in a graph its addresses are
 /// exchanged once, before the first launch (`Graph::register`), and peers use it where it is, like symmetric
-/// memory. `--with fp8,int8,int6,int4` adds our all-reduce by these codecs: their elements are compared with the codec's
+/// memory. `--with nvshmem` adds kernels on memory of NVSHMEM. `--with fp8,int8,int6,int4` adds our all-reduce by these codecs: their elements are compared with the codec's
 /// bound, and a column has the time of values as they are by the codec's. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
 /// it is set). Exit status: 0, or 1 when an element is wrong, ranks differ or one fails, or 2 for wrong usage.
 #[derive(clap::Args)]

@@ -15,6 +15,7 @@ use crate::all_reduce::{Bounds, Collective, checksum};
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
+use crate::nvshmem::{self, Heap};
 use crate::ranks::{Say, Task};
 
 /// The task: which sides race over which sizes.
@@ -70,6 +71,10 @@ impl Task for Race {
         4 * (64 << 10) + 2 * self.largest_bytes().max(self.floor_bytes) + self.workspace_bytes()
     }
 
+    fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        if self.with.contains(&With::Nvshmem) { nvshmem::variables() } else { Vec::new() }
+    }
+
     fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
         if self.workspace_bytes() > 0 {
             communicator.reserve_workspace(self.workspace_bytes() as usize)?;
@@ -112,31 +117,33 @@ impl Race {
         let nccl =
             nccl::Entrant::open(&self.competitors, communicator, self.collective, self.largest_bytes() as usize)?;
         let plain = self.plain::<T>(communicator)?;
+        let shmem = self.with.contains(&With::Nvshmem).then(|| Heap::open(communicator)).transpose()?;
         for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
             let shape = self.shape(elems);
             let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
             let output: SymmetricBuffer<T> = communicator.symmetric(shape.output_elems())?;
-            let kernels = How::Kernels(self.algorithm.into());
-            let ours = |how, exact| {
-                let (collective, input, output) = (self.collective, &input, &output);
-                Ours { communicator, collective, how, exact, input, output }
+            let of_shmem = match &shmem {
+                Some(heap) => Some([heap.buffer::<T>(elems)?, heap.buffer::<T>(shape.output_elems())?]),
+                None => None,
             };
-            let mut sides: Vec<Box<dyn Side<'_, T> + '_>> =
-                vec![Box::new(ours(kernels, self.is_exact(communicator, elems, &[true])))];
+            let kernels = How::Kernels(self.algorithm.into());
+            let symmetric = |how, exact| self.ours(communicator, how, exact, [&input, &output]);
+            let exact = self.is_exact(communicator, elems, &[true]);
+            let mut sides: Vec<Box<dyn Side<'_, T> + '_>> = vec![Box::new(symmetric(kernels, exact))];
             for with in &self.with {
                 sides.push(match with {
-                    With::CopyEngine => Box::new(ours(How::CopyEngine, true)),
+                    With::CopyEngine => Box::new(symmetric(How::CopyEngine, true)),
                     With::Fp8 | With::Int8 | With::Int6 | With::Int4 => {
-                        Box::new(ours(How::Kernels(with.codec().into()), false))
+                        Box::new(symmetric(How::Kernels(with.codec().into()), false))
                     }
-                    With::Plain => Box::new(Ours {
-                        communicator,
-                        collective: self.collective,
-                        how: kernels,
-                        exact: self.is_exact(communicator, elems, &[true, false]),
-                        input: plain_input,
-                        output: plain_output,
-                    }),
+                    With::Plain => {
+                        let exact = self.is_exact(communicator, elems, &[true, false]);
+                        Box::new(self.ours(communicator, kernels, exact, [plain_input, plain_output]))
+                    }
+                    With::Nvshmem => match &of_shmem {
+                        Some([input, output]) => Box::new(self.ours(communicator, kernels, exact, [input, output])),
+                        None => continue,
+                    },
                 });
             }
             for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
@@ -145,7 +152,18 @@ impl Race {
             let turns = Turns { communicator, graphs: stopwatch, calls: with_hosts, launches: self.launches };
             Heat { race: self, turns, size, shape }.run(&sides, say)?;
         }
-        Ok(())
+        shmem.map_or(Ok(()), |heap| heap.close())
+    }
+
+    /// A side of ours on these operands.
+    fn ours<'a, B>(
+        &self,
+        communicator: &'a Communicator,
+        how: How,
+        exact: bool,
+        [input, output]: [&'a B; 2],
+    ) -> Ours<'a, B> {
+        Ours { communicator, collective: self.collective, how, exact, input, output }
     }
 
     /// Input and output of each size for the side that races on plain memory, of no elements without one. All are there to

@@ -39,6 +39,8 @@ pub(super) enum With {
     CopyEngine,
     /// Kernels on plain device memory: pushed where called one by one, in a graph registered before the launch
     Plain,
+    /// Kernels on memory of NVSHMEM, which needs that feature, a library, and ranks that are processes
+    Nvshmem,
     /// The all-reduce in floats of 8 bits
     Fp8,
     /// The all-reduce in integers of 8 bits
@@ -54,6 +56,7 @@ impl With {
         match self {
             Self::CopyEngine => "copy-engine",
             Self::Plain => "plain",
+            Self::Nvshmem => "nvshmem",
             coded => coded.codec().name(),
         }
     }
@@ -61,7 +64,7 @@ impl With {
     /// How the values are sent.
     pub(super) const fn codec(self) -> Codec {
         match self {
-            Self::CopyEngine | Self::Plain => Codec::None,
+            Self::CopyEngine | Self::Plain | Self::Nvshmem => Codec::None,
             Self::Fp8 => Codec::Fp8,
             Self::Int8 => Codec::Int8,
             Self::Int6 => Codec::Int6,
@@ -74,11 +77,14 @@ impl With {
 pub(super) fn check(with: With, collective: Collective, dtype: Dtype) -> Result<(), Failure> {
     let refuse = |why: String| Err(Failure::usage(format!("--with {}: {why}", with.name())));
     let has = match with {
-        With::Plain => true,
+        With::Plain | With::Nvshmem => true,
         With::CopyEngine => matches!(collective, Collective::AllGather | Collective::ReduceScatter),
         _ => collective == Collective::AllReduce,
     };
     match has {
+        true if with == With::Nvshmem && cfg!(not(feature = "nvshmem")) => {
+            refuse("this build has no NVSHMEM (cargo build --features nvshmem)".to_owned())
+        }
         false => refuse(format!("{} has no such form", collective.name())),
         true if !with.codec().carries(dtype, Reduction::Sum) => {
             refuse(format!("codecs carry sums of f16 and bf16, not of {dtype}"))
