@@ -695,13 +695,16 @@ fn symmetric_buffers_are_mapped_into_the_heap() {
         rank.finish();
         assert!(of(&rank, address, COUNT).read(stream).unwrap() == vec![3; COUNT]);
         assert_eq!(session.memory_bytes(), 0);
+        let last = communicator.symmetric::<i64>(3).unwrap();
+        let between = last.as_raw() as usize - buffer.as_raw() as usize;
+        assert_eq!(mapped.address_of(&last).unwrap() as usize - address as usize, between);
         let other = communicator.split(Some(0), 0).unwrap().unwrap();
         let foreign = other.symmetric::<i64>(1).unwrap();
         says(mapped.address_of(&foreign), &["InvalidArgument", "it is not of the mapped communicator"]);
         says(session.close(), &["Unsupported", "still there: 1"]);
         drop(mapped);
         session.close().unwrap();
-        drop(foreign);
+        drop((foreign, last));
         other.close().unwrap();
         rank.communicator.clone().close().unwrap();
     });

@@ -47,6 +47,16 @@ Adopted Session::adopt(void* address, std::size_t count, Dtype dtype) const {
   return Adopted(taken(call([&] { return core::shmem_adopt(live(core_), memory); })));
 }
 
+Mapped Session::map(const Communicator& communicator) const {
+  const core::Group group{&live(communicator.communicator_), nullptr};
+  return Mapped(share(call([&] { return core::shmem_map(live(core_), group); })));
+}
+
+void* Mapped::address_of(const SymmetricBuffer& buffer) const {
+  const core::Operand operand = core::operand_of(buffer);
+  return reinterpret_cast<void*>(call([&] { return core::shmem_address_of(live(core_), operand); }));
+}
+
 void Session::reclaim() const {
   call([&] { core::shmem_reclaim(live(core_)); });
 }

@@ -15,10 +15,30 @@ namespace symmetra {
 class Communicator;
 
 namespace core {
+struct ShmemMapped;
 struct ShmemSession;
 }  // namespace core
 
 namespace nvshmem {
+
+/// The memory of a communicator in the heap of NVSHMEM, for kernels that call NVSHMEM's device functions on symmetric buffers. Move-only;
+/// usable from any thread. Destroying it is immediate; the memory leaves NVSHMEM's heap in a later collective call of the session, once
+/// every rank has destroyed its own.
+class Mapped {
+ public:
+  Mapped(Mapped&&) noexcept = default;
+  Mapped& operator=(Mapped&&) noexcept = default;
+
+  /// The address of the buffer's elements in NVSHMEM's heap. Valid until this or the buffer is destroyed. Does not block. Throws
+  /// kInvalidArgument for a buffer of another communicator.
+  void* address_of(const SymmetricBuffer& buffer) const;
+
+ private:
+  friend class Session;
+  explicit Mapped(std::shared_ptr<core::ShmemMapped> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::ShmemMapped> core_;
+};
 
 /// NVSHMEM with the ranks of a communicator, each a process of its own. Move-only; usable from any thread.
 ///
@@ -54,6 +74,11 @@ class Session {
   /// kInvalidArgument for memory that is not, as a whole, in NVSHMEM's heap, with kPeer on the other ranks; kUnsupported if a rank does not
   /// reach another's memory; kMismatch if lengths or types differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
+
+  /// Maps the memory of `communicator`, whose ranks are those of the session, into NVSHMEM's heap. Collective; blocks. Throws kUnsupported
+  /// for a library without such a function, and where NVSHMEM refuses the memory on every rank; kMismatch for memory of other sizes; what
+  /// symmetric throws for a call that fails on some ranks, or does not end.
+  Mapped map(const Communicator& communicator) const;
 
   /// Frees the memory that every rank has destroyed. Collective; blocks. Throws the error that ended the session, kTimeout, kPeerLost.
   void reclaim() const;

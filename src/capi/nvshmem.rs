@@ -4,7 +4,10 @@
 mod session;
 
 use bridge::{Group, Operand};
-use session::{ShmemSession, shmem_adopt, shmem_bytes, shmem_close, shmem_open, shmem_reclaim, shmem_symmetric};
+use session::{
+    ShmemMapped, ShmemSession, shmem_address_of, shmem_adopt, shmem_bytes, shmem_close, shmem_map, shmem_open,
+    shmem_reclaim, shmem_symmetric,
+};
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
@@ -22,6 +25,9 @@ mod bridge {
         fn shmem_symmetric(session: &ShmemSession, count: usize, dtype: u32) -> Result<Operand>;
         /// The caller owns the tensor of the operand.
         unsafe fn shmem_adopt(session: &ShmemSession, memory: &Operand) -> Result<Operand>;
+        type ShmemMapped;
+        unsafe fn shmem_map(session: &ShmemSession, group: Group) -> Result<Box<ShmemMapped>>;
+        unsafe fn shmem_address_of(mapped: &ShmemMapped, buffer: &Operand) -> Result<usize>;
         fn shmem_reclaim(session: &ShmemSession) -> Result<()>;
         fn shmem_bytes(session: &ShmemSession) -> usize;
         fn shmem_close(session: &ShmemSession) -> Result<()>;

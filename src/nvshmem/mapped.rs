@@ -9,7 +9,7 @@ use super::heap::{Block, Heap, Held};
 use crate::bootstrap::hello::tell;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
-use crate::memory::SymmetricBuffer;
+use crate::memory::{Place, SymmetricBuffer, WithView};
 use crate::types::Element;
 
 /// A communicator's memory in the heap of NVSHMEM. Dropping it is immediate; the memory leaves NVSHMEM's heap in a later
@@ -57,11 +57,16 @@ impl Mapped {
     /// # Errors
     /// [`Error::InvalidArgument`] for a buffer of another communicator.
     pub fn address_of<T: Element>(&self, buffer: &SymmetricBuffer<T>) -> Result<*mut T> {
-        let (start, bytes) = self.communicator.arena();
-        let (start, at) = (start as usize, buffer.as_raw() as usize);
-        match at.checked_sub(start) {
-            Some(offset) if (offset as u64) < bytes => Ok((self.address + offset) as *mut T),
-            _ => Err(Error::invalid("the buffer", format!("at {at:#x}"), "it is not of the mapped communicator")),
+        Ok(self.address_at(buffer.view_of().place)? as *mut T)
+    }
+
+    /// The address of what is at this place.
+    pub(crate) fn address_at(&self, place: Place) -> Result<usize> {
+        match place {
+            Place::Symmetric { group, offset_bytes } if group == self.communicator.group().id() => {
+                Ok(self.address + offset_bytes as usize)
+            }
+            _ => Err(Error::invalid("the buffer", format!("{place:?}"), "it is not of the mapped communicator")),
         }
     }
 }

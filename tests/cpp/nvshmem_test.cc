@@ -62,6 +62,21 @@ int main(int count, char** arguments) {
     std::vector<std::int64_t> plain(10);
     CHECK_THROWS(kInvalidArgument, session.adopt(plain.data(), plain.size(), Dtype::kI64));
     CHECK_THROWS(kUnsupported, session.close());
+    // Symmetric buffers as NVSHMEM's kernels address them.
+    const SymmetricBuffer buffer = communicator.symmetric<std::int64_t>(kCount);
+    const nvshmem::Mapped mapped = session.map(communicator);
+    const auto* const seen = static_cast<const std::int64_t*>(mapped.address_of(buffer));
+    CHECK(seen != buffer.data());
+    buffer.write(std::vector<std::int64_t>(kCount, static_cast<std::int64_t>(rank + 1)), stream);
+    communicator.barrier();
+    communicator.all_reduce(buffer, buffer, stream);
+    communicator.synchronize(stream);
+    for (std::size_t index = 0; index < kCount; ++index) CHECK_EQ(seen[index], static_cast<std::int64_t>(ranks));
+    const std::optional<Communicator> other = communicator.split(0, 0);
+    const SymmetricBuffer foreign = other->symmetric<std::int64_t>(1);
+    CHECK_THROWS(kInvalidArgument, mapped.address_of(foreign));
+    other->close();
+    CHECK_THROWS(kUnsupported, session.close());
   }
   session.reclaim();
   CHECK_EQ(session.memory_bytes(), std::size_t{0});

@@ -8,6 +8,8 @@ use crate::error::Error;
 
 pub struct ShmemSession(Infallible);
 
+pub struct ShmemMapped(Infallible);
+
 /// # Safety
 /// None is needed; the signature is that of builds with NVSHMEM.
 pub(super) unsafe fn shmem_open(_: Group, _: &[u8], _: bool) -> Result<Box<ShmemSession>, Report> {
@@ -22,6 +24,18 @@ pub(super) fn shmem_symmetric(session: &ShmemSession, _: usize, _: u32) -> Resul
 /// None is needed: there is no session.
 pub(super) unsafe fn shmem_adopt(session: &ShmemSession, _: &Operand) -> Result<Operand, Report> {
     match session.0 {}
+}
+
+/// # Safety
+/// None is needed: there is no session.
+pub(super) unsafe fn shmem_map(session: &ShmemSession, _: Group) -> Result<Box<ShmemMapped>, Report> {
+    match session.0 {}
+}
+
+/// # Safety
+/// None is needed: nothing is mapped.
+pub(super) unsafe fn shmem_address_of(mapped: &ShmemMapped, _: &Operand) -> Result<usize, Report> {
+    match mapped.0 {}
 }
 
 pub(super) fn shmem_reclaim(session: &ShmemSession) -> Result<(), Report> {

@@ -8,16 +8,30 @@ use super::{Group, Operand};
 use crate::capi::collectives::Caller;
 use crate::capi::config::dtype;
 use crate::capi::report::{Report, guard};
-use crate::capi::tensor::Tensor;
+use crate::capi::tensor::{Tensor, resolve};
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::Ref;
-use crate::nvshmem::{Library, Session};
+use crate::nvshmem::{Library, Mapped, Session};
 use crate::types::with_type;
 
 pub struct ShmemSession {
     session: Session,
     communicator: Communicator,
+}
+
+pub struct ShmemMapped(Mapped, Communicator);
+
+/// The communicator of a group that is one.
+///
+/// # Safety
+/// The group's pointers are those of the headers: *borrowing*.
+unsafe fn communicator<'a>(group: Group, what: &str) -> Result<&'a Communicator> {
+    // SAFETY: passed on.
+    match unsafe { Caller::new(group) }? {
+        Caller::Communicator(communicator) => Ok(communicator),
+        _ => Err(Error::Internal { message: format!("{what} of no communicator") }),
+    }
 }
 
 /// A tensor that C++ takes over.
@@ -33,9 +47,7 @@ fn given(tensor: Box<Tensor>, number: u32) -> Operand {
 pub(super) unsafe fn shmem_open(group: Group, library: &[u8], joins: bool) -> Result<Box<ShmemSession>, Report> {
     guard(|| {
         // SAFETY: passed on.
-        let Caller::Communicator(communicator) = (unsafe { Caller::new(group) })? else {
-            return Err(Error::Internal { message: "a session of NVSHMEM over no communicator".to_owned() });
-        };
+        let communicator = unsafe { communicator(group, "a session of NVSHMEM") }?;
         let library = Library::find((!library.is_empty()).then(|| OsStr::from_bytes(library)));
         let session = if joins { Session::join(library, communicator) } else { Session::open(library, communicator) }?;
         Ok(Box::new(ShmemSession { session, communicator: communicator.clone() }))
@@ -61,6 +73,26 @@ pub(super) unsafe fn shmem_adopt(session: &ShmemSession, memory: &Operand) -> Re
             Tensor::new(unsafe { session.session.adopt(memory) }?, dtype)
         });
         Ok(given(tensor, memory.dtype))
+    })
+}
+
+/// # Safety
+/// The group's pointers are those of the headers: *borrowing*.
+pub(super) unsafe fn shmem_map(session: &ShmemSession, group: Group) -> Result<Box<ShmemMapped>, Report> {
+    guard(|| {
+        // SAFETY: passed on.
+        let communicator = unsafe { communicator(group, "mapped memory") }?;
+        Ok(Box::new(ShmemMapped(session.session.map(communicator)?, communicator.clone())))
+    })
+}
+
+/// # Safety
+/// The operand's pointers are those of the headers: *borrowing*.
+pub(super) unsafe fn shmem_address_of(mapped: &ShmemMapped, buffer: &Operand) -> Result<usize, Report> {
+    guard(|| {
+        // SAFETY: passed on.
+        let (view, _) = unsafe { resolve(mapped.1.device(), buffer) }?;
+        mapped.0.address_at(view.place)
     })
 }
 
