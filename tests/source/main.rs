@@ -6,5 +6,6 @@ mod imports;
 mod includes;
 mod layering;
 mod limits;
+mod nvshmem;
 mod schedules;
 mod sources;
