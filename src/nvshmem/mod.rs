@@ -1,6 +1,6 @@
 //! NVSHMEM as an allocator: its symmetric memory as operands of collectives, without copies (feature `nvshmem`). The
-//! library is loaded at run time. **Nothing of this has run on GPUs yet**: tests use a library with NVSHMEM's functions
-//! over shared memory of the CPU.
+//! library is loaded at run time. Collectives on its memory have run on one GPU that two processes share; `join`, `adopt`
+//! and `map` have run over a library with NVSHMEM's functions and shared memory of the CPU alone.
 //!
 //! ```no_run
 //! # use symmetra::{Communicator, Result, Stream, nvshmem::{Library, Session}};
