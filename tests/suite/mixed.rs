@@ -81,32 +81,129 @@ impl Number for u8 {
     }
 }
 
-/// What a rank's output must be, stated from the table of operations.
-fn expected(
+/// One call: of every data rank the elements of `x`, or of its slice.
+struct Case<'a> {
     operation: MixedOperation,
-    sizes: [usize; 4],
-    hosts: &[usize],
-    seed: u64,
-    count: usize,
-    rank: usize,
-) -> Vec<i64> {
-    let world = hosts.len();
-    let data = sizes[1] * sizes[3];
-    let own = place(sizes, hosts, rank).1;
-    let input = match operation {
-        MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce => data * count,
-        _ => count,
-    };
-    let inputs: Vec<Vec<i64>> = (0..world).map(|rank| values(seed, rank, input)).collect();
-    let sum = |elem: usize, of: &dyn Fn(usize) -> bool| -> i64 {
-        (0..world).filter(|rank| of(*rank)).map(|rank| inputs[rank][elem]).sum()
-    };
-    match operation {
-        MixedOperation::AllReduce => (0..count).map(|elem| sum(elem, &|_| true)).collect(),
-        MixedOperation::AllGather | MixedOperation::AllReduceAllGather => {
-            (0..data * count).map(|at| sum(at % count, &|rank| place(sizes, hosts, rank).1 == at / count)).collect()
+    mode: MixedMode,
+    rows: &'a [usize],
+    reduction: Reduction,
+    memory: Memory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Memory {
+    Plain,
+    Symmetric,
+    /// Plain memory that is registered with the ranks of the host.
+    Adopted,
+}
+
+impl Case<'_> {
+    fn is_scattered(&self) -> bool {
+        matches!(self.operation, MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce)
+    }
+
+    fn is_gathered(&self) -> bool {
+        matches!(self.operation, MixedOperation::AllGather | MixedOperation::AllReduceAllGather)
+    }
+
+    /// What a rank of data rank `at` gives.
+    fn input(&self, (seed, world, at, rank): (u64, usize, usize, usize)) -> Vec<i64> {
+        let elems = if self.is_scattered() { self.rows.iter().sum() } else { self.rows[at] };
+        // Averages of multiples of the world size are exact.
+        let times = if self.reduction == Reduction::Average { world as i64 } else { 1 };
+        values(seed, rank, elems).into_iter().map(|value| value * times).collect()
+    }
+
+    /// What a rank's output must be, stated from the table of operations.
+    fn expected(&self, sizes: [usize; 4], hosts: &[usize], seed: u64, rank: usize) -> Vec<i64> {
+        let (world, places) = (hosts.len(), (0..hosts.len()).map(|rank| place(sizes, hosts, rank).1));
+        let data: Vec<usize> = places.collect();
+        let inputs: Vec<Vec<i64>> = (0..world).map(|rank| self.input((seed, world, data[rank], rank))).collect();
+        let reduced = |elem: usize, of: &dyn Fn(usize) -> bool| -> i64 {
+            let values: Vec<i64> = (0..world).filter(|rank| of(*rank)).map(|rank| inputs[rank][elem]).collect();
+            match self.reduction {
+                _ if self.operation == MixedOperation::AllGather => values[0],
+                Reduction::Product => values.iter().product(),
+                Reduction::Min => *values.iter().min().unwrap(),
+                Reduction::Max => *values.iter().max().unwrap(),
+                Reduction::Average => values.iter().sum::<i64>() / values.len() as i64,
+                _ => values.iter().sum(),
+            }
+        };
+        let (own, start) = (data[rank], self.rows[..data[rank]].iter().sum::<usize>());
+        if self.is_gathered() {
+            let block = |at: usize| (0..self.rows[at]).map(move |elem| (at, elem));
+            let all = (0..self.rows.len()).flat_map(block);
+            return all.map(|(at, elem)| reduced(elem, &|rank| data[rank] == at)).collect();
         }
-        _ => (0..count).map(|elem| sum(own * count + elem, &|_| true)).collect(),
+        let start = if self.is_scattered() { start } else { 0 };
+        (0..self.rows[own]).map(|elem| reduced(start + elem, &|_| true)).collect()
+    }
+
+    /// Runs the call, and again in a graph where it can be captured.
+    fn check<T: Number>(&self, mixed: &Mixed, group: &Coordinator, (sizes, hosts): (&[usize; 4], &[usize]), seed: u64) {
+        let stream = Stream::new(group.device()).unwrap();
+        let (rank, at) = (group.rank(), mixed.data_rank());
+        let converted = |values: Vec<i64>| -> Vec<T> { values.into_iter().map(T::of).collect() };
+        let input = converted(self.input((seed, hosts.len(), at, rank)));
+        let expected = converted(self.expected(*sizes, hosts, seed, rank));
+        let what = format!(
+            "{} by {}, {:?} of {:?} {} in {:?} memory",
+            self.operation,
+            self.mode,
+            self.reduction,
+            self.rows,
+            T::DTYPE,
+            self.memory
+        );
+        let equal = self.rows.iter().all(|count| *count == self.rows[0]);
+        let mut options = MixedOptions::from(self.mode);
+        (options.reduction, options.rows) = (self.reduction, (!equal).then_some(self.rows));
+        // Symmetric buffers are as long on every rank.
+        let room: usize = self.rows.iter().sum();
+        match self.memory {
+            Memory::Plain => {
+                let from = DeviceBuffer::from_slice(&input, &stream).unwrap();
+                let into = DeviceBuffer::<T>::new(group.device(), expected.len()).unwrap();
+                mixed.perform(self.operation, &from, &into, options, &stream).unwrap();
+                mixed.synchronize(&stream).unwrap();
+                assert_eq!(into.read(&stream).unwrap(), expected, "{what}");
+                if is_captured(hosts) && room > 0 {
+                    into.write(&vec![T::of(1); expected.len()], &stream).unwrap();
+                    let graph = group
+                        .capture(&stream, |capture| mixed.perform(self.operation, &from, &into, options, capture))
+                        .unwrap();
+                    graph.launch(&stream).unwrap();
+                    graph.launch(&stream).unwrap();
+                    mixed.synchronize(&stream).unwrap();
+                    assert_eq!(into.read(&stream).unwrap(), expected, "{what} in a graph");
+                }
+            }
+            Memory::Symmetric => {
+                let [from, into] = [0; 2].map(|_| group.local().symmetric::<T>(room).unwrap());
+                let padding = std::iter::repeat(T::of(0));
+                from.write(&input.iter().copied().chain(padding).take(room).collect::<Vec<_>>(), &stream).unwrap();
+                let operands = (from.slice(0..input.len()).unwrap(), into.slice(0..expected.len()).unwrap());
+                mixed.perform(self.operation, operands.0, operands.1, options, &stream).unwrap();
+                mixed.synchronize(&stream).unwrap();
+                assert_eq!(into.read(&stream).unwrap()[..expected.len()], expected, "{what}");
+            }
+            Memory::Adopted => {
+                let [from, into] = [0; 2].map(|_| DeviceBuffer::<T>::new(group.device(), room).unwrap());
+                from.borrow().slice(0..input.len()).unwrap().write(&input, &stream).unwrap();
+                // SAFETY: dropped behind the barrier, when every rank has dropped its own.
+                let adopt = |buffer| unsafe { group.local().adopt(buffer) }.unwrap();
+                let (adopted_from, adopted_into) = (adopt(from.borrow()), adopt(into.borrow()));
+                let operands =
+                    (adopted_from.slice(0..input.len()).unwrap(), adopted_into.slice(0..expected.len()).unwrap());
+                mixed.perform(self.operation, operands.0, operands.1, options, &stream).unwrap();
+                mixed.synchronize(&stream).unwrap();
+                drop((adopted_from, adopted_into));
+                group.barrier().unwrap();
+                assert_eq!(into.read(&stream).unwrap()[..expected.len()], expected, "{what}");
+            }
+        }
     }
 }
 
@@ -119,41 +216,57 @@ fn check<T: Number>(
     seed: u64,
     counts: &[usize],
 ) {
-    let stream = Stream::new(group.device()).unwrap();
-    let rank = group.rank();
     for operation in mixed.operations() {
         for mode in mixed.modes(operation).into_iter().chain([MixedMode::Auto]) {
             for count in counts {
-                let seed = mix(seed ^ *count as u64);
-                let expected = expected(operation, sizes, hosts, seed, *count, rank);
-                let own = match operation {
-                    MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce => mixed.data_size() * count,
-                    _ => *count,
-                };
-                let input: Vec<T> = values(seed, rank, own).into_iter().map(T::of).collect();
-                let input = DeviceBuffer::from_slice(&input, &stream).unwrap();
-                let output = DeviceBuffer::<T>::new(group.device(), expected.len()).unwrap();
-                mixed.perform(operation, &input, &output, mode, &stream).unwrap();
-                mixed.synchronize(&stream).unwrap();
-                let expected: Vec<T> = expected.into_iter().map(T::of).collect();
-                assert_eq!(output.read(&stream).unwrap(), expected, "{operation} by {mode} of {count} {}", T::DTYPE);
-                if mixed_is_captured(hosts) && *count > 0 {
-                    output.write(&vec![T::of(1); expected.len()], &stream).unwrap();
-                    let graph = group
-                        .capture(&stream, |capture| mixed.perform(operation, &input, &output, mode, capture))
-                        .unwrap();
-                    graph.launch(&stream).unwrap();
-                    graph.launch(&stream).unwrap();
-                    mixed.synchronize(&stream).unwrap();
-                    assert_eq!(output.read(&stream).unwrap(), expected, "{operation} by {mode} of {count} in a graph");
-                }
+                let rows = vec![*count; mixed.data_size()];
+                let case = Case { operation, mode, rows: &rows, reduction: Reduction::Sum, memory: Memory::Plain };
+                case.check::<T>(mixed, group, (&sizes, hosts), mix(seed ^ *count as u64));
             }
         }
     }
 }
 
+/// Unequal rows, pieces, other reductions and other memory, in every operation and mode of a grid.
+fn check_more(mixed: &Mixed, group: &Coordinator, sizes: [usize; 4], hosts: &[usize], seed: u64) {
+    let of_data =
+        |counts: &[usize]| -> Vec<usize> { (0..mixed.data_size()).map(|at| counts[at % counts.len()]).collect() };
+    let (pieces, unequal, equal) = (of_data(&[6001]), of_data(&[130, 0, 7, 2500]), of_data(&[130]));
+    for operation in mixed.operations() {
+        for mode in mixed.modes(operation) {
+            let case = |rows, reduction, memory| Case { operation, mode, rows, reduction, memory };
+            let at = (&sizes, hosts);
+            case(&pieces, Reduction::Sum, Memory::Plain).check::<f32>(mixed, group, at, seed);
+            case(&unequal, Reduction::Sum, Memory::Plain).check::<f32>(mixed, group, at, seed);
+            for memory in [Memory::Symmetric, Memory::Adopted] {
+                case(&equal, Reduction::Sum, memory).check::<i32>(mixed, group, at, seed);
+                case(&unequal, Reduction::Sum, memory).check::<bf16>(mixed, group, at, seed);
+            }
+            if !operation.reduces() {
+                continue;
+            }
+            for reduction in [Reduction::Product, Reduction::Min, Reduction::Max] {
+                case(&equal, reduction, Memory::Plain).check::<i32>(mixed, group, at, seed);
+            }
+            if rounds_once(operation, mode, sizes) {
+                case(&equal, Reduction::Average, Memory::Plain).check::<f32>(mixed, group, at, seed);
+            }
+        }
+    }
+}
+
+/// Where docs/mixed.md allows an average: once a level, and by two collectives once each.
+fn rounds_once(operation: MixedOperation, mode: MixedMode, [_, _, across_tensor, across_data]: [usize; 4]) -> bool {
+    let hosts = across_tensor * across_data;
+    match mode {
+        MixedMode::OneCollective => true,
+        MixedMode::TwoCollectives => operation == MixedOperation::AllReduceAllGather,
+        _ => hosts == 1,
+    }
+}
+
 /// Between hosts the CPU moves bytes, which no graph does.
-fn mixed_is_captured(hosts: &[usize]) -> bool {
+fn is_captured(hosts: &[usize]) -> bool {
     hosts.iter().all(|host| *host == hosts[0])
 }
 
@@ -172,6 +285,9 @@ fn run(sizes: [usize; 4], hosts: &[usize]) {
         if full() {
             check::<i32>(&mixed, &group, sizes, hosts, seed, &[31]);
             check::<u8>(&mixed, &group, sizes, hosts, seed, &[1000]);
+        }
+        if hosts.len() <= 4 || full() {
+            check_more(&mixed, &group, sizes, hosts, seed);
         }
         mixed.close().unwrap();
         group.close().unwrap();
@@ -212,22 +328,26 @@ fn grids_of_more_hosts() {
 }
 
 /// The ranks of a tensor group end with equal bits, also where sums round.
-#[test]
-fn a_tensor_group_has_equal_bits() {
+fn equal_bits(sizes: [usize; 4], hosts: &[usize]) {
     let seed = fastrand::u64(..);
-    let outputs = meet(4, |bootstrap| {
-        let group = open(bootstrap, &[0; 4], |_| {});
-        let mixed = Mixed::open(&group, &grid([2, 2, 1, 1])).unwrap();
+    let outputs = meet(hosts.len(), |bootstrap| {
+        let group = open(bootstrap, hosts, |_| {});
+        let mixed = Mixed::open(&group, &grid(sizes)).unwrap();
         let stream = Stream::new(group.device()).unwrap();
         let mut random = Random(mix(seed) ^ group.rank() as u64);
-        let input: Vec<f32> = (0..600).map(|_| random.below(1 << 24) as f32 * 1.7e-5 - 99.0).collect();
-        let input = DeviceBuffer::from_slice(&input, &stream).unwrap();
         let mut bits = Vec::new();
-        for mode in mixed.modes(MixedOperation::ReduceScatterAllReduce) {
-            let output = DeviceBuffer::<f32>::new(group.device(), 300).unwrap();
-            mixed.reduce_scatter_all_reduce(&input, &output, mode, &stream).unwrap();
-            mixed.synchronize(&stream).unwrap();
-            bits.push(output.read(&stream).unwrap().into_iter().map(f32::to_bits).collect::<Vec<_>>());
+        for operation in mixed.operations() {
+            let scattered = matches!(operation, MixedOperation::ReduceScatterAllReduce);
+            let gathered = matches!(operation, MixedOperation::AllReduceAllGather);
+            let lens = [scattered, gathered].map(|all| if all { 300 * mixed.data_size() } else { 300 });
+            let input: Vec<f32> = (0..lens[0]).map(|_| random.below(1 << 24) as f32 * 1.7e-5 - 99.0).collect();
+            let input = DeviceBuffer::from_slice(&input, &stream).unwrap();
+            for mode in mixed.modes(operation) {
+                let output = DeviceBuffer::<f32>::new(group.device(), lens[1]).unwrap();
+                mixed.perform(operation, &input, &output, mode, &stream).unwrap();
+                mixed.synchronize(&stream).unwrap();
+                bits.push(output.read(&stream).unwrap().into_iter().map(f32::to_bits).collect::<Vec<_>>());
+            }
         }
         let data = mixed.data_rank();
         mixed.close().unwrap();
@@ -236,8 +356,24 @@ fn a_tensor_group_has_equal_bits() {
     });
     for (data, bits) in &outputs {
         for (other, theirs) in &outputs {
-            assert!(data != other || bits == theirs, "data rank {data}");
+            assert!(data != other || bits == theirs, "data rank {data} of {sizes:?}");
         }
+    }
+}
+
+#[test]
+fn a_tensor_group_has_equal_bits() {
+    equal_bits([4, 1, 1, 1], &[0; 4]);
+    equal_bits([2, 2, 1, 1], &[0; 4]);
+}
+
+#[cfg(feature = "gloo")]
+#[test]
+fn a_tensor_group_across_hosts_has_equal_bits() {
+    if is_host() {
+        equal_bits([2, 1, 2, 1], &[0, 0, 1, 1]);
+        equal_bits([2, 1, 1, 2], &[0, 1, 1, 0]);
+        equal_bits([1, 2, 3, 1], &[0, 1, 2, 2, 1, 0]);
     }
 }
 
@@ -279,10 +415,27 @@ fn what_a_grid_does_not_have_is_refused_with_what_it_has() {
         average.reduction = Reduction::Average;
         let error = mixed.reduce_scatter_all_reduce(&large, &small, average, &stream).unwrap_err();
         said(error, unsupported, &["average", "2 steps"]);
-        let many = DeviceBuffer::<f32>::new(group.device(), 5000).unwrap();
-        let twice = DeviceBuffer::<f32>::new(group.device(), 10_000).unwrap();
-        let error = mixed.all_reduce_all_gather(&many, &twice, one_shot, &stream).unwrap_err();
-        said(error, invalid, &["20000", "16384"]);
+        for (rows, words) in [
+            ([100, 100, 100].as_slice(), ["the length of rows", "3", "2 data ranks"]),
+            (&[99, 101], ["100", "rows gives this data rank", if group.rank() < 2 { "99" } else { "101" }]),
+            (&[usize::MAX, 100], ["18446744073709551615", "their sum", "rows"]),
+        ] {
+            let mut options = MixedOptions::from(one_shot);
+            options.rows = Some(rows);
+            let error = mixed.all_reduce_all_gather(&small, &large, options, &stream).unwrap_err();
+            said(error, invalid, &words);
+        }
+        let mut options = MixedOptions::from(one_shot);
+        options.rows = Some(&[100, 99]);
+        let mine = if mixed.data_rank() == 0 { &small } else { &large };
+        let error = mixed.all_reduce_all_gather(mine, &large, options, &stream).unwrap_err();
+        said(error, invalid, &[if mixed.data_rank() == 0 { "takes 199" } else { "rows gives this data rank 99" }]);
+        let mut none = grid([2, 2, 1, 1]);
+        none.most_bytes = 0;
+        let without = Mixed::open(&group, &none).unwrap();
+        let error = without.all_reduce_all_gather(&small, &large, MixedMode::TwoShot, &stream).unwrap_err();
+        said(error, invalid, &["400", "made for 0 (most_bytes) and has 0"]);
+        without.close().unwrap();
         let part = large.borrow().slice(50..150).unwrap();
         let error = mixed.all_reduce_all_gather(part, &large, one_shot, &stream).unwrap_err();
         said(error, invalid, &["the input", "the output", "may not overlap"]);

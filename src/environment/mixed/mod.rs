@@ -5,8 +5,11 @@
 //! [`Coordinator`]. The operations and modes are those of FlashInfer's MixedComm, by steps of our own; docs/mixed.md has the
 //! tables.
 
+mod call;
 mod grid;
 mod mode;
+mod parts;
+mod places;
 mod steps;
 
 use std::fmt;
@@ -17,16 +20,16 @@ use super::Coordinator;
 use super::over::Over;
 use crate::collective::Lane;
 use crate::error::{Error, Result};
-use crate::group::{Determinism, MAX_WORLD_SIZE};
-use crate::memory::{Operand, SymmetricBuffer, View, WithView};
-use crate::op::{AllReduceOptions, Call, Numbers, check_apart, span};
-use crate::stream::{Enqueue, Queue, Stream};
+use crate::group::MAX_WORLD_SIZE;
+use crate::memory::{Operand, SymmetricBuffer, WithView};
+use crate::stream::{Queue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
 pub use grid::Grid;
 use grid::{Part, Position, Sizes};
 pub use mode::{MixedMode, MixedOperation};
-use steps::{Plan, Space, Step, Stretch};
+use places::{layout, positions, work_bytes};
+use steps::Step;
 
 /// The largest `most_bytes`: workspaces of all ranks of a world can be counted.
 const MOST_BYTES: usize = 1 << 40;
@@ -37,7 +40,7 @@ const MOST_BYTES: usize = 1 << 40;
 pub struct MixedConfig {
     /// How ranks and hosts divide. By default all is tensor parallelism.
     pub grid: Grid,
-    /// Bytes of the largest `x` or slice. The workspace is made for it.
+    /// Bytes of the largest `x` or slice that goes in one piece. The workspace is made for it.
     pub most_bytes: usize,
 }
 
@@ -47,17 +50,20 @@ impl Default for MixedConfig {
     }
 }
 
-/// The settings of a call.
+/// The settings of a call, equal on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct MixedOptions {
+pub struct MixedOptions<'a> {
     /// How the operation runs.
     pub mode: MixedMode,
     /// How values become one. An average runs in modes that round once.
     pub reduction: Reduction,
+    /// Where data ranks have unequally many tokens: the elements of `x`, or of the slice, of each data rank. The blocks of
+    /// the other operand follow each other. They go through the workspace.
+    pub rows: Option<&'a [usize]>,
 }
 
-impl From<MixedMode> for MixedOptions {
+impl From<MixedMode> for MixedOptions<'_> {
     fn from(mode: MixedMode) -> Self {
         Self { mode, ..Self::default() }
     }
@@ -79,6 +85,8 @@ pub struct Mixed {
     split: Vec<Coordinator>,
     work: SymmetricBuffer<u8>,
     most_bytes: usize,
+    /// [operation]
+    modes: Vec<Vec<MixedMode>>,
     lane: Mutex<Lane>,
 }
 
@@ -136,7 +144,8 @@ impl Mixed {
         };
         let (work, lane) = whole.together("make the workspace of a grid", own())?;
         let at = positions[world.rank()];
-        Ok(Self { world: world.clone(), sizes, at, groups, split, work, most_bytes: config.most_bytes, lane })
+        let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).into();
+        Ok(Self { modes, world: world.clone(), sizes, at, groups, split, work, most_bytes: config.most_bytes, lane })
     }
 
     /// The operations of this grid.
@@ -146,8 +155,7 @@ impl Mixed {
 
     /// The modes of an operation on this grid, without `Auto`; none if the grid does not have the operation.
     pub fn modes(&self, operation: MixedOperation) -> Vec<MixedMode> {
-        let on = |mode: &MixedMode| operation.is_on(&self.sizes) && mode.is_on(&self.sizes, operation);
-        MixedMode::ALL.into_iter().filter(on).collect()
+        self.modes[operation as usize].clone()
     }
 
     /// This rank's number among the ranks that hold parts of one tensor.
@@ -177,7 +185,7 @@ impl Mixed {
     /// [`Error::Unsupported`] for an operation that this grid does not have.
     pub fn select(&self, operation: MixedOperation, dtype: Dtype, bytes: u64) -> Result<MixedMode> {
         mode::check(&self.sizes, operation, MixedMode::Auto)?;
-        Ok(mode::choose(&self.sizes, operation, bytes, self.rounds_once(dtype)))
+        Ok(self.mode(operation, MixedMode::Auto, dtype, bytes))
     }
 
     /// The steps of an operation in a mode, in words, in order.
@@ -196,13 +204,13 @@ impl Mixed {
     /// # Errors
     /// [`Error::Unsupported`] for an operation or a mode that this grid does not have, with what it has, for an average in a
     /// mode that rounds more than once, and for such a mode under [`Determinism::Exact`]; [`Error::InvalidArgument`] for
-    /// lengths that do not fit each other, for more than `most_bytes`, and for operands that overlap; else those of the
-    /// steps' operations. Nothing is enqueued then.
+    /// lengths that do not fit each other, for operands that overlap, and for a message of which not even a piece fits the
+    /// workspace; else those of the steps' operations. Nothing is enqueued then.
     pub fn all_reduce<'op, T: Element>(
         &'op self,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
-        options: impl Into<MixedOptions>,
+        options: impl Into<MixedOptions<'op>>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
         self.perform(MixedOperation::AllReduce, input, output, options, queue)
@@ -216,7 +224,7 @@ impl Mixed {
         &'op self,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
-        options: impl Into<MixedOptions>,
+        options: impl Into<MixedOptions<'op>>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
         self.perform(MixedOperation::AllGather, input, output, options, queue)
@@ -230,7 +238,7 @@ impl Mixed {
         &'op self,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
-        options: impl Into<MixedOptions>,
+        options: impl Into<MixedOptions<'op>>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
         self.perform(MixedOperation::ReduceScatter, input, output, options, queue)
@@ -245,7 +253,7 @@ impl Mixed {
         &'op self,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
-        options: impl Into<MixedOptions>,
+        options: impl Into<MixedOptions<'op>>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
         self.perform(MixedOperation::AllReduceAllGather, input, output, options, queue)
@@ -260,7 +268,7 @@ impl Mixed {
         &'op self,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
-        options: impl Into<MixedOptions>,
+        options: impl Into<MixedOptions<'op>>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
         self.perform(MixedOperation::ReduceScatterAllReduce, input, output, options, queue)
@@ -275,7 +283,7 @@ impl Mixed {
         operation: MixedOperation,
         input: impl Operand<'op, T>,
         output: impl Operand<'op, T>,
-        options: impl Into<MixedOptions>,
+        options: impl Into<MixedOptions<'op>>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
         self.run(operation, T::DTYPE, [input.view_of(), output.view_of()], options.into(), &queue)
@@ -298,132 +306,6 @@ impl Mixed {
         let closed: Vec<Result<()>> = self.split.iter().rev().map(|group| group.clone().close()).collect();
         closed.into_iter().rev().collect()
     }
-
-    fn rounds_once(&self, dtype: Dtype) -> bool {
-        dtype.is_float() && self.world.local().group().config().determinism == Determinism::Exact
-    }
-
-    fn mode(&self, operation: MixedOperation, mode: MixedMode, dtype: Dtype, bytes: u64) -> MixedMode {
-        match mode {
-            MixedMode::Auto => mode::choose(&self.sizes, operation, bytes, self.rounds_once(dtype)),
-            mode => mode,
-        }
-    }
-
-    fn run(
-        &self,
-        operation: MixedOperation,
-        dtype: Dtype,
-        operands: [View<'_>; 2],
-        options: MixedOptions,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let plan = self.plan(operation, dtype, &operands, options)?;
-        self.world.check()?;
-        // Ahead of what would be recorded: a group whose calls block cannot be captured.
-        let captured = queue.recording().is_some();
-        for step in &plan.steps {
-            if let Step::Collective { kind, part, .. } = *step {
-                self.group(part)?.check_served(&Call::new(kind.op(), dtype), captured)?;
-            }
-        }
-        let mut lane = self.lane.lock();
-        lane.order_call(queue)?;
-        plan.steps.iter().try_for_each(|step| self.step(step, dtype, &operands, options.reduction, queue))
-    }
-
-    /// Checks a call and plans it. Enqueues nothing.
-    fn plan(
-        &self,
-        operation: MixedOperation,
-        dtype: Dtype,
-        operands: &[View<'_>; 2],
-        options: MixedOptions,
-    ) -> Result<Plan> {
-        mode::check(&self.sizes, operation, options.mode)?;
-        let [input, output] = operands;
-        let device = self.world.device();
-        device.check_same("input", input.device)?;
-        device.check_same("output", output.device)?;
-        // Of input and output, the one that has `x` or a slice once.
-        let (scattered, _) = operation.elems(&self.sizes, 1);
-        let count = if scattered == 1 { input.elems } else { output.elems };
-        let (takes, gives) = operation.elems(&self.sizes, count);
-        for (what, view, needed) in [("input", input, takes), ("output", output, gives)] {
-            if view.elems != needed {
-                let limit =
-                    format!("{operation} of {count} elements on {} data ranks takes {needed}", self.data_size());
-                return Err(Error::invalid(&format!("the {what}'s length"), view.elems, limit));
-            }
-        }
-        let bytes = count * dtype.bytes();
-        if bytes > self.most_bytes {
-            let limit = format!("the workspace was made for {} (most_bytes)", self.most_bytes);
-            return Err(Error::invalid("the bytes of x or of a slice", bytes, limit));
-        }
-        let spans = [span(input, dtype), span(output, dtype)];
-        let in_place = (operation == MixedOperation::AllReduce).then(|| spans[1].clone());
-        check_apart(("the input", spans[0].clone()), ("the output", spans[1].clone()), in_place)?;
-        let mode = self.mode(operation, options.mode, dtype, bytes as u64);
-        let plan = steps::plan(&self.sizes, operation, mode, count);
-        let parts = plan.most_parts();
-        if parts > MAX_WORLD_SIZE {
-            let reason = format!("the mode sums {parts} parts on a rank, and a kernel takes {MAX_WORLD_SIZE}");
-            return Err(Error::unsupported(format!("{operation} by {mode} over {} ranks", self.sizes.world()), reason));
-        }
-        let roundings = plan.roundings();
-        let how = || format!("{operation} ({}) of {dtype} by {mode}", options.reduction);
-        if operation.reduces() && roundings > 1 && options.reduction == Reduction::Average {
-            let reason = format!("the mode reduces in {roundings} steps, and an average of averages rounds otherwise");
-            return Err(Error::unsupported(how(), reason));
-        }
-        if operation.reduces() && roundings > 1 && self.rounds_once(dtype) {
-            let reason = format!("the configuration asks for exact determinism, and the mode rounds {roundings} times");
-            return Err(Error::unsupported(how(), reason));
-        }
-        Ok(plan)
-    }
-
-    fn group(&self, part: Part) -> Result<&Over> {
-        let group = self.groups[part as usize].as_ref();
-        group.ok_or_else(|| Error::Internal { message: format!("{} is this rank alone", part.name()) })
-    }
-
-    fn step(
-        &self,
-        step: &Step,
-        dtype: Dtype,
-        operands: &[View<'_>; 2],
-        reduction: Reduction,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let work = &self.work;
-        let work = work.view_of();
-        let view = |stretch: Stretch| {
-            let range = stretch.start..stretch.start + stretch.elems;
-            match stretch.space {
-                Space::Input => operands[0].part(range, dtype),
-                Space::Output => operands[1].part(range, dtype),
-                Space::Work => View {
-                    elems: stretch.elems,
-                    ..work.part(range.start * dtype.bytes()..range.end * dtype.bytes(), Dtype::U8)
-                },
-            }
-        };
-        match *step {
-            Step::Copy { from, into } => self.world.local().copy_own(dtype, [&view(from), &view(into)], queue),
-            Step::Sum { parts, from, into } => {
-                self.world.local().reduce_own((dtype, reduction), parts, [&view(from), &view(into)], queue)
-            }
-            Step::Collective { kind, part, from, into, rows } => {
-                let shape = [rows, from.elems / rows];
-                let numbers = if rows > 1 { Numbers::Along(1, &shape) } else { Numbers::None };
-                let options = AllReduceOptions { reduction, ..AllReduceOptions::default() };
-                let call = Call::new(kind.op(), dtype).options(options).numbers(numbers);
-                self.group(part)?.run(&call.input(view(from)).output(view(into)), queue)
-            }
-        }
-    }
 }
 
 impl fmt::Debug for Mixed {
@@ -435,37 +317,4 @@ impl fmt::Debug for Mixed {
             "Mixed(tensor rank {tensor} of {local_tensor} x {across_tensor}, data rank {data} of {local_data} x {across_data})"
         )
     }
-}
-
-/// Where every rank of the world stands.
-fn positions(sizes: &Sizes, hosts: &[Vec<usize>], ranks: &[usize]) -> Vec<Position> {
-    let place = |rank: &usize| {
-        let host = hosts.iter().position(|host| host.contains(rank)).unwrap_or(0);
-        let local = hosts[host].iter().position(|other| other == rank).unwrap_or(0);
-        sizes.position(host, local)
-    };
-    ranks.iter().map(place).collect()
-}
-
-/// What tells two ways to divide the ranks apart: of every rank, the first rank of its group and its number there.
-fn layout(places: &[(usize, usize)]) -> Vec<usize> {
-    let first = |color: usize| places.iter().position(|(other, _)| *other == color).unwrap_or(0);
-    places.iter().flat_map(|(color, key)| [first(*color), *key]).collect()
-}
-
-/// Bytes of workspace for every operation in every mode of so many bytes, of any type.
-fn work_bytes(sizes: &Sizes, most_bytes: usize) -> usize {
-    let mut most = 0;
-    // A count that the ranks do not divide takes room for what makes their shares equal.
-    let counts = |bytes: usize| [most_bytes / bytes, (most_bytes / bytes).saturating_sub(1)];
-    for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(sizes)) {
-        for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(sizes, operation)) {
-            for bytes in [1, 2, 4, 8] {
-                for count in counts(bytes) {
-                    most = most.max(steps::plan(sizes, operation, mode, count).work * bytes);
-                }
-            }
-        }
-    }
-    most
 }

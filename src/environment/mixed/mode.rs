@@ -72,7 +72,7 @@ impl MixedOperation {
         }
     }
 
-    /// Elements of the input and of the output.
+    /// Elements of the input and of the output, where all data ranks have equally many.
     pub(super) fn elems(self, sizes: &Sizes, count: usize) -> (usize, usize) {
         match self {
             Self::AllReduce => (count, count),
@@ -143,26 +143,20 @@ fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The mode that `Auto` stands for. `bytes`: of `x` or of a slice. `once`: whether values may be rounded only once, which
-/// across hosts one collective alone does.
-pub(super) fn choose(sizes: &Sizes, operation: MixedOperation, bytes: u64, once: bool) -> MixedMode {
-    if sizes.hosts() > 1 {
-        return match [MixedMode::TwoShotAcross, MixedMode::TwoShot]
-            .into_iter()
-            .find(|mode| mode.is_on(sizes, operation))
-        {
-            _ if once && operation.reduces() => MixedMode::OneCollective,
-            Some(shares) if bytes >= 16 << 10 => shares,
-            _ => MixedMode::OneShot,
-        };
-    }
-    let most_one_shot = match sizes.local() {
-        0..=2 => 1 << 20,
-        3..=4 => 128 << 10,
-        _ => 64 << 10,
+/// The mode that `Auto` stands for, of those that the grid has. `bytes`: of `x` or of a slice. `once`: whether values may be
+/// rounded only once, which across hosts one collective alone does.
+pub(super) fn choose(sizes: &Sizes, operation: MixedOperation, bytes: u64, once: bool, has: &[MixedMode]) -> MixedMode {
+    use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
+    let most_one_shot = match (sizes.hosts(), sizes.local()) {
+        (1, 0..=2) => 1 << 20,
+        (1, 3..=4) => 128 << 10,
+        (1, _) => 64 << 10,
+        _ => (16 << 10) - 1,
     };
-    match bytes > most_one_shot && MixedMode::TwoShot.is_on(sizes, operation) {
-        true => MixedMode::TwoShot,
-        false => MixedMode::OneShot,
-    }
+    let wanted = match bytes > most_one_shot {
+        _ if once && operation.reduces() && sizes.hosts() > 1 => [OneCollective].as_slice(),
+        true => &[TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective],
+        false => &[OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective],
+    };
+    wanted.iter().copied().find(|mode| has.contains(mode)).unwrap_or(wanted[0])
 }

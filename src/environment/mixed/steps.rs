@@ -23,13 +23,16 @@ pub(super) enum Space {
 }
 
 impl Stretch {
+    /// Nothing yet.
+    pub(super) const NONE: Self = Self { space: Space::Work, start: 0, elems: 0 };
+
     /// Part `number` of parts of `elems` elements.
-    fn part(self, number: usize, elems: usize) -> Self {
+    pub(super) fn part(self, number: usize, elems: usize) -> Self {
         Self { start: self.start + number * elems, elems, ..self }
     }
 
     /// The first elements.
-    fn first(self, elems: usize) -> Self {
+    pub(super) fn first(self, elems: usize) -> Self {
         Self { elems, ..self }
     }
 }
@@ -130,52 +133,62 @@ impl Plan {
 }
 
 /// Parts of the workspace begin at multiples of so many elements: 128 bytes or more of any type.
-const ALIGN: usize = 128;
+pub(super) const ALIGN: usize = 128;
+
+/// The modes in which a grid has an operation, if a rank sums at most so many parts by itself.
+pub(super) fn modes(sizes: &Sizes, operation: MixedOperation, most_parts: usize) -> Vec<MixedMode> {
+    let on =
+        |mode: &MixedMode| mode.is_on(sizes, operation) && plan(sizes, operation, *mode, 1).most_parts() <= most_parts;
+    MixedMode::ALL.into_iter().filter(|_| operation.is_on(sizes)).filter(on).collect()
+}
 
 /// Plans an operation on a rank. `count`: elements of `x` where every rank has all of one tensor, else of a slice. The
 /// operation and the mode are ones that the grid has.
 pub(super) fn plan(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, count: usize) -> Plan {
     let (input, output) = operation.elems(sizes, count);
-    let mut planner = Planner {
-        sizes: *sizes,
-        count,
-        share: count.div_ceil(sizes.local_tensor),
-        input: Stretch { space: Space::Input, start: 0, elems: input },
-        output: Stretch { space: Space::Output, start: 0, elems: output },
-        plan: Plan { steps: Vec::new(), work: 0 },
-    };
-    if sizes.world() == 1 {
-        planner.copy(planner.input, planner.output);
-        return planner.plan;
-    }
-    match operation {
-        MixedOperation::AllReduce => planner.all_reduce(mode),
-        MixedOperation::AllGather => planner.all_gather(mode),
-        MixedOperation::ReduceScatter => planner.reduce_scatter(mode),
-        MixedOperation::AllReduceAllGather => planner.all_reduce_all_gather(mode),
-        MixedOperation::ReduceScatterAllReduce => planner.reduce_scatter_all_reduce(mode),
-    }
+    let input = Stretch { space: Space::Input, start: 0, elems: input };
+    let output = Stretch { space: Space::Output, start: 0, elems: output };
+    let mut planner = Planner::new(sizes, count, input, output);
+    planner.operate(operation, mode);
     planner.plan
 }
 
-struct Planner {
+pub(super) struct Planner {
     sizes: Sizes,
     count: usize,
     /// Elements of a rank's share in two-shot; the last share may have fewer, and the workspace what is missing.
     share: usize,
-    input: Stretch,
-    output: Stretch,
-    plan: Plan,
+    pub(super) input: Stretch,
+    pub(super) output: Stretch,
+    pub(super) plan: Plan,
 }
 
 impl Planner {
-    fn take(&mut self, elems: usize) -> Stretch {
+    pub(super) fn new(sizes: &Sizes, count: usize, input: Stretch, output: Stretch) -> Self {
+        let plan = Plan { steps: Vec::new(), work: 0 };
+        Self { sizes: *sizes, count, share: count.div_ceil(sizes.local_tensor), input, output, plan }
+    }
+
+    pub(super) fn operate(&mut self, operation: MixedOperation, mode: MixedMode) {
+        if self.sizes.world() == 1 {
+            return self.copy(self.input, self.output);
+        }
+        match operation {
+            MixedOperation::AllReduce => self.all_reduce(mode),
+            MixedOperation::AllGather => self.all_gather(mode),
+            MixedOperation::ReduceScatter => self.reduce_scatter(mode),
+            MixedOperation::AllReduceAllGather => self.all_reduce_all_gather(mode),
+            MixedOperation::ReduceScatterAllReduce => self.reduce_scatter_all_reduce(mode),
+        }
+    }
+
+    pub(super) fn take(&mut self, elems: usize) -> Stretch {
         let start = self.plan.work;
         self.plan.work += elems.next_multiple_of(ALIGN);
         Stretch { space: Space::Work, start, elems }
     }
 
-    fn copy(&mut self, from: Stretch, into: Stretch) {
+    pub(super) fn copy(&mut self, from: Stretch, into: Stretch) {
         if from != into && from.elems > 0 {
             self.plan.steps.push(Step::Copy { from, into });
         }

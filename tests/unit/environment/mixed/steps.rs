@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::super::mode::choose;
+use super::super::parts::{Rows, plan_part};
 use super::*;
 
 /// What an element is made of: how often it has each element of each rank's input.
@@ -65,60 +66,86 @@ fn collective(kind: Kind, rows: usize, all: &[Vec<Made>]) -> Vec<Vec<Made>> {
     }
 }
 
-/// The outputs of all ranks, in the order of hosts.
-fn simulate(sizes: &Sizes, plan: &Plan, (input, output): (usize, usize)) -> Vec<Vec<Made>> {
-    let own = |rank: usize| (0..input).map(|elem| Made::from([((rank, elem), 1)])).collect();
+/// The outputs of all ranks, in the order of hosts: of each data rank, the plans that follow each other. `elems`: those of a data
+/// rank's input and output.
+fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize, usize)) -> Vec<Vec<Made>> {
+    let at = |rank: usize| sizes.data_rank(sizes.position(rank / sizes.local(), rank % sizes.local()));
+    let work = plans.iter().flatten().map(|plan| plan.work).max().unwrap_or(0);
     let mut ranks: Vec<Rank> = (0..sizes.world())
-        .map(|rank| Rank { input: own(rank), output: vec![Made::new(); output], work: vec![Made::new(); plan.work] })
+        .map(|rank| {
+            let (input, output) = elems(at(rank));
+            let input = (0..input).map(|elem| Made::from([((rank, elem), 1)])).collect();
+            Rank { input, output: vec![Made::new(); output], work: vec![Made::new(); work] }
+        })
         .collect();
-    for step in &plan.steps {
-        match *step {
-            Step::Copy { from, into } => ranks.iter_mut().for_each(|rank| rank.put(into, rank.get(from))),
-            Step::Sum { parts, from, into } => {
-                for rank in &mut ranks {
-                    let all: Vec<_> = (0..parts).map(|part| rank.get(from.part(part, into.elems))).collect();
-                    rank.put(into, sum(&all));
-                }
-            }
-            Step::Collective { kind, part, from, into, rows } => {
-                let mut groups: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
-                for rank in 0..ranks.len() {
-                    let at = sizes.position(rank / sizes.local(), rank % sizes.local());
-                    let (group, number) = part.of(sizes, at);
-                    groups.entry(group).or_default().insert(number, rank);
-                }
-                for members in groups.values() {
-                    let all: Vec<_> = members.values().map(|rank| ranks[*rank].get(from)).collect();
-                    let results = collective(kind, rows, &all);
-                    members.values().zip(results).for_each(|(rank, result)| ranks[*rank].put(into, result));
-                }
-            }
+    // Ranks have equal collectives, and between these copies of their own.
+    let mut left: Vec<_> = (0..ranks.len()).map(|rank| plans[at(rank)].iter().flat_map(|plan| &plan.steps)).collect();
+    loop {
+        let next: Vec<Option<Step>> =
+            ranks.iter_mut().zip(&mut left).map(|(rank, left)| own_steps(rank, left)).collect();
+        if next.iter().all(Option::is_none) {
+            break;
+        }
+        let next: Vec<Step> = next.into_iter().map(|step| step.expect("every rank takes part")).collect();
+        let Step::Collective { kind, part, rows, .. } = next[0] else { panic!("a step of one rank") };
+        let mut groups: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+        for rank in 0..ranks.len() {
+            let at = sizes.position(rank / sizes.local(), rank % sizes.local());
+            let (group, number) = part.of(sizes, at);
+            groups.entry(group).or_default().insert(number, rank);
+        }
+        let operands = |rank: usize| match next[rank] {
+            Step::Collective { from, into, .. } => [from, into],
+            _ => panic!("a step of one rank"),
+        };
+        for members in groups.values() {
+            let all: Vec<_> = members.values().map(|rank| ranks[*rank].get(operands(*rank)[0])).collect();
+            let results = collective(kind, rows, &all);
+            members.values().zip(results).for_each(|(rank, result)| ranks[*rank].put(operands(*rank)[1], result));
         }
     }
     ranks.into_iter().map(|rank| rank.output).collect()
 }
 
+/// Runs the steps of one rank up to the next collective.
+fn own_steps<'a>(rank: &mut Rank, left: &mut impl Iterator<Item = &'a Step>) -> Option<Step> {
+    for step in left {
+        match *step {
+            Step::Copy { from, into } => rank.put(into, rank.get(from)),
+            Step::Sum { parts, from, into } => {
+                let all: Vec<_> = (0..parts).map(|part| rank.get(from.part(part, into.elems))).collect();
+                rank.put(into, sum(&all));
+            }
+            collective => return Some(collective),
+        }
+    }
+    None
+}
+
 /// What a rank's output is made of, by the table of operations.
-fn expected(sizes: &Sizes, operation: MixedOperation, count: usize, rank: usize) -> Vec<Made> {
+fn placed(sizes: &Sizes, operation: MixedOperation, rows: Rows<'_>, rank: usize) -> Vec<Made> {
     let place = |rank: usize| {
         let at = sizes.position(rank / sizes.local(), rank % sizes.local());
         (sizes.tensor_rank(at), sizes.data_rank(at))
     };
     let own = place(rank).1;
     let everyone = || 0..sizes.world();
-    let of = |elem: usize| -> Made {
-        match operation {
-            MixedOperation::AllReduce => everyone().map(|other| ((other, elem), 1)).collect(),
-            MixedOperation::AllGather | MixedOperation::AllReduceAllGather => {
-                let gives = everyone().filter(|other| place(*other).1 == elem / count);
-                gives.map(|other| ((other, elem % count), 1)).collect()
-            }
-            MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce => {
-                everyone().map(|other| ((other, own * count + elem), 1)).collect()
-            }
+    let all = |elem: usize| -> Made { everyone().map(|other| ((other, elem), 1)).collect() };
+    match operation {
+        MixedOperation::AllReduce => (0..rows.of(0)).map(all).collect(),
+        MixedOperation::AllGather | MixedOperation::AllReduceAllGather => {
+            let block = |data: usize| {
+                let gives = move |elem: usize| -> Made {
+                    everyone().filter(|other| place(*other).1 == data).map(|other| ((other, elem), 1)).collect()
+                };
+                (0..rows.of(data)).map(gives)
+            };
+            (0..sizes.data()).flat_map(block).collect()
         }
-    };
-    (0..operation.elems(sizes, count).1).map(of).collect()
+        MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce => {
+            (0..rows.of(own)).map(|elem| all(rows.before(own) + elem)).collect()
+        }
+    }
 }
 
 fn grids() -> impl Iterator<Item = Sizes> {
@@ -142,10 +169,11 @@ fn every_operation_in_every_mode_makes_what_the_table_says() {
             for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
                 pairs.insert((operation.name(), mode.name()));
                 for count in [0, 1, 3, 4] {
-                    let plan = plan(&sizes, operation, mode, count);
-                    let outputs = simulate(&sizes, &plan, operation.elems(&sizes, count));
+                    let plans = || vec![plan(&sizes, operation, mode, count)];
+                    let plans: Vec<_> = (0..sizes.data()).map(|_| plans()).collect();
+                    let outputs = simulate(&sizes, &plans, |_| operation.elems(&sizes, count));
                     for (rank, output) in outputs.iter().enumerate() {
-                        let expected = expected(&sizes, operation, count, rank);
+                        let expected = placed(&sizes, operation, Rows::Equal(count), rank);
                         assert_eq!(*output, expected, "{operation} by {mode} on {sizes:?}, {count}, rank {rank}");
                     }
                 }
@@ -153,6 +181,60 @@ fn every_operation_in_every_mode_makes_what_the_table_says() {
         }
     }
     assert_eq!(pairs.len(), 18, "the pairs of the table: {pairs:?}");
+}
+
+/// Every grid of up to 4 ranks a host and 4 hosts, with data ranks that have little, much or nothing, whole and in pieces:
+/// each input is counted once in each output, at the right place.
+#[test]
+fn unequal_parts_and_pieces_make_what_the_table_says() {
+    let mut staged = 0;
+    for sizes in grids() {
+        let counts: Vec<usize> = (0..sizes.data()).map(|rank| [3, 0, 5, 1][rank % 4]).collect();
+        for rows in [Rows::Of(&counts), Rows::Equal(5)] {
+            for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
+                for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
+                    for len in [rows.most(), 2] {
+                        let of = |at: usize| -> Vec<Plan> {
+                            let starts = (0..rows.most()).step_by(len);
+                            starts.map(|start| plan_part((&sizes, at), operation, mode, (rows, start, len))).collect()
+                        };
+                        let plans: Vec<Vec<Plan>> = (0..sizes.data()).map(of).collect();
+                        staged += usize::from(plans[0].len() > 1);
+                        let outputs = simulate(&sizes, &plans, |rank| operation.elems_of(&sizes, rows, rank));
+                        for (rank, output) in outputs.iter().enumerate() {
+                            let expected = placed(&sizes, operation, rows, rank);
+                            assert_eq!(
+                                *output, expected,
+                                "{operation} by {mode} on {sizes:?}: {rows:?}, {len}, rank {rank}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(staged > 100, "{staged}");
+}
+
+/// Ranks of which the operands are unlike would address each other wrongly: every step reads and writes the same place.
+#[test]
+fn ranks_stage_alike() {
+    for sizes in grids() {
+        let counts: Vec<usize> = (0..sizes.data()).map(|rank| rank + 1).collect();
+        for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
+            for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
+                let collectives = |at: usize| -> Vec<String> {
+                    let plan = plan_part((&sizes, at), operation, mode, (Rows::Of(&counts), 0, sizes.data()));
+                    let steps = plan.steps.iter().filter(|step| matches!(step, Step::Collective { .. }));
+                    steps.map(|step| format!("{step:?}")).collect()
+                };
+                assert!(
+                    (1..sizes.data()).all(|at| collectives(at) == collectives(0)),
+                    "{operation} by {mode} on {sizes:?}"
+                );
+            }
+        }
+    }
 }
 
 /// On one host every mode but two collectives rounds a value once.
@@ -175,11 +257,9 @@ fn the_choice_is_a_mode_that_the_grid_has() {
         for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
             for bytes in [0, 1 << 10, 16 << 10, 64 << 10, (64 << 10) + 1, 1 << 20, 1 << 30] {
                 for once in [false, true] {
-                    let mode = choose(&sizes, operation, bytes, once);
-                    assert!(
-                        mode != MixedMode::Auto && mode.is_on(&sizes, operation),
-                        "{operation} of {bytes} on {sizes:?}"
-                    );
+                    let has = modes(&sizes, operation, 16);
+                    let mode = choose(&sizes, operation, bytes, once, &has);
+                    assert!(has.contains(&mode), "{operation} of {bytes} on {sizes:?}");
                     let exact = plan(&sizes, operation, mode, 5).roundings() <= 1;
                     assert!(!once || exact, "{operation} of {bytes} on {sizes:?} by {mode} rounds more than once");
                 }
@@ -188,12 +268,29 @@ fn the_choice_is_a_mode_that_the_grid_has() {
     }
 }
 
+/// Where a kernel sums fewer parts than a mode asks for, the grid does not have the mode, and another is chosen.
+#[test]
+fn a_mode_of_more_parts_than_a_kernel_sums_is_not_one() {
+    use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
+    let of = |across_tensor, across_data| Sizes { local_tensor: 2, local_data: 1, across_tensor, across_data };
+    let (wide, both) = (of(17, 1), of(17, 2));
+    let reduce = MixedOperation::AllReduce;
+    assert_eq!(modes(&of(16, 1), reduce, 16), [OneShot, TwoShot, TwoShotAcross, OneCollective]);
+    assert_eq!(modes(&wide, reduce, 16), [TwoShotAcross, OneCollective]);
+    assert_eq!(modes(&both, MixedOperation::ReduceScatterAllReduce, 16), [TwoShotAcross, TwoCollectives]);
+    for (bytes, once, chosen) in
+        [(64, false, TwoShotAcross), (1 << 20, false, TwoShotAcross), (64, true, OneCollective)]
+    {
+        assert_eq!(choose(&wide, reduce, bytes, once, &modes(&wide, reduce, 16)), chosen, "{bytes}");
+    }
+}
+
 /// A workspace that was made for a number of bytes holds every call of at most so many.
 #[test]
 fn the_workspace_holds_every_smaller_call() {
     for sizes in grids() {
         for most in [0, 1, 7, 64, 1000, 1024] {
-            let made = super::super::work_bytes(&sizes, most);
+            let made = super::super::places::work_bytes(&sizes, most);
             for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
                 for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
                     for bytes in [1, 2, 4, 8] {

@@ -1,0 +1,189 @@
+//! A call over a grid: its check, its pieces, and its steps one after the other.
+
+use super::grid::Part;
+use super::mode::{self, MixedMode, MixedOperation};
+use super::parts::{self, Rows};
+use super::steps::{ALIGN, Plan, Space, Step, Stretch};
+use super::{Mixed, MixedOptions};
+use crate::environment::over::Over;
+use crate::error::{Error, Result};
+use crate::group::{Determinism, MAX_WORLD_SIZE};
+use crate::memory::{View, WithView};
+use crate::op::{AllReduceOptions, Call, Numbers, check_apart, span};
+use crate::stream::Enqueue;
+use crate::types::{Dtype, Reduction};
+
+impl Mixed {
+    pub(super) fn rounds_once(&self, dtype: Dtype) -> bool {
+        dtype.is_float() && self.world.local().group().config().determinism == Determinism::Exact
+    }
+
+    pub(super) fn mode(&self, operation: MixedOperation, mode: MixedMode, dtype: Dtype, bytes: u64) -> MixedMode {
+        match mode {
+            MixedMode::Auto => {
+                let has = &self.modes[operation as usize];
+                mode::choose(&self.sizes, operation, bytes, self.rounds_once(dtype), has)
+            }
+            mode => mode,
+        }
+    }
+
+    pub(super) fn run(
+        &self,
+        operation: MixedOperation,
+        dtype: Dtype,
+        operands: [View<'_>; 2],
+        options: MixedOptions<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let plans = self.plans(operation, dtype, &operands, options)?;
+        self.world.check()?;
+        // Ahead of what would be recorded: a group whose calls block cannot be captured. Pieces have equal steps.
+        let captured = queue.recording().is_some();
+        for step in plans.iter().take(1).flat_map(|plan| &plan.steps) {
+            if let Step::Collective { kind, part, .. } = *step {
+                self.group(part)?.check_served(&Call::new(kind.op(), dtype), captured)?;
+            }
+        }
+        let mut lane = self.lane.lock();
+        lane.order_call(queue)?;
+        let mut steps = plans.iter().flat_map(|plan| &plan.steps);
+        steps.try_for_each(|step| self.step(step, dtype, &operands, options.reduction, queue))
+    }
+
+    /// Checks a call and plans it, in as many pieces as the workspace asks for. Enqueues nothing.
+    fn plans(
+        &self,
+        operation: MixedOperation,
+        dtype: Dtype,
+        operands: &[View<'_>; 2],
+        options: MixedOptions<'_>,
+    ) -> Result<Vec<Plan>> {
+        mode::check(&self.sizes, operation, options.mode)?;
+        let [input, output] = operands;
+        let device = self.world.device();
+        device.check_same("input", input.device)?;
+        device.check_same("output", output.device)?;
+        // Of input and output, the one that has `x` or a slice once.
+        let (scattered, _) = operation.elems(&self.sizes, 1);
+        let count = if scattered == 1 { input.elems } else { output.elems };
+        let rows = self.rows(options.rows, count)?;
+        let (takes, gives) = operation.elems_of(&self.sizes, rows, self.data_rank());
+        for (what, view, needed) in [("input", input, takes), ("output", output, gives)] {
+            if view.elems != needed {
+                let limit =
+                    format!("{operation} of {count} elements on {} data ranks takes {needed}", self.data_size());
+                return Err(Error::invalid(&format!("the {what}'s length"), view.elems, limit));
+            }
+        }
+        let spans = [span(input, dtype), span(output, dtype)];
+        let in_place = (operation == MixedOperation::AllReduce).then(|| spans[1].clone());
+        check_apart(("the input", spans[0].clone()), ("the output", spans[1].clone()), in_place)?;
+        let bytes = rows.most() * dtype.bytes();
+        let mode = self.mode(operation, options.mode, dtype, bytes as u64);
+        let plans = self.pieces(operation, mode, rows, dtype)?;
+        let Some(plan) = plans.first() else { return Ok(plans) };
+        let parts = plan.most_parts();
+        if parts > MAX_WORLD_SIZE {
+            let reason = format!("the mode sums {parts} parts on a rank, and a kernel takes {MAX_WORLD_SIZE}");
+            return Err(Error::unsupported(format!("{operation} by {mode} over {} ranks", self.sizes.world()), reason));
+        }
+        let roundings = plan.roundings();
+        let how = || format!("{operation} ({}) of {dtype} by {mode}", options.reduction);
+        if operation.reduces() && roundings > 1 && options.reduction == Reduction::Average {
+            let reason = format!("the mode reduces in {roundings} steps, and an average of averages rounds otherwise");
+            return Err(Error::unsupported(how(), reason));
+        }
+        if operation.reduces() && roundings > 1 && self.rounds_once(dtype) {
+            let reason = format!("the configuration asks for exact determinism, and the mode rounds {roundings} times");
+            return Err(Error::unsupported(how(), reason));
+        }
+        Ok(plans)
+    }
+
+    /// What each data rank has, `count` of which is this rank's.
+    fn rows<'r>(&self, rows: Option<&'r [usize]>, count: usize) -> Result<Rows<'r>> {
+        let Some(rows) = rows else { return Ok(Rows::Equal(count)) };
+        if rows.len() != self.data_size() {
+            return Err(Error::invalid(
+                "the length of rows",
+                rows.len(),
+                format!("there are {} data ranks", self.data_size()),
+            ));
+        }
+        if rows.iter().try_fold(0usize, |sum, rows| sum.checked_add(*rows)).is_none() {
+            return Err(Error::invalid("rows", format!("{rows:?}"), "their sum has no room in a length"));
+        }
+        match rows[self.data_rank()] {
+            own if own == count => Ok(Rows::Of(rows)),
+            own => {
+                Err(Error::invalid("the length of x or of a slice", count, format!("rows gives this data rank {own}")))
+            }
+        }
+    }
+
+    /// The plans of a call: one, if the workspace has room for it; else several of equal pieces.
+    fn pieces(&self, operation: MixedOperation, mode: MixedMode, rows: Rows<'_>, dtype: Dtype) -> Result<Vec<Plan>> {
+        let (at, most) = (self.data_rank(), rows.most());
+        let room = self.work.len() / dtype.bytes();
+        let plan = |start, len| parts::plan_part((&self.sizes, at), operation, mode, (rows, start, len));
+        let mut len = most;
+        let mut first = plan(0, len);
+        while first.work > room && len > ALIGN {
+            len = len.div_ceil(2).next_multiple_of(ALIGN);
+            first = plan(0, len);
+        }
+        if first.work > room {
+            let limit = format!(
+                "a piece takes {} bytes of workspace, which was made for {} (most_bytes) and has {}",
+                first.work * dtype.bytes(),
+                self.most_bytes,
+                self.work.len()
+            );
+            return Err(Error::invalid("the bytes of x or of a slice", most * dtype.bytes(), limit));
+        }
+        let others = (1..most.div_ceil(len.max(1))).map(|number| plan(number * len, len.min(most - number * len)));
+        Ok(std::iter::once(first).chain(others).collect())
+    }
+
+    fn group(&self, part: Part) -> Result<&Over> {
+        let group = self.groups[part as usize].as_ref();
+        group.ok_or_else(|| Error::Internal { message: format!("{} is this rank alone", part.name()) })
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        dtype: Dtype,
+        operands: &[View<'_>; 2],
+        reduction: Reduction,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let work = &self.work;
+        let work = work.view_of();
+        let view = |stretch: Stretch| {
+            let range = stretch.start..stretch.start + stretch.elems;
+            match stretch.space {
+                Space::Input => operands[0].part(range, dtype),
+                Space::Output => operands[1].part(range, dtype),
+                Space::Work => View {
+                    elems: stretch.elems,
+                    ..work.part(range.start * dtype.bytes()..range.end * dtype.bytes(), Dtype::U8)
+                },
+            }
+        };
+        match *step {
+            Step::Copy { from, into } => self.world.local().copy_own(dtype, [&view(from), &view(into)], queue),
+            Step::Sum { parts, from, into } => {
+                self.world.local().reduce_own((dtype, reduction), parts, [&view(from), &view(into)], queue)
+            }
+            Step::Collective { kind, part, from, into, rows } => {
+                let shape = [rows, from.elems / rows];
+                let numbers = if rows > 1 { Numbers::Along(1, &shape) } else { Numbers::None };
+                let options = AllReduceOptions { reduction, ..AllReduceOptions::default() };
+                let call = Call::new(kind.op(), dtype).options(options).numbers(numbers);
+                self.group(part)?.run(&call.input(view(from)).output(view(into)), queue)
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Operations of which data ranks have unequal parts, and messages in pieces: the parts are staged in the workspace, and the
+//! steps are those of equal parts. Pure.
+
+use super::grid::Sizes;
+use super::mode::{MixedMode, MixedOperation};
+use super::steps::{Plan, Planner, Space, Stretch, plan};
+
+/// What each data rank has of a call: elements of its `x`, or of its slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rows<'a> {
+    /// All have so many.
+    Equal(usize),
+    /// By data rank.
+    Of(&'a [usize]),
+}
+
+impl Rows<'_> {
+    pub(super) fn of(&self, data_rank: usize) -> usize {
+        match self {
+            Self::Equal(count) => *count,
+            Self::Of(counts) => counts[data_rank],
+        }
+    }
+
+    pub(super) fn most(&self) -> usize {
+        match self {
+            Self::Equal(count) => *count,
+            Self::Of(counts) => counts.iter().copied().max().unwrap_or(0),
+        }
+    }
+
+    /// Of the ranks before this one together.
+    pub(super) fn before(&self, data_rank: usize) -> usize {
+        (0..data_rank).map(|rank| self.of(rank)).sum()
+    }
+
+    fn are_equal(&self) -> bool {
+        match self {
+            Self::Equal(_) => true,
+            Self::Of(counts) => counts.iter().all(|count| *count == counts[0]),
+        }
+    }
+
+    /// Where the part from `start` on, of at most `len` elements, of a data rank's elements lies in the operand that has
+    /// those of all, and how many these are.
+    fn part(&self, data_rank: usize, start: usize, len: usize) -> (usize, usize) {
+        (self.before(data_rank) + start, self.of(data_rank).saturating_sub(start).min(len))
+    }
+}
+
+impl MixedOperation {
+    /// Elements of the input and of the output of data rank `at`.
+    pub(super) fn elems_of(self, sizes: &Sizes, rows: Rows<'_>, at: usize) -> (usize, usize) {
+        let of = |blocks: usize| if blocks == 1 { rows.of(at) } else { rows.before(sizes.data()) };
+        let (input, output) = self.elems(sizes, 1);
+        (of(input), of(output))
+    }
+}
+
+/// Plans the elements from `start` on, at most `len`, of what each data rank has: a message in pieces, or one of which data
+/// ranks have unequal parts. Parts are staged where they do not follow each other, or where some rank's is shorter: ranks
+/// stage alike, so that the operands of every step lie alike.
+pub(super) fn plan_part(
+    (sizes, at): (&Sizes, usize),
+    operation: MixedOperation,
+    mode: MixedMode,
+    (rows, start, len): (Rows<'_>, usize, usize),
+) -> Plan {
+    let (most, data) = (rows.most(), sizes.data());
+    if rows.are_equal() && (start, len) == (0, most) {
+        return plan(sizes, operation, mode, most);
+    }
+    let (blocks_in, blocks_out) = operation.elems(sizes, 1);
+    let full = (0..data).all(|rank| rows.part(rank, start, len).1 == len);
+    // What of an operand belongs to which place of `len` elements.
+    let parts = |blocks: usize| -> Vec<(usize, usize)> {
+        match blocks {
+            1 => vec![(start, rows.part(at, start, len).1)],
+            _ => (0..blocks).map(|rank| rows.part(rank, start, len)).collect(),
+        }
+    };
+    let direct = |blocks: usize| blocks == 1 && full;
+    let mut planner = Planner::new(sizes, len, Stretch::NONE, Stretch::NONE);
+    let operand = |space: Space, (start, elems): (usize, usize)| Stretch { space, start, elems };
+    let place = |planner: &mut Planner, blocks: usize, space: Space| match direct(blocks) {
+        true => operand(space, (start, len)),
+        false => planner.take(blocks * len),
+    };
+    (planner.input, planner.output) =
+        (place(&mut planner, blocks_in, Space::Input), place(&mut planner, blocks_out, Space::Output));
+    if !direct(blocks_in) {
+        for (number, part) in parts(blocks_in).into_iter().enumerate() {
+            planner.copy(operand(Space::Input, part), planner.input.part(number, len).first(part.1));
+        }
+    }
+    planner.operate(operation, mode);
+    if !direct(blocks_out) {
+        for (number, part) in parts(blocks_out).into_iter().enumerate() {
+            planner.copy(planner.output.part(number, len).first(part.1), operand(Space::Output, part));
+        }
+    }
+    planner.plan
+}
