@@ -12,6 +12,11 @@ pub(super) const fn words_bytes(world_size: usize) -> u64 {
     (SIGNAL_CHANNELS * world_size * 4) as u64
 }
 
+/// Bytes of the heap that a symmetric buffer of so many bytes takes.
+pub(crate) const fn buffer_bytes(bytes: u64, world_size: usize) -> u64 {
+    (bytes.next_multiple_of(ALIGN) + pad_bytes(world_size)).next_multiple_of(ALIGN)
+}
+
 /// Bytes of a signal pad: received signals, and this rank's counts of sent and awaited ones.
 pub(super) const fn pad_bytes(world_size: usize) -> u64 {
     3 * words_bytes(world_size)

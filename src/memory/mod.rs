@@ -21,7 +21,7 @@ pub use signal::SignalPad;
 pub use symmetric::{SymmetricBuffer, SymmetricSlice};
 
 pub(crate) use arena::Arena;
-pub(crate) use layout::{ArenaLayout, Scratch};
+pub(crate) use layout::{ArenaLayout, Scratch, buffer_bytes};
 #[cfg(feature = "nvshmem")]
 pub(crate) use operand::Sealed;
 pub(crate) use operand::{Place, View, WithView};

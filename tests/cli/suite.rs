@@ -9,6 +9,7 @@ mod files;
 mod hostile;
 mod launch;
 mod leftovers;
+mod mixed;
 mod moe;
 mod norm;
 mod nvshmem;

@@ -12,6 +12,7 @@ mod experts;
 mod failure;
 mod info;
 mod launch;
+mod mixed;
 mod names;
 mod norm;
 mod nvshmem;
@@ -33,6 +34,7 @@ use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 use all_reduce::{Collective, Shards, Sweep};
 use bench::{Floor, MoeRace, MoeSplit, NormRace, Overhead, Overlap, Race};
 use failure::Failure;
+use mixed::Grids;
 use norm::Norms;
 use ranks::{RankProcess, Task};
 use tune::Plan;
@@ -56,6 +58,7 @@ struct Cli {
 enum Command {
     AllReduce(all_reduce::Args),
     AllReduceNorm(norm::Args),
+    Mixed(mixed::Args),
     Bench(bench::Args),
     Tune(tune::Args),
     Launch(launch::Args),
@@ -97,6 +100,7 @@ fn rank() -> Result<(), Failure> {
         Overlap::NAME => rank.work::<Overlap>(),
         Plan::NAME => rank.work::<Plan>(),
         Norms::NAME => rank.work::<Norms>(),
+        Grids::NAME => rank.work::<Grids>(),
         other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
     }
 }
@@ -110,6 +114,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::AllReduce(args) => all_reduce::run(&args),
         Command::AllReduceNorm(args) => norm::run(&args),
+        Command::Mixed(args) => mixed::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Launch(args) => launch::run(&args),

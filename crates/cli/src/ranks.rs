@@ -53,7 +53,7 @@ impl GroupArgs {
     pub(crate) const COMPARED: Self =
         Self { check_calls: true, most_blocks: None, determinism: Determinism::PerAlgorithm };
 
-    fn set(self, config: &mut Config) {
+    pub(crate) fn set(self, config: &mut Config) {
         config.check_calls |= self.check_calls;
         (config.most_blocks, config.determinism) = (self.most_blocks, self.determinism);
     }

@@ -21,7 +21,7 @@ use super::over::Over;
 use crate::collective::Lane;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
-use crate::memory::{Operand, SymmetricBuffer, WithView};
+use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
 use crate::stream::{Queue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
@@ -47,6 +47,49 @@ pub struct MixedConfig {
 impl Default for MixedConfig {
     fn default() -> Self {
         Self { grid: Grid::default(), most_bytes: 1 << 20 }
+    }
+}
+
+impl MixedConfig {
+    /// Bytes of heap that the workspace takes of each rank, for so many ranks on each of so many hosts, with the space
+    /// between allocations.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a grid that does not fit, with the arithmetic, and for `most_bytes` beyond 1 TiB.
+    pub fn required_bytes(&self, local: usize, hosts: usize) -> Result<u64> {
+        let sizes = self.sizes(local, hosts)?;
+        Ok(buffer_bytes(work_bytes(&sizes, self.most_bytes) as u64, local))
+    }
+
+    /// The steps of an operation in a mode, in words, in order, for so many ranks on each of so many hosts. `Auto` stands for
+    /// what the built-in table chooses for `most_bytes`. Needs no ranks.
+    ///
+    /// # Errors
+    /// Those of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for what the grid does not have, with what
+    /// it has.
+    pub fn explain(
+        &self,
+        (local, hosts): (usize, usize),
+        operation: MixedOperation,
+        mode: MixedMode,
+    ) -> Result<Vec<String>> {
+        let sizes = self.sizes(local, hosts)?;
+        mode::check(&sizes, operation, mode)?;
+        let has = steps::modes(&sizes, operation, MAX_WORLD_SIZE);
+        let mode = match mode {
+            MixedMode::Auto => mode::choose(&sizes, operation, self.most_bytes as u64, false, &has),
+            mode => mode,
+        };
+        let plan = steps::plan(&sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
+        Ok(plan.steps.iter().map(Step::to_string).collect())
+    }
+
+    fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {
+        let sizes = self.grid.sizes(local, hosts)?;
+        match self.most_bytes {
+            0..=MOST_BYTES => Ok(sizes),
+            bytes => Err(Error::invalid("most_bytes", bytes, format!("it may be at most {MOST_BYTES}"))),
+        }
     }
 }
 
@@ -108,10 +151,7 @@ impl Mixed {
             let reason = format!("the hosts have {} ranks", sizes.join(", "));
             return Err(Error::unsupported("a grid over hosts of unequal size", reason));
         }
-        let sizes = config.grid.sizes(local, hosts.len())?;
-        if config.most_bytes > MOST_BYTES {
-            return Err(Error::invalid("most_bytes", config.most_bytes, format!("it may be at most {MOST_BYTES}")));
-        }
+        let sizes = config.sizes(local, hosts.len())?;
         let positions = positions(&sizes, &hosts, world.ranks());
         let (mut groups, mut split, mut made) = (Vec::new(), Vec::new(), Vec::<(Vec<usize>, Over)>::new());
         let everyone: Vec<usize> = (0..world.world_size()).collect();

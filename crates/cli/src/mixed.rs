@@ -1,0 +1,315 @@
+//! `symmetra mixed`: collectives over grids of tensor and data parallelism, measured and verified.
+
+mod oracle;
+mod rank;
+
+use serde::{Deserialize, Serialize};
+use symmetra::environment::{Grid, MixedConfig, MixedMode, MixedOperation};
+use symmetra::{Dtype, MAX_WORLD_SIZE};
+
+use crate::failure::Failure;
+use crate::names::{self, by_name};
+use crate::output;
+use crate::ranks::{GroupArgs, RankArgs, Run};
+use crate::sizes::SizeArgs;
+use crate::statistics::{median, slowest};
+use crate::table::Table;
+use rank::Sample;
+
+const MAX: u64 = MAX_WORLD_SIZE as u64;
+
+/// Run collectives over a grid of tensor and data parallelism, inside hosts and across hosts.
+///
+/// Starts the ranks itself. With --hosts the ranks are divided among so many hosts by name: what goes between hosts goes
+/// by NCCL, or through the CPU and Gloo, also on one machine. Every size is run on fresh random whole numbers whose sums
+/// are exact, and every element of every rank's result is compared with an independent sum; then batches of operations are
+/// timed. A size is that of `x`, or of a slice. A row's time is the median over the batches of the slowest rank's time for
+/// one operation. Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra mixed all-reduce-all-gather --local-tp 2 --local-dp 2
+  symmetra mixed reduce-scatter-all-reduce --ranks 4 --local-tp 2 --mode two-shot --graph --json
+  symmetra mixed all-reduce --ranks 8 --hosts 2 --mode one-shot,two-shot,two-shot-across --max-bytes 64KiB")]
+pub(crate) struct Args {
+    /// The operation: all-reduce, all-gather, reduce-scatter, all-reduce-all-gather or reduce-scatter-all-reduce
+    #[arg(value_parser = |name: &str| name.parse::<MixedOperation>())]
+    operation: MixedOperation,
+
+    /// How many ranks, 1 to 16
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]
+    ranks: u64,
+
+    /// Among how many hosts the ranks are divided
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX))]
+    hosts: u64,
+
+    #[command(flatten)]
+    grid: GridArgs,
+
+    #[command(flatten)]
+    run: RankArgs,
+
+    /// The modes, separated by commas: auto, one-shot, two-shot, two-shot-across, one-collective, two-collectives
+    #[arg(long, value_delimiter = ',', default_value = "auto", value_parser = |name: &str| name.parse::<MixedMode>())]
+    mode: Vec<MixedMode>,
+
+    /// Element type
+    #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
+    dtype: Dtype,
+
+    #[command(flatten)]
+    sizes: SizeArgs,
+
+    /// Use plain device memory instead of symmetric memory
+    #[arg(long)]
+    plain: bool,
+
+    /// Run the operations from a captured graph
+    #[arg(long)]
+    graph: bool,
+
+    #[command(flatten)]
+    group: GroupArgs,
+
+    /// Print the steps of each mode, and run nothing
+    #[arg(long)]
+    explain: bool,
+
+    /// Operations timed for each size, in 10 batches at most
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    iterations: u32,
+
+    /// Seed of the random data [default: a new one every run, printed]
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// How ranks and hosts divide. Of the two sizes of a level, one that is not given is what the other leaves; where neither
+/// is given the level is tensor parallel.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, clap::Args)]
+struct GridArgs {
+    /// Ranks of a host that hold parts of one tensor
+    #[arg(long, value_name = "N")]
+    local_tp: Option<usize>,
+
+    /// Ranks of a host that work on different data
+    #[arg(long, value_name = "N")]
+    local_dp: Option<usize>,
+
+    /// Hosts that hold parts of one tensor
+    #[arg(long, value_name = "N")]
+    across_tp: Option<usize>,
+
+    /// Hosts that work on different data
+    #[arg(long, value_name = "N")]
+    across_dp: Option<usize>,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Grids {
+    #[serde(with = "by_name")]
+    operation: MixedOperation,
+    ranks: usize,
+    hosts: usize,
+    grid: GridArgs,
+    #[serde(with = "names::by_name_each")]
+    modes: Vec<MixedMode>,
+    #[serde(with = "by_name")]
+    dtype: Dtype,
+    /// Elements of `x`, or of a slice.
+    sizes_elems: Vec<usize>,
+    plain: bool,
+    graph: bool,
+    group: GroupArgs,
+    iterations: u32,
+    seed: u64,
+}
+
+impl Grids {
+    fn new(args: &Args) -> Result<Self, Failure> {
+        if !args.ranks.is_multiple_of(args.hosts) {
+            let Args { ranks, hosts, .. } = args;
+            return Err(Failure::usage(format!("--hosts: {ranks} ranks are not divided equally by {hosts} hosts")));
+        }
+        let grids = Self {
+            operation: args.operation,
+            ranks: args.ranks as usize,
+            hosts: args.hosts as usize,
+            grid: args.grid,
+            modes: args.mode.clone(),
+            dtype: args.dtype,
+            sizes_elems: args.sizes.elems(args.dtype, 1)?,
+            plain: args.plain,
+            graph: args.graph,
+            group: args.group,
+            iterations: args.iterations,
+            seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        };
+        // Ahead of the ranks, whose messages would be as many.
+        grids.modes.iter().try_for_each(|mode| grids.steps(*mode).map(drop))?;
+        Ok(grids)
+    }
+
+    /// The steps of the operation in a mode.
+    fn steps(&self, mode: MixedMode) -> Result<Vec<String>, Failure> {
+        let steps = self.config().explain((self.local(), self.hosts), self.operation, mode);
+        steps.map_err(|error| Failure::usage(error.to_string()))
+    }
+
+    fn local(&self) -> usize {
+        self.ranks / self.hosts
+    }
+
+    fn config(&self) -> MixedConfig {
+        let (mut grid, mut config) = (Grid::default(), MixedConfig::default());
+        (grid.local_tensor, grid.local_data) = (self.grid.local_tp, self.grid.local_dp);
+        (grid.across_tensor, grid.across_data) = (self.grid.across_tp, self.grid.across_dp);
+        (config.grid, config.most_bytes) = (grid, self.largest_bytes());
+        config
+    }
+
+    /// Of `x`, or of a slice.
+    fn largest_bytes(&self) -> usize {
+        self.sizes_elems.iter().max().map_or(0, |elems| elems * self.dtype.bytes())
+    }
+}
+
+/// One size in one mode, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Row {
+    ranks: usize,
+    hosts: usize,
+    device: &'static str,
+    operation: &'static str,
+    tensor_ranks: usize,
+    data_ranks: usize,
+    /// What was asked for, and what ran.
+    mode: &'static str,
+    runs: String,
+    dtype: &'static str,
+    bytes: u64,
+    elements: usize,
+    graph: bool,
+    time_us: f64,
+    wrong: u64,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let grids = Grids::new(args)?;
+    if args.explain {
+        return explain(&grids, args.json);
+    }
+    let mut run = Run::new(&args.run.devices(grids.ranks)?, grids);
+    run.group = args.group;
+    let Grids { ranks, hosts, seed, .. } = run.task;
+    eprintln!(
+        "{ranks} {} as {} on {}, {hosts} {}, {}{}, seed {seed}",
+        if ranks == 1 { "rank" } else { "ranks" },
+        args.run.ranks_as.name(),
+        run.device_kind(),
+        if hosts == 1 { "host" } else { "hosts" },
+        if args.plain { "plain memory" } else { "symmetric memory" },
+        if args.graph { ", in graphs" } else { "" },
+    );
+    let steps = run.task.modes.len() * run.task.sizes_elems.len();
+    let progress = output::progress(steps as u64);
+    let mut samples: Vec<Vec<Sample>> = (0..steps).map(|_| Vec::new()).collect();
+    let mut rows = Vec::new();
+    run.attend(args.run.ranks_as, |rank, sample| {
+        let step = sample.step;
+        let of_step = samples.get_mut(step);
+        let of_step =
+            of_step.ok_or_else(|| Failure::failed(format!("rank {rank} measured a step {step} there is not")))?;
+        of_step.push(sample);
+        if of_step.len() == ranks {
+            let row = row(&run, step, of_step);
+            progress.inc(1);
+            if args.json {
+                progress.suspend(|| output::json(&row))?;
+            }
+            rows.push(row);
+        }
+        Ok(())
+    })?;
+    progress.finish_and_clear();
+    if !args.json {
+        output::line(table(&rows))?;
+    }
+    match rows.iter().map(|row| row.wrong).sum::<u64>() {
+        0 => Ok(()),
+        wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {seed})"))),
+    }
+}
+
+/// The steps of one mode, as `--json` prints them.
+#[derive(Debug, Serialize)]
+struct Steps {
+    operation: &'static str,
+    mode: &'static str,
+    steps: Vec<String>,
+}
+
+fn explain(grids: &Grids, json: bool) -> Result<(), Failure> {
+    let mut table = Table::new(["mode", "step", ""], [1]);
+    for mode in &grids.modes {
+        let steps = grids.steps(*mode)?;
+        if json {
+            output::json(&Steps { operation: grids.operation.name(), mode: mode.name(), steps })?;
+            continue;
+        }
+        for (number, step) in steps.into_iter().enumerate() {
+            let mode = if number == 0 { mode.name() } else { "" };
+            table.add_row([mode.to_owned(), (number + 1).to_string(), step]);
+        }
+    }
+    if json { Ok(()) } else { output::line(table) }
+}
+
+fn row(run: &Run<Grids>, step: usize, samples: &[Sample]) -> Row {
+    let Grids { ranks, hosts, operation, dtype, graph, .. } = run.task;
+    let sizes = run.task.sizes_elems.len();
+    let elements = run.task.sizes_elems[step % sizes];
+    let first = &samples[0];
+    Row {
+        ranks,
+        hosts,
+        device: run.device_kind().name(),
+        operation: operation.name(),
+        tensor_ranks: first.tensor_ranks,
+        data_ranks: first.data_ranks,
+        mode: run.task.modes[step / sizes].name(),
+        runs: first.runs.clone(),
+        dtype: dtype.name(),
+        bytes: (elements * dtype.bytes()) as u64,
+        elements,
+        graph,
+        time_us: median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice()))),
+        wrong: samples.iter().map(|sample| sample.wrong).sum(),
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let headings = ["bytes", "elements", "dtype", "tensor", "data", "mode", "runs", "time us", "wrong"];
+    let mut table = Table::new(headings, [0, 1, 3, 4, 7, 8]);
+    for row in rows {
+        table.add_row([
+            row.bytes.to_string(),
+            row.elements.to_string(),
+            row.dtype.to_owned(),
+            row.tensor_ranks.to_string(),
+            row.data_ranks.to_string(),
+            row.mode.to_owned(),
+            row.runs.clone(),
+            format!("{:.2}", row.time_us),
+            row.wrong.to_string(),
+        ]);
+    }
+    table
+}
