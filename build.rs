@@ -101,10 +101,17 @@ impl Plan {
     /// The files with a bridge.
     fn bridges(&self) -> Vec<&'static str> {
         let gloo = self.gloo.then_some("src/sys/gloo.rs");
-        ["src/capi/mod.rs", "src/capi/experts.rs", "src/capi/nvshmem.rs", "src/sys/device.rs", "src/sys/foreign.rs"]
-            .into_iter()
-            .chain(gloo)
-            .collect()
+        [
+            "src/capi/mod.rs",
+            "src/capi/experts.rs",
+            "src/capi/mixed.rs",
+            "src/capi/nvshmem.rs",
+            "src/sys/device.rs",
+            "src/sys/foreign.rs",
+        ]
+        .into_iter()
+        .chain(gloo)
+        .collect()
     }
 
     /// The cxx bridges and everything in `cpp/`.

@@ -173,6 +173,7 @@ class Coordinator : public Collectives {
 
  private:
   friend class Environment;
+  friend class Mixed;
   explicit Coordinator(std::shared_ptr<core::Coordinator> core);
 
   Communicator local_;

@@ -20,6 +20,7 @@
 #include "symmetra/experts.hpp"
 #include "symmetra/log.hpp"
 #include "symmetra/memory.hpp"
+#include "symmetra/mixed.hpp"
 #include "symmetra/named.hpp"
 #include "symmetra/norm.hpp"
 #include "symmetra/nvshmem.hpp"

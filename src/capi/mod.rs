@@ -22,6 +22,7 @@ mod environment;
 mod experts;
 mod group;
 mod log;
+mod mixed;
 mod named;
 mod norm;
 mod nvshmem;

@@ -299,6 +299,14 @@ fn memory_of_nvshmem_works() {
 }
 
 #[test]
+fn grids_work() {
+    let mut program = Command::new(build("tests/cpp/mixed_test.cc", &["-g"]));
+    let hosts = cfg!(feature = "gloo");
+    let text = run(if hosts { program.arg("hosts") } else { &mut program });
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), if hosts { 8 } else { 5 }, "{text}");
+}
+
+#[test]
 fn a_program_gets_the_lines_of_the_log_or_standard_error_does() {
     let mut program = Command::new(build("tests/cpp/log_test.cc", &["-g"]));
     let run = program.env("SYMMETRA_LOG", "info").env("SYMMETRA_SECRTE", "ab").output().unwrap();

@@ -28,7 +28,8 @@ impl Mixed {
         }
     }
 
-    pub(super) fn run(
+    /// Runs a call whose types and lifetimes the caller has checked.
+    pub(crate) fn run(
         &self,
         operation: MixedOperation,
         dtype: Dtype,

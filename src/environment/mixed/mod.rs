@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use super::Coordinator;
 use super::over::Over;
 use crate::collective::Lane;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
@@ -188,6 +189,10 @@ impl Mixed {
         Ok(Self { modes, world: world.clone(), sizes, at, groups, split, work, most_bytes: config.most_bytes, lane })
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        self.world.device()
+    }
+
     /// The operations of this grid.
     pub fn operations(&self) -> Vec<MixedOperation> {
         MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&self.sizes)).collect()
@@ -343,6 +348,10 @@ impl Mixed {
     /// # Errors
     /// The first error of a group that had failed. All groups are closed nevertheless.
     pub fn close(self) -> Result<()> {
+        self.close_groups()
+    }
+
+    pub(crate) fn close_groups(&self) -> Result<()> {
         let closed: Vec<Result<()>> = self.split.iter().rev().map(|group| group.clone().close()).collect();
         closed.into_iter().rev().collect()
     }
