@@ -18,7 +18,7 @@ use support::Sample;
 use support::data::{Random, assert_same, mix};
 use support::device::device;
 use support::world::bounded;
-use symmetra::environment::{Coordinator, EnvConfig, Environment};
+use symmetra::environment::{Coordinator, EnvConfig, Environment, Grid, Mixed, MixedConfig, MixedMode, MixedOperation};
 use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
 
 const PART: &str = "SYMMETRA_TEST_PART";
@@ -169,6 +169,8 @@ fn plays_its_part() {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     match part.as_str() {
         "sums" => sums(),
+        "grids" => grids(),
+        "grid survives" => grid_survives(),
         "survives" => survives(),
         "stranger" => stranger(),
         other => panic!("no part `{other}`"),
@@ -282,6 +284,78 @@ fn survives() {
     say(&format!("after {:?}: {error}", start.elapsed()));
 }
 
+/// A grid of local tensor and data ranks, then of hosts.
+fn mixed(environment: &Environment, [local_tensor, local_data, across_tensor, across_data]: [usize; 4]) -> Mixed {
+    let (mut grid, mut config) = (Grid::default(), MixedConfig::default());
+    (grid.local_tensor, grid.local_data) = (Some(local_tensor), Some(local_data));
+    (grid.across_tensor, grid.across_data) = (Some(across_tensor), Some(across_data));
+    (config.grid, config.most_bytes) = (grid, 4096);
+    Mixed::open(environment.world(), &config).unwrap()
+}
+
+/// Every operation in every mode of every grid of two hosts with two ranks, on whole numbers.
+fn grids() {
+    let environment = open();
+    let (rank, world) = (environment.world().rank(), environment.world().world_size());
+    let stream = Stream::new(environment.world().local().device()).unwrap();
+    for sizes in [[2, 1, 2, 1], [2, 1, 1, 2], [1, 2, 2, 1], [1, 2, 1, 2]] {
+        let mixed = mixed(&environment, sizes);
+        let [local_tensor, local_data, across_tensor, across_data] = sizes;
+        let data_of = |rank: usize| rank % 2 / local_tensor + rank / 2 / across_tensor * local_data;
+        let data = local_data * across_data;
+        assert_eq!((mixed.data_rank(), mixed.data_size()), (data_of(rank), data));
+        for operation in mixed.operations() {
+            let gathers = matches!(operation, MixedOperation::AllGather | MixedOperation::AllReduceAllGather);
+            let scatters = matches!(operation, MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce);
+            for (mode, count) in
+                mixed.modes(operation).into_iter().chain([MixedMode::Auto]).zip([1, 129, 700, 3001].into_iter().cycle())
+            {
+                let takes = if scatters { data * count } else { count };
+                let value = |rank: usize, index: usize| (rank + 1) as i32 * 1000 + (index % 997) as i32;
+                let sum = |index: usize, of: &dyn Fn(usize) -> bool| -> i32 {
+                    (0..world).filter(|rank| of(*rank)).map(|rank| value(rank, index)).sum()
+                };
+                let expected: Vec<i32> = match (gathers, scatters) {
+                    (true, _) => {
+                        (0..data * count).map(|at| sum(at % count, &|rank| data_of(rank) == at / count)).collect()
+                    }
+                    (_, true) => (0..count).map(|at| sum(data_of(rank) * count + at, &|_| true)).collect(),
+                    _ => (0..count).map(|at| sum(at, &|_| true)).collect(),
+                };
+                let input: Vec<i32> = (0..takes).map(|index| value(rank, index)).collect();
+                let input = DeviceBuffer::from_slice(&input, &stream).unwrap();
+                let output = DeviceBuffer::<i32>::new(environment.world().local().device(), expected.len()).unwrap();
+                mixed.perform(operation, &input, &output, mode, &stream).unwrap();
+                mixed.synchronize(&stream).unwrap();
+                assert!(output.read(&stream).unwrap() == expected, "{operation} by {mode} of {count} on {sizes:?}");
+            }
+        }
+        mixed.close().unwrap();
+    }
+    environment.world().barrier().unwrap();
+    environment.close().unwrap();
+}
+
+/// Calls between hosts until a rank is gone.
+fn grid_survives() {
+    let environment = open();
+    let (rank, stream) = (environment.world().rank(), Stream::new(environment.world().local().device()).unwrap());
+    let mixed = mixed(&environment, [2, 1, 2, 1]);
+    let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 1000], &stream).unwrap();
+    let call = |mode| mixed.all_reduce(&buffer, &buffer, mode, &stream).and_then(|()| mixed.synchronize(&stream));
+    call(MixedMode::TwoShotAcross).unwrap();
+    say("ready");
+    if rank == 3 {
+        std::thread::sleep(PATIENCE);
+    }
+    let start = Instant::now();
+    let modes = [MixedMode::TwoShotAcross, MixedMode::OneShot];
+    let error = (0..).find_map(|number: usize| call(modes[number % 2]).err()).unwrap();
+    say(&format!("after {:?}: {error}", start.elapsed()));
+    assert!(mixed.close().is_err());
+    let _ = environment.close();
+}
+
 /// 10,000 connections to rank 0 by somebody who is no rank.
 fn stranger() {
     let address: SocketAddr = (ADDRESSES[0].parse::<IpAddr>().unwrap(), PORT).into();
@@ -314,6 +388,41 @@ fn two_hosts_sum_bit_for_bit() {
             ranks.iter_mut().for_each(|rank| rank.tell("go on"));
             ranks.into_iter().for_each(Player::finish);
         }
+    });
+}
+
+#[test]
+#[ignore = "needs network namespaces: .ci/hosts runs it"]
+fn two_hosts_run_every_grid() {
+    let _cable = CABLE.lock();
+    let _hosts = Hosts::lay();
+    bounded(Duration::from_secs(200), || {
+        (0..4).map(|rank| Player::rank(rank, 2, "grids")).collect::<Vec<_>>().into_iter().for_each(Player::finish);
+    });
+}
+
+/// A rank that is killed between the two levels of a grid ends the calls of all others.
+#[test]
+#[ignore = "needs network namespaces: .ci/hosts runs it"]
+fn a_killed_rank_ends_the_calls_of_its_grid() {
+    let _cable = CABLE.lock();
+    let _hosts = Hosts::lay();
+    bounded(Duration::from_secs(200), || {
+        let mut ranks: Vec<_> = (0..4).map(|rank| Player::rank(rank, 2, "grid survives")).collect();
+        ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
+        let killed = Instant::now();
+        let mut dead = ranks.pop().unwrap();
+        dead.child.kill().unwrap();
+        let mut named = 0;
+        for rank in &ranks {
+            // Who shares a group with the lost rank names it; the others are told to give up.
+            let words = rank.hear();
+            assert!(words.contains("is gone") || words.contains("aborted"), "{words}");
+            named += usize::from(words.contains("rank 3 is gone") || words.contains("rank 1 is gone"));
+        }
+        assert!(named > 0);
+        assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+        ranks.into_iter().for_each(Player::finish);
     });
 }
 

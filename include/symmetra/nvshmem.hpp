@@ -1,6 +1,6 @@
 /// \file
-/// Memory of NVSHMEM as operands of collectives, without copies. Collectives on its memory have run on one GPU that two processes share; join, adopt
-/// and map have not run on a GPU.
+/// Memory of NVSHMEM as operands of collectives, without copies. Collectives on its memory have run on one GPU that two processes share;
+/// join, adopt and map have not run on a GPU.
 #pragma once
 
 #include <cstddef>

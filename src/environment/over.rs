@@ -71,6 +71,14 @@ impl Over {
         }
     }
 
+    /// Ends the group on every rank.
+    pub(crate) fn abort(&self, reason: &str) {
+        match self {
+            Self::Communicator(communicator) => communicator.abort(),
+            Self::Coordinator(coordinator) => coordinator.abort(reason),
+        }
+    }
+
     pub(crate) fn synchronize(&self, stream: &Stream) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.synchronize(stream),

@@ -49,7 +49,21 @@ impl Mixed {
         let mut lane = self.lane.lock();
         lane.order_call(queue)?;
         let mut steps = plans.iter().flat_map(|plan| &plan.steps);
-        steps.try_for_each(|step| self.step(step, dtype, &operands, options.reduction, queue))
+        self.spread(steps.try_for_each(|step| self.step(step, dtype, &operands, options.reduction, queue)))
+    }
+
+    /// Ends all groups of the grid when one has failed: a rank that shares no group with the one that is lost waits for a
+    /// rank that does.
+    pub(super) fn spread(&self, result: Result<()>) -> Result<()> {
+        let groups = || self.groups.iter().flatten();
+        if let Err(error) = &result
+            && (self.world.check().is_err() || groups().any(|group| group.check().is_err()))
+        {
+            let reason = error.to_string();
+            self.world.abort(&reason);
+            groups().for_each(|group| group.abort(&reason));
+        }
+        result
     }
 
     /// Checks a call and plans it, in as many pieces as the workspace asks for. Enqueues nothing.

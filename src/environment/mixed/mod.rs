@@ -334,13 +334,14 @@ impl Mixed {
         self.run(operation, T::DTYPE, [input.view_of(), output.view_of()], options.into(), &queue)
     }
 
-    /// Blocks until all work of `stream` is done, and returns the error of the first group of the grid that failed.
+    /// Blocks until all work of `stream` is done, and returns the error of the first group of the grid that failed. All groups
+    /// of the grid, the world among them, are aborted then.
     ///
     /// # Errors
     /// Those of [`Coordinator::synchronize`].
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
-        self.world.synchronize(stream)?;
-        self.groups.iter().flatten().try_for_each(|group| group.synchronize(stream))
+        let groups = || self.groups.iter().flatten().try_for_each(|group| group.synchronize(stream));
+        self.spread(self.world.synchronize(stream).and_then(|()| groups()))
     }
 
     /// Closes the groups of the grid; the world stays open. Collective; blocks.
