@@ -34,6 +34,15 @@ enum class Determinism : std::uint32_t {
   kExact = 3,  ///< nothing else: sums in rank order, rounded once; algorithms that cannot promise this are refused
 };
 
+/// Whether a group opens multicast: one address for the memory of all ranks, at which the switch between GPUs sums and
+/// stores. Needs the feature `multicast`, and on GPUs the environment variable SYMMETRA_MULTICAST=1, because multicast has
+/// been run on the host device alone.
+enum class Multicast : std::uint32_t {
+  kOff = 0,      ///< no multicast
+  kTry = 1,      ///< multicast if every rank can open it, else without
+  kRequire = 2,  ///< multicast; opening throws kUnsupported on all ranks where it cannot be
+};
+
 /// The settings of a communicator. They must be equal on all ranks: a difference throws kMismatch on every rank. A
 /// value outside its limits throws kInvalidArgument, and kPeer on the other ranks.
 struct Config {
@@ -65,6 +74,8 @@ struct Config {
   Determinism determinism;
   /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
   Transport transport;
+  /// Whether the group opens multicast. Default kOff. In an Environment it applies to the group `tp` alone.
+  Multicast multicast;
   /// How many graph nodes and user allocations can be registered at once. Default 1024.
   std::uint32_t registrations;
   /// Most blocks of any kernel that the communicator launches, 1 to 65535. Unset, the default: as many as each kernel has

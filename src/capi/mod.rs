@@ -65,6 +65,7 @@ mod bridge {
         pair_bytes: u64,
         determinism: u32,
         transport: u32,
+        multicast: u32,
         registrations: u32,
         most_blocks: u32,
         most_blocks_set: bool,
