@@ -74,7 +74,7 @@ struct Config {
   Determinism determinism;
   /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
   Transport transport;
-  /// Whether the group opens multicast. Default kOff. In an Environment it applies to the group `tp` alone.
+  /// Whether the group opens multicast. Default kOff.
   Multicast multicast;
   /// How many graph nodes and user allocations can be registered at once. Default 1024.
   std::uint32_t registrations;

@@ -56,8 +56,7 @@ pub struct Config {
     pub determinism: Determinism,
     /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
     pub transport: Transport,
-    /// Whether the group opens multicast. Default [`Multicast::Off`]. In an [`Environment`](crate::environment::Environment)
-    /// it applies to the group `tp` alone.
+    /// Whether the group opens multicast. Default [`Multicast::Off`].
     pub multicast: Multicast,
     /// How many graph nodes and user allocations can be registered at once. Default 1024.
     pub registrations: u32,

@@ -19,7 +19,7 @@ pub enum Multicast {
     /// Multicast if every rank can open it. Else the group goes on without, and
     /// [`Communicator::multicast`](crate::Communicator::multicast) says why.
     Try,
-    /// Multicast. A group whose ranks cannot all open it fails with [`Error::Unsupported`], which is equal on all ranks.
+    /// Multicast, except in a group of one rank. A group whose ranks cannot all open it fails with [`Error::Unsupported`], which is equal on all ranks.
     Require,
 }
 
@@ -57,8 +57,11 @@ impl Multicast {
     /// Refuses what is required and cannot be.
     pub(super) fn check(self, kind: DeviceKind, world_size: usize, lookup: &impl Lookup) -> Result<()> {
         match self {
-            Self::Require => self.refusal(kind, world_size, lookup)?.map_or(Ok(()), |why| Err(unavailable(why))),
-            Self::Off | Self::Try => Ok(()),
+            // A rank alone sums and stores nothing for others.
+            Self::Require if world_size > 1 => {
+                self.refusal(kind, world_size, lookup)?.map_or(Ok(()), |why| Err(unavailable(why)))
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -149,8 +149,8 @@ pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) 
         Ok(_) => group.exchange(|mesh, deadline| trying_again(deadline, || steps(group, arena, mesh, deadline)))?,
     };
     match (opened, group.config().multicast) {
-        (Err(why), Asked::Require) => Err(unavailable(why)),
-        (Err(why), Asked::Try) => {
+        (Err(why), Asked::Require) if group.world_size() > 1 => Err(unavailable(why)),
+        (Err(why), Asked::Try | Asked::Require) => {
             crate::log!(INFO, "no multicast in {group:?}: {why}");
             Ok(Err(why))
         }
