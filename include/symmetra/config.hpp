@@ -23,8 +23,8 @@ struct Deadlines {
 };
 
 /// What the bits of a floating-point result may depend on, beside the inputs and the world size. Each promises what the one
-/// before promises, and more. Integer results are exact in each. No operation of this version needs less than
-/// kPerAlgorithm: the two below choose and compute what that one does. They allow operations to come.
+/// before promises, and more. Integer results are exact in each. Only multicast (Config::multicast) needs less than
+/// kPerAlgorithm. Without it the two below choose and compute what that one does.
 enum class Determinism : std::uint32_t {
   kFree = 0,    ///< anything: the bits may differ from rank to rank and from run to run
   kPerRun = 1,  ///< the run; the bits are equal on all ranks
