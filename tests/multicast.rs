@@ -39,7 +39,7 @@ fn worlds() -> Vec<usize> {
     if full() { (2..=8).collect() } else { vec![2, 3, 4, 8] }
 }
 
-/// Element `index` of a rank's input in call `number`: some are not numbers, or infinite.
+/// Element `index` of a rank's input in call `number`.
 fn value<T: Sample>(number: usize, rank: usize, index: usize) -> T {
     T::sample(mix((number * 1_000_003 + rank) as u64 ^ (index as u64) << 32))
 }
@@ -350,4 +350,18 @@ fn ranks_that_are_processes_sum_by_multicast() {
         ranks.expect(&everyone, "done");
         ranks.finish(&everyone);
     }
+}
+
+#[test]
+fn every_nan_has_one_bit_pattern() {
+    with_multicast(3, &asking(Multicast::Require), |rank| {
+        // A NaN with a payload on one rank, and infinities of both signs on two: in packets, and behind them.
+        let buffer = rank.communicator.symmetric::<f32>(13).unwrap();
+        let special = [[1.0, f32::INFINITY], [f32::from_bits(0x7F80_0001), f32::NEG_INFINITY], [2.0, 0.0]][rank.rank()];
+        let values: Vec<f32> = (0..13).map(|index| special[index % 2]).collect();
+        buffer.write(&values, &rank.stream).unwrap();
+        rank.communicator.all_reduce_with(Algorithm::MulticastTwoShot, &buffer, &buffer, &rank.stream).unwrap();
+        rank.finish();
+        assert_eq!(bits(&buffer.read(&rank.stream).unwrap()), [0x7FFF_FFFF; 13]);
+    });
 }
