@@ -86,3 +86,7 @@ impl fmt::Display for Multicast {
         out.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/group/multicast.rs"]
+mod tests;
